@@ -40,7 +40,7 @@ def binding_constraints(problem: PlanningProblem, target: IntArray) -> tuple[Bin
 
 
 def _binding_caps(problem: PlanningProblem, target: IntArray) -> Iterator[Binding]:
-    """Yield limits on many pools with less left than the smallest instance uses (or one change)."""
+    """Yield plan-wide limits with less left than the smallest instance uses (or one change)."""
     for cap in caps(problem):
         used, limit = cap_use(problem, target, cap), cap.limit
         uses = cap.per_instance[problem.theta_tps[:, None, :].repeat(target.shape[1], 1) > 0]
@@ -78,7 +78,7 @@ def _binding_capacities(problem: PlanningProblem, target: IntArray) -> Iterator[
 def _pools_at(
     problem: PlanningProblem, target: IntArray, limit: str, counts: IntArray
 ) -> Iterator[Binding]:
-    """Yield pools that run the ``counts`` of their ``limit``, minimum or maximum."""
+    """Yield pools whose instances equal ``counts``, their minimums or maximums (``limit``)."""
     for model, region, gpu in np.argwhere((target > 0) & (target == counts)):
         where = on_gpu(problem, model, region, gpu)
         count_words = replica_words(int(target[model, region, gpu]))
@@ -86,7 +86,7 @@ def _pools_at(
 
 
 def _binding_local_needs(problem: PlanningProblem, target: IntArray) -> Iterator[Binding]:
-    """Yield regions whose own demand is uncovered if their smallest instance is lost."""
+    """Yield regions that could not serve their own demand with one instance less."""
     need, all_sides = local_need_tps(problem), role_sides(problem)
     last = [_last_instance_tps(problem, target, side) for side in all_sides]
     for model, region, served, weakest in _limiting_sides(problem, target, all_sides):
@@ -111,10 +111,11 @@ def _binding_local_needs(problem: PlanningProblem, target: IntArray) -> Iterator
 def _limiting_sides(
     problem: PlanningProblem, target: IntArray, all_sides: Sequence[Side]
 ) -> Iterator[tuple[int, int, float, int]]:
-    """Yield model, region, tokens/s served there, and the index of the side that limits it.
+    """Yield for each model and region the tokens/s served there, and the side that limits them.
 
-    A side is a group of GPU columns of one role, such as prefill or decode. Each side must carry
-    the demand. Of sides that differ only in the instances lost, the weakest counts.
+    Rows are model, region, tokens/s, and index in ``all_sides``. A side is a group of GPU columns
+    of one role, such as prefill or decode. Each side must carry the demand. Of sides that differ
+    only in the instances lost, the weakest counts.
     """
     carried = carried_tps(problem, target)
     for name in dict.fromkeys(side.name for side in all_sides):
@@ -126,7 +127,7 @@ def _limiting_sides(
 
 
 def _binding_joint_peaks(problem: PlanningProblem, target: IntArray) -> Iterator[Binding]:
-    """Yield models whose joint peak is uncovered if their smallest instance is lost.
+    """Yield models whose joint peak over all regions could not be served with one instance less.
 
     If a region may be lost, the other regions must serve the peak.
     """
@@ -165,5 +166,5 @@ def _last_instance_tps(problem: PlanningProblem, target: IntArray, side: Side) -
 
 
 def _side_words(side: Side) -> str:
-    """Return the name of a side as words for a sentence."""
+    """Return the name of a side for a sentence, such as " for prefill", or ""."""
     return f" {side.name}" if side.name else ""

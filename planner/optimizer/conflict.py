@@ -180,14 +180,14 @@ def _maximum_conflicts(problem: PlanningProblem) -> Iterator[str]:
 def _shortage(
     problem: PlanningProblem, need: FloatArray, capacity: IntArray, minimum: IntArray
 ) -> tuple[tuple[int, ...], IntArray, int] | None:
-    """Return the smallest set of GPU types for which captive models need more GPUs than there are.
+    """Return the smallest set of GPU types that the models bound to it exceed; None: no shortage.
 
-    A model is captive to a set of types if it runs on no other type. On those types, it needs at
+    A model is bound to a set of types if it runs on no other type. On those types, it needs at
     least the GPUs for its tokens on the most efficient type, and at least its minimums. With
     several sides (prefill and decode), the side that needs most GPUs counts.
 
-    Arguments have shapes ``[l]``, ``[t]``, ``[l, g]``. Returns types, GPUs by model and GPUs
-    available, or None if there is no shortage.
+    ``need [l]`` is in tokens/s. ``capacity [t]`` and ``minimum [l, g]`` are in GPUs. Returns the
+    types, the GPUs needed by model, and the GPUs available.
     """
     size = np.maximum(1, problem.gpus_per_instance)
     for types in _subsets(len(capacity)):
@@ -214,7 +214,7 @@ def _fewest_gpus(
     model: int,
     usable_types: list[int],
 ) -> int:
-    """Return a lower bound on the GPUs that ``need`` tokens/s take on ``usable_types``.
+    """Return a lower bound on the GPUs of ``usable_types`` that serve ``need`` tokens/s.
 
     It is exact for one type in one region. Separate pools carry no more than one pool of all their
     instances.
@@ -231,14 +231,14 @@ def _fewest_gpus(
 
 
 def _subsets(types: int) -> Iterator[tuple[int, ...]]:
-    """Yield the sets of GPU types to test: all, or only singles and the full set if many."""
+    """Yield the sets of GPU types to test: all sets, or if many, each type and all together."""
     counts = range(1, types + 1) if types <= SUBSET_TYPES else (1, types)
     for count in counts:
         yield from combinations(range(types), count)
 
 
 def _words_by_model(problem: PlanningProblem, parts: IntArray) -> str:
-    """Return each model's part with its name, the largest first."""
+    """Return the GPUs of each model, ``parts [l]``, with its name, the largest first."""
     order = np.argsort(-parts, kind="stable")
     return first_names(
         [f"{problem.models[model]} {parts[model]:,}" for model in order if parts[model]]
@@ -254,7 +254,7 @@ def _type_words(problem: PlanningProblem, types: tuple[int, ...]) -> str:
 
 
 def _spot_remedy(problem: PlanningProblem, types: tuple[int, ...]) -> str:
-    """Return the remedy of more spot, if its share leaves too much to these owned GPU types."""
+    """Return the remedy of a larger spot share, if these GPU types are all owned; else ""."""
     spot = problem.spot
     if spot is None or not spot.any() or spot[np.isin(problem.rows, types)].any():
         return ""

@@ -38,7 +38,7 @@ class Covering:
     """A greedy choice of instances that covers demand, starting from the minimums.
 
     ``target`` ``[l, r, g]`` counts the chosen instances. ``free`` ``[r, t]`` is the remaining GPUs
-    of each region and row of capacity.
+    of each region and row of capacity (GPU type).
     """
 
     def __init__(self, problem: PlanningProblem) -> None:
@@ -73,7 +73,7 @@ class Covering:
         return left
 
     def _add(self, pools: _Pools, need: FloatArray, side: Side, single: bool) -> FloatArray:
-        """Add instances for ``need`` more tokens/s, and return the uncovered tokens/s, ``[n]``."""
+        """Add instances for ``need`` more tokens/s; return the uncovered tokens/s, ``[n]``."""
         left, slack = need.copy(), TOLERANCE * np.maximum(need, 0.0)
         going = np.flatnonzero(left > slack)
         while going.size:
@@ -98,11 +98,11 @@ class Covering:
     def _step(
         self, pools: _Pools, need: FloatArray, side: Side, single: bool
     ) -> tuple[IntArray, FloatArray, FloatArray]:
-        """Return the next instances per need and pool ``[n, p]``: count, added tokens/s, price.
+        """Return number, added tokens/s and price of the next instances of each pool, ``[n, p]``.
 
-        The count is the number of instances that ``need`` uses in full, at least one. The price is
-        in charge per useful token/s. It is infinite if nothing fits. Capacity beyond the need is
-        not useful, so it makes an instance dearer per token.
+        The number is that of instances which ``need`` uses in full, at least one. The price is in
+        charge per useful token/s. It is infinite if nothing fits. Capacity beyond the need is not
+        useful, so it makes an instance dearer per token.
         """
         problem, cells, need = self._problem, pools.at, need[:, None]
         model, region, column = cells
@@ -133,7 +133,7 @@ class Covering:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Pools:
-    """The pools that may serve each need: arrays ``[n, p]`` of indices, and whether they can."""
+    """The indices of the pools that may serve each need, ``[n, p]``; ``able``: whether they can."""
 
     model: IntArray
     region: IntArray

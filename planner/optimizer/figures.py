@@ -11,19 +11,25 @@ TOLERANCE = 1e-6  # share of a demand that may be missing; solvers have the same
 
 
 def local_need_tps(problem: PlanningProblem) -> FloatArray:
-    """Return ``epsilon * max_w rho[l, r, w]``, the demand to serve in each region, ``[l, r]``."""
+    """Return the tokens/s that each region must serve itself, ``[l, r]``.
+
+    It is ``epsilon * max_w rho[l, r, w]``: a share of its peak.
+    """
     need: FloatArray = problem.epsilon * problem.demand_tps.max(axis=2)
     return need
 
 
 def global_need_tps(problem: PlanningProblem) -> FloatArray:
-    """Return ``max_w sum_r rho[l, r, w]``, the joint demand of all regions, ``[l]``."""
+    """Return the joint peak of all regions in tokens/s, ``[l]``: ``max_w sum_r rho[l, r, w]``."""
     need: FloatArray = problem.demand_tps.sum(axis=1).max(axis=1)
     return need
 
 
 def local_served_tps(problem: PlanningProblem, target: IntArray) -> FloatArray:
-    """Return the input tokens/s that ``target`` serves on its weakest side, shape ``[l, r]``."""
+    """Return the input tokens/s that ``target`` can serve in each region, ``[l, r]``.
+
+    The weakest side decides, such as prefill or decode.
+    """
     served: FloatArray = carried_tps(problem, target).min(axis=0)
     return served
 
@@ -44,19 +50,22 @@ def gpus_used(problem: PlanningProblem, target: IntArray) -> IntArray:
 
 
 def by_row(problem: PlanningProblem, columns: IntArray) -> IntArray:
-    """Sum values of columns ``[r, g]`` by row of capacity, giving ``[r, t]``."""
+    """Return the sum of ``columns [r, g]`` over the columns of each row of capacity, ``[r, t]``."""
     total = np.zeros_like(problem.capacity_gpus)
     np.add.at(total.T, problem.rows, columns.T)
     return total
 
 
 def fleet_usd(problem: PlanningProblem, target: IntArray) -> float:
-    """Return the hourly charge for running ``target``, US dollars by default."""
+    """Return the charge for an hour of the instances ``target``, in US dollars by default.
+
+    Other weights of the objective have other units.
+    """
     return float((price(problem) * target).sum())
 
 
 def start_usd(problem: PlanningProblem, target: IntArray) -> float:
-    """Return the charge for the GPU time of the instances that ``target`` starts."""
+    """Return the charge for the starts of ``target``: instances beyond the present fleet."""
     return float((start_price(problem) * np.maximum(0, target - problem.current)).sum())
 
 
@@ -67,7 +76,7 @@ def cap_use(problem: PlanningProblem, target: IntArray, cap: Cap) -> float:
 
 
 def cap_limit(cap: Cap) -> float:
-    """Return the limit of ``cap`` with its tolerance."""
+    """Return the limit of ``cap`` plus the tolerance of solvers."""
     return cap.limit + TOLERANCE * max(1.0, abs(cap.limit))
 
 

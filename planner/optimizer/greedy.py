@@ -20,11 +20,9 @@ def greedy_target(problem: PlanningProblem) -> IntArray:
 
     The minimums come first. Then each region's own demand is covered: models with the fewest GPU
     types first, then the largest demand. Then the joint demand of all regions is covered. Last,
-    unneeded instances are removed.
-
-    The target never exceeds a maximum. It stays within each capacity that the minimums respect. It
-    may leave demand uncovered where capacity is short. There is no time limit: 1,000 models in 200
-    regions take a few seconds.
+    unneeded instances are removed. The target never exceeds a maximum. It stays within each
+    capacity that the minimums respect. Demand may stay uncovered where capacity is short. There is
+    no time limit: 1,000 models in 200 regions take a few seconds.
     """
     covering = Covering(problem)
     choices = (problem.theta_tps > 0).sum(axis=1)
@@ -54,7 +52,11 @@ def _remove_unneeded(
     local: FloatArray,
     total: FloatArray,
 ) -> None:
-    """Remove the dearest instances while ``local`` and ``total`` demand stay covered."""
+    """Remove the dearest instances of ``target`` while all demand stays covered.
+
+    ``hourly [l, r, g]`` is the price of an instance. ``local [l, r]`` and ``total [l]`` are the
+    demands in tokens/s.
+    """
     served_by = carried_tps(problem, target)  # by side
     all_sides = role_sides(problem)
     droppable = np.argwhere(_removable(problem, all_sides, served_by, target, local, total))
@@ -94,8 +96,8 @@ def _removable(
 ) -> BoolArray:
     """Return True for pools that can lose an instance with all demand still covered, ``[l, r, g]``.
 
-    Each pool is tested as if it were the first to lose one. Removals elsewhere never make a pool
-    removable that was not.
+    Each pool is tested as if it alone lost one. Removals elsewhere never make a pool removable that
+    was not.
     """
     serves = served_by.min(axis=0)
     others = serves.sum(axis=1, keepdims=True) - serves

@@ -33,7 +33,7 @@ def load_program(highs: highspy.Highs, lp: highspy.HighsLp) -> None:
 
 
 def throttled(check: Callable[[], None]) -> Callable[[], None]:
-    """Return a wrapper that calls ``check`` at most once per ``CHECK_EVERY_S`` seconds."""
+    """Return a function that calls ``check`` at most once per ``CHECK_EVERY_S`` seconds."""
     last_check = perf_counter()
 
     def ask() -> None:

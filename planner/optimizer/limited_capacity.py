@@ -67,11 +67,12 @@ def serve_limited(
     tier_tps: FloatArray | None = None,
     tier_weights: FloatArray | None = None,
 ) -> LimitedPlan:
-    """Serve as much as capacity allows, most valuable first.
+    """Return the instances that serve as much as capacity allows, the most valuable demand first.
 
     ``weight[l]`` > 0 is the value of a token/s of each model. With ``tier_tps`` ``[k, l, r, w]``,
-    the ``tier_weights`` ``[k, l]`` replace it. Workloads are served by falling weight, then by
-    falling demand. Minimums are always met.
+    the ``tier_weights`` ``[k, l]`` replace it. A workload is the demand of a model in a region, or
+    the joint peak beyond that. Workloads are served by falling weight, then by falling demand.
+    Minimums are always met.
 
     - ``None`` serves each workload whole or not at all.
     - ``PriorityExhaustive`` serves each as far as capacity allows before the next.
@@ -100,7 +101,7 @@ def serve_limited(
 
 
 def unserved_demand(problem: PlanningProblem, target: IntArray) -> tuple[FloatArray, FloatArray]:
-    """Return the unserved tokens/s of regions ``[l, r]`` and of joint peaks beyond, ``[l]``."""
+    """Return the unserved tokens/s of regions ``[l, r]``, and of joint peaks beyond, ``[l]``."""
     served = local_served_tps(problem, target)
     need, peak = local_need_tps(problem), global_need_tps(problem)
     local = np.where(served < need * (1 - TOLERANCE), need - served, 0.0)
@@ -120,7 +121,7 @@ def _greedy_by_policy(
     target, free = covering.target, covering.free
 
     def serve(workload: _Workload, *, single: bool = False) -> float:
-        """Add instances for ``workload`` and return its unserved demand, tokens/s."""
+        """Add instances for ``workload``, with ``single`` one; return its unserved tokens/s."""
         regions = range(len(problem.regions)) if workload.region < 0 else (workload.region,)
         need = workload.need - skipped.get((workload.model, workload.region), 0.0)
         need = need if workload.region >= 0 else _need_beyond_local(problem, target, workload, need)
@@ -209,29 +210,29 @@ def _workloads(
     works = [
         work
         for model, region in np.argwhere(local > 0)
-        for work in _split_by_worth(
+        for work in _split_by_weight(
             weight, tiers, int(model), int(region), float(local[model, region])
         )
     ]
     works += [
         work
         for (model,) in np.argwhere(peak > 0)
-        for work in _split_by_worth(weight, tiers, int(model), -1, float(peak[model]))
+        for work in _split_by_weight(weight, tiers, int(model), -1, float(peak[model]))
     ]
     return sorted(works, key=lambda work: (-work.weight, work.region < 0, -work.own))
 
 
-def _split_by_worth(
+def _split_by_weight(
     weight: FloatArray,
     tiers: tuple[FloatArray, FloatArray] | None,
     model: int,
     region: int,
     need: float,
 ) -> Iterator[_Workload]:
-    """Split a model's ``need`` into workloads by the weight of its tiers, the highest first.
+    """Split a model's ``need`` (tokens/s) into workloads by the weight of its tiers, highest first.
 
-    The tiers down to a given weight get the share of the need that equals the ratio of two peaks:
-    their own, and that of all tiers.
+    The tiers with at least a given weight get the share of the need that equals the ratio of two
+    peaks: their own, and that of all tiers. ``region`` -1 stands for the joint peak.
     """
     if tiers is None:
         yield _Workload(float(weight[model]), model, region, need, need)
@@ -250,7 +251,7 @@ def _split_by_worth(
 def _need_beyond_local(
     problem: PlanningProblem, target: IntArray, work: _Workload, need: float
 ) -> float:
-    """Return the part of a joint ``need`` to serve here, without unmet regional demands, tokens/s.
+    """Return ``need`` of a joint peak without the unmet demands of regions, in tokens/s.
 
     The unmet regional demands are separate workloads.
     """

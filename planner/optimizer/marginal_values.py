@@ -25,7 +25,7 @@ RELAXATION_LIMIT_S = 10.0  # limit for one linear relaxation
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """A limit of the problem that is raised or lowered by ``step``."""
+    """A limit of the problem and the ``step`` by which it is raised or lowered, to value it."""
 
     family: str
     what: str  # for sentences: "8 more H100-SXM in us-east"
@@ -35,7 +35,7 @@ class Move:
 
 @dataclass(frozen=True, slots=True)
 class MarginalValue(Move):
-    """The hourly saving from moving a limit, in the units of the objective."""
+    """The hourly saving if a limit moves by its step, in the units of the objective."""
 
     saves: float | None  # per hour, in units of the objective; None if it did not solve
     doubt: float  # half the width of the interval in which ``saves`` is proven
@@ -52,11 +52,11 @@ def capacity_values(
     count: int = 6,
     check: Callable[[], None] = lambda: None,
 ) -> tuple[MarginalValue, ...]:
-    """Return the hourly value of GPUs and of kilowatts for one more instance.
+    """Return the hourly saving by more GPUs or kilowatts, enough for one more instance.
 
     There is one for each GPU type and region, and for each power limit. Those with enough left for
-    another instance are omitted. The ``count`` of each with the highest value in the linear
-    relaxation are solved again. ``time_limit_s`` applies to each.
+    another instance are omitted. Of GPUs and of power limits, the ``count`` with the highest value
+    in the linear relaxation are solved again. ``time_limit_s`` applies to each.
     """
     optimum, duals, power_duals = _relaxation_duals(problem, check)
     options = {"solver": solver, "gap": gap, "time_limit_s": time_limit_s}
@@ -79,7 +79,7 @@ def capacity_values(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _ScarceLimit:
-    """A limit without room for another instance, and the problem with more of it."""
+    """A limit that does not allow another instance, and the problem in which it is raised."""
 
     dual: float  # hourly value of the step in the linear relaxation
     move: Move
@@ -89,7 +89,10 @@ class _ScarceLimit:
 def _scarce_gpus(
     problem: PlanningProblem, target: IntArray, duals: FloatArray
 ) -> Iterator[_ScarceLimit]:
-    """Yield the GPU types and regions without GPUs for another instance."""
+    """Yield the GPU types and regions that have too few GPUs left for another instance.
+
+    ``duals [r, t]`` are values of one more GPU in the linear relaxation.
+    """
     used = by_row(problem, np.einsum("lrg,lg->rg", target, problem.gpus_per_instance))
     for region, row in np.argwhere(np.ones_like(used)):
         usable = (problem.theta_tps > 0) & (problem.rows == row)
@@ -112,7 +115,10 @@ def _scarce_gpus(
 def _scarce_power(
     problem: PlanningProblem, target: IntArray, duals: FloatArray
 ) -> Iterator[_ScarceLimit]:
-    """Yield the power limits without kilowatts for another instance."""
+    """Yield the power limits that have too few kilowatts left for another instance.
+
+    ``duals`` are the values of one more kilowatt of each limit.
+    """
     if problem.power_kw is None or problem.kw is None:
         return
     limits = np.argwhere(np.isfinite(problem.power_kw))
@@ -131,7 +137,7 @@ def _scarce_power(
 
 
 def _with_more_capacity(problem: PlanningProblem, capacity_gpus: IntArray) -> PlanningProblem:
-    """Return ``problem`` with other capacity; maximums equal to the old capacity grow with it."""
+    """Return ``problem`` with ``capacity_gpus``; maximums set by the old capacity grow with it."""
     wider = replace(problem, capacity_gpus=capacity_gpus)
     size = np.maximum(1, problem.gpus_per_instance)[:, None, :]
     that_fit, that_fit_then = problem.room[None] // size, wider.room[None] // size

@@ -16,7 +16,10 @@ STICKINESS = 1e-6
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Cap:
-    """A limit on many pools:  sum per_instance x + sum per_start starts  <=  limit."""
+    """A limit over many pools:  sum per_instance x + sum per_start starts  <=  limit.
+
+    x are instances.
+    """
 
     family: str
     per_instance: FloatArray  # [l, r, g]
@@ -58,7 +61,7 @@ def price(problem: PlanningProblem) -> FloatArray:
 
 
 def start_price(problem: PlanningProblem) -> FloatArray:
-    """Return the charge for one start, ``[l, r, g]``, US dollars by default."""
+    """Return the charge for one start before it serves, ``[l, r, g]``, US dollars by default."""
     return _weighted(problem, per_start)
 
 
@@ -86,7 +89,7 @@ def true_bound(windows: Sequence[PlanningProblem], bound: float) -> float:
 
 
 def caps(problem: PlanningProblem) -> tuple[Cap, ...]:
-    """Return the limits that the problem sets on the plan as a whole."""
+    """Return the limits on the plan as a whole: budget, carbon, changes and power."""
     limits = []
     for family, limit, measure in (
         (BUDGET, problem.budget_usd, "usd"),
@@ -133,7 +136,10 @@ def totals(problem: PlanningProblem, target: IntArray) -> Totals:
 def _weighted(
     problem: PlanningProblem, part: Callable[[PlanningProblem, str], FloatArray]
 ) -> FloatArray:
-    """Return the weighted sum of all measures in the objective's units, ``[l, r, g]``."""
+    """Return the sum of all measures times their weights in the objective, ``[l, r, g]``.
+
+    ``part`` is ``per_hour`` or ``per_start``.
+    """
     total = np.zeros(problem.usd_per_hour.shape)
     for measure in MEASURES:
         weight: float = getattr(problem.weights, measure)

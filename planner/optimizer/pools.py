@@ -42,7 +42,7 @@ def pool_capacity(
 
 
 def known_capacity(theta_tps: FloatArray, pool_tps: FloatArray | None, lost: int = 0) -> FloatArray:
-    """Return C(0) to C(n) in tokens/s when ``lost`` instances of each pool are gone."""
+    """Return the tokens/s of 0, 1, ... instances of which ``lost`` are gone, ``[l, g, counts]``."""
     none = np.zeros((*theta_tps.shape, 1 + lost))
     return none if pool_tps is None else np.concatenate([none, pool_tps], axis=2)
 
@@ -67,7 +67,7 @@ class CapacityCurves:
         return np.asarray(np.maximum(self.theta, steps.max(axis=2, initial=0.0)))
 
     def carried(self, model: IntArray, column: IntArray, count: IntArray) -> FloatArray:
-        """Return the tokens/s of ``count`` instances, in the common shape of the arguments."""
+        """Return the tokens/s of ``count`` instances in a pool, in the shape of the arguments."""
         within = np.minimum(count, self.known.shape[2] - 1)
         beyond = self.theta[model, column] * (count - within)
         return np.asarray(self.known[model, column, within] + beyond)
@@ -117,7 +117,7 @@ def fewest_instances(
 
 
 def is_nonlinear(problem: PlanningProblem) -> BoolArray:
-    """Return True for each capacity curve that is not proportional to n, ``[l, g]``."""
+    """Return True for each capacity curve that is not proportional to the instances, ``[l, g]``."""
     if problem.pool_tps is None:
         return np.zeros(problem.theta_tps.shape, dtype=bool)
     straight = problem.theta_tps[:, :, None] * np.arange(1, problem.pool_tps.shape[2] + 1)

@@ -19,7 +19,7 @@ OPTIMAL, FEASIBLE, INFEASIBLE, TIMEOUT = "optimal", "feasible", "infeasible", "t
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """Weight of each unit (USD, GPU-hour, kWh, kg) in the objective; default: only USD."""
+    """Weight of each measure (USD, GPU-hour, kWh, kg CO2e) in the objective; default: only USD."""
 
     usd: float = 1.0
     gpu_hours: float = 0.0
@@ -45,8 +45,9 @@ class PlanningProblem:
 
     Axes: ``l`` models, ``r`` regions, ``g`` columns, ``w`` forecast windows (bins), ``t`` rows of
     capacity. A column is a GPU type or one arrangement of a type: number of GPUs, prefill, decode
-    or both, owned or spot. Without ``types``, every column has a separate capacity. A model that
-    cannot run on a column has ``theta_tps == 0`` there.
+    or both, owned or spot. A row of capacity is the GPUs that several columns share, such as those
+    of a type. Without ``types``, every column has its own. A model that cannot run on a column has
+    ``theta_tps == 0`` there.
     """
 
     models: tuple[str, ...]
@@ -97,7 +98,7 @@ class PlanningProblem:
     def room(self) -> IntArray:
         """Return the GPUs that each column may use in each region, ``[r, g]``.
 
-        Columns of one GPU type share them, so their numbers must not be added.
+        Columns of one row of capacity share them, so their numbers must not be added.
         """
         return self.capacity_gpus if self.types is None else self.capacity_gpus[:, self.types]
 
@@ -288,7 +289,7 @@ class HorizonProblem:
         return self.names[period] if self.names else f"period {period + 1}"
 
     def within(self, period: int) -> str:
-        """Return `` in period 2``, or "" for a single period without a name."""
+        """Return " in period 2" for sentences, or "" for a single period without a name."""
         is_single = len(self.windows) == 1 and not self.names
         return "" if is_single else f" in {self.name(period)}"
 

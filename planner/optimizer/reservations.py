@@ -36,7 +36,7 @@ def cheapest_reservation(problem: HorizonProblem, target: IntArray) -> IntArray:
 
 
 def reservation_usd(problem: HorizonProblem, target: IntArray, reserved: IntArray) -> FloatArray:
-    """Return what ``reserved`` GPUs ``[r, t]`` cost per hour beyond on-demand, by period ``[p]``.
+    """Return the extra cost per hour of ``reserved [r, t]`` GPUs over on-demand, ``[p]``.
 
     A negative value is a saving.
     """

@@ -51,7 +51,7 @@ def role_sides(problem: PlanningProblem) -> tuple[Side, ...]:
 
 
 def _without_spares(problem: PlanningProblem, side: Side) -> list[Side]:
-    """Return copies of ``side`` without its spare instances, one for every way to lose them."""
+    """Return copies of ``side`` with spare instances lost, one copy for each way to lose them."""
     if not problem.spare:
         return [side]
     if problem.by_pool:

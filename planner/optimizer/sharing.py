@@ -17,9 +17,10 @@ MOST_EXACT = 10  # models: each subset is tested
 
 
 def pack(sizes: FloatArray, fits: Fits) -> tuple[Group, ...]:
-    """Return groups by first fit, the best of several orders of ``sizes``, then improved.
+    """Return groups of models that share a GPU, as few as first fit in several orders finds.
 
-    The improvement dissolves groups: it moves their models to other groups, if all find a place.
+    ``fits(group)`` tells whether models fit together. ``sizes`` gives the orders. Then groups are
+    dissolved whose models all find a place in other groups.
     """
     test = remembered(fits)
     largest_first = sorted(range(len(sizes)), key=lambda i: (-sizes[i], i))
@@ -34,7 +35,7 @@ def pack(sizes: FloatArray, fits: Fits) -> tuple[Group, ...]:
 
 
 def pack_exact(models: int, fits: Fits) -> tuple[Group, ...]:
-    """Return a partition into the fewest groups, from an integer program over all subsets.
+    """Return the fewest groups of ``models`` that fit, from an integer program over all subsets.
 
     Raises ValueError beyond ``MOST_EXACT`` models.
     """
@@ -58,9 +59,9 @@ def pack_exact(models: int, fits: Fits) -> tuple[Group, ...]:
 
 
 def remembered(fits: Fits) -> Fits:
-    """Return ``fits`` with its answers kept; a group of one always fits.
+    """Return ``fits`` with its answers kept; a group of one model always fits.
 
-    A group that contains one that does not fit is not tested.
+    A group that contains a group which does not fit is not tested.
     """
     known: dict[Group, bool] = {}
     failed: list[set[int]] = []
@@ -86,7 +87,7 @@ def _first_fit(order: Sequence[int], fits: Fits) -> list[Group]:
 
 
 def _join(groups: list[Group], model: int, fits: Fits, *, new: bool = True) -> bool:
-    """Add ``model`` to the first of ``groups`` that takes it, or else to a new one."""
+    """Add ``model`` to the first group it fits, or with ``new`` to a new one; return success."""
     for i, group in enumerate(groups):
         larger = tuple(sorted((*group, model)))
         if fits(larger):
@@ -98,7 +99,7 @@ def _join(groups: list[Group], model: int, fits: Fits, *, new: bool = True) -> b
 
 
 def _dissolved(groups: list[Group], fits: Fits) -> list[Group]:
-    """Return fewer groups, if the models of some group all find a place in others."""
+    """Return the groups without those whose models all find a place in others."""
     smallest_first = sorted(groups, key=len)
     for group in smallest_first:
         rest = [other for other in groups if other != group]

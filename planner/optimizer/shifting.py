@@ -25,7 +25,7 @@ SOONER = 1e-7  # share of the price of a token by which a later period costs mor
 class Work:
     """Deferrable work, one row per part ``[n]``: input tokens, and where and when they arrive.
 
-    A part arrives in period ``arrival`` and is done then or later, up to period ``last``.
+    A part arrives in period ``arrival`` and must be done then or later, up to period ``last``.
     """
 
     tokens: FloatArray
@@ -44,11 +44,11 @@ def cheapest_shift(
     gap: float = 1e-4,
     time_limit_s: float = 30.0,
 ) -> Shift | None:
-    """Return when and where to do ``work`` on top of the demand of ``problem``.
+    """Return when and where to do ``work`` on top of the demand of ``problem`` at the lowest cost.
 
     ``reach [r, r]`` states which regions (columns) may serve a home region (row). Within a period,
-    work fills the capacity below the peak of the other demand. Times are those of the best fleet
-    of whole replicas that the solver finds in its time, else of the fractional one. None: no
+    work fills the capacity below the peak of the other demand. Times are those of the best fleet of
+    whole replicas that the solver finds in its time, else of the fractional one. None: not even a
     fractional fleet does all work in time.
     """
     # Every replica has the capacity of one in a large pool, which bounds that of smaller ones.
@@ -106,7 +106,7 @@ def _rounded_up(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Flows:
-    """The work that each part does in a period and region: indices, variables and costs ``[f]``."""
+    """Tokens/s of work by part, period and region: indices, variables and costs, ``[f]``."""
 
     part: IntArray
     period: IntArray

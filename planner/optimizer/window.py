@@ -140,7 +140,7 @@ def can_decompose(problem: PlanningProblem) -> bool:
 
 
 def _method_for(problem: PlanningProblem) -> str:
-    """Return the solution method that ``auto`` uses on HiGHS for a problem."""
+    """Return the method that ``auto`` uses on HiGHS for ``problem``."""
     if problem.current.size < PULP_BELOW and (problem.theta_tps > 0).any():
         return PULP
     return DECOMPOSED if problem.current.size >= PULP_BELOW and can_decompose(problem) else WHOLE

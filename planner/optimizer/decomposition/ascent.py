@@ -31,11 +31,11 @@ def ascend(
     begin: Prices | None = None,
     leap: float = FIRST_LEAP,
 ) -> tuple[Prices, PricedCells]:
-    """Raise the lower bound until ``perf_counter()`` reaches ``until`` or steps no longer help.
+    """Raise the lower bound on the plan's cost by better prices, from ``begin`` or prices of 0.
 
-    Polyak steps aim above the best bound, first by the share ``leap`` of it. The aim comes down
-    when steps fail. Returns the best prices and the cells solved at them. ``check`` may raise to
-    end the search.
+    It ends when ``perf_counter()`` reaches ``until`` or steps no longer help. Polyak steps aim
+    above the best bound, first by the share ``leap`` of it. The aim comes down when steps fail.
+    Returns the best prices and the cells solved at them. ``check`` may raise to end the search.
     """
     prices = best_prices = cells.free if begin is None else begin
     best = cells.priced(prices)
@@ -112,7 +112,10 @@ def _blocks(cells: Cells, prices: Prices, priced: PricedCells, by_model: bool) -
 
 
 def _deflected(prices: Prices, slope: Prices, last: Prices) -> Prices:
-    """Return the direction ``slope + MEMORY * last``, with 0 where a price would fall below 0."""
+    """Return the next direction of the prices: ``slope`` plus a share of the ``last`` direction.
+
+    It is 0 where a price would fall below 0.
+    """
     parts = []
     for price, rise, before in zip(prices.parts(), slope.parts(), last.parts(), strict=True):
         rise = rise * ((price > 0) | (rise > 0))

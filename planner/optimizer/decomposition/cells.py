@@ -30,14 +30,17 @@ ROUNDING = 1e-9  # share of a demand: a smaller shortage is a floating point err
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Prices:
-    """Prices >= 0 on the rows that join cells: capacities, joint demands and plan-wide caps."""
+    """Prices >= 0 of the constraints that several cells share, so that cells can be solved alone.
+
+    They are those on capacities, joint demands and plan-wide caps (the joint rows).
+    """
 
     capacity: FloatArray  # [r, t] US dollars per GPU
     demand: FloatArray  # [l] US dollars per instance-equivalent (Cells.tokens) of joint demand
     caps: FloatArray  # [k] US dollars per instance-equivalent of a cap on the whole plan
 
     def parts(self) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Return one array for each kind of row."""
+        """Return the prices of capacities, of joint demands and of caps."""
         return self.capacity, self.demand, self.caps
 
     def towards(self, other: Prices, step: float) -> Prices:
@@ -146,14 +149,14 @@ class Cells:
 
     @property
     def free(self) -> Prices:
-        """Return prices of 0 on every row."""
+        """Return prices of 0 on every joint row."""
         return Prices(
             np.zeros(self.room.shape), np.zeros(len(self.joint)), np.zeros(len(self.cap_room))
         )
 
     @property
     def ceiling_usd(self) -> float:
-        """Return a cost above that of any plan: every GPU at its dearest use.
+        """Return a cost above that of any plan: every GPU used by its dearest instance.
 
         A lower bound above this value proves that there is no plan.
         """
@@ -164,7 +167,7 @@ class Cells:
 
     @property
     def own_rows(self) -> bool:
-        """Return True if no two GPU columns share a row of capacity and their orders agree."""
+        """Return True if each GPU column has its own row of capacity, in the same order."""
         return np.array_equal(self.rows, np.arange(self.room.shape[1]))
 
     def by_row(self, columns: IntArray) -> IntArray:
@@ -178,8 +181,9 @@ class Cells:
     def priced(self, prices: Prices) -> PricedCells:
         """Solve every cell at ``prices``; return the solutions, the lower bound and its slope.
 
-        Prices charge for GPUs and caps, and pay for joint demand. A price's slope is by how much
-        its row is exceeded, which says how the bound changes with the price.
+        Prices charge for GPUs and caps, and pay for joint demand. The slope by a price is the
+        amount by which the solutions exceed its row. So it says how the bound changes with the
+        price.
         """
         x, lowest, served = np.empty_like(self.most), *np.empty((2, *self.need.shape))
         cheapest_cells(self.arrays(prices), x, lowest, served)
@@ -202,7 +206,7 @@ class Cells:
         return PricedCells(bound, x, lowest, served, slope)
 
     def arrays(self, prices: Prices) -> PricedArrays:
-        """Return the arrays of the kernels at ``prices``."""
+        """Return the arrays of the cells at ``prices`` for compiled code."""
         first, further = self.charged(prices)
         arrays = PricedArrays(
             theta=self.curves.theta,
@@ -220,7 +224,7 @@ class Cells:
         return PricedArrays(*map(np.ascontiguousarray, arrays))
 
     def cost(self, x: Int32Array, cell: IntArray) -> FloatArray:
-        """Return the cost of each column ``x`` in US dollars per hour, shape ``[n]``."""
+        """Return the US dollars per hour of columns ``x [n, g]`` of ``cell [n]``, ``[n]``."""
         gpus = x.shape[1]
         usd, start = self.usd.reshape(-1, gpus)[cell], self.start.reshape(-1, gpus)[cell]
         beyond = np.maximum(0, x - self.running.reshape(-1, gpus)[cell])
@@ -251,7 +255,8 @@ class Cells:
     def charged(self, prices: Prices) -> tuple[FloatArray, FloatArray]:
         """Return the cost of a running and of a new instance at ``prices``, ``[l, r, g]`` each.
 
-        The value of the joint demand that they serve is not deducted.
+        It includes the prices of GPUs and caps. The value of the joint demand that an instance
+        serves is not deducted.
         """
         first = self.usd + prices.capacity[:, self.rows] * self.size[:, None, :]
         if not len(self.cap_room):
@@ -263,8 +268,8 @@ class Cells:
 def _most_useful_instances(problem: PlanningProblem, minimum: IntArray) -> IntArray:
     """Return the most instances beyond the minimums that a best plan may need, ``[l, r, g]``.
 
-    It is the larger of the running instances and those that carry the joint demand alone. Every
-    demand would be met without any further instance.
+    It is the larger of the running instances and those that carry the joint demand alone. With
+    these, every demand is met, so more would only cost.
     """
     need = global_need_tps(problem)
     max_useful = np.zeros(problem.theta_tps.shape, np.int64)

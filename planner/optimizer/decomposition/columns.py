@@ -16,7 +16,10 @@ POOLED = 2_000  # the same limit where capacity is a curve, so that ranges canno
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Columns:
-    """Candidate instance counts ("columns"), at least one for each cell (a model in a region)."""
+    """Candidate instance counts of cells ("columns"). A cell is a model in a region.
+
+    Each cell has at least one. These columns are not the GPU columns of the problem.
+    """
 
     x: Int32Array  # [n, g] instances beyond the minimums
     cell: IntArray  # [n] model * R + region, ascending
@@ -36,7 +39,7 @@ class Columns:
 
 
 def cheapest_columns(priced: PricedCells) -> Columns:
-    """Return the one column per cell that ``priced`` found."""
+    """Return one column per cell: its cheapest solution, as in ``priced``."""
     gpus = priced.x.shape[2]
     return Columns(priced.x.reshape(-1, gpus).astype(np.int32), np.arange(priced.lowest.size))
 
@@ -58,9 +61,9 @@ def no_boxes(gpus: int) -> Boxes:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Band:
-    """All columns or boxes of each cell that cost at most ``width`` more than its cheapest.
+    """The columns of each cell that cost at most ``width`` more than its cheapest, or their boxes.
 
-    A plan outside the band costs at least ``width`` more than the bound of the prices.
+    A plan outside the band costs at least ``width`` more than the lower bound at the prices.
     """
 
     columns: Columns
@@ -78,8 +81,8 @@ def columns_near(
 ) -> Band | None:
     """Return the band at ``prices``: the columns that cost up to ``width`` above the cheapest.
 
-    A column is one solution of a cell. Cells with too many get a range per GPU type, a box, except
-    in pools. Return None if that needs over ``max_variables``.
+    Cells with too many columns get a range of counts per GPU type, a box. That is not possible if
+    capacities are curves. Return None if more than ``max_variables`` are needed.
     """
     first, further = cells.charged(prices)
     beyond = np.maximum(0, priced.x - cells.running)

@@ -26,7 +26,10 @@ VISITS = 20  # limit on nodes per column when a cell's columns are listed
 
 
 class PricedArrays(NamedTuple):
-    """Cells at given prices. Axes: l models, r regions, g GPU types; of one cell only g."""
+    """The arrays of cells at given prices, for compiled code.
+
+    Axes: l models, r regions, g GPU types. The arrays of one cell (``one_cell``) only have g.
+    """
 
     theta: Any  # [l, g] tokens/s that an instance adds beyond the known counts
     known: Any  # [l, g, n + 1] tokens/s of 0 to n instances
@@ -54,9 +57,9 @@ class CellColumns(NamedTuple):
 
 
 class Tables(NamedTuple):
-    """Work arrays of one cell, by type g and count x.
+    """Work arrays of one cell: tokens/s and cost of x instances of type g.
 
-    ``gain`` and ``cost`` are relative to ``origin``, the count with the least cost.
+    Both are relative to ``origin``, the count with the least cost.
     """
 
     gain: Any  # [g, x] tokens/s
@@ -67,7 +70,10 @@ class Tables(NamedTuple):
 
 
 class Items(NamedTuple):
-    """The first ``n`` rows of ``steps``, by rising price per token, and the order of types."""
+    """Steps along the lower hulls of cost over tokens/s of one cell, and the order of its types.
+
+    The first ``n`` rows of ``steps`` are in use, by rising cost per token/s.
+    """
 
     steps: Any
     n: int
@@ -78,7 +84,7 @@ class Items(NamedTuple):
 
 @kernel
 def one_cell(cells: Any, model: int, region: int) -> Any:
-    """Return the arrays of one cell."""
+    """Return the arrays of the cell of ``model`` in ``region``."""
     cell = (model, region)
     return PricedArrays(
         cells.theta[model],
@@ -96,7 +102,7 @@ def one_cell(cells: Any, model: int, region: int) -> Any:
 
 @inlined_kernel
 def carried_tps(cell: Any, g: int, count: int) -> Any:
-    """Return the tokens/s of the minimum and ``count`` more instances of one type."""
+    """Return the tokens/s of the minimum and ``count`` more instances of type ``g``."""
     known, held = cell.known[g], cell.minimum[g] + count
     last = known.size - 1
     return known[held] if held <= last else known[last] + cell.theta[g] * (held - last)
@@ -118,7 +124,7 @@ def _fill_row(cell: Any, g: int, x: int, tables: Any) -> None:
 
 @kernel
 def _fill_tables(cell: Any, limit: float, tables: Any) -> None:
-    """Fill the ``tables`` of a cell, up to the counts that may cost at most ``limit``."""
+    """Fill the ``tables`` of a cell for each count that can belong to a cover of cost ``limit``."""
     gain, cost, origin, top, base = tables
     base[0] = base[1] = 0.0
     # First the types whose instances may be worth more than they cost: ``base`` is then known.
@@ -147,10 +153,10 @@ def _fill_tables(cell: Any, limit: float, tables: Any) -> None:
 
 @kernel
 def _fill_hulls(tables: Any, item: Any, orders: Any, hull: Any) -> Any:
-    """Fill ``item`` with each type's lower hull of cost over capacity; return ``Items``.
+    """Return the steps along each type's lower hull of cost over tokens/s, the cheapest first.
 
-    The segments are in order of rising cost per token. Types are in the order of their first
-    segment, and those without segments come last.
+    They are written to ``item``, by rising cost per token/s. Types are in the order of their first
+    step, and those without steps come last. ``orders`` and ``hull`` are work arrays.
     """
     gain, cost, origin, top, _ = tables
     rank, order = orders[0], orders[1]
@@ -195,10 +201,10 @@ def _fill_hulls(tables: Any, item: Any, orders: Any, hull: Any) -> Any:
 
 @kernel
 def _hull_cost(items: Any, after: int, but: int, missing: float) -> Any:
-    """Return the least cost of ``missing`` more tokens/s along the hulls of types after ``after``.
+    """Return the least cost of ``missing`` more tokens/s along the hulls of the later types.
 
-    Types ranked up to ``after`` and type ``but`` are excluded. The result is infinite if the hulls
-    do not suffice.
+    Types ranked up to ``after``, and type ``but``, do not count. The result is infinite if the
+    hulls do not suffice. It is a lower bound on the cost of whole instances.
     """
     item, n, rank = items.steps, items.n, items.rank
     paid = 0.0
@@ -217,7 +223,7 @@ def _hull_cost(items: Any, after: int, but: int, missing: float) -> Any:
 
 @kernel
 def _cheapest_alone(tables: Any, g: int, missing: float) -> Any:
-    """Return the fewest instances of a type that cover ``missing``, and the cheapest such count.
+    """Return the fewest instances of a type that add ``missing``, and the cheapest such count.
 
     Both exceed ``top`` if the type does not suffice.
     """
@@ -237,8 +243,9 @@ def _least_cover(
 ) -> Any:
     """Return a lower bound on the cost of ``need`` > 0 tokens/s above the cheapest counts.
 
-    ``chosen`` is filled with the counts of the least cost found. Both costs are equal up to
-    ``NODES`` search nodes. The bound is infinite if all types together do not suffice.
+    It is a depth-first search over the counts of each type. ``chosen`` is filled with the cheapest
+    counts found. Their cost equals the bound unless the search takes more than ``NODES`` nodes. The
+    bound is infinite if all types together do not suffice. ``state`` is a work array.
     """
     gain, cost, origin, top, _ = tables
     order, types = items.order, items.types
@@ -298,7 +305,7 @@ def _work_arrays(cells: Any) -> Any:
 def _best_single_type(cell: Any) -> Any:
     """Return the type of which one instance is provably the cheapest cover, its cost and tokens/s.
 
-    The type is -1 if a quick test cannot prove that, and -2 if no instance is needed. The test
+    The type is -1 if this quick test cannot prove that, and -2 if no instance is needed. The test
     decides most cells of large plans.
     """
     least_cost, least_per_token, least_alone, best, carried = np.inf, np.inf, np.inf, -1, 0.0
@@ -329,7 +336,7 @@ def cheapest_cells(cells: Any, x: Any, low: Any, served: Any) -> None:
     """Fill ``x[l,r,g]`` with the cheapest instances of each cell, ``low[l,r]`` with their cost.
 
     ``x`` counts beyond the minimums, and ``served[l,r]`` are the tokens/s that they add. ``low`` is
-    a proven lower bound, infinite for a cell that cannot be covered.
+    a proven lower bound on the cost, infinite for a cell that cannot be covered.
     """
     models, regions, gpus = cells.first.shape
     tables, item, hull, state, counts = _work_arrays(cells)
@@ -358,9 +365,10 @@ def cheapest_cells(cells: Any, x: Any, low: Any, served: Any) -> None:
 
 @kernel
 def _count_ranges(items: Any, tables: Any, missing: float, may: float, low: Any, high: Any) -> None:
-    """Fill ``low`` and ``high``: per type, the range of counts whose cost is within ``may``.
+    """Fill ``low`` and ``high`` with the range of counts of each type within the cost ``may``.
 
-    The cost of a count includes the cheapest fractional cover of the capacity that it leaves.
+    ``missing`` tokens/s must be added. The cost of a count includes the cheapest fractional cover
+    of the tokens/s that it leaves.
     """
     for g in range(low.size):
         low[g], high[g] = tables.top[g] + 1, -1
@@ -375,9 +383,9 @@ def _count_ranges(items: Any, tables: Any, missing: float, may: float, low: Any,
 
 @kernel
 def _append_within(items: Any, tables: Any, need: Any, box: Any, state: Any, rows: Any) -> Any:
-    """Append every column of one cell that carries and costs no more than ``need`` says.
+    """Append every column of one cell that covers ``need`` within its limit on the cost.
 
-    ``need`` has the tokens/s to cover and the limit on the cost, above the counts ``origin`` of
+    ``need`` has the tokens/s to cover and that limit, both above the counts ``origin`` of
     ``tables``. ``box`` is the least and the most instances of each type. ``rows`` are the array to
     fill, its first row and the end of the rows. Returns the next free row. Returns -1 if the rows
     do not suffice or the search takes too long.

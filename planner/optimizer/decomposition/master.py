@@ -51,7 +51,7 @@ class WholePlan:
 def relax(
     cells: Cells, columns: Columns, dearer: float, *, time_limit_s: float, check: Callable[[], None]
 ) -> RelaxedPlan | None:
-    """Solve the linear relaxation over ``columns``, or return None if HiGHS found no optimum.
+    """Return the optimum of the linear relaxation over ``columns``; None if HiGHS found none.
 
     Joint rows may be violated at a penalty of ``dearer`` times ``SHORTAGE_PRICE``. None usually
     means that time ran out.
@@ -88,10 +88,10 @@ def combine(
     time_limit_s: float,
     check: Callable[[], None],
 ) -> WholePlan:
-    """Choose one column per cell, to ``gap`` relative to the objective or until time runs out.
+    """Choose one column per cell, to the relative ``gap`` or until time runs out.
 
-    Plans outside ``band`` cost at least ``outside``. The search ends when its bound reaches that
-    cost. ``start`` is a plan ``[l, r, g]`` to begin from.
+    Plans outside ``band`` cost at least ``outside``. So the search also ends when its bound reaches
+    that cost. ``start`` is a plan ``[l, r, g]`` to begin from.
     """
     solved = solve_program(
         _master_program(cells, band).program(),
@@ -148,7 +148,7 @@ class _BoxVariables:
         return cls(row >= len(boxes.cell), cell, gpu, low[row, gpu], high[row, gpu], cost[row, gpu])
 
     def taken(self, cells: Cells) -> FloatArray:
-        """Return how much of each cap one instance of each variable uses, shape ``[v, k]``."""
+        """Return how much of each plan-wide cap an instance of each variable uses, ``[v, k]``."""
         k, gpus = len(cells.cap_room), cells.most.shape[2]
         at_start = (
             cells.cap_start.reshape(k, cells.need.size, gpus)[:, self.cell, self.gpu] * self.start
@@ -160,7 +160,7 @@ class _BoxVariables:
 
 
 def _start_values(cells: Cells, band: Band, x: IntArray) -> FloatArray:
-    """Return the values of the master program's variables at the plan ``x``."""
+    """Return the values of the master program's variables that stand for the plan ``x``."""
     columns = band.columns
     raw = _BoxVariables.of(cells, band.boxes)
     x_by_cell = x.reshape(cells.need.size, -1)

@@ -27,7 +27,7 @@ SHARE = 1e-9  # share of a demand that may be missing, or of a cost that counts 
 
 
 class RepairProblem(NamedTuple):
-    """Arrays of ``Cells`` for the kernels."""
+    """The parts of ``Cells`` that a repair needs, as arrays for compiled code."""
 
     cells: Any  # PricedArrays, at the prices of caps alone
     size: Any  # [l, g] GPUs of an instance
@@ -36,7 +36,7 @@ class RepairProblem(NamedTuple):
 
 
 class PlanState(NamedTuple):
-    """A plan in change, and what it leaves."""
+    """A plan while it is repaired, its free GPUs, and the tokens/s that it serves."""
 
     x: Any  # [l, r, g] instances beyond the minimums
     free: Any  # [r, t] free GPUs; negative: over capacity
@@ -45,10 +45,11 @@ class PlanState(NamedTuple):
 
 
 def repair_plan(cells: Cells, prices: Prices, x: IntArray) -> IntArray | None:
-    """Return ``x`` changed into a plan ``[l, r, g]`` beyond the minimums that meets all joint rows.
+    """Change the cells' solutions ``x`` into a plan ``[l, r, g]`` that meets all joint rows.
 
-    ``x`` must cover the demand of every cell. The search charges plan-wide caps at their
-    ``prices``. Returns None if the search found no plan, or if its plan breaks a cap.
+    ``x`` counts beyond the minimums and must cover the demand of every cell. The search charges
+    plan-wide caps at their ``prices``. Returns None if the search found no plan, or if its plan
+    breaks a cap.
     """
     plan = np.ascontiguousarray(x, dtype=np.int64).copy()
     arrays = cells.arrays(replace(cells.free, caps=prices.caps))
@@ -73,7 +74,7 @@ def _cost_change(cell: Any, g: int, held: int, more: int) -> Any:
 def _fewest_more(cell: Any, g: int, held: int, missing: float, largest: int) -> int:
     """Return the fewest instances on top of ``held`` that add ``missing`` tokens/s.
 
-    Above ``largest``: so few do not suffice.
+    A result above ``largest`` means that ``largest`` instances do not suffice.
     """
     carried = carried_tps(cell, g, held)
     count = max(1, int(np.ceil(missing / cell.steepest[g] - SHARE)))
@@ -87,9 +88,9 @@ def _best_move(problem: Any, now: Any, model: int, region: int, row: int) -> Any
     """Return the best move of a cell: key, removed type and count, added type and count.
 
     A move takes up to ``AT_ONCE`` instances of one type away. If demand would be uncovered, it adds
-    as many of another type as replace them. The key is the added cost; infinite means no move. With
-    a ``row`` of capacity, the key is per GPU freed in that row. With -1, the move that saves most
-    is best. The added type is -1 if no replacement is needed.
+    as many of another type as replace them; the added type is -1 if none is needed. With a ``row``
+    of capacity, only moves that free GPUs of it count, and the key is the added cost per freed GPU.
+    With -1, the key is the added cost. The lowest key is best; infinite: there is no move.
     """
     cell, x = one_cell(problem.cells, model, region), now.x[model, region]
     size, rows = problem.size[model], problem.rows
@@ -135,7 +136,10 @@ def _apply_change(problem: Any, now: Any, model: int, region: int, g: int, more:
 
 @kernel
 def _move_pass(problem: Any, now: Any, region: int, row: int, keys: Any) -> float:
-    """Apply one best move per model of a region, best first, and return the saving."""
+    """Apply the best move of each model in a region, the best models first; return the saving.
+
+    ``keys [l]`` is a work array. For ``row`` see ``_best_move``.
+    """
     saved = 0.0
     for model in range(keys.size):
         keys[model] = _best_move(problem, now, model, region, row)[0]
@@ -158,7 +162,7 @@ def _move_pass(problem: Any, now: Any, region: int, row: int, keys: Any) -> floa
 
 @kernel
 def _add_cheapest(problem: Any, now: Any, model: int) -> bool:
-    """Add the instance of ``model`` with the least cost per token/s that it is short of.
+    """Add the instance of ``model`` with the least cost per token/s of unserved joint demand.
 
     Returns False if no instance fits.
     """
@@ -184,7 +188,7 @@ def _add_cheapest(problem: Any, now: Any, model: int) -> bool:
 
 @cached_kernel
 def repair_instances(problem: Any, now: Any) -> bool:
-    """Change ``now`` until capacities and joint demands are met, then reduce the cost.
+    """Change the plan in ``now`` until capacities and joint demands are met, then reduce the cost.
 
     Returns False if a row is still violated at the end.
     """

@@ -58,7 +58,7 @@ class _BestPrices:
         return self.priced.bound
 
     def or_better(self, prices: Prices, priced: PricedCells) -> _BestPrices:
-        """Return the new prices if their bound is higher, else these."""
+        """Return the new prices if their lower bound is higher, else these."""
         return _BestPrices(prices, priced) if priced.bound > self.bound else self
 
 
@@ -91,8 +91,8 @@ def _ascend_and_repair(
     """Improve prices and repair plans alternately, until the gap is proven or nothing helps.
 
     A repair turns the cells' own cheapest solutions into a plan. With very many cells, few must
-    choose between two columns: at most about one per row that joins cells. So the bound is close to
-    the optimum. A plan that changes only those cells is close to it too.
+    choose between two columns: at most about one per joint row. So the bound is close to the
+    optimum. A plan that changes only those cells is close to it too.
     """
     plan: IntArray | None = None
     cost, bound = np.inf, -np.inf
@@ -124,11 +124,11 @@ def _ascend_and_repair(
 def _generate_columns(
     cells: Cells, best: _BestPrices, gap: float, until: float, check: Callable[[], None]
 ) -> _BestPrices:
-    """Alternate between solving the relaxation for prices and adding columns cheap at them.
+    """Improve prices by column generation: solve the relaxation, add columns cheap at its prices.
 
-    Columns that were cheapest once stay in the pool. Columns that are only near the cheapest are
-    replaced as prices move. Each round also solves the cells at the midpoint between the
-    relaxation's prices and the best ones, which damps the swings of the former (Wentges 1997).
+    Columns that were cheapest once stay. Columns that are only near the cheapest are replaced as
+    prices move. Each round also solves the cells at the midpoint between the relaxation's prices
+    and the best ones, which damps the swings of the former (Wentges 1997).
     """
     few, width = FEW * cells.need.size + 1000, BAND * best.bound / cells.need.size
     band = widest_band(cells, best.prices, best.priced, at_most=width, max_variables=few)

@@ -11,9 +11,10 @@ from simulation.arrays import FloatArray, IntArray
 
 
 def rerouted_tps(problem: HorizonProblem, serving: IntArray) -> FloatArray:
-    """Return the tokens/s sent elsewhere at each period's joint peak, ``[p, r, r]``.
+    """Return the tokens/s sent to other regions at each period's joint peak, ``[p, r, r]``.
 
-    It is the sum over all models. Rows are home regions.
+    It is the sum over all models. Rows are home regions, columns serving ones. ``serving`` are the
+    instances ``[p, l, r, g]``.
     """
     total: FloatArray = _sent_by_model(problem, serving).sum(axis=1)
     return total
@@ -64,9 +65,9 @@ def _sent_by_model(problem: HorizonProblem, serving: IntArray) -> FloatArray:
 
 
 def _assign_in_order(missing: FloatArray, room: FloatArray) -> FloatArray:
-    """Assign missing tokens/s ``[r]`` to free capacity ``[r]`` in the order of regions.
+    """Return the traffic ``[r, r]`` that brings ``missing [r]`` tokens/s to free ``room [r]``.
 
-    Returns the traffic ``[r, r]``.
+    Both are used up in the order of regions.
     """
     sent = np.zeros((len(missing), len(room)))
     for home in np.flatnonzero(missing):

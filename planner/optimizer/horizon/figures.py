@@ -39,7 +39,7 @@ def totals(problem: HorizonProblem, target: IntArray, lent: IntArray) -> tuple[T
 
 
 def costs(problem: HorizonProblem, target: IntArray, lent: IntArray) -> tuple[float, float]:
-    """Return the objective over all periods, and what the running instances cost of it."""
+    """Return the objective over all periods, and the part of it for running instances."""
     by_period = totals(problem, target, lent)
     weights = problem.first.weights
     total = sum(getattr(weights, m) * getattr(period, m) for period in by_period for m in MEASURES)

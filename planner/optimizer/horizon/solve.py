@@ -61,11 +61,10 @@ def solve_horizon(
 
 
 def _start_plan(search: Search) -> FloatArray | None:
-    """Return the variables of the stated plan, or of one made period by period.
+    """Return the variables of a plan to begin from: the stated one, or one made period by period.
 
-    None if the program is small.
-
-    Also None with ``reroute`` or ``priority``, or if that plan breaks a row of the program.
+    None if the program is small, with ``reroute`` or ``priority``, or if that plan breaks a row of
+    the program.
     """
     problem = search.draft.problem
     if problem.start is not None:
@@ -144,7 +143,7 @@ def _unserved_tps(draft: Draft, values: FloatArray) -> FloatArray:
 
 
 def _unserved_by_unproven(problem: HorizonProblem, target: IntArray) -> FloatArray:
-    """Return the tokens/s that a plan without a solver's proof leaves unserved, ``[p, k, l]``.
+    """Return the tokens/s that an unproven plan leaves unserved, ``[p, k, l]``.
 
     All of it is counted for the last tier.
     """

@@ -33,7 +33,8 @@ def period_by_period(
 ) -> IntArray | None:
     """Plan each period alone, starting from the plan of the one before, ``[p, l, r, g]``.
 
-    Returns None if a period has no plan within its share of ``time_limit_s``.
+    Returns None if a period has no plan within its share of ``time_limit_s``. ``check`` may raise
+    to cancel.
     """
     compiled()
     targets, current = [], problem.first.current

@@ -60,7 +60,7 @@ def by_priority(services: Sequence[Service]) -> list[int]:
 def _scale_out(
     problem: PlacementProblem, ledger: Ledger, placed: Placement, s: int, more: tuple[int, ...]
 ) -> tuple[list[Row], list[Unplaced]]:
-    """Place ``more`` replicas by role of service ``s``; return rows and unplaced units.
+    """Place ``more`` replicas by role of service ``s``; return rows and what found no room.
 
     If only some roles grow, their replicas join the units that are there. Else new units are placed
     one by one. Where there is no room, the next attempt gives up affinity or preferred GPU types.
@@ -90,11 +90,10 @@ def _scale_out(
 
 
 def _attempts(service: Service) -> list[tuple[bool, tuple[tuple[int, ...], ...]]]:
-    """Return the attempts in order: whether one lowest (S1) switch is needed, and the GPU types.
+    """Return the attempts to place a unit: whether under one S1 switch, and on which GPU types.
 
-    GPU types are indices by role, and by part of a role.
-    Preferred GPU types come before fallbacks. An affinity to one S1 switch is given up last. Even
-    then a unit lies in one subgroup.
+    GPU types are indices by role, and by part of a role. Preferred GPU types come before fallbacks.
+    An affinity to one S1 switch is given up last. Even then a unit lies in one subgroup.
     """
     narrow = service.affinity == "s1" and len(service.roles) > 1
     tries = [(narrow, alternative) for alternative in service.alternatives]
@@ -113,8 +112,8 @@ def candidate_domains(
 ) -> list[Domain]:
     """Return the domains with room for a unit, in the order of Algorithm 4.
 
-    A domain is one S1 switch if ``narrow``, else a subgroup. Low subgroup priorities come first,
-    then domains that the service already uses, then the fullest.
+    A domain is one S1 switch if ``narrow``, else a subgroup of them. Domains of low subgroup
+    priority come first, then those that the service already uses, then the fullest.
     """
     centre = problem.services[s].centre
     s1s = np.flatnonzero(problem.centre_of_s1 == centre)
@@ -133,9 +132,9 @@ def candidate_domains(
 def _add_to_groups(
     problem: PlacementProblem, ledger: Ledger, present: Placement, s: int, more: tuple[int, ...]
 ) -> tuple[list[Row], list[Unplaced]]:
-    """Add replicas of some roles to existing groups; return rows and what found no room.
+    """Add replicas of some roles to existing units; return rows and what found no room.
 
-    Each replica joins the group with the fewest replicas of its role that has room.
+    Each replica joins the unit with the fewest replicas of its role that has room.
     """
     service = problem.services[s]
     rows: list[Row] = []

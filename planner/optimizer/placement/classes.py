@@ -16,7 +16,7 @@ Where = dict[Key, int]
 
 @dataclass(frozen=True, slots=True)
 class SwitchClasses:
-    """Groups of S1 switches with equal nodes, and of subgroups with equal switches.
+    """Classes of identical S1 switches and of identical subgroups, for fewer variables.
 
     ``switches[c]`` lists the S1 switches of class c, which belongs to subgroup class ``pool[c]``.
     ``pools[p]`` lists the subgroups of class p, each as its S1 switches.
@@ -32,7 +32,7 @@ class SwitchClasses:
         return all(len(members) == 1 for members in self.switches)
 
     def counts_by_class(self, subgroup: IntArray, where: Where) -> tuple[dict[Key, int], Where]:
-        """Return counts by class from counts by switch, and the part under switches of no class.
+        """Return unit counts by class from those by switch, and the counts of no class.
 
         Every class must be a single switch. ``subgroup`` is the subgroup of each S1 switch.
         """
@@ -62,7 +62,7 @@ class SwitchClasses:
 
 
 def switch_classes(problem: PlacementProblem, *, together: bool) -> SwitchClasses:
-    """Return the classes of identical subtrees; with ``together`` False, one class per switch.
+    """Return the classes of identical switches and subgroups; without ``together``, all are single.
 
     S1 switches are identical if their nodes have equal GPU types, sizes and free GPUs. Subgroups
     are if they lie in one data centre with equal priority, and have identical switches.

@@ -23,9 +23,9 @@ SOLVING = 0.9  # share of the time limit; the rest turns the solver's counts int
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ExactPlacement:
-    """A placement with its bound.
+    """A placement with a proven lower bound on the penalty points of any placement.
 
-    No placement has fewer points than ``bound``. ``gap`` = (penalty - bound) / penalty.
+    ``gap`` = (penalty - bound) / penalty.
     """
 
     placement: Placement
@@ -113,7 +113,7 @@ def _sum_points(scored: tuple[float, Placement]) -> float:
 
 
 def _merge_unplaced(unplaced: tuple[Unplaced, ...]) -> tuple[Unplaced, ...]:
-    """Merge entries of one service and unit shape by adding their counts."""
+    """Return ``unplaced`` with one entry per service and unit shape, counts added."""
     by_shape: dict[tuple[int, tuple[int, ...]], Unplaced] = {}
     for gap in unplaced:
         key = (gap.service, gap.shape)

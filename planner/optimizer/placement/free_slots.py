@@ -23,7 +23,10 @@ from simulation.arrays import IntArray
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FreeSlots:
-    """Slots by S1 switch and entry (GPU type and size), and the slots that instances use."""
+    """Places for instances under each S1 switch, by GPU type and size of an instance.
+
+    A pair of GPU type and size is an entry, and a slot is a place of that size.
+    """
 
     entries: tuple[tuple[int, int], ...]  # GPU type, size
     slots: IntArray  # [s1, e]
@@ -31,7 +34,7 @@ class FreeSlots:
 
     @classmethod
     def of(cls, problem: PlacementProblem) -> FreeSlots:
-        """Count the slots of every GPU type and size that the services use, by S1 switch."""
+        """Return the free slots of each size that the services use, by S1 switch."""
         tree = problem.topology
         node_gpus = np.zeros(len(tree.gpu_types), np.int64)
         np.maximum.at(node_gpus, tree.gpu, tree.gpus)
@@ -64,7 +67,7 @@ class FreeSlots:
         return self.taken((gpu, size) for block in parts for _, gpu, size in block.instances)
 
     def taken(self, instances: Iterable[tuple[int, int]]) -> IntArray:
-        """Return the slots of each entry that instances (GPU type, GPUs) use, shape ``[e]``."""
+        """Return the slots of each entry that the instances (GPU type, GPUs) use, ``[e]``."""
         total = np.zeros(len(self.entries), np.int64)
         for gpu, size in instances:
             node = max(1, int(self.node[gpu]))
@@ -80,7 +83,10 @@ class FreeSlots:
 
 
 def _with_total(sizes: set[int]) -> set[int]:
-    """Add size 1 if sizes do not divide one another: then only the number of GPUs is a bound."""
+    """Return ``sizes``, plus 1 if they do not divide one another.
+
+    Then slots of one GPU at least bound the total.
+    """
     ordered = sorted(sizes)
     divide = all(larger % smaller == 0 for smaller, larger in pairwise(ordered))
     return sizes if divide else sizes | {1}

@@ -65,7 +65,7 @@ def _place_again(
     limit_s: float,
     check: Callable[[], None],
 ) -> tuple[Where, float] | None:
-    """Return ``counts`` with the units of ``groups`` placed again, and the penalty points saved.
+    """Return ``counts`` with units of the subgroups ``groups`` placed again, and the points saved.
 
     Returns None without a gain.
     """

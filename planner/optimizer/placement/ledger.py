@@ -13,7 +13,7 @@ Row = tuple[int, ...]  # as in Placement.COLUMNS
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """One replica of a role, with all instances under one S1 switch."""
+    """The instances of one replica of a role, all under one S1 switch."""
 
     role: int
     replica: int
@@ -69,10 +69,10 @@ class Ledger:
         return self._nodes[self._starts[row] : self._starts[row + 1]]
 
     def take(self, nodes: IntArray, size: int) -> list[tuple[int, int]]:
-        """Allocate one instance and return its (node, GPUs), or nothing if it does not fit.
+        """Allocate an instance of ``size`` GPUs; return its (node, GPUs), [] if it does not fit.
 
-        It goes to the fullest node with room. An instance larger than a node takes whole free
-        nodes.
+        It goes to the fullest of ``nodes`` with room. An instance larger than a node takes whole
+        free nodes.
         """
         free, largest = self.free[nodes], int(self.size[nodes].max(initial=0))
         if size <= largest:
@@ -90,14 +90,14 @@ class Ledger:
         self._deduct([(node, -gpus) for node, gpus in taken])
 
     def _deduct(self, taken: list[tuple[int, int]]) -> list[tuple[int, int]]:
-        """Take the GPUs from the free ones, and return ``taken``."""
+        """Subtract the GPUs in ``taken`` from the free ones, and return ``taken``."""
         for node, gpus in taken:
             self.free[node] -= gpus
             self.free_s1[self.s1[node], self.gpu[node]] -= gpus
         return taken
 
     def place_block(self, block: Block, s1: int) -> list[tuple[Block, int, int, int, int]]:
-        """Place a replica under one S1 switch, or return nothing if it does not fit.
+        """Place a replica under one S1 switch; return its rows, or [] if it does not fit.
 
         Rows are (block, part, instance, node, GPUs).
         """
@@ -113,7 +113,7 @@ class Ledger:
     def place_unit(
         self, service: int, unit: int, parts: Sequence[Block], s1s: Sequence[int]
     ) -> list[Row]:
-        """Place a unit under ``s1s`` (one domain); return its rows, or none if it does not fit.
+        """Place the replicas of a unit under ``s1s``; return its rows, [] if it does not fit.
 
         Replicas are placed in turn ("AssignOnePod"): under switches that the unit already uses,
         else under the fullest switch with room.
@@ -155,7 +155,7 @@ class Ledger:
     def _rows(
         self, service: int, unit: int, done: list[tuple[Block, int, int, int, int]]
     ) -> Iterator[Row]:
-        """Yield the table rows of a unit that was placed."""
+        """Yield the rows of a placed unit (``Placement.COLUMNS``); number its instances."""
         ids: dict[tuple[int, int, int], int] = {}
         for block, part, number, node, gpus in done:
             key = (block.role, block.replica, number)

@@ -31,7 +31,7 @@ POINTS = Points()
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Units:
-    """One row per placed unit."""
+    """Properties of placed units, one row each."""
 
     service: IntArray  # [u]
     unit: IntArray  # [u]
@@ -158,7 +158,11 @@ def measure_units(
 def _lowest_level(
     above: Callable[[int], IntArray], node: IntArray, unit: IntArray, count: int
 ) -> IntArray:
-    """Return the lowest level at which one place, of ``above(level)``, holds a whole unit."""
+    """Return the lowest level (of ``Topology``) at which all nodes of a unit have one parent.
+
+    ``node`` and ``unit`` are by row. ``above(level)`` is the parent of each node; ``count`` is the
+    number of units.
+    """
     lowest = np.full(count, CENTRE, np.int64)
     for level in (CENTRE, S2, S1, RACK, NODE):  # downwards, so that the lowest remains
         lowest[_single_valued(above(level)[node], unit, count)] = level
@@ -168,7 +172,7 @@ def _lowest_level(
 def _has_broken_replica(
     placement: Placement, s1: IntArray, unit: IntArray, count: int
 ) -> BoolArray:
-    """Return whether a unit has a replica whose parts lie under different S1 switches."""
+    """Return the mask of units with a replica whose parts lie under different S1 switches."""
     replicas, replica = np.unique(
         np.stack([unit, placement.role, placement.replica]), axis=1, return_inverse=True
     )
@@ -192,7 +196,7 @@ def service_share(units: Units, s: int) -> tuple[float, float] | None:
 
 
 def _single_valued(values: IntArray, group: IntArray, count: int) -> BoolArray:
-    """Return True for each group in which all ``values`` are equal."""
+    """Return the mask of groups with equal ``values``; ``group`` is that of each value."""
     low = np.full(count, np.iinfo(np.int64).max)
     high = np.full(count, -1, np.int64)
     np.minimum.at(low, group, values)
@@ -209,7 +213,7 @@ def _group_sums(values: IntArray, group: IntArray, count: int) -> IntArray:
 
 
 def _preferred_types(problem: PlacementProblem) -> IntArray:
-    """Return the preferred GPU type by service, role and part."""
+    """Return the preferred GPU type of each service, by role and part."""
     services = problem.services
     roles = max((len(service.roles) for service in services), default=0)
     parts = max((len(role.parts) for service in services for role in service.roles), default=0)

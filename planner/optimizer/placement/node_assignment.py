@@ -9,15 +9,21 @@ from planner.optimizer.placement.problem import Placement, PlacementProblem, Unp
 
 
 class SwitchAssigner:
-    """Assigns units to switches by counting free slots, without choosing nodes."""
+    """Assigns units to switches by counting free slots, without choosing nodes.
+
+    Arguments are indices: service ``s``, its unit shape ``k``, and its alternative ``a`` of GPU
+    types. ``parts`` are the replicas of the unit.
+    """
 
     def __init__(self, problem: PlacementProblem, room: FreeSlots) -> None:
         self.problem, self.room = problem, room
         self.slots = room.slots.copy()
         self.counts: Where = {}
 
-    def near(self, s: int, k: int, a: int, members: tuple[int, ...], parts: list[Block]) -> bool:
-        """Place a unit under one switch: the fullest of ``members`` with room. Return success."""
+    def place_near(
+        self, s: int, k: int, a: int, members: tuple[int, ...], parts: list[Block]
+    ) -> bool:
+        """Place a unit under the fullest of the switches ``members`` with room; return success."""
         need, switches = self.room.of_unit(parts), np.array(members)
         fitting_switches = switches[(self.slots[switches] >= need).all(axis=1)]
         if not len(fitting_switches):
@@ -30,7 +36,7 @@ class SwitchAssigner:
     def place_across(
         self, s: int, k: int, a: int, members: tuple[int, ...], parts: list[Block]
     ) -> bool:
-        """Place a unit's replicas under several switches of one subgroup. Return success.
+        """Place a unit's replicas under several switches of one subgroup; return success.
 
         Each replica goes to the fullest switch with room. On failure nothing is placed.
         """
@@ -54,26 +60,26 @@ class SwitchAssigner:
         self._count_wide(s, k, a, chosen)
 
     def _count_wide(self, s: int, k: int, a: int, chosen: list[tuple[Block, int]]) -> None:
-        """Count a unit that lies across switches of a subgroup, and each replica's switch."""
+        """Count a unit under several switches of a subgroup, and each replica's switch."""
         pool = int(self.problem.subgroup[chosen[0][1]])
         self.count(("wide", s, k, a, pool, 0))
         for block, s1 in chosen:
             self.count(("part", s, block.role, a, s1, pool))
 
     def count(self, key: Key, number: int = 1) -> None:
-        """Count ``number`` more of a unit, replica or place."""
+        """Add ``number`` to a count of the answer; ``key`` is that of the program."""
         self.counts[key] = self.counts.get(key, 0) + number
 
 
 def assign_switches(
     problem: PlacementProblem, kinds: SwitchClasses, room: FreeSlots, counts: Where
 ) -> Where:
-    """Return the program's unit ``counts``, given by class of switches, by single switch.
+    """Return the program's ``counts`` of units by single switch, given those by class of switches.
 
     Units that find no switch of their class go wherever their affinity allows. Otherwise they go
     anywhere in a subgroup, or stay unplaced.
     """
-    realiser = SwitchAssigner(problem, room)
+    assigner = SwitchAssigner(problem, room)
     pending: list[tuple[int, str, int, int, int, int]] = []
     for (kind, s, k, a, where, _), n in counts.items():
         if kind in ("unit", "wide"):
@@ -86,30 +92,33 @@ def assign_switches(
         service = problem.services[s]
         parts = unit_blocks(service, service.shapes[k][0], service.alternatives[a])
         if kind == "unit":
-            fine = realiser.near(s, k, a, kinds.switches[where], parts)
+            fine = assigner.place_near(s, k, a, kinds.switches[where], parts)
         elif kinds.alone:
             placed = [(block, chosen[s, block.role, a, where].pop()) for block in parts]
-            realiser.place_chosen(s, k, a, placed)
+            assigner.place_chosen(s, k, a, placed)
             fine = True
         else:
             fine = any(
-                realiser.place_across(s, k, a, members, parts) for members in kinds.pools[where]
+                assigner.place_across(s, k, a, members, parts) for members in kinds.pools[where]
             )
         if not fine:
             over.append((s, k))
     for (kind, s, k, *_), n in counts.items():
         if kind == "none":
-            realiser.count(("none", s, k, 0, 0, 0), n)
+            assigner.count(("none", s, k, 0, 0, 0), n)
     for s, k in over:
-        if not _place_in_any_subgroup(realiser, s, k):
-            realiser.count(("none", s, k, 0, 0, 0))
-    return realiser.counts
+        if not _place_in_any_subgroup(assigner, s, k):
+            assigner.count(("none", s, k, 0, 0, 0))
+    return assigner.counts
 
 
 def _switches_of_replicas(
     kinds: SwitchClasses, counts: dict[Key, int]
 ) -> dict[tuple[int, int, int, int], list[int]]:
-    """Return switches of wide units' replicas, by service, role, alternative and subgroup class."""
+    """Return the switches that the program chose for replicas of units under several switches.
+
+    The key is service, role, alternative and class of the subgroup.
+    """
     switches_of: dict[tuple[int, int, int, int], list[int]] = {}
     for (kind, service, role, alternative, switch_class, pool), replicas in counts.items():
         if kind == "part":
@@ -121,14 +130,14 @@ def _switches_of_replicas(
 
 
 def _place_in_any_subgroup(assigner: SwitchAssigner, s: int, k: int) -> bool:
-    """Place a unit in any subgroup of its data centre, low priorities first. Return success."""
+    """Place a unit in any subgroup of its data centre, low priorities first; return success."""
     problem = assigner.problem
     service = problem.services[s]
     s1s = np.flatnonzero(problem.centre_of_s1 == service.centre)
     by_tier = [s1s[problem.tiers[s1s] == tier] for tier in np.unique(problem.tiers[s1s])]
     for a, alternative in enumerate(service.alternatives):
         parts = unit_blocks(service, service.shapes[k][0], alternative)
-        if any(assigner.near(s, k, a, tuple(members.tolist()), parts) for members in by_tier):
+        if any(assigner.place_near(s, k, a, tuple(members.tolist()), parts) for members in by_tier):
             return True
         if len(parts) > 1:
             groups = problem.subgroup[s1s]
@@ -139,9 +148,9 @@ def _place_in_any_subgroup(assigner: SwitchAssigner, s: int, k: int) -> bool:
 
 
 def placement_of(problem: PlacementProblem, counts: Where) -> Placement:
-    """Choose a node for each instance, under each switch the largest instances first.
+    """Choose a node for each instance of the ``counts`` by switch, the largest instances first.
 
-    In that order, all instances fit if their slots do (``room``) and sizes divide one another.
+    In that order, all instances fit if their slots do (``FreeSlots``) and sizes divide one another.
     Otherwise an instance may not fit. Its unit is then unplaced.
     """
     parts: dict[tuple[int, int, int, int], list[int]] = {}

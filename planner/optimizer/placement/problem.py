@@ -54,7 +54,7 @@ class Role:
 
 @dataclass(frozen=True)
 class Service:
-    """A request for ``wanted[i]`` replicas of ``roles[i]`` in a data centre.
+    """A service that wants ``wanted[i]`` replicas of ``roles[i]`` in a data centre.
 
     ``ratio`` is the number of replicas of each role in a unit (empty: the smallest units with all
     roles).
@@ -108,7 +108,7 @@ class Service:
     def fallback_gpus(
         self, shape: tuple[int, ...], alternative: tuple[tuple[int, ...], ...]
     ) -> int:
-        """Return the GPUs of one unit that are not of the preferred type."""
+        """Return the GPUs of one unit that are not of the preferred type, with ``alternative``."""
         return sum(
             n * part.gpus * part.count
             for n, role, types in zip(shape, self.roles, alternative, strict=True)
@@ -236,7 +236,7 @@ class PlacementProblem:
 
     @cached_property
     def tiers(self) -> IntArray:
-        """Return the priority of each S1 switch's subgroup, shape ``[s1]`` (section 3.3).
+        """Return the priority of each S1 switch's subgroup, ``[s1]`` (section 3.3).
 
         High: several GPU types under the switch. Medium: several under its S2 switch. Low:
         otherwise.

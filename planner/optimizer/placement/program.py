@@ -88,7 +88,7 @@ def build_program(
     shares: Sequence[float],
     numbers: Mapping[tuple[int, int], int] | None = None,
 ) -> Program:
-    """Build the program over the classes of ``kinds``: how many units to place in each.
+    """Build the program that chooses how many units to place under each class of switches.
 
     Per service, shape and set of GPU types, a column "unit" counts units within an S1 switch of a
     class. "wide" counts units over the switches of a subgroup, whose replicas "part" places. "none"
@@ -211,7 +211,7 @@ def solve_placement(
 
 
 def _units_that_fit(room: FreeSlots, members: tuple[int, ...], need: IntArray) -> int:
-    """Return how many units with slots ``need`` fit under otherwise empty switches ``members``."""
+    """Return how many units, each with the slots ``need``, fit under empty ``members``."""
     used_types = need > 0
     each = room.slots[np.array(members)][:, used_types] // need[used_types]
     return int(each.min(axis=1).sum()) if used_types.any() else 0
@@ -249,7 +249,10 @@ def _node_rows(
 def _node_entries(
     opened: dict[tuple[int, int], int], c: int, parts: Sequence[Block]
 ) -> tuple[list[tuple[int, float]], float]:
-    """Return the entries of ``parts`` in the node rows, and the penalty points that they deduct."""
+    """Return the entries in the node rows of ``parts`` under class ``c``, and their penalty points.
+
+    The points are negative, since units that run on a used node deduct theirs.
+    """
     used: dict[int, int] = {}
     for block in parts:
         for _, gpu, size in block.instances:

@@ -6,7 +6,7 @@ from planner.optimizer.placement.problem import Placement, PlacementProblem
 
 
 def placed_replicas(placed: Placement, s: int, roles: int) -> tuple[int, ...]:
-    """Return the placed replicas of each role of a service."""
+    """Return the number of placed replicas of each role of service ``s``; ``roles`` of them."""
     of_service = placed.service == s
     keys = np.unique(np.stack([placed.role, placed.unit, placed.replica])[:, of_service], axis=1)
     return tuple(int((keys[0] == r).sum()) for r in range(roles))

@@ -12,7 +12,10 @@ from planner.optimizer.placement.problem import Placement, PlacementProblem, Unp
 
 
 def place_blind(problem: PlacementProblem, seed: int = 0) -> Placement:
-    """Place all services from nothing, by priority, ignoring switches."""
+    """Return a placement of all services from nothing, by priority, which ignores switches.
+
+    It is the baseline for comparison. ``seed`` breaks ties.
+    """
     ledger = Ledger(problem)
     tree = problem.topology
     shuffled = np.random.default_rng(seed).permutation(len(tree))
@@ -66,7 +69,7 @@ def _place_unit(
 
 
 def _take_on_freest_node(ledger: Ledger, nodes: np.ndarray, size: int) -> list[tuple[int, int]]:
-    """Allocate ``size`` GPUs on the node with the most free GPUs, or return nothing."""
+    """Allocate ``size`` GPUs on the node with the most free GPUs; [] if none has room."""
     largest = int(ledger.size[nodes].max(initial=0))
     if size > largest:
         return ledger.take(nodes, size)

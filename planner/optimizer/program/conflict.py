@@ -64,7 +64,7 @@ def conflicting_set(problem: HorizonProblem) -> str:
 def minimal_rows(
     rows: Sequence[Row], infeasible: Callable[[Sequence[Row]], bool], budget_s: float
 ) -> list[Row]:
-    """Return a minimal part of ``rows`` that is still infeasible, by deleting halving chunks.
+    """Return a minimal part of ``rows`` that is still infeasible, by leaving out smaller parts.
 
     The result is minimal only if ``budget_s`` seconds suffice. ``infeasible`` must be monotone: a
     superset of an infeasible set is infeasible.

@@ -31,9 +31,9 @@ LOOSE = 1e-7  # share by which a facet is moved outwards
 
 
 def whole_covers(draft: Draft) -> None:
-    """Add the facets of each region's demand and of each joint demand.
+    """Add cuts to the program: the facets of each region's demand and of each joint demand.
 
-    Adds nothing if demand may stay unserved.
+    They exclude fractional replicas only. Adds nothing if demand may stay unserved.
     """
     if draft.short is not None:
         return
@@ -59,7 +59,7 @@ def _add(
     lost: IntArray,
     need: float,
 ) -> None:
-    """Add the facets of one demand, of all regions if ``region`` is None, as rows."""
+    """Add the facets of a demand of ``need`` tokens/s as rows; ``region`` None: of all."""
     first = draft.problem.first
     rows = cover_facets(first, model, columns, lost, need)
     if not len(rows):
@@ -79,7 +79,7 @@ def _add(
 def cover_facets(
     problem: PlanningProblem, model: int, columns: IntArray, lost: IntArray, need: float
 ) -> FloatArray:
-    """Return rows ``[a, b]``: a x >= b for all instance counts x that carry ``need`` tokens/s.
+    """Return rows ``[a, b]``: a x >= b for all instance counts x that serve ``need`` tokens/s.
 
     x counts the instances of ``columns``, of which ``lost`` are assumed gone. No rows are returned
     if there are too many columns or points to list.

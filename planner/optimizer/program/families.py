@@ -328,7 +328,7 @@ FAMILIES = (
 
 
 def _minimum_words(window: PlanningProblem, within: str, row: int) -> str:
-    """Return the words for a GPU limit in a conflict."""
+    """Return the words for a minimum of instances that a GPU limit cannot meet, for a conflict."""
     region, kind = divmod(row, window.capacity_gpus.shape[1])
     gpus = int(window.capacity_gpus[region, kind])
     return f"{gpus:,} {window.row_names[kind]} in {window.regions[region]}{within}"

@@ -59,7 +59,7 @@ class Effort:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Search:
-    """One program with its deadline."""
+    """A program to solve, with its deadline and the ways to search it."""
 
     draft: Draft
     program: LinearProgram
@@ -157,7 +157,7 @@ class Search:
         return replace(solved, bound=solved.bound - float(worth @ solved.values))
 
     def _worth(self) -> FloatArray:
-        """Return the value that each variable adds to the unserved demand's total (0 for most)."""
+        """Return the value of a unit of each variable as unserved demand, by variable; mostly 0."""
         draft, priority = self.draft, self.draft.problem.priority
         values = np.zeros(len(self.program.cost))
         if draft.short is not None and draft.beyond is not None and priority is not None:

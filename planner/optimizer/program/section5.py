@@ -123,7 +123,7 @@ def window_program(problem: PlanningProblem) -> WindowProgram:
 def _served(
     program: pulp.LpProblem, problem: PlanningProblem, fleet: dict[Cell, pulp.LpVariable]
 ) -> dict[tuple[int, int], pulp.LpVariable | Expression]:
-    """Return the tokens/s that each model serves in each region, by indices (i, j).
+    """Return the tokens/s that each model serves in each region, by (model, region).
 
     It is the capacity of the weakest side, a group of columns of one role such as prefill or
     decode. With one side, it is an expression. With several, it is a variable that stays below the
@@ -158,7 +158,7 @@ def _pool_capacity(
     fleet: pulp.LpVariable,
     key: tuple[int, int, int, int],
 ) -> Expression:
-    """Return the joint capacity of pool (i, j, k) after its assumed losses, in tokens/s.
+    """Return the tokens/s of pool ``key`` (model, region, column) after its assumed losses.
 
     It is theta times the fleet, or a curve that is filled piece by piece. Slopes fall within a run
     of pieces. A binary variable opens each later run once all pieces before it are full.

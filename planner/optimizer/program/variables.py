@@ -115,7 +115,7 @@ class Draft:
 
     @property
     def pairs(self) -> int:
-        """Return the number of pairs of model and region."""
+        """Return the number of pairs of a model and a region."""
         return len(self.problem.first.models) * len(self.problem.first.regions)
 
     @property
@@ -200,7 +200,7 @@ class Draft:
         return entries, float(self.problem.first.current.sum())
 
     def spread(self, values: FloatArray, of: IntArray | None) -> IntArray:
-        """Return the values of variables ``of`` ``[p, n]`` as whole numbers, ``[p, l, r, g]``."""
+        """Return the values of variables ``of [p, n]`` as whole counts, ``[p, l, r, g]``."""
         out = np.zeros((len(self.x), *self.problem.first.current.shape), np.int64)
         if of is not None:
             out[(slice(None), *self.cell)] = np.rint(values[of])

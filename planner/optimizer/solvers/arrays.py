@@ -81,7 +81,7 @@ class LinearProgram:
         )
 
     def activity(self, x: FloatArray) -> FloatArray:
-        """Return ``A x``, shape ``[m]``."""
+        """Return the left side of every row at the values ``x``, ``A x [m]``."""
         row = np.repeat(np.arange(len(self.row_lower)), np.diff(self.begins))
         return np.bincount(row, self.values * x[self.columns], len(self.row_lower)).astype(float)
 

@@ -48,7 +48,10 @@ def solve_on_cbc(
 
 
 def _read(program: LinearProgram, answer: Path, log: str, died: str) -> Solution:
-    """Return the solution in CBC's answer file, with the bound in its log."""
+    """Return the solution in CBC's answer file, with the bound in its log.
+
+    ``died`` says why the process ended early, or "".
+    """
     bounds = re.findall(r"^Lower bound:\s+(\S+)", log, flags=re.MULTILINE)
     bound = float(bounds[-1]) - ROUNDING if bounds else -np.inf
     lines = answer.read_text().splitlines() if answer.exists() else []

@@ -121,7 +121,7 @@ def _solve_in_process(
     start: FloatArray | None,
     outside: float,
 ) -> Solution:
-    """Solve in this process, which is faster for small programs, up to ``outside``."""
+    """Solve in this process, which is faster for small programs; see ``solve_program``."""
 
     def enough(best: float, bound: float) -> bool:
         return bound >= outside and outside < best * (1 - gap) and best < highspy.kHighsInf
