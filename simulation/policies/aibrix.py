@@ -1,8 +1,8 @@
 """AIBrix's pod autoscaler with the strategies APA and KPA, and its schedules of bounds.
 
-Source: github.com/vllm-project/aibrix @ e3e10f9e, ``pkg/controller/podautoscaler``:
+Source: github.com/vllm-project/aibrix @ 015a2e5f, ``pkg/controller/podautoscaler``:
 ``algorithm/apa.go``, ``algorithm/kpa.go``, ``context/context.go`` (defaults), ``metrics/client.go``
-(windows) and ``stabilizeRecommendation`` of the controller.
+(windows), ``applyPendingReplicaGuard`` and ``stabilizeRecommendation`` of the controller.
 """
 
 from collections import deque
@@ -62,6 +62,11 @@ def replicas_by_apa(
     return n
 
 
+def in_panic(stable: float, panic: float, threshold: float) -> bool:
+    """Return whether the short mean ``panic`` exceeds ``threshold`` times the long one."""
+    return stable <= 0 or panic / stable > threshold
+
+
 def replicas_by_kpa(
     stable: float,
     panic: float,
@@ -86,9 +91,27 @@ def replicas_by_kpa(
         count = n if within else ceil(value / target - ROUNDING)
         return min(max(count, floor(n / rates[1] + ROUNDING)), max(1, ceil(rates[0] * n)))
 
-    if stable <= 0 or panic / stable > panic_threshold:
+    if in_panic(stable, panic, panic_threshold):
         return max(asked(stable), asked(panic))
     return asked(stable)
+
+
+def replicas_with_pending(
+    strategy: Strategy, asked: int, value: float, target: float, ready: int, n: int
+) -> int:
+    """Return the replicas that remain of ``asked`` while only ``ready`` of ``n`` serve.
+
+    On scale-out, replicas that start count as idle. On scale-in, they count as used at the target.
+    ``value`` is the mean metric of a ready pod.
+    """
+    if asked == n or ready >= n:
+        return asked
+    load = value * ready / target
+    if asked < n:
+        return min(max(ceil(load + (n - ready) - ROUNDING), asked), n)
+    if strategy == "kpa":  # the mean of a pod over the target is the count
+        load /= n
+    return min(max(ceil(load - ROUNDING), n), asked)
 
 
 @dataclass(eq=False)
@@ -97,7 +120,9 @@ class PodAutoscaler(ScalingPolicy):
 
     With ``holds``, a count moves only as far as every recommendation of the cooldown window asks
     for. Without it, as in the source, scale-out takes the highest recommendation of its window and
-    scale-in the lowest. That was reported as a bug (issue 2821).
+    scale-in the lowest. That was reported as a bug (issue 2821). With
+    ``pending_guard``, replicas that start damp every step, as in the source since September 2026
+    (pull request 2671).
 
     ``bounds`` replace the limits of every pool in their parts of the week. ``offset_s`` is the time
     since Monday at which the simulation begins.
@@ -114,6 +139,7 @@ class PodAutoscaler(ScalingPolicy):
     up_cooldown_s: float = 0.0
     down_cooldown_s: float = 300.0
     holds: bool = True
+    pending_guard: bool = True
     stable_window_s: float = 180.0
     panic_window_s: float = 60.0
     min_replicas: int = 1
@@ -151,7 +177,13 @@ class PodAutoscaler(ScalingPolicy):
                 targets[p] = min(max(n, least[p]), most[p])
             elif n and np.isfinite(value):
                 self._values[p].append((now, float(value)))
-                asked = min(max(self._recommended_replicas(p, now, n), least[p]), most[p])
+                asked, value = self._recommended_replicas(p, now, n)
+                asked = min(max(asked, least[p]), most[p])
+                if self.pending_guard:
+                    asked = replicas_with_pending(
+                        self.strategy, asked, value, float(self._target[p]),
+                        int(observation.ready[p]), n,
+                    )  # fmt: skip
                 targets[p] = min(max(self._stabilised(p, now, n, asked), least[p]), most[p])
         return targets
 
@@ -182,8 +214,8 @@ class PodAutoscaler(ScalingPolicy):
                 ]
         return [min(self.min_replicas, int(maximum)) for maximum in self._most], self._most.tolist()
 
-    def _recommended_replicas(self, p: int, now: float, n: int) -> int:
-        """Return the replicas that the strategy requests for pool ``p``."""
+    def _recommended_replicas(self, p: int, now: float, n: int) -> tuple[int, float]:
+        """Return the replicas that the strategy requests for pool ``p``, and the metric it used."""
         values = self._values[p]
         while values[0][0] < now - self.stable_window_s:
             values.popleft()
@@ -192,10 +224,10 @@ class PodAutoscaler(ScalingPolicy):
         tolerances = self.up_tolerance, self.down_tolerance
         rates, target = (self.max_up_rate, self.max_down_rate), float(self._target[p])
         if self.strategy == "apa":
-            return replicas_by_apa(stable, target, n, tolerances, rates)
-        return replicas_by_kpa(
-            stable, sum(recent) / len(recent), target, n, tolerances, rates, self.panic_threshold
-        )
+            return replicas_by_apa(stable, target, n, tolerances, rates), stable
+        panic = sum(recent) / len(recent)
+        asked = replicas_by_kpa(stable, panic, target, n, tolerances, rates, self.panic_threshold)
+        return asked, panic if in_panic(stable, panic, self.panic_threshold) else stable
 
     def _stabilised(self, p: int, now: float, n: int, asked: int) -> int:
         """Return the replicas of pool ``p`` that the cooldowns allow.

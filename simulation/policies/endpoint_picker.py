@@ -50,11 +50,11 @@ class Setting:
     down: Way
 
 
-AT_ONCE, AFTER_5_MIN = Way(100, 0, 15, 0), Way(100, 0, 15, 300)
+AFTER_5_MIN = Way(100, 0, 15, 300)  # also out, so that starting replicas are not asked for twice
 SETTINGS: dict[Signal, Setting] = {
-    "queue": Setting("requests in the picker's queue", 1.0, 16.0, AT_ONCE, AFTER_5_MIN),
-    "inflight": Setting("running requests", 16.0, 16.0, AT_ONCE, AFTER_5_MIN),
-    "saturation": Setting("pool saturation", 0.7, 16.0, AT_ONCE, AFTER_5_MIN),
+    "queue": Setting("requests in the picker's queue", 1.0, 16.0, AFTER_5_MIN, AFTER_5_MIN),
+    "inflight": Setting("running requests", 16.0, 16.0, AFTER_5_MIN, AFTER_5_MIN),
+    "saturation": Setting("pool saturation", 0.7, 16.0, AFTER_5_MIN, AFTER_5_MIN),
     "tokens": Setting("prefill backlog, s", 1.5, 0.8, Way(0, 1, 180, 0), Way(0, 1, 300, 300)),
     "latency": Setting("P90 latency over SLO", 0.55, 0.4, Way(100, 4, 60, 30), Way(0, 1, 120, 180)),
 }

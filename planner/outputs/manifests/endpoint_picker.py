@@ -34,7 +34,7 @@ API, KIND = "keda.sh/v1alpha1", "ScaledObject"
 QUEUE, SATURATION = "llm_d_epp_flow_control_queue_size", "llm_d_epp_flow_control_pool_saturation"
 RUNNING, INFLIGHT = "llm_d_epp_request_running", "llm_d_epp_inflight_tokens"
 TTFT, TBT = "llm_d_epp_request_ttft_seconds", "llm_d_epp_request_streaming_tpot_seconds"
-MEMORY = "vllm:kv_cache_usage_perc"
+MEMORY, PRODUCER = "vllm:kv_cache_usage_perc", "inflight-load-producer"
 NOTES = (
     "Queries select by the labels model_name and inference_pool of llm-d's endpoint picker. The "
     "pool is assumed to have the deployment's name. Check both.",
@@ -79,7 +79,7 @@ def scaled_object(export: Export, pool: Pool, target: Target, rule: Rule) -> Doc
                         "threshold": f"{threshold:.6g}",
                     },
                 }
-                for name, query, threshold in _triggers(policy, pool, rule)
+                for name, query, threshold in _triggers(policy, pool, rule, export)
             ],
         },
     }
@@ -97,29 +97,35 @@ def formula(out_above: float, in_below: float) -> str:
     )
 
 
-def _triggers(policy: EndpointPicker, pool: Pool, rule: Rule) -> list[tuple[str, str, float]]:
+def _triggers(
+    policy: EndpointPicker, pool: Pool, rule: Rule, export: Export
+) -> list[tuple[str, str, float]]:
     """Return the triggers of a pool: name, Prometheus query and threshold of each.
 
     The policy's name says which signal they follow: requests in flight, queue, saturation, tokens
-    or, in all other cases, the larger of TTFT and TBT over its limit.
+    or, in all other cases, the larger of TTFT and TBT over its limit. A given namespace is part of
+    each query, since other namespaces may run the same model.
     """
     first, second = policy.targets
-    model_label, pool_label = f'model_name="{pool.model}"', f'inference_pool="{pool.name}"'
-    pod_label = f'pod=~"{pool.name}-.*"'
-    running = ("running", f"sum({RUNNING}{{{model_label}}})", second)
+    namespace = export.options.namespace
+    pinned = f'namespace="{namespace}",' if namespace else ""
+    model_label = f'{pinned}model_name="{pool.model}"'
+    running = f"sum({RUNNING}{{{model_label}}})"
     if policy.name == "epp-inflight":
-        return [("running", f"sum({RUNNING}{{{model_label}}})", first)]
+        return [("running", running, first)]
     if policy.name == "epp-queue":
-        return [("queue", f"sum({QUEUE}{{{model_label}}})", first), running]
+        queue = f"sum({QUEUE}{{{model_label}}})"
+        return [("queue", queue, first), ("running", running, second)]
     if policy.name == "epp-saturation":
-        return [("saturation", f"max({SATURATION}{{{pool_label}}})", first), running]
+        saturation = f'max({SATURATION}{{{pinned}inference_pool="{pool.name}"}})'
+        return [("saturation", saturation, first), ("running", running, second)]
     if policy.name == "epp-tokens":
         velocity = policy.prefill_tps or rule.found(pool, VELOCITY)
         if velocity is None:
             raise PlannerError(f"The result has no {VELOCITY} of {place_words(pool)}.")
-        endpoints = f'endpoint_name=~"{pool.name}-.*"'
+        endpoints = f'{pinned}producer_name="{PRODUCER}",endpoint_name=~"{pool.name}-.*"'
         backlog = f"(sum({INFLIGHT}{{{endpoints}}}) / {velocity:.6g}) or vector(0)"
-        memory = f"sum({MEMORY}{{{pod_label}}}) or vector(0)"
+        memory = f'sum({MEMORY}{{{pinned}pod=~"{pool.name}-.*"}}) or vector(0)'
         by_role = [("prefill", backlog, first), ("decode", memory, second)]
         return [row for row in by_role if pool.role not in ("prefill", "decode")
                 or row[0] == pool.role]  # fmt: skip
@@ -134,7 +140,7 @@ def _triggers(policy: EndpointPicker, pool: Pool, rule: Rule) -> list[tuple[str,
     larger_share = " or ".join(f'label_replace({share}, "of", "{i}", "", "")'
                         for i, share in enumerate(shares))  # fmt: skip
     capped = f"clamp_max(max({larger_share}) or vector(0), {CLAMP:g})"
-    deployment_label = f'deployment="{pool.name}"'
+    deployment_label = f'{pinned}deployment="{pool.name}"'
     return [
         ("saturation", f"avg_over_time({capped}[{MEAN_S:g}s:15s])", 1.0),
         ("replicas", f"max(kube_deployment_status_replicas{{{deployment_label}}})", 1.0),

@@ -72,6 +72,7 @@ class Aibrix(MetricPolicy):
     up_cooldown_s: Delay = Rule.up_cooldown_s  # window of recommendations for scale-out
     down_cooldown_s: Delay = Rule.down_cooldown_s  # window of recommendations for scale-in
     holds: bool = Rule.holds  # true: a count changes only if its whole window asks for it
+    pending_guard: bool = Rule.pending_guard  # true: replicas that start damp every step
     stable_window_s: Delay = Rule.stable_window_s  # long mean, seconds
     panic_window_s: Delay = Rule.panic_window_s  # short mean, seconds
     min_replicas: Count = Rule.min_replicas  # smallest count

@@ -8,6 +8,7 @@ from simulation.policies.aibrix import (
     PodAutoscaler,
     replicas_by_apa,
     replicas_by_kpa,
+    replicas_with_pending,
 )
 from simulation.policy_check import check
 from tests.simulation.builders import fleet, pool
@@ -34,6 +35,23 @@ def test_kpa_takes_the_mean_of_a_pod_over_the_target_as_the_count():
     # In panic the larger of both windows counts.
     assert replicas_by_kpa(12, 30, 2, 10, TOLERANCES, RATES, 2.0) == 15
     assert replicas_by_kpa(0, 0, 2, 10, TOLERANCES, RATES, 2.0) == 5
+
+
+@pytest.mark.parametrize(
+    ("strategy", "asked", "value", "ready", "expected"),
+    # The cases of the source's own test: 4 replicas, target 50.
+    [("kpa", 5, 250, 2, 4), ("kpa", 7, 350, 3, 6), ("apa", 8, 90, 2, 4), ("apa", 2, 10, 2, 3)],
+)
+def test_replicas_that_start_damp_a_step(strategy, asked, value, ready, expected):
+    assert replicas_with_pending(strategy, asked, value, 50, ready, 4) == expected
+    assert replicas_with_pending(strategy, asked, value, 50, 4, 4) == asked
+
+
+@pytest.mark.parametrize(("guarded", "expected"), [(True, 20), (False, 40)])
+def test_one_lack_of_replicas_is_answered_once(guarded, expected):
+    policy = scaler(stable_window_s=1.0, pending_guard=guarded)
+    assert policy.decide(seen(10.0, 10, utilisation=1.4)).tolist() == [20]
+    assert policy.decide(seen(20.0, 10, starting=10, utilisation=1.4)).tolist() == [expected]
 
 
 def scaler(initial=10, **how):

@@ -1,5 +1,6 @@
 """Autoscalers of other systems: what is exported comes back as the policy that it was."""
 
+import re
 from types import SimpleNamespace
 from typing import Any
 
@@ -7,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from ruamel.yaml import YAML
 
 from planner.domain.replay.replay import settings_of
 from planner.inputs.fleet import read_fleet
@@ -25,11 +27,11 @@ PLACE = "llama-3.1-8b in us-east, 2 x H100-SXM"
 TARGETS = st.floats(0.01, 100).map(lambda value: float(f"{value:.5g}"))
 
 
-def exported(policy: Policy, roles: tuple[str, ...] = ("mixed",)) -> str:
+def exported(policy: Policy, roles: tuple[str, ...] = ("mixed",), **options: str) -> str:
     """The export of a policy, whose objects their reader takes."""
     rule = rule_of(policy, [{"what": w, "where": PLACE, "value": v} for w, v in FOUND.items()])
     pools = [pool_of((), f"chat-{role}" if len(roles) > 1 else "chat", role) for role in roles]
-    documents = MANIFESTS[rule.kind].documents(asked(plan_of(*pools, rule=rule)))
+    documents = MANIFESTS[rule.kind].documents(asked(plan_of(*pools, rule=rule), **options))
     for document in documents:
         assert list(faults(document.schema, document.body)) == []
     return yaml_text([each.body for each in documents], [each.head for each in documents])
@@ -67,6 +69,15 @@ def test_a_scaled_object_comes_back(signal, target, percent, replicas, period, w
         assert read.prefill_tps == 12000.0
     if signal == "latency":
         assert (read.ttft_ms, read.tbt_ms) == (1000.0, 200.0)
+
+
+@pytest.mark.parametrize("signal", ["queue", "inflight", "saturation", "tokens", "latency"])
+def test_every_query_keeps_to_a_given_namespace(signal):
+    text = exported(policy_of(f"epp-{signal}"), namespace="serving")
+    (body,) = YAML(typ="safe", pure=True).load_all(text)
+    for trigger in body["spec"]["triggers"]:
+        series = re.findall(r"\{[^}]*\}", trigger["metadata"]["query"])
+        assert series and all('namespace="serving"' in labels for labels in series)
 
 
 def test_prefill_and_decode_have_a_token_trigger_each():
