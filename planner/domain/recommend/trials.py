@@ -63,6 +63,19 @@ class Trial:
     case: Case
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Kept:
+    """The replicas that a policy always keeps on a day, as far as known, and their cost.
+
+    ``usd`` is 0 if unknown. A policy without a plan keeps its first fleet, ``floor [pools]``, and a
+    guard may add to it. ``schedule [periods, pools]`` are all replicas of a plan without a guard.
+    """
+
+    usd: float = 0.0
+    floor: IntArray | None = None
+    schedule: IntArray | None = None
+
+
 @dataclass(eq=False)
 class Trials:
     """The results of candidates on the test days of a study, each simulated at most once."""
@@ -77,8 +90,8 @@ class Trials:
     results: dict[Trial, CaseResult] = field(default_factory=dict, init=False)
     _tried_last: dict[str, Candidate] = field(default_factory=dict, init=False)
     _static: dict[tuple[int, bool], IntArray] = field(default_factory=dict, init=False)
-    # By policy, value, spare and study: the cost of what is always kept, and its schedule.
-    _plans: dict[tuple[str, float | None, bool, Callable[[], Study]], tuple[float, bytes]] = field(
+    # By policy, value, spare and study.
+    _kept: dict[tuple[str, float | None, bool, Callable[[], Study]], Kept] = field(
         default_factory=dict, init=False
     )
     _known: Known = field(default_factory=dict, init=False)
@@ -218,28 +231,23 @@ class Trials:
         """
         case = trial.case
         try:
-            its_policy = turned(policy, trial.value)
-            level = int(trial.value) if policy.name == STATIC and trial.value is not None else 0
-            if policy.name == STATIC and case.sizing is not None:
-                stored = self._static_result(case, self.static_fleet(level, trial.spare))
+            counts = self._constant_fleet(policy, trial, limit)
+            if counts is not None:
+                stored = self._static_result(case, counts)
                 if stored is not None and not (whole and stored.cut):
                     return stored
-            stored = self._result_of_same_schedule(policy, trial)
+            stored = self._result_of_same_decisions(policy, trial)
             if stored is not None and not (whole and stored.cut) and stored.cost_usd <= limit:
                 return stored
             loss = self._loss(policy, trial, report, known) if case.lost else None
-            study, loads = self._study(trial)
+            study, shared = self._inputs(policy, trial)
             targets = _targets(study, case)
             run = run_policy(
                 study,
-                its_policy,
+                turned(policy, trial.value),
                 seed=self.seed,
                 progress=report,
-                shared=SharedInputs(
-                    tests=self._tests,
-                    static=partial(self.static_fleet, level, trial.spare),
-                    loads=loads,
-                ),
+                shared=shared,
                 options=ReplayOptions(
                     detailed=False,
                     lost=loss,
@@ -282,46 +290,84 @@ class Trials:
         """
         if trial.case.lost or trial.case.unexpected is not None:
             return 0.0
-        return self._always_kept(policy, trial)[0]
+        return self._always_kept(policy, trial).usd
 
-    def _always_kept(self, policy: Policy, trial: Trial) -> tuple[float, bytes]:
-        """Return the cost of the replicas always kept, and their schedule if there are no others.
+    def _inputs(self, policy: Policy, trial: Trial) -> tuple[Study, SharedInputs]:
+        """Return the study of a trial, and the inputs that its policy is built from."""
+        study, loads = self._study(trial)
+        level = int(trial.value) if policy.name == STATIC and trial.value is not None else 0
+        static = partial(self.static_fleet, level, trial.spare)
+        return study, SharedInputs(tests=self._tests, static=static, loads=loads)
 
-        The cost is 0 and the schedule empty if unknown.
-        """
+    def _always_kept(self, policy: Policy, trial: Trial) -> Kept:
+        """Return the replicas that a policy always keeps on the day of a trial."""
         key = trial.policy, trial.value, trial.spare, trial.case.study
-        if key not in self._plans:
-            study, loads = self._study(trial)
-            static = partial(self.static_fleet, 0, trial.spare)
-            shared = SharedInputs(tests=self._tests, static=static, loads=loads)
+        if key not in self._kept:
+            study, shared = self._inputs(policy, trial)
             try:
                 its_policy = turned(policy, trial.value)
                 ready = build_policy(study, its_policy, seed=self.seed, shared=shared)
-                usd, schedule = self._scale(study) * least_cost_usd(study, ready, BRIEF), b""
-                if ready.plan is not None and ready.keeps_floor and not policy.traits.beyond:
-                    schedule = ready.plan().target.tobytes()
-                self._plans[key] = usd, schedule
+                usd = self._scale(study) * least_cost_usd(study, ready, BRIEF)
+                kept = Kept(usd)
+                if ready.keeps_floor and ready.plan is None:
+                    floor = np.array([pool.initial for pool in ready.fleet.pools], np.int64)
+                    kept = Kept(usd, floor=floor)
+                elif ready.keeps_floor and ready.plan is not None and not policy.traits.beyond:
+                    kept = Kept(usd, schedule=study.pools(ready.plan().target))
+                self._kept[key] = kept
             except EXPECTED:
-                self._plans[key] = 0.0, b""
-        return self._plans[key]
+                self._kept[key] = Kept()
+        return self._kept[key]
 
     def has_floor(self, policy: Policy, trial: Trial) -> bool:
         """Return whether it is known what the replicas that a policy always keeps cost."""
-        usd, schedule = self._always_kept(policy, trial)
-        return usd > 0 or bool(schedule)
+        kept = self._always_kept(policy, trial)
+        return kept.usd > 0 or kept.schedule is not None
 
     def same_schedule(self, policy: Policy, trial: Trial, other: Trial) -> bool:
         """Return whether a policy runs the same schedule, and nothing else, in both trials."""
-        schedule = self._always_kept(policy, trial)[1]
-        return bool(schedule) and schedule == self._always_kept(policy, other)[1]
+        kept, others = (self._always_kept(policy, each).schedule for each in (trial, other))
+        return kept is not None and others is not None and np.array_equal(kept, others)
 
-    def _result_of_same_schedule(self, policy: Policy, trial: Trial) -> CaseResult | None:
-        """Return the result of another value of the policy with the same schedule, or None."""
+    def _same_decisions(self, policy: Policy, trial: Trial, other: Trial) -> bool:
+        """Return whether two trials of a policy on one day surely decide alike.
+
+        They have the same schedule, or the same static fleet, to which a guard adds alike. A spare
+        replica in the plan may change where requests are sent, although counts are equal.
+        """
+        if policy.traits.plan is not None:
+            return other.spare == trial.spare and self.same_schedule(policy, trial, other)
+        floor, others = (self._always_kept(policy, each).floor for each in (trial, other))
+        return floor is not None and others is not None and np.array_equal(floor, others)
+
+    def _result_of_same_decisions(self, policy: Policy, trial: Trial) -> CaseResult | None:
+        """Return the result of another value of the policy that decides alike, or None."""
         for other, result in [*self.results.items()]:
-            same = (other.policy, other.spare, other.case) == (policy.key, trial.spare, trial.case)
-            if same and not result.dear and self.same_schedule(policy, trial, other):
+            same_day = (other.policy, other.case) == (policy.key, trial.case)
+            if same_day and not result.dear and self._same_decisions(policy, trial, other):
                 return result
         return None
+
+    def _constant_fleet(self, policy: Policy, trial: Trial, limit: float) -> IntArray | None:
+        """Return the replicas of a policy that never changes them, ``[pools]``; None for others.
+
+        It is a static fleet, or a plan of at most ``limit`` dollars with constant counts and one
+        region to send requests to. The replay of such a plan equals that of the static fleet.
+        """
+        if trial.case.sizing is None:
+            return None
+        if policy.name == STATIC:
+            level = 0 if trial.value is None else int(trial.value)
+            return self.static_fleet(level, trial.spare)
+        plan = self.study.settings.plan
+        other_costs = plan.reserve or plan.lend_share is not None
+        if policy.traits.plan is None or other_costs or len(self.study.hardware.regions) > 1:
+            return None
+        kept = self._always_kept(policy, trial)
+        if kept.schedule is None or kept.usd > limit:
+            return None
+        first: IntArray = kept.schedule[0]
+        return first if (kept.schedule == first).all() else None
 
     def _static_result(self, case: Case, counts: IntArray) -> CaseResult | None:
         """Return a static fleet's result from the replay that sized it, or None."""
@@ -346,10 +392,11 @@ class Trials:
                 tiers, served.due.tolist(), served.late.tolist(), strict=True
             )
         }
+        worst = None
+        if case == self.test_days.forecast_day:
+            worst = worst_loss(study, by_place(study, counts[None]))
         return CaseResult(
-            served.cost_usd * self._scale(study),
-            attainment,
-            shortfall(attainment, goals),
+            served.cost_usd * self._scale(study), attainment, shortfall(attainment, goals), worst
         )
 
     def _study(self, trial: Trial) -> tuple[Study, Loads]:

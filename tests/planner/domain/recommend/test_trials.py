@@ -3,6 +3,7 @@
 import itertools
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -260,6 +261,27 @@ def test_the_replay_that_sized_a_static_fleet_gives_its_figures(
             continue
         assert result.cost_usd == pytest.approx(run.summary.cost_usd * times)
         assert result.attainment == pytest.approx(run.summary.slo_attainment)
+
+
+@pytest.mark.parametrize("name", ["lt-i", "flat-g"])
+def test_results_that_trials_share_equal_their_own_replays(trials: Trials, name: str) -> None:
+    """A constant plan has the figures of the static fleet, and equal floors those of each other."""
+    policy, constant, floors = policy_of(name), 0, set()
+    for case, index, level in itertools.product(trials.cases[:3], (0, 1, 19), (0, 1)):
+        trial = trials.trial(policy, index, level, case)
+        result = trials.simulate(policy, trial, silent, whole=True)
+        trials.results[trial] = result
+        study = spared(case.study()) if trial.spare else case.study()
+        run = run_policy(
+            study, turned(policy, trial.value), seed=1, progress=silent, options=BRIEF,
+            shared=SharedInputs(static=partial(trials.static_fleet, 0, trial.spare)),
+        )  # fmt: skip
+        times = trials.study.window.duration_s / study.window.duration_s
+        assert result.cost_usd == pytest.approx(run.summary.cost_usd * times)
+        assert result.attainment == pytest.approx(run.summary.slo_attainment)
+        constant += np.ptp(run.series.ready, axis=1).max() == 0
+        floors.add((case, run.fleet.pools[0].initial))
+    assert constant if name == "lt-i" else len(floors) < 18
 
 
 def test_without_a_floor_only_values_that_can_win_are_tried_on_other_days(
