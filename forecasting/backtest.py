@@ -13,10 +13,10 @@ from forecasting.forecast import Forecast, Forecaster
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Backtest:
-    """Forecasts of one method from ``o`` origins over ``h`` bins, and their errors.
+    """Forecasts of one method from ``o`` past origins over ``h`` bins, and their errors.
 
-    Relative errors are fractions of demand over all observed bins of all origins. They are NaN if
-    the divisor is 0.
+    An origin is the bin edge at which a forecast begins. Relative errors are fractions of demand
+    over all observed bins of all origins. They are NaN if the divisor is 0.
     """
 
     method: str
@@ -55,7 +55,7 @@ def rolling_forecasts(
 
 
 def last_origins(series: DemandSeries, horizon_bins: int, origins: int, stride: int) -> IntArray:
-    """Return the index of the first forecast bin of each of the last origins, ``[o]``.
+    """Return the first forecast bin of each of the last ``origins`` forecasts, ``[o]``.
 
     The last forecast ends with the series. Origins are ``stride`` bins apart.
     """
@@ -76,7 +76,7 @@ def last_origins(series: DemandSeries, horizon_bins: int, origins: int, stride: 
 def evaluate(
     series: DemandSeries, origin_bins: IntArray, forecasts: Sequence[Forecast]
 ) -> Backtest:
-    """Return the errors of ``forecasts [o]``, whose first bins are ``origin_bins [o]``."""
+    """Return the errors of ``forecasts`` that begin at the bins ``origin_bins`` of ``series``."""
     actual = series.values[origin_bins[:, None] + np.arange(forecasts[0].steps)]
     mean = np.stack([forecast.mean for forecast in forecasts])
     low = np.stack([forecast.quantile(0.1) for forecast in forecasts])
@@ -119,7 +119,8 @@ def bias(actual: FloatArray, mean: FloatArray) -> float:
 def peak_wape(actual: FloatArray, mean: FloatArray) -> float:
     """Return the error of the largest bin of each row: ``sum |max y - max f| / sum max y``.
 
-    Both maxima are over the observed bins of the row. Rows without any are ignored.
+    A row is a forecast of several bins. Both maxima are over its observed bins. Rows without any
+    are ignored.
     """
     seen = ~np.isnan(actual)
     has_bins = seen.any(axis=1)
@@ -129,10 +130,10 @@ def peak_wape(actual: FloatArray, mean: FloatArray) -> float:
 
 
 def mase(actual: FloatArray, mean: FloatArray, history: FloatArray) -> float:
-    """Return the mean absolute error over that of the one-step naive forecast of ``history``.
+    """Return the mean absolute error over that of repeating the last bin in ``history``.
 
-    Hyndman and Koehler 2006, International Journal of Forecasting 22, eq. for q_t. A good forecast
-    of more than one step ahead may exceed 1.
+    The latter is one bin ahead. A good forecast of more than one bin ahead may exceed 1. Hyndman
+    and Koehler 2006, International Journal of Forecasting 22, eq. for q_t.
     """
     steps = np.abs(np.diff(history))
     steps = steps[~np.isnan(steps)]

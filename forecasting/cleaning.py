@@ -41,9 +41,9 @@ class CleanedBin:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Cleaned:
-    """A panel without the bins that are no demand. Masks are True where a bin was removed.
+    """The amounts of a panel with gaps for the bins that are no demand.
 
-    They have the shape of ``values``.
+    Masks are True where a bin was removed. They have the shape of ``values``.
     """
 
     values: FloatArray  # [series, bins], NaN where removed
@@ -106,9 +106,10 @@ def newly_cleaned(values: FloatArray, bin_s: float, since: int) -> tuple[IntArra
 def _mark_backlogs(
     values: FloatArray, zero: BoolArray, rare: bool, outage: BoolArray, backlog: BoolArray
 ) -> None:
-    """Mark the backlogs of one series in ``backlog``, and rare zeros before them in ``outage``.
+    """Mark the bins of one series in which a backlog arrived after an outage, in ``backlog``.
 
-    ``rare`` is True if zeros are rare in the series. Both masks are changed in place.
+    ``rare`` is True if zeros are rare in the series. Rare zeros before a backlog are marked in
+    ``outage``. Both masks are changed in place.
     """
     lost = outage | zero if rare else outage
     edges = np.diff(np.concatenate([[0], lost.view(np.int8), [0]]))

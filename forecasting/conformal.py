@@ -39,7 +39,7 @@ FEWEST_SCORES = 20  # the outermost levels, 0.05 and 0.95, need one score in twe
 def log_ratio_scores(
     actual: FloatArray, forecast: FloatArray, scale: FloatArray, offset: float | FloatArray = OFFSET
 ) -> FloatArray:
-    """Return the scores: log ratios of actual to forecast amounts, NaN for gaps.
+    """Return the scores of forecasts: log ratios of actual to forecast amounts, NaN for gaps.
 
     ``scale`` is the mean amount per bin of each series. ``offset`` times ``scale`` is added to both
     amounts, so that zeros have a logarithm. Both arrays broadcast against the amounts.
@@ -59,10 +59,11 @@ def quantiles(
 ) -> FloatArray:
     """Return the quantiles of ``forecast [s, c]`` at each level, ``[s, levels, c]``.
 
-    Quantiles rise with the level. ``past [s, o, c]`` are the scores of past origins in order. A
-    column with fewer than FEWEST_SCORES of them also uses ``history [s, n]``, as log ratios to its
-    median. ``scale`` has the shape ``[s, 1]``. ``prior [s, n, c]`` are further scores. Beyond the
-    window, ``adapt`` is False: levels stay as they are, and scores have FAR_OFFSET.
+    ``s`` are series, and ``c`` columns of the forecast, such as its steps. Quantiles rise with the
+    level. ``past [s, o, c]`` are the scores of past origins in order. A column with fewer than
+    FEWEST_SCORES of them also uses ``history [s, n]``, as log ratios to its median. ``scale`` has
+    the shape ``[s, 1]``. ``prior [s, n, c]`` are further log ratios. Further ahead than the window,
+    ``adapt`` is False: levels stay as they are, and scores have FAR_OFFSET.
     """
     offset = OFFSET if adapt else FAR_OFFSET
     if not past.shape[1]:
@@ -97,7 +98,7 @@ def quantiles(
 def _quantiles_with_history(
     past: FloatArray, observed: BoolArray, spread: FloatArray, levels: tuple[float, ...]
 ) -> FloatArray:
-    """Return the quantiles of the observed scores of each column and ``spread``, ``[levels, c]``.
+    """Return the quantiles of each column's observed scores and ``spread``, ``[levels, c]``.
 
     ``past [o, c]`` are the scores of one series. Columns with equally many of them share one call.
     """
@@ -123,8 +124,8 @@ def day_growth(values: FloatArray, day: int) -> FloatArray:
     """Return the standard deviation of the log growth of demand from day to day, ``[s]``.
 
     ``values [s, bins]`` end with the last known bin. ``day`` is the number of bins of a day, 0 if
-    unknown. The prior has an inverse gamma distribution: DAY_GROWTH counts as PRIOR_RATIOS observed
-    ratios.
+    unknown. The assumption DAY_GROWTH counts as PRIOR_RATIOS observed ratios (an inverse gamma
+    prior).
     """
     days = values.shape[1] // day if day else 0
     by_day = values[:, values.shape[1] - days * day :].reshape(len(values), days, max(day, 1))
@@ -139,12 +140,13 @@ def day_growth(values: FloatArray, day: int) -> FloatArray:
 def growth_prior(
     days: float, count: int, growth: FloatArray, lead_days: FloatArray
 ) -> FloatArray | None:
-    """Return the prior scores for growth, ``[s, n, c]``, or None from PRIOR_DAYS of history on.
+    """Return assumed log ratios for growth, ``[s, n, c]``, until history is long enough for scores.
 
-    They are quantiles of a normal distribution. Its standard deviation is ``growth [s]``, that of
-    a day's log growth. With less than a day of history, an unknown daily rhythm comes on top, over
-    the days ``lead_days [c]`` since the last known bin. The number ``n`` of scores rises with
-    ``count``, the number of past forecasts, and falls with the ``days`` of history.
+    None from PRIOR_DAYS of history on. They are quantiles of a normal distribution. Its standard
+    deviation is ``growth [s]``, that of a day's log growth. With less than a day of history, an
+    unknown daily rhythm is added, over the days ``lead_days [c]`` since the last known bin. The
+    number ``n`` rises with ``count``, the number of past forecasts, and falls with the ``days`` of
+    history.
     """
     if days >= PRIOR_DAYS:
         return None
@@ -161,8 +163,8 @@ def growth_prior(
 def _adapted_levels(past: FloatArray, observed: BoolArray, levels: FloatArray) -> FloatArray:
     """Return the levels to read from past scores so that each quantile covers its share.
 
-    The result has the shape ``[s, levels, c]``. A quantile was exceeded if the rank of a score
-    among those before it is above the level.
+    The result has the shape ``[s, levels, c]``. A level moves after each past origin whose score
+    could be ranked among those before it: up if the score exceeded the quantile, else down.
     """
     series, _, columns = past.shape
     adapted = np.broadcast_to(levels[:, None], (series, len(levels), columns)).copy()
@@ -179,7 +181,7 @@ def _adapted_levels(past: FloatArray, observed: BoolArray, levels: FloatArray) -
 
 
 def _counts_below(past: FloatArray) -> IntArray:
-    """Return how many earlier scores are smaller than each score of ``past [o, s, c]``."""
+    """Return how many earlier scores are smaller than each score, for ``past [o, s, c]``."""
     origins = len(past)
     if origins * past.size <= MOST_COMPARISONS:  # at once, which is faster for few series
         earlier = np.tri(origins, k=-1, dtype=bool)[:, :, None, None]
@@ -208,10 +210,11 @@ def _sample_quantiles(ordered: FloatArray, count: IntArray, levels: FloatArray) 
 def widened(
     middle: FloatArray, quantiles: FloatArray, levels: Sequence[float], errors: FloatArray
 ) -> FloatArray:
-    """Return ``quantiles [series, levels, steps]``, widened by the error of sampled demand.
+    """Return ``quantiles [series, levels, steps]``, widened because demand was sampled.
 
-    ``errors [series]`` is its standard error as a share of the forecast ``middle [series, steps]``.
-    It is independent of the errors of past forecasts, so that squares of deviations add up.
+    ``errors [series]`` is the standard error of sampling as a share of the forecast ``middle
+    [series, steps]``. It is independent of the errors of past forecasts, so that squares of
+    deviations add up.
     """
     deviations = np.array([NormalDist().inv_cdf(level) for level in levels])[None, :, None]
     further = deviations * errors[:, None, None] * middle[:, None]

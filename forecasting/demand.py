@@ -75,7 +75,7 @@ class DemandSeries:
         return self.values / self.bin_s
 
     def window(self, start_s: float, end_s: float) -> DemandSeries:
-        """Return the bins that lie completely inside ``[start_s, end_s)``."""
+        """Return the series of the bins that lie completely inside ``[start_s, end_s)`` (epoch)."""
         tolerance = 1e-6  # of a bin: edges are sums of floats
         first = max(0, int(np.ceil((start_s - self.start_s) / self.bin_s - tolerance)))
         last = min(self.bins, int(np.floor((end_s - self.start_s) / self.bin_s + tolerance)))
@@ -99,7 +99,7 @@ class DemandSeries:
         return self.window(self.start_s + first * self.bin_s, self.end_s)
 
     def resample(self, bin_s: float) -> DemandSeries:
-        """Sum over coarser bins; ``bin_s`` must be a whole multiple of the bin width.
+        """Return the series summed over bins of ``bin_s``, a whole multiple of the present width.
 
         A coarse bin that contains a gap is a gap. An incomplete last bin is dropped.
         """

@@ -61,9 +61,10 @@ def detect_drift(past: PastPeaks) -> Drift:
 
 
 def _recent_windows(starts: FloatArray) -> BoolArray:
-    """Return the mask of the recent windows: about the last eighth of all.
+    """Return the mask of the recent windows among those that begin at ``starts``.
 
-    It covers whole days, if these are at most the share WHOLE_DAYS of all.
+    They are about the last eighth of all, in whole days if these are at most the share WHOLE_DAYS
+    of all.
     """
     count = len(starts)
     if not count:
@@ -86,7 +87,7 @@ def _normal_scores(errors: FloatArray, before: FloatArray) -> FloatArray:
 
 
 def _cusum(normal: FloatArray) -> tuple[float, int]:
-    """Return the CUSUM and the index of the score at which it begins.
+    """Return the CUSUM of ``normal`` scores, and the index of the score at which it begins.
 
     The CUSUM is the largest sum of amounts above REFERENCE since the sum was last 0.
     """

@@ -63,11 +63,11 @@ class Forecast:
         return int(self.mean.size)
 
     def quantile(self, level: float) -> FloatArray:
-        """Return amounts per bin of the quantile ``level``, interpolated linearly, ``[steps]``."""
+        """Return the quantile ``level`` in amounts per bin, linear between levels, ``[steps]``."""
         return self._at_level(level, self.quantiles)
 
     def peak(self, level: float | None = None) -> float:
-        """Return the largest amount per bin of the last window.
+        """Return the amount per bin of the largest bin in the last window.
 
         It is the expected one, or the quantile at ``level``.
         """
@@ -114,9 +114,9 @@ class PanelForecast:
 def interpolate_quantiles(
     levels: FloatArray, quantiles: FloatArray, wanted: FloatArray
 ) -> FloatArray:
-    """Interpolate ``quantiles [levels, steps]`` linearly to the levels ``wanted [k]``.
+    """Return quantiles at the levels ``wanted [k]``, linear between ``quantiles [levels, steps]``.
 
-    Beyond the outermost levels they are extrapolated. Returns ``[k, steps]``.
+    Beyond the outermost levels they are extrapolated. The result is ``[k, steps]``.
     """
     above = np.clip(np.searchsorted(levels, wanted), 1, len(levels) - 1)
     share = (wanted - levels[above - 1]) / (levels[above] - levels[above - 1])

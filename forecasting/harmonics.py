@@ -55,11 +55,11 @@ class Harmonics:
 def candidate_harmonics(
     bin_s: float, bins: int, max_daily: int, max_weekly: int
 ) -> tuple[Harmonics, ...]:
-    """Return the harmonics that ``bins`` of history can identify, simplest first.
+    """Return the numbers of harmonics that ``bins`` of history can identify, simplest first.
 
-    Daily terms need two days and bins below 12 h, weekly ones two weeks, since one cycle looks
-    like a trend. Terms stay below the Nyquist frequency. There are at most six weekly harmonics,
-    since the seventh is the first daily one.
+    Daily terms need two days and bins below 12 h, weekly ones two weeks, since one cycle looks like
+    a trend. Terms stay below the Nyquist frequency. There are at most six weekly harmonics, since
+    the seventh is the first daily one.
     """
     span_s = bins * bin_s
     top_daily = min(max_daily, int((DAY_S / bin_s - 1) // 2)) if span_s >= 2 * DAY_S else 0
@@ -78,11 +78,10 @@ def choose_harmonics(
     """Return the option with the least AIC of a regression with autoregressive errors.
 
     ``design`` is that of the last option, which has the most harmonics. ``w`` are the values,
-    differenced ``d`` times. Each option is the least-squares fit of
-    ``w[t] = c + sum_i phi_i w[t - i] + X[t] gamma + e[t]``. A lag only shifts the phase of a
-    sinusoid, so this equals the regression on ``X`` with AR(AR_LAGS) errors.
-    ``AIC = n log(RSS / n) + 2 k``. All options use the same bins. A gap is no target. As a
-    regressor, it has the value before it.
+    differenced ``d`` times. Each option is the least-squares fit of ``w[t] = c + sum_i phi_i w[t -
+    i] + X[t] gamma + e[t]``. A lag only shifts the phase of a sinusoid, so this equals the
+    regression on the harmonics ``X`` with AR(AR_LAGS) errors. ``AIC = n log(RSS / n) + 2 k``. All
+    options use the same bins. A gap is no target. As a regressor, it has the value before it.
     """
     observed = ~np.isnan(values)
     w = np.diff(carry_forward(values), n=d)
@@ -97,7 +96,7 @@ def choose_harmonics(
     explained: dict[int, FloatArray] = {}  # by weekly harmonics: square of each column in turn
 
     def aic(option: Harmonics) -> float:
-        """Return the AIC of an option."""
+        """Return the AIC of the fit with the harmonics of ``option``."""
         k = first + 2 * (option.daily + option.weekly)
         if n < 3 * k:
             return np.inf
@@ -129,7 +128,7 @@ def regress(values: FloatArray, d: int, design: FloatArray) -> FloatArray:
 
 
 def carry_forward(values: FloatArray) -> FloatArray:
-    """Fill each gap of ``values [bins]`` with the value before it, or first gaps with the next.
+    """Return ``values [bins]`` with each gap as the value before it, first gaps as the next value.
 
     An interpolation would reveal the value after the gap to a regression.
     """

@@ -57,7 +57,7 @@ NO_HOLIDAYS = Holidays()
 
 @dataclass(frozen=True, slots=True, eq=False)
 class HolidayRatio:
-    """Demand on holidays over demand on usual days.
+    """Demand on holidays over demand on usual days, by time of day.
 
     ``ratio`` has the shape ``[series, bins of a day]``.
     """
@@ -101,7 +101,7 @@ class HolidayRatio:
         return cls(holidays, np.clip(ratio, SMALLEST_RATIO, LARGEST_RATIO))
 
     def factor(self, start_s: float, bin_s: float, bins: int) -> FloatArray:
-        """Return the ratio of each bin, which is 1 on other days, ``[series, bins]``."""
+        """Return the ratio of each bin on a holiday, and 1 on other days, ``[series, bins]``."""
         _, phase = _day_and_phase(start_s, bin_s, bins)
         return np.where(self.holidays.mask(start_s, bin_s, bins), self.ratio[:, phase], 1.0)
 
@@ -141,10 +141,11 @@ class MonthEnds:
 
 
 def unusual_month_ends(values: FloatArray, start_s: float, bin_s: float) -> MonthEnds | None:
-    """Return how the ends of months differ in ``values [series, bins]``, or None.
+    """Return how the ends of months differ in ``values [series, bins]``; None if they do not.
 
-    The mean ratio of each month's end to the week before must lie on the same side of the growth,
-    beyond CLEAR_RATIO and beyond most other days. So must the mean ratio of each of the last days.
+    Ratios are those of a day to like days of the week before. The mean ratio of each month's end
+    must lie on the same side of the median of other days, beyond CLEAR_RATIO and beyond most other
+    days. So must the mean ratio of each of the last days.
     """
     observed = ~np.isnan(values).all(axis=0)
     amounts = np.where(observed, np.nansum(values, axis=0), np.nan)
@@ -180,9 +181,10 @@ def unusual_month_ends(values: FloatArray, start_s: float, bin_s: float) -> Mont
 
 
 def _log_ratios(day: IntArray, totals: FloatArray, is_end: BoolArray) -> FloatArray:
-    """Return the logarithm of each day's total over the mean of like days in the week before.
+    """Return the log ratio of each day's ``totals`` to the mean of like days in the week before.
 
-    Month-end days are excluded from the mean. NaN if the week before has no day of the same kind.
+    Like days are working days or weekends. Month-end days are excluded from the mean. NaN if the
+    week before has no like day.
     """
     weekend, ago = _is_weekend(day), day[:, None] - day
     compared = (ago > 0) & (ago <= DAYS_BEFORE) & (weekend[:, None] == weekend)
@@ -194,13 +196,13 @@ def _log_ratios(day: IntArray, totals: FloatArray, is_end: BoolArray) -> FloatAr
 
 
 def _means(values: FloatArray, groups: IntArray) -> FloatArray:
-    """Return the mean value of each group."""
+    """Return the mean value of each group; ``groups`` is that of each value."""
     _, of_value = np.unique(groups, return_inverse=True)
     return np.asarray(np.bincount(of_value, values) / np.bincount(of_value))
 
 
 def _days_left(days: IntArray) -> IntArray:
-    """Return the days that follow each day in its month; 0 for the last day."""
+    """Return how many days of the month follow each of ``days`` (since the epoch)."""
     dates = days.astype("datetime64[D]")
     next_month = (dates.astype("datetime64[M]") + 1).astype("datetime64[D]")
     return np.asarray((next_month - dates).astype(np.int64) - 1)
@@ -230,7 +232,7 @@ def _mean_by_phase(values: FloatArray, mask: BoolArray, phase: IntArray, phases:
 
 
 def _usual_days(days: IntArray, holiday: int, holidays: Holidays) -> IntArray:
-    """Return the observed days to compare a holiday with, from the week before.
+    """Return the observed days of the week before a holiday to compare it with.
 
     They are days of the same kind, working days or weekends. If there are none, they are all days.
     """

@@ -28,9 +28,10 @@ def panel_forecast(
 def joint_paths(forecast: PanelForecast, count: int, seed: int) -> FloatArray:
     """Return ``count`` random paths of all series, ``[count, series, steps]``, in amounts per bin.
 
-    A path has the rank pattern of one past origin over steps and series. Other paths have one rank
-    at all steps and series. Their share is the weight of the prior for growth, or larger if fewer
-    than FEWEST_SCORES past origins are complete. Quantiles continue linearly beyond the outermost
+    Most paths repeat a past origin: its errors have a rank among those of all past origins, at each
+    step and series, and the path takes the quantiles of these ranks. Other paths have one rank at
+    all steps and series. Their share is the weight of the prior for growth, or larger if fewer than
+    FEWEST_SCORES past origins are complete. Quantiles continue linearly beyond the outermost
     levels.
     """
     rng = np.random.default_rng(seed)
@@ -43,10 +44,10 @@ def joint_paths(forecast: PanelForecast, count: int, seed: int) -> FloatArray:
 
 
 def _path_ranks(forecast: PanelForecast, count: int, rng: np.random.Generator) -> FloatArray:
-    """Return the quantile level of each path at each step, ``[count, series, steps]``.
+    """Return the quantile level of each path at each step, ``[count, series, steps]``, in (0, 1).
 
-    Levels are in (0, 1), and uniform over the paths. A path has the rank pattern of one past
-    origin, or one level at all steps and series.
+    Levels are uniform over the paths. A path has the ranks of the errors of one past origin, or one
+    level at all steps and series.
     """
     scores = forecast.scores.swapaxes(0, 1)
     complete = ~np.isnan(scores[:, :, -1]).all(axis=1)

@@ -37,7 +37,10 @@ def block_edges(window: int, day: int, steps: int) -> tuple[int, ...]:
 
 
 class LeadWeights:
-    """Errors of all methods by block of lead times, as they were known at each past origin."""
+    """Weights of methods by lead time, from their past errors in each block of steps.
+
+    Errors are kept as they were known at each past origin.
+    """
 
     def __init__(
         self, methods: int, series: int, edges: tuple[int, ...], stride: int, horizon: int
@@ -58,16 +61,16 @@ class LeadWeights:
         # Of origins whose errors are not known yet.
         self.paths = np.empty((methods, series, 0, edges[-1]))
 
-    def follow(self, values: FloatArray, origins: IntArray, paths: FloatArray) -> None:
-        """Add forecasts of new origins, and all errors that are known by now.
+    def add_origins(self, values: FloatArray, origins: IntArray, paths: FloatArray) -> None:
+        """Add the forecasts ``paths`` of new ``origins``, and all errors that are known by now.
 
         ``values [series, bins]`` are the demand up to now.
         """
         self.origins = np.concatenate([self.origins, origins])
         self.paths = np.concatenate([self.paths, paths[..., : self.edges[-1]]], axis=2)
-        self.judge(values)
+        self.add_known_errors(values)
 
-    def judge(self, values: FloatArray) -> None:
+    def add_known_errors(self, values: FloatArray) -> None:
         """Add the errors of the blocks that have ended by the end of ``values [series, bins]``."""
         for b, (start, end) in enumerate(self.blocks):
             over = int(np.searchsorted(self.origins, values.shape[1] - end, side="right"))
@@ -98,10 +101,10 @@ class LeadWeights:
     ) -> tuple[FloatArray, FloatArray]:
         """Return the weighted mean of ``paths [methods, rows, o, steps]``, ``[rows, o, steps]``.
 
-        The second array has the weights of the last step, ``[methods, rows, o]``. ``number`` is the
-        index of each origin among all. ``near`` are the weights of the first block. They are used
-        until an error at a longer lead time is known. The last observed bin is ``age`` bins before
-        the origins, which adds to the lead time. Steps of the first block are NaN.
+        Steps of the first block are NaN. The second array has the weights of the last step,
+        ``[methods, rows, o]``. ``number`` is the index of each origin among all. ``near`` are the
+        weights of the first block. They are used until an error at a longer lead time is known. The
+        last observed bin is ``age`` bins before the origins, which adds to the lead time.
         """
         weights = at_end = near
         mixed = np.full(paths.shape[1:], np.nan)

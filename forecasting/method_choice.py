@@ -15,7 +15,7 @@ POWER = 12  # exponent of inverse errors: a method with twice the error hardly c
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DiscountedMeans:
-    """Exponentially discounted means of a figure, such as an error, up to each origin."""
+    """Means of a figure, such as an error, up to each origin, in which older figures weigh less."""
 
     default: float  # the mean while no figure is known
     decay: float  # factor of a figure's weight from one origin to the next
@@ -36,9 +36,9 @@ class DiscountedMeans:
         return self.first + int(self.means.shape[-1])
 
     def append(self, figures: FloatArray) -> DiscountedMeans:
-        """Return these means with those of further origins.
+        """Return these means with those at further origins, by their ``figures [..., o]``.
 
-        ``figures [..., o]`` are the errors there. NaN has no weight.
+        NaN has no weight.
         """
         if not figures.shape[-1]:
             return self

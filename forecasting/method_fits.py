@@ -32,7 +32,10 @@ class _Fit:
 
 
 class MethodFits:
-    """The methods ``names`` on a panel. Forecasts are compared from the bin ``first`` on."""
+    """Fits the methods ``names`` to a panel again and again, as each past origin knew it.
+
+    Forecasts are compared from the bin ``first`` on.
+    """
 
     def __init__(self, names: Sequence[str], panel: Panel, first: int) -> None:
         self.names, self.first, self.fitted = tuple(names), first, panel.bins
@@ -40,7 +43,10 @@ class MethodFits:
         self.latest: _Fit | None = None
 
     def paths(self, panel: Panel, origins: IntArray, steps: int) -> FloatArray:
-        """Return the path of each method from each origin: ``[methods, series, o, steps]``."""
+        """Return the forecast of each method from each origin: ``[methods, series, o, steps]``.
+
+        It is based on the bins before the origin only.
+        """
         paths = np.empty((len(self.names), len(panel.values), len(origins), steps))
         start = 0
         while start < len(origins):
@@ -96,7 +102,7 @@ class MethodFits:
             point = following
 
     def _fit(self, panel: Panel, bins: int) -> _Fit:
-        """Return the fit on the first ``bins`` bins, which may be the latest one."""
+        """Return the fit of all methods on the first ``bins`` bins; the latest one is kept."""
         if self.latest is None or self.latest.bins != bins:
             values = clean(panel.values[:, :bins], panel.bin_s).values
             ratios = ratios_of(panel.holidays, values, panel.start_s, panel.bin_s)

@@ -75,7 +75,7 @@ def _by_group(
     horizon_s: float,
     function: Callable[[Sequence[DemandSeries], int], Sequence[T]],
 ) -> list[T]:
-    """Apply ``function`` to the series in batches that share their bins.
+    """Return the results of ``function`` for series, called with batches that share their bins.
 
     The results have the order of ``series``. ``function`` also gets the horizon in bins.
     """

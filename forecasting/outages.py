@@ -33,7 +33,7 @@ DAY_S = 86_400.0
 
 @dataclass(frozen=True, slots=True)
 class Outage:
-    """A run of ``bins`` bins from ``first`` on that is not demand."""
+    """``bins`` bins from ``first`` on whose amounts are no demand, since records are missing."""
 
     first: int
     bins: int
@@ -42,7 +42,7 @@ class Outage:
 
 
 def find_outages(values: FloatArray, bin_s: float) -> tuple[Outage, ...]:
-    """Return the outages of ``values [bins]`` in order. NaN is a known gap."""
+    """Return the outages of ``values [bins]`` in order; NaN is a gap that is known already."""
     without_outages = np.array(values, dtype=np.float64)
     for _ in range(PASSES):
         runs = _runs(without_outages == 0)
@@ -63,7 +63,7 @@ def find_outages(values: FloatArray, bin_s: float) -> tuple[Outage, ...]:
 
 
 def without_outages(series: DemandSeries) -> DemandSeries:
-    """Replace the outages of ``series`` by gaps."""
+    """Return ``series`` with gaps in place of outages."""
     lost = outage_mask(find_outages(series.values, series.bin_s), series.bins)
     return replace(series, values=np.where(lost, np.nan, series.values))
 
@@ -104,10 +104,10 @@ def outage_mask(outages: Sequence[Outage], bins: int) -> BoolArray:
 
 
 def _improbable_runs(values: FloatArray, runs: IntArray, factor: int) -> BoolArray:
-    """Return the mask of ``runs [n, 2]`` with an empty sum of ``factor`` bins that is improbable.
+    """Return the mask of empty ``runs [n, 2]`` that are improbable, by the bins around them.
 
-    A run is (first bin, end), end exclusive. Improbable means less likely than CHANCE, by the bins
-    around the sum.
+    A run is (first bin, end), end exclusive. Improbable means that a sum of ``factor`` bins within
+    it is empty, although that is less likely than CHANCE.
     """
     improbable = np.zeros(len(runs), bool)
     if not len(runs) or (runs[:, 1] - runs[:, 0]).max() < factor:
@@ -164,7 +164,7 @@ def _chance_of_at_most(amounts: FloatArray, level: FloatArray, variance: FloatAr
 
 
 def _is_closed(values: FloatArray, run: list[int], bin_s: float) -> bool:
-    """Return whether the same time of other days is mostly empty too."""
+    """Return whether the time of ``run`` is mostly empty on other days too: no outage."""
     per_day = round(DAY_S / bin_s)
     if abs(per_day * bin_s - DAY_S) > 1e-6 * DAY_S or len(values) <= per_day:
         return False
@@ -177,7 +177,7 @@ def _is_closed(values: FloatArray, run: list[int], bin_s: float) -> bool:
 
 
 def _extended_runs(values: FloatArray, runs: IntArray) -> IntArray:
-    """Return the runs, extended by the next bin on either side if it was observed in part."""
+    """Return the runs, each with the next bin on either side if that was observed in part only."""
     level, variance = _surrounding_statistics(values, runs)
     extended = runs.copy()
     for side, step in ((0, -1), (1, 0)):

@@ -37,9 +37,9 @@ PART_SIZE = 2000  # series times bins of the window at a time, to bound memory
 
 
 class PanelForecaster:
-    """Forecast every series of a panel with ``method``.
+    """Forecast every series of a panel with ``method``, with quantiles.
 
-    Methods are compared by their error of the peak of a window of ``horizon_bins``, which begins
+    Methods are compared by the error of their peak in a window of ``horizon_bins``, which begins
     ``lead_bins`` after the origin. With less than a week of history, no forecast exceeds
     ``peak_multiple`` times the largest bin observed.
     """
@@ -117,9 +117,10 @@ class PanelForecaster:
 class _PanelPart:
     """Some series of a panel, with all past forecasts and errors.
 
-    The peak (``top``) of a window decides between methods. Arrays called ``both`` have the peak of
-    each method twice. The first half is the peak of its path. The second half is corrected by the
-    recent bias of its peaks. A ``lift`` is the forecast peak over the peak of the path.
+    The errors of the peak (``top``) of a window decide between methods. Arrays called ``both`` have
+    the peak of each method twice. The first half is the peak of its path. The second half is
+    corrected by the recent bias of its peaks. A ``lift`` is the forecast peak over the peak of the
+    path. The ``age`` of a series is the number of bins since its last observed one.
     """
 
     def __init__(self, forecaster: PanelForecaster, panel: Panel) -> None:
@@ -156,7 +157,11 @@ class _PanelPart:
         self._forecast_new_origins()
 
     def predict(self, steps: int) -> PanelForecast:
-        """Forecast by the selected methods, with quantiles from past scores at each age."""
+        """Return the forecast of the selected methods, with quantiles from past scores.
+
+        Past scores count from as many bins after their origin as the series has had no data
+        (``age``).
+        """
         panel = self.panel
         seen = panel.observed
         ages = np.where(seen.any(axis=1), np.argmax(seen[:, ::-1], axis=1), 0)
@@ -207,7 +212,7 @@ class _PanelPart:
         )
 
     def _limit(self, ages: IntArray) -> FloatArray:
-        """Return the largest amount that is forecast, ``[series, 1]``.
+        """Return the largest amount that a forecast may have, ``[series, 1]``.
 
         It is infinite from a week of history on.
         """
@@ -239,7 +244,7 @@ class _PanelPart:
 
     @property
     def _origins_per_lead(self) -> int:
-        """Return the number of origins from the begin of a window to its end."""
+        """Return the number of origins after which the window of a forecast has ended."""
         return -(-self.window // self.stride)
 
     def _forecast_new_origins(self) -> None:
@@ -249,8 +254,8 @@ class _PanelPart:
             self.first + self.stride * len(record.origins), self.panel.bins, self.stride
         )
         if not origins.size:
-            self._judge()
-            self.leads.judge(self.panel.values)
+            self._add_known_errors()
+            self.leads.add_known_errors(self.panel.values)
             return
         paths = self.fits.paths(self.panel, np.append(origins, self.panel.bins), record.reach)
         self.end_paths = self.panel.bins, paths[:, :, -1:].copy()
@@ -261,15 +266,15 @@ class _PanelPart:
             origins=np.concatenate([record.origins, origins]),
             tops=np.concatenate([record.tops, self._tops(paths)], axis=2),
         )
-        self._judge()
+        self._add_known_errors()
         last = self._last_values(origins, paths)
         recent = self._recent_errors(new)
         both = self._with_corrected(record.tops[:, :, new[0] :], recent.bias)
         _, mixed_top = self._mix(paths, both, recent.errors, last)
         mixed_tops = np.concatenate([record.mixed_tops, mixed_top], axis=1)
         self.record = record = replace(record, mixed_tops=mixed_tops)
-        self._judge()  # again, now that the ensemble's peaks are known
-        self.leads.follow(self.panel.values, origins, paths)
+        self._add_known_errors()  # again, now that the ensemble's peaks are known
+        self.leads.add_origins(self.panel.values, origins, paths)
         ages = np.zeros(len(paths[0]), np.int64)
         selected = self._select(paths, both, self._recent_errors(new), last, new, ages)
         self.record = replace(
@@ -283,7 +288,7 @@ class _PanelPart:
             for means in (self.bias, self.errors, self.mixed)
         )
 
-    def _judge(self) -> None:
+    def _add_known_errors(self) -> None:
         """Add the peak errors of the windows that have ended by now."""
         record = self.record
         over = int((record.origins + self.window <= self.panel.bins).sum())
@@ -300,7 +305,7 @@ class _PanelPart:
             self.mixed = self.mixed.append(error)
 
     def _recent_errors(self, origins: IntArray) -> RecentErrors:
-        """Return the mean errors as they were known at each of ``origins``."""
+        """Return the mean errors as they were known at each of ``origins`` (indices)."""
         known_origins = origins - self._origins_per_lead
         return RecentErrors(
             *(means.at(known_origins) for means in (self.bias, self.errors, self.mixed))
@@ -325,7 +330,7 @@ class _PanelPart:
         return np.nan_to_num(last)
 
     def _tops(self, paths: FloatArray) -> FloatArray:
-        """Return the largest amount within the window, of each path of ``[..., steps]``."""
+        """Return the peak within the window of each path of ``paths [..., steps]``."""
         return np.asarray(paths[..., self.lead : self.window].max(axis=-1))
 
     def _actual_tops(self, origins: IntArray) -> FloatArray:
@@ -338,7 +343,7 @@ class _PanelPart:
         return np.where(np.isnan(actual[:, :, -1]), np.nan, top)
 
     def _with_corrected(self, tops: FloatArray, bias: FloatArray) -> FloatArray:
-        """Return ``tops``, then the same peaks corrected by ``bias``: ``[2 methods, ...]``."""
+        """Return ``tops``, then the same peaks corrected by ``bias``, ``[2 methods, ...]``."""
         offset = conformal.OFFSET * self.scale
         corrected = np.maximum(0.0, (tops + offset) * np.exp(bias) - offset)
         return np.concatenate([tops, corrected])
@@ -415,7 +420,8 @@ class _PanelPart:
     ) -> FloatArray:
         """Return the quantiles of ``forecast [rows, bins and tops]``, ``[rows, levels, ...]``.
 
-        ``past [rows, o, bins and tops]`` are scores of past forecasts.
+        The first half of its columns are bins, the second half the peaks of the windows that end
+        there. ``past [rows, o, bins and tops]`` are scores of past forecasts.
         """
         steps = forecast.shape[1] // 2
         values, scale = self.panel.values[rows], self.scale[rows]
@@ -479,20 +485,17 @@ def running_max(paths: FloatArray, window: int) -> FloatArray:
 
 
 def _weights(both: FloatArray, errors: FloatArray) -> FloatArray:
-    """Return the ensemble weights of the methods that have a forecast."""
+    """Return the ensemble weights by ``errors``; 0 for methods without a forecast in ``both``."""
     return ensemble_weights(np.where(np.isnan(both), np.inf, errors))
 
 
 def _sum_of_both(weights: FloatArray) -> FloatArray:
-    """Return the sum of a method's two weights, uncorrected and corrected, ``[methods, ...]``."""
+    """Return the weight of each method: of its uncorrected and its corrected peak together."""
     methods = len(weights) // 2
     return np.asarray(weights[:methods] + weights[methods:])
 
 
 def _smaller_of_both(errors: FloatArray, methods: int) -> FloatArray:
-    """Return the smaller of each method's two errors, then the ensemble's error.
-
-    The two are those of the uncorrected and the corrected forecast.
-    """
+    """Return the smaller of each method's two errors, then the ensemble's error."""
     smaller = np.minimum(errors[:methods], errors[methods : 2 * methods])
     return np.concatenate([smaller, errors[-1:]])

@@ -49,7 +49,8 @@ class RecentErrors:
 class SelectedForecast:
     """Forecast of the method that is selected for each series and origin.
 
-    ``lift`` is the forecast peak over the peak of the path. ``chosen`` is the method's index.
+    ``lift`` is the forecast peak over the peak of the path. ``chosen`` is the method's index: first
+    the methods, then the same with corrected peaks, last the ensemble.
     """
 
     path: FloatArray  # [series, o, steps]

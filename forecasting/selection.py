@@ -17,7 +17,8 @@ def forecaster(
     """Return an unfitted forecaster for ``method``, one of METHODS.
 
     "auto" chooses by the error of the peak of ``horizon_bins`` bins, which begin ``lead_bins``
-    after the last known bin. "perfect" returns ``truth``. Raises ForecastError for an unknown name.
+    after the last known bin. "perfect" returns the series ``truth``. Raises ForecastError for an
+    unknown name.
     """
     if method in PANEL_METHODS:
         return RuleForecaster(method, horizon_bins, lead_bins)

@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class SeriesEnd:
-    """Identity of a series and the right edge of its last seen bin."""
+    """The key of a series and the right edge of its last seen bin, which an update continues."""
 
     key: SeriesKey
     bin_s: float

@@ -40,7 +40,7 @@ DEFAULT_LIMITS = Limits()
 class _Row:
     """Fitted model of one series: ``root = cycles + level + spread * u``.
 
-    ``u`` is an ARMA, or an ARIMA that begins at 0.
+    ``root`` are the transformed amounts. ``u`` is an ARMA, or an ARIMA that begins at 0.
     """
 
     cycles: FloatArray  # [columns of the most harmonics]
@@ -89,8 +89,8 @@ class FittedArima:
     def _filter(self, rest: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return ``rest [series, bins]`` without gaps, and the one-step errors (shocks).
 
-        Both arrays begin with extra bins that the first lags need. A gap gets its expected value
-        and no shock.
+        ``rest`` is what the cycles leave of the transformed amounts. Both arrays begin with extra
+        bins that the first lags need. A gap gets its expected value and no shock.
         """
         known, ar, ma = ~np.isnan(rest), self.ar.T, self.ma.T
         # A walk begins where it was first seen, a stationary series at its mean.
@@ -171,7 +171,10 @@ class Arima:
     def _fit_series(
         self, root: FloatArray, design: FloatArray, options: Sequence[Harmonics]
     ) -> _Row:
-        """Fit one series ``root [bins]`` on some columns of ``design [bins, columns]``."""
+        """Return the fit of a series ``root [bins]`` on columns of ``design [bins, columns]``.
+
+        ``options`` are the harmonics to choose among.
+        """
         seen = ~np.isnan(root)
         cycles = np.zeros(design.shape[1])
         ar, ma = np.zeros(self.limits.p + 1), np.zeros(self.limits.q)

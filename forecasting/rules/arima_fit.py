@@ -111,7 +111,7 @@ def _hannan_rissanen(
 
 
 def _refine(fit: FittedOrder, w: FloatArray, target: BoolArray) -> FittedOrder:
-    """Reduce the sum of squared shocks by Gauss-Newton steps."""
+    """Return the fit after Gauss-Newton steps that reduce the sum of squared shocks."""
     p, d, q = fit.order
     parameters = fit.parameters
     for _ in range(STEPS if q else 0):  # without MA terms the regression is the least already

@@ -22,7 +22,7 @@ DIFFUSE = 1e6  # variance of the level before the first bin, over that of the no
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LocalLevel:
-    """A fitted local-level model of every series."""
+    """A fitted local-level model of every series: demand is a random walk plus noise."""
 
     ratio: FloatArray  # [series]
     scale: Logarithm
@@ -57,8 +57,9 @@ class Kalman:
 def _kalman_gains(seen: BoolArray, ratio: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Return Kalman gains and variances of the errors, both ``[bins, series, ratios]``.
 
-    The gain is the share of an error that moves the level, 0 in gaps. Variances are divided by that
-    of the noise. ``ratio`` has the shape ``[series or 1, ratios]``.
+    ``seen`` is the mask of observed bins. ``ratio [series or 1, ratios]`` are variances of the walk
+    over that of the noise. The gain is the share of an error that moves the level, 0 in gaps.
+    Variances are divided by that of the noise.
     """
     bins = seen.shape[1]
     variance = np.full((len(seen), ratio.shape[1]), DIFFUSE)

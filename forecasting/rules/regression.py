@@ -84,7 +84,7 @@ class FittedRegression:
 
 @dataclass(frozen=True, slots=True)
 class Regression:
-    """Regression on one scale, with Fourier terms or as an autoregression only."""
+    """Regression of transformed amounts on earlier ones, with or without Fourier terms."""
 
     scale: Literal["logarithm", "root"] = "logarithm"
     cycles: bool = True
@@ -144,7 +144,7 @@ def _fourier_coefficients(scaled: FloatArray, seen: FloatArray, design: FloatArr
 
 
 def _lag_weights(residual: FloatArray, seen: FloatArray, lags: tuple[int, ...]) -> FloatArray:
-    """Return the weights of the ``lags``, ``[series, lags]``."""
+    """Return the least-squares weights of the ``lags`` of ``residual``, ``[series, lags]``."""
     if not lags:
         return np.zeros((len(residual), 0))
     first, bins = max(lags), residual.shape[1]

@@ -23,7 +23,7 @@ FLOOR = 1e-3  # of the series' mean: smallest value of a profile, which is a div
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Level:
-    """Fitted exponential smoothing: forecasts the level after the last bin for every step."""
+    """Fitted exponential smoothing: every step is forecast as the level after the last bin."""
 
     gain: FloatArray  # [series]
 
@@ -108,7 +108,10 @@ def discounted(values: FloatArray, gain: float) -> FloatArray:
 
 
 def _season_levels(values: FloatArray, season: int, gain: float) -> FloatArray:
-    """Return the level of each bin's phase of the season after that bin, ``[series, bins]``."""
+    """Return the level of each bin's time of day after that bin, ``[series, bins]``.
+
+    It is the discounted mean over the same bin of each season, with weight ``gain`` of the last.
+    """
     series, bins = values.shape
     seasons = -(-bins // season)
     padded = np.full((series, seasons * season), np.nan)
@@ -119,9 +122,9 @@ def _season_levels(values: FloatArray, season: int, gain: float) -> FloatArray:
 
 
 def _profile(levels: FloatArray, season: int, floor: FloatArray) -> FloatArray:
-    """Return the profile at each bin: the phase's level a season before, at least ``floor``.
+    """Return the level of each bin's time of day a season before, ``[series, bins]``.
 
-    It is NaN in the first season.
+    It is at least ``floor``, and NaN in the first season.
     """
     profile = np.full_like(levels, np.nan)
     profile[:, season:] = np.maximum(levels[:, :-season], floor)
@@ -129,7 +132,7 @@ def _profile(levels: FloatArray, season: int, floor: FloatArray) -> FloatArray:
 
 
 def _ratio(values: FloatArray, profile: FloatArray, gain: float, before: float = 1.0) -> FloatArray:
-    """Divide the discounted sum of ``values`` by that of ``profile`` after each bin.
+    """Return the discounted sum of ``values`` over that of ``profile`` after each bin.
 
     Bins where either is NaN do not count. The ratio is ``before`` until one bin has both.
     """

@@ -45,7 +45,7 @@ class Style:
 
 @dataclass(frozen=True, slots=True)
 class TunedParameter:
-    """The parameter of a policy that backtests tune (methods.md X5).
+    """The parameter of a policy that backtests tune, and the values to try (methods.md X5).
 
     ``values`` go from the cheapest to the safest. A policy that meets the SLO at one value is
     assumed to meet it at all later values.
@@ -88,7 +88,7 @@ class Traits:
 
     @property
     def place(self) -> tuple[int, bool, int]:
-        """Return the sort key for lists: group, own forecast method, complexity."""
+        """Return the sort key for lists: group, whether its plan sets a forecaster, complexity."""
         other = self.plan is not None and self.plan.method is not None
         return list(Group).index(self.group), other, self.complexity
 
@@ -135,7 +135,7 @@ class Policy(Section):
 
     @property
     def parameter_to_tune(self) -> TunedParameter | None:
-        """Return the parameter to tune, or None if the scenario set it or an optional target."""
+        """Return the parameter to tune; None: there is none, or the scenario set it or a target."""
         parameter, fields = self.tuned_parameter, type(self).model_fields
         if parameter is None:
             return None
@@ -165,12 +165,12 @@ class Policy(Section):
         return self.model_copy(update={self.tuned_parameter.field: value})
 
     def fields_for(self, rule: Any) -> dict[str, Any]:
-        """Return the parameters that are fields of the dataclass ``rule``."""
+        """Return the parameters that are fields of the dataclass ``rule``, to construct it."""
         words = self.arguments
         return {field.name: words[field.name] for field in fields(rule) if field.name in words}
 
     def build(self, context: PolicyContext) -> BuiltPolicy:
-        """Return the policy with its initial fleet.
+        """Return the policy for a study, with its initial fleet.
 
         Raises ScenarioError or SimulationError, each in one sentence, if the study lacks an input.
         """

@@ -20,14 +20,14 @@ TAGS = frozenset(kind.__name__ for kind in _EVERY)  # as they appear in error pa
 
 
 def _tag(value: Any) -> str:
-    """Return the tag of a row's class: of ``UserPolicy`` if no built-in policy has the name."""
+    """Return the name that selects the class of ``value``: ``UserPolicy`` if it is not built in."""
     name = value.get("name") if isinstance(value, dict) else getattr(value, "name", None)
     kind = TYPES.get(name, UserPolicy) if isinstance(name, str) else UserPolicy
     return kind.__name__
 
 
 class _ByName:
-    """Schema of ``Policy``: a union of all policy classes, discriminated by name."""
+    """Pydantic schema of a policy: its name selects the class."""
 
     def __get_pydantic_core_schema__(
         self, source: Any, handler: GetCoreSchemaHandler
@@ -49,7 +49,7 @@ def policy_of(name: str, **parameters: Any) -> Policy:
 
 
 def policy_groups() -> list[tuple[str, list[tuple[str, str, str]]]]:
-    """Return the groups with (name, label, description) rows; the operator's own come last."""
+    """Return the policies for lists: groups of (name, label, description), the operator's last."""
     rows = {group: [
         (name, traits.label, traits.line)
         for name, traits in TRAITS.items() if traits.group == group

@@ -20,7 +20,7 @@ from simulation.policy import ScalingPolicy
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Which plan a policy follows. None: as in the scenario."""
+    """How the plan that a policy follows is made. None: as in the scenario."""
 
     method: str | None = None  # forecaster
     periods: str | None = None  # one period at a time, or all in one program
@@ -40,7 +40,7 @@ class FollowedPlan:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Pressure:
-    """Result of a pressure test: the readings of one instance at its rated load.
+    """The readings of one instance at its rated load, in a simulation (pressure test).
 
     NaN marks a pool that does not run, or that got no requests.
     """
@@ -73,7 +73,7 @@ class Pressure:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Modules:
-    """The modules of a pool's instances, for scaling by modules."""
+    """Sizes and speeds of the modules (layers) of a pool's instances, for scaling by modules."""
 
     layers: int
     layer_bytes: float  # weights of one layer
@@ -99,7 +99,7 @@ class BuiltPolicy:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PolicyContext:
-    """The study that a policy is made for.
+    """The study for which a policy is built: fleet, limits, and figures that it may need.
 
     Expensive values are callables, so that a policy pays only for those that it uses.
     """
@@ -150,8 +150,8 @@ class PolicyContext:
     ) -> BuiltPolicy:
         """Return ``policy`` on ``fleet``, limited to the GPUs and the power that its pools share.
 
-        A pool of ``fleet`` may be a part of a pool of the scenario. ``source_pools`` has the
-        indices of the scenario's pools.
+        A pool of ``fleet`` may be a part of a pool of the scenario, which ``source_pools`` names by
+        index.
         """
         worth = np.array(
             [self._worth(pool, p, fleet) for p, pool in zip(source_pools, fleet.pools, strict=True)]
@@ -161,9 +161,9 @@ class PolicyContext:
         )
 
     def _worth(self, pool: Pool, p: int, fleet: Fleet) -> float:
-        """Return the weight of a pool that was cut out of the scenario's pool ``p``.
+        """Return the priority, if GPUs are scarce, of a part ``pool`` of the scenario's pool ``p``.
 
-        The weight is that of its model times the largest weight of the tiers that it serves.
+        It is the weight of its model times the largest weight of the tiers that it serves.
         """
         names = [tier.name for tier in fleet.tiers if pool.takes(tier.name)]
         tiers = (self.tier_weights.get(name, 1.0) for name in names)

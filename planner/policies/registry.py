@@ -56,8 +56,8 @@ def name_of(key: str) -> str:
 def plan_policy(keys: Iterable[str]) -> str | None:
     """Return the key that figures and sentences call "the plan"; None: no policy has a plan.
 
-    ``keys`` come best first. Of one name the best key counts. Between names the order of lists
-    decides.
+    ``keys`` come best first. Among keys of one policy name the first counts, and among names the
+    first in lists.
     """
     first = {name_of(key): key for key in reversed(list(keys))}
     plans = (name for name, traits in TRAITS.items() if traits.plan and not traits.reads_future)

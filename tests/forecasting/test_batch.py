@@ -255,7 +255,7 @@ class TestLead:
         paths = np.stack([actual, actual])[:, None]
         paths[0, ..., 2:] *= 2  # right until the second step
         paths[1, ..., :2] *= 2  # right after it
-        leads.follow(values, origins, paths)
+        leads.add_origins(values, origins, paths)
         here = np.array([[10.0, 10, 10, 10], [20, 20, 20, 20]])[:, None, None]
         even = np.full((2, 1, 1), 0.5)
         mixed = leads.mix(np.array([0]), here, np.array([len(origins)]), even, age=0)[0][0, 0]

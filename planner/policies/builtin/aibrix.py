@@ -29,10 +29,7 @@ class Schedule(Section):
     maximum: Count
 
     def bounds(self) -> list[Bounds]:
-        """Return the limits on replicas of each day, with their times from Monday 00:00 UTC.
-
-        Times are in seconds.
-        """
+        """Return the limits on replicas of each day, with times in seconds since Monday 00:00."""
         begin, end = (int(at[:2]) * 3600.0 + int(at[3:]) * 60 for at in (self.start, self.end))
         days = [WEEKDAYS.index(day) for day in self.days] or range(7)
         return [

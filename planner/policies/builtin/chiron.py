@@ -47,7 +47,7 @@ class Chiron(Policy):
         return context.limited_to_shared_gpus(policy, fleet, source_pools)
 
     def _start(self, context: PolicyContext) -> tuple[Fleet, list[int]]:
-        """Return the initial fleet, scaled down if necessary to the available GPUs."""
+        """Return the initial fleet, reduced if necessary until it fits the available GPUs."""
         today = context.fleet(context.today)
         instances = np.array([self.interactive, self.mixed, self.batch]) * self.scale
         for share in np.linspace(1.0, 0.0, 101):

@@ -103,7 +103,7 @@ class EndpointPicker(Policy):
 
     @property
     def targets(self) -> tuple[float, float]:
-        """Return both targets, given or published, times ``target_factor``."""
+        """Return the targets of both triggers, given or published, times ``target_factor``."""
         setting = SETTINGS[SIGNALS[self.name]]
         first, second = self.target or setting.target, self.second_target or setting.second
         return first * self.target_factor, second * self.target_factor

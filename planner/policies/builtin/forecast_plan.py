@@ -76,7 +76,7 @@ class Planned(Policy):
 
 
 def plan_follower(context: PolicyContext, plan: FollowedPlan, key: str) -> BuiltPolicy:
-    """Return the policy that runs the plan's counts, from the plan's own initial fleet."""
+    """Return the policy ``key`` that follows ``plan``, from the plan's own initial fleet."""
     policy = ScheduleFollower(schedule=plan.schedule, name=key)
     # Planning was half of the work.
     return replace(context.starting_from(policy, plan.start), after=0.5)

@@ -98,7 +98,10 @@ class Guarded(Policy):
     def _floor(
         self, context: PolicyContext
     ) -> tuple[Schedule, IntArray, Callable[[], ScalingPlan] | None]:
-        """Return the schedule to which the guard adds, its first counts, and its plan."""
+        """Return the schedule to which the guard adds, its counts at the start, and its plan.
+
+        The plan is None for a static fleet.
+        """
         if self.traits.plan is not None:
             plan = context.followed_plan(replace(self.traits.plan, load_factor=self.load_factor))
             return plan.schedule, plan.start, plan.plan
@@ -107,7 +110,7 @@ class Guarded(Policy):
 
 
 def _capacity_shares(carries_tps: FloatArray) -> FloatArray:
-    """Return C(n)/n as a share of its value in the largest pool, ``[pools, N]``.
+    """Return the capacity of each of n instances over that in the largest pool, ``[pools, N]``.
 
     The share is 1 for a pool without capacity.
     """

@@ -112,8 +112,8 @@ class ModuleLevel(Policy):
     def _counts(self, context: PolicyContext, today: Fleet) -> IntArray:
         """Return the instances of each pool, within its limits and the available GPUs.
 
-        The start is today's count times ``instances_factor``. The factor is lowered until the fleet
-        fits.
+        They are today's count times ``instances_factor``. If the fleet does not fit, the factor is
+        lowered until it does.
         """
         minimums = np.array([pool.minimum for pool in today.pools])
         maximums = np.array([pool.maximum for pool in today.pools])
@@ -175,7 +175,7 @@ class ModuleLevel(Policy):
         self, lenders: list[_Lender], p: int, today: Fleet, counts: IntArray,
         modules: tuple[Modules | None, ...],
     ) -> None:  # fmt: skip
-        """Add pools that lend idle memory to pool ``p`` while they serve their own requests."""
+        """Add the pools to ``lenders`` that lend idle memory to pool ``p`` while they serve."""
         pool_modules = modules[p]
         assert pool_modules is not None
         for q, other in enumerate(today.pools):
@@ -187,9 +187,9 @@ class ModuleLevel(Policy):
                 lenders.append(_Lender(q, int(counts[q]), devices, serves=True))
 
     def _borrow(self, lenders: list[_Lender], source: int, count: int, instances: int) -> int:
-        """Add up to ``count`` units to ``lenders``, and return how many.
+        """Add a lender of up to ``count`` units of ``source``; return the units added.
 
-        The limit of devices per instance holds.
+        Each of the borrowing ``instances`` uses at most ``devices`` in total.
         """
         room = self.devices - sum(lender.devices for lender in lenders)
         count = min(count, room * instances)
@@ -252,7 +252,7 @@ class ModuleLevel(Policy):
 
 
 def _kv_bytes(pool: Pool, pool_modules: Modules | None) -> float:
-    """Return the KV memory of an instance; 0 if its layers are not known."""
+    """Return the bytes of KV memory of an instance; 0 if its layers are not known."""
     if pool_modules is None:
         return 0.0
     per_token = pool_modules.kv_layer_token_bytes * pool_modules.layers

@@ -24,7 +24,7 @@ HEADROOM = 0.9
 
 
 class Steady(Policy):
-    """Stability and the P/D ratio of HeteroScale's controllers."""
+    """Parameters that all controllers of HeteroScale share: stability, P/D ratio and target."""
 
     theta_out: Factor = STEADY.theta_out  # deviation that scales out (ours)
     # Deviation that scales in (ours).
@@ -58,7 +58,10 @@ class Steady(Policy):
     def driver(
         self, context: PolicyContext, signal: SignalName, target: float | None
     ) -> Proportional:
-        """Return Algorithm 2; without ``target`` it uses the readings of a pressure test."""
+        """Return the proportional control (Algorithm 2) on ``signal``.
+
+        Without ``target``, the target is the reading of a pressure test.
+        """
         if target is not None:
             return Proportional(
                 signal, target * self.factor_or(1.0), **self.common_arguments(context)
@@ -76,7 +79,7 @@ class Steady(Policy):
         return usual if self.target_factor is None else self.target_factor
 
     def _ratio(self, context: PolicyContext) -> PdRatio:
-        """Return the P:D ratio to keep; fixed, and without P/D pools: that of the fleet."""
+        """Return the P:D ratio to keep; that of today's fleet if ``fixed`` or without P/D pools."""
         if isinstance(self.ratio, float):
             return PdRatio(FIXED, self.ratio)
         apart = any(pool.role == "prefill" for pool in context.fleet(context.today).pools)
@@ -95,7 +98,7 @@ class Steady(Policy):
 
 
 class Latencies(Steady):
-    """The thresholds and steps of Algorithm 3."""
+    """Parameters of the latency feedback (Algorithm 3): its thresholds and steps."""
 
     alpha_out: Above = Feedback.alpha_out  # latency over its limit that scales out urgently (ours)
     beta_out: Above = Feedback.beta_out  # latency over its limit that scales out (ours)
@@ -111,7 +114,7 @@ class Latencies(Steady):
         return self
 
     def layer(self, context: PolicyContext, signal: Latency, target_s: FloatArray) -> Feedback:
-        """Return Algorithm 3 for the latency limits ``target_s [pools]``.
+        """Return the latency feedback (Algorithm 3) with the limits ``target_s [pools]``.
 
         A NaN means that no tier has a limit. Then the target is None, which the rule rejects.
         """

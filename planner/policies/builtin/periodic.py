@@ -33,7 +33,7 @@ class TimetableStep(Section):
     role: Role | None = None
 
     def at_s(self) -> list[float]:
-        """Return the seconds since Monday 00:00 UTC at which the step applies, one per day."""
+        """Return the times from which the step applies, in seconds since Monday 00:00 UTC."""
         days = range(7) if self.day is None else [WEEKDAYS.index(self.day)]
         of_day = int(self.at[:2]) * 3600.0 + int(self.at[3:]) * 60.0
         return [day * DAY_S + of_day for day in days]

@@ -55,7 +55,7 @@ class FixedFleet(Policy):
     name: Literal["today", "flat-before", "flat-peak", "flat-min"]
 
     def build(self, context: PolicyContext) -> BuiltPolicy:
-        """Build a fleet of constant size; two of them are searched by replays first."""
+        """Return a fleet of constant size. Two kinds search for the size by simulations first."""
         searched = self.name in ("flat-min", "flat-before")
         counts = {
             "today": lambda: context.today,
