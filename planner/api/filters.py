@@ -1,22 +1,31 @@
 """Define the pagination, the filters and the ordering of lists."""
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, TypeVar
 
 import django_filters as filters
-from django.db.models import Q, QuerySet
+from django.db.models import Model, Q, QuerySet
 from django_filters.rest_framework import DjangoFilterBackend
+from drf_spectacular.utils import extend_schema_view
+from rest_framework import generics
 from rest_framework.exceptions import ValidationError
 from rest_framework.filters import OrderingFilter
 from rest_framework.pagination import CursorPagination, PageNumberPagination
 from rest_framework.request import Request
 from rest_framework.response import Response
+from rest_framework.serializers import BaseSerializer
 from rest_framework.views import APIView
 
+from planner.api.base import ApiView
+from planner.api.schema import operation
 from planner.inputs.ingest import FORMATS
 from planner.models import ActivePlan, Proposal, Run, Scenario, Trace
 from planner.selectors.active_plans import activated_plans
 from planner.selectors.lookup import id_of
+from planner.services.access import check_may_administer
+
+RowT = TypeVar("RowT", bound=Model)
+V = TypeVar("V", bound="type[ListView[Any]]")
 
 
 class NumberPagination(PageNumberPagination):
@@ -90,6 +99,31 @@ class Pages(NumberPagination):
             ),
         }
         return [*super().get_schema_operation_parameters(view), cursor]
+
+
+class ListView(ApiView, generics.ListAPIView[RowT]):
+    """A list of rows in pages. ``lists`` describes it, with the docstring of the class."""
+
+    pagination_class = Pages
+    filter_backends: Sequence[Any] = ()
+    for_admins: ClassVar[bool] = False
+
+    def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
+        if self.for_admins:
+            check_may_administer(self.user)
+        return self.list(request, *args, **kwargs)
+
+
+def lists(item: type[BaseSerializer[Any]], *problems: int, **more: Any) -> Callable[[V], V]:
+    """Let a ``ListView`` show its rows as ``item``; it may refuse a request by ``problems``."""
+
+    def describe(view: V) -> V:
+        get = operation({200: item(many=True)}, 400, *problems, **more)
+        described: Any = extend_schema_view(get=get)(view)
+        described.serializer_class = item
+        return described  # type: ignore[no-any-return]
+
+    return describe
 
 
 def paged(view: APIView, rows: list[Any], item: Any, context: dict[str, Any]) -> Response:

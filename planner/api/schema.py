@@ -31,7 +31,10 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 JSON, YAML, CSV = "application/json", "application/yaml", "text/csv"
 # Tags of modules that are not named like their tag.
-TAGS = {"accounts": "account", "beside": "runs", "whatif": "runs", "why": "runs", "verbs": "work"}
+TAGS = {
+    "accounts": "account", "actions": "work", "explanation": "runs", "run_comparison": "runs",
+    "whatif": "runs",
+}  # fmt: skip
 REASONS = TITLES | {
     409: "Not possible at this stage, or no plan is feasible",
     412: "Another person changed it since it was read",
@@ -120,8 +123,9 @@ class ViewSchema(AutoSchema):
     """The summary, the description and the tag of an operation, taken from its view."""
 
     def _words(self) -> tuple[str, str]:
-        """Return the summary and the description from the method's docstring."""
-        summary, _, description = (inspect.getdoc(self._method()) or "").partition("\n\n")
+        """Return the summary and the description from the docstring of the method or its view."""
+        words = inspect.getdoc(self._method()) or inspect.getdoc(self.view) or ""
+        summary, _, description = words.partition("\n\n")
         return summary.rstrip("."), " ".join(description.split())
 
     def _method(self) -> Any:

@@ -3,8 +3,8 @@ from typing import Any
 
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
-from rest_framework.reverse import reverse
 
+from planner.api.serializers.links import LinkField
 from planner.api.serializers.options import BytesField
 from planner.api.serializers.strict_fields import FiniteField, StrictSerializer
 from planner.inputs.catalogue import user_hardware as own
@@ -92,21 +92,20 @@ class _Item(serializers.Serializer[Any]):
     name = serializers.CharField()
     own = serializers.BooleanField(help_text="true: made here; false: built in.")
     provenance = serializers.SerializerMethodField()
-    links = serializers.SerializerMethodField()
 
     @extend_schema_field(ProvenanceField)
     def get_provenance(self, entry: Entry[Any, Any]) -> dict[str, str]:
         return dict(ProvenanceField(entry.spec.provenance).data)
 
-    def link(self, entry: Entry[Any, Any], what: str) -> dict[str, str]:
-        """Return the link to the entry itself."""
-        url = reverse(f"api:{what}", kwargs={"name": entry.name}, request=self.context["request"])
-        return {"self": url}
+
+class GpuLinks(serializers.Serializer[Any]):
+    self = LinkField("gpu", "name", "name")
 
 
 class GpuItem(_Item):
     """A GPU type; unknown figures are null."""
 
+    links = GpuLinks(source="*", read_only=True)
     facts = serializers.SerializerMethodField()
     sources = serializers.SerializerMethodField()
 
@@ -119,10 +118,6 @@ class GpuItem(_Item):
     def get_sources(self, entry: Entry[GpuSpec, OwnGpu]) -> dict[str, Any]:
         sources = {name: provenance for name, provenance in gpu_sources(entry).items() if name}
         return {name: ProvenanceField(provenance).data for name, provenance in sources.items()}
-
-    @extend_schema_field(serializers.DictField(child=serializers.URLField()))
-    def get_links(self, entry: Entry[GpuSpec, OwnGpu]) -> dict[str, str]:
-        return self.link(entry, "gpu")
 
 
 class FitField(serializers.Serializer[Any]):
@@ -137,9 +132,14 @@ class FitField(serializers.Serializer[Any]):
     batch = serializers.IntegerField(help_text="Sequences of 4,096 tokens that fit on these GPUs.")
 
 
+class ModelLinks(serializers.Serializer[Any]):
+    self = LinkField("model", "name", "name")
+
+
 class ModelItem(_Item):
     """A model and its memory; `fit` is for the GPU type of the request."""
 
+    links = ModelLinks(source="*", read_only=True)
     weight_gb = serializers.SerializerMethodField()
     kv_bytes_per_token = serializers.FloatField(source="spec.kv_bytes_per_token")
     max_context = serializers.IntegerField(source="spec.max_context")
@@ -152,10 +152,6 @@ class ModelItem(_Item):
     @extend_schema_field(FitField)
     def get_fit(self, entry: Entry[Any, OwnModel]) -> dict[str, Any]:
         return dict(FitField(model_memory(entry.spec, self.context["gpu"]).fit).data)
-
-    @extend_schema_field(serializers.DictField(child=serializers.URLField()))
-    def get_links(self, entry: Entry[Any, OwnModel]) -> dict[str, str]:
-        return self.link(entry, "model")
 
 
 class ModelDetail(ModelItem):

@@ -3,10 +3,10 @@ from typing import Any
 
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
-from rest_framework.reverse import reverse
 
 from planner.api.results import schema_of
 from planner.api.serializers.hardware import ProvenanceField
+from planner.api.serializers.links import LinkField
 from planner.api.serializers.options import BytesField, field_of
 from planner.api.serializers.strict_fields import FiniteField, StrictSerializer
 from planner.domain.options import options_in
@@ -53,11 +53,11 @@ class PhaseField(ProvenanceField):
 
 
 class ProfileLinks(serializers.Serializer[Any]):
-    self = serializers.URLField()
-    versions = serializers.URLField()
-    checks = serializers.URLField()
-    residuals = serializers.URLField()
-    calibration = serializers.URLField(allow_null=True)
+    self = LinkField("profile", "name", "name")
+    versions = LinkField("profile-versions", "name", "name")
+    checks = LinkField("profile-checks", "name", "name")
+    residuals = LinkField("profile-residuals", "name", "name")
+    calibration = LinkField("calibration", "number", "calibration.pk", allow_null=True)
 
 
 class ProfileItem(serializers.Serializer[Any]):
@@ -75,30 +75,11 @@ class ProfileItem(serializers.Serializer[Any]):
         source="stated_check", allow_null=True, help_text="Check that decides on this profile."
     )
     provenance = serializers.SerializerMethodField()
-    links = serializers.SerializerMethodField()
+    links = ProfileLinks(source="*", read_only=True)
 
     @extend_schema_field(ProvenanceField)
     def get_provenance(self, profile: KnownProfile) -> dict[str, str]:
         return dict(ProvenanceField(profile.profile.provenance).data)
-
-    @extend_schema_field(ProfileLinks)
-    def get_links(self, profile: KnownProfile) -> dict[str, str | None]:
-        request = self.context["request"]
-        named: dict[str, Any] = {"name": profile.name}
-        links: dict[str, str | None] = {
-            key: reverse(f"api:{view}", kwargs=named, request=request)
-            for key, view in (
-                ("self", "profile"),
-                ("versions", "profile-versions"),
-                ("checks", "profile-checks"),
-                ("residuals", "profile-residuals"),
-            )
-        }
-        calibration, links["calibration"] = profile.calibration, None
-        if calibration is not None:
-            named = {"number": calibration.pk}
-            links["calibration"] = reverse("api:calibration", kwargs=named, request=request)
-        return links
 
 
 class ProfileDetail(ProfileItem):
@@ -179,10 +160,16 @@ class ArrangementRows(serializers.Serializer[Any]):
     rows = serializers.IntegerField()
 
 
+class CalibrationLinks(serializers.Serializer[Any]):
+    self = LinkField("calibration", "number")
+    fits = LinkField("calibration-fits", "number")
+    comparisons = LinkField("calibration-comparisons", "number")
+
+
 class CalibrationItem(serializers.ModelSerializer[Calibration]):
     owner = serializers.CharField(source="owner.username", default=None, allow_null=True)
     arrangements = serializers.SerializerMethodField()
-    links = serializers.SerializerMethodField()
+    links = CalibrationLinks(source="*", read_only=True)
 
     class Meta:
         model = Calibration
@@ -192,19 +179,6 @@ class CalibrationItem(serializers.ModelSerializer[Calibration]):
     @extend_schema_field(ArrangementRows(many=True))
     def get_arrangements(self, row: Calibration) -> list[dict[str, Any]]:
         return list(row.report.get("arrangements", []))
-
-    @extend_schema_field(serializers.DictField(child=serializers.URLField()))
-    def get_links(self, row: Calibration) -> dict[str, str]:
-        named = {"number": row.pk}
-        request = self.context["request"]
-        return {
-            key: reverse(f"api:{view}", kwargs=named, request=request)
-            for key, view in (
-                ("self", "calibration"),
-                ("fits", "calibration-fits"),
-                ("comparisons", "calibration-comparisons"),
-            )
-        }
 
 
 class CalibrationDetail(CalibrationItem):

@@ -2,8 +2,8 @@ from typing import Any
 
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
-from rest_framework.reverse import reverse
 
+from planner.api.serializers.links import LinkField
 from planner.api.serializers.options import chosen_values, field_of
 from planner.api.serializers.strict_fields import StrictSerializer
 from planner.domain.options import options_in
@@ -15,12 +15,12 @@ from planner.services.run_queue import wait_of
 
 
 class RunLinks(serializers.Serializer[Any]):
-    self = serializers.URLField()
-    cancel = serializers.URLField()
-    results = serializers.URLField()
-    tables = serializers.URLField()
-    scenario = serializers.URLField(allow_null=True)
-    trace = serializers.URLField(allow_null=True)
+    self = LinkField("run", "run_id")
+    cancel = LinkField("run-cancel", "run_id")
+    results = LinkField("run-results", "run_id")
+    tables = LinkField("run-tables", "run_id")
+    scenario = LinkField("scenario", "scenario", "scenario_id", allow_null=True)
+    trace = LinkField("trace", "name", "trace.name", allow_null=True)
 
 
 class RunItem(serializers.ModelSerializer[Run]):
@@ -32,7 +32,7 @@ class RunItem(serializers.ModelSerializer[Run]):
     progress = serializers.FloatField(help_text="Progress, 0 to 1.")
     stage = serializers.CharField(help_text="Current step.")
     problem = serializers.CharField(help_text="Reason of a failure. Empty: none.")
-    links = serializers.SerializerMethodField()
+    links = RunLinks(source="*", read_only=True)
 
     class Meta:
         model = Run
@@ -40,23 +40,6 @@ class RunItem(serializers.ModelSerializer[Run]):
             "id", "kind", "state", "name", "scenario", "trace", "owner", "progress", "stage",
             "problem", "cancel_requested", "created_at", "started_at", "finished_at", "links",
         ]  # fmt: skip
-
-    @extend_schema_field(RunLinks)
-    def get_links(self, run: Run) -> dict[str, str | None]:
-        request = self.context.get("request")
-
-        def url(view: str, **named: Any) -> str:
-            where: str = reverse(f"api:{view}", kwargs=named, request=request)
-            return where
-
-        return {
-            "self": url("run", run_id=run.pk),
-            "cancel": url("run-cancel", run_id=run.pk),
-            "results": url("run-results", run_id=run.pk),
-            "tables": url("run-tables", run_id=run.pk),
-            "scenario": url("scenario", scenario=str(run.scenario_id)) if run.scenario_id else None,
-            "trace": url("trace", name=run.trace.name) if run.trace else None,
-        }
 
 
 class RunWait(serializers.Serializer[Any]):

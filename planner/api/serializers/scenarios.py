@@ -1,9 +1,8 @@
 from typing import Any, cast
 
-from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
-from rest_framework.reverse import reverse
 
+from planner.api.serializers.links import LinkField
 from planner.api.serializers.strict_fields import StrictSerializer
 from planner.errors import ScenarioError
 from planner.inputs.scenario.document import parse
@@ -12,26 +11,17 @@ from planner.services.scenarios import MAX_MESSAGE_CHARACTERS
 
 
 class ScenarioLinks(serializers.Serializer[Any]):
-    self = serializers.URLField()
-    runs = serializers.URLField()
+    self = LinkField("scenario", "scenario")
+    runs = LinkField("scenario-runs", "scenario")
 
 
 class ScenarioItem(serializers.ModelSerializer[Scenario]):
     owner = serializers.CharField(source="owner.username", default=None, allow_null=True)
-    links = serializers.SerializerMethodField()
+    links = ScenarioLinks(source="*", read_only=True)
 
     class Meta:
         model = Scenario
         fields = ["id", "name", "version", "owner", "created_at", "updated_at", "links"]
-
-    @extend_schema_field(ScenarioLinks)
-    def get_links(self, scenario: Scenario) -> dict[str, str]:
-        request = self.context.get("request")
-        named = {"scenario": str(scenario.pk)}
-        return {
-            "self": reverse("api:scenario", kwargs=named, request=request),
-            "runs": reverse("api:scenario-runs", kwargs=named, request=request),
-        }
 
 
 class ScenarioDetail(ScenarioItem):

@@ -3,8 +3,8 @@ from typing import Any
 
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
-from rest_framework.reverse import reverse
 
+from planner.api.serializers.links import LinkField
 from planner.api.serializers.strict_fields import FiniteField, StrictSerializer
 from planner.inputs.live.samples import HISTOGRAM_FIELDS
 from planner.models import Source, SourceReading
@@ -21,12 +21,13 @@ PROMETHEUS = {"url": "https://prometheus.example:9090", "match": {"namespace": "
 
 
 class SourceLinks(serializers.Serializer[Any]):
-    self = serializers.URLField()
-    readings = serializers.URLField()
-    series = serializers.URLField()
-    trace = serializers.URLField(
-        allow_null=True, help_text="Trace of the source. null: no request counted yet."
-    )
+    self = LinkField("source", "name", "name")
+    readings = LinkField("source-readings", "name", "name")
+    series = LinkField("source-series", "name", "name")
+    trace = LinkField(
+        "trace", "name", "trace.name", allow_null=True,
+        help_text="Trace of the source. null: no request counted yet.",
+    )  # fmt: skip
 
 
 class SourceItem(serializers.ModelSerializer[Source]):
@@ -43,7 +44,7 @@ class SourceItem(serializers.ModelSerializer[Source]):
     read_to = serializers.DateTimeField(source="read_until", allow_null=True)
     bins = serializers.SerializerMethodField(help_text="Number of bins, over all series.")
     gaps = serializers.SerializerMethodField(help_text="Number of bins without data.")
-    links = serializers.SerializerMethodField()
+    links = SourceLinks(source="*", read_only=True)
 
     class Meta:
         model = Source
@@ -58,19 +59,6 @@ class SourceItem(serializers.ModelSerializer[Source]):
 
     def get_gaps(self, source: Source) -> int:
         return source_gaps(source).missing
-
-    @extend_schema_field(SourceLinks)
-    def get_links(self, source: Source) -> dict[str, str | None]:
-        request, named = self.context.get("request"), {"name": source.name}
-        links: dict[str, str | None] = {
-            page: reverse(f"api:{address}", kwargs=named, request=request)
-            for page, address in (
-                ("self", "source"), ("readings", "source-readings"), ("series", "source-series")
-            )
-        }  # fmt: skip
-        has = source.trace_id is not None
-        links["trace"] = reverse("api:trace", kwargs=named, request=request) if has else None
-        return links
 
 
 class SourceAsked(StrictSerializer):

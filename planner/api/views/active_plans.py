@@ -1,13 +1,11 @@
-from typing import Any
-
 from django.db.models import QuerySet
 from django.utils import timezone
-from rest_framework import generics, status
+from rest_framework import status
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from planner.api.base import ApiView, valid
-from planner.api.filters import KeptPlanFilter, Pages, StrictFilter
+from planner.api.filters import KeptPlanFilter, ListView, StrictFilter, lists
 from planner.api.schema import operation
 from planner.api.serializers.active_plans import (
     InForce,
@@ -88,19 +86,15 @@ class InForceView(ApiView):
         return Response(status=status.HTTP_204_NO_CONTENT)
 
 
-class KeptPlanListView(ApiView, generics.ListAPIView[ActivePlan]):
-    serializer_class = KeptPlan
+@lists(KeptPlan)
+class KeptPlanListView(ListView[ActivePlan]):
+    """List active and past plans of all scenarios or of one, newest first."""
+
     filter_backends = [StrictFilter]
     filterset_class = KeptPlanFilter
-    pagination_class = Pages
 
     def get_queryset(self) -> QuerySet[ActivePlan]:
         return activated_plans().defer("pools")
-
-    @operation({200: KeptPlan(many=True)}, 400)
-    def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
-        """List active and past plans of all scenarios or of one, newest first."""
-        return self.list(request, *args, **kwargs)
 
 
 class KeptPlanView(ApiView):

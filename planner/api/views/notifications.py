@@ -1,11 +1,11 @@
 from django.db.models import QuerySet
 from drf_spectacular.utils import OpenApiResponse
-from rest_framework import generics, status
+from rest_framework import status
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from planner.api.base import ApiView, valid
-from planner.api.filters import Pages
+from planner.api.filters import ListView, lists
 from planner.api.schema import operation
 from planner.api.serializers.workspaces import (
     ChannelItem,
@@ -61,16 +61,11 @@ class ChannelTestView(ApiView):
         return Response(DeliveryItem(delivery).data, status.HTTP_202_ACCEPTED)
 
 
-class DeliveriesView(ApiView, generics.ListAPIView[Delivery]):
-    serializer_class = DeliveryItem
-    pagination_class = Pages
+@lists(DeliveryItem, 403)
+class DeliveriesView(ListView[Delivery]):
+    """List notifications, newest first, with the reason if one was not delivered."""
 
     def get_queryset(self) -> QuerySet[Delivery]:
         if getattr(self, "swagger_fake_view", False):  # no user: OpenAPI document
             return Delivery.objects.none()
         return deliveries_of(self.user, shared=may_administer(self.user))
-
-    @operation({200: DeliveryItem(many=True)}, 400, 403)
-    def get(self, request: Request, *args: object, **kwargs: object) -> Response:
-        """List notifications, newest first, with the reason if one was not delivered."""
-        return self.list(request, *args, **kwargs)

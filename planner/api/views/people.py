@@ -1,11 +1,11 @@
 from django.db.models import QuerySet
 from drf_spectacular.utils import OpenApiResponse
-from rest_framework import generics, serializers, status
+from rest_framework import serializers, status
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from planner.api.base import ApiView, valid
-from planner.api.filters import Pages
+from planner.api.filters import ListView, lists
 from planner.api.schema import operation
 from planner.api.serializers.strict_fields import StrictSerializer
 from planner.models import User
@@ -64,18 +64,14 @@ class AccountRemoved(StrictSerializer):
     passed = serializers.IntegerField(help_text="Number of items with a new owner.")
 
 
-class PersonListView(ApiView, generics.ListAPIView[User]):
-    serializer_class = Person
-    pagination_class = Pages
+@lists(Person, 403)
+class PersonListView(ListView[User]):
+    """List the people of the workspace; for admins."""
+
+    for_admins = True
 
     def get_queryset(self) -> QuerySet[User]:
         return people_list()
-
-    @operation({200: Person(many=True)}, 400, 403)
-    def get(self, request: Request, *args: object, **kwargs: object) -> Response:
-        """List the people of the workspace; for admins."""
-        check_may_administer(self.user)
-        return self.list(request, *args, **kwargs)
 
     @operation(
         {201: Invitation}, 400, 403, 404,

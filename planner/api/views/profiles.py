@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from rest_framework import generics, status
+from rest_framework import status
 from rest_framework.parsers import MultiPartParser
 from rest_framework.renderers import JSONRenderer
 from rest_framework.request import Request
@@ -12,7 +12,7 @@ from rest_framework.reverse import reverse
 
 from planner.api.base import ApiView, checked, idempotency_key, valid
 from planner.api.examples import COMPARED, COMPUTED, FIT, OBSERVED
-from planner.api.filters import NumberPagination, Pages, paged
+from planner.api.filters import ListView, NumberPagination, lists, paged
 from planner.api.renderers import CsvRenderer, table_rows
 from planner.api.schema import CSV, JSON, KEY, LOCATION, F, operation, removal
 from planner.api.serializers.hardware import Search
@@ -148,19 +148,14 @@ class ProfileResidualsView(ApiView):
         )
 
 
-class CalibrationListView(ApiView, generics.ListAPIView[Calibration]):
+@lists(CalibrationItem)
+class CalibrationListView(ListView[Calibration]):
+    """List uploaded measurements."""
+
     parser_classes = [MultiPartParser]
-    serializer_class = CalibrationItem
-    pagination_class = Pages
-    filter_backends: list[Any] = []
 
     def get_queryset(self) -> Any:
         return calibrations_list()
-
-    @operation({200: CalibrationItem(many=True)}, 400)
-    def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
-        """List uploaded measurements."""
-        return self.list(request, *args, **kwargs)
 
     @operation(
         {201: CalibrationDetail}, 400, 403, 413, 415, 422,

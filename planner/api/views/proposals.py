@@ -1,15 +1,13 @@
 """Serve proposals and their review."""
 
-from typing import Any
-
 from django.db.models import QuerySet
-from rest_framework import generics, status
+from rest_framework import status
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.reverse import reverse
 
 from planner.api.base import ApiView, valid
-from planner.api.filters import Pages, ProposalFilter, StrictFilter, StrictOrdering
+from planner.api.filters import ListView, ProposalFilter, StrictFilter, StrictOrdering, lists
 from planner.api.schema import LOCATION, operation
 from planner.api.serializers.proposals import (
     AmendRequest,
@@ -36,20 +34,16 @@ DECIDED = {200: ProposalDetail}
 REFUSALS = (400, 403, 404, 409, 413, 415)
 
 
-class ProposalListView(ApiView, generics.ListAPIView[Proposal]):
-    serializer_class = ProposalItem
+@lists(ProposalItem)
+class ProposalListView(ListView[Proposal]):
+    """List proposals, newest first."""
+
     filter_backends = [StrictFilter, StrictOrdering]
     filterset_class = ProposalFilter
     ordering_fields = ["created_at", "updated_at", "decided_at"]
-    pagination_class = Pages
 
     def get_queryset(self) -> QuerySet[Proposal]:
         return proposals_list()
-
-    @operation({200: ProposalItem(many=True)}, 400)
-    def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
-        """List proposals, newest first."""
-        return self.list(request, *args, **kwargs)
 
     @operation(
         {201: ProposalDetail}, *REFUSALS, request=ProposeRequest, parameters=[LOCATION],

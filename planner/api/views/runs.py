@@ -1,18 +1,16 @@
-from typing import Any
-
 from django.db.models import QuerySet
 from django.http import FileResponse, HttpResponse
 from django.http.response import HttpResponseBase
 from django.utils import timezone
 from drf_spectacular.types import OpenApiTypes
-from rest_framework import exceptions, generics, status
+from rest_framework import exceptions, status
 from rest_framework.renderers import JSONRenderer
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.reverse import reverse
 
 from planner.api.base import ApiView, valid
-from planner.api.filters import Pages, RunFilter, StrictFilter, StrictOrdering
+from planner.api.filters import ListView, RunFilter, StrictFilter, StrictOrdering, lists
 from planner.api.renderers import AnyAccept, CsvRenderer, ParquetRenderer, table_rows
 from planner.api.results import AnyResult
 from planner.api.schema import CSV, JSON, operation, removal
@@ -51,20 +49,16 @@ MEDIA = dict.fromkeys(form.media.partition(";")[0] for form in FORMATS.values())
 JSON_ROWS = 1000  # default number of rows in one answer
 
 
-class RunListView(ApiView, generics.ListAPIView[Run]):
-    serializer_class = RunItem
+@lists(RunItem)
+class RunListView(ListView[Run]):
+    """List runs."""
+
     filter_backends = [StrictFilter, StrictOrdering]
     filterset_class = RunFilter
     ordering_fields = ["created_at", "finished_at", "kind", "state"]
-    pagination_class = Pages
 
     def get_queryset(self) -> QuerySet[Run]:
         return runs_list()
-
-    @operation({200: RunItem(many=True)}, 400)
-    def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
-        """List runs."""
-        return self.list(request, *args, **kwargs)
 
 
 class RunView(ApiView):

@@ -2,13 +2,13 @@ from typing import Any
 
 from django.db.models import QuerySet
 from drf_spectacular.types import OpenApiTypes
-from rest_framework import generics, status
+from rest_framework import status
 from rest_framework.renderers import JSONRenderer
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from planner.api.base import ApiView, idempotency_key, started, state_tag, valid, version_held
-from planner.api.filters import Pages, ScenarioFilter, StrictFilter, StrictOrdering
+from planner.api.filters import ListView, ScenarioFilter, StrictFilter, StrictOrdering, lists
 from planner.api.parsers import BoundedJsonParser, TextYamlParser, YamlParser
 from planner.api.renderers import TextYamlRenderer, YamlRenderer
 from planner.api.schema import DOCUMENT, JSON, LOCATION, YAML, operation, removal, run_started
@@ -35,21 +35,17 @@ AS_FILE = {(200, JSON): ScenarioDetail, (200, YAML): OpenApiTypes.OBJECT}
 EXAMPLE = {"A scenario file": DOCUMENT}
 
 
-class ScenarioListView(ApiView, generics.ListAPIView[Scenario]):
+@lists(ScenarioItem)
+class ScenarioListView(ListView[Scenario]):
+    """List scenarios."""
+
     parser_classes = [BoundedJsonParser, YamlParser, TextYamlParser]
-    serializer_class = ScenarioItem
     filter_backends = [StrictFilter, StrictOrdering]
     filterset_class = ScenarioFilter
     ordering_fields = ["updated_at", "created_at", "name"]
-    pagination_class = Pages
 
     def get_queryset(self) -> QuerySet[Scenario]:
         return scenarios_list().defer("document")
-
-    @operation({200: ScenarioItem(many=True)}, 400)
-    def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
-        """List scenarios."""
-        return self.list(request, *args, **kwargs)
 
     @operation(
         {201: ScenarioDetail}, 400, 403, 413, 415, 422,

@@ -5,14 +5,14 @@ from typing import Any
 
 from django.db.models import QuerySet
 from django.utils import timezone
-from rest_framework import generics, serializers, status
+from rest_framework import serializers, status
 from rest_framework.request import Request
 from rest_framework.response import Response
-from rest_framework.reverse import reverse
 
 from planner.api.base import ApiView, valid
-from planner.api.filters import Pages
+from planner.api.filters import ListView, lists
 from planner.api.schema import LOCATION, operation, removal
+from planner.api.serializers.links import LinkField
 from planner.api.serializers.strict_fields import FiniteField, StrictSerializer
 from planner.models import Firing, Outcome, Schedule
 from planner.selectors.scenarios import scenario_get
@@ -105,16 +105,13 @@ class ScheduleItem(serializers.ModelSerializer[Schedule]):
     owner = serializers.CharField(source="owner.username", default=None, allow_null=True)
     timezone = serializers.CharField(source="zone")
     options = serializers.DictField()
-    link = serializers.SerializerMethodField()
+    link = LinkField("schedule", "number")
 
     class Meta:
         model = Schedule
         fields = ["id", "name", "scenario", "kind", "options", "policy", "cron", "timezone",
                   "most_replicas", "most_cost", "paused", "next_due", "owner", "created_at",
                   "link"]  # fmt: skip
-
-    def get_link(self, schedule: Schedule) -> str:
-        return _link("api:schedule", self, number=schedule.pk)
 
 
 class FiringItem(serializers.ModelSerializer[Firing]):
@@ -129,28 +126,22 @@ class FiringItem(serializers.ModelSerializer[Firing]):
         help_text="Change from the active plan. Empty: no active plan."
     )
     settled_at = serializers.DateTimeField(source="finished_at", allow_null=True)
-    link = serializers.SerializerMethodField()
+    link = LinkField("firing", "number")
 
     class Meta:
         model = Firing
         fields = ["id", "schedule", "due_at", "as_of", "fired_at", "settled_at", "state", "words",
                   "run", "proposal", "difference", "by", "link"]  # fmt: skip
 
-    def get_link(self, firing: Firing) -> str:
-        return _link("api:firing", self, number=firing.pk)
-
 
 class OutcomeItem(serializers.ModelSerializer[Outcome]):
     run = serializers.IntegerField(source="plan.number")
     scenario = serializers.CharField(source="plan.scenario")
-    link = serializers.SerializerMethodField()
+    link = LinkField("outcome", "number")
 
     class Meta:
         model = Outcome
         fields = ["id", "run", "scenario", "begins", "ends", "state", "words", "link"]
-
-    def get_link(self, outcome: Outcome) -> str:
-        return _link("api:outcome", self, number=outcome.pk)
 
 
 class OutcomeDetail(OutcomeItem):
@@ -169,12 +160,6 @@ class Digest(serializers.Serializer[Any]):
     text = serializers.CharField()
 
 
-def _link(view: str, serializer: serializers.BaseSerializer[Any], number: int) -> str:
-    """Return the address of an object by its number."""
-    where: str = reverse(view, kwargs={"number": number}, request=serializer.context.get("request"))
-    return where
-
-
 EXAMPLES = {
     "Mondays at six": {
         "name": "Mondays",
@@ -185,18 +170,12 @@ EXAMPLES = {
 }
 
 
-class ScheduleListView(ApiView, generics.ListAPIView[Schedule]):
-    serializer_class = ScheduleItem
-    pagination_class = Pages
-    filter_backends: list[Any] = []
+@lists(ScheduleItem)
+class ScheduleListView(ListView[Schedule]):
+    """List schedules."""
 
     def get_queryset(self) -> QuerySet[Schedule]:
         return schedules_list()
-
-    @operation({200: ScheduleItem(many=True)}, 400)
-    def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
-        """List schedules."""
-        return self.list(request, *args, **kwargs)
 
     @operation(
         {201: ScheduleItem}, 400, 403, 404,
@@ -264,18 +243,12 @@ class ScheduleFireView(ApiView):
         return Response(body, status.HTTP_201_CREATED, headers=headers)
 
 
-class FiringListView(ApiView, generics.ListAPIView[Firing]):
-    serializer_class = FiringItem
-    pagination_class = Pages
-    filter_backends: list[Any] = []
+@lists(FiringItem, 404)
+class FiringListView(ListView[Firing]):
+    """List the firings of a schedule, newest first, including missed and failed ones."""
 
     def get_queryset(self) -> QuerySet[Firing]:
         return firings_list(schedule_get(str(self.kwargs.get("number", 0))))
-
-    @operation({200: FiringItem(many=True)}, 400, 404)
-    def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
-        """List the firings of a schedule, newest first, including missed and failed ones."""
-        return self.list(request, *args, **kwargs)
 
 
 class FiringView(ApiView):
@@ -285,18 +258,12 @@ class FiringView(ApiView):
         return Response(FiringItem(firing_get(number), context={"request": request}).data)
 
 
-class OutcomeListView(ApiView, generics.ListAPIView[Outcome]):
-    serializer_class = OutcomeItem
-    pagination_class = Pages
-    filter_backends: list[Any] = []
+@lists(OutcomeItem)
+class OutcomeListView(ListView[Outcome]):
+    """List reports of plan versus actual, newest first."""
 
     def get_queryset(self) -> QuerySet[Outcome]:
         return outcomes_list().defer("figures")
-
-    @operation({200: OutcomeItem(many=True)}, 400)
-    def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
-        """List reports of plan versus actual, newest first."""
-        return self.list(request, *args, **kwargs)
 
 
 class OutcomeView(ApiView):

@@ -4,12 +4,12 @@ from typing import Any
 from django.db.models import QuerySet
 from django.utils import timezone
 from drf_spectacular.utils import OpenApiResponse
-from rest_framework import exceptions, generics, status
+from rest_framework import exceptions, status
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from planner.api.base import ApiView, valid
-from planner.api.filters import Pages
+from planner.api.filters import ListView, lists
 from planner.api.schema import operation, removal
 from planner.api.serializers.sources import (
     PROMETHEUS,
@@ -33,17 +33,12 @@ from planner.services.sources import samples_store, source_change, source_create
 MOST_BINS = 50_000  # most bins in one answer
 
 
-class SourceListView(ApiView, generics.ListAPIView[Source]):
-    serializer_class = SourceItem
-    pagination_class = Pages
+@lists(SourceItem)
+class SourceListView(ListView[Source]):
+    """List live sources."""
 
     def get_queryset(self) -> QuerySet[Source]:
         return sources_list()
-
-    @operation({200: SourceItem(many=True)}, 400)
-    def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
-        """List live sources."""
-        return self.list(request, *args, **kwargs)
 
     @operation(
         {201: SourceItem}, 400, 403, 422,
@@ -146,19 +141,14 @@ class SourceSamplesView(ApiView):
         return Response(SamplesTaken(taken).data)
 
 
-class SourceReadingsView(ApiView, generics.ListAPIView[SourceReading]):
-    serializer_class = Reading
-    pagination_class = Pages
+@lists(Reading, 404)
+class SourceReadingsView(ListView[SourceReading]):
+    """List readings of a source, newest first: periods, files and errors."""
 
     def get_queryset(self) -> QuerySet[SourceReading]:
         if getattr(self, "swagger_fake_view", False):
             return SourceReading.objects.none()
         return readings_list(source_get(self.kwargs["name"]))
-
-    @operation({200: Reading(many=True)}, 400, 404)
-    def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
-        """List readings of a source, newest first: periods, files and errors."""
-        return self.list(request, *args, **kwargs)
 
 
 class SourceSeriesView(ApiView):

@@ -3,14 +3,14 @@
 from typing import Any
 
 from django.db.models import QuerySet
-from rest_framework import generics, serializers, status
+from rest_framework import serializers, status
 from rest_framework.request import Request
 from rest_framework.response import Response
-from rest_framework.reverse import reverse
 
 from planner.api.base import ApiView, idempotency_key, valid
-from planner.api.filters import Pages
+from planner.api.filters import ListView, lists
 from planner.api.schema import KEY, LOCATION, operation, removal
+from planner.api.serializers.links import LinkField
 from planner.api.serializers.options import WORK, chosen_values
 from planner.api.serializers.strict_fields import StrictSerializer
 from planner.domain.kinds.registry import KINDS
@@ -68,18 +68,12 @@ class SweepItem(serializers.ModelSerializer[Sweep]):
     scenario = serializers.CharField(source="scenario.name", default=None, allow_null=True)
     owner = serializers.CharField(source="owner.username", default=None, allow_null=True)
     axes = serializers.ListField(child=serializers.DictField(), help_text="`key` and `values`.")
-    link = serializers.SerializerMethodField()
+    link = LinkField("sweep", "number")
 
     class Meta:
         model = Sweep
         fields = ["id", "name", "scenario", "kind", "options", "axes", "owner", "created_at",
                   "link"]  # fmt: skip
-
-    def get_link(self, sweep: Sweep) -> str:
-        where: str = reverse(
-            "api:sweep", kwargs={"number": sweep.pk}, request=self.context.get("request")
-        )
-        return where
 
 
 EXAMPLES = {
@@ -112,18 +106,12 @@ class SweepShown(SweepItem):
         fields = [*SweepItem.Meta.fields, "grid"]
 
 
-class SweepListView(ApiView, generics.ListAPIView[Sweep]):
-    serializer_class = SweepItem
-    pagination_class = Pages
-    filter_backends: list[Any] = []
+@lists(SweepItem)
+class SweepListView(ListView[Sweep]):
+    """List sweeps."""
 
     def get_queryset(self) -> QuerySet[Sweep]:
         return sweeps_list()
-
-    @operation({200: SweepItem(many=True)}, 400)
-    def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
-        """List sweeps."""
-        return self.list(request, *args, **kwargs)
 
     @operation(
         {202: SweepShown}, 400, 403, 404, 422,

@@ -3,16 +3,17 @@ from typing import Any
 
 from django.db.models import QuerySet
 from drf_spectacular.utils import OpenApiResponse, extend_schema_field
-from rest_framework import exceptions, generics, serializers, status
+from rest_framework import exceptions, serializers, status
 from rest_framework.parsers import MultiPartParser
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.reverse import reverse
 
 from planner.api.base import ApiView, checked, idempotency_key, started, valid
-from planner.api.filters import Pages, StrictFilter, StrictOrdering, TraceFilter
+from planner.api.filters import ListView, StrictFilter, StrictOrdering, TraceFilter, lists
 from planner.api.renderers import AcceptOnly
 from planner.api.schema import KEY, LOCATION, operation, removal
+from planner.api.serializers.links import LinkField
 from planner.api.serializers.options import ReadingRequest, UploadRequest
 from planner.api.serializers.runs import RunDetail
 from planner.api.serializers.strict_fields import FiniteField
@@ -34,17 +35,20 @@ from planner.services.traces import trace_preview, trace_reread, trace_upload
 
 
 class TraceLinks(serializers.Serializer[Any]):
-    self = serializers.URLField()
-    demand = serializers.URLField()
-    character = serializers.URLField()
-    runs = serializers.URLField()
+    self = LinkField("trace", "name", "name")
+    demand = LinkField("trace-demand", "name", "name")
+    character = LinkField("trace-character", "name", "name")
+    runs = serializers.SerializerMethodField()
+
+    def get_runs(self, trace: Trace) -> str:
+        return f"{reverse('api:runs', request=self.context.get('request'))}?trace={trace.name}"
 
 
 class TraceItem(serializers.ModelSerializer[Trace]):
     """A trace as lists show it; times are null if the file has relative times."""
 
     owner = serializers.CharField(source="owner.username", default=None, allow_null=True)
-    links = serializers.SerializerMethodField()
+    links = TraceLinks(source="*", read_only=True)
 
     class Meta:
         model = Trace
@@ -52,17 +56,6 @@ class TraceItem(serializers.ModelSerializer[Trace]):
             "id", "name", "file_name", "state", "problem", "kind", "format", "requests", "rejected",
             "start_at", "end_at", "bytes", "owner", "created_at", "links",
         ]  # fmt: skip
-
-    @extend_schema_field(TraceLinks)
-    def get_links(self, trace: Trace) -> dict[str, str]:
-        request = self.context.get("request")
-        named = {"name": trace.name}
-        return {
-            "self": reverse("api:trace", kwargs=named, request=request),
-            "demand": reverse("api:trace-demand", kwargs=named, request=request),
-            "character": reverse("api:trace-character", kwargs=named, request=request),
-            "runs": f"{reverse('api:runs', request=request)}?trace={trace.name}",
-        }
 
 
 class TraceDetail(TraceItem):
@@ -177,21 +170,17 @@ class IngestView(Upload):
     """The upload as the command ``ingest``."""
 
 
-class TraceListView(Upload, generics.ListAPIView[Trace]):
-    serializer_class = TraceItem
+@lists(TraceItem)
+class TraceListView(Upload, ListView[Trace]):
+    """List traces."""
+
     filter_backends = [StrictFilter, StrictOrdering]
     filterset_class = TraceFilter
     ordering_fields = ["created_at", "name", "requests", "bytes", "start_at"]
-    pagination_class = Pages
     content_negotiation_class = AcceptOnly
 
     def get_queryset(self) -> QuerySet[Trace]:
         return traces_list().defer("report", "options")
-
-    @operation({200: TraceItem(many=True)}, 400)
-    def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
-        """List traces."""
-        return self.list(request, *args, **kwargs)
 
 
 class TraceView(ApiView):

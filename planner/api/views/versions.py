@@ -1,14 +1,12 @@
 """Serve versions of scenarios."""
 
-from typing import Any
-
 from django.db.models import QuerySet
-from rest_framework import generics, status
+from rest_framework import status
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from planner.api.base import ApiView, valid
-from planner.api.filters import Pages
+from planner.api.filters import ListView, lists
 from planner.api.schema import operation
 from planner.api.serializers.scenarios import ScenarioDetail
 from planner.api.serializers.versions import (
@@ -31,19 +29,15 @@ from planner.selectors.versions import (
 from planner.services.scenarios import scenario_branch, scenario_restore
 
 
-class VersionListView(ApiView, generics.ListAPIView[ScenarioVersion]):
-    serializer_class = ScenarioVersionItem
+@lists(ScenarioVersionItem, 404, parameters=[PartAsked])
+class VersionListView(ListView[ScenarioVersion]):
+    """List versions of a scenario, newest first; with `part` only those that changed it."""
+
     queryset = ScenarioVersion.objects.none()  # for the OpenAPI document
-    pagination_class = Pages
 
     def get_queryset(self) -> QuerySet[ScenarioVersion]:
         part = valid(PartAsked(data=self.request.query_params))["part"]
         return versions_changing(scenario_get(self.kwargs["scenario"]), part)
-
-    @operation({200: ScenarioVersionItem(many=True)}, 400, 404, parameters=[PartAsked])
-    def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
-        """List versions of a scenario, newest first; with `part` only those that changed it."""
-        return self.list(request, *args, **kwargs)
 
 
 class VersionsBetweenView(ApiView):
