@@ -93,7 +93,10 @@ class Evaluation:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Speeds:
-    """Times of one instance with 1 to ``decode_places`` sequences, in seconds, ``[places]``."""
+    """Times of an instance with 1 to ``decode_places`` running sequences, ``[places]``.
+
+    They are in seconds.
+    """
 
     decode_s: FloatArray  # iteration that only decodes
     gap_s: FloatArray  # mean iteration, including prompts of others
@@ -108,10 +111,10 @@ class Speeds:
 
 
 def decode_places(profile: Profile, workload: Workload, role: str = "both") -> tuple[int, str]:
-    """Return the most sequences that decode at once on an instance, and the binding constraint.
+    """Return the most sequences that decode at once on an instance, and what limits them.
 
-    The constraint is "batch", "memory" or "prefill". "prefill" means that the token budget admits
-    no more sequences. Raises SimulationError if a mean request does not fit in the KV memory.
+    The limit is "batch", "memory" or "prefill". "prefill" means that the token budget admits no
+    more sequences. Raises SimulationError if a mean request does not fit in the KV memory.
     """
     batch = min(profile.max_batch, profile.max_batch_tokens)
     tokens_each = (
@@ -134,11 +137,11 @@ def decode_places(profile: Profile, workload: Workload, role: str = "both") -> t
 
 
 def instance_speeds(profile: Profile, workload: Workload, role: str, limit: int) -> Speeds:
-    """Return the iteration times and residence of one instance, by number of running sequences.
+    """Return the times of one instance that receives ``workload.rate`` requests/s.
 
-    Each array has one element per number from 1 to ``limit``, in seconds. The instance receives
-    ``workload.rate`` requests/s. A prompt delays decoding by ``extra`` seconds in total. At
-    ``rate`` prompts/s, a second of decoding therefore takes 1 / (1 - rate * extra) seconds.
+    Each array has an element for 1 to ``limit`` running sequences, in seconds. A prompt delays
+    decoding by ``extra`` seconds in total. At ``rate`` prompts/s, a second of decoding therefore
+    takes 1 / (1 - rate * extra) seconds.
     """
     context, gaps = workload.facts.decode_context, workload.facts.mean_osl - 1.0
     sequences = np.arange(1.0, limit + 1.0)
@@ -171,7 +174,7 @@ def instance_speeds(profile: Profile, workload: Workload, role: str, limit: int)
 def _prefill_with_decodes(
     profile: Profile, workload: Workload, n: FloatArray, decode_s: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
-    """Return the seconds to prefill a prompt among decodes, and the delay of these decodes.
+    """Return the seconds to prefill a prompt among decodes, and the delay that this causes them.
 
     Both are ``[n, lengths]``: for ``n`` sequences with the prompt, by the length of the prompt.
     """
@@ -206,7 +209,7 @@ ONE_REPLICA = PoolShape()
 def evaluate_pool(
     profile: Profile, workload: Workload, pool: PoolShape = ONE_REPLICA
 ) -> Evaluation:
-    """Evaluate ``pool`` at ``workload.rate``.
+    """Return the latencies and queue of ``pool`` at ``workload.rate``, by closed forms.
 
     Raises SimulationError if a request does not fit in memory.
     """
@@ -248,7 +251,7 @@ def evaluate_pool(
 
 
 def saturated_rps(profile: Profile, workload: Workload, pool: PoolShape = ONE_REPLICA) -> float:
-    """Return the requests/s from which on the queue of ``evaluate_pool`` grows without end."""
+    """Return the largest requests/s of ``pool``, beyond which its queue grows without end."""
     role, instances, link = pool.role, pool.instances, pool.link
     if role == "prefill":
         return prompt_queue(profile, workload, instances, 0.0).largest
@@ -269,7 +272,7 @@ def saturated_rps(profile: Profile, workload: Workload, pool: PoolShape = ONE_RE
 
 
 def _pool_occupancy(speed: Speeds, workload: Workload, instances: int) -> Occupancy:
-    """Return the distribution of the number of sequences in a pool.
+    """Return the distribution of the number of sequences in a pool, by a birth-and-death process.
 
     Each instance is assumed to hold an equal share of them.
     """
@@ -296,7 +299,10 @@ def _decode_share(speed: Speeds, workload: Workload) -> float:
 
 
 def _instance_occupancy(law: Occupancy, instances: int, limit: int) -> FloatArray:
-    """Return P(n) of one instance, ``[limit + 1]``; the last place includes waiting requests."""
+    """Return P(n sequences) of one instance, ``[limit + 1]``, from that of its pool, ``law``.
+
+    The last place includes waiting requests.
+    """
     if instances == 1:
         return law.occupied
     out = np.zeros(limit + 1)
@@ -342,10 +348,10 @@ def _gap_spread(speed: Speeds, occupied: FloatArray, workload: Workload) -> Spre
 def _prompt_times(
     profile: Profile, workload: Workload, occupied: FloatArray, speed: Speeds
 ) -> PromptTimes:
-    """Return the prompt times of one instance with the distribution ``occupied`` of decodes.
+    """Return the times of prompts on one instance, averaged over its number of decodes.
 
-    ``found`` is the extra wait in seconds for the tokens of a sequence that has just begun to
-    decode.
+    ``occupied`` is the distribution of that number. ``found`` is the extra wait in seconds for the
+    tokens of a sequence that has just begun to decode.
     """
     waits, first_token, behind = [], [], []
     for decodes_beside, weight in zip(*_decode_cases(occupied), strict=True):
@@ -372,10 +378,10 @@ def _longest_s(profile: Profile, workload: Workload, decodes: float) -> float:
 
 
 def _decode_cases(occupied: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Return the numbers of decodes of two cases, and their probabilities.
+    """Return two numbers of decodes that stand for their distribution, and their probabilities.
 
-    The cases are no decodes, and the mean number when there are some. A case without probability is
-    left out.
+    They are no decodes, and the mean number when there are some. A case without probability is left
+    out.
     """
     with_decodes = 1.0 - float(occupied[0])
     numbers = np.array([0.0, float(occupied @ np.arange(len(occupied))) / max(with_decodes, NEVER)])
@@ -384,7 +390,7 @@ def _decode_cases(occupied: FloatArray) -> tuple[FloatArray, FloatArray]:
 
 
 def _evaluate_prefill(profile: Profile, workload: Workload, instances: int) -> Evaluation:
-    """Evaluate a pool of prefill instances at the workload's rate."""
+    """Return the evaluation of a pool of prefill instances at the workload's rate."""
     queue = prompt_queue(profile, workload, instances, 0.0)
     used = min(1.0, workload.rate / queue.largest)
     if not queue.law.stable:

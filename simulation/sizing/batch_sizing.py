@@ -82,9 +82,9 @@ def binding_limit(
     rate: float,
     pool: PoolShape,
 ) -> str:
-    """Return the binding constraint of ``pool``, which misses ``missed`` at ``rate`` requests/s.
+    """Return the binding constraint of ``pool``, which misses the limit ``missed`` at ``rate``.
 
-    It is memory if more KV memory would allow a higher rate.
+    It is memory if more KV memory would allow a higher rate. ``rate`` is in requests/s.
     """
     if pool.role == "decode":
         missed = decode_bound(missed, profile, tier, workload.isl, workload.osl)
@@ -98,8 +98,9 @@ def largest_rate(
 ) -> tuple[float, float] | None:
     """Return the largest rate that meets ``tier``, and the smallest one found that does not.
 
-    Both are requests/s. They are equal if the saturated rate is the limit. The result is None if
-    even the smallest rate misses the tier.
+    Both are requests/s. They are equal if the saturated rate ``limit_rps`` is the limit.
+    ``evaluated`` gives the evaluation at a rate. The result is None if even the smallest rate
+    misses the tier.
     """
     low, high = TRICKLE * limit_rps, NEARLY * limit_rps
     if evaluated(low).attained(tier) < tier.attainment:

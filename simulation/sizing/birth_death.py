@@ -15,9 +15,9 @@ LARGEST = 650.0  # largest log ratio, so that exp does not underflow
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Occupancy:
-    """Stationary distribution of the number of requests in the system.
+    """Stationary distribution of the number of requests in the system, ``inside [places + 1]``.
 
-    Beyond the last place, the numbers that wait are geometric.
+    Beyond the last place, the numbers that wait are geometric, with ratio ``tail``.
     """
 
     inside: FloatArray  # P(n) for n = 0 .. places

@@ -39,7 +39,7 @@ HUGE = 1 << 30  # token budget and KV capacity of these senders
 
 @dataclass(frozen=True, slots=True)
 class Capacity:
-    """Capacity of one instance at a tier's SLO."""
+    """Largest rate of one instance that meets a tier's SLO, and the latencies there."""
 
     max_rps: float
     input_tps: float  # input tokens/s at that rate
@@ -52,16 +52,15 @@ class Capacity:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SizingCase:
-    """Instances of one profile, the requests that they get, and the tier that they must meet.
+    """What a capacity is measured for: a profile, the requests, and the tier that they must meet.
 
     ``lengths`` is a sample of (input tokens, output tokens), drawn jointly. With ``blocks`` of the
     prompts, it is a sequence of requests, and shared blocks are cached. If ``blocks`` counts cached
     tokens, they are drawn with the lengths. Arrivals are Poisson by default. Another ``burstiness``
     than 1 gives gamma-distributed gaps with that squared coefficient of variation. A pattern gives
-    arrivals resampled from a trace.
-
-    A deferrable tier is sized as if its requests had been released. For a ``prefill`` instance only
-    TTFT counts. For a ``decode`` instance only TBT counts, including the KV transfer over ``link``.
+    arrivals resampled from a trace. A deferrable tier is sized as if its requests had been
+    released. For a ``prefill`` instance only TTFT counts. For a ``decode`` instance only TBT
+    counts, including the KV transfer over ``link``.
     """
 
     profile: Profile
@@ -129,7 +128,7 @@ def capacity(case: SizingCase, *, requests: int = REQUESTS) -> Capacity:
 
 
 def routing_for(role: str, routing: Routing | None) -> Routing:
-    """Return the routing; senders in front of decode instances are used in turn.
+    """Return the routing for a trial of ``role``; in front of decode instances, senders take turns.
 
     The senders are always equally idle. By load, the first one would send everything.
     """
@@ -138,7 +137,7 @@ def routing_for(role: str, routing: Routing | None) -> Routing:
 
 
 def case_trial(case: SizingCase, instances: int, seed: int, requests: int) -> Trial:
-    """Return the trial of ``instances`` instances in the role of the case."""
+    """Return the trial (simulations) of ``instances`` instances in the role of the case."""
     pools, lengths, tier = isolated_role(case, instances)
     draws = RequestDraws(
         lengths, seed=seed, requests=requests, burstiness=case.burstiness, blocks=case.cached_blocks
@@ -147,7 +146,7 @@ def case_trial(case: SizingCase, instances: int, seed: int, requests: int) -> Tr
 
 
 def isolated_role(case: SizingCase, instances: int = 1) -> tuple[Pools, Lengths, Tier]:
-    """Return pools, request lengths and tier limits that test one role alone.
+    """Return pools, request lengths and tier limits that test the role of ``case`` alone.
 
     A prefill instance finishes a request at its first token, so its requests have one output token.
     A decode instance receives from prefill instances that take almost no time. Each of these sends
@@ -176,7 +175,7 @@ def isolated_role(case: SizingCase, instances: int = 1) -> tuple[Pools, Lengths,
 
 
 def _capacity_at(trial: Trial, rate: float, run: SimulationResult, bound_by: str) -> Capacity:
-    """Return the capacity measured by ``run`` at ``rate`` requests/s."""
+    """Return the capacity ``rate`` (requests/s) with the latencies of ``run``."""
     log, tier = run.requests, trial.tier
     return Capacity(
         max_rps=rate,
@@ -190,7 +189,7 @@ def _capacity_at(trial: Trial, rate: float, run: SimulationResult, bound_by: str
 
 
 def miss_shares(log: RequestLog, tier: Tier) -> dict[str, tuple[float, float]]:
-    """Return, for each limit, the share of requests beyond it and the limit in seconds."""
+    """Return the share of requests beyond each limit, and the limit in seconds, by its name."""
     limits = {
         "ttft": (log.ttft_s, tier.ttft_s),
         "tbt": (log.tbt_s, tier.tbt_s),

@@ -17,7 +17,7 @@ def full_batch_s(profile: Profile, isl: npt.ArrayLike, osl: npt.ArrayLike) -> fl
 def decode_bound(
     bound: str, profile: Profile, tier: Tier, isl: npt.ArrayLike, osl: npt.ArrayLike
 ) -> str:
-    """Return the binding constraint of a decode pool; replace a false "tbt" by "throughput".
+    """Return ``bound`` of a decode pool, or "throughput" instead of a wrong "tbt".
 
     If even a full batch keeps the TBT limit, late requests waited for a place.
     """

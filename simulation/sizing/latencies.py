@@ -15,7 +15,8 @@ AT_ONCE = Spread(np.zeros(1), np.ones(1))
 def queue_wait(law: Occupancy, rate: float) -> Spread:
     """Return the distribution of the wait for a place in seconds: zero, or exponential.
 
-    The mean of the exponential part follows from the mean number that waits, by Little's law.
+    ``law`` is the number of requests in the system. By Little's law, the mean number that waits
+    gives the mean of the exponential part.
     """
     waits = law.at_least(len(law.inside) - 1)
     if waits <= NEVER or rate <= 0:
@@ -26,9 +27,10 @@ def queue_wait(law: Occupancy, rate: float) -> Spread:
 
 
 def transfer_time(link: KvLink | None, workload: Workload, senders: int) -> Spread:
-    """Return the time to send a KV cache over the sender's link and the shared link.
+    """Return the distribution of the time to send a KV cache over both links.
 
-    Each link is a queue with one server. The time is infinite if a link cannot keep up.
+    They are the sender's link and the shared one. Each is a queue with one server. The time is
+    infinite if a link cannot keep up.
     """
     if link is None:
         return AT_ONCE
@@ -53,7 +55,7 @@ def transfer_time(link: KvLink | None, workload: Workload, senders: int) -> Spre
 
 
 def gaps_with_delay(gap: Spread, first: Spread, workload: Workload) -> Spread:
-    """Return the distribution of a request's mean gap if its first gap is longer by ``first``."""
+    """Return the distribution ``gap`` of mean gaps if the first gap is longer by ``first``."""
     gaps = workload.facts.osl_points - 1.0
     gaps = gaps[gaps > 0]
     if not len(gaps) or not len(gap.values):
@@ -66,7 +68,7 @@ def gaps_with_delay(gap: Spread, first: Spread, workload: Workload) -> Spread:
 
 
 def end_to_end_time(ttft: Spread, tbt: Spread, workload: Workload) -> Spread:
-    """Return the end-to-end time: TTFT and the gaps after it."""
+    """Return the distribution of the end-to-end time: TTFT and the gaps after it."""
     gaps = workload.facts.osl_points - 1.0
     if not len(tbt.values):
         return ttft

@@ -40,7 +40,7 @@ NEAR = 0.8  # lower end of that search, as a share of the smaller rate
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PdService:
-    """One disaggregated model: prefill and decode profiles, workload, tier and link.
+    """A disaggregated model to size: prefill and decode profiles, workload, tier and link.
 
     The two profiles may have different GPU types. With ``blocks`` of the workload's prompts, which
     keep their order, prefill instances cache shared prefixes. The closed forms ignore this cache.
@@ -83,10 +83,9 @@ class RatioCapacity:
 
 @dataclass(frozen=True, slots=True)
 class BestRatio:
-    """The ratio with the highest capacity per GPU.
+    """The ratio with the highest capacity per GPU, and how much its neighbours lose.
 
-    The other fields are the lost shares of capacity per GPU with one prefill instance fewer or
-    more.
+    They have one prefill instance fewer or more. A loss is a share of the capacity per GPU.
     """
 
     ratio: RatioCapacity
@@ -150,7 +149,10 @@ class ClosedForms:
         return self._limit(lambda rate: self.decode(decode, prefill, rate), upper, most)
 
     def _limit(self, evaluated: Evaluated, upper: float, most: float) -> SideLimit:
-        """Return the largest rate up to ``most``; ``upper`` is the saturated rate."""
+        """Return the largest rate within the tier, up to ``most``; ``upper`` is the saturated rate.
+
+        ``evaluated`` gives the evaluation of the pool at a rate. Rates are in requests/s.
+        """
         tier = self.service.tier
         found = largest_rate(evaluated, tier, most, PRECISION / 2)
         if found is None:
@@ -195,11 +197,11 @@ class ClosedForms:
         return min(ttft_and_tbt, sum_of(first.ttft, second.e2e).within(tier.e2e_s))
 
     def best_split(self, instances: int, near: int | None = None) -> tuple[int, float]:
-        """Return the prefill instances of the best ratio, and its requests/s.
+        """Return the prefill instances of the best split of ``instances``, and its requests/s.
 
         More prefill instances serve more prompts and leave fewer instances for decode. The best
-        ratio is where the two capacities cross. The search begins at ``near`` instances. The rate
-        is 0 if the tier is missed there.
+        split is where the two capacities cross. The search begins at ``near`` prefill instances.
+        The rate is 0 if the tier is missed there.
         """
 
         def crossed(prefill: int) -> bool:
@@ -214,7 +216,7 @@ class ClosedForms:
 
 @lru_cache(maxsize=KEPT)
 def closed_forms(service: PdService) -> ClosedForms:
-    """Return the closed forms of a service, made once."""
+    """Return the closed forms of a service, which are kept for later calls."""
     return ClosedForms(service)
 
 
@@ -227,16 +229,16 @@ class _PrefillKey:
 
     @classmethod
     def of(cls, service: PdService) -> _PrefillKey:
-        """Return the key of a service. Answers do not change prefill, so they are not part."""
+        """Return the key of a service. Output lengths do not change prefill, so it has none."""
         work = service.workload
         return cls(digest_of((service.prefill, work.isl, work.burstiness, work.cached)), service)
 
 
 @lru_cache(maxsize=KEPT)
 def _prefill_pool(key: _PrefillKey) -> Callable[[int, float], Evaluation]:
-    """Return the evaluation of a number of instances that prefill at a rate in requests/s.
+    """Return a function that evaluates prefill instances: their number and requests/s.
 
-    Services that differ only in answers, decode pool or tier share it.
+    Services that differ only in output lengths, decode pool or tier share it.
     """
     service = key.service
 
@@ -319,13 +321,13 @@ def best_ratio(ratios: Sequence[RatioCapacity], service: PdService) -> BestRatio
 
 
 def per_gpu(service: PdService, ratio: RatioCapacity) -> float:
-    """Return the capacity in tokens/s per GPU."""
+    """Return the capacity of ``ratio`` in tokens/s per GPU."""
     gpus = ratio.prefill * service.prefill.tp + ratio.decode * service.decode.tp
     return ratio.max_tps / gpus
 
 
 def best_split(service: PdService, instances: int) -> RatioCapacity:
-    """Return the best ratio of ``instances`` by the closed forms."""
+    """Return the capacity of the best split of ``instances`` by the closed forms."""
     try:
         prefill, _ = closed_forms(service).best_split(instances)
     except SimulationError:

@@ -33,10 +33,10 @@ def simulate_ratio(
     routing: Routing | None = None,
     start_rps: float = 0.0,
 ) -> RatioCapacity:
-    """Return the largest rate of one ratio by simulation, to 1%.
+    """Return the capacity of one ratio by simulation, to 1%.
 
-    Both pools together must meet the tier in both draws. The search starts from ``start_rps``, or
-    from the rate of the closed forms. The rate is 0 if none was found.
+    Both pools together must meet the tier in both draws of requests. The search starts from
+    ``start_rps``, or from the rate of the closed forms. The rate is 0 if none was found.
     """
     guess = closed_form_ratio(service, prefill, decode)
     pools = _pools(service, prefill, decode)
@@ -92,10 +92,11 @@ def simulate_best_ratios(
     routing: Routing | None = None,
     report: ReportProgress = lambda done: None,
 ) -> list[RatioCapacity]:
-    """Simulate the best of ``ratios`` and its neighbours, until the best has simulated neighbours.
+    """Return simulated capacities of the best of ``ratios`` and of its neighbours.
 
-    ``ratios`` come from the closed forms or from the capacity of each pool. The closed forms ignore
-    prefix caching. With shared prompts, each simulation therefore starts at its rate in ``ratios``.
+    It goes on until the neighbours of the best are simulated too. ``ratios`` come from the closed
+    forms or from the capacity of each pool. The closed forms ignore prefix caching. With shared
+    prompts, each simulation therefore starts at its rate in ``ratios``.
     """
     rows = sorted(ratios, key=lambda ratio: ratio.prefill)
     best_index = int(np.argmax([per_gpu(service, ratio) for ratio in rows]))
@@ -126,7 +127,7 @@ def _pools(service: PdService, prefill: int, decode: int) -> Pools:
 
 
 def _binding_side(trial: Trial, service: PdService, pools: Pools, rate: float) -> tuple[str, str]:
-    """Return the binding constraint at a rate that misses the tier, and the role to enlarge."""
+    """Return the binding constraint at ``rate``, which misses the tier, and the role to enlarge."""
     # If the first draw meets the limits at this rate, only the second shows which one is missed.
     draw = 1 if trial.met(trial.at(rate)) else 0
     run = trial.at(rate, draw=draw)
@@ -147,6 +148,6 @@ def _binding_side(trial: Trial, service: PdService, pools: Pools, rate: float) -
 
 
 def _meets_tier(trial: Trial, rate: float, draw: int, pools: Pools) -> bool:
-    """Return whether a draw meets the tier at ``rate`` with ``pools``."""
+    """Return whether one draw of requests meets the tier at ``rate`` with ``pools``."""
     run: SimulationResult = trial.at(rate, pools, draw=draw)
     return bool(meets_slo(run).mean() >= trial.tier.attainment)

@@ -10,7 +10,7 @@ LATE_PROMPTS = 0.9
 
 
 def role_tier(tier: Tier, role: str) -> Tier:
-    """Return the tier for prefill or for decode alone.
+    """Return the tier that prefill or decode alone must meet.
 
     The allowed misses are shared between the two. If they are independent, both together meet the
     original tier.
@@ -22,7 +22,7 @@ def role_tier(tier: Tier, role: str) -> Tier:
 
 
 def isolated_tier(tier: Tier, role: str) -> Tier:
-    """Return ``role_tier`` with only the limits that the role alone can be held to."""
+    """Return ``role_tier`` with only the limit that the role alone decides: TTFT or TBT."""
     part = role_tier(tier, role)
     if role == "prefill":
         return replace(part, tbt_s=None, e2e_s=None)

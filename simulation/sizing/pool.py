@@ -37,7 +37,7 @@ NEAR_FULL = 0.97  # first guess for large pools, as a share of the saturated rat
 
 @dataclass(frozen=True, slots=True)
 class PoolPoint:
-    """One simulated pool size: its largest rate, and figures of its runs."""
+    """A simulated pool size with the largest rate that meets the tier, and figures of its runs."""
 
     instances: int
     max_rps: float  # whole pool
@@ -48,7 +48,7 @@ class PoolPoint:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PoolCurve:
-    """Capacity within the SLO of pools of 1, 2, ... N instances."""
+    """Capacity within the SLO of pools of 1, 2, ... N instances of one case."""
 
     max_rps: FloatArray  # [N] requests/s
     mean_isl: float
@@ -81,7 +81,7 @@ class PoolCurve:
 def pool_curve(
     case: SizingCase, *, alone: Capacity | None = None, max_instances: int = MAX_INSTANCES
 ) -> PoolCurve:
-    """Return C(n) for 1 to ``max_instances`` instances.
+    """Return the capacity of pools of 1 to ``max_instances`` instances, the curve C(n).
 
     ``alone`` is the capacity of one instance, if already known. A few larger pools are simulated. A
     root search on the log odds of attainment finds the rate of each, with the same unit gaps and
@@ -130,7 +130,7 @@ def pool_curve(
 
 
 def curve_capacity(curve: FloatArray, instances: int) -> float:
-    """Return the capacity of ``instances`` instances by ``curve [N]``.
+    """Return the capacity of ``instances`` instances by ``curve [N]``, in its unit.
 
     It is constant per instance beyond N.
     """
@@ -186,7 +186,10 @@ def _extrapolated_share(points: list[PoolPoint], n: int, full: float) -> float:
 
 
 def _is_settled(points: list[PoolPoint], full: float) -> bool:
-    """Return whether the capacity per instance of larger pools would be about the same."""
+    """Return whether still larger pools would have about the same capacity per instance.
+
+    ``full`` is the saturated rate of one instance.
+    """
     rps_per_instance = points[-1].max_rps / points[-1].instances
     return (
         len(points) > 1
@@ -196,7 +199,10 @@ def _is_settled(points: list[PoolPoint], full: float) -> bool:
 
 
 def _largest_pool_rate(trial: Trial, n: int, full: float, guess: float) -> PoolPoint:
-    """Find the largest rate of ``n`` instances that meets the tier, at most ``n * full``."""
+    """Return the largest rate of ``n`` instances that meets the tier, at most ``n * full``.
+
+    The search begins at the share ``guess`` of that.
+    """
     counted: list[int] = []
     outside: list[float] = []
 
@@ -213,7 +219,7 @@ def _largest_pool_rate(trial: Trial, n: int, full: float, guess: float) -> PoolP
 
 
 def excess_log_odds(attained: float, of: int, tier: Tier) -> float:
-    """Return the log odds of attainment minus those of the tier's target; 0 at the target.
+    """Return the log odds of ``attained`` minus those of the tier's target; 0 at the target.
 
     Shares are at least half a request of ``of`` requests away from 0% and 100%, so that the result
     is finite.
@@ -225,9 +231,10 @@ def excess_log_odds(attained: float, of: int, tier: Tier) -> float:
 
 
 def falling_root(f: Callable[[float], float], guess: float, step: float, precision: float) -> float:
-    """Return where a falling function on (0, 1] crosses 0, to ``precision``; 1 if it does not.
+    """Return where the falling function ``f`` on (0, 1] crosses 0; 1 if it does not.
 
-    Regula falsi with the Illinois rule, from a bracket around ``guess``.
+    ``precision`` is the tolerance. Regula falsi with the Illinois rule, from a bracket around
+    ``guess`` with a first step of ``step``.
     """
     # Steps double until the bracket holds the root.
     low = high = min(guess, 1.0)

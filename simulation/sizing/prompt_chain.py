@@ -43,7 +43,7 @@ NOTHING = Spread(np.zeros(1), np.ones(1))
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Delays:
-    """Delays of a prompt compared with its time alone, in seconds."""
+    """How much later prompts are than if they were alone, in seconds, and how likely."""
 
     share: float  # share of prompts that arrive during an iteration
     begin: Spread  # of those: wait for the iteration that begins the prompt
@@ -54,7 +54,10 @@ class Delays:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Iterations:
-    """Iteration times ``took_s`` at evenly spaced token counts ``knots`` from 0 to ``room``."""
+    """Iteration times by prompt tokens: ``took_s`` at evenly spaced ``knots`` from 0 to ``room``.
+
+    ``room`` are the tokens of a full iteration.
+    """
 
     room: float
     knots: FloatArray
@@ -65,15 +68,15 @@ class Iterations:
         return float(self.took_s[-1])
 
     def seconds(self, tokens: FloatArray) -> FloatArray:
-        """Return the seconds of an iteration with ``tokens`` waiting; at most ``room`` count."""
+        """Return the seconds of an iteration when ``tokens`` wait; at most ``room`` count."""
         return np.asarray(np.interp(tokens, self.knots, self.took_s))
 
     def before_last(self, tokens: FloatArray) -> FloatArray:
-        """Return how many full iterations precede the one with the last of ``tokens``."""
+        """Return how many full iterations come before the one that completes ``tokens``."""
         return np.asarray(np.maximum(np.ceil(tokens / self.room - 1e-9) - 1.0, 0.0))
 
     def all_s(self, tokens: FloatArray, behind: FloatArray | float = 0.0) -> FloatArray:
-        """Return the seconds of all iterations for ``tokens``.
+        """Return the seconds of all iterations that compute ``tokens``.
 
         ``behind`` is the number of later tokens that share the last iteration.
         """
@@ -85,11 +88,11 @@ class Iterations:
 def prompt_delays(
     profile: Profile, workload: Workload, decodes: float, running_s: float
 ) -> Delays | None:
-    """Return the delays of prompts on one instance with ``decodes`` decodes.
+    """Return the delays of prompts on one instance with ``decodes`` decodes, by a Markov chain.
 
-    An iteration without prompts takes ``running_s``. 0 means that the instance waits for prompts.
-    The result is None if prompts arrive faster than they are computed. It is also None so close to
-    saturation that thousands of full iterations may wait, since no SLO allows that.
+    An iteration without prompts takes ``running_s``. 0 means that the instance then waits for
+    prompts. The result is None if prompts arrive faster than they are computed. It is also None so
+    close to saturation that thousands of full iterations may wait, since no SLO allows that.
     """
     isl, rate = workload.facts.prefill_points, workload.rate
     iterations = _iteration_times(profile, workload, decodes)
@@ -175,7 +178,11 @@ def _delays_in_iteration(
     cell: float,
     lengths: npt.NDArray[np.complex128],
 ) -> tuple[Spread, Spread, Spread]:
-    """Return ``begin``, ``late`` and ``found`` of prompts that arrive during an iteration."""
+    """Return ``Delays.begin``, ``late`` and ``found`` of prompts that arrive during an iteration.
+
+    ``lines`` are the distributions of waiting cells of tokens, a row per kind of running iteration,
+    which takes ``iteration_s_by_cell``. ``lengths`` is the transform of prompt lengths, minus 1.
+    """
     rate, isl = workload.rate, workload.facts.prefill_points
     law = thin(spread(isl), OWN)
     length = law.values[:, None]
@@ -205,7 +212,7 @@ def _delays_in_iteration(
 
 
 def _iteration_times(profile: Profile, workload: Workload, decodes: float) -> Iterations:
-    """Return the iteration times with ``decodes`` decodes, by prompt tokens."""
+    """Return the iteration times with ``decodes`` decodes, by the number of prompt tokens."""
     room = max(profile.max_batch_tokens - decodes, 1.0)
     knots = np.linspace(0.0, room, KNOTS)
     tokens = np.append(min(1.0, room), knots[1:])  # without tokens there is no prefill
@@ -215,7 +222,7 @@ def _iteration_times(profile: Profile, workload: Workload, decodes: float) -> It
 
 
 def _longest_line(each: Iterations, workload: Workload, spare: float) -> float:
-    """Return a token count that the waiting line hardly ever exceeds.
+    """Return a number of waiting tokens that is hardly ever exceeded.
 
     ``spare`` is the room of a full iteration less the tokens that arrive in it. Either bound holds:
     that of a line shorter than an iteration, or that of a long line.
@@ -236,9 +243,9 @@ def _longest_line(each: Iterations, workload: Workload, spare: float) -> float:
 
 
 def _length_law(places: FloatArray, size: int) -> FloatArray:
-    """Return the probability distribution of prompt lengths on the grid, ``[size]``.
+    """Return the distribution of prompt lengths on the grid of cells, ``[size]``.
 
-    Each length in ``places`` is divided between the two nearest cells.
+    ``places`` are lengths in cells. Each is divided between the two nearest cells.
     """
     low = np.floor(places).astype(np.int64)
     law = np.bincount(low, 1.0 - (places - low), size) + np.bincount(low + 1, places - low, size)

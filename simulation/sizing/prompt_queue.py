@@ -20,9 +20,10 @@ QUARTERS = (np.arange(4) + 0.5) / 4
 def prefill_alone_s(
     profile: Profile, isl: FloatArray, decodes: npt.ArrayLike, context: float
 ) -> FloatArray:
-    """Return the seconds to prefill each prompt length alone.
+    """Return the seconds to prefill each prompt length if no other prompt waits.
 
-    ``decodes`` decodes broadcast against the lengths ``isl``.
+    ``isl`` are the lengths in tokens. ``decodes`` sequences of ``context`` tokens each run in the
+    same iterations; their number broadcasts against ``isl``.
     """
     decodes = np.asarray(decodes, np.float64)
     room = np.maximum(profile.max_batch_tokens - decodes, 1.0)
@@ -40,9 +41,10 @@ def prefill_alone_s(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PromptTimes:
-    """Times of a prompt: wait for its first iteration, time to first token, earlier work found.
+    """Distributions of three times of a prompt: until its first iteration, TTFT, earlier work.
 
-    The distribution of ``found`` is also that of the work that a prompt leaves behind.
+    The last, ``found``, is that of the work of other prompts that it finds, and also of that which
+    it leaves behind.
     """
 
     wait: Spread
@@ -64,12 +66,12 @@ class PromptQueue:
     largest: float  # largest throughput, requests/s
 
     def times(self, running_s: float = 0.0) -> PromptTimes:
-        """Return the times of a prompt; an iteration without prompts takes ``running_s`` (0: none).
+        """Return the times of a prompt; an iteration without prompts takes ``running_s``.
 
-        One instance with Poisson arrivals follows ``prompt_chain``. For pools or bursts, the
-        chain's probabilities and delays are scaled by the ratio of the birth-and-death processes
-        (Lee and Longton 1959). The full distribution for one server is known. The effect of several
-        servers is that of exponential service.
+        0: no such iteration runs. One instance with Poisson arrivals follows ``prompt_chain``. For
+        pools or bursts, the chain's probabilities and delays are scaled by the ratio of the
+        birth-and-death processes (Lee and Longton 1959). The full distribution for one server is
+        known. The effect of several servers is that of exponential service.
         """
         rate = self.workload.rate / self.servers
         delayed = None
@@ -106,7 +108,7 @@ class PromptQueue:
 
 
 def _mean_delay(law: Occupancy, rate: float, alone_s: float) -> float:
-    """Return the mean delay of prompts in seconds over their time alone, by Little's law."""
+    """Return how many seconds later prompts are on average than alone, by Little's law."""
     return max(law.mean / rate - alone_s, 0.0)
 
 

@@ -35,13 +35,12 @@ def mmc_mean_wait(servers: int, rate: float, service_s: float) -> float:
 
 
 def largest_rate(profile: Profile, isl: float, osl: float) -> tuple[float, str]:
-    """Return the largest requests/s of the fluid model, and its binding constraint.
+    """Return the largest requests/s of the fluid model (means only), and its binding constraint.
 
-    The constraint is ``throughput`` (batch or token budget) or ``memory``.
-
-    With n = rate T requests begun per iteration, n prompts prefill in it. Three quantities are
-    limited: batch n (osl - 1), memory n (osl - 1) (isl + osl / 2), and tokens n (isl + osl - 1).
-    The rate is n / T at the largest n.
+    The constraint is ``throughput`` (batch or token budget) or ``memory``. With n = rate T requests
+    begun per iteration of T seconds, n prompts prefill in it. Three quantities are limited: batch n
+    (osl - 1), memory n (osl - 1) (isl + osl / 2), and tokens n (isl + osl - 1). The rate is n / T
+    at the largest n.
     """
     context = isl + osl / 2.0
     memory = profile.kv_capacity_tokens / ((osl - 1.0) * context) if osl > 1 else float("inf")

@@ -70,7 +70,7 @@ def unit_exponential() -> tuple[FloatArray, FloatArray]:
 
 
 def thin(spread: Spread, points: int) -> Spread:
-    """Return the distribution on at most ``points`` points, half of them for its upper tenth."""
+    """Return ``spread`` on at most ``points`` points, half of them for its upper tenth."""
     if len(spread.values) <= points:
         return spread
     edges = _edges(points)
@@ -85,7 +85,7 @@ def thin(spread: Spread, points: int) -> Spread:
 
 @cache
 def _edges(points: int) -> FloatArray:
-    """Return the lower edges of ``points`` shares of requests, half of them in the upper tenth."""
+    """Return the lower edges of ``points`` groups of requests, half in the upper tenth."""
     half = points // 2
     tail = np.logspace(-1.0, -DECADES, points - half)  # probability beyond each edge
     return np.append(np.linspace(0.0, 0.9, half, endpoint=False), 1.0 - tail)

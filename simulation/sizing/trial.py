@@ -37,7 +37,7 @@ def pool_of(
     batching: str = "chunked",
     prefix_cache: bool = False,
 ) -> Pool:
-    """Return a pool of ``instances`` that always run, without cost, in a region without a name."""
+    """Return a pool of ``instances`` instances that always run, at no cost, for trials."""
     gpu = GpuSpec(profile.gpu, 0.0, 0.0, 0.0, 0.0, profile.provenance)
     n = instances
     return Pool(
@@ -47,7 +47,7 @@ def pool_of(
 
 
 def outside_share(run: SimulationResult) -> float:
-    """Return the last pool's share of iterations outside its profile's measured range."""
+    """Return the share of iterations outside the measured range of the last pool's profile."""
     totals = run.totals
     return float(totals.outside[-1] / max(totals.iterations[-1], 1))
 
@@ -62,7 +62,7 @@ def with_ample_memory(pools: Pools) -> Pools:
 
 
 class RequestDraws:
-    """Two independent draws of requests from a sample.
+    """Two independent draws of requests from a sample, which arrive at one per second.
 
     The second draw has twice as many requests. So one lucky draw near saturation cannot set the
     size.
@@ -91,7 +91,7 @@ class RequestDraws:
         self._draws: dict[int, _Draw] = {}
 
     def __getitem__(self, draw: int) -> _Draw:
-        """Return the first (0) or the second (1) draw of requests; draws are cached."""
+        """Return draw 0 or 1 of the requests; draws are kept."""
         if draw not in self._draws:
             if draw == 0:
                 n, rng = self._requests, np.random.default_rng(self.seed)
@@ -109,7 +109,7 @@ class RequestDraws:
 
 
 class Trial:
-    """Pools of one model, their requests and a tier."""
+    """Simulations of some pools at several rates, to find those that meet a tier."""
 
     def __init__(
         self, pools: Pools, draws: RequestDraws, tier: Tier, routing: Routing | None = None
@@ -136,7 +136,7 @@ class Trial:
         return bool(meets_slo(run).mean() >= self.tier.attainment)
 
     def attained(self, run: SimulationResult) -> tuple[float, int]:
-        """Return the share of counted requests that meet the tier, and their number.
+        """Return the share of counted requests that meet the tier, and the number of counted ones.
 
         Requests count if they arrive after ``WARM_UP`` mean lifetimes, when the pool has filled up.
         Those of the last lifetime are skipped, so that the load stays until all counted ones are
@@ -156,7 +156,7 @@ class Trial:
         return self.met(self.at(rate, pools, draw=1))
 
     def saturated_rps(self, pools: Pools | None = None) -> float:
-        """Return completions per second with all requests queued from the start.
+        """Return completions per second if all requests wait from the start.
 
         The first and last fifth of the completions are ignored: the pool fills and drains then.
         Raises SimulationError if no request completes.
@@ -208,7 +208,7 @@ class Trial:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SharedPrompts:
-    """Requests in a fixed order, and the prompt blocks that they share or the cached tokens."""
+    """Requests in a fixed order, with the prompt blocks that they share, or with cached tokens."""
 
     isl: Int32Array
     osl: Int32Array
@@ -250,7 +250,7 @@ def _systematic_sample(
     burstiness: Burstiness,
     rng: np.random.Generator,
 ) -> _Draw:
-    """Draw ``n`` lengths by systematic sampling from the sorted sample.
+    """Return ``n`` requests with lengths by systematic sampling from the sorted sample.
 
     The total work of a draw is then close to that of the sample. Draws differ mainly in the order
     of the lengths and in the arrival times, which are drawn here too.

@@ -108,7 +108,10 @@ def burstiness_of(arrival_s: FloatArray) -> float:
 
 
 def unit_arrivals(n: int, burstiness: Burstiness, rng: np.random.Generator) -> FloatArray:
-    """Draw arrival times at one per second: Poisson, with gamma-distributed gaps, or a pattern."""
+    """Return ``n`` random arrival times at one per second on average.
+
+    The process is Poisson, has gamma-distributed gaps, or follows a pattern, by ``burstiness``.
+    """
     if isinstance(burstiness, ArrivalPattern):
         return burstiness.unit_arrivals(n, rng)
     if burstiness == 1.0:
@@ -121,7 +124,7 @@ def unit_arrivals(n: int, burstiness: Burstiness, rng: np.random.Generator) -> F
 
 
 def _part_means(values: Int32Array) -> FloatArray:
-    """Return the means of equal parts of the sorted values, ``[points]``.
+    """Return the means of equal parts of the sorted ``values``, ``[points]``.
 
     A value on an edge is divided between two parts, so the overall mean is exact.
     """
@@ -133,7 +136,7 @@ def _part_means(values: Int32Array) -> FloatArray:
 
 
 def local_burstiness(arrival_s: FloatArray) -> float:
-    """Return ``burstiness_of`` within windows, so that daily cycles do not count as bursts.
+    """Return ``burstiness_of`` within windows of time, so that daily cycles do not count as bursts.
 
     The result is the mean over windows, weighted by requests. Windows with fewer than
     LEAST_REQUESTS requests are ignored. If no window is left, the result is 1.
