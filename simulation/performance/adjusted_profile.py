@@ -13,7 +13,7 @@ from simulation.performance.specs import Phase, Provenance
 
 @dataclass(frozen=True, slots=True)
 class AdjustedProfile:
-    """A profile as plain numbers: a table, a changed copy of a profile, or a stored one."""
+    """A profile whose fields are stored values: a table, a changed copy, or one from a file."""
 
     model: str
     gpu: str
@@ -40,6 +40,6 @@ def adjusted(profile: Profile, **changes: Any) -> AdjustedProfile:
 
 
 def scaled(profile: Profile, factor: float) -> AdjustedProfile:
-    """Multiply all seconds of ``profile`` by ``factor``, such as 1 plus or minus its error."""
+    """Return ``profile`` with all seconds times ``factor``, such as 1 plus or minus its error."""
     curve, start_s = curves.scaled(profile.curve, factor), factor * profile.start_s
     return adjusted(profile, curve=curve, start_s=start_s)

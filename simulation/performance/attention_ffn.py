@@ -65,7 +65,7 @@ ENDS = ("embedding", "embedding_all_reduce", "final_norm", "output_head", "logit
 
 @dataclass(frozen=True, slots=True)
 class AttentionFfn:
-    """The split of an instance: numbers of GPUs of each kind, and the transfer between them.
+    """How an instance is split: numbers of attention and feed-forward GPUs, and their transfer.
 
     The default transfer uses the published rate of the GPUs' link, or of their network if the
     instance exceeds a server. It has the share and the start-up time of measured collectives.
@@ -183,7 +183,7 @@ def kv_tokens(
 def side_bytes(
     shape: ModelShape, arrangement: Arrangement, split: AttentionFfn
 ) -> tuple[float, float]:
-    """Return the bytes of weights on each attention GPU and on each feed-forward GPU."""
+    """Return the bytes of weights on each attention GPU, and on each feed-forward GPU."""
     attending, experts = _arrangements_of_sides(arrangement, split)
     moe, dense = feed_forward_layers(shape)
     matrices = 3 if shape.gated else 2  # gate, up and down
@@ -250,7 +250,7 @@ def _is_feed_forward(operator: Operator) -> bool:
 
 
 def _attention(shape: ModelShape, arrangement: Arrangement) -> OperatorGraph:
-    """Return the graph of the operators that run on the attention GPUs."""
+    """Return the graph of the operators that run on the attention GPUs of a split instance."""
     graph = operator_graph(shape, arrangement)
     operators = [
         o for o in graph.operators if not _is_feed_forward(o) and o.name not in REPLACED_COLLECTIVES
@@ -261,7 +261,7 @@ def _attention(shape: ModelShape, arrangement: Arrangement) -> OperatorGraph:
 
 
 def _ffn(shape: ModelShape, experts: Arrangement) -> OperatorGraph:
-    """Return the graph of the operators that run on the feed-forward GPUs."""
+    """Return the graph of the operators that run on the feed-forward GPUs of a split instance."""
     graph = operator_graph(shape, experts)
     operators = tuple(o for o in graph.operators if _is_feed_forward(o) and o.axis != "encoder")
     return OperatorGraph(shape, graph.arrangement, operators)
@@ -281,7 +281,7 @@ class _Transfer:
     dense: tuple[float, float]  # out and back in a layer without experts
 
     def seconds(self, tokens: FloatArray, *, routed: bool) -> tuple[FloatArray, FloatArray]:
-        """Return the seconds to the FFN GPUs and back, for ``tokens`` in one layer.
+        """Return the seconds to the FFN GPUs and those back, for ``tokens`` in one layer.
 
         ``routed`` is True for a layer with experts.
         """
@@ -332,7 +332,10 @@ def _transfer(
 
 @dataclass(frozen=True, slots=True)
 class _Stations:
-    """The four stations of a split instance, with the times of their operators."""
+    """The four stations of a split instance: attention, FFN, and the transfer in each direction.
+
+    ``timing`` gives the seconds of an operator in an iteration.
+    """
 
     shape: ModelShape
     attention: OperatorGraph
@@ -353,10 +356,10 @@ class _Stations:
         return np.asarray(layers + self._total(self.attention, it, ENDS, within=True), np.float64)
 
     def _layers(self, whole: Iteration, m: int) -> FloatArray:
-        """Return the seconds of all layers with ``m`` micro-batches.
+        """Return the seconds of all layers if the batch is cut into ``m`` micro-batches.
 
-        Micro-batches pass the stations of a layer one behind the other: attention, FFN and the
-        transfers between them. So the busiest station limits them, or a micro-batch's own way.
+        They pass the stations of a layer one behind the other. So the busiest station limits them,
+        or the time of one micro-batch through all stations.
         """
         micro_batch = Iteration(
             whole.decodes / m,
@@ -393,10 +396,10 @@ class _Stations:
 
 
 def _curve(stations: _Stations, attention_gpus: Arrangement, overhead_s: float) -> Curve:
-    """Compile the stations to a curve with separate decode and prefill parts.
+    """Return a curve of the stations with separate decode and prefill parts.
 
     A mixed iteration takes as long as both parts in sequence. On an instance of one role it occurs
-    only if a preempted request is computed again.
+    only if a preempted request is computed again. ``overhead_s`` is added to every iteration.
     """
     copies = attention_gpus.attention_dp
     keys = keys_knots(stations.shape.max_context)

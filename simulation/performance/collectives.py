@@ -10,7 +10,7 @@ from simulation.arrays import BoolArray, FloatArray
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Line:
-    """Seconds at ascending sizes, ``[n]`` each, interpolated in logarithms.
+    """Seconds of calls at ascending sizes, ``[n]`` each, interpolated in logarithms.
 
     A larger call never takes less time. Smaller sizes than the first have its seconds. Beyond the
     last size, time grows in proportion.
@@ -45,7 +45,7 @@ def monotone_line(sizes: FloatArray, seconds: FloatArray) -> Line:
 
 
 def monotone(seconds: FloatArray) -> FloatArray:
-    """Make ``seconds`` non-decreasing along every axis.
+    """Return ``seconds`` made non-decreasing along every axis.
 
     The result is the geometric mean of the smallest monotone values above and the largest below, so
     that noise has no preferred direction.
@@ -60,7 +60,7 @@ def monotone(seconds: FloatArray) -> FloatArray:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CollectiveTable:
-    """Lines over message bytes by kind (all_reduce ...) and number of GPUs.
+    """Seconds over message bytes, by kind (all_reduce ...) and number of GPUs, as lines.
 
     There may be several implementations, such as NCCL and a custom all-reduce in a CUDA graph. The
     fastest one counts at each size, since engines choose by size.
@@ -71,7 +71,7 @@ class CollectiveTable:
     def at(self, kind: str, gpus: int, message: FloatArray) -> tuple[FloatArray, BoolArray] | None:
         """Return the seconds for messages of ``message`` bytes, and the mask of measured sizes.
 
-        None without any measurement.
+        None if this kind was not measured at all.
         """
         lines = self.lines.get((kind, gpus))
         if not lines:

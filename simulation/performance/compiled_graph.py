@@ -51,12 +51,12 @@ def compile_graph(
     is_measured: Known | None = None,
     mixed: Timing | None = None,
 ) -> Curve:
-    """Compile ``graph`` to a curve with parts for all tokens, decodes and prefill chunks.
+    """Return the graph's iteration times as a curve: parts for all tokens, decodes and chunks.
 
-    ``overhead_s`` is the time of every iteration outside its operators. In a mixed iteration the
-    output head reads its weights once. ``is_measured`` tells which calls of an operator were
-    measured, and so gives the curve its measured range. ``mixed`` times the operators of decodes in
-    mixed iterations.
+    ``timing`` gives the seconds of an operator. ``overhead_s`` is the time of every iteration
+    outside its operators. In a mixed iteration the output head reads its weights once.
+    ``is_measured`` tells which calls of an operator were measured, and so gives the curve its
+    measured range. ``mixed`` times the operators of decodes in mixed iterations.
     """
     spread = graph.arrangement.attention_dp * graph.arrangement.pp
     operators = graph.operators
@@ -71,7 +71,7 @@ def compile_graph(
     def part(
         x: FloatArray, y: FloatArray, axes: tuple[str, ...], it: Iteration, more: float = 0.0
     ) -> Part:
-        """Return one part of the curve, with ``more`` seconds added."""
+        """Return a part of the curve: seconds of operators on ``axes``, plus ``more``."""
         seconds = _sum_of_operators(operators, axes, it, timing) + more
         if is_measured is None:
             return Part(x, y, seconds)
@@ -105,10 +105,10 @@ def _all_measured(
 
 
 def _measured_ends(y: FloatArray, inside: BoolArray) -> tuple[FloatArray, FloatArray]:
-    """Return the first and the last measured y at each x, ``[n]`` each, from ``inside [n, m]``.
+    """Return the first and the last measured y at each x, ``[n]`` each.
 
-    Where nothing was measured, the first is above the last, so that no y is inside. A part with a
-    single y has no limits there.
+    ``inside [n, m]`` is the mask of measured points. Where nothing was measured, the first is above
+    the last, so that no y is inside. A part with a single y has no limits there.
     """
     first, last = (y[0], y[-1]) if y.size > 1 else (-ANY, ANY)
     if y.size == 1:

@@ -68,7 +68,7 @@ class Curve:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Part:
-    """Seconds on knots: ``x`` shape ``[n]`` and ``y`` shape ``[m]`` ascending, ``seconds[n, m]``.
+    """Seconds of a part of a curve at knots: ``x [n]`` and ``y [m]`` ascend, ``seconds [n, m]``.
 
     The dense part has x = tokens b + p and a single y. Decode has x = sequences b and y = mean
     context c / b. Prefill has x = tokens p and y = keys per token a / p. ``low`` and ``high [n]``
@@ -124,10 +124,10 @@ def grid(
     overlap_s: float = 0.0,
     mixed: float = 0.0,
 ) -> Curve:
-    """Return the curve made of these parts.
+    """Return the curve that is the sum of these parts.
 
-    ``beside`` replaces ``decode`` in iterations that also prefill. ``overlap_s`` must not exceed
-    the time of the cheapest mixed iteration.
+    ``beside`` replaces ``decode`` in iterations that also prefill. ``overlap_s`` is saved in mixed
+    iterations; it must not exceed the time of the cheapest one. For ``mixed`` see the module.
     """
     header = np.zeros(HEADER)
     header[:3] = GRID, overlap_s, mixed
@@ -149,7 +149,10 @@ def grid(
 
 @kernel
 def _segment(values: Any, first: int, count: int, value: float) -> int:
-    """Return the index of the knot that begins the segment of ``value``: 0 to count - 2."""
+    """Return the knot at the begin of the segment that contains ``value``: 0 to count - 2.
+
+    There are ``count`` knots from index ``first`` of ``values`` on.
+    """
     low, high = 0, count - 1
     while high - low > 1:
         middle = (low + high) // 2
@@ -162,7 +165,10 @@ def _segment(values: Any, first: int, count: int, value: float) -> int:
 
 @kernel
 def _part_seconds(values: Any, start: int, x: float, y: float) -> float:
-    """Return the seconds of one part at (x, y); beyond the last knots, its last slopes continue."""
+    """Return the seconds of the part at index ``start`` of the header, at (x, y).
+
+    Beyond the last knots, its last slopes continue.
+    """
     first, x_knots, y_knots = int(values[start]), int(values[start + 1]), int(values[start + 2])
     table = first + x_knots + y_knots
     if x_knots == 1:
@@ -240,10 +246,11 @@ def _measured_limits(values: Any, start: int, x: float) -> tuple[float, float]:
 
 @kernel
 def _grid_growth(values: Any, decodes: float, total_context: float) -> tuple[float, int]:
-    """Return the seconds by which each iteration of a run is longer, and the run's iterations.
+    """Return what each further iteration of a run of decodes takes longer, and the run's length.
 
-    In a run only decodes take place, whose context grows by a token per iteration. It ends where
-    the next knot or the border of the measured range is reached.
+    The growth is in seconds, the length in iterations. The context of each of the ``decodes``
+    sequences grows by a token per iteration. The run ends where the next knot or the border of the
+    measured range is reached.
     """
     first, n, m = int(values[DECODE]), int(values[DECODE + 1]), int(values[DECODE + 2])
     context = total_context / decodes
@@ -328,14 +335,14 @@ def measured(values: Any, b: float, c: float, p: float, a: float) -> bool:
 
 @cached_kernel
 def _evaluate(values: Any, b: Any, c: Any, p: Any, a: Any, out: Any) -> None:
-    """Fill ``out`` with the seconds of iterations."""
+    """Fill ``out`` with the seconds of iterations; all arrays are flat."""
     for i in range(out.size):
         out[i] = iteration_seconds(values, b[i], c[i], p[i], a[i])
 
 
 @cached_kernel
 def _inside(values: Any, b: Any, c: Any, p: Any, a: Any, out: Any) -> None:
-    """Fill ``out`` with the mask of iterations inside the measured range."""
+    """Fill ``out`` with the mask of iterations inside the measured range; all arrays are flat."""
     for i in range(out.size):
         out[i] = measured(values, b[i], c[i], p[i], a[i])
 
@@ -367,7 +374,7 @@ def inside(
 
 
 def measured_to(curve: Curve) -> str:
-    """Describe the largest fitted sizes of a LINEAR curve in brackets; "" for a GRID curve.
+    """Return the largest fitted sizes of a LINEAR curve in brackets; "" for a GRID curve.
 
     A grid has limits for each knot, which a phrase cannot list.
     """
@@ -380,7 +387,7 @@ def measured_to(curve: Curve) -> str:
 
 
 def scaled(curve: Curve, factor: float) -> Curve:
-    """Multiply all seconds of a curve by ``factor``, for example to see the effect of an error."""
+    """Return a curve with all seconds times ``factor``, such as 1 plus an error."""
     if not 0 < factor < np.inf:
         raise SimulationError("A curve can only be scaled by a positive factor.")
     values = curve.values.copy()
@@ -395,7 +402,7 @@ def scaled(curve: Curve, factor: float) -> Curve:
 
 
 def slower_by_phase(curve: Curve, prefill: float, decode: float) -> Curve:
-    """Multiply the seconds of prompts and of decodes by factors of 1 or more.
+    """Return a curve with the seconds of prompts and of decodes times factors of 1 or more.
 
     A part for all tokens of an iteration slows by ``decode`` up to its seconds at the first knot,
     where it reads the weights, and by ``prefill`` beyond.
@@ -426,7 +433,7 @@ def slower_by_phase(curve: Curve, prefill: float, decode: float) -> Curve:
 
 
 def beside_host(curve: Curve, seconds: float) -> Curve:
-    """Overlap the decodes of a grid with ``seconds`` of the host for each sequence."""
+    """Return a curve whose decodes overlap with ``seconds`` of the host CPU for each sequence."""
     if not seconds:
         return curve
     values = curve.values.copy()

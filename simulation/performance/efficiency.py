@@ -82,7 +82,10 @@ COMPUTED_IN: Mapping[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class Efficiency:
-    """Factors of one kind of operator on one GPU family in one precision."""
+    """Factors between the peaks of a GPU and the speed that one kind of operator reaches.
+
+    They are for one GPU family and one precision.
+    """
 
     kind: str
     family: str
@@ -106,7 +109,7 @@ class Efficiency:
 
 @dataclass(frozen=True, slots=True)
 class Efficiencies:
-    """All efficiency factors, and their error on GPU families that they were not fitted to."""
+    """All efficiency factors, and the error of predictions on GPU families without their own."""
 
     entries: tuple[Efficiency, ...]
     across: Mapping[str, float]  # by kind: spread of ln(predicted / measured) on other families
@@ -128,7 +131,7 @@ class Efficiencies:
         raise SimulationError(f"No efficiency factors for {kind}; they are part of the catalogue.")
 
     def slower(self, operator: Operator, gpu: GpuSpec) -> float:
-        """Return the factor on a call's time because serving differs from its kernel alone."""
+        """Return the factor by which a call in serving takes longer than its kernel alone."""
         factor = self.unpacked if unpacks(operator, gpu) else 1.0
         return factor + (self.foreign - 1.0 if gpu.family not in NEAREST else 0.0)
 
@@ -176,7 +179,7 @@ def precision_of(operator: Operator) -> str:
 
 
 def computed_in(operator: Operator, gpu: GpuSpec) -> tuple[str, ...]:
-    """Return the precisions with units on the GPU that can compute ``operator``, fewest bits first.
+    """Return the precisions in which the GPU can compute ``operator``, fewest bits first.
 
     Attention uses 16 bits. Raises SimulationError if the GPU has no peak for any of them.
     """
@@ -208,7 +211,7 @@ def link_bytes_s(operator: Collective, gpu: GpuSpec) -> float:
 
 
 def _link_speed(speeds: tuple[float | None, ...], operator: Collective, gpu: GpuSpec) -> float:
-    """Return the first known speed of ``speeds``; raise SimulationError if none is known."""
+    """Return the first known of ``speeds`` in bytes/s; raise SimulationError if none is known."""
     speed_known = next((speed for speed in speeds if speed), None)
     if not speed_known:
         raise SimulationError(
@@ -221,7 +224,7 @@ def _link_speed(speeds: tuple[float | None, ...], operator: Collective, gpu: Gpu
 def sent_s(
     operator: Collective, message: FloatArray, gpu: GpuSpec, near: float = 1.0, far: float = 1.0
 ) -> FloatArray:
-    """Return the seconds that the links of one GPU are busy.
+    """Return the seconds that the links of one GPU are busy with a ``message`` (bytes).
 
     ``near`` and ``far`` are the shares that links in the node and to other nodes reach of their
     peaks. Both kinds of link work at the same time, so the longer time counts.
@@ -316,7 +319,10 @@ def modelled_s(
 
 
 def combine(flops: FloatArray, moved: FloatArray, sharpness: float) -> FloatArray:
-    """Return ``(flops^q + moved^q)^(1/q)`` without overflow."""
+    """Return ``(flops^q + moved^q)^(1/q)`` without overflow, ``q`` the ``sharpness``.
+
+    It is a little more than the longer of both times.
+    """
     larger = np.maximum(np.maximum(flops, moved), 1e-30)
     smaller = np.minimum(flops, moved) / larger
     total: FloatArray = larger * (1.0 + smaller**sharpness) ** (1.0 / sharpness)

@@ -25,7 +25,7 @@ from simulation.performance.work import Absorbed, Collective, Experts, Iteration
 
 @dataclass(frozen=True, slots=True)
 class OperatorGraph:
-    """Operators of one model on one arrangement, per GPU."""
+    """The operators of one model on one arrangement, as one GPU runs them."""
 
     shape: ModelShape
     arrangement: Arrangement
@@ -105,7 +105,7 @@ def _checked_arrangement(shape: ModelShape, arrangement: Arrangement) -> Arrange
 
 
 class _Builder(AttentionParts):
-    """A builder of all operators of a model on one arrangement."""
+    """Builds all operators of a model on one arrangement, each linked to the one before."""
 
     def start(self) -> list[Operator]:
         """Return the embedding and the norm before attention."""

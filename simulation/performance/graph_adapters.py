@@ -13,9 +13,10 @@ GATED = ("gate_up_projection", "shared_gate_up_projection")
 
 
 def with_adapters(operators: Sequence[Operator], shape: ModelShape) -> list[Operator]:
-    """Insert two products after each linear layer with adapters: down to the rank, and up from it.
+    """Return the operators with two products after each linear layer that has adapters (LoRA).
 
-    Experts, the encoder and the absorbed projections of latent attention have no adapters.
+    They are down to the adapters' rank, and up from it. Experts, the encoder and the absorbed
+    projections of latent attention have no adapters.
     """
     if shape.adapters is None:
         return list(operators)

@@ -12,7 +12,7 @@ INDEX_HEADS, INDEX_DIM, INDEX_SCALE_BYTES = 64, 128, 4.0
 
 
 class AttentionParts(Parts):
-    """A builder of the operators between the norm before attention and the norm after it."""
+    """Builds the operators between the norm before attention and the norm after it."""
 
     def attention(self) -> list[Operator]:
         """Return the attention operators of all layers, with the all-reduce and the norm after."""
@@ -46,7 +46,7 @@ class AttentionParts(Parts):
         row: float,
         latent: bool = False,
     ) -> list[Operator]:
-        """Return the attention kernels of one axis: full attention, then attention in a window.
+        """Return the attention kernels of one ``axis`` (prefill or decode): full, then in a window.
 
         ``qk`` and ``v`` are the widths of a query and a value head. ``row`` is a token's bytes in
         the KV cache. With ``latent``, keys and values are one compressed vector.

@@ -8,12 +8,15 @@ from simulation.performance.work import Axis, Collective, Elementwise, Gemm
 
 
 def split(amount: int, parts: int) -> int:
-    """Return the amount on the busiest of ``parts`` GPUs; at least 1 (heads are replicated)."""
+    """Return the part of ``amount`` on the busiest of ``parts`` GPUs; at least 1.
+
+    Heads that are fewer than the GPUs are replicated.
+    """
     return max(1, math.ceil(amount / parts))
 
 
 class Parts:
-    """A builder of operators for one model on one arrangement."""
+    """Builds single operators for one model on one arrangement."""
 
     def __init__(self, shape: ModelShape, where: Arrangement) -> None:
         self.shape, self.where = shape, where

@@ -46,7 +46,7 @@ class KernelRows:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Surface:
-    """Seconds over two ascending sizes.
+    """Measured seconds over two ascending sizes.
 
     A missing point between two others is interpolated. A corner is missing if a large batch and a
     long context do not fit together. Its time is that of the next smaller batch, scaled by the
@@ -129,14 +129,17 @@ def _fill_gaps(table: FloatArray, knots: FloatArray) -> FloatArray:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GemmTable:
-    """Lines over rows m by (n, k); other n and k are interpolated from four measured neighbours."""
+    """Seconds of matrix products over rows m, a line for each measured (n, k).
+
+    Other n and k are interpolated from four measured neighbours.
+    """
 
     lines: Mapping[tuple[int, int], Line]
     ns: FloatArray
     ks: FloatArray
 
     def at(self, m: FloatArray, n: int, k: int) -> Reading | None:
-        """Return the reading of a product m x k times k x n; None if not measured nearby."""
+        """Return the reading of a product m x k times k x n; None: not measured nearby."""
         exact = self.lines.get((n, k))
         if exact is not None:
             return exact.at(m), exact.inside(m)
@@ -170,7 +173,7 @@ def _neighbouring_heads(
 
 
 def _neighbours(knots: FloatArray, value: float) -> tuple[float, float]:
-    """Return the nearest knots at or below and at or above ``value``."""
+    """Return the nearest knot at or below ``value``, and the nearest at or above."""
     above = int(np.searchsorted(knots, value))
     return float(knots[max(above - 1, 0)]), float(knots[min(above, knots.size - 1)])
 
@@ -201,7 +204,7 @@ class Kernels:
     collectives: CollectiveTable = field(default_factory=CollectiveTable)
 
     def read(self, operator: Operator, it: Iteration) -> Reading | None:
-        """Return the seconds of one call, and the mask of calls within measured points.
+        """Return the seconds of one call, and the mask of calls within measured points (a reading).
 
         None if the operator was not measured at all.
         """
@@ -269,7 +272,7 @@ class Kernels:
         return seconds ** (1.0 - share) * seconds_high**share, inside & inside_high
 
     def _experts(self, operator: Experts) -> Line | None:
-        """Return the line of these experts, or of the same experts with block-scaled weights."""
+        """Return the line of these experts, else with block-scaled weights, else None."""
         if operator.dispatched:  # the measurements have all tokens on every GPU
             return None
         for precision in (operator.precision, f"{operator.precision}_block"):
@@ -324,7 +327,7 @@ def _groups(columns: list[FloatArray]) -> dict[tuple[int, ...], npt.NDArray[np.i
 def _merge_by_precision(
     measured: list[KernelRows], names: tuple[str, ...]
 ) -> dict[str, KernelRows]:
-    """Merge rows into one KernelRows for each precision, with the columns ``names``."""
+    """Return one KernelRows for each precision, with the columns ``names``."""
     result = {}
     for precision in sorted({rows.precision for rows in measured}):
         same = [rows for rows in measured if rows.precision == precision]

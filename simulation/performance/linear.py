@@ -69,7 +69,7 @@ class LinearProfile:
         )
 
     def iteration_s(self, decodes: int, prefill_tokens: int) -> float:
-        """Return the seconds of one iteration with these decodes and prefill tokens."""
+        """Return the seconds of an iteration with ``decodes`` sequences and ``prefill_tokens``."""
         base = max(
             self.alpha_s if decodes > 0 else 0.0, self.gamma_s if prefill_tokens > 0 else 0.0
         )

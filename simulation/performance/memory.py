@@ -40,7 +40,7 @@ def weight_bytes(shape: ModelShape, precision: str = "bf16") -> float:
 
 
 def _stored_by_part(shape: ModelShape, precision: str) -> tuple[float, float]:
-    """Return the bytes per weight, scales included: of experts, and of other linear layers."""
+    """Return the bytes per weight of experts, and of other linear layers, scales included."""
     if precision not in BYTES:
         raise SimulationError(f"Precision {precision!r} is unknown. Use one of {', '.join(BYTES)}.")
     stored = BYTES[precision] + SCALE_BYTES[precision]
@@ -87,9 +87,10 @@ def _window_bytes(shape: ModelShape, precision: str) -> float:
 
 
 def _entry_bytes(shape: ModelShape, kv_heads: int, head_dim: int, precision: str) -> float:
-    """Return the bytes of one token in one layer: keys and values, or a latent vector (MLA).
+    """Return the bytes that one token adds to the cache of one layer.
 
-    Raises SimulationError if the precision is unknown.
+    They are keys and values, or a latent vector (MLA). Raises SimulationError if the precision is
+    unknown.
     """
     if precision not in BYTES:
         raise SimulationError(
@@ -161,7 +162,7 @@ def gpu_kv_bytes(shape: ModelShape, context: int, arrangement: Arrangement) -> f
 
 
 def _kv_share(shape: ModelShape, tp: int) -> float:
-    """Return the share of a sequence's KV cache on one of ``tp`` GPUs.
+    """Return the share of a sequence's KV cache that each of ``tp`` GPUs stores.
 
     Heads cannot be cut, so the share is rounded up to whole heads. A latent vector serves all
     heads, so every GPU keeps it whole.

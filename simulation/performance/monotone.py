@@ -12,10 +12,10 @@ def isotonic(values: FloatArray, weights: FloatArray) -> FloatArray:
 
 
 def rising(grid: FloatArray, weights: FloatArray, passes: int = 20) -> FloatArray:
-    """Make ``grid [n, m]`` non-decreasing along both axes; ``weights`` has the same shape.
+    """Return ``grid [n, m]`` made non-decreasing along both axes.
 
-    Isotonic regression alternates between the axes for at most ``passes`` passes. A running maximum
-    then removes decreases that are left.
+    ``weights`` has the same shape. Isotonic regression alternates between the axes for at most
+    ``passes`` passes. A running maximum then removes decreases that are left.
     """
     result = grid.copy()
     for _ in range(passes):
@@ -42,7 +42,7 @@ def interpolate(x: FloatArray, y: FloatArray, where: FloatArray) -> FloatArray:
 
 
 def finer(x: FloatArray, between_knots: int) -> FloatArray:
-    """Add ``between_knots`` geometric steps inside each interval of ``x``; the knots stay exact."""
+    """Return ``x`` with ``between_knots`` geometric steps in each interval; knots stay exact."""
     if x.size == 1:
         return x.copy()
     share = np.arange(between_knots + 1) / (between_knots + 1)

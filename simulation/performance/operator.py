@@ -41,9 +41,9 @@ def measured_s(
 
 
 def measured_at(operator: Operator, it: Iteration, kernels: Kernels) -> BoolArray:
-    """Return the mask of calls within the measured points.
+    """Return the mask of calls within the measured points; all True for a modelled operator.
 
-    All calls of a modelled operator count as within; ``measured_share`` covers that case.
+    ``measured_share`` tells how much is modelled.
     """
     reading = kernels.read(operator, it)
     return np.ones(it.decodes.shape, np.bool_) if reading is None else reading[1]
@@ -52,7 +52,7 @@ def measured_at(operator: Operator, it: Iteration, kernels: Kernels) -> BoolArra
 def measured_share(
     graph: OperatorGraph, it: Iteration, kernels: Kernels, gpu: GpuSpec, efficiencies: Efficiencies
 ) -> float:
-    """Return the share of one iteration's time that operators with measured kernels take."""
+    """Return the share of an iteration's time in operators whose kernels were measured."""
     total, measured = 0.0, 0.0
     for operator in graph.operators:
         seconds = operator.count * float(measured_s(operator, it, kernels, gpu, efficiencies))
@@ -69,7 +69,7 @@ def operator_profile(
     efficiencies: Efficiencies,
     engine: EngineSettings,
 ) -> GraphProfile:
-    """Build a profile of ``shape`` on ``arrangement.gpus`` GPUs from kernels of their type.
+    """Return a profile of ``shape`` on ``arrangement.gpus`` GPUs from kernels of their type.
 
     Raises SimulationError if an unmeasured operator needs a peak that is unknown.
     """

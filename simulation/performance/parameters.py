@@ -28,7 +28,7 @@ class Parameters:
 
 
 def parameters(shape: ModelShape, tp: int = 1) -> Parameters:
-    """Return the parameters of a model, without biases and layers that predict further tokens.
+    """Return the numbers of parameters by part, without biases and multi-token prediction layers.
 
     With ``tp``, attention counts the parameters on one of that many GPUs. Heads are divided. With
     fewer key and value heads than GPUs, each GPU has a whole one. Latent projections (MLA) are

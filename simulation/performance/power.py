@@ -50,7 +50,7 @@ LONGEST_PREFILL = 0.97  # share of an iteration; the rest must stay above 0 for 
 
 @dataclass(frozen=True, slots=True)
 class PowerModel:
-    """Parameters of the module's formula, as shares of TDP if nothing else is stated."""
+    """Parameters of the power formula of the module, as shares of TDP if nothing else is stated."""
 
     floor: float  # while kernels run
     memory: float  # at peak bandwidth, reading weights
@@ -180,9 +180,10 @@ def share_of_tdp(model: PowerModel, load: Load) -> FloatArray:
 
 
 def _gap(load: Load, rest: FloatArray) -> FloatArray:
-    """Return the share of the ``rest`` seconds in which no kernel runs, 0 to 1.
+    """Return the share of ``rest`` in which no kernel runs, 0 to 1.
 
-    ``rest`` is the time without prompts. Kernels are assumed to need SLACK times the peaks' time.
+    ``rest`` are the seconds without prompts. Kernels are assumed to need SLACK times the seconds
+    that the peaks allow.
     """
     slack = np.where(load.block_experts > 0, BLOCK_SLACK, ROUTED_SLACK)
     moved = load.weight_bytes + slack * load.expert_bytes + load.cache_bytes
@@ -219,7 +220,7 @@ class PowerAtLoad:
 
 @dataclass(frozen=True, slots=True)
 class PowerOfSides:
-    """Power of an instance with groups of GPUs that run different operators.
+    """Power of an instance whose GPUs run different operators, in groups.
 
     It is the mean over the groups, weighted by their shares of the GPUs, in the same iterations.
     """
@@ -258,8 +259,8 @@ def _peaks(graph: OperatorGraph, gpu: GpuSpec) -> tuple[float, float]:
 def _balance(operator: Experts, distinct: FloatArray) -> FloatArray:
     """Return the mean over the largest number of experts that a GPU of a group reads.
 
-    A GPU reads a binomial number of its ``experts / ep``. The largest of ``ep`` such numbers lies
-    about sqrt(2 ln ep) standard deviations above the mean.
+    ``distinct`` is the mean. A GPU reads a binomial number of its ``experts / ep``. The largest of
+    ``ep`` such numbers lies about sqrt(2 ln ep) standard deviations above the mean.
     """
     if operator.ep == 1:
         return np.ones_like(distinct)

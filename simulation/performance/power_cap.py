@@ -17,7 +17,7 @@ from simulation.performance.specs import Provenance
 
 @dataclass(frozen=True, slots=True)
 class PowerCap:
-    """A power cap, and the speeds that remain under it."""
+    """A power cap of GPUs, and the speeds of prompts and decodes that remain under it."""
 
     share: float  # of TDP
     prefill_speed: float  # of the speed without a cap, (0, 1]
@@ -26,7 +26,7 @@ class PowerCap:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CapCurve:
-    """Remaining speed of a phase by cap over the power without it, both ascending ``[n]``."""
+    """Remaining speed of a phase by the cap over its uncapped power, both ascending ``[n]``."""
 
     cap: FloatArray
     speed: FloatArray

@@ -24,7 +24,7 @@ from simulation.performance.specs import Provenance
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """Errors of predictions, (predicted - measured) / measured, as fractions."""
+    """Errors of a profile's predictions, (predicted - measured) / measured, as fractions."""
 
     quantity: str  # prefill time, TPOT, TTFT, power ...
     against: str  # the rows: their origin, and whether the fit had seen them
@@ -36,9 +36,9 @@ class Check:
 
 
 def check(quantity: str, against: str, measured: FloatArray, predicted: FloatArray) -> Check:
-    """Compare two arrays of one shape; ``measured`` must be positive.
+    """Return the errors of ``predicted`` against ``measured``, arrays of one shape.
 
-    Raises SimulationError if they are empty.
+    ``measured`` must be positive. Raises SimulationError if they are empty.
     """
     if not np.size(measured):
         raise SimulationError(
@@ -112,7 +112,7 @@ class Profile(Protocol):
     def checks(self) -> tuple[Check, ...]: ...
     @property
     def spread(self) -> float:
-        """Return the expected standard deviation of ln(predicted / measured) of the modelled part.
+        """Return the standard deviation of ln(predicted / measured) to expect of its modelled part.
 
         0 if nothing is modelled.
         """

@@ -27,7 +27,7 @@ def roofline_profile(
     efficiencies: Efficiencies,
     engine: EngineSettings,
 ) -> GraphProfile:
-    """Build a modelled profile of ``shape`` on ``arrangement.gpus`` GPUs.
+    """Return a modelled profile of ``shape`` on ``arrangement.gpus`` GPUs, without measurements.
 
     Raises SimulationError if a peak is unknown.
     """

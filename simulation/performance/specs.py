@@ -25,7 +25,7 @@ PHASES = ("prefill", "decode")
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """The origin of the times of one phase of a profile, and the largest size it was measured at.
+    """The origin of one phase's times in a profile, and the largest size that was measured.
 
     The size is prompt tokens of an iteration in prefill, and sequences in decode.
     """

@@ -41,7 +41,7 @@ MAX_SIZE = 400  # different configurations in a table
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Family:
-    """Prefill seconds over the tokens of a batch, for single prompts or for one prompt length."""
+    """Prefill seconds over the tokens of a batch, of single prompts or of prompts of one length."""
 
     tokens: FloatArray
     keys: FloatArray  # per token
@@ -54,7 +54,7 @@ class Family:
 
 
 def table_curve(rows: BenchmarkRows, *, mixed: float = 0.0) -> Curve:
-    """Compile the rows of one arrangement to a table; see the module's docstring.
+    """Return the rows of one arrangement as a curve; see the module's docstring.
 
     By default a mixed iteration saves one reading of the weights. Its time is estimated by the
     cheapest measured iteration. ``mixed`` above 0 selects the rule of splitwise-sim instead, which
@@ -121,7 +121,7 @@ def _medians(keys: FloatArray, seconds: FloatArray) -> tuple[FloatArray, FloatAr
 
 
 def _prefill(rows: BenchmarkRows) -> Part:
-    """Build the prefill part: seconds by tokens of an iteration and keys per token.
+    """Return the prefill part: seconds by tokens of an iteration and keys per token.
 
     Measurements form families, such as all prompts of one length. Between families, seconds are
     interpolated along the keys. They never fall as keys rise.
@@ -195,7 +195,7 @@ def _families(points: FloatArray, seconds: FloatArray, weights: FloatArray) -> l
 
 
 def _share_points(families: list[Family]) -> list[Family]:
-    """Add to each family the points inside its range that only other families measured.
+    """Return the families, each with the points in its range that only other families measured.
 
     The other family's time is multiplied by the ratio of the two, interpolated between the points
     that both measured. With several other families, the geometric mean counts.
@@ -228,7 +228,7 @@ def _share_points(families: list[Family]) -> list[Family]:
 
 
 def _decode(rows: BenchmarkRows) -> Part:
-    """Build the decode part: seconds by sequences of an iteration and context of each.
+    """Return the decode part: seconds by sequences of an iteration and context of each.
 
     Unmeasured cells are filled with the sum of an effect of batch and one of context. Seconds rise
     with both.
@@ -272,9 +272,10 @@ def _decode(rows: BenchmarkRows) -> Part:
 
 
 def _extend_column(y: FloatArray, table: FloatArray) -> FloatArray:
-    """Add a column at twice the last ``y``, by the steepest last slope of this and earlier rows.
+    """Return ``table`` with a further column, at twice the last ``y``.
 
-    With the row's own slope, rows could cross beyond the last column.
+    Each row continues with the steepest last slope of this and earlier rows. With the row's own
+    slope, rows could cross beyond the last column.
     """
     if y.size == 1:
         return np.column_stack([table, table])
@@ -300,7 +301,10 @@ def _sum_of_two(
     seconds: FloatArray,
     counts: FloatArray,
 ) -> FloatArray:
-    """Return every cell as a row term plus a column term, fitted by weighted least squares."""
+    """Return a table whose cells are a row term plus a column term, fitted to measured cells.
+
+    The fit is weighted least squares.
+    """
     design = np.zeros((seconds.size, sum(shape)))
     row_index = np.arange(seconds.size)
     design[row_index, cells[0]] = 1.0

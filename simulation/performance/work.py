@@ -34,7 +34,7 @@ class Iteration:
     encoder_pairs: FloatArray
 
     def rows(self, axis: Axis, share: float) -> FloatArray:
-        """Return the tokens or sequences of ``axis`` on one GPU."""
+        """Return the tokens or sequences of ``axis`` that one GPU processes."""
         in_all = {
             "tokens": self.decodes + self.prefill_tokens,
             "decodes": self.decodes,
@@ -78,7 +78,7 @@ def iteration(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Work:
-    """Work of one GPU for one layer. Each byte counts once, which is the minimum."""
+    """Work of one GPU for one layer: operations and bytes. Each byte counts once, the minimum."""
 
     flops: FloatArray
     weight_bytes: FloatArray
@@ -100,7 +100,7 @@ def _work(like: FloatArray, **amounts: FloatArray) -> Work:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operator:
-    """The common part of all operators: place in the graph and share of the instance's work."""
+    """Base of all operators: its place in the graph, and the GPUs' shares of its work."""
 
     name: str
     after: tuple[str, ...]  # names of the operators that must run before

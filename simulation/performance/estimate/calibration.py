@@ -18,10 +18,11 @@ ROUNDS = 10.0  # consecutive requests of each user in the benchmarks of the fit
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """Times outside kernels in seconds, interference of prompts and decodes, engine factors.
+    """Fitted constants of estimates: times outside kernels in seconds, and factors of engines.
 
-    The defaults are round figures that were assumed before any fit. There is no factor on kernels,
-    because fitted ones increased the error on models and GPU types that the fit did not see.
+    They also state how prompts and decodes slow each other. The defaults are round figures that
+    were assumed before any fit. There is no factor on kernels, because fitted ones increased the
+    error on models and GPU types that the fit did not see.
     """
 
     unpacked: float = 1.0  # factor on 16-bit kernels that unpack 4-bit weights
@@ -62,7 +63,7 @@ class Calibration:
     releases: Mapping[str, float] = field(default_factory=dict)
 
     def of(self, what: str, engine: str) -> float:
-        """Return an engine's number: ``mix``, ``order`` or ``start`` (seconds)."""
+        """Return the number ``what`` of an engine: ``mix``, ``order`` or ``start`` (seconds)."""
         base = {"mix": self.mix, "start": self.start_s, "order": self.order}[what]
         return base * self.engines.get(f"{what}.{engine}", 1.0)
 
@@ -86,7 +87,7 @@ class Calibration:
         )
 
     def of_release(self, name: str) -> float:
-        """Return the factor of a release, named as in ``releases``.
+        """Return the factor of the engine release ``name`` (as in ``releases``).
 
         A release without a factor has that of the newest release before it, or else of the oldest.
         Kernels of one GPU family do not serve another, so a family without factors has 1.

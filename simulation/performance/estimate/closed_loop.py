@@ -53,7 +53,7 @@ QUEUE_AHEAD = 0.5  # share of the others' prompts before a first token if all us
 def demands(
     graph: OperatorGraph, gpu: GpuSpec, efficiencies: Efficiencies, it: Iteration
 ) -> Demands:
-    """Return the work of one GPU for iterations ``it``: seconds and counts by DEMANDS.
+    """Return the work of one GPU for iterations ``it``, by DEMANDS: seconds of kernels, and counts.
 
     The arrays have the shape of the iterations.
     """
@@ -74,7 +74,10 @@ def demands(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ClosedLoop:
-    """Deployments as arrays of one shape ``[n]``; sequences are counted per decode worker."""
+    """Deployments whose users send the next request after each answer, as arrays ``[n]``.
+
+    Sequences are counted per decode worker.
+    """
 
     engine: IntArray  # index into ENGINES
     split: BoolArray  # True if disaggregated
@@ -113,7 +116,7 @@ class ClosedLoop:
 
 
 def iteration_s(work: Demands, c: Calibration) -> FloatArray:
-    """Return the seconds of iterations with the demands ``work``, by the calibration ``c``."""
+    """Return the seconds of iterations with the demands ``work``, by the constants ``c``."""
     moved = work["busy"] + c.unpacked * work["unpacked"]
     moved = moved + (c.foreign - 1.0) * work["foreign"] + c.far_s * work["far"]
     return np.asarray(moved + c.iteration_s)
@@ -132,7 +135,7 @@ class SteadyState:
 
 
 def steady_state(loop: ClosedLoop, c: Calibration) -> SteadyState:
-    """Return TTFT, TBT and throughput in the closed loop, with the fitted constants ``c``.
+    """Return TTFT, TBT and throughput of the deployments, with the fitted constants ``c``.
 
     TBT is a decode iteration, plus what prompts among decodes add. TTFT is the start, the prompt,
     the prompts of other users before it, and the wait for a place in the batch.

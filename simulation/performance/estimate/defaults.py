@@ -36,7 +36,10 @@ WORKER = 8  # GPUs of one worker of such a deployment
 
 @dataclass(frozen=True, slots=True)
 class Deployment:
-    """Users in a closed loop on one deployment; disaggregated if ``prefill`` is set."""
+    """A deployment to estimate, and the number of users who each send one request after the other.
+
+    It is disaggregated if ``prefill`` is set.
+    """
 
     shape: ModelShape
     gpu: GpuSpec
@@ -124,7 +127,7 @@ class ArrangedDeployment:
 
 
 def arrange(deployment: Deployment) -> ArrangedDeployment:
-    """Fill in the settings that ``deployment`` omits, and list the assumptions made."""
+    """Return ``deployment`` with the settings that it omits, and the assumptions made for them."""
     filled = _with_defaults(deployment)
     notes = filled.assumptions + _inconsistent_settings(deployment, filled)
     equal = _has_equal_lengths(deployment)
@@ -166,7 +169,10 @@ def _has_equal_lengths(deployment: Deployment) -> bool:
 
 
 def _recv_interval(deployment: Deployment) -> float:
-    """Return SGLang's decode iterations between polls; 0 for other engines or if disaggregated."""
+    """Return SGLang's decode iterations between polls for requests; 0 for other engines.
+
+    It is also 0 if disaggregated.
+    """
     if deployment.engine != "sglang" or deployment.prefill is not None:
         return 0.0
     if deployment.recv_interval is not None:
@@ -177,7 +183,10 @@ def _recv_interval(deployment: Deployment) -> float:
 
 
 def _is_recipe(deployment: Deployment) -> bool:
-    """Return whether a deployment has the lengths of InferenceMAX, on a GPU of NVIDIA."""
+    """Return whether a deployment has the lengths of InferenceMAX, on a GPU of NVIDIA.
+
+    Such deployments are tuned by its published recipes.
+    """
     drawn = (deployment.isl, deployment.osl) in DRAWN
     return deployment.rounds <= STEADY and drawn and deployment.gpu.family in NEAREST
 
@@ -228,7 +237,7 @@ def _inconsistent_settings(deployment: Deployment, filled: ArrangedDeployment) -
 
 
 def _with_defaults(deployment: Deployment) -> ArrangedDeployment:
-    """Fill in workers and parallelism, with one note per default that was used."""
+    """Return workers and parallelism with defaults filled in, with one note per default."""
     notes = list(deployment.notes)
     if deployment.prefill is None:
         arrangement, workers = _aggregated(deployment, notes)
@@ -270,9 +279,10 @@ def _with_defaults(deployment: Deployment) -> ArrangedDeployment:
 
 
 def _split_total_tp(deployment: Deployment, notes: list[str]) -> ArrangedDeployment:
-    """Divide a ``tp`` that counts the GPUs of all workers into prefill and decode workers.
+    """Return the deployment with a ``tp`` that counts all workers' GPUs divided into workers.
 
-    The remainder after whole workers computes prompts, or one worker if there is no remainder.
+    The remainder after whole decode workers computes prompts, or one worker if there is no
+    remainder.
     """
     total = deployment.decode.tp
     prefill = total % WORKER or WORKER
@@ -298,7 +308,7 @@ def _split_total_tp(deployment: Deployment, notes: list[str]) -> ArrangedDeploym
 
 
 def _whole_experts(where: Arrangement, notes: list[str]) -> Arrangement:
-    """Use expert parallelism if engines could not divide one expert over that many GPUs."""
+    """Return ``where`` with expert parallelism if engines could not divide an expert so far."""
     if where.moe_tp <= TENSOR_PARALLEL_MOST:
         return where
     notes.append(f"experts on {where.moe_tp} GPUs assumed expert-parallel")

@@ -16,7 +16,10 @@ LOADS = {"low": 16.0, "middle": 128.0, "high": np.inf}  # requests in flight, at
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """Median (``tbt``, ``ttft``) and 90th percentile of the relative errors of ``rows`` rows."""
+    """Median (``tbt``, ``ttft``) and 90th percentile of the relative errors of measured rows.
+
+    A cell has ``rows`` rows of deployments that are alike.
+    """
 
     tbt: float
     tbt_90: float
@@ -27,7 +30,7 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class CellSelector:
-    """Properties of one deployment that select its cell."""
+    """Properties of a deployment that select the cell of its errors."""
 
     split: bool
     users: float
@@ -47,7 +50,7 @@ class CellSelector:
 
 @dataclass(frozen=True, slots=True)
 class ErrorTable:
-    """Errors of the estimates by cell; cells with too few rows are absent."""
+    """Errors of the estimates against measurements, by cell; cells with too few rows are absent."""
 
     cells: Mapping[str, Cell]  # by the names that ``CellSelector.names`` yields
 
@@ -58,7 +61,7 @@ class ErrorTable:
 
 
 def cell_words(key: str, rows: int) -> str:
-    """Describe the ``rows`` measured deployments of cell ``key`` in a phrase."""
+    """Return a phrase for the ``rows`` measured deployments of cell ``key``."""
     mode, *rest = key.split()
     parts = ["prefill and decode apart" if mode == "disagg" else "prefill and decode together"]
     if rest and rest[0] in LOADS:

@@ -31,7 +31,7 @@ TIGHT_SHARE = 0.95  # of GPU memory, the most that an operator can give the engi
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """Speed and memory of one deployment at one concurrency; memory is that of the fullest GPU."""
+    """Speed and memory of one deployment at one concurrency; memory is of the fullest GPU."""
 
     ttft_s: float
     tbt_s: float
@@ -60,7 +60,7 @@ class RefusedEstimate:
 def estimate(
     deployment: Deployment, calibration: Calibration, efficiencies: Efficiencies
 ) -> Estimate:
-    """Estimate one deployment; raises SimulationError with the reason if that is impossible."""
+    """Return the estimate of a deployment; raise SimulationError with the reason if impossible."""
     (answer,) = estimate_rows([deployment], calibration, efficiencies)
     if isinstance(answer, RefusedEstimate):
         raise SimulationError(answer.reason)
@@ -70,7 +70,7 @@ def estimate(
 def estimate_rows(
     deployments: Sequence[Deployment], calibration: Calibration, efficiencies: Efficiencies
 ) -> list[Estimate | RefusedEstimate]:
-    """Estimate many deployments; return an answer or refusal per deployment, in the same order."""
+    """Return an estimate or a refusal for each of many deployments, in the same order."""
     answers: list[Estimate | RefusedEstimate] = [RefusedEstimate("")] * len(deployments)
     placed: list[PlacedDeployment] = []
     indices: list[int] = []
@@ -119,7 +119,7 @@ class PlacedDeployment:
 
 
 def fit_into_memory(deployment: Deployment) -> PlacedDeployment:
-    """Return ``deployment`` with its batch; raise SimulationError if memory holds none."""
+    """Return ``deployment`` with its largest batch; raise SimulationError if memory holds none."""
     arranged = arrange(deployment)
     gpu, ranks = deployment.gpu, arranged.decode.attention_dp
     shape = replace(deployment.shape, encoder=None)
@@ -157,7 +157,7 @@ def fit_into_memory(deployment: Deployment) -> PlacedDeployment:
 
 
 def loop_of(placed: Sequence[PlacedDeployment], efficiencies: Efficiencies) -> ClosedLoop:
-    """Return the arrays of ``closed_loop`` for deployments, one row each.
+    """Return the deployments as arrays for ``closed_loop``, one row each.
 
     Decoding sequences have their mean context. A prompt computes only tokens whose prefix is not
     cached. ``crowd`` are the waiting prompts that one iteration computes together.

@@ -52,7 +52,7 @@ REPEAT_ERROR, ERROR_CAP = (0.02, 0.5)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Traits:
-    """Traits of ``n`` deployments, by which they are compared."""
+    """Properties of ``n`` deployments by which measured and estimated ones are compared."""
 
     labels: Mapping[str, TextArray]  # by LEVELS, [n]; "" equals no label
     load: FloatArray  # [n, 4], logarithms by LOADS
@@ -88,13 +88,13 @@ def traits_of(deployments: Sequence[Deployment]) -> Traits:
 
 
 def family(shape: ModelShape) -> str:
-    """Return one name for all model releases with the same layer sizes."""
+    """Return one name for all model releases with the same layer sizes as ``shape``."""
     sizes = (shape.layers, shape.hidden, shape.heads, shape.kv_heads, shape.intermediate)
     return "-".join(map(str, (*sizes, shape.experts, shape.expert_intermediate)))
 
 
 def _labels(deployment: Deployment) -> dict[str, str]:
-    """Return the label of a deployment at each of LEVELS."""
+    """Return the label of a deployment at each of LEVELS; equal labels mean a common trait."""
     mode = "disagg" if deployment.prefill else "agg"
     weights = deployment.decode.weights
     version = f"{deployment.engine} {deployment.version}" if deployment.version else ""
@@ -115,13 +115,13 @@ def _labels(deployment: Deployment) -> dict[str, str]:
 
 
 def _widths(part: Arrangement) -> str:
-    """Return the widths of an arrangement as one text."""
+    """Return the degrees of parallelism of an arrangement as one text."""
     return "-".join(map(str, (part.tp, part.pp, part.attention_dp, part.moe_tp, part.moe_ep)))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SharedTraits:
-    """Common traits of each pair from two sets of ``a`` and ``b`` deployments."""
+    """What each pair of deployments from two sets of ``a`` and ``b`` has in common."""
 
     same: tuple[BoolArray, ...]  # by LEVELS, [a, b] each
     apart: FloatArray  # [a, b, 4], differences of logarithms by LOADS
@@ -129,7 +129,7 @@ class SharedTraits:
 
 
 def shared(a: Traits, b: Traits) -> SharedTraits:
-    """Compare every deployment of ``a`` with every deployment of ``b``."""
+    """Return what every deployment of ``a`` has in common with every deployment of ``b``."""
     return SharedTraits(
         tuple(_equal_labels(a.labels[name], b.labels[name]) for name in LEVELS),
         np.abs(a.load[:, None] - b.load[None]),
@@ -138,7 +138,7 @@ def shared(a: Traits, b: Traits) -> SharedTraits:
 
 
 def _equal_labels(a: TextArray, b: TextArray) -> BoolArray:
-    """Return where the labels of ``a`` equal those of ``b``, ``[a, b]``. "" equals no label."""
+    """Return the mask of pairs with equal labels, ``[a, b]``. "" equals no label."""
     names, codes = np.unique(np.concatenate([a, b]), return_inverse=True)
     left, right = codes[: a.size], codes[a.size :]
     return np.asarray((left[:, None] == right[None]) & (names[left] != "")[:, None])
@@ -165,9 +165,10 @@ class ErrorCovariance:
     split: float  # factor on all standard deviations of disaggregated deployments
 
     def covariance(self, of: SharedTraits) -> FloatArray:
-        """Return the prior covariance ``[a, b]`` of log errors of two sets of deployments.
+        """Return the prior covariance ``[a, b]`` of the log errors of two sets of deployments.
 
-        It has no noise. ``of`` states for each pair what they share, and how far apart they are.
+        It is without noise. ``of`` states for each pair what they share, and how far apart they
+        are.
         """
         lengths = np.array([self.users, self.isl, self.osl, self.gpus])
         distance = np.sqrt(3.0 * np.einsum("ijk,k->ij", of.apart**2, lengths**-2.0))
@@ -191,7 +192,7 @@ class ErrorCovariance:
 
 @dataclass(frozen=True, slots=True)
 class ErrorQuantiles:
-    """Multiples of the posterior standard deviation that covered 50% and 90% of measurements.
+    """Multiples of the standard deviation of a log error that covered 50% and 90% of measurements.
 
     They are measured and not taken from the normal distribution, since errors have longer tails.
     Each pair is for aggregated and disaggregated deployments.
@@ -213,7 +214,7 @@ class ErrorQuantiles:
     def of_shift(self, split: BoolArray, shift: Shift) -> tuple[FloatArray, FloatArray]:
         """Return the errors to state for corrected estimates: those that cover 50% and 90%.
 
-        They are never smaller than the remaining error of the user's own rows at that load.
+        They are never smaller than the error that remains at the user's own rows of that load.
         """
         half, nine = self.errors(split, shift.stated)
         own = np.expm1(shift.residual)
@@ -233,7 +234,7 @@ class Shift:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LearnedCorrections:
-    """Measured rows, prepared to correct any estimate of one quantity."""
+    """Measured rows of one quantity, prepared to correct any estimate of it."""
 
     likeness: ErrorCovariance
     rows: Traits
@@ -246,7 +247,7 @@ class LearnedCorrections:
 
     @property
     def doubted(self) -> dict[str, float]:
-        """Return the belief by deployment, where no shift is more likely than the shift."""
+        """Return the belief of each deployment for which a correction is less likely than none."""
         doubtful = self.belief < 0.5
         names = self.rows.labels["deployment"][doubtful].tolist()
         return dict(zip(names, self.belief[doubtful].tolist(), strict=True))
@@ -282,7 +283,10 @@ class LearnedCorrections:
         return Shift(shift, np.sqrt(before), np.sqrt(after), np.sqrt(stated), residual)
 
     def _residuals(self, traits: Traits, shift: FloatArray) -> FloatArray:
-        """Return the largest log error that remains of the sound rows at each load, ``[n]``."""
+        """Return the largest log error that remains of sound rows at the load of each, ``[n]``.
+
+        It is 0 if no row has the same arrangement and load.
+        """
         residual = np.zeros(traits.size)
         for start in range(0, traits.size if self.sound.size else 0, BATCH_ROWS):
             part = slice(start, start + BATCH_ROWS)
@@ -312,7 +316,7 @@ def learn_corrections(
     judged: bool = True,
     trust: FloatArray | None = None,
 ) -> LearnedCorrections:
-    """Learn corrections from ``rows`` with log errors ``off [rows]``, ln(measured / estimated).
+    """Return corrections from ``rows`` with log errors ``off [rows]``, ln(measured / estimated).
 
     ``trust [rows]``, above 0 and at most 1, divides the variance of a row's noise. Default: 1.
 
@@ -341,12 +345,12 @@ def learn_corrections(
 
 
 def _left_out(inverse: FloatArray, off: FloatArray) -> FloatArray:
-    """Return ``off [rows]`` as the other rows predict it, in closed form (the book's 5.4.2)."""
+    """Return ``off [rows]`` as the other rows predict each, in closed form (the book's 5.4.2)."""
     return np.asarray(off - (inverse @ off) / np.diag(inverse))
 
 
 def _shift_probability(predicted: FloatArray, off: FloatArray, trust: FloatArray) -> float:
-    """Return the probability of the shift against no shift, from leave-one-out errors.
+    """Return the probability that a correction is right and not none, from leave-one-out errors.
 
     ``predicted [rows]`` are predictions of ``off [rows]``. ``trust`` is the weight of a row.
     """

@@ -22,7 +22,7 @@ def starts_s(
     efficiencies: Efficiencies,
     recv_interval: float = 1.0,
 ) -> list[float]:
-    """Return, per engine, the seconds of a lone request's TTFT outside its prompt's iteration.
+    """Return the seconds of a lone request's TTFT outside its prompt's iteration, per engine.
 
     Memory is not checked.
     """

@@ -28,8 +28,8 @@ INSIDE, OUTSIDE = "inside the measured range", "beyond the measured range"
 class Residuals:
     """Measured and predicted times, one entry per comparison; a row may give several entries.
 
-    ``size`` is the x axis of a plot. It is prompt tokens for prefill and TTFT of one request,
-    sequences for TBT, and requests in flight for TTFT while serving.
+    ``size`` is the load of an entry, the x axis of a plot. It is prompt tokens for prefill and TTFT
+    of one request, sequences for TBT, and requests in flight for TTFT while serving.
     """
 
     quantity: TextArray
@@ -73,7 +73,7 @@ class Residuals:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Comparison:
-    """Errors by quantity and range, and the residuals that they summarise."""
+    """Errors of a profile by quantity and range, and the residuals that they summarise."""
 
     checks: tuple[Check, ...]
     residuals: Residuals
@@ -98,14 +98,13 @@ def prefill_seconds(profile: Profile, batch: FloatArray, isl: FloatArray) -> Flo
 def compare_with(
     profile: Profile, rows: BenchmarkRows, against: str, waiting: Waiting | None = None
 ) -> Comparison:
-    """Compare the predictions of ``profile`` with ``rows`` of the same arrangement.
+    """Compare the predictions of ``profile`` with measured ``rows`` of the same arrangement.
 
     ``against`` names the rows in the checks. A batch row gives its prefill time and its TBT. A
     served row gives its TBT, predicted for the mean iteration of the steady state. That iteration
-    decodes b sequences (``rows.decoding``) and prefills b isl / osl prompt tokens.
-
-    A served row gives its TTFT at a concurrency of 1, since nothing queues then. Above it
-    much of TTFT is waiting. It is compared only with ``waiting``, as a separate quantity.
+    decodes b sequences (``rows.decoding``) and prefills b isl / osl prompt tokens. A served row
+    gives its TTFT at a concurrency of 1, since nothing queues then. Above it much of TTFT is
+    waiting. It is compared only with ``waiting``, as a separate quantity.
     """
     parts = [_prefill(profile, rows), _tbt(profile, rows), _served_residuals(profile, rows)]
     parts.append(_ttft(profile, rows))
@@ -116,14 +115,14 @@ def compare_with(
 
 
 def concatenate_residuals(parts: Sequence[Residuals]) -> Residuals:
-    """Concatenate the residuals of several comparisons."""
+    """Return the residuals of several comparisons as one."""
     return Residuals(
         *(np.concatenate([getattr(p, name) for p in parts]) for name in Residuals.__slots__)
     )
 
 
 def checks_of(residuals: Residuals, against: str) -> tuple[Check, ...]:
-    """Return checks per quantity, separately inside and beyond the measured range."""
+    """Return the errors of each quantity, separately inside and beyond the measured range."""
     checks = []
     for quantity in QUANTITIES:
         for inside in (True, False):
@@ -192,7 +191,7 @@ def _entries(
 
 
 def _prefill(profile: Profile, rows: BenchmarkRows) -> Residuals:
-    """Return the residuals of prefill times of batch rows."""
+    """Return the residuals of the prefill times of batch rows."""
     selected = np.isfinite(rows.prefill_s) & np.isfinite(rows.tokens) & rows.whole
     part, none = rows.take(selected), np.zeros(int(selected.sum()))
     predicted = prefill_seconds(profile, part.batch, part.isl)
@@ -238,7 +237,10 @@ def _ttft(profile: Profile, rows: BenchmarkRows) -> Residuals:
 
 
 def _served_ttft(profile: Profile, rows: BenchmarkRows, waiting: Waiting) -> Residuals:
-    """Compare TTFT under load; memory and ``max_batch`` limit the requests in service."""
+    """Return the residuals of TTFT under load, predicted with ``waiting``.
+
+    Memory and ``max_batch`` limit the requests in service.
+    """
     usable = np.isfinite(rows.ttft_s) & (rows.concurrency > 1) & np.isnan(rows.batch)
     usable &= np.isfinite(rows.isl) & (rows.osl >= 1)
     part = rows.take(usable)

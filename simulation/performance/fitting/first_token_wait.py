@@ -9,7 +9,7 @@ from simulation.arrays import FloatArray
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """Parameters of the wait in a served deployment, from ``calibration.Calibration``."""
+    """Parameters of the wait for a first token under load, from ``calibration.Calibration``."""
 
     start_s: float  # from arrival to the first iteration
     order: float  # share of the other users with prompts that come first

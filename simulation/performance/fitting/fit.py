@@ -53,7 +53,7 @@ MAX_BATCH, MAX_BATCH_TOKENS = 256, 2048  # vLLM's API server on A100-class GPUs
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FittedProfile:
-    """A fitted profile with its checks; ``residuals`` are those of the rows of the fit.
+    """A fitted profile with its errors, and the residuals of the rows of the fit.
 
     ``parameters`` of a linear profile have 95% confidence intervals. Those of an operator or
     roofline profile are factors with the range of 95% of the rows. A table has none.
@@ -170,7 +170,7 @@ def linear_profile(
     provenance: Provenance,
     spread: float = 0.0,
 ) -> LinearProfile:
-    """Build the profile from the line's parameters, with the range of sizes it was fitted to."""
+    """Return the profile with the parameters ``line``, and the range of sizes it was fitted to."""
     model, gpu, tp = arrangement
     alpha, beta, gamma, delta = line.seconds
     return LinearProfile(
@@ -193,7 +193,7 @@ def linear_profile(
 
 
 def tied_to(base: Profile, measured: Provenance) -> Provenance:
-    """Return the provenance of prefill in a fit to a sweep, in the proportions of ``base``."""
+    """Return the provenance of prefill if a fit to a sweep takes its proportions from ``base``."""
     return Provenance(
         "modelled",
         f"TTFT of {measured.source}, in the proportions of a {base.kind} profile (modelled)",
@@ -210,9 +210,10 @@ def unmeasured(base: Profile | None) -> Provenance:
 def cross_validated(
     fitter: Fitter, rows: BenchmarkRows, waiting: Waiting | None = None
 ) -> Residuals | None:
-    """Return the residuals of each configuration under a fit without it.
+    """Return the residuals of each configuration under a fit to the others.
 
-    Their ``row`` is an index into ``rows``. None if no configuration can be removed from the fit.
+    Configurations are left out in FOLDS groups. ``row`` is an index into ``rows``. None if no group
+    can be left out of the fit.
     """
     _, group = np.unique(configurations(rows), axis=0, return_inverse=True)
     fold = group.ravel() % FOLDS
@@ -236,7 +237,7 @@ def calibrated(
     provenance: Provenance,
     waiting: Waiting | None = None,
 ) -> tuple[AdjustedProfile, tuple[Parameter, ...], tuple[str, ...]]:
-    """Scale prefill and decode of ``base`` by their medians of measured over predicted times.
+    """Return ``base`` with prefill and decode scaled by their medians of measured over predicted.
 
     A phase without measurements stays as modelled. If no prefill time was measured and ``waiting``
     is given, TTFT at the lowest load gives the time of a prompt. The TBT of a served row includes
@@ -346,7 +347,7 @@ def beside_prompts(
 
 
 def by_phase(curve: Curve, decode: float, prefill: float, decodes: float, tokens: float) -> Curve:
-    """Scale the parts of a curve by the factors ``decode`` and ``prefill``.
+    """Return a curve with its parts scaled by the factors ``decode`` and ``prefill``.
 
     Both phases share the dense part. Its factor is that of decode up to ``decodes`` tokens and that
     of prefill from ``tokens`` on. Between them it is interpolated over the log of the tokens.

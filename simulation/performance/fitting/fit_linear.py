@@ -103,7 +103,7 @@ def least_squares(design: FloatArray, seconds: FloatArray, groups: FloatArray) -
 
 
 def configurations(rows: BenchmarkRows) -> FloatArray:
-    """Return the columns that repeats of one measurement share, ``[rows, 4]``."""
+    """Return the columns that are equal in repeats of one measurement, ``[rows, 4]``."""
     columns = (rows.batch, rows.isl, rows.osl, rows.concurrency)
     return np.nan_to_num(np.column_stack(columns), nan=-1.0)
 
@@ -111,14 +111,12 @@ def configurations(rows: BenchmarkRows) -> FloatArray:
 def linear_fit(
     rows: BenchmarkRows, max_batch_tokens: float, base: Profile | None = None
 ) -> LinearFit:
-    """Fit C1 to the rows of one arrangement.
+    """Return the fit of the linear profile (C1) to the rows of one arrangement.
 
     TBT is fitted to rows with at most ``CONTEXT`` tokens of prompt and of output, and with batches
     up to the peak of throughput. Prefill is fitted up to ``max_batch_tokens``, since longer prompts
-    run in chunks. Without a measured prefill, ``base`` gives it.
-
-    Raises SimulationError if no row has a TBT with a batch or a concurrency, or if the rows do not
-    differ enough.
+    run in chunks. Without a measured prefill, ``base`` gives it. Raises SimulationError if no row
+    has a TBT with a batch or a concurrency, or if the rows do not differ enough.
     """
     rows = rows.take(rows.whole)
     short = ~(np.fmax(rows.isl, rows.osl) > CONTEXT)
@@ -172,7 +170,7 @@ def prefills(
 
 
 def lacks_prefill(rows: BenchmarkRows, max_batch_tokens: float) -> bool:
-    """Return whether rows have a TBT by batch but no prefill time, as those of the WVA."""
+    """Return whether rows have a TBT by batch but no prefill time, as those of llm-d's WVA."""
     decodes = np.isfinite(rows.tbt_s) & np.isfinite(rows.batch)
     return bool(decodes.any() and not prefills(rows, max_batch_tokens)[2].any())
 
@@ -284,7 +282,7 @@ def _parameters(line: Line, names: Sequence[str]) -> tuple[Parameter, ...]:
 
 
 def _from_served(rows: BenchmarkRows) -> LinearFit:
-    """Fit alpha, beta and delta to the TBT of served rows, with gamma = alpha."""
+    """Return alpha, beta and delta fitted to the TBT of served rows, with gamma = alpha."""
     batch = rows.decoding
     tokens = batch * rows.isl / rows.osl
     design = np.column_stack([np.ones(rows.rows), batch, tokens])

@@ -38,7 +38,10 @@ NEAR = 1.05  # times the lowest load; such rows are repeats of it
 
 
 def is_sweep(rows: BenchmarkRows) -> bool:
-    """Return whether all rows with TBT are served ones with nearly the same isl / osl."""
+    """Return whether all rows with TBT are served ones with nearly the same isl / osl.
+
+    Then load and lengths vary together, and prefill cannot be told from decode.
+    """
     if (np.isfinite(rows.tbt_s) & np.isfinite(rows.batch)).any():
         return False
     served = served_rows(rows)
@@ -50,7 +53,7 @@ def is_sweep(rows: BenchmarkRows) -> bool:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Prompt:
-    """The time of one prompt from the rows at the lowest load, ``[n]`` each."""
+    """The time of a prompt that hardly waits, from the rows at the lowest load, ``[n]`` each."""
 
     isl: FloatArray
     seconds: FloatArray  # TTFT without the modelled waiting
@@ -60,10 +63,10 @@ class Prompt:
 
 
 def prompt_alone(rows: BenchmarkRows, waiting: Waiting | None) -> Prompt | None:
-    """Return the time of a prompt from TTFT at the lowest load; None if that exceeds ``LIGHT``.
+    """Return the time of a prompt alone from TTFT at the lowest load.
 
-    With at most one request in flight nothing waits. Above, at most half of TTFT counts as waiting,
-    because the waiting is modelled and not measured.
+    None if that load exceeds ``LIGHT``. With at most one request in flight nothing waits. Above, at
+    most half of TTFT counts as waiting, because the waiting is modelled and not measured.
     """
     complete = np.isfinite(rows.ttft_s) & np.isfinite(rows.concurrency) & np.isfinite(rows.isl)
     if not complete.any():
@@ -96,7 +99,7 @@ def start_beside(prompt: Prompt | None, waiting: Waiting | None, base: Profile) 
 def sweep_fit(
     rows: BenchmarkRows, base: Profile, budget: float, waiting: Waiting | None = None
 ) -> LinearFit:
-    """Fit C1 to a sweep (``is_sweep``) of one arrangement with the modelled profile ``base``.
+    """Return the linear fit (C1) to a sweep (``is_sweep``), with the modelled profile ``base``.
 
     Rows give alpha, and by how much time grows per sequence. ``base`` gives the proportion of gamma
     to delta, and TTFT their size. The intervals of alpha and of the growth come from the jackknife.

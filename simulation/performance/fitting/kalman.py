@@ -89,7 +89,7 @@ class Observations:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Tuned:
-    """The profile after the last observation, and the history of the filter."""
+    """The profile after the last observation, and its parameters after each."""
 
     profile: LinearProfile
     parameters: tuple[Parameter, ...]
@@ -105,12 +105,12 @@ def tune(
     tuning: Tuning | None = None,
     covariance: FloatArray | None = None,
 ) -> Tuned:
-    """Update ``profile`` by the observations, with a Kalman filter of its log parameters.
+    """Return ``profile`` updated by observed iteration times, with a Kalman filter.
 
-    Its limits, provenance and checks stay. Outliers are skipped, until so many follow each other
-    that the parameters must have changed. ``covariance`` of an earlier ``Tuned`` continues that
-    run. By default, every parameter has the standard deviation ``tuning.prior``. Raises
-    SimulationError if a parameter of the profile is 0.
+    It estimates the logs of the parameters. The profile's limits, provenance and checks stay.
+    Outliers are skipped, until so many follow each other that the parameters must have changed.
+    ``covariance`` of an earlier ``Tuned`` continues that run. By default, every parameter has the
+    standard deviation ``tuning.prior``. Raises SimulationError if a parameter of the profile is 0.
     """
     tuning = tuning or Tuning()
     start = np.array([profile.alpha_s, profile.beta_s, profile.gamma_s, profile.delta_s])
@@ -167,7 +167,10 @@ def tune(
 
 
 def _bounded(spread: FloatArray) -> FloatArray:
-    """Limit the standard deviations to ``UNKNOWN``; drift would exceed it without observations."""
+    """Return the covariance with standard deviations of at most ``UNKNOWN``.
+
+    Drift would exceed it without observations.
+    """
     shrink = np.minimum(1.0, UNKNOWN / np.sqrt(np.diag(spread)))
     return np.asarray(spread * np.outer(shrink, shrink), np.float64)
 

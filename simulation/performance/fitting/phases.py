@@ -24,10 +24,11 @@ PHASE_OF = {
 
 @dataclass(frozen=True, slots=True)
 class PhaseBasis:
-    """The basis of one phase of a profile. ``error`` is None if it is not known.
+    """What one phase of a profile (prefill or decode) is based on.
 
-    ``most`` is the largest measured size of an iteration: prompt tokens in prefill, sequences in
-    decode. It is None if nothing was measured or no limit is known.
+    ``error`` is None if it is not known. ``most`` is the largest measured size of an iteration:
+    prompt tokens in prefill, sequences in decode. It is None if nothing was measured or no limit is
+    known.
     """
 
     name: str
@@ -38,7 +39,7 @@ class PhaseBasis:
 
 
 def phases(profile: Profile) -> tuple[PhaseBasis, ...]:
-    """Return the basis of prefill and of decode."""
+    """Return the basis of prefill, and that of decode."""
     limits = (NO_LIMIT, NO_LIMIT)
     if profile.curve.kind == LINEAR:
         limits = profile.curve.values[MOST_TOKENS], profile.curve.values[MOST_DECODES]
