@@ -27,7 +27,7 @@ from planner.domain.recommend.alternatives import alternatives_of, level_of
 from planner.domain.recommend.rule import Candidate
 from planner.domain.recommend.search import choices as choices_of
 from planner.domain.recommend.test_days import TestDays
-from planner.domain.recommend.trials import STATIC, Trials, turned
+from planner.domain.recommend.trials import STATIC, Trials, with_tuned_value
 from planner.domain.replay.equal_attainment import with_flat_costs
 from planner.domain.replay.module_report import module_figures
 from planner.domain.replay.policy_context import SharedInputs
@@ -144,7 +144,7 @@ def run(
     choice, candidates = choices.get(LEVELS[level], (None, []))
     by_policy = {candidate.policy: candidate for candidate in candidates}
     everyone = [
-        turned(policy, by_policy[policy.key].value) if policy.key in by_policy else policy
+        with_tuned_value(policy, by_policy[policy.key].value) if policy.key in by_policy else policy
         for policy in (*chosen, *baselines)
     ]
     tests = PressureTests(study)
@@ -177,7 +177,7 @@ def run(
 
     def of_other_level(key: str, candidate: Candidate, report: Progress) -> PolicyRun | str:
         """Simulate the policy that another level of assurance recommends, or return why not."""
-        policy = turned(by_key[candidate.policy], candidate.value)
+        policy = with_tuned_value(by_key[candidate.policy], candidate.value)
         its_study = spared(without_spare) if candidate.spare else without_spare
         at = 0 if candidate.value is None else int(candidate.value)
         try:

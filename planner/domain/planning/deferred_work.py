@@ -26,7 +26,10 @@ HALVINGS = 40  # bisection steps of the search for a level
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DeferredWork:
-    """Deferrable input tokens with arrival and urgent times, sorted by urgent time."""
+    """Work that may wait: input tokens by arrival, with the time from which they are urgent.
+
+    All arrays are ``[parts]``, sorted by ``urgent_s``; times are epoch seconds.
+    """
 
     arrival_s: FloatArray
     urgent_s: FloatArray
@@ -34,7 +37,7 @@ class DeferredWork:
 
     @classmethod
     def of(cls, parts: list[tuple[FloatArray, float, FloatArray]]) -> DeferredWork:
-        """Return the work of ``parts``: arrivals, seconds until they are urgent, and tokens."""
+        """Return work from ``parts``: (arrival times, seconds until urgent, tokens) of each."""
         arrival = np.concatenate([arrival for arrival, _, _ in parts])
         urgent = np.concatenate([arrival + age for arrival, age, _ in parts])
         tokens = np.concatenate([tokens for _, _, tokens in parts])
@@ -42,12 +45,15 @@ class DeferredWork:
         return cls(arrival[order], urgent[order], tokens[order])
 
     def without_first(self, done: float) -> DeferredWork:
-        """Return the work without the first ``done`` tokens."""
+        """Return the work that is left after the first ``done`` tokens by urgency are served."""
         left = np.clip(np.cumsum(self.tokens) - done, 0.0, self.tokens)
         return DeferredWork(self.arrival_s, self.urgent_s, left)
 
     def tokens_needed(self, start_s: float, end_s: float) -> float:
-        """Return the tokens to serve between two times, at an even pace until each is urgent."""
+        """Return the tokens to serve in ``[start_s, end_s)`` so that none is late.
+
+        Each part is served at an even pace from its arrival until it is urgent.
+        """
         begin = np.maximum(self.arrival_s, start_s)
         left = self.urgent_s - begin
         share = np.where(left > 0, (end_s - begin) / np.where(left > 0, left, 1.0), 1.0)
@@ -60,7 +66,7 @@ def deferred_tps(inputs: PlanInput, interactive_tps: FloatArray, *, at_once: boo
     Both have shape ``[p, l, r, w]``. Each decision knows the work that arrived before it. With
     ``at_once``, every decision knows only the work before the first one. Later arrivals are assumed
     at the rate of the period before the decision. If the scenario describes the traffic, its
-    description is used instead.
+    description is used instead. Work first fills the bins with the lowest interactive load.
     """
     window = inputs.window
     origins = np.minimum(window.origins_s, window.origins_s[0] if at_once else np.inf)
@@ -94,7 +100,8 @@ def _known_series(
 ) -> tuple[FloatArray, float, FloatArray]:
     """Return deferrable arrivals from the window's start to ``end_s``, as known at ``origin_s``.
 
-    The result is (arrival times, seconds until urgent, tokens), as ``DeferredWork.of`` expects.
+    The result is (bin starts, seconds until urgent, tokens per bin), as ``DeferredWork.of``
+    expects.
     """
     window = inputs.window
     bins = round((end_s - window.start_s) / window.bin_s)
@@ -121,7 +128,7 @@ def _rate(series: DemandSeries, start_s: float, end_s: float) -> float:
 
 
 def level(load: FloatArray, amount: float) -> float:
-    """Return the height up to which ``amount`` fills the bins of ``load``, by water filling.
+    """Return the level that bins of ``load`` reach if ``amount`` fills up the lowest ones.
 
     ``load`` has shape ``[w]``. ``amount`` is in units of ``load`` times bins.
     """
@@ -132,10 +139,11 @@ def level(load: FloatArray, amount: float) -> float:
 
 
 def level_deferred_tps(inputs: PlanInput, start_s: float, end_s: float) -> FloatArray:
-    """Return the capacity that a static fleet needs for all load, input tokens/s ``[l, r]``.
+    """Return the capacity of a static fleet that also serves deferrable work in time, ``[l, r]``.
 
-    It covers the interactive load of ``[start_s, end_s)``, and serves deferrable work before it
-    becomes urgent. It is 0 for models and regions without deferrable work.
+    It is in input tokens/s. It covers the interactive load of ``[start_s, end_s)``, and serves
+    deferrable work before it becomes urgent. It is 0 for models and regions without deferrable
+    work.
     """
     hardware, traffic, bin_s = inputs.hardware, inputs.traffic, inputs.window.bin_s
     out = np.zeros((len(traffic.models), len(traffic.regions)))
@@ -177,7 +185,7 @@ def level_load(load: FloatArray, work: FloatArray, bins: int) -> float:
     arrived = np.cumsum(work)
 
     def enough(carried: float) -> bool:
-        """Return whether a capacity of ``carried`` serves all load and does all work in time."""
+        """Return whether ``carried`` per bin serves all load, and all work in time."""
         # Work left after each bin: the largest surplus of work over free capacity since any bin.
         surplus = np.append(0.0, np.cumsum(work - (carried - load)))
         left = (surplus - np.minimum.accumulate(surplus))[1:]

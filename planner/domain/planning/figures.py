@@ -161,10 +161,10 @@ def plan_figures(
     mix: tuple[Purchase, ...] = (),
     shift: ShiftFigures | None = None,
 ) -> PlanFigures:
-    """Return the result figures of a plan.
+    """Return the figures of a plan for a result.
 
-    They have its totals, what its limits are worth, its spare replicas, the use of caps on
-    the whole plan, the purchases of GPUs, and the deferrable work that was shifted in time.
+    The options add parts: ``worth`` (what one more unit of each limit saves), ``spare`` replicas,
+    plans by power cap, purchases of GPUs, and deferrable work that was shifted in time.
     """
     hardware, settings = inputs.hardware, inputs.settings
     hours = plan.period_s / 3600
@@ -250,17 +250,17 @@ def _binding(plan: ScalingPlan) -> tuple[Limit, ...]:
 
 
 def _span(values: Iterable[float | None]) -> Span:
-    """Return the least and the most of the known values; None if there are none."""
+    """Return the least and the most of the known values; None if none is known."""
     known = [value for value in values if value is not None]
     return (min(known), max(known)) if known else None
 
 
 def load_split(plan: ScalingPlan, hardware: Hardware, sizes: Sizes) -> tuple[Split, ...]:
-    """Return how each model's load in a region is split between variants that run together.
+    """Return how a model's load in a region is shared among its variants (GPU types, precisions).
 
     Requests go to pools with free capacity, so load is split in proportion to capacity. Shares are
-    means over the periods that run several variants. Prefill and decode instances are compared
-    only with variants of the same stage.
+    means over the periods that run several variants. Prefill and decode instances are compared only
+    with variants of the same stage.
     """
     out = []
     pools, stages = pool_capacity(sizes.theta_tps, sizes.pool_tps, plan.target), hardware.stages

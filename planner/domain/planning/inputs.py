@@ -33,12 +33,12 @@ class PlanInput:
     quantiles: Quantiles | None = None  # None: chosen for this window
 
     def of(self, period: int) -> PlanInput:
-        """Return the inputs with the replica capacities known at the decision for a period."""
+        """Return the inputs with the replica capacities that the decision for ``period`` knows."""
         return replace(self, sizes=self.sizes.of(period))
 
     @property
     def at_once_asked(self) -> bool:
-        """Return whether the scenario plans all periods on the data known before the first."""
+        """Return whether the scenario plans all periods in one program, before the first begins."""
         return self.settings.periods == ALL
 
     def planned_quantiles(self, progress: Progress) -> tuple[PlannedQuantile, ...]:
@@ -53,7 +53,10 @@ class PlanInput:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Load:
-    """Demand to plan for, ``[p, l, r, w]`` in input tokens/s; by tier too if tiers are separate."""
+    """Demand to plan for in input tokens/s, ``tps [p, l, r, w]``.
+
+    If tiers are planned separately, ``tier_tps`` has the demand of each of ``tiers``.
+    """
 
     tps: FloatArray
     tiers: tuple[str, ...] = ()
@@ -63,7 +66,7 @@ class Load:
     shift: Shift | None = None  # when deferrable work is planned, if it follows prices
 
     def times(self, factor: float) -> Load:
-        """Return the load with planned demand times ``factor``; ``expected_tps`` stays."""
+        """Return the load with ``factor`` times the demand to plan for; expected means stay."""
         if factor == 1.0:
             return self
         tiers = None if self.tier_tps is None else self.tier_tps * factor
@@ -91,7 +94,7 @@ class ForecastLoad:
 
 
 def quantiles_of(inputs: PlanInput) -> Quantiles:
-    """Return the percentiles to plan for: the scenario's, else those chosen on earlier data."""
+    """Return the percentiles that plans of this study use, each chosen when first needed."""
     return Quantiles(
         inputs.hardware,
         inputs.traffic,

@@ -49,7 +49,11 @@ WORTH = Columns(
 
 @dataclass(frozen=True, slots=True)
 class MarginalValues:
-    """The hourly objective of the most expensive period, and the saving for each limit moved."""
+    """What moving each limit saves in the most expensive period, per hour.
+
+    ``objective_per_hour`` is that period's objective without a move, in ``unit``. ``period`` is its
+    start in epoch seconds.
+    """
 
     period: float
     unit: str
@@ -70,11 +74,11 @@ class _ExpensivePeriod:
 def marginal_values(
     inputs: PlanInput, planned: PlannedWindow, progress: Progress
 ) -> MarginalValues | None:
-    """Plan the most expensive period again with one limit moved at a time.
+    """Return what the plan's most expensive period saves if one limit is moved at a time.
 
     The limits are exhausted GPU capacity, the TTFT and TBT of all interactive tiers, and the
-    quantile. Return None if that period alone has no plan, or if ``reroute`` limits cross-region
-    traffic.
+    forecast quantile. Each is found by another plan. Return None if that period alone has no plan,
+    or if ``reroute`` limits cross-region traffic.
     """
     settings = inputs.settings
     if settings.reroute is not None:
@@ -133,10 +137,10 @@ def _most_expensive_period(inputs: PlanInput, planned: PlannedWindow) -> _Expens
 def _with_looser_limit(
     inputs: PlanInput, dearest: _ExpensivePeriod, field: str
 ) -> MarginalValue | None:
-    """Plan again with the latency limit ``field`` of all interactive tiers 10% looser.
+    """Plan the ``dearest`` period with one latency limit of all interactive tiers 10% looser.
 
-    Return None if no tier has that limit. Columns that only the looser limit would make usable do
-    not count.
+    ``field`` names the limit, in seconds. Return None if no tier has it. Columns that only the
+    looser limit would make usable do not count.
     """
     stated = [getattr(tier, field) for tier in inputs.hardware.tiers if not tier.deferrable]
     limits = [seconds for seconds in stated if seconds is not None]
@@ -173,7 +177,7 @@ def _with_looser_limits(tier: Tier, field: str) -> Tier:
 def _quantile(
     inputs: PlanInput, planned: PlannedWindow, dearest: _ExpensivePeriod
 ) -> MarginalValue | None:
-    """Plan again for a forecast quantile one percentage point higher.
+    """Plan the ``dearest`` period for a forecast quantile one percentage point higher.
 
     Forecast errors are assumed to be normal, with the standard deviation that the 10% and 90%
     quantiles imply. Return None if the quantile would reach 1, or if the demand would not change.

@@ -33,7 +33,7 @@ ALL_TIERS = ("all tiers",)  # name of the only tier if tiers are planned togethe
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Periods:
-    """The planning problem of each period, and the demand that they cover."""
+    """The planning problem of each period of a window, and the demand that they serve."""
 
     given: PlanInput
     load: Load
@@ -61,10 +61,11 @@ class Periods:
 
     @property
     def worth(self) -> FloatArray:
-        """Return the value of serving a token of each tier and model, ``[k, l]``.
+        """Return what serving one token/s of each tier and model is worth, ``[k, l]``.
 
-        If the utility of requests decides, it is that utility divided by a request's input tokens.
-        With ``utility_usd``, it is in dollars per token/s and hour.
+        It decides which demand stays unserved. It follows the settings for limited capacity. If the
+        utility of requests decides, it is that utility divided by a request's input tokens. With
+        ``utility_usd``, it is in dollars per token/s and hour, else it is relative.
         """
         tiers = self.given.hardware.tiers
         waiting = frozenset(tier.name for tier in tiers if tier.deferrable)
@@ -104,7 +105,7 @@ class Periods:
         return np.where(sums.min(axis=0) > 0, sums[1] / np.maximum(sums[0], 1e-12), 1.0)
 
     def alone(self, period: int, window: PlanningProblem) -> HorizonProblem:
-        """Return ``window`` as a problem of this one period, with the limits on rerouting."""
+        """Return ``window``, the problem of a period, as a horizon of one period."""
         tiers = self.load.tier_tps
         return HorizonProblem(
             (window,),
@@ -118,8 +119,8 @@ class Periods:
     def together(self) -> HorizonProblem:
         """Return all periods as one problem.
 
-        Whole periods of the start-up time become the lead. The rest of the start-up time is charged
-        as in the source: price times time.
+        Start-up times of whole periods become its lead. The rest of the start-up time is charged as
+        in the source: price times time.
         """
         hardware, settings = self.given.hardware, self.given.settings
         period_s, lend = self.given.window.period_s, settings.lend_share
@@ -177,7 +178,10 @@ def _solve_horizon(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PeriodPlan:
-    """The plan of one period, and its unserved tokens/s ``[k, l]``; None if all is served."""
+    """The plan of one period, and its unserved tokens/s by tier and model, ``[k, l]``.
+
+    ``unserved_tps`` is None if all demand is served.
+    """
 
     window: WindowPlan
     unserved_tps: FloatArray | None = None
@@ -219,7 +223,7 @@ def solve_period(
 def _traded_period(
     periods: Periods, period: int, window_problem: PlanningProblem, check: Callable[[], None] | None
 ) -> PeriodPlan:
-    """Return the plan of a period that serves only demand whose utility exceeds its cost."""
+    """Plan a period that serves only demand whose utility in dollars exceeds its cost."""
     partial = replace(periods.alone(period, window_problem), priority=periods.worth, traded=True)
     plan = _solve_horizon(periods, partial, check)
     if plan.status == INFEASIBLE:
@@ -229,7 +233,7 @@ def _traded_period(
 
 
 def shares_of(periods: Periods, period: int, target: IntArray) -> FloatArray:
-    """Return the share of each home region's tokens by serving region, ``[l, r, r]``.
+    """Return which share of each home region's tokens each region serves, ``[l, home, region]``.
 
     See ``ScalingPlan.shares``.
     """
@@ -242,7 +246,7 @@ def shares_of(periods: Periods, period: int, target: IntArray) -> FloatArray:
 
 
 def plan_of(periods: Periods, answers: Sequence[PeriodPlan]) -> ScalingPlan:
-    """Combine the plans of the periods into one."""
+    """Combine the plans of all periods into one plan of the window."""
     settings, window = periods.given.settings, periods.given.window
     first = periods.problems[0]
     target = np.stack([answer.window.target for answer in answers])
@@ -277,7 +281,7 @@ def plan_of(periods: Periods, answers: Sequence[PeriodPlan]) -> ScalingPlan:
 
 
 def plan_with_targets(periods: Periods, plan: ScalingPlan, target: IntArray) -> ScalingPlan:
-    """Return ``plan`` with other replica counts ``[p, l, r, g]``, without a proven bound."""
+    """Return ``plan`` with the replica counts ``target [p, l, r, g]``, without a proven bound."""
     answers = []
     current = plan.initial
     for window_problem, window, counts in zip(periods.problems, plan.windows, target, strict=True):
@@ -306,10 +310,10 @@ def _solve_in_turn(periods: Periods, progress: Progress) -> ScalingPlan:
 def _serve_partially(
     periods: Periods, window_problem: PlanningProblem, failed: WindowPlan, period: int
 ) -> tuple[WindowPlan, FloatArray | None]:
-    """Return a plan that serves as much as possible, and its unserved demand ``[k, l]``.
+    """Return a plan that serves as much as the limits permit, and its unserved demand ``[k, l]``.
 
-    The plan keeps the sentence on the conflict. If the problem is infeasible even with unserved
-    demand, return the failed plan and None.
+    ``failed`` is the infeasible plan of all demand; its sentence on the conflict is kept. If the
+    problem is infeasible even with unserved demand, return the failed plan and None.
     """
     policy, worth = periods.given.settings.limited or EXACT, periods.worth
     if policy == EXACT:
@@ -341,7 +345,7 @@ def _serve_partially(
 def _unproven_plan(
     window_problem: PlanningProblem, failed: WindowPlan, target: IntArray
 ) -> WindowPlan:
-    """Return ``failed`` as a feasible plan without a bound, with the replicas ``target``."""
+    """Return ``failed`` as a feasible plan with the replicas ``target`` and no bound."""
     fleet = fleet_usd(window_problem, target)
     objective = fleet + start_usd(window_problem, target)
     return replace(
@@ -358,7 +362,11 @@ def _unproven_plan(
 
 
 def _solve_together(periods: Periods, progress: Progress) -> ScalingPlan:
-    """Plan all periods in one program. Only the first period states conflicts."""
+    """Plan all periods in one program.
+
+    If it is infeasible and the settings allow it, leave the least valuable demand unserved. Only
+    the first period states conflicts.
+    """
     settings, horizon = periods.given.settings, periods.together()
     if settings.utility_usd is not None:
         horizon = replace(horizon, priority=periods.worth, traded=True)

@@ -44,11 +44,10 @@ CONTROL_S = ScheduleFollower.interval_s  # interval at which an active plan is a
 def plan_window(
     inputs: PlanInput, progress: Progress, *, method: str | None = None
 ) -> PlannedWindow:
-    """Forecast the demand, and plan every period.
+    """Forecast the demand of the window, and plan every period.
 
     ``method`` replaces the scenario's forecast, if given. The plan starts from the fleet
-    ``inputs.current`` and gives instances ``[l, r, g]``. Raise Infeasible with the conflict in
-    words.
+    ``inputs.current``. Raise Infeasible with the conflict in words.
     """
     foreseen = forecast_load(inputs, part(progress, 0.0, 0.7), method=method)
     plan = plan_load(inputs, foreseen.load, part(progress, 0.7, 1.0))
@@ -94,7 +93,7 @@ def forecast_load(
 
 
 def load_of(inputs: PlanInput, forecasts: Sequence[SeriesForecast]) -> Load:
-    """Return the demand to plan for: ``forecasts`` at their quantiles, plus deferrable load."""
+    """Return the demand to plan for: ``forecasts`` at their heights, plus deferrable load."""
     traffic, window, forecast = inputs.traffic, inputs.window, inputs.settings.forecast
     all_at_once = inputs.settings.periods == ALL
     names = list(dict.fromkeys(series.key.tier for series in forecasts)) or [INTERACTIVE]
@@ -135,10 +134,10 @@ def static_at_peak(inputs: PlanInput) -> tuple[IntArray, str]:
     """Return the cheapest static fleet ``[l, r, g]`` that covers every region's peak of the window.
 
     This is an oracle baseline, sized from the actual demand. If the window is ahead of the trace,
-    it is sized from the last window of the same length.
+    it is sized from the last window of the same length, with growth.
 
-    Peaks at different times may not fit together, although every single period does. The fleet then
-    covers what fits, and the second value is a sentence on that. Otherwise it is "".
+    Regions and models peak at different times, and all peaks together may exceed the limits. The
+    fleet then covers what fits, and the second value is a sentence on that. Otherwise it is "".
     """
     window = inputs.window
     end_s = window.start_s if window.ahead else window.end_s
@@ -209,9 +208,9 @@ def _peaks(inputs: PlanInput, start_s: float, end_s: float) -> FloatArray:
 
 
 def static_fleet_for(inputs: PlanInput, tps: FloatArray) -> tuple[IntArray, str]:
-    """Return the cheapest fleet ``[l, r, g]`` that covers the peaks ``tps``, and the conflict.
+    """Return the cheapest fleet ``[l, r, g]`` for the peaks ``tps [l, r, 1]``, and a conflict.
 
-    The conflict is "" if the fleet covers all peaks.
+    The conflict is a sentence if not all peaks fit, else "".
     """
     nothing = np.zeros(inputs.hardware.minimum.shape, np.int64)
     unstarted = replace(inputs, current=nothing, at_load=False)
@@ -247,21 +246,20 @@ def schedule_of(plan: ScalingPlan, window: Window) -> ScheduleTable:
 
 
 def counts_over_time(counts: IntArray, window: Window) -> tuple[FloatArray, IntArray]:
-    """Return when targets change, and the targets.
+    """Return when targets change (seconds from the window's start), and targets ``[t, l, r, g]``.
 
-    ``counts`` is [period, model, region, GPU type]. Times are seconds from the window's start.
-    Replicas are requested as in ``schedule``.
+    ``counts [p, l, r, g]`` are those of the periods. Replicas are requested as in ``schedule_of``.
     """
     times, active = _active_targets(window)
     return times, _largest_active(counts, active)
 
 
 def requests_over_time(counts: IntArray, window: Window) -> tuple[FloatArray, FloatArray, IntArray]:
-    """Return when to request ``counts [p, l, r, g]`` of the periods, for a fleet that follows them.
+    """Return when to request the replicas ``counts [p, l, r, g]`` of the periods.
 
-    Returns the times of requests ``[t]``, the latest periods requested then ``[t]`` and the
-    requested counts ``[t, l, r, g]``. Times and starts of periods are epoch seconds. The replicas
-    that the simulation has at the window's start are requested ``lead_s`` before it.
+    Returns the times of requests ``[t]``, the start of the latest period requested then ``[t]`` and
+    the requested counts ``[t, l, r, g]``. Times are epoch seconds. The replicas that the simulation
+    has at the window's start are requested ``lead_s`` before it.
     """
     times, requested = counts_over_time(counts, window)
     latest = np.searchsorted(decision_times_s(window), times, side="right") - 1
@@ -283,7 +281,10 @@ def decision_times_s(window: Window) -> FloatArray:
 
 
 def _active_targets(window: Window) -> tuple[FloatArray, BoolArray]:
-    """Return the times at which targets change, and the periods requested at each, ``[t, p]``."""
+    """Return the times at which targets change ``[t]``, and which periods count then, ``[t, p]``.
+
+    A period counts from its decision until its end. Times are seconds from the window's start.
+    """
     starts, begins = window.period_starts_s - window.start_s, decision_times_s(window)
     times = np.unique(np.concatenate([starts, begins]))
     ends = np.append(starts[1:], np.inf)
@@ -291,7 +292,7 @@ def _active_targets(window: Window) -> tuple[FloatArray, BoolArray]:
 
 
 def _largest_active(counts: IntArray, active: BoolArray) -> IntArray:
-    """Return, for each time, the largest counts of all periods requested then, ``[t, l, r, g]``."""
+    """Return the largest counts of the ``active [t, p]`` periods at each time, ``[t, l, r, g]``."""
     largest: IntArray = np.where(active[..., None, None, None], counts, 0).max(axis=1)
     return largest
 
@@ -302,7 +303,7 @@ def _deferrable(inputs: PlanInput) -> set[str]:
 
 
 def _deferrable_tps(inputs: PlanInput) -> FloatArray:
-    """Return the mean NIW input tokens/s of the period before each decision, ``[p, l, r]``."""
+    """Return mean deferrable input tokens/s of the period before each decision, ``[p, l, r]``."""
     traffic, window = inputs.traffic, inputs.window
     tps = np.zeros((len(window.period_starts_s), len(traffic.models), len(traffic.regions)))
     for (m, r), series in by_model_and_region(traffic, _deferrable(inputs), DEFERRABLE):

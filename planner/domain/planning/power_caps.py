@@ -19,7 +19,7 @@ MOST_CAPS = 36  # combinations of a prefill and a decode cap
 
 @dataclass(frozen=True, slots=True)
 class CapPlan:
-    """The plan of the window with one power cap for each role; figures are None without a plan.
+    """The plan of the window with one power cap for each role; figures are None if infeasible.
 
     Latencies are those of a replica at its largest rate within the SLO, the highest of any model.
     """
@@ -38,7 +38,7 @@ class CapPlan:
 
 
 def plans_by_cap(inputs: PlanInput, load: Load, progress: Progress) -> tuple[CapPlan, ...]:
-    """Return a plan for each combination of power caps; empty if no profile has a cap."""
+    """Plan the window once for each combination of power caps; empty if only one is stated."""
     hardware = inputs.hardware
     chosen = list(_combinations(hardware))
     plans = []
@@ -49,7 +49,7 @@ def plans_by_cap(inputs: PlanInput, load: Load, progress: Progress) -> tuple[Cap
 
 
 def _combinations(hardware: Hardware) -> Iterator[dict[str, float]]:
-    """Yield the caps by role, at most ``MOST_CAPS``."""
+    """Yield each combination of the stated power caps, as role to cap, at most ``MOST_CAPS``."""
     by_role: dict[str, set[float]] = {}
     for (_, g), section in hardware.sections.items():
         by_role.setdefault(hardware.role(g), set()).add(section.power_cap or 1.0)
@@ -59,12 +59,12 @@ def _combinations(hardware: Hardware) -> Iterator[dict[str, float]]:
 
 
 def _plan_with(inputs: PlanInput, load: Load, caps: dict[str, float]) -> CapPlan:
-    """Return the plan with only the columns that have these caps, without power limits.
+    """Plan with only the columns that have these ``caps`` by role, without power limits.
 
     It starts from an empty fleet. Today's replicas have one cap and would make the others dear.
     """
     hardware = inputs.hardware
-    kept = _columns(hardware, caps)  # [l, g]
+    kept = _with_caps(hardware, caps)  # [l, g]
     most = np.where(kept[:, None, :], hardware.maximum, 0)
     only = replace(
         hardware,
@@ -101,8 +101,8 @@ def _plan_with(inputs: PlanInput, load: Load, caps: dict[str, float]) -> CapPlan
     )
 
 
-def _columns(hardware: Hardware, caps: dict[str, float]) -> BoolArray:
-    """Return which columns a model may use with these caps by role, ``[l, g]``."""
+def _with_caps(hardware: Hardware, caps: dict[str, float]) -> BoolArray:
+    """Return a mask of the columns that have the cap of their role, by model, ``[l, g]``."""
     kept = np.zeros((len(hardware.models), len(hardware.columns)), np.bool_)
     for (m, g), section in hardware.sections.items():
         kept[m, g] = (section.power_cap or 1.0) == caps[hardware.role(g)]

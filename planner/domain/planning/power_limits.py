@@ -40,9 +40,9 @@ def power_use(problem: PlanningProblem, target: IntArray) -> tuple[PowerUse, ...
 def limited_pools(
     hardware: Hardware, kw: FloatArray
 ) -> tuple[tuple[tuple[int, ...], int, IntArray], ...]:
-    """Return the pools under each power limit, the limit in watts, and the watts of an instance.
+    """Return, for each power limit, its pools, the limit in watts, and the watts of a replica.
 
-    ``kw`` is ``[l, r, g]``; the last value is by pool of the hardware, ``[pools]``.
+    ``kw`` is ``[l, r, g]``; the last value is ``[pools]``, for all pools of the hardware.
     """
     limits = power_limits(hardware, kw)
     if limits is None:
@@ -63,11 +63,12 @@ def limited_pools(
 
 
 def power_limits(hardware: Hardware, kw: FloatArray) -> FloatArray | None:
-    """Return the limits of racks and sites on ``kw`` ``[l, r, g]``, ``[r, t + 1]``; None: none.
+    """Return the power limits of racks (by GPU type) and sites (last column), ``[r, t + 1]`` kW.
 
-    See ``PlanningProblem.power_kw``. A rack holds whole replicas of one GPU type, so its share of
-    the limit is the most that replicas can draw there. Several kinds of replicas in one rack are
-    only limited by their sum.
+    ``kw [l, r, g]`` is the power of a replica. None means no limit. See
+    ``PlanningProblem.power_kw``. A rack holds whole replicas of one GPU type, so its share of the
+    limit is the most that replicas can draw there. Several kinds of replicas in one rack are only
+    limited by their sum.
     """
     if not np.isfinite(np.append(hardware.site_kw, hardware.rack_kw)).any():
         return None

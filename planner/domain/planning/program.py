@@ -21,9 +21,10 @@ def problem(
 ) -> PlanningProblem:
     """Return the planning problem of one period; ``demand_tps`` has shape ``[l, r, w]``.
 
-    ``start_s`` is the period's start. ``kw`` is the result of ``instance_kw``, if the caller has it
-    already. A start costs the GPU time before an instance serves: price times start-up time
-    (section 5). It is spread over the period, because E7 counts dollars per hour.
+    ``start_s`` is the period's start; None means prices of a mean day. ``kw`` is the result of
+    ``instance_kw``, if the caller has it already. A start costs the GPU time before an instance
+    serves: price times start-up time (section 5). It is spread over the period, because E7 counts
+    dollars per hour.
     """
     hardware, theta_tps = inputs.hardware, inputs.sizes.theta_tps
     kw = instance_kw(inputs) if kw is None else kw
@@ -60,7 +61,7 @@ def problem(
         spare=inputs.settings.spare.instances,
         by_pool=inputs.settings.spare.by_pool,
         lose_region=inputs.settings.spare.region,
-        **_shared(inputs),
+        **_shared_columns(inputs),
     )
 
 
@@ -111,8 +112,11 @@ def carbon_g(region: Region, start_s: float | None, period_s: float) -> float:
     return float(mean_over(by_hour, start_s, period_s))
 
 
-def _shared(inputs: PlanInput) -> dict[str, Any]:
-    """Return the arguments for columns that share GPUs or have roles; empty if none do."""
+def _shared_columns(inputs: PlanInput) -> dict[str, Any]:
+    """Return the arguments that the problem needs if columns share a GPU type or have roles.
+
+    If every column is a GPU type of its own, there are none.
+    """
     hardware = inputs.hardware
     if hardware.one_each:
         return {}

@@ -66,7 +66,10 @@ class ShiftFigures:
 
 
 def purchases(inputs: PlanInput, planned: PlannedWindow) -> tuple[Purchase, ...]:
-    """Return what the plan buys, if it has a choice of markets; else nothing."""
+    """Return what the plan buys on each market (on demand, spot, reserved).
+
+    Without spot columns and reserved GPUs, there is no choice, and the result is empty.
+    """
     hardware, plan = inputs.hardware, planned.plan
     spot = {column.gpu for column in hardware.columns if column.spot}
     if plan.reserved is None and not spot:
@@ -107,7 +110,7 @@ def purchases(inputs: PlanInput, planned: PlannedWindow) -> tuple[Purchase, ...]
 
 
 def shift_figures(inputs: PlanInput, planned: PlannedWindow) -> ShiftFigures | None:
-    """Return when the plan does deferrable work, and what it saves; None: the plan moves none."""
+    """Return when the plan does deferrable work, and what that saves; None if it moves none."""
     plan, shift = planned.plan, planned.plan.shift
     if shift is None:
         return None
@@ -138,7 +141,10 @@ def shift_figures(inputs: PlanInput, planned: PlannedWindow) -> ShiftFigures | N
 
 
 def _cost_on_arrival(inputs: PlanInput, shift: Shift) -> float | None:
-    """Return the cost, USD, of a plan that serves deferrable work on arrival; None without one."""
+    """Return the cost in dollars of a plan that serves deferrable work when it arrives.
+
+    Return None if there is no such plan.
+    """
     try:
         plan = solve_periods(Periods.of(*on_arrival(inputs, shift)), silent)
     except Infeasible:

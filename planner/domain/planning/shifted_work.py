@@ -16,12 +16,12 @@ from simulation.arrays import FloatArray
 
 
 def shifted_work(inputs: PlanInput, interactive_tps: FloatArray) -> Shift | None:
-    """Return the deferrable tokens to do in each period and region, and the bound on cost.
+    """Return when and where to do deferrable work at the least cost, as tokens by period.
 
-    ``interactive_tps`` has the shape ``[p, l, r, w]``. None: there is no deferrable work, or no
-    fleet does it in time.
+    ``interactive_tps [p, l, r, w]`` is served besides. None means that there is no deferrable work,
+    or that no fleet does it in time.
     """
-    work = _work(inputs)
+    work = _deferrable_work(inputs)
     if not len(work.tokens):
         return None
     together = Periods.of(inputs, Load(interactive_tps)).together()
@@ -50,17 +50,20 @@ def tps_of(tokens: FloatArray, interactive_tps: FloatArray, bin_s: float) -> Flo
 
 
 def on_arrival(inputs: PlanInput, shift: Shift) -> tuple[PlanInput, Load]:
-    """Return the inputs and the load of a plan that moves no work and reserves no GPU."""
+    """Return the inputs and the load of a plan that serves deferrable work when it arrives.
+
+    It reserves no GPUs.
+    """
     settings = replace(inputs.settings, reserve=None)
     moved = tps_of(shift.arrived, shift.other_tps, inputs.window.bin_s)
     return replace(inputs, settings=settings), Load(shift.other_tps + moved)
 
 
-def _work(inputs: PlanInput) -> Work:
+def _deferrable_work(inputs: PlanInput) -> Work:
     """Return the expected deferrable work by model, region, tier and period of arrival.
 
-    A part may be done in the whole periods before its first request is urgent, and within the
-    window. The period of its arrival is always allowed.
+    Work may be done in the period of its arrival, and in later ones of the window before its first
+    request is urgent.
     """
     hardware, traffic, window = inputs.hardware, inputs.traffic, inputs.window
     tiers = {tier.name: tier for tier in hardware.tiers if tier.deferrable}

@@ -12,7 +12,7 @@ from planner.optimizer.problem import ScalingPlan
 
 @dataclass(frozen=True, slots=True)
 class PlanSpare:
-    """The losses that a plan survives, and their extra cost over the window.
+    """The losses that a plan survives, and what this costs over the window.
 
     The cost is the difference to a plan of the same demand without spare replicas. It is None if
     there is no such plan.
@@ -54,7 +54,7 @@ def spare_of(inputs: PlanInput, planned: PlannedWindow, progress: Progress) -> P
 
 
 def _costs(plan: ScalingPlan) -> tuple[float, float]:
-    """Return the US dollars and GPU-hours of the window."""
+    """Return dollars and GPU-hours of a plan over its window."""
     hours, windows = plan.period_s / 3600, [window.totals for window in plan.windows]
     return sum(w.usd for w in windows) * hours, sum(w.gpu_hours for w in windows) * hours
 

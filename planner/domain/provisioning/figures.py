@@ -22,7 +22,7 @@ LEVEL_NAMES = {"operator": "Operators", "module": "Layers", "model": "Whole repl
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """GPUs, power, memory and latency at one level (replicas, modules or operators), or of several.
+    """What plans at one level (replicas, modules or operators) need: GPUs, power, memory, latency.
 
     Latency and limit are those of the phase nearest to its limit. ``mean_gpus`` meet the limit on
     average, before a replay. ``gap`` is their share above ``least_gpus``, a proven lower bound;
@@ -42,13 +42,13 @@ class Needs:
 
     @property
     def amounts(self) -> tuple[float, float, float]:
-        """Return GPUs, watts and gigabytes."""
+        """Return GPUs, watts and gigabytes, in which levels are compared."""
         return self.gpus, self.energy_w, self.memory_gb
 
 
 @dataclass(frozen=True, slots=True)
 class Total:
-    """The needs of all chosen pools together; ``tightest`` names the one nearest to its limit."""
+    """The needs of all chosen pools together; ``tightest`` names the pool nearest to its limit."""
 
     needs: Needs = field(metadata={MERGED: True})
     tightest: str
@@ -100,13 +100,13 @@ class LevelFigures:
     replayed: ReplayedFigures | None = field(metadata={OPTIONAL: True})
 
 
-def level_documents(case: Case, level: Level) -> Level:
-    """Return ``level`` with the time before a prompt's first iteration added to latency and limit.
+def with_start_time(case: Case, level: Level) -> Level:
+    """Add the time before a prompt's first iteration to the latency and limit of ``level``.
 
-    Plans do not include that time.
+    Plans do not include that time, but results do.
     """
     start = case.service.start_s
-    trade = None if level.trade is None else level_documents(case, level.trade)
+    trade = None if level.trade is None else with_start_time(case, level.trade)
     return replace(level, latency_s=level.latency_s + start, slo_s=level.slo_s + start, trade=trade)
 
 
@@ -141,11 +141,11 @@ def _total_needs(levels: Sequence[Level]) -> Needs:
 
 
 def total(cases: list[Case], name: str) -> Total:
-    """Return the needs of all cases at level ``name``, which is model, module or operator.
+    """Return the needs of all cases at level ``name`` ("model" for whole replicas).
 
-    A case without such a plan counts as whole replicas.
+    A case without a plan at that level counts as whole replicas.
     """
-    levels = [level_documents(case, case.levels.get(name) or case.levels[MODEL]) for case in cases]
+    levels = [with_start_time(case, case.levels.get(name) or case.levels[MODEL]) for case in cases]
     nearest = cases[_nearest_to_limit(levels)]
     return Total(_total_needs(levels), f"{nearest.phase} of {nearest.model} in {nearest.region}")
 
@@ -167,7 +167,7 @@ def level_figures(case: Case, level: Level) -> LevelFigures:
         slowest = int(level.plan.sojourn_s.argmax())
         bottleneck = level.seen(case.problem).problem.names[slowest]
     return LevelFigures(
-        needs=_total_needs([level_documents(case, level)]),
+        needs=_total_needs([with_start_time(case, level)]),
         request_j=level.power_w / case.service.requests_s,
         method=level.method,
         timing=sources.timing_words(case.problem, level),
@@ -175,7 +175,7 @@ def level_figures(case: Case, level: Level) -> LevelFigures:
         if replicas is None
         else Replicas(replicas.replicas, replicas.batch, replicas.parallel, replicas.stages),
         bottleneck=bottleneck,
-        trade=_trade(level_documents(case, level)),
+        trade=_trade(with_start_time(case, level)),
         replayed=_replayed_figures(level),
     )
 
@@ -193,7 +193,7 @@ def _replayed_figures(level: Level) -> ReplayedFigures | None:
 
 
 def _trade(level: Level) -> Trade | None:
-    """Return the level's alternative with fewer GPUs as figures, or None."""
+    """Return the level's alternative plan with fewer GPUs as figures; None if it has none."""
     other = level.trade
     if other is None:
         return None
@@ -271,7 +271,7 @@ class PoolFigures:
 
 
 def _variation(tokens: IntArray | None) -> float:
-    """Return the standard deviation over the mean; 0 without requests."""
+    """Return the coefficient of variation of token counts; 0 without requests."""
     return 0.0 if tokens is None else float(tokens.std() / max(tokens.mean(), 1.0))
 
 
@@ -304,7 +304,7 @@ def no_savings_notes(saved: Mapping[str, Savings]) -> list[str]:
 
 
 def fallback_notes(cases: list[Case]) -> list[str]:
-    """Return a sentence for each case whose finer plan is just whole replicas."""
+    """Return a sentence for each case whose plan at a finer level is just whole replicas."""
     return [
         f"{case.model} in {case.region} on {case.gpu}, {case.phase} {WORDS[name]}: "
         f"{level.method.partition(':')[0]}."
@@ -315,7 +315,7 @@ def fallback_notes(cases: list[Case]) -> list[str]:
 
 
 def trade_notes(cases: list[Case]) -> list[str]:
-    """Return a sentence for each level that could use fewer GPUs at another cost."""
+    """Return a sentence for each level with an alternative plan of fewer GPUs, and its price."""
     return [
         f"{case.phase.capitalize()} of {case.model} in {case.region} on {case.gpu} fits on "
         f"{gpu_words(other.devices)} {WORDS[name]} instead of {level.devices}, but needs more "
@@ -324,12 +324,12 @@ def trade_notes(cases: list[Case]) -> list[str]:
         f"{other.latency_s * 1e3:,.0f} ms instead of {level.latency_s * 1e3:,.0f}."
         for case in cases
         for name, level in case.levels.items()
-        if (other := level_documents(case, level).trade) is not None
+        if (other := with_start_time(case, level).trade) is not None
     ]
 
 
 def sm_share_notes(cases: Sequence[Case]) -> Iterator[str]:
-    """Yield sentences on whether a replay was better with shares of the multiprocessors."""
+    """Yield sentences on whether fixed shares of a GPU's multiprocessors helped in a replay."""
     replayed = [case for case in cases if (level := case.levels.get(OPERATOR)) and level.replayed]
     better = [case for case in replayed if case.levels[OPERATOR].confined is not None]
     if replayed and not better:
@@ -412,7 +412,7 @@ def refusal_notes(cases: list[Case]) -> list[str]:
 
 
 def _why_not(case: Case) -> str:
-    """Return why whole replicas cannot meet the limit, in words."""
+    """Return a clause on why whole replicas cannot meet the limit."""
     service, fastest = case.service, float(case.problem.replica_s.min())
     if service.start_s >= service.slo_s:
         return f"{service.start_s * 1e3:,.0f} ms go by before its first iteration"

@@ -82,7 +82,7 @@ NO_MEASUREMENTS = Measurements()
 def measured_on(
     known: UserFacts, gpus: Iterable[str], *, timing: str = AUTO, interference: str = AUTO
 ) -> dict[str, Measurements]:
-    """Return the measurements of each GPU type, from the uploaded kernel files.
+    """Return the measurements of each GPU type, from the user's kernel files.
 
     With ``timing`` or ``interference`` set to ``modelled``, those measurements are not used. Raises
     CatalogueError if a file was removed.
@@ -138,10 +138,11 @@ def _shipped_interference() -> KernelFile:
 
 
 def interference_table(gpu: str, source: str, sharing: Sequence[Sharing]) -> InterferenceTable:
-    """Return the measured slowdowns by pair of operator kinds that share a GPU.
+    """Return the measured slowdowns of operators that share a GPU.
 
-    Of several measured splits of the GPU, the one nearest to half is used. A slowdown is the median
-    over operators and precisions. Rows without a second operator give the slowdowns at a share.
+    A slowdown is the median over operators and precisions of a pair of operator kinds. Of several
+    measured splits of the GPU, the one nearest to half is used. Rows without a second operator give
+    the slowdowns at a share of the GPU.
     """
     beside: dict[tuple[str, str], dict[float, list[float]]] = {}
     alone: dict[str, dict[float, list[float]]] = {}
@@ -187,7 +188,10 @@ class Rules:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Judge:
-    """Request lengths for replays of plans, and the share of requests that must meet the limit."""
+    """What decides whether a plan meets its limit: request lengths for replays, and a target.
+
+    ``attainment`` is the share of replayed requests that must meet the limit.
+    """
 
     isl: IntArray
     osl: IntArray
@@ -198,9 +202,9 @@ class Judge:
     def drawn(
         cls, isl: tuple[float, float], osl: tuple[float, float], attainment: float, seed: int
     ) -> Judge:
-        """Return a judge of log-normal lengths.
+        """Return a judge with log-normal lengths.
 
-        ``isl`` and ``osl`` are the mean and the standard deviation over the mean.
+        ``isl`` and ``osl`` are each (mean, standard deviation over the mean), in tokens.
         """
         rng = generator(seed, Stream.LENGTHS)
         lengths = []
@@ -217,10 +221,11 @@ def solve_levels(
     measured: Measurements = NO_MEASUREMENTS,
     judge: Judge | None = None,
 ) -> tuple[PhaseProblem, dict[str, Level]]:
-    """Return the problem of one service, and by level (replica, module, operator) its plan.
+    """Plan a service at every level, and return its problem and the plan by level.
 
-    There are no plans if whole replicas cannot meet the limit. With a ``judge``, plans meet the
-    limit for the required share of replayed requests. Without, they meet it on average.
+    Levels are "model" (whole replicas), "module" and "operator". There are no plans if whole
+    replicas cannot meet the limit. With a ``judge``, plans meet the limit for the required share of
+    replayed requests. Without, they meet it on average.
     """
     room = MEMORY_SHARE * service.gpu.memory_bytes  # of a device
     phase = with_ample_replicas(problem_of(service, weights, measured=measured))
@@ -246,10 +251,11 @@ def solve_levels(
 def _confirmed_levels(
     phase: PhaseProblem, room: float, rules: Rules, judge: Judge
 ) -> tuple[PhaseProblem, dict[str, Level]]:
-    """Return the plans under the prompt queue order that needs the fewest devices, by level.
+    """Return the problem and its plans by level, confirmed by replays.
 
-    The order is fcfs if the other saves nothing. It is also fcfs for a phase without queues, in
-    which sequences decode together.
+    Plans use the order of prompts in the queue that needs the fewest devices. The order is fcfs if
+    the other saves nothing. It is also fcfs for a phase without queues, in which sequences decode
+    together.
     """
     draws = draws_of(phase, judge)
     orders: tuple[Order, ...] = ("fcfs", "shortest") if rules.order == "best" else (rules.order,)
@@ -287,7 +293,10 @@ def draws_of(phase: PhaseProblem, judge: Judge) -> list[Requests]:
 
 
 def with_ample_replicas(phase: PhaseProblem) -> PhaseProblem:
-    """Return ``phase`` with the smallest of ``REPLICAS`` that suffices for its load as limit."""
+    """Return ``phase`` with a limit on replicas per operator that is ample for its load.
+
+    It is the smallest of ``REPLICAS`` that suffices.
+    """
     problem = phase.problem
     # Mean busy replicas, [V, B, P]. Each operator has its best batch, and one GPU per replica.
     busy = problem.rate / problem.batches[:, None] * problem.latency_s
@@ -303,7 +312,8 @@ def _level_chain(
 
     A coarser plan is also valid at a finer level, so each level returns the best of all plans so
     far. Module plans are computed for the operator level even if ``rules.levels`` omits them.
-    ``judge`` is the replay that confirms plans, and the attainment that they must reach.
+    ``judge`` is the replay that confirms plans, and the attainment that they must reach. ``room``
+    is the memory of a device in bytes.
     """
     by_replica = (
         model_level(phase, room)
@@ -352,10 +362,10 @@ def problem_of(
     measured: Measurements = NO_MEASUREMENTS,
     batches: Sequence[int] = BATCHES,
 ) -> PhaseProblem:
-    """Return the planning problem of a service, with the catalogue's efficiency and power models.
+    """Return the planning problem of one phase of a service.
 
-    Operators spread over powers of two of a node's GPUs that divide the model's heads. Raises
-    ScenarioError if the problem cannot be built.
+    It uses the catalogue's efficiency and power models. Operators spread over powers of two of a
+    node's GPUs that divide the model's heads. Raises ScenarioError if the problem cannot be built.
     """
     gpu = service.gpu
     # Attention heads are divided evenly among the GPUs.

@@ -111,7 +111,10 @@ SAMPLE = 20_000  # approximate number of requests to draw lengths from
 def lengths_of(
     hardware: Hardware, traffic: Traffic, model_region: tuple[str, str], peak: Peak, seed: int
 ) -> tuple[IntArray, IntArray, IntArray]:
-    """Return input, output and cached tokens of a model's requests in its peak hour."""
+    """Return input, output and cached tokens of requests of a model and region in its peak hour.
+
+    With many requests, they are a sample of about ``SAMPLE``.
+    """
     # Of so many equal cells of the traffic, one is read.
     cells = max(1, round(peak.requests_s * (peak.end_s - peak.start_s) / SAMPLE))
     trace = traffic.requests(peak.start_s, peak.end_s, seed, cells=cells)
@@ -134,7 +137,7 @@ def cached_tokens(hardware: Hardware, trace: Trace, model: str) -> IntArray:
 
 
 def is_of_pool(trace: Trace, model_region: tuple[str, str], tiers: set[str]) -> BoolArray:
-    """Return a mask of the requests of ``model_region`` in one of ``tiers``."""
+    """Return a mask of the requests of a (model, region) in one of ``tiers``."""
     m, r = trace.models.index(model_region[0]), trace.regions.index(model_region[1])
     codes = [i for i, name in enumerate(trace.tiers) if name in tiers]
     return np.asarray((trace.model == m) & (trace.region == r) & np.isin(trace.tier, codes))

@@ -21,7 +21,7 @@ PHASES: tuple[Phase, ...] = ("prefill", "decode")
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """A model in a region on a GPU type in a precision, over all roles and markets of its pools."""
+    """A model in a region on a GPU type in a precision: all pools of these, whatever their role."""
 
     m: int
     r: int
@@ -35,7 +35,7 @@ class Variant:
 
 @dataclass(frozen=True, slots=True)
 class Images:
-    """The images in requests to models with an image encoder."""
+    """The images in requests, which only models with an image encoder process."""
 
     each: float  # images per request
     tokens: float  # encoder tokens per image
@@ -48,7 +48,7 @@ class Images:
 
 
 def unknown_models(hardware: Hardware, peaks: dict[tuple[int, int], Peak]) -> tuple[str, ...]:
-    """Return the names of models that have requests but no known shape."""
+    """Return the names of models that have requests but no known shape, so no operators."""
     names = [hardware.models[m].name for m, _ in peaks if hardware.models[m].shape is None]
     return tuple(dict.fromkeys(names))
 
@@ -164,10 +164,10 @@ def solve_variants(
 
 
 def choose_variants(cases: list[Case]) -> list[Case]:
-    """Mark the cases of one GPU type and precision as chosen, for each model and region.
+    """Mark, for each model and region, the cases of one GPU type and precision as chosen.
 
-    The choice is the cheapest as whole replicas for which all phases are feasible. Types with
-    enough GPUs in the region are preferred.
+    Chosen is the cheapest as whole replicas for which all phases are feasible. Types with enough
+    GPUs in the region are preferred.
     """
     # GPUs and dollars per hour of all phases, by model and region, then by GPU type and precision.
     sums: dict[tuple[str, str], dict[tuple[str, str], tuple[float, float]]] = {}

@@ -58,7 +58,7 @@ class SharingWay:
 
 @dataclass(frozen=True, slots=True)
 class SharedService:
-    """Both phases of one model in one region, in up to four ways of sharing GPUs.
+    """Both phases of one model in one region, in up to four ways of sharing GPUs (``ways``).
 
     ``best`` is the confirmed way with the fewest GPUs, then the lowest power, then the simplest.
     """
@@ -78,7 +78,7 @@ class SharedService:
 
 @dataclass(frozen=True, slots=True)
 class SharedModels:
-    """All models of a region on one GPU type: GPUs needed separately and on common GPUs."""
+    """All models of a region on one GPU type: what they need on separate and on common GPUs."""
 
     region: str
     gpu: str
@@ -94,7 +94,7 @@ class SharedModels:
 
 @dataclass(frozen=True, slots=True)
 class SharedGpus:
-    """Results of sharing: per model and region, and per region for models on the same GPU type."""
+    """What sharing saves: for phases of a service, and for models on the same GPU type."""
 
     services: tuple[SharedService, ...]
     models: tuple[SharedModels, ...]
@@ -159,7 +159,10 @@ def _way_of_level(level: Level) -> SharingWay:
 
 
 def _replayed(cases: list[Case], shared: SharedPlan) -> tuple[float | None, bool]:
-    """Return the services' lowest attainment on common GPUs, and whether all meet theirs."""
+    """Replay services on common GPUs; return the lowest attainment, and whether all meet targets.
+
+    Without a replay, the attainment is None and the second value True.
+    """
     judges = [case.judge for case in cases if case.judge is not None and can_replay(case.problem)]
     if not shared.together or len(judges) < len(cases):
         return None, True
@@ -181,8 +184,9 @@ def _replayed(cases: list[Case], shared: SharedPlan) -> tuple[float | None, bool
 def _replayed_chunks(level: Level, phase: PhaseProblem, prefill: Case, decode: Case) -> SharingWay:
     """Return the fewest whole replicas with chunked prefill that meet both limits in a replay.
 
-    The search starts at the planned number, and ends at ``MORE`` times it. The engine of the
-    simulator replays the requests. Pipelines and images are not replayed.
+    ``level`` is the plan of them by mean values. The search starts at its number, and ends at
+    ``MORE`` times it. The engine of the simulator replays the requests. Pipelines and images are
+    not replayed. If no number is enough, the way is not confirmed.
     """
     plan, judge = level.replicas, prefill.judge
     assert plan is not None
@@ -227,7 +231,7 @@ def _replayed_chunks(level: Level, phase: PhaseProblem, prefill: Case, decode: C
 
 
 def _models(group: list[Case]) -> SharedModels:
-    """Return the GPUs of several models, each on separate GPUs and all on common ones."""
+    """Return what all ``cases`` of a region and GPU type need, on separate and on common GPUs."""
     room = MEMORY_SHARE * group[0].service.gpu.memory_bytes
     apart = [case.least for case in group]
     shared = place_on_common_devices([case.problem for case in group], apart, room)
@@ -264,7 +268,7 @@ def _chunked_prefill_words(shared: SharedGpus) -> Iterator[str]:
 
 
 def _better_words(shared: SharedGpus) -> Iterator[str]:
-    """Yield a sentence for each service or group that needs fewer GPUs when sharing."""
+    """Yield a sentence for each service or group of models that needs fewer GPUs when sharing."""
     for service in shared.services:
         apart, best = service.ways[APART], service.ways[service.best]
         if best.gpus < apart.gpus:

@@ -33,7 +33,7 @@ class OperatorChoice:
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """The plan of one method, and its replay; None if there is no plan or no replay."""
+    """The operator plan of one method, with its replay; figures are None where there is none."""
 
     method: str
     slots: int | None = None  # equation 8

@@ -27,7 +27,10 @@ MEASURED, BEYOND, MIXED, MODELLED = (
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """Shares of an iteration's time that are measured, extrapolated and modelled; the sum is 1."""
+    """Shares of an iteration's time by their source; the sum is 1.
+
+    The time of an operator is measured, extrapolated ``beyond`` measurements, or modelled.
+    """
 
     measured: float
     beyond: float
@@ -57,7 +60,7 @@ def measured_shares(phase: PhaseProblem, level: Level) -> FloatArray:
 
 
 def timing_words(phase: PhaseProblem, level: Level) -> Timing:
-    """Return the measured, extrapolated and modelled shares of a plan's iteration time."""
+    """Return the shares of a plan's iteration time that are measured, extrapolated and modelled."""
     inside, beyond = (float(share) for share in measured_shares(phase, level))
     return Timing(inside, beyond, max(0.0, 1.0 - inside - beyond))
 
@@ -145,7 +148,7 @@ def _timing_fact(cases: list[Case]) -> Fact:
 
 
 def _by_profile(cases: list[Case]) -> str:
-    """Return a clause on the factors between operator times and the profiles, or ""."""
+    """Return a clause on the factors from sums of operator times to the profiles, or ""."""
     times = [
         f"{case.measured.times:.2f} times that in {case.phase} of {case.model}"
         for case in cases

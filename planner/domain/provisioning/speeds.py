@@ -14,7 +14,10 @@ TYPICAL = 32.0  # decoding sequences of the compared pass
 
 @dataclass(frozen=True, slots=True)
 class ProfileComparison:
-    """Seconds of one typical iteration: one prompt alone, or ``TYPICAL`` decoding sequences."""
+    """Seconds of one typical iteration, by a profile and by the sum of operators.
+
+    It is one prompt alone, or ``TYPICAL`` decoding sequences.
+    """
 
     profile: Profile
     own_s: float  # sum of the operators

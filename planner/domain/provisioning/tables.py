@@ -28,7 +28,7 @@ def tables_of(cases: list[Case]) -> dict[str, pl.DataFrame]:
 def _table(
     cases: list[Case], rows_of: Callable[[Case, Level], Rows], schema: dict[str, Any]
 ) -> pl.DataFrame:
-    """Return a table with one or more rows per case and level, with the columns of ``schema``."""
+    """Return a table in which ``rows_of`` gives the rows of each case and level."""
     rows = [
         (case.model, case.region, case.gpu, case.phase, name, case.weights, *row)
         for case in cases

@@ -17,7 +17,7 @@ WORDS = {OPERATOR: "by operators", MODULE: "by layers", MODEL: "by whole replica
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Case:
-    """One phase of a model in a region on a GPU type in a precision, planned at all chosen levels.
+    """One phase of a model in a region, on a GPU type in a precision, with its plans by level.
 
     ``levels`` is empty if no number of replicas meets the limit.
     """
@@ -47,7 +47,7 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Sentences:
-    """Sentences for the result: first on options without savings, then on options with savings."""
+    """Sentences on options: those without savings (``lost``), and those with (``won``)."""
 
     lost: tuple[str, ...] = ()
     won: tuple[str, ...] = ()

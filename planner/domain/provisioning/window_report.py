@@ -16,7 +16,7 @@ from simulation.provisioning.savings import Savings, saved_shares
 
 @dataclass(frozen=True, slots=True)
 class HeldPlan:
-    """The plan of a level for the busiest hour, kept for the whole window."""
+    """The plan for the busiest hour, if it is kept for the whole window."""
 
     gpus: int
     gpu_hours: float
@@ -25,7 +25,7 @@ class HeldPlan:
 
 @dataclass(frozen=True, slots=True)
 class LevelFiguresOverTime:
-    """The figures of one level (replicas, modules or operators), planned window by window."""
+    """The figures of plans at one level that are renewed every few windows."""
 
     every_s: float  # interval between plans
     acts_s: float  # delay until a plan serves
@@ -225,7 +225,7 @@ def sentences(over_time: OverTime) -> Sentences:
 
 
 def _by_speed(over_time: OverTime, level: str) -> str:
-    """Return a sentence if a level saves only by scaling faster, not by finer units, else ""."""
+    """Return a sentence if a level saves by scaling faster and not by finer units, else ""."""
     share = min(pool.levels[level].as_whole for pool in over_time.pools)
     if share < 0.5:
         return ""
@@ -252,7 +252,7 @@ def _missing(over_time: OverTime) -> Iterator[str]:
 
 
 def _static(over_time: OverTime) -> Iterator[str]:
-    """Yield a sentence where planning per window costs more than keeping the peak-hour plan."""
+    """Yield a sentence for each level that costs more than keeping the plan of the busiest hour."""
     for pool in over_time.pools:
         for level, course in pool.levels.items():
             held = course.held

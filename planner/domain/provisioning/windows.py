@@ -46,7 +46,7 @@ METHOD = "arima"  # default method of the forecast by the minute
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TrackedTraffic:
-    """Traffic in ``[start_s, end_s)``, and the demand that plans know, for planning over time."""
+    """The traffic of ``[start_s, end_s)`` that plans follow, and what they know of it."""
 
     hardware: Hardware
     traffic: Traffic
@@ -61,7 +61,7 @@ class TrackedTraffic:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ModelDemand:
-    """Demand of a model in a region, window by window."""
+    """Demand of a model in a region, in windows of ``WINDOW_S`` seconds."""
 
     windows: Windows
     requests: Requests
@@ -71,7 +71,7 @@ class ModelDemand:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WindowsOfCase:
-    """One phase of one model over the window, with each level's plans over time."""
+    """One phase of one model over the whole time, with each level's plans window by window."""
 
     case: Case
     load: ModelDemand
@@ -81,7 +81,7 @@ class WindowsOfCase:
 
 
 def refuse_without_history(known: str, traffic: Traffic, start_s: float) -> None:
-    """Raise ScenarioError if plans are to use a forecast, and nothing is known before it."""
+    """Raise ScenarioError if plans use a forecast and no traffic is known before ``start_s``."""
     if known == FORECAST and start_s <= traffic.demand.start_s:
         raise ScenarioError(
             "horizon: no traffic is known before the window, so there is no forecast. Start the "
@@ -135,10 +135,10 @@ def track_cases(
 def _load(
     following: TrackedTraffic, model_region: tuple[str, str], *, without_cached: bool
 ) -> ModelDemand:
-    """Return the actual demand of a model and region, and the demand that plans are made with.
+    """Return the demand of a model and region, and what plans know of it.
 
-    Plans use the last interval, or a forecast by the minute with the request lengths of the last
-    interval.
+    Plans know the last interval, or a forecast by the minute with the request lengths of the last
+    interval. ``without_cached`` leaves cached tokens out of prompts.
     """
     traffic, start_s, end_s = following.traffic, following.start_s, following.end_s
     history_start_s = start_s
@@ -181,11 +181,11 @@ def _load(
 
 
 def _forecast(following: TrackedTraffic, series: DemandSeries) -> dict[str, FloatArray]:
-    """Return by level the requests/s that each minute's plan is made for.
+    """Return the requests/s that each minute's plan is made for, by level.
 
-    It is the maximum of the forecast until the next plan can serve. The model is fitted to the
-    history before the window, then updated minute by minute. Raises ScenarioError if a fit is not
-    possible.
+    It is the maximum of the forecast until the next plan can serve, since levels differ in how fast
+    they act. The model is fitted to the history before the window, then updated minute by minute.
+    Raises ScenarioError if a fit is not possible.
     """
     origins = np.arange(following.start_s, series.end_s - 1e-6, MINUTE_S)
     ahead = {
@@ -209,7 +209,7 @@ def _forecast(following: TrackedTraffic, series: DemandSeries) -> dict[str, Floa
 
 
 def _pad_windows(windows: Windows, count: int) -> Windows:
-    """Return ``windows`` padded with empty windows to ``count``."""
+    """Return ``windows`` with empty ones added at the end, ``count`` in all."""
     lack = count - windows.requests_s.size
     if lack <= 0:
         return windows

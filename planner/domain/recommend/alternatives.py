@@ -10,7 +10,7 @@ LABEL = "assurance-"  # label of a policy that was simulated for another level, 
 
 
 def level_of(key: str) -> str:
-    """Return the level of assurance in the key of a run; "" if the key names none."""
+    """Return the level of assurance that the key of a run names, or "" if it names none."""
     label = key.rpartition(SEPARATOR)[2]
     return label.removeprefix(LABEL) if label.startswith(LABEL) else ""
 
@@ -18,12 +18,12 @@ def level_of(key: str) -> str:
 def alternatives_of(
     choices: Mapping[str, tuple[Choice, Sequence[Candidate]]], chosen: str
 ) -> tuple[dict[str, str], dict[str, Candidate]]:
-    """Return run keys by level of assurance and of the static fleet, and what is to be simulated.
+    """Return the plans that a user can choose, and those of them that remain to be simulated.
 
-    The latter are candidates by run key.
-
-    ``chosen`` is the level of assurance whose candidates are simulated anyway, under the keys of
-    their policies. The candidate of another level gets a separate key, unless it is the same plan.
+    The plans map a level of assurance, or "static", to the key of a run. The second value maps such
+    keys to candidates. ``chosen`` is the level whose candidates are simulated anyway, under the
+    keys of their policies. The candidate of another level gets a key of its own, unless it is the
+    same plan.
     """
     known = {_plan(c): c.policy for c in choices.get(chosen, (None, ()))[1]}
     alternatives: dict[str, str] = {}
@@ -39,5 +39,5 @@ def alternatives_of(
 
 
 def _plan(candidate: Candidate) -> tuple[str, float | None, bool]:
-    """Return what distinguishes plans: policy, parameter value and spare replica."""
+    """Return what tells plans apart: policy, parameter value, and whether they have a spare."""
     return candidate.policy, candidate.value, candidate.spare

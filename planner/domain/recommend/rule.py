@@ -25,7 +25,7 @@ class CaseResult:
     ``attainment`` is the share of requests within every limit, by tier; None without requests.
     ``shortfall`` is how far the worst tier is below its target, as a fraction. If ``cut``, the
     simulation ended early because a tier was sure to miss its target, and other figures are
-    unknown. ``worst_loss`` is the loss that leaves the least capacity (``losses_of``).
+    unknown. ``worst_loss`` is the index of the loss that leaves the least capacity (``losses_of``).
     """
 
     cost_usd: float
@@ -73,7 +73,7 @@ class Interval:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Candidate:
-    """A policy with one parameter value, and its results by index of test day and case."""
+    """A policy with one parameter value; ``results`` by index of test day, then by case."""
 
     policy: str
     label: str
@@ -83,7 +83,7 @@ class Candidate:
     results: Mapping[int, tuple[CaseResult | None, ...]] = field(default_factory=dict)
 
     def on(self, index: int, day: TestDay) -> DayResult | None:
-        """Return the result on ``day``, the test day with this index.
+        """Return the result on ``day``, which has this ``index`` among the test days.
 
         Returns None if a required case was not simulated. The cost is None if any case was not.
         """
@@ -177,9 +177,10 @@ class Choice:
 def recommend(
     candidates: Sequence[Candidate], days: Sequence[TestDay], level: int
 ) -> Choice | None:
-    """Return the qualifying candidate with the lowest expected cost at ``level`` of assurance.
+    """Return the cheapest candidate, by expected cost, that qualifies at a level of assurance.
 
-    If none qualifies, return the nearest one. Without candidates, return None.
+    ``level`` is an index of ``LEVELS``. Among equal costs (within ``TIE``), the simplest policy
+    wins. If none qualifies, return the one nearest to passing. Without candidates, return None.
     """
     qualifying = [c for c in candidates if c.qualifies(days, level)]
     if not qualifying:
@@ -193,7 +194,7 @@ def recommend(
 
 
 def _nearest(candidates: Sequence[Candidate], days: Sequence[TestDay], level: int) -> Choice | None:
-    """Return the candidate with the smallest shortfall on its worst required day."""
+    """Return the candidate with the smallest shortfall on its worst required day, as a choice."""
     if not candidates:
         return None
     nearest = min(candidates, key=lambda c: (c.shortfall(days, level), c.expected(days)))

@@ -37,9 +37,11 @@ Screened = tuple[int | None, list[tuple[int, int, CaseResult]]]
 def choices(
     trials: Trials, policies: Sequence[Policy], shown: int | None = None
 ) -> dict[str, tuple[Choice, list[Candidate]]]:
-    """Return, by level of assurance, the choice and the candidates that it was made among.
+    """Search candidates at every level of assurance, and choose one of them at each.
 
-    If ``shown`` is the index of a level, the others omit a static fleet that cannot win.
+    Returns, by level, the choice and all its candidates. Policies that use future data are left
+    out. If ``shown`` is the index of a level, the search at the other levels omits a static fleet
+    that cannot win.
     """
     able = [policy for policy in policies if not policy.traits.uses_future_data]
     shown_checks = None if shown is None else LevelSearch(trials, shown).checks
@@ -62,9 +64,10 @@ def choices(
 
 @dataclass(eq=False)
 class LevelSearch:
-    """The search at one level of assurance; ``below`` is the search at the next lower level.
+    """The search for the cheapest policy that passes at one level of assurance.
 
-    ``omits_static`` leaves out the static fleet if it costs too much at the level below.
+    ``below`` is the search at the next lower level; None at the lowest. ``omits_static`` leaves out
+    the static fleet if it costs too much at the level below.
     """
 
     trials: Trials
@@ -125,9 +128,10 @@ class LevelSearch:
         return sorted(checks, key=lambda check: order[check[1]], reverse=True)
 
     def _least_static_cost(self) -> float:
-        """Return the cost of the level below's static fleet on the forecast day; 0 if unknown.
+        """Return a lower limit of the static fleet's cost on the forecast day, in dollars.
 
-        The static fleet needs at least these replicas, since the level below requires fewer days.
+        It is the cost of the fleet at the level below, which requires fewer days. It is 0 if
+        unknown.
         """
         if self.below is None:
             return 0.0
@@ -136,7 +140,7 @@ class LevelSearch:
         return next((cost for cost in costs if cost < inf), self.below._least_static_cost())
 
     def _static_fails(self, usd: float) -> bool:
-        """Return whether it is known that static fleets of at most ``usd`` dollars do not pass."""
+        """Return whether static fleets of at most ``usd`` dollars are known not to pass."""
         return self._least_static_cost() > usd or self.trials.static_fails(self.level, usd)
 
     def _limit(self) -> float:
@@ -146,9 +150,10 @@ class LevelSearch:
         return self.trials.on_forecast_day(self.best) * (1 + PRUNED) + CENT
 
     def _cannot_win(self, policy: Policy, index: int) -> bool:
-        """Return whether a value surely costs more than the best, or as much and is not simpler.
+        """Return whether a parameter value costs more than the best, or as much and is no simpler.
 
-        It is known from results so far, and from the replicas always kept on other weighted days.
+        Days that were not simulated count with the least that the policy can cost there. ``index``
+        is that of the value. Without a best, the result is False.
         """
         if self.best is None:
             return False
@@ -174,7 +179,7 @@ class LevelSearch:
         return bound >= (usd * (1 + PRUNED) + CENT if wins_ties else usd - CENT)
 
     def _trial(self, policy: Policy, index: int, case: Case) -> Trial:
-        """Return the trial of a policy's parameter value number ``index`` on a case."""
+        """Return the trial of a case: the policy with its parameter value number ``index``."""
         return self.trials.trial(policy, index, self.level, case)
 
     def _try_all(self, policies: Sequence[Policy], progress: Progress) -> None:
@@ -230,7 +235,7 @@ class LevelSearch:
         """Find the first parameter value that passes the hardest case and the forecast day.
 
         Returns its index (None if no value passes) and all results. A value that costs more than
-        ``limit`` on the forecast day ends the search.
+        ``limit`` dollars on the forecast day ends the search.
         """
         trials, all_values = self.trials, values(policy, self.level)
         if self._has_floor(policy):
@@ -240,7 +245,7 @@ class LevelSearch:
         results = {} if limit < inf else self._start_results(policy, start, report)
 
         def result_on(index: int, case: Case, most: float) -> CaseResult:
-            """Return the result on a case, simulated up to a cost of ``most`` dollars."""
+            """Return the result on a case; its simulation may end at a cost of ``most`` dollars."""
             trial = self._trial(policy, index, case)
             if trial not in results:
                 result = trials.results.get(trial)
@@ -257,14 +262,17 @@ class LevelSearch:
             return bool(result.dear) or result.passes
 
         def passes_forecast(index: int) -> bool:
-            """Return whether the forecast day is passed, also without a replica if required."""
+            """Return whether a value passes the forecast day, also after a loss if N+1 is required.
+
+            A value that costs too much counts as passing, since it ends the search.
+            """
             result = result_on(index, trials.cases[0], limit)
             if result.dear or not spare:
                 return bool(result.dear) or result.passes
             return result.passes and all(result_on(index, case, inf).passes for case in lost)
 
         def ends_search(index: int) -> bool:
-            """Return whether a value passes both days, or costs too much on the forecast day."""
+            """Return whether a value passes both days, costs too much, or cannot win."""
             forecast_day = trials.cases[0]
             if self._cannot_win(policy, index):
                 trial = self._trial(policy, index, forecast_day)
@@ -284,16 +292,18 @@ class LevelSearch:
         return index if index < len(all_values) else None, list(results.values())
 
     def _has_floor(self, policy: Policy) -> bool:
-        """Return whether it is known what the replicas that a policy always keeps cost."""
+        """Return whether the cost of the replicas that a policy always keeps is known."""
         trial = self._trial(policy, 0, self.trials.cases[0])
         return policy.name != STATIC and self.trials.has_floor(policy, trial)
 
     def _start_results(
         self, policy: Policy, start: int | None, report: Progress
     ) -> dict[Trial, tuple[int, int, CaseResult]]:
-        """Simulate the value that passed at the level below on both days, side by side.
+        """Simulate the value ``start`` on the forecast day and the hardest case, side by side.
 
-        A lost replica is added if all losses are alike, since it needs no result of another day.
+        The value passed at the level below. The loss of a replica is added if all losses are alike,
+        since it then needs no result of another day. The result is empty if there is nothing to
+        simulate.
         """
         trials = self.trials
         if self.below is None or start is None or self._cannot_win(policy, start):
@@ -309,7 +319,10 @@ class LevelSearch:
         return {trial: (start, trials.cases.index(trial.case), its) for trial, its in found}
 
     def _start(self, policy: Policy) -> tuple[int, int | None]:
-        """Return the first index that may pass, and the index to try first; None: any."""
+        """Return the lowest index of a value that may pass, and the index to try first.
+
+        None for the latter means any.
+        """
         if self.below is None or policy.key not in self.below.first:
             return 0, _usual_start(policy, values(policy, self.level))
         start = self.below.first[policy.key]
@@ -321,9 +334,9 @@ class LevelSearch:
     def _first_passing(self, policy: Policy, low: int, progress: Progress) -> int | None:
         """Return the index of the first value from ``low`` on that passes every required case.
 
-        Returns None if there is none, and the value from which the policy cannot win, if that
-        comes first. After a failed case, the search continues on that case alone. Then all cases
-        are checked again at the value found.
+        Returns None if no value passes. A value from which on the policy cannot win ends the
+        search, and its index is returned. After a failed case, the search continues on that case
+        alone. Then all cases are checked again at the value found.
         """
         checks, count, index = list(self.checks), len(values(policy, self.level)), low
 
@@ -346,7 +359,7 @@ class LevelSearch:
         return index
 
     def _last_with_same_schedules(self, policy: Policy, index: int, progress: Progress) -> int:
-        """Return the index of the last value with the schedules of ``index`` on all its days.
+        """Return the index of the last value whose plans equal those of ``index`` on all its days.
 
         It costs the same, and is the safest of them if the demand changes.
         """
@@ -366,7 +379,7 @@ class LevelSearch:
     def _failed(
         self, policy: Policy, index: int, checks: Sequence[Check], progress: Progress
     ) -> int | None:
-        """Return the index of the first of ``checks`` that is failed, or None.
+        """Return the index of the first of ``checks`` that a value fails, or None.
 
         A few checks are simulated at a time.
         """
@@ -407,17 +420,17 @@ class LevelSearch:
 
 
 def _usual_start(policy: Policy, all_values: Sequence[float | None]) -> int | None:
-    """Return the index of the parameter value to try first; None: any."""
+    """Return the index of the parameter value at which a search starts; None: in the middle."""
     if policy.traits.beyond:
         return 0  # a guard adds the replicas that a low plan lacks
     return all_values.index(1.0) if 1.0 in all_values else None  # the plan as the forecast has it
 
 
 def _surprise(case: Case, expected: float) -> float:
-    """Return a case's peak divided by ``expected``, the peak of the forecast day.
+    """Return how much a case exceeds the forecast: its peak over ``expected``.
 
-    It is 1 for a window of the past, of which policies have a forecast too, and infinite for a
-    fault, which is a case without sizing.
+    ``expected`` is the peak of the forecast day. It is 1 for a window of the past, of which
+    policies have a forecast too, and infinite for a fault, which is a case without sizing.
     """
     if case.sizing is None:
         return inf

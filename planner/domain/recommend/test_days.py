@@ -44,13 +44,13 @@ PERCENTILES = {0.1: 0.3, MEDIAN: 0.4, 0.9: 0.3}
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Case:
-    """One simulated day.
+    """One simulated day of a test day.
 
-    ``unexpected`` changes the fleet after the policy was built, so the policy does not know of it.
-    ``sizing`` is the study on which a static fleet is sized for the case, or None if it cannot be.
-    ``lost`` says that the worst loss of replicas is simulated (``losses_of``).
-    ``weight`` is the weight of its cost within its test day. Only ``required`` cases decide whether
-    the day is passed.
+    ``study`` makes its inputs. ``unexpected`` changes the fleet after the policy was built, so the
+    policy does not know of it. ``sizing`` makes the study on which a static fleet is sized for the
+    case, or is None if it cannot be. ``lost`` says that the worst loss of replicas is simulated
+    (``losses_of``). ``weight`` is the weight of its cost within its test day. Only ``required``
+    cases decide whether the day is passed.
     """
 
     study: Callable[[], Study]
@@ -64,11 +64,11 @@ class Case:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TestDay:
-    """A test that a policy may have to pass: every tier must meet its target in each required case.
+    """A test of policies: to pass, every tier must meet its target in each required case.
 
     ``level`` is the index of the lowest level of assurance that requires it; None: no level.
-    ``pass_share`` is the share of drawn days that the required cases stand for. ``reason`` is set
-    if the day does not apply.
+    ``weight`` is the weight of its cost in the expected cost. ``pass_share`` is the share of drawn
+    days that the required cases stand for. ``reason`` is set if the day does not apply.
     """
 
     __test__ = False  # no class of tests, although its name begins like one
@@ -89,7 +89,10 @@ class TestDay:
 
 @dataclass(eq=False)
 class TestDays:
-    """Test days of a study, and the forecast day that most of them change."""
+    """The test days of a study, as the scenario declares them.
+
+    Most of them change the forecast day: a day drawn from the forecast with a median peak.
+    """
 
     __test__ = False
 
@@ -155,7 +158,7 @@ class TestDays:
         return self._percentiles[share]
 
     def path(self, path: int) -> Study:
-        """Return the study with the traffic of the drawn path number ``path``."""
+        """Return the study with the requests of drawn day number ``path`` in its window."""
         study, days = self.study, self.drawn
         # Requests arrive within bins as on the last past window; without one, there is no pattern.
         pattern = self.past[0].trace if self.past else study.trace.rows(slice(0))
@@ -174,7 +177,10 @@ class TestDays:
         def day(
             name: str, *cases: Case, reason: str = "", number: int = 0, **rules: Any
         ) -> TestDay:
-            """Return a test day named by the declaration, or else ``name``."""
+            """Return a test day with these cases, named as declared, or else ``name``.
+
+            ``number`` tells the days of one declaration apart; 0 for a single day.
+            """
             shown = name if declared.name is None else f"{declared.name} {number or ''}".strip()
             return TestDay(
                 shown, kind, parameters, declared.weight, level, cases, reason=reason, **rules
@@ -223,10 +229,10 @@ class TestDays:
         ]
 
     def _drawn_day(self, declared: schema.Drawn, day: Callable[..., TestDay]) -> TestDay:
-        """Return the test day made of percentiles of the drawn days.
+        """Return the test day of drawn days: their percentiles, and the day at ``pass_share``.
 
         A policy that serves the day at ``pass_share`` is assumed to serve all days that are less
-        busy.
+        busy. Busier days only count in the cost.
         """
         shares = sorted({*PERCENTILES, declared.pass_share}, reverse=True)
         cases = [self._percentile(share) for share in shares]
@@ -237,7 +243,7 @@ class TestDays:
         return day("Drawn from the forecast", *cases, pass_share=declared.pass_share)
 
     def _with(self, change: Callable[[Fleet], Fleet], static_unaffected: bool = False) -> Case:
-        """Return the forecast day with an unexpected ``change`` of the fleet.
+        """Return the forecast day with a ``change`` of the fleet that no policy knows of.
 
         A static fleet cannot be sized for the loss of a region. Slow starts do not affect it
         (``static_unaffected``), so it has the size of the unchanged forecast day.
@@ -279,14 +285,14 @@ class TestDays:
         return day(name, Case(self.forecast_day.study, change, sizing))
 
     def _busier(self, factor: float, when: Window) -> Case:
-        """Return the forecast day with ``factor`` times the requests during ``when``."""
+        """Return the forecast day with ``factor`` times the requests in the window ``when``."""
         study = self.forecast_day.study()
         trace = busier(study.trace, factor, when.start_s, when.end_s, study.window, self.seed)
         demand = scale_demand(study.traffic.demand, AMOUNTS, factor, when.start_s, when.end_s)
         return _case(changed(study, trace, demand))
 
     def _peak(self, hours: float) -> Window:
-        """Return the busiest ``hours`` of the forecast day, or all of a shorter day."""
+        """Return the busiest ``hours`` of the forecast day as a window, or all of a shorter day."""
         study = self.forecast_day.study()
         window, trace = study.window, study.trace
         length_s = min(hours * HOUR_S, window.duration_s)
@@ -323,7 +329,7 @@ class TestDays:
 
 
 def changed(study: Study, trace: Trace, demand: Demand) -> Study:
-    """Return the study with other traffic in its window; policies see it only as it arrives."""
+    """Return the study with other traffic in its window, which policies see only as it arrives."""
     traffic = replace(study.traffic, demand=demand)
     sizes = replace(study.sizes, later=(), at=None)
     changed_study = replace(study, traffic=traffic, sizes=sizes, trace=trace)
@@ -340,7 +346,7 @@ def _with_fault(fleet: Fleet, fault: RegionOutage | FailedStarts) -> Fleet:
 
 
 def _slow_and_failed_starts(fleet: Fleet, factor: float) -> Fleet:
-    """Return the fleet with starts ``factor`` times as long, of which the first fails.
+    """Return the fleet with starts that take ``factor`` times as long; the first one fails.
 
     The failure tests that a policy also copes with a start that never serves.
     """

@@ -55,7 +55,10 @@ SIZED = (STATIC, "flat-g")  # policies that begin from a static fleet
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """A policy with a parameter value on one simulated day; ``spare`` adds a spare replica."""
+    """The test of a policy with a parameter value on one simulated day.
+
+    With ``spare``, its plan has a spare replica.
+    """
 
     policy: str
     value: float | None
@@ -78,7 +81,7 @@ class Kept:
 
 @dataclass(eq=False)
 class Trials:
-    """The results of candidates on the test days of a study, each simulated at most once."""
+    """All tests of a study: the results of candidates on its test days, each simulated once."""
 
     study: Study
     test_days: TestDays
@@ -144,11 +147,11 @@ class Trials:
         )
 
     def static_fails(self, level: int, usd: float) -> bool:
-        """Return whether static fleets of at most ``usd`` dollars surely fail ``level``'s days."""
+        """Return whether static fleets of at most ``usd`` dollars surely fail at ``level``."""
         return costs_more(usd, [make() for make in self._sizing(level)], self.seed, self._known)
 
     def size_static_fleet(self, level: int, progress: Progress) -> None:
-        """Size the static fleet of a level of assurance, once for all workers of the run."""
+        """Size the static fleet of a level of assurance before workers of the run need it."""
 
         def sized(report: Progress) -> tuple[int, ...]:
             return tuple(self._smallest(level, report).tolist())
@@ -157,7 +160,7 @@ class Trials:
         self._static[level, False] = np.array(fleet, np.int64)
 
     def trial(self, policy: Policy, index: int, level: int, case: Case) -> Trial:
-        """Return the trial of a policy's parameter value number ``index`` on a case."""
+        """Return the trial of a case: the policy with its parameter value number ``index``."""
         value = values(policy, level)[index]
         return Trial(policy.key, value, self.keeps_spare(policy, level), case)
 
@@ -173,7 +176,10 @@ class Trials:
     def simulate_all(
         self, policy: Policy, trials: Sequence[Trial], progress: Progress, *, whole: bool = False
     ) -> None:
-        """Simulate the trials without a usable result; with ``whole``, also those cut short."""
+        """Simulate those of the trials that have no usable result, and keep the results.
+
+        With ``whole``, trials that were cut short are simulated again, to the end of the day.
+        """
         open_trials = self.without_result(trials, whole=whole)
         done = self.map(
             [
@@ -186,7 +192,10 @@ class Trials:
         self.record(policy, dict(zip(open_trials, done, strict=True)))
 
     def without_result(self, trials: Sequence[Trial], *, whole: bool = False) -> list[Trial]:
-        """Return the trials without a usable result; with ``whole``, also those cut short."""
+        """Return those of the trials that have no usable result.
+
+        With ``whole``, a trial that was cut short has none.
+        """
         return [
             trial
             for trial in dict.fromkeys(trials)
@@ -203,7 +212,7 @@ class Trials:
         self.show(self.days, [*self._tried_last.values()])
 
     def keeps_spare(self, policy: Policy, level: int) -> bool:
-        """Return whether ``policy`` plans a spare replica at ``level``.
+        """Return whether ``policy`` has to plan a spare replica at ``level``.
 
         Policies without a plan ignore that setting.
         """
@@ -223,11 +232,12 @@ class Trials:
         self, policy: Policy, trial: Trial, report: Progress, *, whole: bool = False,
         limit: float = float("inf"), known: CaseResult | None = None,
     ) -> CaseResult:  # fmt: skip
-        """Return the result of one trial; ``known`` is that on the forecast day.
+        """Return the result of one trial, from an equal one if there is one.
 
         Unless ``whole``, the simulation ends when a tier is sure to miss its target. It also ends
         once the policy costs more than ``limit``, in dollars. A policy that cannot be built or
-        planned on the day fails it.
+        planned on the day fails it. ``known`` is the result on the forecast day, if the caller has
+        it; it tells which loss is the worst.
         """
         case = trial.case
         try:
@@ -244,7 +254,7 @@ class Trials:
             targets = _targets(study, case)
             run = run_policy(
                 study,
-                turned(policy, trial.value),
+                with_tuned_value(policy, trial.value),
                 seed=self.seed,
                 progress=report,
                 shared=shared,
@@ -267,7 +277,7 @@ class Trials:
         return CaseResult(usd, attainment, shortfall(attainment, targets), run.worst_loss)
 
     def _scale(self, study: Study) -> float:
-        """Return the length of the planned window over that of ``study``, which scales costs."""
+        """Return the factor on costs: the planned window's length over that of ``study``."""
         return self.study.window.duration_s / study.window.duration_s
 
     def _loss(
@@ -284,9 +294,10 @@ class Trials:
         return losses[known.worst_loss or 0]
 
     def least_cost_usd(self, policy: Policy, trial: Trial) -> float:
-        """Return the cost of the replicas that a policy always keeps, in dollars; 0 if unknown.
+        """Return a lower limit of a policy's cost on a day, in dollars; 0 if unknown.
 
-        It is scaled to the length of the planned window, as costs of trials are.
+        It is the cost of the replicas that it always keeps, scaled to the length of the planned
+        window, as costs of trials are.
         """
         if trial.case.lost or trial.case.unexpected is not None:
             return 0.0
@@ -300,12 +311,12 @@ class Trials:
         return study, SharedInputs(tests=self._tests, static=static, loads=loads)
 
     def _always_kept(self, policy: Policy, trial: Trial) -> Kept:
-        """Return the replicas that a policy always keeps on the day of a trial."""
+        """Return the replicas that a policy always keeps on the day of a trial, with their cost."""
         key = trial.policy, trial.value, trial.spare, trial.case.study
         if key not in self._kept:
             study, shared = self._inputs(policy, trial)
             try:
-                its_policy = turned(policy, trial.value)
+                its_policy = with_tuned_value(policy, trial.value)
                 ready = build_policy(study, its_policy, seed=self.seed, shared=shared)
                 usd = self._scale(study) * least_cost_usd(study, ready, BRIEF)
                 kept = Kept(usd)
@@ -320,12 +331,12 @@ class Trials:
         return self._kept[key]
 
     def has_floor(self, policy: Policy, trial: Trial) -> bool:
-        """Return whether it is known what the replicas that a policy always keeps cost."""
+        """Return whether the cost of the replicas that a policy always keeps is known."""
         kept = self._always_kept(policy, trial)
         return kept.usd > 0 or kept.schedule is not None
 
     def same_schedule(self, policy: Policy, trial: Trial, other: Trial) -> bool:
-        """Return whether a policy runs the same schedule, and nothing else, in both trials."""
+        """Return whether both trials of a policy have the same schedule, and no other replicas."""
         kept, others = (self._always_kept(policy, each).schedule for each in (trial, other))
         return kept is not None and others is not None and np.array_equal(kept, others)
 
@@ -370,7 +381,7 @@ class Trials:
         return first if (kept.schedule == first).all() else None
 
     def _static_result(self, case: Case, counts: IntArray) -> CaseResult | None:
-        """Return a static fleet's result from the replay that sized it, or None."""
+        """Return a static fleet's result on a case from an earlier replay, or None."""
         assert case.sizing is not None
         study = case.sizing()
         other_replay = study.hardware.faults or study.network or study.settings.scale_in.lend
@@ -419,7 +430,7 @@ class Trials:
         return (spared(study) if trial.spare else study), loads
 
     def candidate(self, policy: Policy, index: int, level: int) -> Candidate:
-        """Return the candidate for a parameter value, with all its results so far."""
+        """Return the policy with a parameter value as a candidate, with all its results so far."""
         value, spare = values(policy, level)[index], self.keeps_spare(policy, level)
         candidate = self._candidate(policy, value, spare)
         if policy.name == STATIC:
@@ -428,10 +439,10 @@ class Trials:
         return candidate
 
     def _candidate(self, policy: Policy, value: float | None, spare: bool) -> Candidate:
-        """Return the candidate of a policy with a parameter value, with its results so far."""
+        """Return the policy with a parameter value as a candidate, with all its results so far."""
 
         def known(case: Case) -> CaseResult | None:
-            """Return a full result on a case, or None if it was cut short by its cost."""
+            """Return the result on a case; None if missing, or if its cost ended the simulation."""
             trial = Trial(policy.key, value, spare, case)
             result = self.results.get(trial)
             return None if result is None or result.dear else result
@@ -454,7 +465,7 @@ class Trials:
 
 
 def values(policy: Policy, level: int) -> tuple[float | None, ...]:
-    """Return the parameter values of a policy, cheapest first; (None,) without a parameter.
+    """Return the values of a policy's tuned parameter, cheapest first; (None,) without one.
 
     The static fleet has one value at each level of assurance: the fleet sized on that level's days.
     """
@@ -463,7 +474,7 @@ def values(policy: Policy, level: int) -> tuple[float | None, ...]:
     return (None,) if policy.parameter_to_tune is None else policy.parameter_to_tune.values
 
 
-def turned(policy: Policy, value: float | None) -> Policy:
+def with_tuned_value(policy: Policy, value: float | None) -> Policy:
     """Return ``policy`` with its tuned parameter set to ``value``, if both exist."""
     if value is None or policy.parameter_to_tune is None:
         return policy
@@ -485,7 +496,7 @@ def _targets(study: Study, case: Case) -> dict[str, float]:
 
 
 def shortfall(attainment: Mapping[str, float | None], targets: Mapping[str, float]) -> float:
-    """Return how far the worst tier's attainment is below its target, as a fraction."""
+    """Return how far the worst tier's attainment is below its target, as a fraction; 0 if none."""
     gaps = [targets[name] - share for name, share in attainment.items() if share is not None]
     short = max(0.0, max(gaps, default=0.0))
     return short if short > ROUNDING else 0.0

@@ -81,7 +81,7 @@ class Answer:
 
 
 def answer_of(study: Study, run: PolicyRun, base: PolicyRun) -> Answer:
-    """Return ``run`` as a recommendation, with its savings against ``base``."""
+    """Return the recommendation to run the policy of ``run``, with its savings against ``base``."""
     requests = _requests(study, run)
     what = _action_sentence(study, requests, run.label, run.traits)
     ready = run.series.ready.sum(axis=0).mean()
@@ -152,9 +152,9 @@ def schedule_tables(timetable: ReplicaSchedule | None) -> dict[str, pl.DataFrame
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Requests:
-    """What to request: ``counts [t, pools]`` from ``begins_s [t]`` on, epoch seconds.
+    """Replicas to request: ``counts [t, pools]`` from ``begins_s [t]`` on, epoch seconds.
 
-    ``periods_s [t]`` are the starts of the latest periods that they are requested for. If
+    ``periods_s [t]`` is the start of the latest period that they are requested for. If
     ``by_itself``, the policy scales by its own rule after the first row.
     """
 
@@ -185,7 +185,7 @@ def _requests_of_plan(study: Study, plan: ScalingPlan) -> _Requests:
 
 
 def _schedule(study: Study, requests: _Requests) -> ReplicaSchedule:
-    """Return the requests as rows, one per change, of the pools that are ever used."""
+    """Return the requests as a schedule: one row per change, only pools that are ever used."""
     counts = requests.counts
     used = [p for p in range(counts.shape[1]) if counts[:, p].any()]
     changed = np.r_[True, (np.diff(counts, axis=0) != 0).any(axis=1)]
@@ -258,7 +258,7 @@ def _short_dollars(usd: float) -> str:
 
 
 def _limits_exceeded(study: Study, run: PolicyRun) -> str:
-    """Return the plan limits that the replay exceeds, in words.
+    """Return the scenario's limits that the replay exceeds, in words; "" if there are none.
 
     Checked are the dollars per hour of the dearest period, and the totals of the window.
     """

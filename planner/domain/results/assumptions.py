@@ -70,7 +70,7 @@ def replay_of(window: Window, traffic: Traffic) -> str:
 
 
 def today_stands_in(seconds: float) -> str:
-    """Return in words which fleet replaces today's fleet if the scenario does not state it.
+    """Describe the fleet that stands for today's if the scenario does not state it.
 
     ``seconds`` is the length of the traffic before the window.
     """
@@ -171,7 +171,7 @@ def _cached(study: Study, m: int, model: str) -> Iterator[Assumption]:
 
 
 def _moments(tokens: Int32Array, models: CodeArray, m: int) -> tuple[float, float]:
-    """Return mean and standard deviation of the tokens of model ``m``, summed in slices of rows."""
+    """Return mean and standard deviation of ``tokens`` in the requests of model ``m``."""
     count, total, squares = 0, 0.0, 0.0
     for rows in row_slices(len(tokens)):
         values = tokens[rows][models[rows] == m].astype(np.float64)
@@ -181,9 +181,10 @@ def _moments(tokens: Int32Array, models: CodeArray, m: int) -> tuple[float, floa
 
 
 def _with_effect_of_longer_lengths(study: Study, m: int, row: Assumption) -> Assumption:
-    """Return ``row`` with the effect of longer prompts or answers on replicas and cost.
+    """Return the row on prompt or answer lengths with what longer ones would change.
 
-    The effect is estimated from one replica's highest rate at mean lengths, without a simulation.
+    The effect on replicas and cost is estimated from one replica's highest rate at mean lengths,
+    without a simulation.
     """
     known = study.hardware.profiles
     profile = next((candidate for (n, _), candidate in known.items() if n == m), None)

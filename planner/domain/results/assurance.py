@@ -105,7 +105,7 @@ def assurance_figures(
 
 
 def _of(choice: Choice, days: Sequence[TestDay]) -> AssuranceFigures:
-    """Return a recommendation as figures."""
+    """Return the choice of a level of assurance as figures of a result."""
     candidate = choice.candidate
     tiers = dict.fromkeys(
         tier

@@ -35,9 +35,10 @@ from simulation.trace_replay import percentiles_within
 
 
 def series_columns(forecast: str, unit: Callable[[Any], str], *more: Column) -> Columns:
-    """Return the columns that show forecasts and the errors of their backtest.
+    """Return the columns that show forecasts and their errors in a backtest.
 
-    ``forecast`` is the attribute of a row that has its forecast; "" if the row itself is one.
+    ``forecast`` is the prefix of the forecast's attributes in a row, such as "ahead."; "" if the
+    row itself is a forecast. ``more`` columns follow.
     """
 
     def of(name: str) -> Callable[[Any], Any]:
@@ -83,7 +84,10 @@ def series_columns(forecast: str, unit: Callable[[Any], str], *more: Column) -> 
 
 
 def _runner_up(scores: Sequence[MethodScore]) -> tuple[str, float | None] | None:
-    """Return the best method that was not chosen, and its error over the chosen one's."""
+    """Return the best method that was not chosen, and its error over the chosen one's.
+
+    Return None if only one method was compared.
+    """
     chosen = next((score.error for score in scores if score.chosen), 0.0)
     other = min((s for s in scores if not s.chosen), key=lambda s: s.error, default=None)
     if other is None:
@@ -289,7 +293,7 @@ def sized_replicas(sizes: Sizes, hardware: Hardware) -> tuple[SizedReplica, ...]
 
 
 def facts_at(hardware: Hardware, sizes: Sizes) -> tuple[Fact, ...]:
-    """Return the sources of the hardware's figures.
+    """Return the sources of the hardware's figures at the sizes that a run used.
 
     A speed counts as measured only if the measurements cover the range of its sizing.
     """

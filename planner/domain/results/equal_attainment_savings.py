@@ -14,7 +14,7 @@ NOTHING = 0.005  # smaller shares of the cost are shown as 0%
 
 @dataclass(frozen=True, slots=True)
 class EqualSlo:
-    """The cost of a policy at its baseline's attainment; the two differ most in ``tier``.
+    """The cost of a policy at its baseline's SLO attainment; the two differ most in ``tier``.
 
     ``cost_usd`` is the cost as paid times the cost ratio of two static fleets. The first is the
     smallest as good as the baseline, the second the smallest as good as the policy. ``cost_usd`` is
@@ -47,7 +47,7 @@ def largest_attainment_difference(
 
 
 def equal_slo(run: PolicyRun, base: PolicyRun) -> EqualSlo | None:
-    """Return the comparison at equal attainment; None if both serve equally well."""
+    """Return the comparison of two runs at equal attainment; None if both serve equally well."""
     difference = largest_attainment_difference(run, base)
     if difference is None:
         return None
@@ -59,7 +59,10 @@ def equal_slo(run: PolicyRun, base: PolicyRun) -> EqualSlo | None:
 
 
 def saving(run: PolicyRun, base: PolicyRun) -> float | None:
-    """Return the saving at the baseline's attainment, as a share of the baseline's cost."""
+    """Return what ``run`` saves at the baseline's attainment, as a share of the baseline's cost.
+
+    Return None if it is not known.
+    """
     unequal = equal_slo(run, base)
     if unequal is not None:
         return unequal.saving
@@ -110,7 +113,7 @@ def amount(value: float) -> str:
 
 
 def _reasons_unequal(unequal: EqualSlo | None, base: PolicyRun) -> Iterator[str]:
-    """Yield in words why the two costs are not directly comparable."""
+    """Yield reasons in words why the costs of a policy and its baseline do not compare directly."""
     if not base.meets_slo:
         yield "it misses a tier"
     if unequal is None:

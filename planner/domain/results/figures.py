@@ -38,7 +38,10 @@ from simulation.policies.wrappers.signal_range import SignalRange
 
 
 def note_of(run: PolicyRun) -> str:
-    """Return a sentence if a scaling signal never asked for more, or never for fewer; else ""."""
+    """Return a sentence if a policy never scaled out, never in or always out, by its signal.
+
+    Otherwise return "".
+    """
     swing = run.swing
     if swing is None or (swing.asked_more and (swing.asked_fewer or swing.low <= swing.out_above)):
         return ""

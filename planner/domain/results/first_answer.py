@@ -22,7 +22,7 @@ class PoolRange:
 
 @dataclass(frozen=True, slots=True)
 class FirstAnswer:
-    """The plan of a window, not simulated; dollars and GPU-hours are of the whole window.
+    """The plan of a window before any simulation; dollars and GPU-hours are of the whole window.
 
     ``attainment`` is the expected share of requests within every limit, by tier of the forecast. It
     is the share of past demand that a plan at this percentile would have covered. Replicas are
@@ -37,7 +37,7 @@ class FirstAnswer:
 
 @dataclass(frozen=True, slots=True)
 class DayProgress:
-    """Whether policies, by label, pass a test day with the parameter value tried last.
+    """Which policies (by label) pass a test day, each with the parameter value tried last.
 
     ``level`` is the lowest level of assurance that requires the day; "": none.
     """
@@ -76,7 +76,7 @@ def first_answer(study: Study, planned: PlannedWindow) -> FirstAnswer:
 def days_so_far(
     days: Sequence[TestDay], candidates: Sequence[Candidate]
 ) -> tuple[DayProgress, ...]:
-    """Return which of the candidates tried last pass each test day that applies."""
+    """Return which candidates pass each test day that applies, as far as they were simulated."""
     return tuple(
         DayProgress(
             day.name,

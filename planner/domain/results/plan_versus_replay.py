@@ -11,7 +11,7 @@ FOLLOWS = ("lt-i", "lt-h")  # policies that follow a plan on the scenario's own 
 
 
 def plan_and_replay(runs: Sequence[PolicyRun]) -> list[str]:
-    """Return a sentence, with the reason, for each run that costs more or less than planned."""
+    """Return a sentence, with the reason, for each run that costs more or less than its plan."""
     out = []
     for run in runs:
         planned_usd, summary = differing_plan_usd(run), run.summary
@@ -35,9 +35,9 @@ def plan_and_replay(runs: Sequence[PolicyRun]) -> list[str]:
 
 
 def differing_plan_usd(run: PolicyRun) -> float | None:
-    """Return the plan's cost in dollars if the cost of its replay differs from it.
+    """Return the cost of a run's plan in dollars, if the run itself costs more or less.
 
-    Return None if they agree, or if the policy follows no such plan.
+    Return None if they agree, or if the policy follows no plan as it is.
     """
     plan = run.plan
     if run.name not in FOLLOWS or plan is None:

@@ -13,7 +13,7 @@ TABLES = {"policies": POLICIES, "tiers": TIERS, "groups": GROUPS}
 
 
 def with_columns(text: str) -> str:
-    """Return the text with the table between each pair of marks rewritten."""
+    """Return ``text``, a page of docs, with the table between each pair of marks rewritten."""
     for name, columns in TABLES.items():
         mark = rf"(<!-- columns of {name} -->\n).*?(<!-- end -->)"
         text = re.sub(mark, rf"\g<1>{_columns_table(columns)}\g<2>", text, flags=re.DOTALL)
@@ -21,7 +21,7 @@ def with_columns(text: str) -> str:
 
 
 def _columns_table(columns: Columns) -> str:
-    """Return the table of the columns, and their names in flat tables where these differ."""
+    """Return a table of columns in Markdown, then their names in flat tables if they differ."""
     head = "| key | unit | meaning |\n| --- | --- | --- |\n"
     above = {(column.name, column.unit, column.help) for column in POLICIES.columns}
     repeated = [

@@ -46,7 +46,7 @@ class PolicyComparison:
     recommended: Recommended | None = None  # None if no deployable policy was run
 
     def with_answer(self, answer: Answer) -> PolicyComparison:
-        """Return the comparison with the recommendation as an answer.
+        """Return the comparison with ``answer`` as its recommendation.
 
         The earlier sentence becomes the reason. The headline omits what the answer says.
         """
@@ -83,7 +83,7 @@ def compare(
     left_out: Sequence[str] = (),
     chosen: ChoiceOfPolicy | None = None,
 ) -> PolicyComparison:
-    """Rank the policies and write the texts.
+    """Rank the policies, and write the headline and the warnings.
 
     Savings are relative to ``baseline``. If it was not run, they are relative to today's fleet,
     else to the static fleet sized on history, the static fleet for the peak, or the dearest policy.
@@ -163,10 +163,10 @@ def _sort_key(run: PolicyRun) -> tuple[bool, float, float, int, str]:
 
 
 def _moving_parts(run: PolicyRun) -> int:
-    """Return the complexity of a run, by which runs of equal cost are ranked; 0 is simplest.
+    """Return how complex a run's fleet is, which decides between runs of equal cost; 0: simplest.
 
-    0: today's fleet. 1: a scaling policy that never changed the fleet. More than 1: a static fleet
-    sized with future data. ``MOVES``: a policy that scales.
+    0 is a static fleet such as today's, 1 a scaling policy that never changed the fleet. More than
+    1 is a static fleet sized with future data, and ``MOVES`` a policy that scales.
     """
     if cautions.never_moves(run):
         return 1
@@ -184,7 +184,7 @@ def _headline(
     *,
     answered: bool = False,
 ) -> str:
-    """Return in words the recommended policy, its results in the window and its savings.
+    """Return sentences on the recommended policy, its results in the window and its savings.
 
     ``answered`` leaves out savings and missed tiers, because an answer next to it has them.
     """

@@ -19,7 +19,7 @@ HINDSIGHT, TOLD = "sized with future data", "knows future demand"
 
 @dataclass(frozen=True, slots=True)
 class OracleBaseline:
-    """A baseline that uses future data, with the word that marks it."""
+    """The results of a baseline that uses future data; ``word`` marks it as such."""
 
     policy: str
     label: str
@@ -97,10 +97,10 @@ def recommended_plan(
     verified: PolicyRun | None,
     lacks_spare: str,
 ) -> RecommendedPlan:
-    """Return the recommendation of a plan.
+    """Return a plan as a recommendation, without a comparison of policies.
 
-    ``verified`` is its replay. ``lacks_spare`` is the level of assurance at which a comparison adds
-    a spare replica to it, if there is one.
+    ``verified`` is its replay, if there was one. ``lacks_spare`` is the level of assurance at which
+    a comparison adds a spare replica to the plan, or "".
     """
     policy = "lt-h" if plan.together else "lt-i"
     answer = plan_answer(study, plan, policy)
@@ -132,7 +132,7 @@ def recommended_plan(
 def recommended_of(
     run: PolicyRun, runs: Sequence[PolicyRun], choice: Choice, days: Sequence[TestDay], level: int
 ) -> Recommended:
-    """Return the recommendation of a policy; ``run`` is its simulation of the planned window."""
+    """Return ``choice`` as a recommendation; ``run`` is its simulation of the window."""
     figures = assurance_figures({LEVELS[level]: choice}, days)[LEVELS[level]]
     return Recommended(
         policy=run.name,

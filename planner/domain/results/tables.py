@@ -56,9 +56,9 @@ def forecast_table(forecasts: Sequence[SeriesForecast]) -> pl.DataFrame:
 
 
 def looking_back_tables(series: Sequence[LookedBack]) -> dict[str, pl.DataFrame]:
-    """Return tables of forecasts from past moments and of actual demand, in units per second.
+    """Return tables of forecasts from past moments ("moments") and of actual demand ("history").
 
-    Return no tables if there are no series.
+    Amounts are in units per second. Without series, there are no tables.
     """
     if not series:
         return {}
@@ -117,7 +117,7 @@ def _concatenate(frames: Iterable[pl.DataFrame]) -> pl.DataFrame:
 
 
 def plan_table(plan: ScalingPlan, hardware: Hardware, sizes: Sizes) -> pl.DataFrame:
-    """Return one row per decision, with its GPUs.
+    """Return a table of a plan with one row per period and pool, with its GPUs.
 
     Each row also has the demand and the joint capacity of the model's replicas in the region.
     """

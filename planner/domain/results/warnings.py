@@ -63,7 +63,7 @@ def static_beats_plan(by_name: dict[str, PolicyRun], planned: PolicyRun | None) 
 
 
 def no_spare(runs: Sequence[PolicyRun]) -> list[str]:
-    """Return a warning on policies that meet every tier, but not the scenario's spare replicas."""
+    """Return a warning that names policies that meet every SLO without required spares."""
     names = [
         run.label
         for run in runs
@@ -90,7 +90,7 @@ def over_power(runs: Sequence[PolicyRun]) -> list[str]:
 
 
 def _attainment_differs_sentence(flat: PolicyRun, planned: PolicyRun) -> str:
-    """Return a sentence if the two differ in attainment by more than 0.2 points in a tier."""
+    """Return a sentence if two attainments differ by over 0.2 points in a tier, else ""."""
     difference = largest_attainment_difference(flat, planned)
     if difference is None:
         return ""
@@ -130,7 +130,7 @@ def misses(runs: Sequence[PolicyRun]) -> list[str]:
 
 
 def _refused_starts_sentence(run: PolicyRun) -> str:
-    """Return how many replicas did not start because no GPU was left."""
+    """Return a clause on how many replicas did not start because no GPU was left, or ""."""
     if not run.refused_starts:
         return ""
     starts = f"{run.refused_starts:,} start{'s' * (run.refused_starts != 1)}"

@@ -14,7 +14,7 @@ from planner.domain.progress import silent
 from planner.domain.recommend.rule import Candidate
 from planner.domain.recommend.search import choices as choices_of
 from planner.domain.recommend.test_days import TestDays
-from planner.domain.recommend.trials import Trials, turned, values
+from planner.domain.recommend.trials import Trials, values, with_tuned_value
 from planner.domain.replay.policy_context import SharedInputs
 from planner.domain.replay.replay import BRIEF, ReplayOptions, run_policy
 from planner.domain.replay.replica_loss import spared
@@ -130,7 +130,7 @@ def test_at_balanced_any_one_replica_may_be_lost(
     candidate, _ = choices["balanced"]
     lost = next(i for i, day in enumerate(trials.days) if day.kind == "replica_lost")
     (result,) = candidate.results[lost]
-    policy = turned(policy_of(candidate.policy), candidate.value)
+    policy = with_tuned_value(policy_of(candidate.policy), candidate.value)
     run = run_policy(
         spared(trials.test_days.forecast_day.study()), policy, seed=1, progress=silent,
         shared=SharedInputs(static=lambda: trials.static_fleet(1, True)),
@@ -273,7 +273,7 @@ def test_results_that_trials_share_equal_their_own_replays(trials: Trials, name:
         trials.results[trial] = result
         study = spared(case.study()) if trial.spare else case.study()
         run = run_policy(
-            study, turned(policy, trial.value), seed=1, progress=silent, options=BRIEF,
+            study, with_tuned_value(policy, trial.value), seed=1, progress=silent, options=BRIEF,
             shared=SharedInputs(static=partial(trials.static_fleet, 0, trial.spare)),
         )  # fmt: skip
         times = trials.study.window.duration_s / study.window.duration_s
