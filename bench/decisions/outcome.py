@@ -9,7 +9,7 @@ from planner.domain.progress import silent
 from planner.domain.recommend.rule import TIE, Candidate, Choice
 from planner.domain.recommend.search import choices as choices_of
 from planner.domain.recommend.test_days import TestDays
-from planner.domain.recommend.trials import STATIC, Trials, shortfall, turned
+from planner.domain.recommend.trials import STATIC, Trials, shortfall, with_tuned_value
 from planner.domain.replay.policy_context import SharedInputs
 from planner.domain.replay.policy_selection import missing_baselines, policies_chosen
 from planner.domain.replay.replay import BRIEF, ReplayOptions, run_policy
@@ -130,7 +130,7 @@ def _run(
     made = spared(study) if candidate.spare else study
     level = int(candidate.value or 0) if policy.name == STATIC else 0
     return run_policy(
-        made, turned(policy, candidate.value), seed=seed, progress=silent,
+        made, with_tuned_value(policy, candidate.value), seed=seed, progress=silent,
         shared=SharedInputs(static=partial(trials.static_fleet, level, candidate.spare)),
         options=ReplayOptions(detailed=False, **rules),
     )  # fmt: skip
