@@ -231,11 +231,13 @@ def drain(
 ) -> float:
     """Serve the requests left after the window, and return the time at which the run ends.
 
+    Deferred requests are released as soon as there is room, because a plan covers the window alone.
     It ends at the latest when all requests are due and four hours have passed. All counts are
     complete then.
     """
     until_s = max(duration_s + DRAIN_S, last_due_s)
     now, ticks = duration_s, 0
+    state.release_tokens[:] = np.inf
     while state.clock[0]["open"] and now < until_s:
         ticks += 1
         now = float(min(duration_s + ticks * interval_s, until_s))

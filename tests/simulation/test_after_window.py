@@ -10,6 +10,7 @@ from simulation.metrics import summarise
 from simulation.policies.static import Static
 from simulation.results import NOT_DUE, UNFINISHED
 from tests.simulation.builders import fleet, pool, profile, trace
+from tests.simulation.scripted_policies import Asking
 from tests.simulation.test_laws import busy_day, busy_fleet
 
 SLOW = profile(alpha=1.0, beta=0.0, gamma=2.0, delta=0.0, kv=1000, max_batch=1, budget=1000, tp=4)
@@ -121,3 +122,13 @@ def test_hours_after_the_window_are_those_of_a_longer_one():
     long = summarise(simulate(day, busy_fleet(), Static([2, 2]), duration_s=7200.0))
     assert cut.busy_gpu_hours == pytest.approx(long.busy_gpu_hours, rel=0.01)
     assert cut.after_gpu_hours > 0.0 == long.after_gpu_hours
+
+
+def test_work_that_a_plan_never_released_is_released_at_the_end_of_the_window():
+    # The plan releases nothing. The request would become urgent 10 hours after its arrival.
+    plan = Asking([1], {"targets": [1], "release_tokens": [[0.0]]})
+    result = simulate(
+        trace([0.0], 10, 1, tiers=("niw",)), fleet(pool(SLOW), tiers=[DAY]), plan, duration_s=240.0
+    )
+    assert 240.0 < result.requests.first_token_s[0] < 600.0
+    assert summarise(result).after_gpu_hours < 0.2

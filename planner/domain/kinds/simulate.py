@@ -16,6 +16,7 @@ from planner.domain.replay.replay import ReplayOptions, run_policy
 from planner.domain.results import tables
 from planner.domain.results.basis import Frame, frame_of
 from planner.domain.results.figures import POLICIES
+from planner.domain.results.plan_versus_replay import plan_and_replay
 from planner.domain.results.ranking import PolicyComparison, compare
 from planner.domain.serialise import COLUMNS, MERGED, OPTIONAL
 from planner.domain.study import PolicyRun
@@ -76,7 +77,7 @@ def run(
         progress=part(progress, 0.3, 1.0),
         options=ReplayOptions(requests=options.requests, spare=True),
     )
-    comparison = compare([replay])
+    comparison = compare([replay], left_out=plan_and_replay([replay]))
     requests_table = replay.detail.requests
     return Outcome(
         SimulateResult(
