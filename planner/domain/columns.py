@@ -23,7 +23,7 @@ LESS, MORE = -1, 1  # which values of a column are better
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column of a result table: name, unit, help, and how its value is computed from an object.
+    """One column of a result table: name, unit, help, and how its value is read from an object.
 
     Without ``of``, the value is the object's attribute of the same name.
     """
@@ -44,7 +44,10 @@ class Column:
         return as_json(self.of(item) if self.of else getattr(item, self.name))
 
     def cells(self, row: Mapping[str, Any]) -> Row:
-        """Return the cells of flat tables by name, from a row as JSON."""
+        """Return the cells that a JSON row has in flat tables, by name.
+
+        A value with parts has several.
+        """
         value = row.get(self.name)
         if self.parts:
             return {f"{self.name}_{part}": (value or {}).get(part) for part in self.parts}

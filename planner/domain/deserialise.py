@@ -41,7 +41,7 @@ def _typed_fields(kind: Any) -> tuple[tuple[Field[Any], Any], ...]:
 
 
 def _value_from_parent(hint: Any, data: Mapping[str, Any]) -> Any:
-    """Return a value whose keys were merged into its parent's, or None if they are missing."""
+    """Return a value whose keys ``as_json`` merged into its parent's; None if they are missing."""
     kinds: list[Any] = [kind for kind in get_args(hint) or (hint,) if is_dataclass(kind)]
     if not kinds:
         return data

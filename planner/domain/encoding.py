@@ -60,7 +60,7 @@ class _Writer:
         self.arrays: dict[str, np.ndarray[Any, Any]] = {}
 
     def plain(self, value: Any) -> Any:  # noqa: C901 - one case for each type
-        """Return ``value`` as JSON; a list [tag, ...] stands for what JSON cannot express."""
+        """Return ``value`` as JSON; what JSON cannot express becomes a list [tag, ...]."""
         if (index := self._places.get(id(value))) is not None:
             return ["shared", index]
         match value:

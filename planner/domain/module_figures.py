@@ -9,7 +9,7 @@ from simulation.modules.parts import Module
 
 @dataclass(frozen=True, slots=True)
 class PoolModules:
-    """The elastic instances of one pool. Counts are per instance, GPUs are of all instances."""
+    """What happened to the modules of one pool: counts per instance, GPUs of all instances."""
 
     model: str
     region: str

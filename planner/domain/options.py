@@ -99,7 +99,7 @@ def options_in(declared: type[RunOptions]) -> dict[str, Option]:
 
 
 def _option(name: str, field: dict[str, Any], required: bool) -> Option:
-    """Return the option of a field of a JSON Schema."""
+    """Return an option from the JSON Schema of its field."""
     declared = next(form for form in field.get("anyOf", [field]) if form["type"] != "null")
     value = declared
     if declared["type"] == "array":
@@ -144,7 +144,7 @@ def _first_causes(faults: Sequence[Any]) -> Iterator[Any]:
 
 
 def _fault(known: dict[str, Option], fault: Any) -> OptionFault:
-    """Return a pydantic fault as the option's name, its value and a remedy in words."""
+    """Return a fault that pydantic found, with the option's name, its value and a remedy."""
     name, value_sent = str(fault["loc"][0]), fault["input"]
     value = str(value_sent) if isinstance(value_sent, str | int | float) else ""
     if fault["type"] == "extra_forbidden":

@@ -25,5 +25,5 @@ class Stream(IntEnum):
 
 
 def generator(seed: int, stream: Stream, *index: int) -> np.random.Generator:
-    """Return a generator that depends only on ``seed``, ``stream`` and ``index``."""
+    """Return a random generator that depends only on ``seed``, ``stream`` and ``index``."""
     return np.random.default_rng([seed, stream.value, *index])

@@ -28,7 +28,7 @@ from simulation.trace import Trace
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Study:
-    """The data that all policies of one scenario share."""
+    """The inputs that all policies of a scenario share in one window."""
 
     settings: Settings
     hardware: Hardware
@@ -73,7 +73,7 @@ class Study:
         return np.array([profiles[m, g].tp * usd[r, g] for m, r, g in self.hardware.pool_index])
 
     def pools(self, counts: IntArray) -> IntArray:
-        """Convert counts ``[..., l, r, g]`` to ``[..., pools]``."""
+        """Convert counts by model, region and column ``[..., l, r, g]`` to ``[..., pools]``."""
         index = tuple(np.array(self.hardware.pool_index).T)
         return np.asarray(counts[(..., *index)])
 
@@ -131,7 +131,7 @@ class Survival:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PolicyRun:
-    """The outcome of one policy."""
+    """The replay of one policy: its figures, its tables and its plan."""
 
     name: str  # with its label, if it has one
     label: str

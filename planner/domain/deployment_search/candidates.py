@@ -52,7 +52,7 @@ ReportProgress = Callable[[float, str], None]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CandidateInstances:
-    """The instances that can serve a model, and the combinations that cannot, with reasons."""
+    """The instances that can serve a model, and counts of those that cannot, by reason."""
 
     instances: tuple[Instance, ...]
     evaluated: int  # number of combinations tried
@@ -68,10 +68,11 @@ def instances_of(
     report: ReportProgress,
     times: Times | None = None,
 ) -> CandidateInstances:
-    """Return one instance per possible GPU type, arrangement, precision and engine of a model.
+    """Return all replicas that could serve a model: by GPU type, arrangement, precision, engine.
 
     ``published`` is the precision of the released weights. Instances use it, or fewer bits if the
-    GPU computes in them. ``times`` are the user's measurements, which correct the speeds.
+    GPU computes in them. ``times`` are the user's measurements, which correct the speeds. The
+    result also counts what was ruled out, by reason.
     """
     instances: list[Instance] = []
     ruled_out: Counter[str] = Counter()
@@ -140,7 +141,10 @@ def _corrected_by_measurements(
 
 
 def _by_mode(instance: Instance, modes: Mapping[str, set[Mode]]) -> dict[Mode, tuple[str, ...]]:
-    """Return the instance's engines, grouped by the modes in which they can be used."""
+    """Group an instance's engines by the mode that they are used in.
+
+    The mode is "agg", "disagg", or "any" for both.
+    """
     by_mode: dict[Mode, tuple[str, ...]] = {}
     for engine, among in modes.items():
         mode: Mode = "any" if len(among) == 2 or not instance.link else next(iter(among))
@@ -151,7 +155,7 @@ def _by_mode(instance: Instance, modes: Mapping[str, set[Mode]]) -> dict[Mode, t
 def _with_corrected_speed(
     instance: Instance, move: SpeedCorrection, engines: tuple[str, ...], mode: Mode
 ) -> Instance:
-    """Return ``instance`` with its speed corrected by ``move``, for these engines and this mode."""
+    """Return ``instance`` for these engines and this mode, with the speed correction ``move``."""
     if move.is_negligible:
         return replace(instance, engines=engines, mode=mode)
     source = Provenance(MODELLED.kind, f"{MODELLED.source}; {move.words}")
@@ -182,7 +186,7 @@ def _fits_memory(shape: ModelShape, gpu: GpuSpec, where: Arrangement) -> bool:
 def _instances(
     shape: ModelShape, gpu: GpuSpec, where: Arrangement, engines: Sequence[str], price: HourPrice
 ) -> list[Instance] | str:
-    """Return one instance per engine, as engines differ in start, or why there is none."""
+    """Return an instance per engine, as engines differ in speed, or a sentence on why none fits."""
     try:
         limits = batch_limits(
             shape,

@@ -13,7 +13,7 @@ from simulation.search.values import Rated
 
 @dataclass(frozen=True, slots=True)
 class Correction:
-    """Corrections of one deployment."""
+    """How the user's measurements change the estimate of one deployment."""
 
     change: Change  # of the TTFT and TBT estimates at its load, with their errors
     decode: float  # factor on decode times in the search
@@ -28,7 +28,10 @@ def corrections_of(
     measurements: MeasuredCorrections,
     fit: EstimateFit,
 ) -> list[Correction]:
-    """Return the correction of each deployment; ``users`` are the requests in flight of each."""
+    """Return how the user's measurements change the estimates of the ``rated`` deployments.
+
+    ``users`` are the requests in flight of each.
+    """
     deployments, roles = [], []  # ``roles``: decode and prefill of each deployment, in turn
     for candidate, many in zip(rated, users, strict=True):
         decode = candidate.candidate.decode

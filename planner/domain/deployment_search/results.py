@@ -161,8 +161,8 @@ def rows_of(
 def _with_correction(row: Row, correction: Correction) -> Row:
     """Return ``row`` with its expected errors after correction by the user's measurements.
 
-    An error is that before the correction if it is smaller: measurements of other deployments may
-    predict worse than the estimate alone.
+    An error keeps its value before the correction if that is smaller, since measurements of other
+    deployments may predict worse than the estimate alone.
     """
     change, before = correction.change, row.expected_error
     (ttft, ttft_90), (tbt, tbt_90) = change.ttft_error, change.tbt_error
@@ -267,7 +267,7 @@ def row_of(rated: Rated, query: DeploymentQuery, shape: ModelShape, fit: Estimat
 
 
 def _cell_selector(rated: Rated, query: DeploymentQuery) -> CellSelector:
-    """Return the properties of a deployment by which errors of estimates are looked up.
+    """Return what the errors of estimates depend on, for one deployment.
 
     Requests in flight follow from Little's law.
     """
@@ -281,7 +281,10 @@ def _cell_selector(rated: Rated, query: DeploymentQuery) -> CellSelector:
 def expected_error(
     fit: EstimateFit, where: CellSelector, shape: ModelShape, gpu: GpuSpec
 ) -> ExpectedError:
-    """Return the expected errors, by whether the fit had data of this model and GPU type."""
+    """Return the expected error of an estimate for the deployments that ``where`` selects.
+
+    It depends on whether the fit had data of this model and GPU type.
+    """
     basis = fit.basis(shape.name, gpu)
     _, cell = fit.errors[basis].of(where)
     return ExpectedError(
@@ -300,7 +303,7 @@ BASIS = {
 
 
 def side_of(instance: Instance, instances: int) -> Side:
-    """Return the pool of ``instances`` copies of an instance."""
+    """Return the figures of a pool of ``instances`` copies of ``instance``."""
     widths = {name: getattr(instance.where, name) for name in WIDTHS}
     return Side(instances=instances, gpus=instance.gpus, **widths)
 
@@ -327,7 +330,10 @@ def _widths(row: Row | Side) -> dict[str, int]:
 
 
 def _limits(copies_of_attention: int) -> dict[str, int]:
-    """Return the batch limits for data-parallel attention: the default limits times its copies."""
+    """Return the batch limits of a profile with data-parallel attention; {} for the defaults.
+
+    They are the defaults times the copies of attention.
+    """
     if copies_of_attention == 1:
         return {}
     return {
@@ -354,7 +360,11 @@ def power_w(rated: Rated, query: DeploymentQuery, shape: ModelShape) -> float:
 def _decode_w(
     instance: Instance, rate: float, query: DeploymentQuery, shape: ModelShape, *, prefills: bool
 ) -> float:
-    """Return the mean power of one GPU of a decode or aggregated instance, in watts."""
+    """Return the mean power of one GPU of a decode or aggregated instance, in watts.
+
+    ``rate`` is the requests/s of the instance. With ``prefills``, it is aggregated and computes
+    prompts, too.
+    """
     gpu = instance.gpu
     if gpu.tdp_w is None:
         return gpu.decode_w
@@ -406,7 +416,7 @@ def _steady(
 
 
 def _sequences(rated: Rated, query: DeploymentQuery) -> list[tuple[Instance, float]]:
-    """Return one instance of each pool, and the mean number of sequences that it runs."""
+    """Return (instance, mean number of sequences that it runs), for one instance of each pool."""
     candidate = rated.candidate
     if candidate.prefill is None:  # aggregated candidates have a single instance
         batch, _ = _steady(candidate.decode, rated.rate, query, prefills=True)

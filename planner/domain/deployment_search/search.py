@@ -159,7 +159,7 @@ def _check_prices(query: DeploymentQuery, prices: Mapping[str, HourPrice]) -> No
 
 
 def _ranked_by(query: DeploymentQuery, best: tuple[Row, ...]) -> str:
-    """Return in words by which figure the rows are ranked."""
+    """Name the figure by which the rows are ranked."""
     if best and best[0].usd_per_hour is None:
         return "requests/s per GPU, for no price is known"
     if query.rps is not None:

@@ -22,7 +22,7 @@ STEP = 0.1  # first step as a share of the range, doubled until the target is en
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """The result of a replay of the window, or of a plan's coverage."""
+    """The figures of a plan in the window, by a replay or by the demand that it covers."""
 
     spare: float  # attainment minus target of the tightest interactive tier
     cost_usd: float
@@ -32,7 +32,7 @@ class Figures:
     attainment: dict[str, float | None]
 
     def mixed(self, other: Figures, share: float) -> Figures:
-        """Return the mean of both results, weighted by time: ``share`` for ``other``."""
+        """Return the mean of both results, with the weight ``share`` (of time) for ``other``."""
 
         def between(own: float, others: float) -> float:
             return (1 - share) * own + share * others
@@ -55,7 +55,7 @@ Run = Callable[[float], Figures | None]  # None: no feasible plan at this value
 
 @dataclass(frozen=True, slots=True)
 class EqualAttainment:
-    """The parameter value (or two) at which the attainment target is just met, with the result."""
+    """The parameter value at which the attainment target is just met, with the figures there."""
 
     at: tuple[float, ...]  # the parameter value, or the two around the target
     figures: Figures
@@ -65,7 +65,10 @@ class EqualAttainment:
 
 @dataclass(eq=False)
 class _Trials:
-    """The parameter values tried so far, with their results."""
+    """The parameter values tried so far in a search, with their figures.
+
+    ``run`` returns the figures at a value, or None without a feasible plan.
+    """
 
     run: Run
     seen: dict[float, Figures] = field(default_factory=dict)
@@ -83,14 +86,14 @@ class _Trials:
 
     @property
     def below(self) -> float | None:
-        """Return the largest tried value whose attainment is below the target, or None."""
+        """Return the largest tried value that misses the target, or None."""
         return max(
             (level for level, figures in self.seen.items() if figures.spare < 0), default=None
         )
 
     @property
     def above(self) -> float | None:
-        """Return the smallest tried value whose attainment meets the target, or None."""
+        """Return the smallest tried value that meets the target, or None."""
         return min(
             (level for level, figures in self.seen.items() if figures.spare >= 0), default=None
         )
@@ -139,7 +142,7 @@ def match_attainment(
 
 
 def _interpolated_zero(below: float, shortfall: float, above: float, spare: float) -> float:
-    """Return the next value to try between ``below`` and ``above``, on either side of the target.
+    """Return the next value to try, between one below and one above the target.
 
     It is where the line through their attainments meets the target. It stays a fifth of the
     distance away from either value, so that the bracket always shrinks.
@@ -150,7 +153,10 @@ def _interpolated_zero(below: float, shortfall: float, above: float, spare: floa
 
 
 def _nearest_trial(tried: _Trials) -> EqualAttainment:
-    """Return the tried value nearest to the target, or a mix of the two around it."""
+    """Return the tried value that just meets the target, or a mix of the two next to it.
+
+    Without values on both sides of the target, it is the nearest one, and not ``equal``.
+    """
     seen, nearest, count = tried.seen, tried.nearest, len(tried.seen)
     if abs(seen[nearest].spare) <= TOLERANCE:
         return EqualAttainment((nearest,), seen[nearest], equal=True, replays=count)

@@ -72,7 +72,7 @@ def _equal(
     by_replay: bool,
     progress: Progress,
 ) -> EqualAttainment | None:
-    """Find the forecast level (0 to 1) at which the forecaster's plan just meets the target.
+    """Find the forecast level (0 to 1) at which the forecaster's plan just meets the SLO target.
 
     Returns None if no tried level has a feasible plan.
     """
@@ -110,7 +110,7 @@ def confirm_by_replay(driver: Driver, forecaster: Forecaster, progress: Progress
 def _figures(
     driver: Driver, heights: Heights, by_replay: bool, progress: Progress
 ) -> Figures | None:
-    """Return the figures of a replay, or of the plan alone; None if no plan is feasible.
+    """Return the figures of a plan, by a replay or by its coverage; None if it is infeasible.
 
     ``heights`` are the forecast levels to plan for, by group of tiers.
     """
@@ -137,7 +137,10 @@ def _figures(
 def _cheapest(
     driver: Driver, equal: EqualAttainment | None, progress: Progress
 ) -> OracleCost | None:
-    """Return the lowest cost of serving as much as the plan at equal attainment (oracle)."""
+    """Return the plan's cost at equal attainment, and the lowest cost of serving as much.
+
+    The latter uses future data (oracle).
+    """
     if equal is None:
         return None
     return oracle_cost(driver, driver.planned(driver.heights(equal.at[-1]), progress), progress)
@@ -179,7 +182,7 @@ def baseline_row(study: Study, name: str, seed: int, *, turn: bool, progress: Pr
 def _row(
     study: Study, name: str, policy: Policy, run: PolicyRun, word: str, value: float | None
 ) -> Baseline:
-    """Return the row of a replayed policy."""
+    """Return the result row of a policy from its replay; ``word`` names any use of future data."""
     pools: Sequence[int] = [pool.initial for pool in run.fleet.pools]
     return Baseline(
         name=name,

@@ -23,7 +23,7 @@ SAME_AS_NOW: Literal["last-value"] = "last-value"
 
 @dataclass(frozen=True, slots=True)
 class Forecaster:
-    """The results of one forecaster.
+    """The results of one forecaster, at two levels of its forecast.
 
     ``as_run`` uses the quantile that the days before chose. ``equal`` uses the forecast level at
     which the window just meets its target (oracle). None means that there was no such plan.
@@ -64,7 +64,7 @@ class Forecaster:
 
 @dataclass(frozen=True, slots=True)
 class Baseline:
-    """The results of a policy that uses no forecast. ``word`` names any use of future data."""
+    """The result of a policy that uses no forecast; ``word`` names any use of future data."""
 
     name: str
     label: str
@@ -207,8 +207,8 @@ def errors_of(forecasts: Sequence[SeriesForecast], per_period: int) -> dict[str,
 def verdict(rows: Sequence[Forecaster], beside: Sequence[Baseline]) -> str:
     """Return a sentence that names the cheapest forecaster at equal SLO attainment.
 
-    It compares its cost with repeating the last value. It also names a cheaper policy that uses no
-    forecast, if there is one.
+    It compares its cost with repeating the last value. It also names a cheaper policy without a
+    forecast, if ``beside`` has one.
     """
     cost_of_method = {row.method: row.usd for row in rows}
     costs = {

@@ -18,7 +18,7 @@ from simulation.arrays import FloatArray, IntArray
 
 @dataclass(frozen=True, slots=True)
 class OracleCost:
-    """Cost of a plan, and the lowest cost of serving as much of the actual demand.
+    """The cost of a plan, and the lowest cost of serving as much of the actual demand.
 
     All costs are values of the program's objective.
     """

@@ -38,7 +38,7 @@ Heights = tuple[Height, ...]  # by group of tiers
 
 
 def height_at(level: float, *, perfect: bool = False) -> Height:
-    """Return what to plan for at ``level`` from 0 to 1: a quantile times a factor.
+    """Return what to plan for at ``level`` from 0 (least) to 1: a quantile times a factor.
 
     Planned demand rises with the level. A perfect forecast has no quantiles, so only its factor
     rises, from 0.4 to 1.6: the truth itself is in the middle.
@@ -62,7 +62,10 @@ def coverage_of_height(height: Height) -> float:
 
 @dataclass(eq=False)
 class Driver:
-    """A forecast method on a study. Forecasts are computed once and reused at every level."""
+    """A forecast method on a study: it plans and replays the window at any level of its forecast.
+
+    Forecasts are computed once and reused at every level.
+    """
 
     study: Study
     method: str
@@ -156,7 +159,7 @@ class Driver:
 
 
 def figures_of(study: Study, run: PolicyRun) -> Figures:
-    """Return the figures of a replay."""
+    """Return the figures of a replay of the window."""
     summary = run.summary
     return Figures(
         spare=smallest_margin(study, summary),

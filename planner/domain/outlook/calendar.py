@@ -36,7 +36,8 @@ class Month:
 def months_of(start_s: float, horizon: HorizonName, clock: str) -> tuple[Month, ...]:
     """Return the months of ``horizon`` from ``start_s`` on, split at each first of a month.
 
-    Traffic without dates has no calendar, so its months have mean length.
+    The first and the last may be partial. Traffic without dates has no calendar, so its months have
+    mean length.
     """
     if clock != UTC_CLOCK:
         if horizon == "week":

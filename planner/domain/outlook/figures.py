@@ -181,7 +181,7 @@ def _prices(plan: ScalingPlan, hardware: Hardware) -> FloatArray:
 
 
 def _gpus(plan: ScalingPlan) -> FloatArray:
-    """Return the GPUs in use, ``[p, l, r, g]``."""
+    """Return the GPUs that each period of a plan uses, ``[p, l, r, g]``."""
     return np.asarray(plan.target * plan.gpus_per_instance[None, :, None, :], np.float64)
 
 

@@ -53,7 +53,7 @@ class BestFigures:
 
 @dataclass(frozen=True, slots=True)
 class RatioRow:
-    """A P:D ratio by the method that decides, with its capacities by the other methods."""
+    """A P:D ratio with its capacities by all methods; the most exact one decides."""
 
     figures: RatioFigures = field(metadata={MERGED: True})
     side: str  # the pool to enlarge

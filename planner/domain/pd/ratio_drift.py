@@ -44,7 +44,7 @@ class Sensitivity:
 
 @dataclass(frozen=True, slots=True)
 class Drift:
-    """One window of the traffic: its mean lengths and its best ratio.
+    """One window of the traffic: its mean lengths, and the P:D ratio that is best for them.
 
     ``kept_loses`` is the share of the best capacity that the fixed ratio loses in this window.
     """
@@ -184,9 +184,10 @@ def _with_limits(service: PdService, ttft: float, tbt: float) -> PdService:
 
 
 def _best(forms: ClosedForms, instances: int, near: int | None = None) -> Split:
-    """Return the best ratio by closed forms, or an empty Split if no ratio meets the tier.
+    """Return the best ratio of ``instances`` instances by closed forms.
 
-    The search begins at ``near`` prefill instances.
+    The Split is empty if no ratio meets the tier. The search begins at ``near`` prefill instances;
+    None: anywhere.
     """
     try:
         prefill, rate = forms.best_split(instances, near)
@@ -196,6 +197,6 @@ def _best(forms: ClosedForms, instances: int, near: int | None = None) -> Split:
 
 
 def _scales(limit_s: float | None) -> tuple[float | None, ...]:
-    """Return a limit in milliseconds, multiplied by each of ``LIMITS``."""
+    """Return a limit in milliseconds times each of ``LIMITS``; None if there is no limit."""
     limit_ms = milliseconds(limit_s)
     return tuple(None if limit_ms is None else limit_ms * factor for factor in LIMITS)

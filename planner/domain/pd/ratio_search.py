@@ -32,7 +32,7 @@ KEPT = 64  # judgements cached per process
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Judgement:
-    """The results of all ratios of a number of instances, by rising number of prefill instances."""
+    """The results of all P:D ratios of a number of instances, by rising count of prefill."""
 
     service: PdService
     closed: tuple[RatioCapacity, ...]  # by closed forms
@@ -75,7 +75,7 @@ def judge_ratios(
 
 @lru_cache(maxsize=KEPT)
 def _judge_pair(pair: _PairKey) -> Judgement:
-    """Evaluate the ratios by closed forms, by the capacities of both pools, and by simulation.
+    """Evaluate all ratios of a pair of pools, by closed forms, by pool and by simulation.
 
     If a pool cannot meet its part of the tier, the closed forms count as capacities of the pools.
     """
@@ -115,9 +115,10 @@ def _judge_pair(pair: _PairKey) -> Judgement:
 def _limited_by(
     service: PdService, row: RatioCapacity, prefill: float, decode: float, bound: tuple[str, str]
 ) -> RatioCapacity:
-    """Return ``row`` with the lower capacity of its two pools, and the limit that binds there.
+    """Return ``row`` (a ratio) with the lower capacity of its two pools, and what limits that.
 
-    ``prefill`` and ``decode`` are the capacities of the pools in requests/s.
+    ``prefill`` and ``decode`` are the capacities of the pools in requests/s. ``bound`` names the
+    limit of each.
     """
     rate = min(prefill, decode)
     first = bool(prefill <= decode)

@@ -30,7 +30,7 @@ SAME_E2E, SAME_POINTS = 0.01, 0.002
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """Units of one shape that could not be placed, and why."""
+    """Units of a service with the same instances by role that have no place, and why."""
 
     service: str
     unit: tuple[int, ...]  # instances by role
@@ -40,7 +40,10 @@ class Gap:
 
 @dataclass(frozen=True, slots=True)
 class StateFigures:
-    """The figures of one method at one step (start, grown or shrunk); see ``Measures``."""
+    """The figures of one method at one step (start, grown or shrunk).
+
+    ``Measures`` explains them.
+    """
 
     seconds: float
     points: float
@@ -274,10 +277,10 @@ def warnings(methods: Mapping[str, MethodFigures], pairs: bool) -> Iterator[str]
 
 
 def _equals_baseline(methods: Mapping[str, MethodFigures]) -> bool:
-    """Return whether the baseline's simulated latency and attainment equal those of the others.
+    """Return whether placement makes no difference: the baseline's replay equals all others.
 
-    The baseline ignores topology. It must have placed all units, and every method must have been
-    simulated.
+    The baseline ignores topology. Compared are latency and attainment. The baseline must have
+    placed all units, and every method must have been simulated.
     """
     blind = methods.get(BLIND)
     others = [method.simulated for name, method in methods.items() if name != BLIND]

@@ -112,7 +112,7 @@ def _grow_services(service: Service, grow: float) -> Service:
 
 
 def _join_placements(before: Placement, new: Placement) -> Placement:
-    """Join two placements; the units and instances of ``new`` are numbered after ``before``."""
+    """Join two placements; units and instances of ``new`` get numbers after those of ``before``."""
     services = int(max(before.service.max(initial=-1), new.service.max(initial=-1))) + 1
     first = np.zeros(services, int)
     np.maximum.at(first, before.service, before.unit + 1)

@@ -98,7 +98,7 @@ class PlacingPolicy(Wrapper):
         )
 
     def _move_placement(self, targets: IntArray) -> IntArray:
-        """Change the placement to ``targets``; return instances without a place, ``[pools]``."""
+        """Place ``targets`` ``[pools]``; return the instances without a place, ``[pools]``."""
         problem = self._placement_problem(targets)
         # With unplaced instances, try again even at the same targets: places may have become free.
         if problem.services != self._problem.services or self._placement.unplaced:

@@ -48,7 +48,7 @@ def length_drift(traffic: Traffic, window: Window, seed: int) -> tuple[LengthDri
 
 
 def speed_drift(profile: LinearProfile, observations: Observations) -> SpeedDrift:
-    """Return how much slower a service runs than ``profile``, at the mean observed load.
+    """Return how many times slower a service runs than ``profile``, at the mean observed load.
 
     A Kalman filter fits the profile's coefficients to the observations. The drift is flagged if it
     exceeds ``SLOWER`` and its 95% interval excludes 1.

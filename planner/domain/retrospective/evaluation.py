@@ -137,8 +137,8 @@ def _ready_at(
 ) -> IntArray:
     """Return the replicas that serve at the start of each period, ``[periods, pools]``.
 
-    A replica serves if it was requested throughout the ``startup_s`` before. Those of the first
-    step serve from the start.
+    ``counts [steps, pools]`` are requested from ``times_s`` on. A replica serves if it was
+    requested throughout the ``startup_s`` before. Those of the first step serve from the start.
     """
     first = np.searchsorted(times_s, starts_s - startup_s, side="right") - 1
     last = np.searchsorted(times_s, starts_s, side="right")
@@ -147,7 +147,7 @@ def _ready_at(
 
 
 def _usd(study: Study, counts: IntArray) -> float:
-    """Return the summed USD of running each row of ``counts [periods, pools]`` for an hour."""
+    """Return the dollars per hour of replicas ``counts [periods, pools]``, summed over periods."""
     hardware, window = study.hardware, study.window
     gpus = np.array([hardware.profiles[m, g].tp for m, _, g in hardware.pool_index])
     prices = np.stack([hardware.gpu_usd(t, window.period_s) for t in window.period_starts_s])
@@ -156,7 +156,7 @@ def _usd(study: Study, counts: IntArray) -> float:
 
 
 def _short_periods(study: Study, counts_held: IntArray, load: Load) -> float:
-    """Return the number of periods in which a model had less capacity than its peak demand.
+    """Count the periods in which a model had less capacity than its peak demand.
 
     Capacity and peak are sums over all regions.
     """
@@ -171,7 +171,10 @@ def _short_periods(study: Study, counts_held: IntArray, load: Load) -> float:
 
 
 def _errors(forecasts: Sequence[SeriesForecast], forecast: Forecast) -> DemandError:
-    """Return the errors of ``forecast`` over all bins with an observation and a forecast."""
+    """Return the errors of a plan's stored forecast over the bins that it covers.
+
+    ``forecasts`` have the actual demand. Bins that were not observed are left out.
+    """
     actual, mean, planned = _actual_and_forecast(forecasts, forecast)
     seen = ~np.isnan(actual)
     known = seen & ~np.isnan(mean)
@@ -192,9 +195,10 @@ def _errors(forecasts: Sequence[SeriesForecast], forecast: Forecast) -> DemandEr
 def _actual_and_forecast(
     forecasts: Sequence[SeriesForecast], stated: Forecast
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Return actual, mean forecast and planned demand, tokens/s ``[series, bins]`` each.
+    """Return actual, mean forecast and planned demand in tokens/s, each ``[series, bins]``.
 
-    NaN: the bin was not observed, or the plan has no forecast for it.
+    ``stated`` is the plan's stored forecast. NaN: the bin was not observed, or the plan has no
+    forecast for it.
     """
     actual = np.array([forecast.actual / forecast.bin_s for forecast in forecasts])
     mean, planned = np.full(actual.shape, np.nan), np.full(actual.shape, np.nan)

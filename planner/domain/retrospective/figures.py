@@ -123,7 +123,7 @@ class JudgedSpeed:
 
     @property
     def key(self) -> SpeedKey:
-        """Return what identifies a speed."""
+        """Return the key of a speed: scenario, model, region, GPU type and GPUs per replica."""
         drift = self.drift
         return self.scenario, drift.model, drift.region, drift.gpu, drift.tp
 

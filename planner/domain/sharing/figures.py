@@ -99,7 +99,10 @@ def served_figures(
 
 
 def _gaps(part: SharingModel, replay: ModelReplay) -> FloatArray:
-    """Return the mean seconds between the tokens of each request; NaN for a single token."""
+    """Return the mean seconds between the tokens of each request, ``[requests]``.
+
+    It is NaN for an answer of a single token.
+    """
     gaps = np.where(part.output_tokens > 1, part.output_tokens - 1.0, np.nan)
     return np.asarray((replay.end_s - replay.first_s) / gaps)
 

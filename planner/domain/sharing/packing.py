@@ -40,7 +40,10 @@ class Rules:
 
 
 class Sharing:
-    """Tests sets of parts of ``pool`` by replays, and keeps how each set shares its GPU."""
+    """Finds which parts of a pool's models can share a GPU, by replays.
+
+    The way in which each set of parts shares its GPU is kept.
+    """
 
     def __init__(self, pool: SharingPool, rules: Rules, alive: Callable[[], None]) -> None:
         self._pool, self._rules, self._alive = pool, rules, alive
@@ -57,7 +60,10 @@ class Sharing:
         ]
 
     def fits(self, group: Group) -> bool:
-        """Return whether the parts meet their SLOs on one GPU, in one of the ways."""
+        """Return whether the parts ``group`` (indices) meet their SLOs on one GPU, in some way.
+
+        Two parts of one model never share a GPU.
+        """
         self._alive()
         models = [self._pool.model[i] for i in group]
         if len(set(models)) < len(models) or not all(self._pool.feasible[m] for m in models):
@@ -73,7 +79,7 @@ class Sharing:
         return False
 
     def plan(self, method: str) -> list[SharedGpuPlan]:
-        """Return the GPUs of the fewest groups that ``method`` finds, replayed to the end."""
+        """Return the fewest GPUs that ``method`` finds for all parts, each replayed to the end."""
         exact = method == "exact"
         groups = (
             pack_exact(len(self._pool.parts), self.fits)

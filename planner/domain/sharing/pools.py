@@ -22,10 +22,10 @@ MOST_REPLICAS = 256  # of one model and region that are tried
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SharingPool:
-    """The models of one region whose replicas are alike: as many GPUs of the same type.
+    """The models of one region that may share GPUs: replicas of as many GPUs of one type.
 
     ``parts`` are what GPUs are assigned to: each replica that a model needs alone has an equal
-    share of its requests. ``model`` ``[part]`` numbers the models.
+    share of its requests. ``model`` ``[part]`` is the index of the part's model.
     """
 
     region: str
@@ -133,7 +133,10 @@ def _pool(
     place: tuple[str, str, int],
     usd_per_gpu_hour: float,
 ) -> SharingPool:
-    """Return the pool with the parts that each model needs alone."""
+    """Return the pool of ``models``, each divided into the parts that it needs alone.
+
+    ``place`` is the region, the GPU type and the GPUs of a replica.
+    """
     parts: list[SharingModel] = []
     numbers: list[int] = []
     busy: list[float] = []
@@ -154,9 +157,10 @@ def _pool(
 def _parts_alone(
     model: SharingModel, host: SharedHost
 ) -> tuple[list[SharingModel] | None, list[float]]:
-    """Return equal parts of a model, the fewest that each meet the SLOs alone, and their seconds.
+    """Return a model's requests in as few equal parts as meet the SLOs alone, and busy seconds.
 
-    The parts are None if no number of replicas meets them. The seconds are then of one replica.
+    The parts are None if no number of replicas meets them. There is then one entry of seconds, for
+    all requests on one replica.
     """
     alone = replace(host, by_memory=True)
     busy = replay_gpu([model], alone).models[0].busy_s

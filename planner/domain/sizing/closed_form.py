@@ -36,10 +36,10 @@ def closed_rps(
 ) -> FloatArray:
     """Return the requests/s of an instance at its strictest interactive tier, ``[2]``.
 
-    The first is that of one instance alone. The second is that of each instance of a very large
-    pool, where TTFT limits no rate. A limit of E2E still includes the wait for one instance there,
-    so its second rate is too low. NaN: no rate. If serving caches prefixes, cached tokens of
-    ``shared`` need no prefill. Blocks are ignored.
+    The first value is that of one instance alone. The second is that of each instance of a very
+    large pool, where nothing waits, so that TTFT limits no rate. A limit of E2E still includes the
+    wait for one instance there, so its second rate is too low. NaN: no rate. If serving caches
+    prefixes, cached tokens of ``shared`` need no prefill. Blocks are ignored.
     """
     work = workload_of(hardware, m, lengths, shared)
     tiers = strictest_tiers(hardware.limits_of(m))
@@ -55,8 +55,9 @@ def closed_rps(
 def closed_factors(before: FloatArray, after: FloatArray) -> FloatArray:
     """Return the factors on the capacity of pools of 1, 2, ... N instances, ``[..., N]``.
 
-    ``before`` and ``after`` are ``closed_rps``, ``[2, ...]``. The factors are 1 where ``before`` is
-    unknown, and 0 where no rate is left. An unknown large pool changes as one instance does.
+    They are the change from ``before`` to ``after``, both ``closed_rps``, ``[2, ...]``. The factors
+    are 1 where ``before`` is unknown, and 0 where no rate is left. An unknown large pool changes as
+    one instance does.
     """
     alone, large = after / before
     large = np.where(np.isnan(before[1]), alone, large)
@@ -81,7 +82,7 @@ def size_factors(
     before: Hardware, after: Hardware, sizes: Sizes, lengths: Sequence[Lengths],
     shared: Sequence[SharedPrompts | None],
 ) -> FloatArray:  # fmt: skip
-    """Return the factors on ``sizes`` if ``after`` replaces ``before``, ``[l, g, N]``."""
+    """Return how ``sizes`` change if the hardware ``after`` replaces ``before``, ``[l, g, N]``."""
     rates = (closed_rates(each, sizes.capacity, lengths, shared) for each in (before, after))
     return closed_factors(*rates)
 

@@ -52,9 +52,9 @@ class SizedPool:
         return min((curve for _, curve in self.curves), key=lambda curve: curve.alone.input_tps)
 
     def counted(self, max_instances: int) -> FloatArray:
-        """Return the input tokens/s to plan with for 1 to MOST instances, the lowest of all tiers.
+        """Return the input tokens/s that plans count on, for pools of 1 to ``max_instances``.
 
-        See ``PoolCurve.counted``.
+        It is the lowest of all tiers. See ``PoolCurve.counted``.
         """
         return np.asarray(
             np.min([curve.counted(max_instances) for _, curve in self.curves], axis=0)
@@ -101,7 +101,7 @@ def _cases_by_tier(
     hardware: Hardware, m: int, g: int, lengths: Lengths, seed: int, burstiness: Burstiness,
     shared: SharedPrompts | None,
 ) -> list[tuple[Tier, SizingCase]]:  # fmt: skip
-    """Return the inputs of a curve for each of the strictest tiers of a model."""
+    """Return the simulation inputs of a capacity curve for each of the strictest tiers."""
     role = hardware.columns[g].role
     link = hardware.link_to(m) if role == "decode" else None
     lengths, blocks = cached_blocks(hardware, m, lengths, None if role == "decode" else shared)
@@ -148,7 +148,7 @@ def workload_of(
 def pair_of_curves(
     prefill: SizingCase, decode: SizingCase
 ) -> tuple[tuple[FloatArray, str], tuple[FloatArray, str]]:
-    """Return the capacities of 1, 2, ... prefill and decode instances, each with the binding limit.
+    """Return the capacities of 1, 2, ... prefill and decode instances, each with what limits them.
 
     Capacities are in requests/s, as plans use them. Both cases must have the whole tier; this
     function splits it between the roles. Raise SimulationError if a role cannot meet its part at
@@ -163,7 +163,10 @@ def pair_of_curves(
 
 
 def curve_of(case: SizingCase) -> PoolCurve:
-    """Return the curve; raise SimulationError if one instance cannot meet the tier at any rate."""
+    """Return the capacity curve of a case.
+
+    Raise SimulationError if one instance cannot meet the tier at any rate.
+    """
     values = tuple(getattr(case, field.name) for field in fields(case))
     return _curve(_CurveKey(digest_of(values), case))
 

@@ -171,6 +171,6 @@ def in_large_pools(pool_tps: FloatArray) -> FloatArray:
 
 
 def _serves_both_phases(hardware: Hardware, theta: FloatArray) -> bool:
-    """Return whether the columns of a model can serve both its prompts and its answers."""
+    """Return whether a model can run prefill and decode, by its capacities ``theta [g]``."""
     can_serve = theta > 0
     return bool(can_serve[hardware.stages != 2].any() and can_serve[hardware.stages != 1].any())

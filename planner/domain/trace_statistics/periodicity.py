@@ -37,7 +37,10 @@ def autocorrelation(values: FloatArray, lag: int) -> float | None:
 
 
 def coarser_sums(values: FloatArray, factor: int) -> FloatArray:
-    """Return sums of ``factor`` bins each; a gap makes a gap, an incomplete last sum is dropped."""
+    """Return sums of ``factor`` bins each; a gap makes its sum a gap.
+
+    An incomplete last sum is dropped.
+    """
     covered = len(values) // factor * factor
     return np.asarray(values[:covered].reshape(-1, factor).sum(axis=1))
 
@@ -112,7 +115,10 @@ def burstiness(values: FloatArray, bin_s: float) -> list[Burstiness]:
 
 
 def _at_scale(sums: FloatArray, known: FloatArray, scale: float) -> Burstiness:
-    """Return the variation at one bin width; ``known`` are the sums without gaps."""
+    """Return the variation of ``sums`` over bins of ``scale`` seconds.
+
+    ``known`` are the sums without gaps.
+    """
     mean = float(known.mean())
     variance = float(known.var(ddof=1))
     return Burstiness(

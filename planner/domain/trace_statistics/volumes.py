@@ -41,7 +41,10 @@ def _volume(
     utility: Utility,
     of_series: Mapping[str, FloatArray],
 ) -> Volume:
-    """Describe the series ``rows`` together; ``of_series`` has the sum of each by field."""
+    """Return the traffic of the series ``rows`` together, under one label (kind, name).
+
+    ``of_series`` has the sum of each series by field. ``lost`` marks bins that are not real demand.
+    """
     sums = {field: float(values[rows].sum()) for field, values in of_series.items()}
     of_trace = float(of_series[grid.unit].sum())
     rates = np.where(lost, np.nan, grid.summed(grid.unit, rows)) / grid.bin_s
@@ -67,7 +70,7 @@ def _volume(
 
 
 def cells(grid: Grid) -> list[Cell]:
-    """Return the amount of each (model, region, tier), the largest first.
+    """Return the traffic of each combination of model, region and tier, the largest first.
 
     Returns nothing if the trace has fewer than two kinds of labels.
     """
@@ -156,7 +159,10 @@ def chart_rates(grid: Grid, lost: BoolArray) -> pl.DataFrame:
 
 
 def _lines(grid: Grid, by: str) -> list[tuple[str, np.ndarray]]:
-    """Return the lines of a chart: each label with the series that it sums."""
+    """Return the lines of a chart: (label, the series that it sums).
+
+    Labels beyond the largest ones share a line.
+    """
     if by == "all":
         return [("all", np.arange(len(grid.names)))]
     names, codes = grid.codes(by)

@@ -67,7 +67,7 @@ def tier_standings(tiers: tuple[Tier, ...], run: PolicyRun) -> dict[str, TierSta
 
 @dataclass(slots=True)
 class Bracket:
-    """A capacity factor: the current, the largest that met and the smallest that missed targets."""
+    """The search of a factor on capacity: current, largest that met and smallest that missed."""
 
     factor: float = 1.0
     held: float | None = None
@@ -99,7 +99,7 @@ class Bracket:
         self.factor = self._between() or self.factor * (1.0 - step)
 
     def _between(self) -> float | None:
-        """Return the geometric mean of both ends, or None if one is unknown."""
+        """Return the geometric mean of ``held`` and ``missed``, or None if one is unknown."""
         if self.held is None or self.missed is None:
             return None
         return float(np.sqrt(self.held * self.missed))
@@ -107,7 +107,7 @@ class Bracket:
 
 @dataclass(slots=True)
 class Correction:
-    """Capacity factors, one per model and stage (0 both, 1 prefill, 2 decode)."""
+    """A search of factors on capacities, one per model and stage (0 both, 1 prefill, 2 decode)."""
 
     hardware: Hardware
     brackets: dict[tuple[int, int], Bracket] = field(default_factory=dict)
@@ -127,7 +127,7 @@ class Correction:
 
     @property
     def named(self) -> dict[str, float]:
-        """Return the current factors by model, and by role if prefill and decode have their own."""
+        """Return the current factors by the name of a model, with its role if it has several."""
         roles = {0: "", 1: " prefill", 2: " decode"}
         names = [model.name for model in self.hardware.models]
         return {
@@ -135,7 +135,7 @@ class Correction:
         }
 
     def learn(self, standings: dict[str, TierStanding]) -> bool:
-        """Change the factors of models that are not near their targets.
+        """Change the factors of models that are not near their targets in a replay.
 
         Models with too few requests keep their factors. Return whether factors are left to try.
         """

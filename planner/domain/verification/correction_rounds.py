@@ -36,7 +36,7 @@ class Round:
 
 
 def misses(study: Study, run: PolicyRun) -> tuple[Miss, ...]:
-    """Return by model and home region where interactive tiers miss their target, the worst first.
+    """Return where interactive tiers miss their target, by model and home region, worst first.
 
     Each model and region has only its worst tier. Those with few requests count only if no others
     miss. So the result is empty only if every tier is met.

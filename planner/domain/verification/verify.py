@@ -221,7 +221,7 @@ class _Trial:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Attempt:
-    """Capacity factors ``[l, g]``, and the attainment of the plans made with them."""
+    """Capacity factors ``[l, g]``, and how well the plans made with them did."""
 
     factors: FloatArray
     found: dict[str, TierStanding]
@@ -234,7 +234,10 @@ class _Attempt:
 
 
 def _best_attempts(tried: Sequence[_Attempt]) -> list[_Attempt]:
-    """Return the cheapest attempts that met every tier, else the one with the least shortfall."""
+    """Return attempts that met every tier, cheapest first, else the one with least shortfall.
+
+    At most ``WINDOW_TRIES`` are returned.
+    """
     met = sorted(
         (attempt for attempt in tried if not attempt.short),
         key=lambda attempt: attempt.told.cost_usd,
@@ -295,7 +298,7 @@ def _try_corrections(
 
 
 def _plan_again(ground: TestWindow, factors: FloatArray, progress: Progress) -> TestWindow:
-    """Return the window with a plan for capacities times ``factors``."""
+    """Return the window ``ground`` with a new plan, for capacities times ``factors``."""
     study = replace(ground.study, sizes=ground.study.sizes.times(factors))
     plan = plan_load(study.plan_input, ground.planned.load, part(progress, 0.0, 0.2))
     return replace(ground, study=study, planned=replace(ground.planned, plan=plan))
@@ -316,7 +319,10 @@ def _replay(
 
 
 def _least(standings_of: Sequence[dict[str, TierStanding]]) -> dict[str, TierStanding]:
-    """Return each model's standing in the window with the smallest margin above its target."""
+    """Return each model's worst standing over several windows, by model.
+
+    The worst has the smallest margin above its target.
+    """
     lowest: dict[str, TierStanding] = {}
     for standings_there in standings_of:
         for model, standing in standings_there.items():
@@ -326,7 +332,7 @@ def _least(standings_of: Sequence[dict[str, TierStanding]]) -> dict[str, TierSta
 
 
 def _round(number: int, sizes: dict[str, float], runs: list[PolicyRun], study: Study) -> Round:
-    """Return the description of one correction round, summed over its windows.
+    """Return the report of one round of the correction, summed over its windows.
 
     Attainment is the lowest of all windows.
     """

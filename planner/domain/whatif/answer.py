@@ -75,7 +75,7 @@ Factors = tuple[FloatArray, tuple[str, ...]]  # [l, g, N], and notes
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StoredPlan:
-    """A stored plan to ask what-ifs about: its scenario, hardware and inputs.
+    """The plan of a run, as stored to answer what-ifs about it without another run.
 
     ``solve_s`` is the time limit of the solver in seconds.
     """
@@ -107,8 +107,8 @@ def answer(
 ) -> tuple[WhatIf, Variation]:
     """Return the plan of ``base`` with a variation, and the variation with its GPU limits.
 
-    ``shares`` limit GPU types to a share of a region's peak GPUs. They become capacities. Raises
-    ScenarioError if only a run can answer.
+    ``shares`` limit GPU types to a share of a region's peak GPUs. They become capacities in the
+    variation. Raises ScenarioError if only a run can answer.
     """
     result, limits = answer_what_if(base, variation), dict[str, object]()
     for _ in range(ROUNDS if shares else 0):
@@ -255,7 +255,7 @@ def _cached_share(before: Scenario, after: Scenario) -> float | None:
 
 
 def _level(change: DemandChange) -> float | None:
-    """Return the forecast percentile of a change as a fraction; None: the mean."""
+    """Return the forecast percentile of a change as a fraction; None means the mean."""
     return None if change.level == MEAN or change.level is None else float(change.level)
 
 
@@ -326,7 +326,7 @@ def pool_factors(
 
 
 def _times(sizes: Sizes, factors: FloatArray) -> Sizes:
-    """Return ``sizes`` with the capacities of pools and single replicas times ``factors``."""
+    """Return ``sizes`` with all capacities (pools and single replicas) times ``factors``."""
     changed = sizes.times(factors)
     capacity = {}
     for (m, g), (tier, alone) in sizes.capacity.items():
@@ -355,7 +355,7 @@ def _size_changes(before: Sizes, after: Sizes, hardware: Hardware) -> tuple[Size
 def _answer(
     inputs: PlanInput, plan: ScalingPlan, sizes: tuple[SizeChange, ...], notes: Sequence[str]
 ) -> WhatIf:
-    """Return the answer for a plan."""
+    """Return the answer that a plan gives, with its totals."""
     figures = plan_figures(inputs, plan)
     return replace(
         _answer_of_target(inputs, plan.target, plan.demand_tps, sizes, notes),

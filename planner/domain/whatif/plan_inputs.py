@@ -249,7 +249,7 @@ def basis_of(
 
 
 def _largest_factor(study: Study, planned: PlannedWindow, load_factor: float) -> float:
-    """Return the largest load factor up to 1 with the plan of ``load_factor``.
+    """Return the largest load factor, up to 1, that leads to the same plan as ``load_factor``.
 
     With less, a what-if would let growth use capacity that the plan may need.
     """
@@ -270,7 +270,7 @@ def _largest_factor(study: Study, planned: PlannedWindow, load_factor: float) ->
 def _sample(lengths: Lengths, shared: SharedPrompts | None) -> LengthSample:
     """Return up to ``SAMPLE`` requests, equally spaced in the order of prompt length.
 
-    If ``shared`` counts cached tokens, the requests are its own.
+    They are the pairs of ``lengths``, or those of ``shared`` if it counts cached tokens.
     """
     cached = shared.blocks if shared and isinstance(shared.blocks, CachedTokens) else None
     isl, osl = (shared.isl, shared.osl) if shared and cached else lengths

@@ -36,7 +36,7 @@ class StaticFleet:
 def spare_of(counts: IntArray, spare: int, *, by_pool: bool) -> IntArray:
     """Return the spare instances of each pool of ``counts`` ``[l, r, g]``.
 
-    Not ``by_pool``, the largest pool of a model in a region holds them.
+    Unless ``by_pool``, only the largest pool of a model in a region has them.
     """
     largest = np.arange(counts.shape[2]) == counts.argmax(axis=2)[:, :, None]
     return np.where((counts > 0) & (by_pool | largest), spare, 0)
@@ -45,11 +45,12 @@ def spare_of(counts: IntArray, spare: int, *, by_pool: bool) -> IntArray:
 def instances_for(
     fleet: StaticFleet, before: Sizes, after: Sizes, peak_tps: FloatArray, growth: float
 ) -> IntArray:
-    """Return the fewest instances of each pool for ``growth`` times its load, plus the spare ones.
+    """Return the fewest instances of each pool if capacity and load change, with the same spares.
 
-    The others serve the peak demand ``peak_tps`` ``[l, r]`` by the sizes ``before``. One less was
-    too few, so the load exceeds the capacity of one less. The result serves the load by ``after``.
-    -1 means that no number of instances suffices.
+    The load is ``growth`` times what the pools serve now. That is their share of the peak demand
+    ``peak_tps`` ``[l, r]``, by the sizes ``before``. One instance less was too few, so it exceeds
+    the capacity of one less. The result serves the load by ``after``. -1 means that no number of
+    instances suffices.
     """
     counts = fleet.counts
     serving = np.where(counts > 0, np.maximum(1, counts - fleet.spare), 0)
