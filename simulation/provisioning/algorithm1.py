@@ -28,10 +28,11 @@ def algorithm1(
     parallel: int = 0,
     table: FloatArray | None = None,
 ) -> OperatorPlan | None:
-    """Run Algorithm 1 from parallelism index ``parallel``; None if it finds no stable start.
+    """Return the plan of Algorithm 1 from parallelism index ``parallel``; None: no stable start.
 
     It adds replicas while the latency exceeds the limit, and removes them while the latency is more
-    than ``epsilon_s`` below it. ``table`` has the sojourns of all choices (default: computed).
+    than ``epsilon_s`` below it. ``table`` has the sojourns (wait, service and transfer) of all
+    choices; default: computed. ``printed`` follows the text of the source.
     """
     table = sojourns(problem) if table is None else table
     believed = printed_sojourns(problem) if printed else table
@@ -57,7 +58,7 @@ def algorithm1(
 
 
 def printed_sojourns(problem: OperatorProblem) -> FloatArray:
-    """Return the sojourns of line 8 as printed, ``[V, B, P, R]``.
+    """Return the sojourns of line 8 as the source prints it, ``[V, B, P, R]``.
 
     They are the wait W of M/M/R with requests at rate and service b / T, plus T / b.
     """
@@ -69,10 +70,10 @@ def printed_sojourns(problem: OperatorProblem) -> FloatArray:
 
 
 def _start(problem: OperatorProblem, table: FloatArray, parallel: int) -> IntArray | None:
-    """Return the first choices of Algorithm 1 (lines 1 to 6), ``[V, 3]``.
+    """Return the first choices of Algorithm 1 (lines 1 to 6), ``[V, 3]``; None: none is stable.
 
     A choice is batch index, parallelism index and replicas. Each operator gets the batch with the
-    least sojourn at its smallest stable number of replicas. None if an operator is never stable.
+    least sojourn at its smallest stable number of replicas.
     """
     choice = np.zeros((len(problem.names), 3), np.int64)
     for v in range(len(problem.names)):

@@ -21,8 +21,9 @@ BLOCKS = 8  # runs of layers per instance
 def merge_layers(phase: PhaseProblem, blocks: int = BLOCKS) -> PhaseProblem:
     """Return ``phase`` with runs of consecutive layers in place of operators.
 
-    The shares of arithmetic and bandwidth of a run are means over its operators, weighted by time.
-    Operators that run once (embedding, output head) form a module at the end.
+    The layers are cut into ``blocks`` runs of about equal length. The shares of arithmetic and
+    bandwidth of a run are means over its operators, weighted by time. Operators that run once
+    (embedding, output head) form a run at the end.
     """
     problem, demand = phase.problem, phase.demand
     repeated = np.flatnonzero(phase.layers > 1)
@@ -41,9 +42,9 @@ def merge_layers(phase: PhaseProblem, blocks: int = BLOCKS) -> PhaseProblem:
     shape = latency.shape
 
     def mean_over_time(values: FloatArray) -> FloatArray:
-        """Return the mean of ``values [V, B, P]`` of each module's operators, weighted by time.
+        """Return the mean of ``values [V, B, P]`` over each run's operators, weighted by time.
 
-        The weights are seconds over those of the module's critical path. Operators in parallel
+        The weights are seconds over those of the run's critical path. Operators in parallel
         branches may add up to more than 1.
         """
         means = [
@@ -87,7 +88,7 @@ def merge_layers(phase: PhaseProblem, blocks: int = BLOCKS) -> PhaseProblem:
 
 
 def _critical_path(problem: OperatorProblem, operators: IntArray) -> FloatArray:
-    """Return the seconds of the critical path if all other operators take no time, ``[B, P]``."""
+    """Return the seconds of the critical path through ``operators`` only, ``[B, P]``."""
     seconds = np.zeros_like(problem.latency_s)
     seconds[operators] = problem.latency_s[operators]
     return pass_seconds(seconds, problem.edges)

@@ -32,7 +32,10 @@ def device_lower_bound(
     table: FloatArray,
     device_bytes: float,
 ) -> int:
-    """Return a lower bound on the devices of any plan in ``table``; inf excludes a choice."""
+    """Return a lower bound on the devices of any plan whose choices are finite in ``table``.
+
+    ``table [V, B, P, R]`` are sojourns; inf excludes a choice.
+    """
     # The path with the longest minimum times; any path gives a valid bound.
     path = critical_path(problem, problem.latency_s.min(axis=(1, 2)))[1]
     totals = np.zeros((len(WEIGHTS), len(PRICES)))
@@ -51,7 +54,7 @@ def device_lower_bound(
 
 
 def filled_devices(problem: OperatorProblem, demand: Demand, device_bytes: float) -> FloatArray:
-    """Return the devices that all operators need at each batch and parallelism, ``[B, P]``.
+    """Return the devices that all operators need if all have one batch and parallelism, ``[B, P]``.
 
     It is the largest of the devices' worth of memory, arithmetic, traffic and power, with one
     replica per operator. More replicas never need fewer devices.
@@ -77,7 +80,7 @@ def _device_shares(
     chosen: tuple[IntArray, ...],
     replicas: IntArray | int,
 ) -> FloatArray:
-    """Return the memory, arithmetic, traffic and power of choices, in devices' worth, ``[4, ...]``.
+    """Return the memory, arithmetic, traffic and power that choices use, in devices, ``[4, ...]``.
 
     ``chosen`` are index arrays of the operators, batches and parallelisms.
     """
@@ -102,7 +105,7 @@ def device_options(
     device_bytes: float,
     max_devices: float,
 ) -> tuple[Frontier, ...]:
-    """Return each operator's choices that no other choice beats in all figures.
+    """Return for each operator the choices that no other choice beats in all figures.
 
     The figures are slots, sojourn, and the use of each resource. Choices that alone need more than
     ``max_devices`` are left out. So are replicas that hardly shorten the sojourn.
@@ -132,5 +135,5 @@ def device_options(
 
 
 def whole_devices(fills: float) -> int:
-    """Return the number of devices, rounded up, at least 1."""
+    """Return the whole number of devices for a load of ``fills`` devices, at least 1."""
     return max(1, int(np.ceil(fills - 1e-6)))

@@ -60,7 +60,7 @@ class SearchSpace(NamedTuple):
 
 
 class Draft(NamedTuple):
-    """A plan with its placement: indices of batch and parallelism ``[V]``, replicas, devices."""
+    """A plan under change: indices of batch and parallelism, replicas, and devices of shards."""
 
     b: Any
     p: Any
@@ -70,7 +70,7 @@ class Draft(NamedTuple):
 
 @kernel
 def _plan_of(space: SearchSpace, draft: Draft) -> Any:
-    """Return the arrays of the drafted plan, and the device of each shard."""
+    """Return a draft as a ``Plan``, and the device of each shard, ``[S]``."""
     count, widths = draft.b.size, space.parallel[draft.p]
     shards = int((draft.replicas * widths).sum())
     operator, replica = np.empty(shards, np.int64), np.empty(shards, np.int64)
@@ -103,7 +103,7 @@ def _plan_of(space: SearchSpace, draft: Draft) -> Any:
 
 @kernel
 def _excess(space: SearchSpace, draft: Draft, count: int) -> float:
-    """Return by how much a draft exceeds the limit and its ``count`` devices; 0: feasible."""
+    """Return how much a draft exceeds the latency limit and its ``count`` devices; 0: feasible."""
     plan, where = _plan_of(space, draft)
     devices, room = no_devices(count, plan), scratch(plan.rate.size)
     for i in range(where.size):
@@ -142,7 +142,10 @@ def _has_shard(draft: Draft, v: int, s: int, width: int, d: int) -> bool:
 
 @kernel
 def _add_replica(space: SearchSpace, draft: Draft, v: int, count: int, draw: Any) -> bool:
-    """Add a replica on devices with consecutive numbers."""
+    """Add a replica of operator ``v`` on random devices with consecutive numbers.
+
+    ``draw`` are random numbers from 0 to 1.
+    """
     width = space.parallel[draft.p[v]]
     first = draft.replicas[v] * width
     if draft.replicas[v] == space.max_replicas or first + width > draft.device.shape[1]:
@@ -155,7 +158,7 @@ def _add_replica(space: SearchSpace, draft: Draft, v: int, count: int, draw: Any
 
 @kernel
 def _remove_replica(draft: Draft, v: int, width: int, draw: Any) -> bool:
-    """Remove a replica; the last one takes its place."""
+    """Remove a random replica of operator ``v``; the last one takes its number."""
     if draft.replicas[v] == 1:
         return False
     draft.replicas[v] -= 1
@@ -167,7 +170,7 @@ def _remove_replica(draft: Draft, v: int, width: int, draw: Any) -> bool:
 
 @kernel
 def _swap_shards(space: SearchSpace, draft: Draft, v: int, draw: Any) -> bool:
-    """Exchange the devices of two shards of different operators."""
+    """Exchange the devices of a random shard of operator ``v`` and one of another operator."""
     u = int(draw[2] * draft.b.size)
     if u == v:
         return False
@@ -199,7 +202,7 @@ def _change_parallelism(space: SearchSpace, draft: Draft, v: int, count: int, dr
 
 @kernel
 def _change(space: SearchSpace, draft: Draft, count: int, draw: Any) -> bool:
-    """Change one thing in a draft; return False if nothing changed."""
+    """Change one thing in a draft at random; return False if nothing changed."""
     v, kind = int(draw[1] * draft.b.size), draw[0]
     width = space.parallel[draft.p[v]]
     if kind < KINDS_OF_STEP[0]:
@@ -225,7 +228,7 @@ def _change(space: SearchSpace, draft: Draft, count: int, draw: Any) -> bool:
 
 @kernel
 def _copy(draft: Draft, into: Draft) -> None:
-    """Copy ``draft`` into the arrays of another draft."""
+    """Copy the arrays of ``draft`` into those of another draft."""
     into.b[:] = draft.b
     into.p[:] = draft.p
     into.replicas[:] = draft.replicas
@@ -234,7 +237,7 @@ def _copy(draft: Draft, into: Draft) -> None:
 
 @cached_kernel
 def anneal(space: SearchSpace, draft: Draft, count: int, draws: Any) -> bool:
-    """Change ``draft`` until it is feasible on ``count`` devices; False if it never is.
+    """Change ``draft`` at random until it is feasible on ``count`` devices; return success.
 
     ``draws`` are random numbers from 0 to 1 of each step, ``[steps, DRAWN]``.
     """
@@ -316,7 +319,10 @@ def _search_space(phase: PhaseProblem, device_bytes: float) -> SearchSpace:
 
 
 def _draft_of(phase: PhaseProblem, start: OperatorPlan, count: int) -> Draft:
-    """Return ``start`` with its replicas, largest first, on the least loaded of the devices."""
+    """Return the plan ``start`` as a draft, its replicas placed on the least loaded devices.
+
+    The largest replicas come first.
+    """
     problem = phase.problem
     operators, b, p = problem.chosen(start.batch, start.parallel)
     p = np.where(problem.parallel[p] <= count, p, 0)

@@ -40,8 +40,8 @@ class SharedPlan:
     """Services on common devices, compared with separate devices.
 
     ``apart`` has the plan of each service on separate devices. ``together`` has the plan of each
-    service with the placement of its operators on the common devices. It is empty if they save
-    none.
+    service with the placement of its operators on the common devices. It is empty if that saves no
+    device.
     """
 
     apart: tuple[Level, ...]
@@ -64,7 +64,7 @@ class SharedPlan:
 def place_on_common_devices(
     phases: Sequence[PhaseProblem], apart: Sequence[Level], device_bytes: float
 ) -> SharedPlan:
-    """Place ``phases`` on common devices, with the fewest devices found.
+    """Return plans of ``phases`` with the fewest common devices found.
 
     ``apart`` has the best plan of each on separate devices. The result has no placement if common
     devices save nothing.
@@ -102,7 +102,10 @@ def place_on_common_devices(
 def _with_their_places(
     picked: Sequence[Level], placement: Placement, device_bytes: float
 ) -> tuple[Level, ...]:
-    """Return the plans with the places of their operators; each has a part of the free memory."""
+    """Return the ``picked`` plans with the places of their operators on common devices.
+
+    Each gets a part of the free memory.
+    """
     free = (device_bytes - placement.memory_bytes) / len(picked)
     levels, first = [], 0
     for level in picked:
@@ -123,7 +126,7 @@ def _with_their_places(
 
 
 def _plan_within(phase: PhaseProblem, level: Level) -> Part:
-    """Return problem, demand and plan of ``level`` for passes that sharing makes slower.
+    """Return problem, demand and plan of ``level``, prepared for passes that sharing makes slower.
 
     On shared devices, passes may take up to ``PASS_FACTORS`` times as long as on separate ones, but
     no longer than the limit. The KV cache is that of passes of this length.
@@ -141,7 +144,7 @@ def _fits_device(part: Part, device_bytes: float) -> bool:
 
 
 def _plans(phase: PhaseProblem, device_bytes: float) -> list[Level]:
-    """Plan by operators at ``FRACTIONS`` of the latency limit; equal plans are dropped.
+    """Return plans by operators for ``FRACTIONS`` of the latency limit, without equal ones.
 
     A plan that uses less of its limit allows more slowdown by operators of other services.
     """
@@ -178,7 +181,7 @@ def _combinations(plans: list[list[Level]]) -> list[tuple[Level, ...]]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ChunkedPlan:
-    """Whole replicas and operators that do both phases in one iteration.
+    """Plans of a service whose replicas or operators do both phases in one iteration.
 
     A level is None if no batch keeps both limits. ``chunk_tokens`` are the prompt tokens per batch
     of decodes.
@@ -191,7 +194,7 @@ class ChunkedPlan:
 
 
 def chunked_service(prefill: PhaseLoad, decode: PhaseLoad) -> PhaseLoad:
-    """Merge both phases of a service into one."""
+    """Return a service as one phase with chunked prefill, from its two phases."""
     return replace(
         decode,
         phase="chunked",
@@ -202,7 +205,7 @@ def chunked_service(prefill: PhaseLoad, decode: PhaseLoad) -> PhaseLoad:
 
 
 def best_chunked(phase: PhaseProblem, device_bytes: float) -> ChunkedPlan:
-    """Return the best plans over all batches; ``phase`` is the problem of a ``chunked_service``."""
+    """Return the best plans over all batches; ``phase`` is that of a ``chunked_service``."""
     service = phase.service
     model: Level | None = None
     operator: Level | None = None
@@ -232,8 +235,8 @@ def with_batch_wait(
 ) -> tuple[Level, int, float] | None:
     """Return the best plan if batches take time to fill, its largest batch b, and the wait.
 
-    The source ignores this wait. A scheduler that fills batches of b at the entry makes a request
-    wait (b - 1) / (2 x rate) seconds on average. For every b, ``plan`` is called with batches up to
+    The source ignores this wait (seconds). A scheduler that fills batches of b at the entry makes a
+    request wait (b - 1) / (2 x rate) on average. For every b, ``plan`` is called with batches up to
     b, and with the limit less the wait. The plan with the fewest devices wins.
     """
     best: tuple[Level, int, float] | None = None

@@ -15,7 +15,7 @@ from simulation.provisioning.problem import OperatorPlan, OperatorProblem
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PhasePower:
-    """Watts of one GPU: idle, while any kernel runs, and more by the operator that runs."""
+    """Watts of one GPU: idle, the floor while any kernel runs, and those that an operator adds."""
 
     idle_w: float
     floor_w: float  # while any kernel runs
@@ -23,7 +23,7 @@ class PhasePower:
 
 
 def dynamic_w(gpu: GpuSpec, phase: str) -> float:
-    """Return the watts above idle of a busy GPU in a phase (eq. 9), measured or published."""
+    """Return the watts above idle of a GPU busy in a phase (eq. 9), measured or published."""
     active = gpu.prefill_w if phase == "prefill" else gpu.decode_w
     return max(active - gpu.idle_w, 0.0)
 

@@ -29,9 +29,9 @@ def exact_plan(
 ) -> OperatorPlan | None:
     """Return the plan of least cost; None if no plan meets ``slo_share`` of the latency limit.
 
-    The cost is slots times ``slot_price``, plus devices if ``options`` have needs. ``options`` are
-    the choices of each operator, by default the frontiers of ``problem``. ``bound`` of the plan is
-    the proven least cost, rounded up.
+    The cost is slots (GPU places) times ``slot_price``, plus devices if ``options`` have needs.
+    ``options`` are the choices of each operator, by default the frontiers of ``problem``. ``bound``
+    of the plan is the proven least cost, rounded up.
     """
     options = frontiers(problem) if options is None else options
     if any(not option.slots.size for option in options):

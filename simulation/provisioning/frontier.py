@@ -12,7 +12,7 @@ from simulation.provisioning.sojourns import Choices, fill_frontiers
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Frontier:
-    """The undominated choices of one operator: price ascending, sojourn strictly descending."""
+    """The choices of an operator that no other beats: price ascends, sojourn strictly descends."""
 
     slots: IntArray | FloatArray  # [n] the price: P x R, or shares of a GPU
     sojourn_s: FloatArray  # [n]
@@ -21,7 +21,7 @@ class Frontier:
 
 
 def frontiers(problem: OperatorProblem, fewest: IntArray | None = None) -> tuple[Frontier, ...]:
-    """Return the frontier of each operator, by slots.
+    """Return the frontier of each operator, with slots as the price.
 
     ``fewest [V, B, P]`` is the smallest number of replicas that fits on devices. Among choices with
     equal slots, only the one with the least sojourn remains. Choices that cost more without being
@@ -45,10 +45,10 @@ def frontiers(problem: OperatorProblem, fewest: IntArray | None = None) -> tuple
 
 
 def priced_frontier(table: FloatArray, price: FloatArray, first: int = 0) -> Frontier:
-    """Return the frontier of one operator by any price; both arrays are ``[B, P, R]``.
+    """Return the frontier of one operator by ``price``; both arrays are ``[B, P, R]``.
 
-    Unstable choices (infinite sojourn) are left out. ``first`` is the problem's index of the first
-    parallelism in the arrays.
+    Unstable choices (infinite sojourn in ``table``) are left out. ``first`` is the problem's index
+    of the first parallelism in the arrays.
     """
     flat, cost = table.ravel(), price.ravel()
     stable = np.flatnonzero(np.isfinite(flat))
@@ -61,7 +61,7 @@ def priced_frontier(table: FloatArray, price: FloatArray, first: int = 0) -> Fro
 
 
 def concatenated_choices(options: Sequence[Frontier]) -> Choices:
-    """Concatenate the choices of all operators: offsets by operator, slots, sojourn seconds.
+    """Return the choices of all operators as one: offsets by operator, slots, sojourn seconds.
 
     Slots are always floats, or compiled code would be compiled twice.
     """

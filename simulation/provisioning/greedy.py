@@ -17,8 +17,8 @@ def greedy_plan(
 ) -> OperatorPlan | None:
     """Return a plan by our greedy method; None if it finds none within the latency limit.
 
-    For chains, None proves that no plan exists. ``options`` are the frontiers to move along, by
-    slots or another price.
+    For chains of operators, None proves that no plan exists. ``options`` are the frontiers to move
+    along, by slots or another price.
     """
     options = frontiers(problem) if options is None else options
     if any(not option.slots.size for option in options):

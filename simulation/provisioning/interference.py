@@ -47,7 +47,7 @@ H100 and H200: 0.2 to 0.3 for products of few rows, about 0.5 and 0.8 for decode
 
 @dataclass(frozen=True, slots=True, eq=False)
 class InterferenceTable:
-    """Slowdowns on one GPU type, by kinds of operators (``SHARED_KINDS``)."""
+    """Measured slowdowns of kernels that share a GPU of one type, by kind (``SHARED_KINDS``)."""
 
     gpu: str
     source: str
@@ -88,7 +88,7 @@ class InterferenceTable:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Demand:
-    """Use of a GPU by one replica of each operator, ``[V, B, P]`` unless stated otherwise."""
+    """What one replica of each operator uses of a GPU, ``[V, B, P]`` unless stated otherwise."""
 
     memory_bytes: FloatArray  # weights and transient memory
     compute: FloatArray  # share of the GPU's arithmetic while it runs, 0 to 1
@@ -195,6 +195,6 @@ def measured_at_share(table: InterferenceTable, kind: str, sm_share: npt.ArrayLi
 
 
 def modelled_over_table(table: InterferenceTable) -> FloatArray:
-    """Return the physical model's slowdowns over those of decode attention at each share."""
+    """Return the modelled slowdowns of decode attention over the measured ones, at each share."""
     shares, slowdowns = table.alone.get("attention_decode", ((), ()))
     return np.asarray(latency_at_share(1.0, 0.0, 1.0, shares) / slowdowns, np.float64)

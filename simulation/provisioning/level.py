@@ -21,7 +21,10 @@ ROUNDING = 1.0 + 1e-9
 
 @dataclass(frozen=True, slots=True)
 class LayerRuns:
-    """Converts a phase to runs of layers, with the batch and parallelism of these indices."""
+    """Turns a phase of operators into one of runs of layers, with one batch and parallelism.
+
+    ``b`` and ``p`` are their indices.
+    """
 
     b: int
     p: int
@@ -35,7 +38,7 @@ class LayerRuns:
 class ReplayedLatency:
     """Latencies of replayed requests, and the share of them within the limit.
 
-    The latency is the one of the limit: TTFT of prompts, mean gap between tokens of sequences.
+    It is the latency that the limit is on: TTFT of prompts, mean gap between tokens of sequences.
     """
 
     attainment: float
@@ -49,7 +52,7 @@ class ReplayedLatency:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Level:
-    """The result of one granularity for a phase: a "level" is replica, layers or operators.
+    """A plan of a phase at one granularity ("level"): replica, layers or operators.
 
     ``least_devices`` is a proven lower bound on plans that meet the limit on average.
     """
@@ -81,10 +84,9 @@ class Level:
         return self.devices if self.by_means is None else min(self.devices, self.by_means)
 
     def seen(self, phase: PhaseProblem) -> PhaseProblem:
-        """Return ``phase`` as the plan sees it.
+        """Return ``phase`` in the units of the plan, with the KV cache of its requests in flight.
 
-        It has the KV cache of the plan's requests in flight, and runs of layers if the plan uses
-        them.
+        The units are operators, or runs of layers if the plan uses them.
         """
         if self.plan is not None:
             phase = reserve_kv_cache(phase, self.latency_s)
@@ -104,7 +106,7 @@ def level_order(level: Level) -> tuple[int, float]:
 
 
 def no_worse(level: Level, other: Level) -> bool:
-    """Return whether no compared figure of ``level`` is higher than that of ``other``."""
+    """Return whether ``level`` is not worse than ``other`` in any compared figure."""
     return all(
         ours <= theirs * ROUNDING
         for ours, theirs in zip(_figures(level), _figures(other), strict=True)
@@ -117,7 +119,7 @@ def _figures(level: Level) -> tuple[float, ...]:
 
 
 def fewest_devices(levels: Sequence[Level]) -> Level | None:
-    """Return the level with the fewest devices, or None without levels.
+    """Return the level with the fewest devices; None without levels.
 
     Among equals, those within ``EVEN`` of the least power count, and the one with the least memory
     wins.
@@ -134,9 +136,9 @@ def fewest_devices(levels: Sequence[Level]) -> Level | None:
 
 
 def best_level(name: str, levels: Sequence[Level], coarser: Sequence[Level]) -> Level | None:
-    """Return the best of ``levels`` that is no worse than any coarser level, else a coarser one.
+    """Return the best of ``levels`` that is no worse than any of ``coarser``, else a coarser one.
 
-    ``trade`` of the result is the level with fewer devices, if one exists.
+    ``trade`` of the result is a level with fewer devices that is worse in another figure, if any.
     """
     best_coarser = min(coarser, key=level_order, default=None)
     if best_coarser is None:

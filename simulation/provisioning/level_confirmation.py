@@ -34,7 +34,7 @@ LATENCY_TOLERANCE = 1.001  # allowed P95 latency of a finer level over that of a
 def confirmed_whole_replicas(
     phase: PhaseProblem, replay: LevelReplay, attainment: float
 ) -> Level | None:
-    """Return the fewest whole replicas that keep the limit for ``attainment`` of the requests.
+    """Return the fewest whole replicas that keep the limit for ``attainment`` of replayed requests.
 
     If no plan does, the one with the highest attainment is returned. The result is None if there is
     no plan at all.
@@ -76,9 +76,10 @@ def confirmed_level(
     coarser: list[Level],
     plan: Callable[[PhaseProblem], Level | None],
 ) -> Level | None:
-    """Plan a finer level with ``plan`` and confirm it by replay, or return the coarser level.
+    """Return a plan of a finer level that a replay confirms, or else the coarser level.
 
-    The bound on devices, and the fewest by means, are those for the whole limit.
+    ``plan`` makes plans for shares of the limit. The bound on devices, and the fewest by means, are
+    those for the whole limit.
     """
     best_coarser = min(coarser, key=lambda level: (level.devices, level.power_w), default=None)
     trade: Level | None = None
@@ -122,9 +123,10 @@ def confirmed_sm_shares(
     coarser: list[Level],
     plan: Callable[..., Level | None],
 ) -> Level | None:
-    """Plan operators in shares of the multiprocessors (equation 6); None if that saves nothing.
+    """Return a confirmed plan of operators in shares of the multiprocessors (equation 6).
 
-    ``coarser`` includes plans without shares. No figure of the result is worse than theirs.
+    None if that saves nothing. ``coarser`` includes plans without shares. No figure of the result
+    is worse than theirs.
     """
 
     def planned(within: PhaseProblem, max_slowdown: float) -> Level | None:

@@ -63,7 +63,7 @@ ROOM_FACTOR = 0.5  # share of the devices' memory; a plan below it is not limite
 
 
 def model_level(phase: PhaseProblem, device_bytes: float) -> Level | None:
-    """Return the level of whole replicas on separate devices; None if none meets the limit.
+    """Return the fewest whole replicas on separate devices as a level; None: none meets the limit.
 
     All batches, parallelisms and counts are tried, so no other uniform plan needs fewer devices.
     """
@@ -102,15 +102,13 @@ def plan_level(
     quick: bool = False,
     epsilon: float = 0.0,
 ) -> Level | None:
-    """Plan ``phase`` at one of ``LEVELS``; None if no plan meets the latency limit.
+    """Return the best plan of ``phase`` at one of ``LEVELS``; None if none meets the limit.
 
     All methods have the same steps. They choose replicas, batch and parallelism (``_choices``),
     place them by Algorithm 2, and keep the plan with the fewest devices. Runs of layers have one
-    batch and one parallelism for all, and every pair of them is tried.
-
-    ``coarser`` are levels of the same phase. If no finer plan is better, one of them is returned.
-    ``proofs`` adds the bound on devices, ``quick`` tries fewer prices. Raises SimulationError for
-    an unknown level.
+    batch and one parallelism for all, and every pair of them is tried. ``coarser`` are levels of
+    the same phase. If no finer plan is better, one of them is returned. ``proofs`` adds the bound
+    on devices, ``quick`` tries fewer prices. Raises SimulationError for an unknown level.
     """
     if name == "model":
         return model_level(phase, device_bytes)
@@ -150,7 +148,7 @@ def plan_level(
 def _parts(
     name: str, phase: PhaseProblem, device_bytes: float
 ) -> Iterator[tuple[PhaseProblem, LayerRuns | None, int]]:
-    """Yield the problems that together cover a level, by rising lower bound on their devices.
+    """Yield the problems that together cover all plans of a level, by rising bound on devices.
 
     Operators are one problem. Runs of layers are one per batch and parallelism. Each problem comes
     with its ``LayerRuns`` (None for operators) and its lower bound on devices.
@@ -206,7 +204,7 @@ def _search_devices(
 ) -> int:
     """Search plans by operators on fewer devices than ``levels``; return the bound on devices.
 
-    Plans that are found are added to ``levels``. The first plan has the proven fewest devices by
+    Plans that are found are appended to ``levels``. The first plan has the proven fewest devices by
     the sums of its operators' needs. Algorithm 2 may need more devices to place it. So plans with
     fewer slots, and plans for a tighter limit, are tried too. ``plan_on_devices`` then starts at
     them and removes one device after the other. ``bound`` is the bound known before.
@@ -342,7 +340,7 @@ def _place_plans(
     shared: bool,
     max_devices: int | None = None,
 ) -> list[Level]:
-    """Place plans, each with the KV cache of its requests in flight.
+    """Return the levels of ``plans`` after placement, each with its KV cache in flight.
 
     Plans that need more than ``max_devices`` devices, or more than the best so far, are skipped.
     """
@@ -402,7 +400,7 @@ def _fits_device(phase: PhaseProblem, plan: OperatorPlan, device_bytes: float) -
 def _plans_by_price(
     phase: PhaseProblem, table: FloatArray, device_bytes: float, *, quick: bool
 ) -> list[OperatorPlan | None]:
-    """Return plans by price: busy share of a GPU plus weighted share of its memory.
+    """Return plans by price: the busy share of a GPU plus a weighted share of its memory.
 
     Several weights are tried. For each, operators may use mixed parallelisms, or all the same one.
     The second often packs better.
@@ -425,7 +423,7 @@ def _plans_by_price(
 
 
 def _gpu_shares(phase: PhaseProblem, device_bytes: float, memory_price: float) -> FloatArray:
-    """Return the GPUs that every choice uses by load, plus priced memory, ``[V, B, P, R]``."""
+    """Return the price of every choice, ``[V, B, P, R]``: GPUs kept busy, plus priced memory."""
     problem, demand = phase.problem, phase.demand
     replicas = np.arange(1, problem.max_replicas + 1)
     busy = np.maximum(demand.compute, demand.bandwidth) * problem.latency_s

@@ -41,7 +41,7 @@ REPLAYED_ROUNDS = 4  # of the same search by replay: to 2% of a rate
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LevelOverTime:
-    """Devices, power and SLO results of one granularity by window."""
+    """Devices, power and attainment of one granularity (level) in each window of a trace."""
 
     level: str
     devices: IntArray  # [W] paid for, including starting ones
@@ -80,7 +80,7 @@ Known = Windows | Mapping[str, Windows] | None  # demand known to plans: for all
 
 
 class _PlanCache:
-    """Cache of problems, plans, and outcomes of plans under other loads."""
+    """Keeps problems and plans by rounded demand, and outcomes of plans under other demands."""
 
     def __init__(
         self,
@@ -143,7 +143,7 @@ class _PlanCache:
         return self.outcomes[key]
 
     def seen(self, plan: Level, real: Key) -> PhaseProblem:
-        """Return the problem at the actual demand ``real``, cut into the same units as ``plan``.
+        """Return the problem at the actual demand ``real`` in the units of ``plan``.
 
         Units are operators or runs of layers.
         """
@@ -156,7 +156,7 @@ class _PlanCache:
 
 @dataclass(frozen=True, slots=True)
 class _LevelSimulation:
-    """One level over all windows, planned on ``known_demand``."""
+    """Simulates one level over all windows, with plans made for ``known_demand``."""
 
     level: str
     cache: _PlanCache
@@ -227,11 +227,10 @@ def over_time(
     every: Mapping[str, int] | None = None,
     judge: SampledWindows | None = None,
 ) -> dict[str, LevelOverTime]:
-    """Simulate each of ``levels`` over the windows, planned for ``1 + headroom`` times the rate.
+    """Simulate each of ``levels`` over the windows, with plans for ``1 + headroom`` times the rate.
 
     The rate is the one known to plans. If that misses ``attainment``, the smallest larger headroom
     that meets it is used. A level that misses it at a headroom of 400% is returned as it is.
-
     ``every`` is the number of windows per plan of a level (default 1). ``planned_on`` is the
     forecast that plans use, for all levels or by level. By default, a plan uses the mean of the
     windows of the previous plan. ``judge`` replays requests to measure the share.
@@ -332,8 +331,8 @@ def _windows_known(
 def _outcome_under(phase: PhaseProblem, level: Level) -> tuple[bool, float]:
     """Return whether a plan keeps the limit under the actual load of a window, and its watts.
 
-    ``phase`` is in the plan's terms (operators or runs of layers). Under overload, GPUs draw at
-    most their full power.
+    ``phase`` has that load, in the units of the plan ``level``. Under overload, GPUs draw at most
+    their full power.
     """
     max_watts = phase.service.gpu.tdp_w
     plan = level.plan or level.replicas
@@ -350,5 +349,8 @@ def _outcome_under(phase: PhaseProblem, level: Level) -> tuple[bool, float]:
 
 
 def _demand_keys(rows: IntArray) -> list[Key]:
-    """Return the rows as tuples, which can be keys of a cache: rate and tokens, as exponents."""
+    """Return the rows of rounded demand as tuples, the keys of ``_PlanCache``.
+
+    A key is rate and tokens, as exponents.
+    """
     return [(int(rate), int(tokens)) for rate, tokens in rows]

@@ -17,7 +17,7 @@ CACHED = 16  # cached sojourns per operator
 
 
 class Plan(NamedTuple):
-    """Arrays of an operator plan for compiled code, ``[V]`` unless stated otherwise."""
+    """A plan of operators as arrays for compiled code, ``[V]`` unless stated otherwise."""
 
     operator: Any  # [S] operator of each shard
     replica: Any  # [S]
@@ -57,7 +57,7 @@ class Replicas(NamedTuple):
 
 
 class Scratch(NamedTuple):
-    """Buffers for ``[V]`` operators."""
+    """Work arrays for ``[V]`` operators, to reuse."""
 
     slowdown: Any
     sojourn_s: Any
@@ -82,7 +82,7 @@ def scratch(count: int) -> Scratch:
 
 @kernel
 def add_shard(devices: Devices, d: int, v: int, plan: Plan, sign: float) -> None:
-    """Add the load of one shard of operator ``v`` to device ``d``; with ``sign`` -1, remove it."""
+    """Add the load of a shard of operator ``v`` to device ``d``; with ``sign`` -1, remove it."""
     devices.memory[d] += sign * plan.memory[v]
     devices.compute[d] += sign * (plan.busy[v] * plan.compute[v])
     devices.bandwidth[d] += sign * (plan.busy[v] * plan.bandwidth[v])
@@ -105,7 +105,7 @@ def _extra_time(share: float, others: float, all_at_once: float) -> float:
 
 @kernel
 def slowdown_at(devices: Devices, d: int, v: int, plan: Plan) -> float:
-    """Return the slowdown factor of a shard of ``v`` on ``d``; the shard is already counted there.
+    """Return the slowdown factor of a shard of ``v`` on ``d``, which already counts it.
 
     It follows ``plan.interference``, or the physical model if that is empty.
     """
@@ -127,7 +127,7 @@ def slowdown_at(devices: Devices, d: int, v: int, plan: Plan) -> float:
 def fill_slowdowns(plan: Plan, where: Any, devices: Devices, slowdown: Any) -> None:
     """Fill ``slowdown [V]`` with the mean slowdown factor of each operator's replicas.
 
-    A replica is as slow as its slowest shard. ``where`` is the device of each shard.
+    A replica is as slow as its slowest shard. ``where [S]`` is the device of each shard.
     """
     slowdown[:] = 0.0
     shards, i = where.size, 0
@@ -160,7 +160,7 @@ def placed_latency(plan: Plan, where: Any, devices: Devices, room: Scratch) -> f
 
 @kernel
 def fits(devices: Devices, d: int, v: int, plan: Plan, capacity: float) -> bool:
-    """Return whether a shard of ``v`` fits on device ``d``: memory, load and power.
+    """Return whether a further shard of ``v`` fits on device ``d``: memory, load and power.
 
     With ``plan.apart``, operators run side by side on parts of the multiprocessors, so that their
     compute adds up even while they are idle.
@@ -186,7 +186,7 @@ def evaluate_placement(plan: Plan, where: Any, count: int) -> Any:
 
 
 class PackingState(NamedTuple):
-    """Placed shards, their slowdowns, and the resulting operator times.
+    """State of Algorithm 2: placed shards, their slowdowns, and the resulting operator times.
 
     It also stores the values before the last ``_add_to_device``, so that ``_remove_from_device``
     can undo it.
@@ -234,14 +234,17 @@ def _empty_state(plan: Plan, replicas: Replicas, where: Any) -> PackingState:
 
 @kernel
 def _sojourn_of(plan: Plan, v: int, slow: float) -> float:
-    """Return the sojourn of operator ``v`` for the summed slowdown ``slow``; inf: unstable."""
+    """Return the sojourn of operator ``v``; ``slow`` is the sum of its replicas' slowdowns.
+
+    inf: unstable.
+    """
     service = plan.latency_s[v] * (slow / plan.replicas[v])
     return sojourn(plan.rate[v] * service, plan.replicas[v], service, plan.transfer_s[v])  # type: ignore[no-any-return]
 
 
 @kernel
 def _known_sojourn(plan: Plan, on: PackingState, v: int) -> float:
-    """Return ``_sojourn_of`` operator ``v``, from a cache.
+    """Return ``_sojourn_of`` operator ``v`` at its present slowdown, from a cache if possible.
 
     The Erlang recursion takes one step per replica. Devices tried in a row often have the same
     shards, so the same slowdown occurs again.
@@ -360,10 +363,10 @@ def _roomiest(
 def place_greedily(
     plan: Plan, replicas: Replicas, capacity: float, slo: float, shared: bool, where: Any
 ) -> int:
-    """Run Algorithm 2 of the source, operator-level autoscaling (``placement``).
+    """Place all shards by Algorithm 2 of the source; write their devices to ``where``.
 
-    Returns the devices used, or -1 if a replica does not fit on empty devices. A replica of a base
-    instance is placed on devices of its instance. An extra replica may use all devices.
+    Returns the number of devices used, or -1 if a replica does not fit on empty devices. A replica
+    of a base instance is placed on devices of its instance. An extra replica may use all devices.
     """
     shards = where.size
     devices, on = no_devices(shards, plan), _empty_state(plan, replicas, where)

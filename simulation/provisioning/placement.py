@@ -50,7 +50,7 @@ def algorithm2(
     *,
     shared: bool = True,
 ) -> Placement:
-    """Run Algorithm 2 for a feasible plan.
+    """Return the placement of a feasible plan by Algorithm 2.
 
     Raises SimulationError if the plan misses its limit, or if a replica fits on no device.
     """
@@ -65,7 +65,7 @@ def algorithm2(
 def place_services(
     parts: Sequence[tuple[OperatorProblem, Demand, OperatorPlan]], device_bytes: float
 ) -> Placement:
-    """Run Algorithm 2 for several services on shared devices.
+    """Return the placement of several services on shared devices by Algorithm 2.
 
     ``parts`` are problem, demand and plan of each service. Their operators join one graph, service
     by service. Times are shares of each service's own limit, and so is ``latency_s`` of the result.
@@ -87,7 +87,7 @@ def place_services(
 def _merge_plans(
     packed: list[Plan], parts: Sequence[tuple[OperatorProblem, Demand, OperatorPlan]]
 ) -> Plan:
-    """Merge the plans of several services into one plan with limit 1.
+    """Return the packed plans of several services as one plan with limit 1.
 
     Latencies are divided by each service's limit, and rates multiplied by it. Measured slowdowns of
     pairs are used if all services have the kinds of their operators.
@@ -123,7 +123,7 @@ def _merge_plans(
 def _place_greedily(
     plan: Plan, parallel: IntArray, device_bytes: float, slo_s: float, shared: bool
 ) -> tuple[IntArray, int]:
-    """Run Algorithm 2; return the device of every shard, and the number of devices used.
+    """Return the device of every shard by Algorithm 2, and the number of devices used.
 
     The number is -1 if a replica does not fit.
     """
@@ -212,7 +212,7 @@ def placement_of(method: str, slo_s: float, plan: Plan, where: IntArray, used: i
 def with_memory_of(
     placement: Placement, problem: OperatorProblem, demand: Demand, plan: OperatorPlan
 ) -> Placement:
-    """Return ``placement`` with the memory that ``demand`` implies; nothing else changes."""
+    """Return ``placement`` with the memory that ``plan`` uses under ``demand``."""
     shard_bytes = packing_plan(problem, demand, plan).memory[placement.operator]
     device_bytes = np.bincount(placement.device, weights=shard_bytes, minlength=placement.devices)
     return replace(placement, memory_bytes=device_bytes.astype(np.float64))
@@ -223,7 +223,7 @@ def latency_at(
 ) -> float:
     """Return the critical path in seconds of a placed plan under another load or lengths.
 
-    It is inf if the plan is unstable.
+    inf: the plan is then unstable.
     """
     devices: Devices
     devices, _, latency = evaluate_placement(

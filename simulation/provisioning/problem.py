@@ -18,11 +18,11 @@ from simulation.provisioning.sojourns import Graph, Operators, fill_sojourns, so
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OperatorProblem:
-    """One phase (prefill or decode) of one model under a rate and a latency limit.
+    """What operators of one phase (prefill or decode) must do: a rate and a latency limit.
 
-    ``edges`` are pairs (before, after) of operator indices. An operator without edges is a path
-    alone. ``rate`` counts arrivals at operators: requests per second for prefill, sequence
-    iterations per second for decode.
+    Axes: V operators, B batches, P parallelisms. ``edges`` are pairs (before, after) of operator
+    indices. An operator without edges is a path alone. ``rate`` counts arrivals at operators:
+    requests per second for prefill, sequence iterations per second for decode.
     """
 
     names: tuple[str, ...]
@@ -94,10 +94,7 @@ def topological_order(operators: int, edges: tuple[tuple[int, int], ...]) -> tup
 
 
 def critical_path(problem: OperatorProblem, sojourn_s: FloatArray) -> tuple[float, list[int]]:
-    """Return the longest sum of ``sojourn_s`` over a path, and the operators on that path.
-
-    The operators are in order.
-    """
+    """Return the longest sum of ``sojourn_s [V]`` over a path, and the operators on it in order."""
     topological, offsets, parents = (array.tolist() for array in problem.graph)
     finish = np.zeros(len(topological))
     come_from = [-1] * len(topological)
@@ -137,7 +134,7 @@ def operator_arrays(problem: OperatorProblem) -> Operators:
 
 
 def sojourns(problem: OperatorProblem) -> FloatArray:
-    """Return the sojourn T + W + C of every choice, ``[V, B, P, R]``; inf: unstable.
+    """Return the sojourn T + W + C of every choice in seconds, ``[V, B, P, R]``; inf: unstable.
 
     R is 1 to ``max_replicas``. T is the service, C the transfer, and W the mean wait of M/M/R (eqs.
     1 and 2, with both terms of Erlang C in the denominator).
@@ -150,7 +147,7 @@ def sojourns(problem: OperatorProblem) -> FloatArray:
 def evaluate(
     problem: OperatorProblem, method: str, choice: IntArray, bound: int | None = None
 ) -> OperatorPlan:
-    """Build the plan of ``choice[v]`` = (batch index, parallelism index, replicas)."""
+    """Return the plan of ``choice[v]`` = (batch index, parallelism index, replicas), evaluated."""
     b, p, r = choice.T
     chosen = (np.arange(len(problem.names)), b, p)
     service, sojourn = problem.latency_s[chosen], np.empty(len(problem.names))

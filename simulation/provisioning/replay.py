@@ -61,7 +61,7 @@ class Requests:
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class StationLayout:
-    """Stations ``[V]``, their replicas ``[Q]`` and the shards of these on devices."""
+    """Stations ``[V]`` with their curves, their replicas ``[Q]``, and the devices of these."""
 
     curves: list[Curve]  # [V] seconds by batch
     batch: IntArray  # [V] largest batch, requests
@@ -121,7 +121,7 @@ class StationLayout:
 def draw_requests(
     isl: npt.ArrayLike, osl: npt.ArrayLike, phase: PhaseProblem, *, seed: int = 0
 ) -> Requests:
-    """Draw requests from the sample at the phase's rate, enough for one replay.
+    """Return random requests from the sample at the phase's rate, enough for one replay.
 
     The number is several times the requests in flight at the latency limit. Raises SimulationError
     for an empty sample or columns of different length.
@@ -147,7 +147,7 @@ def can_replay(phase: PhaseProblem) -> bool:
 
 
 class LevelReplay:
-    """Replay of the same requests for every level of a phase."""
+    """Replays the same requests with plans of any level of a phase."""
 
     def __init__(self, phase: PhaseProblem, draws: Sequence[Requests], device_bytes: float) -> None:
         """Store ``draws`` of requests. There are several, so that no lucky draw confirms a plan."""
@@ -161,7 +161,7 @@ class LevelReplay:
         return other
 
     def of(self, level: Level) -> ReplayedLatency:
-        """Replay ``level`` and return the latencies of the draw with the lowest attainment."""
+        """Return the latencies of a replay of ``level``, of the draw with the lowest attainment."""
         if level.replicas is not None:
             graph, devices = self._stations_of_replicas(level.replicas)
         else:
@@ -174,7 +174,7 @@ class LevelReplay:
         return min(latencies, key=lambda replayed: (replayed.attainment, -replayed.p95_s))
 
     def curve(self, j: int, names: tuple[str, ...] = ()) -> Curve:
-        """Return the seconds by batch of operators ``names`` and their collectives, as a curve.
+        """Return seconds by batch of operators ``names`` and their collectives, as a curve.
 
         Without ``names``, all operators count. ``j`` is the index of the parallelism.
         """
@@ -335,7 +335,7 @@ def _with_collectives(
 def replay_requests(
     phase: PhaseProblem, graph: Graph, devices: int, requests: Requests, *, aligned: bool
 ) -> ReplayedLatency:
-    """Replay requests through the stations of ``graph`` and return their latencies.
+    """Return the latencies of requests that pass through the stations of ``graph``.
 
     With ``aligned``, a request uses the replica with the same number at every station.
     """
@@ -350,7 +350,7 @@ def replay_requests(
 def replay_together(
     replays: Sequence[LevelReplay], levels: Sequence[Level]
 ) -> list[ReplayedLatency]:
-    """Replay services whose operators share devices; return the latencies of each.
+    """Return the latencies of each of several services whose operators share devices.
 
     Each of ``levels`` has the placement of its operators on the common devices. The first draw of
     requests of each service is used, up to the end of the shortest.
@@ -390,7 +390,7 @@ def _until(requests: Requests, end_s: float) -> Requests:
 def _passes(
     phases: Sequence[PhaseProblem], requests: Sequence[Requests], *, aligned: bool
 ) -> Passes:
-    """Return the requests of all services together, in order of arrival.
+    """Return the requests of all services together, in order of arrival, with their passes.
 
     A prompt makes one pass through the stations, a sequence one per token after the first. With
     ``aligned``, a request uses the replica with the same number at every station.
@@ -420,7 +420,7 @@ def _passes(
 
 
 def _join_graphs(graphs: Sequence[Graph], devices: int) -> Graph:
-    """Join the stations of services on common devices."""
+    """Return the stations of several services as one graph on common devices."""
 
     def joined(name: str) -> FloatArray | IntArray:
         return np.concatenate([getattr(graph, name) for graph in graphs])
@@ -457,9 +457,10 @@ def _join_graphs(graphs: Sequence[Graph], devices: int) -> Graph:
 
 
 def _figures(phase: PhaseProblem, took_s: FloatArray, visits: int) -> ReplayedLatency:
-    """Return the latencies of requests that spent ``took_s`` in the stations; NaN: never done.
+    """Return the latencies of requests that spent ``took_s`` seconds in the stations.
 
-    ``visits`` is the number of visits of stations, kept to state the size of the replay.
+    NaN: never done. ``visits`` is the number of visits of stations, kept to state the size of the
+    replay.
     """
     latency_s = np.where(np.isfinite(took_s), took_s + phase.service.start_s, np.inf)
     return ReplayedLatency(
@@ -474,7 +475,7 @@ def _figures(phase: PhaseProblem, took_s: FloatArray, visits: int) -> ReplayedLa
 
 
 def _distances(phase: PhaseProblem, level: Level) -> tuple[FloatArray, FloatArray]:
-    """Return two shares of each station's output: to another device, and to another node.
+    """Return the shares of each station's output that go to another device, and to another node.
 
     Every replica sends equally to every replica of the next stations.
     """

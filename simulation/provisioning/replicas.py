@@ -27,7 +27,7 @@ EVEN = 0.02  # relative power difference below which plans on equal devices coun
 
 @dataclass(frozen=True, slots=True)
 class ReplicaPlan:
-    """Whole replicas; ``busy`` is the share of time that a replica works."""
+    """A plan of whole replicas; ``busy`` is the share of time that a replica works."""
 
     replicas: int
     batch: int  # largest number of requests in process at once on a replica
@@ -41,7 +41,7 @@ class ReplicaPlan:
 
 
 class _ReplicaState(NamedTuple):
-    """One replica at some load: seconds of a pass, its batch, bytes per GPU, busy share."""
+    """One replica under some load: seconds of a pass, its batch, bytes per GPU, busy share."""
 
     seconds: float
     batch: float
@@ -68,7 +68,7 @@ def whole_replicas(phase: PhaseProblem, device_bytes: float) -> ReplicaPlan | No
 
 
 def _arrangements(phase: PhaseProblem) -> Iterator[tuple[int, int, int]]:
-    """Yield index of the parallelism, GPUs per stage, and stages of each arrangement in a node."""
+    """Yield the arrangements in a node: index of the parallelism, GPUs per stage, and stages."""
     for j, gpus_per_stage in enumerate(phase.problem.parallel):
         for stages in STAGES:
             if stages == 1 or stages * gpus_per_stage <= phase.service.gpu.gpus_per_node:
@@ -120,7 +120,7 @@ def _decode_plans(phase: PhaseProblem, device_bytes: float) -> list[ReplicaPlan]
 def _figures_by_size(
     phase: PhaseProblem, j: int, stages: int
 ) -> tuple[IntArray, FloatArray, FloatArray]:
-    """Return figures for each number of sequences from 1 on.
+    """Return figures of a decoding replica for each number of sequences from 1 on.
 
     They are the number, the seconds of a pass, and the bytes per GPU without KV cache. ``j`` is the
     index of the parallelism.
@@ -161,7 +161,7 @@ def _smallest_batch(phase: PhaseProblem, batch: float) -> int:
 def _replica_state(
     phase: PhaseProblem, replicas: int, batch: int, parallel: int, stages: int
 ) -> _ReplicaState | None:
-    """Compute the state of one replica; None if ``replicas`` are unstable at this load.
+    """Return the state of one of ``replicas`` replicas; None if they are unstable at this load.
 
     ``batch`` only matters for prefill, where batches queue for all replicas together. A decoding
     replica has the batch that follows from its load.
@@ -234,6 +234,6 @@ def watts_of(phase: PhaseProblem, plan: ReplicaPlan) -> float:
 
 
 def _at_batch(values: FloatArray, phase: PhaseProblem, batch: float) -> FloatArray:
-    """Interpolate values of each operator at a batch, ``[V, B]`` to ``[V]``."""
+    """Return values of each operator, ``[V, B]``, interpolated at ``batch``, ``[V]``."""
     sizes = phase.problem.batches
     return np.array([np.interp(batch, sizes, row) for row in values])

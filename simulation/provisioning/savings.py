@@ -8,7 +8,10 @@ from simulation.provisioning.level import Level
 
 @dataclass(frozen=True, slots=True)
 class Savings:
-    """Shares saved compared with whole replicas. Negative: extra cost. None: no comparison."""
+    """Shares that a finer level saves of whole replicas.
+
+    Negative: extra cost. None: no comparison.
+    """
 
     gpus: float | None
     energy: float | None
@@ -16,7 +19,7 @@ class Savings:
 
 
 def saved_shares(coarse: Sequence[float], fine: Sequence[float]) -> Savings:
-    """Return the shares that ``fine`` saves of ``coarse``: of GPUs, energy and memory, any unit."""
+    """Return the shares that ``fine`` saves of ``coarse``: each are GPUs, energy and memory."""
     return Savings(
         *(
             1.0 - fine_figure / coarse_figure if coarse_figure else None
@@ -26,6 +29,6 @@ def saved_shares(coarse: Sequence[float], fine: Sequence[float]) -> Savings:
 
 
 def savings(model: Level, fine: Level) -> Savings:
-    """Compare devices, power and memory of ``fine`` with those of ``model``."""
+    """Return what ``fine`` saves of the devices, power and memory of whole replicas, ``model``."""
     coarse, finer = ((level.devices, level.power_w, level.memory_bytes) for level in (model, fine))
     return saved_shares(coarse, finer)

@@ -16,9 +16,10 @@ SHARES = np.linspace(0.1, 1.0, 10)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Sensitivity:
-    """Operators ``[V]`` of one phase on one GPU each, at batch 1 unless stated otherwise.
+    """How operators ``[V]`` of a phase, on one GPU each, react to length, batch, rate and share.
 
-    Latencies are relative to the first length, to batch 1, or to the whole GPU.
+    They are at batch 1 unless stated otherwise. Latencies are relative to the first length, to
+    batch 1, or to the whole GPU.
     """
 
     names: tuple[str, ...]
@@ -49,7 +50,7 @@ def sensitivity(
     lengths: npt.ArrayLike,
     rates: npt.ArrayLike,
 ) -> Sensitivity:
-    """Return how ``service``'s operators respond to length, batch, rate and GPU share.
+    """Return how the operators of ``service`` react to length, batch, rate and GPU share.
 
     ``problem_of`` builds its arrays, in which batch 1 and parallelism 1 come first. ``lengths [L]``
     are in tokens, ``rates [K]`` in requests/s.
@@ -121,7 +122,7 @@ def _waits(rates: FloatArray, seconds: FloatArray) -> FloatArray:
 
 
 def _kept_per_request(phase: PhaseProblem, service: PhaseLoad) -> FloatArray:
-    """Return the KV-cache bytes of one sequence by operator, ``[V]``.
+    """Return the bytes of KV cache of one sequence by operator, ``[V]``.
 
     They are the bytes in flight over the sequences in flight.
     """

@@ -40,9 +40,9 @@ def slowdown_at_share(demand: Demand, share: float) -> FloatArray:
 
 
 def confined_to_shares(phase: PhaseProblem, max_slowdown: float) -> PhaseProblem:
-    """Return ``phase`` with each operator in its smallest share of the multiprocessors.
+    """Return ``phase`` with each operator confined to a share of the multiprocessors.
 
-    The share slows the operator by at most the factor ``max_slowdown``.
+    It is the smallest share that slows the operator by at most the factor ``max_slowdown``.
     """
     demand, problem = phase.demand, phase.problem
     share, slowdown = np.ones_like(demand.compute), np.ones_like(demand.compute)

@@ -14,7 +14,7 @@ UP_STEPS = 3  # frontier points to look ahead when one operator gives slots to a
 
 
 class Operators(NamedTuple):
-    """Arrays of the choices of a problem for compiled code."""
+    """The choices of a problem as arrays for compiled code."""
 
     latency_s: Any  # [V, B, P] of a batch; inf if it cannot run
     transfer_s: Any  # [V, B, P]
@@ -41,7 +41,7 @@ class Choices(NamedTuple):
 
 @kernel
 def _erlang_b(before: float, r: int, load: float) -> float:
-    """Return Erlang B of ``r`` replicas from that of ``r - 1``; it is 1 for none."""
+    """Return Erlang B (the blocked share) of ``r`` replicas from that of ``r - 1``, ``before``."""
     return load * before / (r + load * before)
 
 
@@ -54,7 +54,10 @@ def _sojourn(blocked: float, r: int, load: float, service: float, transfer: floa
 
 @kernel
 def sojourn(load: float, replicas: int, service: float, transfer: float) -> float:
-    """Return service + wait + transfer in seconds; inf if ``load`` (busy replicas) is too high."""
+    """Return service + wait + transfer in seconds; inf if ``load`` is too high.
+
+    ``load`` is the number of replicas that are busy on average.
+    """
     if load >= replicas:
         return float(np.inf)
     blocked = 1.0
@@ -75,9 +78,8 @@ def fewest_servers(
 ) -> int:
     """Return the fewest replicas that keep ``limit`` and have memory for requests in flight.
 
-    The result is 0 if there are none. ``after`` seconds follow the service. Memory in flight is
-    ``kept`` bytes per second of sojourn in total. Each replica has ``room`` bytes. Up to
-    ``max_replicas`` replicas are tried.
+    0: none of up to ``max_replicas`` does. ``after`` seconds follow the service. Memory in flight
+    is ``kept`` bytes per second of sojourn in total. Each replica has ``room`` bytes.
     """
     blocked = 1.0
     for r in range(1, max_replicas + 1):
@@ -121,9 +123,9 @@ def fill_sojourns(problem: Any, out: Any) -> None:
 def fill_frontiers(problem: Any, replicas: int, fewest: Any, low: Any, which: Any) -> None:
     """Fill ``low[v, s]`` with the least sojourn of operator ``v`` on at most ``s`` slots.
 
-    ``which`` gets the choice, as index of an array ``[B, P, R]``. Most batches and parallelisms are
-    skipped: even without a wait they are no faster than the choices found for their slots.
-    ``fewest`` are the fewest replicas that fit in memory.
+    ``which`` gets the choice, as index of an array ``[B, P, R]``. ``fewest`` are the fewest
+    replicas that fit in memory. Most batches and parallelisms are skipped: even without a wait they
+    are no faster than the choices found for their slots.
     """
     operators, sizes, spreads = problem.latency_s.shape
     top = low.shape[1] - 1
@@ -160,7 +162,7 @@ def fill_frontiers(problem: Any, replicas: int, fewest: Any, low: Any, which: An
 
 @inlined_kernel
 def longest_path(s: Any, graph: Graph, ends: Any) -> float:
-    """Return the critical path of sojourns ``s``; ``ends`` is a buffer for ``[V]`` numbers."""
+    """Return the critical path of sojourns ``s [V]`` in seconds; ``ends [V]`` is a work array."""
     longest = 0.0
     for v in graph.topological:
         begin = 0.0
@@ -175,7 +177,7 @@ def longest_path(s: Any, graph: Graph, ends: Any) -> float:
 def _cheapest_choice(
     u: int, pick: int, choices: Choices, s: Any, slo: float, graph: Graph, ends: Any
 ) -> int:
-    """Return the cheapest choice of ``u``, from 0 to ``pick``, that keeps the limit.
+    """Return the cheapest choice of operator ``u``, from 0 to ``pick``, that keeps the limit.
 
     All other operators stay as in ``s``. ``pick`` itself is known to keep the limit.
     """

@@ -8,10 +8,10 @@ from simulation.arrays import FloatArray
 
 
 class Graph(NamedTuple):
-    """Stations ``[V]`` and the edges between them; replicas ``[Q]`` and shards in station order.
+    """The stations ``[V]`` of a replay, with their replicas ``[Q]`` and the edges between stations.
 
-    Pairs such as ``child`` and ``children`` are offsets and values: the values of item i are
-    ``children[child[i] : child[i + 1]]``.
+    Replicas and shards are in station order. Pairs such as ``child`` and ``children`` are offsets
+    and values: the values of item i are ``children[child[i] : child[i + 1]]``.
     """
 
     curves: Any  # coefficients of all curves, concatenated
@@ -39,7 +39,7 @@ class Graph(NamedTuple):
 
 
 class Passes(NamedTuple):
-    """Requests ``[N]`` in order of arrival."""
+    """The requests ``[N]`` of a replay in order of arrival, and how many passes each makes."""
 
     arrival_s: Any
     isl: Any
@@ -88,12 +88,12 @@ class ReplayState(NamedTuple):
     line: Any  # [S] next request of each service to admit; -1: none
 
 
-def initial_state(g: Graph, p: Passes, devices: int, finish: FloatArray) -> ReplayState:
+def initial_state(graph: Graph, requests: Passes, devices: int, finish: FloatArray) -> ReplayState:
     """Return the state before the first arrival; completion times are written to ``finish``."""
-    n, stations, replicas = p.arrival_s.size, g.batch.size, g.station.size
+    n, stations, replicas = requests.arrival_s.size, graph.batch.size, graph.station.size
     leaves = 1 << (max(2, replicas) - 1).bit_length()
     flights = 2 * n + 16
-    idle = [np.arange(g.first[v + 1] - 1, g.first[v] - 1, -1) for v in range(stations)]
+    idle = [np.arange(graph.first[v + 1] - 1, graph.first[v] - 1, -1) for v in range(stations)]
     finish[:] = np.nan
     return ReplayState(
         after=np.full((stations, n), -1, np.int64),
@@ -112,10 +112,10 @@ def initial_state(g: Graph, p: Passes, devices: int, finish: FloatArray) -> Repl
         slow=np.ones(replicas),
         tree=np.full(2 * leaves, np.inf),
         idle=np.concatenate(idle),
-        idles=np.diff(g.first),
+        idles=np.diff(graph.first),
         compute=np.zeros(devices),
         bandwidth=np.zeros(devices),
-        active=np.zeros((devices, g.interference.shape[0])),
+        active=np.zeros((devices, graph.interference.shape[0])),
         link_free=np.zeros(devices),
         flights=np.zeros((flights, 2)),
         flight=np.zeros((flights, 2), np.int64),
@@ -125,5 +125,5 @@ def initial_state(g: Graph, p: Passes, devices: int, finish: FloatArray) -> Repl
         kicked=np.zeros(4 * replicas + 4 * stations + 16, np.int64),
         kicks=np.zeros(1, np.int64),
         finish=finish,
-        line=p.heads.copy(),
+        line=requests.heads.copy(),
     )

@@ -31,7 +31,7 @@ STATION, FIRST = range(2)  # columns of Run.flight
 
 @inlined_kernel
 def _update_end(run: ReplayState, k: int, end: float) -> None:
-    """Set the end time of replica ``k`` in the tree."""
+    """Set the end time of the batch on replica ``k`` in the tree of end times."""
     tree, i = run.tree, run.tree.size // 2 + k
     tree[i] = end
     i //= 2
@@ -42,7 +42,7 @@ def _update_end(run: ReplayState, k: int, end: float) -> None:
 
 @inlined_kernel
 def _earliest_end(run: ReplayState) -> int:
-    """Return the replica that ends first."""
+    """Return the replica whose batch ends first."""
     tree, i, w = run.tree, 1, run.tree.size // 2
     while i < w:
         i = 2 * i if tree[2 * i] <= tree[2 * i + 1] else 2 * i + 1
@@ -50,15 +50,15 @@ def _earliest_end(run: ReplayState) -> int:
 
 
 @inlined_kernel
-def _slowdown(g: Graph, run: ReplayState, k: int) -> float:
+def _slowdown(graph: Graph, run: ReplayState, k: int) -> float:
     """Return the slowdown factor of replica ``k`` on its devices now."""
-    worst, v = 1.0, g.station[k]
-    for i in range(g.shard[k], g.shard[k + 1]):
-        d = g.device[i]
-        if g.interference.shape[0]:
-            more = 1.0 - g.interference[v, v]
-            for u in range(g.interference.shape[0]):
-                more += g.interference[v, u] * run.active[d, u]
+    worst, v = 1.0, graph.station[k]
+    for i in range(graph.shard[k], graph.shard[k + 1]):
+        d = graph.device[i]
+        if graph.interference.shape[0]:
+            more = 1.0 - graph.interference[v, v]
+            for u in range(graph.interference.shape[0]):
+                more += graph.interference[v, u] * run.active[d, u]
             worst = max(worst, more)
         else:
             worst = max(worst, run.compute[d], run.bandwidth[d])
@@ -66,25 +66,25 @@ def _slowdown(g: Graph, run: ReplayState, k: int) -> float:
 
 
 @inlined_kernel
-def _change_load(g: Graph, run: ReplayState, k: int, sign: float, t: float) -> None:
+def _change_load(graph: Graph, run: ReplayState, k: int, sign: float, t: float) -> None:
     """Start (``sign`` 1) or end (-1) the work of replica ``k`` at time ``t``.
 
     Other replicas on its devices change their speed, so their end times are updated.
     """
-    v = g.station[k]
-    for i in range(g.shard[k], g.shard[k + 1]):
-        d = g.device[i]
-        run.compute[d] += sign * g.compute[v]
-        run.bandwidth[d] += sign * g.bandwidth[v]
-        if g.interference.shape[0]:
+    v = graph.station[k]
+    for i in range(graph.shard[k], graph.shard[k + 1]):
+        d = graph.device[i]
+        run.compute[d] += sign * graph.compute[v]
+        run.bandwidth[d] += sign * graph.bandwidth[v]
+        if graph.interference.shape[0]:
             run.active[d, v] += sign
-    for i in range(g.shard[k], g.shard[k + 1]):
-        d = g.device[i]
-        for j in range(g.home[d], g.home[d + 1]):
-            q = g.housed[j]
+    for i in range(graph.shard[k], graph.shard[k + 1]):
+        d = graph.device[i]
+        for j in range(graph.home[d], graph.home[d + 1]):
+            q = graph.housed[j]
             if run.busy[q] < 0 or q == k:
                 continue
-            slow = _slowdown(g, run, q)
+            slow = _slowdown(graph, run, q)
             if slow != run.slow[q]:
                 # Account for the work done at the old speed before the speed changes.
                 run.work[q] -= (t - run.since[q]) / run.slow[q]
@@ -93,15 +93,15 @@ def _change_load(g: Graph, run: ReplayState, k: int, sign: float, t: float) -> N
 
 
 @inlined_kernel
-def _queue_number(g: Graph, run: ReplayState, v: int, r: int) -> int:
-    """Return the queue of request ``r`` at station ``v``."""
-    return int(g.first[v] + run.own[v, r]) if g.sticky[v] else int(g.first[v])
+def _queue_number(graph: Graph, run: ReplayState, v: int, r: int) -> int:
+    """Return the queue of request ``r`` at station ``v``; sticky replicas have their own."""
+    return int(graph.first[v] + run.own[v, r]) if graph.sticky[v] else int(graph.first[v])
 
 
 @inlined_kernel
-def _enqueue(g: Graph, run: ReplayState, v: int, r: int) -> None:
+def _enqueue(graph: Graph, run: ReplayState, v: int, r: int) -> None:
     """Add request ``r`` to its queue at station ``v``."""
-    q = _queue_number(g, run, v, r)
+    q = _queue_number(graph, run, v, r)
     run.after[v, r] = -1
     if run.waiting[q] == 0:
         run.head[q] = r
@@ -117,7 +117,7 @@ def _enqueue(g: Graph, run: ReplayState, v: int, r: int) -> None:
 def _insert_sorted(
     after: IntArray, head: IntArray, tail: IntArray, key: FloatArray, v: int, q: int
 ) -> None:
-    """Sort waiting requests by ``key``, ties in order of arrival.
+    """Sort the waiting requests of queue ``q`` by ``key``, ties in order of arrival.
 
     Sorting happens when a batch starts. At each arrival, it would make the whole replay three times
     as slow.
@@ -141,18 +141,20 @@ def _insert_sorted(
 
 
 @inlined_kernel
-def _start_batch(g: Graph, p: Passes, run: ReplayState, q: int, k: int, t: float) -> None:
-    """Start a batch from queue ``q`` on replica ``k``."""
-    v = g.station[k]
-    decodes = g.decodes[v]
-    if p.ordered and not decodes:
-        _insert_sorted(run.after, run.head, run.tail, p.key, v, q)
-    n = min(run.waiting[q], g.batch[v])
+def _start_batch(
+    graph: Graph, requests: Passes, run: ReplayState, q: int, k: int, t: float
+) -> None:
+    """Start a batch of requests from queue ``q`` on replica ``k`` at time ``t``."""
+    v = graph.station[k]
+    decodes = graph.decodes[v]
+    if requests.ordered and not decodes:
+        _insert_sorted(run.after, run.head, run.tail, requests.key, v, q)
+    n = min(run.waiting[q], graph.batch[v])
     first = run.head[q]
     r, last = first, first
     tokens, pairs = 0.0, 0.0
     for _ in range(n):
-        isl = float(p.isl[r])
+        isl = float(requests.isl[r])
         if decodes:
             tokens += isl + 1.0 + run.done[r]
         else:
@@ -166,7 +168,7 @@ def _start_batch(g: Graph, p: Passes, run: ReplayState, q: int, k: int, t: float
     if run.waiting[q] > 0:
         run.kicked[run.kicks[0]] = q
         run.kicks[0] += 1
-    curve = g.curves[g.curve[v] : g.curve[v + 1]]
+    curve = graph.curves[graph.curve[v] : graph.curve[v + 1]]
     if decodes:
         seconds = iteration_seconds(curve, float(n), tokens, 0.0, 0.0)
     else:
@@ -174,98 +176,101 @@ def _start_batch(g: Graph, p: Passes, run: ReplayState, q: int, k: int, t: float
     run.count[VISITS] += n
     run.busy[k] = first
     run.work[k], run.since[k] = seconds, t
-    _change_load(g, run, k, 1.0, t)
-    run.slow[k] = _slowdown(g, run, k)
+    _change_load(graph, run, k, 1.0, t)
+    run.slow[k] = _slowdown(graph, run, k)
     _update_end(run, k, t + seconds * run.slow[k])
 
 
 @inlined_kernel
-def _start_free_replicas(g: Graph, p: Passes, run: ReplayState, t: float) -> None:
+def _start_free_replicas(graph: Graph, requests: Passes, run: ReplayState, t: float) -> None:
     """Start batches of waiting requests on free replicas."""
     while run.kicks[0] > 0:
         run.kicks[0] -= 1
         q = run.kicked[run.kicks[0]]
         if run.waiting[q] == 0:
             continue
-        v, k = g.station[q], -1
-        if g.sticky[v]:
+        v, k = graph.station[q], -1
+        if graph.sticky[v]:
             k = q if run.busy[q] < 0 else -1
         elif run.idles[v] > 0:
             run.idles[v] -= 1
-            k = run.idle[g.first[v] + run.idles[v]]
+            k = run.idle[graph.first[v] + run.idles[v]]
         if k >= 0:
-            _start_batch(g, p, run, q, k, t)
+            _start_batch(graph, requests, run, q, k, t)
 
 
 @inlined_kernel
-def _begin_pass(g: Graph, p: Passes, run: ReplayState, r: int) -> None:
+def _begin_pass(graph: Graph, requests: Passes, run: ReplayState, r: int) -> None:
     """Begin a pass of request ``r``: enqueue it at every station without predecessors."""
-    first, end = g.span[p.service[r]], g.span[p.service[r] + 1]
+    first, end = graph.span[requests.service[r]], graph.span[requests.service[r] + 1]
     run.left[r] = end - first
     for v in range(first, end):
-        run.need[r, v] = g.before[v]
-        if g.before[v] == 0:
-            _enqueue(g, run, v, r)
+        run.need[r, v] = graph.before[v]
+        if graph.before[v] == 0:
+            _enqueue(graph, run, v, r)
 
 
 @inlined_kernel
-def _assign_replicas(g: Graph, p: Passes, run: ReplayState, r: int) -> bool:
-    """Assign request ``r`` a replica of every sticky station; return False if one has no room."""
-    size = p.isl[r] + p.passes[r]
-    leading, first, end = -1, g.span[p.service[r]], g.span[p.service[r] + 1]
+def _assign_replicas(graph: Graph, requests: Passes, run: ReplayState, r: int) -> bool:
+    """Give request ``r`` a replica at every sticky station; return False if one has no room."""
+    size = requests.isl[r] + requests.passes[r]
+    leading, first, end = -1, graph.span[requests.service[r]], graph.span[requests.service[r] + 1]
     for v in range(first, end):
-        if not g.sticky[v]:
+        if not graph.sticky[v]:
             continue
         best = -1
-        if p.aligned and leading >= 0:
-            best = g.first[v] + leading
-            if run.held[best] >= g.places[v] or run.tokens[best] + size > g.room[best]:
+        if requests.aligned and leading >= 0:
+            best = graph.first[v] + leading
+            if run.held[best] >= graph.places[v] or run.tokens[best] + size > graph.room[best]:
                 return False
         else:
-            for k in range(g.first[v], g.first[v + 1]):
-                fits = run.held[k] < g.places[v] and run.tokens[k] + size <= g.room[k]
+            for k in range(graph.first[v], graph.first[v + 1]):
+                fits = run.held[k] < graph.places[v] and run.tokens[k] + size <= graph.room[k]
                 if fits and (best < 0 or run.held[k] < run.held[best]):
                     best = k
             if best < 0:
                 return False
-            leading = best - g.first[v]
-        run.own[v, r] = best - g.first[v]
+            leading = best - graph.first[v]
+        run.own[v, r] = best - graph.first[v]
     for v in range(first, end):
-        if g.sticky[v]:
-            k = g.first[v] + run.own[v, r]
+        if graph.sticky[v]:
+            k = graph.first[v] + run.own[v, r]
             run.held[k] += 1
             run.tokens[k] += size
     return True
 
 
 @inlined_kernel
-def _release_replicas(g: Graph, p: Passes, run: ReplayState, r: int, t: float) -> None:
+def _release_replicas(graph: Graph, requests: Passes, run: ReplayState, r: int, t: float) -> None:
     """Release the replicas of request ``r``, which is done at time ``t``."""
     run.finish[r] = t
-    for v in range(g.span[p.service[r]], g.span[p.service[r] + 1]):
-        if g.sticky[v]:
-            k = g.first[v] + run.own[v, r]
+    for v in range(graph.span[requests.service[r]], graph.span[requests.service[r] + 1]):
+        if graph.sticky[v]:
+            k = graph.first[v] + run.own[v, r]
             run.held[k] -= 1
-            run.tokens[k] -= p.isl[r] + p.passes[r]
+            run.tokens[k] -= requests.isl[r] + requests.passes[r]
 
 
 @inlined_kernel
-def _deliver(g: Graph, run: ReplayState, v: int, first: int) -> None:
-    """Deliver a batch of station ``v`` to stations whose predecessors all delivered it."""
+def _deliver(graph: Graph, run: ReplayState, v: int, first: int) -> None:
+    """Enqueue a finished batch of station ``v`` at the stations that now have all predecessors.
+
+    ``first`` is the first request of the batch.
+    """
     r = first
     while r >= 0:
         following = run.after[v, r]
-        for i in range(g.child[v], g.child[v + 1]):
-            w = g.children[i]
+        for i in range(graph.child[v], graph.child[v + 1]):
+            w = graph.children[i]
             run.need[r, w] -= 1
             if run.need[r, w] == 0:
-                _enqueue(g, run, w, r)
+                _enqueue(graph, run, w, r)
         r = following
 
 
 @inlined_kernel
 def _start_transfer(run: ReplayState, v: int, first: int, lands: float) -> None:
-    """Start the transfer of a finished batch, which arrives at ``lands``."""
+    """Start the transfer of a finished batch of station ``v``, which arrives at time ``lands``."""
     run.count[FREE] -= 1
     slot = run.free[run.count[FREE]]
     run.flight[slot, STATION], run.flight[slot, FIRST] = v, first
@@ -280,7 +285,7 @@ def _start_transfer(run: ReplayState, v: int, first: int, lands: float) -> None:
 
 @inlined_kernel
 def _finish_transfer(run: ReplayState) -> int:
-    """Remove the first transfer to arrive, and return its slot."""
+    """Remove the transfer that arrives first, and return its slot in ``run.flight``."""
     heap = run.flights
     slot = int(heap[0, SLOT])
     run.count[FLYING] -= 1
@@ -304,21 +309,21 @@ def _finish_transfer(run: ReplayState) -> int:
 
 
 @inlined_kernel
-def _finish_batch(g: Graph, p: Passes, run: ReplayState, k: int, t: float) -> int:
+def _finish_batch(graph: Graph, requests: Passes, run: ReplayState, k: int, t: float) -> int:
     """End the batch of replica ``k``; return its first request if it needs no transfer, else -1.
 
     Also end the pass of requests that visited every station, and start the transfer to the next
     stations.
     """
-    v, first = g.station[k], run.busy[k]
+    v, first = graph.station[k], run.busy[k]
     run.busy[k] = -1
-    _change_load(g, run, k, -1.0, t)
+    _change_load(graph, run, k, -1.0, t)
     _update_end(run, k, NEVER)
-    if g.sticky[v]:
+    if graph.sticky[v]:
         q = k
     else:
-        q = g.first[v]
-        run.idle[g.first[v] + run.idles[v]] = k
+        q = graph.first[v]
+        run.idle[graph.first[v] + run.idles[v]] = k
         run.idles[v] += 1
     if run.waiting[q] > 0:
         run.kicked[run.kicks[0]] = q
@@ -326,23 +331,23 @@ def _finish_batch(g: Graph, p: Passes, run: ReplayState, k: int, t: float) -> in
     rows, r = 0.0, first
     while r >= 0:
         following = run.after[v, r]
-        rows += 1.0 if g.decodes[v] else float(p.isl[r])
+        rows += 1.0 if graph.decodes[v] else float(requests.isl[r])
         run.left[r] -= 1
         if run.left[r] == 0:
             run.done[r] += 1
-            if run.done[r] < p.passes[r]:
+            if run.done[r] < requests.passes[r]:
                 run.again[run.count[AGAIN]] = r
                 run.count[AGAIN] += 1
             else:
-                _release_replicas(g, p, run, r, t)
+                _release_replicas(graph, requests, run, r, t)
         r = following
     goes_on = -1
-    if g.child[v] < g.child[v + 1]:
-        sent_s = t + g.hop_s[v]
-        if g.row_s[v] > 0:
-            d = g.device[g.shard[k]]
-            run.link_free[d] = max(t, run.link_free[d]) + rows * g.row_s[v]
-            sent_s = run.link_free[d] + g.hop_s[v]
+    if graph.child[v] < graph.child[v + 1]:
+        sent_s = t + graph.hop_s[v]
+        if graph.row_s[v] > 0:
+            d = graph.device[graph.shard[k]]
+            run.link_free[d] = max(t, run.link_free[d]) + rows * graph.row_s[v]
+            sent_s = run.link_free[d] + graph.hop_s[v]
         if sent_s > t:
             _start_transfer(run, v, first, sent_s)
         else:
@@ -351,13 +356,13 @@ def _finish_batch(g: Graph, p: Passes, run: ReplayState, k: int, t: float) -> in
 
 
 @cached_kernel
-def _replay_loop(g: Graph, p: Passes, run: ReplayState) -> None:
+def _replay_loop(graph: Graph, requests: Passes, run: ReplayState) -> None:
     """Process all events of a replay."""
-    n = p.arrival_s.size
+    n = requests.arrival_s.size
     coming = 0  # next arrival
     while True:
         # At equal times, ends of batches come first, then transfers, then arrivals.
-        arrives = p.arrival_s[coming] if coming < n else NEVER
+        arrives = requests.arrival_s[coming] if coming < n else NEVER
         ends = run.tree[1]
         lands = run.flights[0, LANDS] if run.count[FLYING] > 0 else NEVER
         t = min(arrives, ends, lands)
@@ -366,33 +371,33 @@ def _replay_loop(g: Graph, p: Passes, run: ReplayState) -> None:
         v, first = 0, -1
         if ends == t:
             k = _earliest_end(run)
-            v = g.station[k]
-            first = _finish_batch(g, p, run, k, t)
+            v = graph.station[k]
+            first = _finish_batch(graph, requests, run, k, t)
         elif lands == t:
             slot = _finish_transfer(run)
             v, first = run.flight[slot, STATION], run.flight[slot, FIRST]
         else:
             coming += 1
         if first >= 0:
-            _deliver(g, run, v, first)
+            _deliver(graph, run, v, first)
         # Requests with another pass come before new admissions.
         for again in range(run.count[AGAIN]):
-            _begin_pass(g, p, run, run.again[again])
+            _begin_pass(graph, requests, run, run.again[again])
         for service in range(run.line.size):
             r = run.line[service]
-            while 0 <= r < coming and _assign_replicas(g, p, run, r):
-                _begin_pass(g, p, run, r)
-                r = p.following[r]
+            while 0 <= r < coming and _assign_replicas(graph, requests, run, r):
+                _begin_pass(graph, requests, run, r)
+                r = requests.following[r]
                 run.line[service] = r
         run.count[AGAIN] = 0
-        _start_free_replicas(g, p, run, t)
+        _start_free_replicas(graph, requests, run, t)
 
 
-def replay(g: Graph, p: Passes, devices: int, finish: FloatArray) -> int:
-    """Replay all requests; write completion times to ``finish``, return the station visits.
+def replay(graph: Graph, requests: Passes, devices: int, finish: FloatArray) -> int:
+    """Replay all requests; write completion times to ``finish``, return the visits of stations.
 
     NaN means that the request never fitted.
     """
-    run = initial_state(g, p, devices, finish)
-    _replay_loop(g, p, run)
+    run = initial_state(graph, requests, devices, finish)
+    _replay_loop(graph, requests, run)
     return int(run.count[VISITS])

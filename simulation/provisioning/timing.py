@@ -15,7 +15,7 @@ from simulation.performance.work import Iteration, Operator
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OperatorTiming:
-    """Seconds of operator calls, for the argument ``timing`` of ``phase_problem``.
+    """Gives the seconds of operator calls, as the argument ``timing`` of ``phase_problem``.
 
     Operators with measured kernels on the GPU use these. Others use published peaks times the
     shares of the peaks that measured kernels reach.

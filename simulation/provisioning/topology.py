@@ -19,7 +19,7 @@ ROUNDS = 50
 
 
 def output_traffic(problem: OperatorProblem, plan: OperatorPlan) -> FloatArray:
-    """Return the link time of each operator's batches, ``[V]``, in seconds per second."""
+    """Return the traffic that each operator sends, ``[V]``, in link seconds per second."""
     sent = problem.transfer_s[problem.chosen(plan.batch, plan.parallel)]
     return np.asarray(problem.rate / plan.batch * sent, np.float64)
 
@@ -52,7 +52,7 @@ def share_across_nodes(flow: FloatArray, node: IntArray) -> float:
 def renumber_by_affinity(
     placement: Placement, handed: FloatArray, edges: tuple[tuple[int, int], ...], per_node: int
 ) -> Placement:
-    """Renumber the devices of ``placement`` to reduce the traffic between nodes.
+    """Return ``placement`` with devices renumbered so that less traffic crosses between nodes.
 
     Nodes are filled one by one, then pairs of devices are exchanged. The traffic between nodes
     never exceeds that of the given order.
@@ -82,7 +82,7 @@ def renumber_by_affinity(
 
 
 def _same_replica(placement: Placement) -> FloatArray:
-    """Return 1 for pairs of devices with shards of the same replica, ``[D, D]``."""
+    """Return 1 for pairs of devices with shards of the same replica, else 0, ``[D, D]``."""
     joined = np.zeros((placement.devices, placement.devices))
     replica = placement.operator * (1 + int(placement.replica.max())) + placement.replica
     for instance in np.unique(replica):
@@ -93,7 +93,7 @@ def _same_replica(placement: Placement) -> FloatArray:
 
 
 def _fill_nodes(weight: FloatArray, per_node: int) -> IntArray:
-    """Assign devices to nodes one node at a time; return the node of each device.
+    """Return the node of each device, by filling one node after the other.
 
     The device with most remaining traffic comes first, then those with most traffic to its node.
     """
@@ -110,7 +110,7 @@ def _fill_nodes(weight: FloatArray, per_node: int) -> IntArray:
 
 
 def _exchange_devices(weight: FloatArray, node: IntArray) -> IntArray:
-    """Exchange pairs of devices between nodes while that reduces the traffic.
+    """Return the node of each device after exchanges of pairs that reduce the traffic.
 
     The best exchange comes first.
     """

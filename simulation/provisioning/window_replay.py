@@ -21,7 +21,10 @@ SEQUENCE_LIVES = 1.0  # the same for decoding sequences
 
 
 class SampledWindows:
-    """Sampled windows of a trace, ``picked [K]``; a very busy window can occur more than once."""
+    """Windows of a trace that are replayed to measure attainment, ``picked [K]``.
+
+    A very busy window can occur more than once.
+    """
 
     def __init__(
         self,
@@ -52,10 +55,10 @@ class SampledWindows:
         self._replay: LevelReplay | None = None
 
     def attainment(self, plans: list[tuple[Level, PhaseProblem] | None]) -> float:
-        """Return the share of requests within the limit, for plans by window.
+        """Return the share of requests in the sampled windows within the limit.
 
-        Each plan comes with the phase that it was made for. None means no active plan: no request
-        is served.
+        ``plans`` has a plan by window, with the phase that it was made for. None means no active
+        plan: no request is served.
         """
         return float(np.mean([self._share(int(w), plans[w]) for w in self.picked]))
 
@@ -91,7 +94,7 @@ class SampledWindows:
 
 
 def _evenly_spaced(requests_s: FloatArray, count: int) -> IntArray:
-    """Return the windows that contain ``count`` evenly spaced requests."""
+    """Return the windows that contain ``count`` requests, evenly spaced among all."""
     ends = np.cumsum(requests_s)
     ranks = (np.arange(count) + 0.5) / count * ends[-1]
     last = requests_s.size - 1

@@ -37,7 +37,7 @@ Order = Literal["fcfs", "shortest"]
 
 @dataclass(frozen=True, slots=True)
 class PhaseLoad:
-    """One phase of one model under load."""
+    """The load on one phase of a model: requests, lengths and the latency limit."""
 
     shape: ModelShape
     gpu: GpuSpec
@@ -100,7 +100,10 @@ class PhaseLoad:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PhaseProblem:
-    """One service as arrays: operators in ``problem`` and ``demand``, and whole replicas."""
+    """One phase of a service as arrays: its operators, and whole replicas of them.
+
+    Operators are in ``problem`` and ``demand``. Axes: V operators, B batches, P parallelisms.
+    """
 
     service: PhaseLoad
     problem: OperatorProblem
@@ -149,18 +152,15 @@ def phase_problem(
     power: PowerModel | None = None,
     interference: InterferenceTable | None = None,
 ) -> PhaseProblem:
-    """Build the problem of ``service``; ``timing`` returns the seconds of an operator call.
+    """Return the problem of ``service``; ``timing`` gives the seconds of an operator call.
 
     ``power`` gives watts by load. Without it, the GPU's power of the phase is scaled by its use.
-    Neither exceeds the power limit of the board.
-
-    KV cache in flight is that of passes as long as the limit (Little's law). ``reserve_kv_cache``
-    computes it for shorter passes. Shares of arithmetic and bandwidth are relative to the peak that
-    kernels reach, if ``timing`` knows it, else to the published peak. Operators without work in
-    this phase are omitted. ``interference`` gives measured slowdowns in place of the physical
-    model.
-
-    Raises SimulationError if the GPU has no link speed.
+    Neither exceeds the power limit of the board. KV cache in flight is that of passes as long as
+    the limit (Little's law). ``reserve_kv_cache`` computes it for shorter passes. Shares of
+    arithmetic and bandwidth are relative to the peak that kernels reach, if ``timing`` knows it,
+    else to the published peak. Operators without work in this phase are omitted. ``interference``
+    gives measured slowdowns in place of the physical model. Raises SimulationError if the GPU has
+    no link speed.
     """
     graphs = [operator_graph(service.shape, Arrangement(tp=p, weights=weights)) for p in parallel]
     it = service.iteration(np.asarray(batches, np.float64))
@@ -252,7 +252,7 @@ def phase_problem(
 
 
 def with_max_replicas(phase: PhaseProblem, max_replicas: int) -> PhaseProblem:
-    """Return ``phase`` with another limit on the replicas of an operator."""
+    """Return ``phase`` with at most ``max_replicas`` replicas of an operator."""
     return replace(phase, problem=replace(phase.problem, max_replicas=max_replicas))
 
 
@@ -357,7 +357,7 @@ def owner_of(graph: OperatorGraph, collective: Operator, names: tuple[str, ...])
 
 
 def _edges(graph: OperatorGraph, names: tuple[str, ...]) -> tuple[tuple[int, int], ...]:
-    """Return the pairs (before, after) among ``names``; edges skip omitted operators."""
+    """Return the pairs (before, after) among ``names``; they bridge omitted operators."""
     edges: set[tuple[int, int]] = set()
     for v, name in enumerate(names):
         waiting = list(graph[name].after)
