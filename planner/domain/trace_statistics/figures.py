@@ -54,7 +54,7 @@ class Volume:
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """Requests (or tokens) of one model in one region for one tier."""
+    """The traffic of one model in one region for one tier (requests, or tokens)."""
 
     model: str
     region: str

@@ -28,7 +28,7 @@ AMOUNTS = ("requests", "input_tokens", "output_tokens")
 
 
 def hourly(week: pl.DataFrame, *labels: str) -> pl.DataFrame:
-    """Return the sums per hour and label, in order of time."""
+    """Return the sums of a week's demand per hour and label, in order of time."""
     hour = pl.col("time").str.slice(0, 13) + ":00:00Z"
     return (
         week.group_by(hour.alias("time"), *labels)

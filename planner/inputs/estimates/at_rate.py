@@ -110,7 +110,7 @@ def _steady_state_times(
     """Return TTFT, TBT and end-to-end times (s) of the requests that arrived in steady state.
 
     Requests of the warm-up are excluded. So are those of the last lifetime before the end, because
-    fewer requests run beside them.
+    fewer requests run at the same time.
     """
     arrival = log.first_token_s - log.ttft_s + start_s
     life, last = float(log.e2e_s.mean()), float(arrival.max())
@@ -138,10 +138,10 @@ def requested_estimate(
 
 
 def compare_with_built_in(deployment: Deployment, estimate: Estimate) -> tuple[str, ...]:
-    """Return a sentence with the TBT of the built-in profile at the same load; none without one.
+    """Return a sentence with the TBT of the built-in profile at the same load.
 
-    A scenario that names no other profile uses the built-in one, so its sizes differ from the
-    estimate.
+    None is returned (an empty tuple) without such a profile. A scenario that names no other profile
+    uses the built-in one, so its sizes differ from the estimate.
     """
     section = built_in_section(deployment, any_engine=True)
     if section is None:

@@ -281,9 +281,10 @@ def _cache(shape: ModelShape, gpu: GpuSpec, engine: str, weights: str) -> str:
 
 
 def _arrangement(fields: Mapping[str, Any], side: str, weights: str, cache: str) -> Arrangement:
-    """Return the arrangement from the parallelism columns of a row.
+    """Return the arrangement from the parallelism columns of a row for one ``side``.
 
-    The widths of the experts are made consistent with the others.
+    The side is prefill, decode, or neither ("") if aggregated. The widths of the experts are made
+    consistent with the others.
     """
     tp, pp, dp, moe_tp, moe_ep = (
         _count(fields, side + width if side + width in fields else width) for width in WIDTHS

@@ -191,7 +191,7 @@ def corrections_from(
 
 
 def _distinct(rows: Sequence[Measurement], sentences: list[str]) -> list[Measurement]:
-    """Return the measurements without repeats of the same deployment, load and times.
+    """Return measurements that differ in deployment, load or times.
 
     Append a sentence for each repeat to ``sentences``.
     """
@@ -230,7 +230,7 @@ def _contradiction(
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """Correction of one estimate by the measurements."""
+    """How measurements correct the estimate of one deployment."""
 
     tbt: float  # factor on TBT
     ttft: float  # factor on TTFT
@@ -243,7 +243,7 @@ class Change:
 def changes(
     measurements: MeasuredCorrections, deployments: Sequence[Deployment], fit: EstimateFit
 ) -> list[Change]:
-    """Return the correction of each deployment, with its errors and numbers of measurements."""
+    """Return how measurements correct each deployment's estimate, with errors and row counts."""
     traits = traits_of(deployments)
     learnt = {"tbt": measurements.tbt, "ttft": measurements.ttft}
     tbt, ttft = (_factors_and_errors(name, learnt[name], traits, fit) for name in learnt)
@@ -260,7 +260,10 @@ def changes(
 def _factors_and_errors(
     name: str, learnt: LearnedCorrections, traits: Traits, fit: EstimateFit
 ) -> list[tuple[float, tuple[float, float]]]:
-    """Return the factor on each deployment's time, and the errors of half and of nine of ten."""
+    """Return each deployment's factor on a time, and its errors (of half, of nine of ten).
+
+    ``name`` is "tbt" or "ttft".
+    """
     shift = learnt.at(traits)
     median, nine = fit.alike[name].stated.of_shift(traits.split, shift)
     errors = zip(median.tolist(), nine.tolist(), strict=True)
@@ -340,7 +343,7 @@ def next_measurement(
 
 
 def _with_row_twice(rows: Traits, others: Traits, which: int) -> Traits:
-    """Return ``rows`` with row number ``which`` of ``others`` appended twice."""
+    """Return ``rows`` with row number ``which`` of ``others`` added twice, as two measurements."""
     more = others.take(np.array([which, which]))
     labels = {name: np.append(rows.labels[name], more.labels[name]) for name in more.labels}
     return Traits(labels, np.vstack([rows.load, more.load]), np.append(rows.split, more.split))

@@ -12,7 +12,10 @@ from simulation.performance.specs import Arrangement
 
 @dataclass(frozen=True, slots=True)
 class GpuUse:
-    """A way to split GPUs into instances of ``gpus`` GPUs, with tokens/s at equal concurrency."""
+    """One way to split GPUs into instances of ``gpus`` GPUs, with its tokens/s.
+
+    All ways are compared at equal concurrency.
+    """
 
     gpus: int
     instances: float
@@ -32,7 +35,7 @@ def narrower_arrangements(where: Arrangement) -> Iterator[Arrangement]:
 
 
 def deployment_as_given(deployment: Deployment) -> list[GpuUse]:
-    """Return the deployment unchanged as the only item; empty if it does not fit in memory."""
+    """Return the estimate of the deployment itself, in a list; empty if it does not fit."""
     return _gpu_uses([deployment])
 
 
@@ -86,7 +89,7 @@ def narrower_is_faster_sentence(deployment: Deployment) -> list[str]:
 
 
 def _gpu_uses(deployments: list[Deployment]) -> list[GpuUse]:
-    """Return the estimated use of GPUs; deployments without an estimate are left out."""
+    """Return deployments with their estimated tokens/s; those without an estimate are left out."""
     answers = estimate_rows(deployments, estimate_fit().calibration, efficiencies())
     return [
         GpuUse(deployment.decode.gpus, deployment.decode_workers or 1.0, answer.tokens_per_s)

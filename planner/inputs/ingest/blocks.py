@@ -19,7 +19,7 @@ _QUOTE = 34
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Block:
-    """Whole records of a file, each ended by a newline; ``first_line`` is the first's number."""
+    """Whole records of a file, each ended by a newline; ``first_line`` is its first line number."""
 
     data: bytes
     first_line: int
@@ -72,7 +72,10 @@ def all_records(data: bytes, name: str, *, quoted: bool) -> Records:
 
 
 def _short_block(block: Block, quoted: bool) -> Iterator[Block]:
-    """Yield the block in parts of at most about MOST_LINES lines, whose positions need memory."""
+    """Yield the block in parts of at most about MOST_LINES lines, to limit memory.
+
+    The positions of lines take memory, too.
+    """
     lines = block.data.count(b"\n")
     half = len(block.data) // 2
     cut = whole_records(block.data[:half], quoted) if lines > MOST_LINES else 0

@@ -39,7 +39,7 @@ class Tally:
         return tuple(sorted(rejects, key=lambda reject: reject.line))
 
     def add(self, fault: RefusedRows) -> None:
-        """Count the rows of a fault, and keep the first few as examples."""
+        """Count refused rows under their reason, and keep the first few as examples."""
         count = int(fault.lines.size)
         self.reasons[fault.reason] = self.reasons.get(fault.reason, 0) + count
         rejects = self._samples.setdefault(fault.reason, [])
@@ -47,13 +47,16 @@ class Tally:
             rejects.append(Reject(int(fault.lines[i]), fault.reason, fault.text(i)[:TEXT]))
 
     def begin(self, batch: Batch) -> int:
-        """Count the rows of a batch that could not be parsed; return the number of all rows."""
+        """Count the unparsable rows of a batch as refused; return the number of all its rows."""
         for fault in batch.faults:
             self.add(fault)
         return batch.lines.size + sum(fault.lines.size for fault in batch.faults)
 
     def refuse(self, refused: Sequence[Mapping[str, BoolArray]], batch: Batch) -> BoolArray:
-        """Count refused rows, each by its first reason; return their mask."""
+        """Count refused rows, each under its first reason; return a mask of them, ``[rows]``.
+
+        ``refused`` maps reasons to masks.
+        """
         bad = np.zeros(batch.lines.size, np.bool_)
         for reason, mask in (item for reasons in refused for item in reasons.items()):
             if (new := mask & ~bad).any():
@@ -99,10 +102,10 @@ class Tally:
 def token_counts(
     series: pl.Series, field: str, limit: int, zero: str = ""
 ) -> tuple[IntArray, dict[str, BoolArray]]:
-    """Return the tokens of each request: whole numbers up to ``limit``, also written 374.0.
+    """Return the tokens of each request (0 if refused), and masks of refused rows by reason.
 
-    Returns the values (0 if refused) and the refused rows by reason. ``zero`` is the reason to
-    refuse 0; without it 0 is accepted.
+    Accepted are whole numbers up to ``limit``, also written 374.0. ``zero`` is the reason to refuse
+    0; without it 0 is accepted.
     """
     minimum = 1 if zero else 0
     exact = series.cast(pl.Int64, strict=False) if not series.dtype.is_float() else None
@@ -127,9 +130,9 @@ def token_counts(
 def amounts(
     series: pl.Series, field: str, *, points: bool = False
 ) -> tuple[FloatArray, dict[str, BoolArray]]:
-    """Return amounts per bin of a demand file, and the refused rows. An empty cell is NaN.
+    """Return amounts per bin of a demand file, and masks of refused rows by reason.
 
-    With ``points``, points separate thousands (1.700).
+    An empty cell is NaN. With ``points``, points separate thousands (1.700).
     """
     if points and series.dtype == pl.String:
         series = series.str.replace_all(".", "", literal=True).str.replace(",", ".", literal=True)

@@ -104,7 +104,10 @@ class Clock:
 
 @dataclass(slots=True)
 class Order:
-    """The order of local times so far. It tells apart the two passes of a repeated hour."""
+    """What is known of the order of a file's local times so far, from batch to batch.
+
+    It tells apart the two passes of an hour that a clock repeats.
+    """
 
     latest_ns: int = 0
     second: bool = False  # the last row was in the second pass
@@ -124,7 +127,7 @@ class Times:
 
     @property
     def good(self) -> BoolArray:
-        """Return the rows whose time is known."""
+        """Return a mask of the rows whose time is known, ``[rows]``."""
         good = np.ones(self.ns.size, np.bool_)
         for rows in self.refused.values():
             good &= ~rows
@@ -201,7 +204,10 @@ def choose_clock(
 
 
 def _are_ranges(text: pl.Series) -> bool:
-    """Return whether cells are ranges of one length such as 08:00-09:00, and not offsets."""
+    """Return whether cells are ranges of one length such as 08:00-09:00.
+
+    An offset such as 08:00+09:00 can look like one.
+    """
     parts = [text.str.extract(_UNSPACED_RANGE, place).cast(pl.Int32) for place in (2, 3, 4, 5)]
     begin, end = parts[0] * 60 + parts[1], parts[2] * 60 + parts[3]
     lengths = ((end - begin) % 1440).drop_nulls()
@@ -250,13 +256,17 @@ def _date_format(text: pl.Series, dates: str, name: str, column: str) -> str:
 
 
 def _best_form(text: pl.Series, forms: Sequence[str]) -> str:
-    """Return the first of the forms that read most rows; "" if none reads a row."""
+    """Return the time format that reads most rows, the first of equals; "" if none reads any."""
     fits = [_parse(text, form).count() for form in forms]
     return forms[int(np.argmax(fits))] if any(fits) else ""
 
 
 def _slash_order(text: pl.Series, dates: str, name: str, column: str) -> str:
-    """Return the form of dates with slashes; a number above 12 shows which part is the day."""
+    """Return the format of dates with slashes, such as 5/6/2024.
+
+    A number above 12 shows which part is the day. Raise AmbiguousDates if no row shows it, and
+    ``dates`` does not state it.
+    """
     first, second = (text.str.extract(_SLASH, part).cast(pl.Int64) for part in (1, 2))
     if not dates and (first > 12).any():
         dates = DAY_FIRST
@@ -370,7 +380,10 @@ def _in_zone(local: pl.Series, zone: str, which: str) -> IntArray:
 
 
 def _second_pass(ns: IntArray, order: Order) -> BoolArray:
-    """Return the rows of a repeated hour's second pass: from a jump back to the next latest row."""
+    """Return a mask of the rows in the second pass of a repeated hour.
+
+    It lasts from a jump back until a row is later than all before.
+    """
     if not ns.size:
         return np.zeros(0, dtype=np.bool_)
     latest = np.maximum.accumulate(np.concatenate(([order.latest_ns], ns)))
@@ -390,7 +403,7 @@ CHANGING = tuple(DECLARED["times"]["changing"].split())
 
 
 def changing_zones(local_ns: int, *, skipped: bool) -> tuple[str, ...]:
-    """Return the zones of CHANGING that skip a local time, or else those that repeat it."""
+    """Return the common zones whose clocks skip (or else repeat) a local time."""
     sign = -1 if skipped else 1
     return tuple(zone for zone in CHANGING if sign * _set_back_s(local_ns, zone) > 0)
 
@@ -403,7 +416,10 @@ def folds_in(ns: int, zone: str) -> bool:
 
 @cache
 def _set_back_s(local_ns: int, zone: str) -> float:
-    """Return by how much a zone sets its clock back (-: ahead) around a local time; else 0."""
+    """Return the seconds by which a zone sets its clock back at a local time; 0 if it does not.
+
+    Negative: ahead.
+    """
     when = datetime.fromtimestamp(local_ns / 1e9, tz=UTC_ZONE).replace(tzinfo=None)
     before, after = (ZoneInfo(zone).utcoffset(when.replace(fold=fold)) for fold in (0, 1))
     return (before - after).total_seconds() if before is not None and after is not None else 0.0
@@ -415,7 +431,7 @@ def _times(
     offsets: frozenset[str] = frozenset(),
     other_unit: tuple[int, str] | None = None,
 ) -> Times:
-    """Return the times without reasons that refused no row; null times become 0."""
+    """Return times as ``Times``: null becomes 0, and reasons that refused no row are dropped."""
     refused_rows = {reason: rows for reason, rows in refused.items() if rows.any()}
     return Times(ns.fill_null(0).to_numpy(), refused_rows, offsets, other_unit)
 

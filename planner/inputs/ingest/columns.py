@@ -169,7 +169,7 @@ NO_ANSWERS = Expression(())
 
 
 def without_answers(probe: pl.DataFrame) -> bool:
-    """Return whether rows have no output tokens: the prompt is all of their tokens."""
+    """Return whether the requests of a file have no output: prompts are all their tokens."""
     find = Resolver(probe.columns, IngestOptions(), "")
     prompt, total = find.expression("input_tokens"), find.expression("total_tokens")
     known = find.expression("arrival") and not find.expression("output_tokens")
@@ -179,7 +179,7 @@ def without_answers(probe: pl.DataFrame) -> bool:
 
 
 def counts_per_bin(columns: Sequence[str]) -> bool:
-    """Return whether these are the columns of a demand file."""
+    """Return whether columns are those of a demand file (amounts per bin), not of requests."""
     find = Resolver(columns, IngestOptions(), "")
     per_request = all(find.column(field) for field in ("arrival", "input_tokens", "output_tokens"))
     wide = any(WIDE["requests"].match(column) for column in columns)
@@ -213,7 +213,10 @@ SHORTENED: tuple[Callable[[str], str], ...] = (
 
 
 class Resolver:
-    """A search for columns: by the caller's mapping, the format, then well-known names."""
+    """A search for the columns of fields in one file.
+
+    It tries the caller's mapping, then the format, then well-known names.
+    """
 
     def __init__(
         self,
@@ -247,7 +250,10 @@ class Resolver:
         return Expression(((column,),), factor) if column else None
 
     def _exact_sum(self, field: str, text: str) -> Expression:
-        """Return the columns that a mapping such as ``a+b|c`` names; raise for unknown ones."""
+        """Return the columns that a mapping such as ``a+b|c`` names.
+
+        Raise IngestError for a column that the file lacks.
+        """
         alternatives = []
         for part in [text] if text in self.columns else text.split("|"):
             names = [part] if part.strip() in self.columns else part.split("+")
@@ -255,7 +261,7 @@ class Resolver:
         return Expression(tuple(alternatives))
 
     def _declared(self, text: str) -> Expression | None:
-        """Return the columns that a format declares; parts that the file lacks are left out."""
+        """Return the columns that a format declares for a field, if the file has them."""
         alternatives = []
         for part in text.split("|"):
             known_columns = [self._by_compact.get(compact_name(name)) for name in part.split("+")]
@@ -264,7 +270,7 @@ class Resolver:
         return Expression(tuple(alternatives)) if alternatives else None
 
     def _by_words(self, field: str) -> str | None:
-        """Return the only column whose name consists of the field's words, or None."""
+        """Return the column whose name has the field's words; None if none or several have."""
         if field not in _WORDS:
             return None
         first, second = _WORDS[field]
@@ -405,14 +411,15 @@ def _sums_of_parts(
 ) -> tuple[dict[str, Expression], tuple[str, ...]]:
     """Return sums for input and output tokens whose columns leave out some of their parts.
 
-    The name of the prompt's column shows it, or else the total of the file. Without both, it is
-    shown by parts that exceed the column, or by a column of tokens written to the cache: tools that
-    count these count all three parts of a prompt separately.
+    Parts are cached or reasoning tokens, for example. The name of the prompt's column shows that
+    they are left out, or else the total of the file. Without both, it is shown by parts that exceed
+    the column, or by a column of tokens written to the cache: tools that count these count all
+    three parts of a prompt separately. The second value has a note on each sum.
     """
     parts = _token_parts(find, tokens)
 
     def sum_of(expressions: Iterable[Expression]) -> FloatArray:
-        """Return the sum of the values; an empty cell counts as 0."""
+        """Return the sum of the columns per row of the probe; an empty cell counts as 0."""
         values = [np.nan_to_num(each.values(probe)) for each in expressions]
         return np.asarray(np.sum(values, axis=0) if values else np.zeros(probe.height))
 
@@ -504,7 +511,7 @@ def demand_layout(
 
 
 def _parts(probe: pl.DataFrame, source: Amounts, labels: Mapping[str, str]) -> tuple[str, ...]:
-    """Return text columns that distinguish rows of one bin, such as a column of API keys."""
+    """Return text columns that tell apart rows with equal time and labels, such as API keys."""
     keys = [*source.time, *labels.values()]
     if not probe.select(keys).is_duplicated().any():
         return ()
@@ -518,12 +525,15 @@ def _parts(probe: pl.DataFrame, source: Amounts, labels: Mapping[str, str]) -> t
 
 
 def _is_count(cells: pl.Series) -> bool:
-    """Return whether cells have no unit, or one of counts."""
+    """Return whether the cells of a column are counts: without a unit, or with one of counts."""
     return bool(_COUNTED.fullmatch(cell_unit(cells)))
 
 
 def _basis(column: str, probe: pl.DataFrame) -> str:
-    """Return the unit that name or cells of a column state: PER_REQUEST, a rate, or ""."""
+    """Return what a column's numbers are per: PER_REQUEST, the name of a rate, or "" (per bin).
+
+    The column's name or its cells show it.
+    """
     words = _words(column)
     if "tokens" in words and (words & _MEAN or re.search(r"/ ?req|per_?req", column, re.I)):
         return PER_REQUEST
@@ -537,7 +547,7 @@ def _basis(column: str, probe: pl.DataFrame) -> str:
 
 
 def _bases(amounts: Mapping[str, Expression], probe: pl.DataFrame) -> dict[str, str]:
-    """Return field to the unit that its column states, for columns that state one."""
+    """Return ``_basis`` of the amounts' columns by field, where they state one."""
     stated = {field: _basis(each.columns[0], probe) for field, each in amounts.items()}
     return {field: basis for field, basis in stated.items() if basis}
 
@@ -545,7 +555,7 @@ def _bases(amounts: Mapping[str, Expression], probe: pl.DataFrame) -> dict[str, 
 def _single_source(
     find: Resolver, time: tuple[str, ...], unit: str | None, probe: pl.DataFrame
 ) -> tuple[Amounts, tuple[str, ...]]:
-    """Return the amounts of a file with one set of amount columns, and its caveats."""
+    """Return the amounts of a file in which one column per field has them, and notes on them."""
     found = {field: find.expression(field) for field in AMOUNTS}
     amounts = {name: each for name, each in found.items() if each and each.columns[0] not in time}
     notes: tuple[str, ...] = ()
@@ -574,7 +584,10 @@ def _single_source(
 def _source_per_column(
     find: Resolver, time: tuple[str, ...], unit: str | None, probe: pl.DataFrame
 ) -> tuple[Amounts, ...]:
-    """Return one source per mapped or named column of requests; () if one column has them all."""
+    """Return one source per column of requests, if a file has several (one per service).
+
+    They are mapped, or found by name. Return () if one column has all requests.
+    """
     mapped = find.mapping.get("requests", "")
     if mapped not in find.columns and "," in mapped:
         counts = [find.exact("requests", part.strip()) for part in mapped.split(",")]
@@ -639,7 +652,10 @@ def _panel_columns(probe: pl.DataFrame) -> list[str]:
 def _panel(
     find: Resolver, time: tuple[str, ...], unit: str | None, probe: pl.DataFrame
 ) -> tuple[Amounts, ...]:
-    """Return one source per column of a dashboard's panel, which names its series."""
+    """Return one source per column of a table exported from a dashboard's panel.
+
+    The name of a column is that of its model. Return () if the table is none.
+    """
     if find.mapping or not panel_like(probe):
         return ()
     sources = []
@@ -653,7 +669,11 @@ def _panel(
 def _without_parts(
     sources: tuple[Amounts, ...], probe: pl.DataFrame
 ) -> tuple[tuple[Amounts, ...], tuple[str, ...]]:
-    """Return the sources; if one is the row-wise sum of the others, only that one."""
+    """Return the sources without double counts, and notes.
+
+    If one source is the sum of all others in every row, only that one remains, or in a panel of
+    models, only the others.
+    """
     if len(sources) < 3:
         return sources, ()
     values = [source.amounts["requests"].values(probe) for source in sources]

@@ -49,7 +49,10 @@ COUNTER_NAMES = ("_total", "_sum", "_bucket", "counter")
 
 
 class Question(IngestError):
-    """An error for a file that allows several readings; ``choices`` have no figures yet."""
+    """An error that asks the user which of several readings of a file is right.
+
+    ``choices`` have no figures yet; ``Ambiguous`` has them.
+    """
 
     def __init__(self, words: str, choices: Sequence[Choice]) -> None:
         super().__init__(words)
@@ -60,7 +63,7 @@ _NONE: Any = np.empty(0)
 
 
 class Evidence(NamedTuple):
-    """Facts that a reading found; each rule uses the facts that are present."""
+    """Facts about a file for the rules; a rule uses those that it needs, if they are there."""
 
     name: str  # of the file
     column: str = ""
@@ -85,7 +88,10 @@ class Evidence(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """The outcome of a rule: which declared sentence applies, with its values and more choices."""
+    """The outcome of a rule: which sentence of checks.toml applies, and the values in it.
+
+    ``outcome`` is the kind of sentence. ``choices`` are added to the declared ones.
+    """
 
     outcome: str = "asks"  # or states, or refuses
     values: Mapping[str, object] = field(default_factory=dict)
@@ -96,7 +102,10 @@ Rule = Callable[[Evidence], Finding | bool | None]  # True asks as declared
 
 
 def run_checks(names: Sequence[str], evidence: Evidence) -> dict[str, str]:
-    """Return each check's sentence ("": no finding); ask by Question, refuse by IngestError."""
+    """Run rules on the facts of a file, and return the sentence of each ("": nothing found).
+
+    Raise Question if a rule asks the user, and IngestError if it refuses the file.
+    """
     sentences = {}
     for name in names:
         check, sentences[name] = CHECKS[name], ""
@@ -162,7 +171,7 @@ def _clock_change(evidence: Evidence) -> Finding | None:
 
 
 def zone_choices(zones: Sequence[str]) -> tuple[Choice, ...]:
-    """Return local time of each zone and UTC as choices."""
+    """Return the choices for the time zone of local times: ``zones``, and UTC."""
     local = (Choice(f"local time of {zone}", "timezone", zone) for zone in zones)
     return (*local, Choice("UTC", "timezone", "UTC"))
 
@@ -195,7 +204,7 @@ def _absent_hours(evidence: Evidence) -> list[int]:
 
 
 def _twelve_hours(evidence: Evidence) -> bool:
-    """Return whether hours of the day are from 1 to 12 alone, since they lost AM and PM."""
+    """Return whether all times lie between 1 and 12 o'clock, as if AM and PM were lost."""
     clock, hours = evidence.clock, evidence.hours
     if clock is None or clock.certain or clock.kind == RELATIVE or not hours:
         return False
@@ -223,7 +232,7 @@ def _coarse_times(evidence: Evidence) -> Finding | None:
 
 
 def _unsorted_offsets(evidence: Evidence) -> bool:
-    """Find numbers that rise and fall, as gaps do and times from the start do not."""
+    """Return whether numbers rise and fall, as gaps do; times from the start would rise."""
     numbers, clock = evidence.numbers, evidence.clock
     if clock is None or clock.kind != RELATIVE or numbers.size < FEW_TIMES:
         return False
@@ -233,7 +242,10 @@ def _unsorted_offsets(evidence: Evidence) -> bool:
 
 
 def _stray_clocks(evidence: Evidence) -> Finding | None:
-    """Refuse a file if many of its times are years away from the others; few are set aside."""
+    """Refuse a file if many of its times are years away from the others.
+
+    State it if there are few, which the reader sets aside.
+    """
     bounds = stray_bounds(evidence.hours)
     low, high = bounds or (min(evidence.hours, default=0), max(evidence.hours, default=0))
     places = np.array(sorted(place for place in evidence.hours if low <= place <= high))
@@ -280,7 +292,10 @@ def stray_bounds(hours: Mapping[int, int]) -> tuple[int, int] | None:
 
 
 def only_grows(before: FloatArray, after: FloatArray, *, restarts: bool = True) -> bool:
-    """Return whether amounts only grow, apart from a few restarts to a small value."""
+    """Return whether amounts only grow, as those of a counter.
+
+    ``after`` follows ``before``. With ``restarts``, a few falls to a small value are accepted.
+    """
     known = np.isfinite(before) & np.isfinite(after)
     before, after = before[known], after[known]
     if before.size < FEW_BINS or (after > before).mean() < 0.5:
@@ -345,7 +360,7 @@ def _counter(evidence: Evidence) -> Finding | None:
 
 
 def _sums_or_means(evidence: Evidence) -> bool:
-    """Find tokens that do not grow with the requests of a bin, as means do."""
+    """Return whether tokens per bin do not grow with its requests, as means per request do."""
     requests, tokens = evidence.before, evidence.after
     known = (requests > 0) & (tokens > 0)
     if known.sum() < FEW_BINS:
@@ -377,7 +392,7 @@ def _row_weights(evidence: Evidence) -> bool:
 
 
 def _token_totals(evidence: Evidence) -> bool:
-    """Find prompts that equal the total although there are answers."""
+    """Return whether "prompt" tokens equal the total although requests have answers."""
     answered = evidence.values > 0
     return bool(answered.sum() >= FEW_BINS and (evidence.after[answered] == 0).all())
 

@@ -136,10 +136,10 @@ def _cells(text: str, delimiter: str, name: str, line: int) -> list[str]:
 
 
 def _block(lines: Records, delimiter: str, name: str) -> tuple[list[str], int] | None:
-    """Return the names and the last line of a block that describes metrics above the rows.
+    """Return the column names in a block of lines above the rows, and its last line.
 
-    Monitoring consoles write one line each for label, period and statistic. Raises IngestError if a
-    statistic is not an amount. Returns None for a file with one header line.
+    Monitoring consoles write one line each for label, period and statistic of metrics. Raises
+    IngestError if a statistic is not an amount. Returns None for a file with one header line.
     """
     block: dict[str, list[str]] = {}
     last = 0
@@ -206,7 +206,7 @@ def batch(lines: Records, header: Header, columns: Sequence[str], name: str) -> 
 def _one_row_per_bin(
     lines: Records, header: Header, columns: Sequence[str], name: str, faults: list[RefusedRows]
 ) -> Batch:
-    """Return one row per bin of a table that has a numbered column for each bin of a day."""
+    """Return one row per bin of a table that has one column per bin of the day."""
     others = [column for column in header.columns if column not in header.numbered]
     wide = _parse(lines, header, header.columns, name).with_row_index("row")
     step = _DAY_S // len(header.numbered)
@@ -221,7 +221,7 @@ def _one_row_per_bin(
 
 
 def _good(lines: Records, bad: BoolArray, reason: str, faults: list[RefusedRows]) -> Records:
-    """Return the records that are not ``bad``, and append the others to ``faults``."""
+    """Return the records that are not ``bad``; append the others to ``faults`` with ``reason``."""
     if not bad.any():
         return lines
     refused = lines.keep(bad)

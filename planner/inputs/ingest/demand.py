@@ -169,7 +169,10 @@ class _Reader:
             raise IngestError(f"{self._reading.name}: over {MAX_CELLS:,} bins. Use wider bins.")
 
     def _rows_of_load(self, batch: Batch, part: str) -> Batch:
-        """Return the rows without sums of others, answers of a cache and failures, by a column."""
+        """Return the rows that are demand, by the words in the column ``part``.
+
+        Left out and counted are sums of other rows, answers of a cache, and failures.
+        """
         sums = labels(batch.frame[part]).str.contains(f"(?i){NAMED['total'].pattern}")
         reason = f"the sum of other rows ({part})"
         batch = self._reading.without(batch, sums.fill_null(False).to_numpy(), reason)
@@ -265,7 +268,10 @@ class _Reader:
         self._reading.check("bin_ends", column=ends, unit_stated=stated, **facts)
 
     def _without_sums(self, table: pl.DataFrame) -> pl.DataFrame:
-        """Return the rows without those that are the sum of all others, such as of model Total."""
+        """Return the rows without those that are the sum of all others, such as of model "Total".
+
+        Raise Question if the name does not show it.
+        """
         field = next((f for f in AMOUNTS if table[f].is_not_nan().any()), "")
         if not field or self._metrics or self._reading.options.filter is not None:
             return table
@@ -296,7 +302,7 @@ class _Reader:
         return table
 
     def _second_pass(self, table: pl.DataFrame) -> pl.DataFrame:
-        """Return the bins; the second pass of a repeated hour is moved one hour later.
+        """Return the bins, with those in the second pass of a repeated hour one hour later.
 
         Raises Question for times without a time zone in which a change of clocks shows.
         """
@@ -377,7 +383,7 @@ class _Reader:
     def _identity(
         self, labels: Mapping[str, str | None], source: Amounts
     ) -> Mapping[str, str | None]:
-        """Return name, model, region and tier of a series. Options win over labels."""
+        """Return name, model, region and tier of a series; the caller's options win over labels."""
         options, parts = self._reading.options, [*(labels[key] for key in _KEYS), source.name]
         name = " / ".join(part for part in parts if part) or base_name(self._reading.name)
         found = {label: options.constant(label) or labels[label] for label in LABELS}
@@ -433,7 +439,7 @@ FIRST_TIMES = 3  # of the usual growth: a first value up to this is of the first
 def counter_growth(
     table: pl.DataFrame, fields: Sequence[str], name: str, *, instants: bool
 ) -> tuple[pl.DataFrame, int]:
-    """Return counters as their growth per bin, and the number of readings that are missing.
+    """Turn counters into their growth per bin; also return the number of missing readings.
 
     A value below the one before follows a restart. The growth across missing readings is spread
     evenly over their bins. With ``instants``, the growth between two readings belongs to the time
@@ -505,7 +511,7 @@ class _Metrics:
 
     @classmethod
     def of(cls, reading: Reading) -> _Metrics | None:
-        """Return the table's metrics, or None for a table of one row per bin."""
+        """Return how a table of one row per metric and time is read; None for any other table."""
         connector = reading.format.connector
         if not connector.metric:
             return None
@@ -534,7 +540,10 @@ class _Metrics:
         )
 
     def others_in(self, frame: pl.DataFrame) -> BoolArray:
-        """Return the rows whose metric counts neither requests nor tokens, and keep its name."""
+        """Return a mask of the rows whose metric counts neither requests nor tokens.
+
+        The names of these metrics are kept for a note.
+        """
         if self.metric not in frame.columns:
             return np.zeros(frame.height, np.bool_)
         unknown = self._fields(frame).is_null()

@@ -61,7 +61,7 @@ class Reading:
     findings: dict[str, str] = field(default_factory=dict)  # check to its sentence
 
     def check(self, *names: str, **facts: Any) -> None:
-        """Run checks on facts (fields of Evidence) and store their sentences.
+        """Run the rules ``names`` on facts (fields of Evidence), and keep the sentences they give.
 
         Raises Question if one has to ask the user.
         """
@@ -116,7 +116,10 @@ class Reading:
             self.check("clock_change", column=when.columns[0], clock=when, jump_ns=jumps)
 
     def conditions(self) -> tuple[Conditions, ...]:
-        """Return the row filters of the caller, or else of the format, each with its reason."""
+        """Return the conditions that rows must meet, each with the reason to leave others out.
+
+        They are the caller's filter, or else the format's.
+        """
         text = self.options.filter
         declared = self.format.connector.where if text is None else [(text, "")] if text else []
         found = [
@@ -136,13 +139,13 @@ class Reading:
         return tuple(found)
 
     def kept(self, batch: Batch, conditions: Sequence[Conditions]) -> Batch:
-        """Return the rows that meet every condition, and count the others as left out."""
+        """Return the rows that meet every condition; count the others, which are no load."""
         for condition, reason in conditions:
             batch = self.without(batch, ~condition.keeps(batch.frame[condition.column]), reason)
         return batch
 
     def without(self, batch: Batch, gone: BoolArray, reason: str) -> Batch:
-        """Return the batch without the ``gone`` rows, which are no load, and count them."""
+        """Return the batch without the rows ``gone`` (a mask), which are no load; count them."""
         if not gone.any():
             return batch
         self.tally.leave_out(batch.refused(reason, gone))

@@ -29,7 +29,7 @@ _OFF_GRID = 0.01  # share of rows off the grid above which a finer width is trie
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Grid:
-    """The time bins of one series; amounts have shape ``[bins]``, NaN if unknown."""
+    """One series on its time bins; amounts have shape ``[bins]``, NaN if unknown."""
 
     identity: Mapping[str, str | None]  # name, model, region, tier
     start_ns: int
@@ -46,7 +46,7 @@ class Grid:
 
 
 def number_keys(frame: pl.DataFrame, keys: Sequence[str]) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Return the frame with ``number``, and its distinct keys, numbered as they appear."""
+    """Add a column ``number`` of the distinct ``keys``, as they appear; also return those keys."""
     distinct = frame.select(keys).unique(maintain_order=True).with_row_index("number")
     joined = frame.join(
         distinct, on=list(keys), how="left", nulls_equal=True, maintain_order="left"
@@ -68,8 +68,8 @@ def gap_count(grid: Grid) -> int:
 def bin_width(number: IntArray, ns: IntArray, name: str, bin_s: float | None) -> int:
     """Return the width of a file's bins in ns: the most common step between times of a series.
 
-    ``number`` is the series of each time, and ``ns`` the time. If more than 1% of the rows do not
-    fit this width, the result is the largest width that fits all rows.
+    ``number`` is the index of each row's series, and ``ns`` its time. If more than 1% of the rows
+    do not fit this width, the result is the largest width that fits all rows.
 
     Raises IngestError if no series has two different times, or if ``bin_s`` does not fit.
     """
@@ -107,7 +107,7 @@ def bin_width(number: IntArray, ns: IntArray, name: str, bin_s: float | None) ->
 
 
 def _regular_step(steps: IntArray, usual: int) -> int:
-    """Return a step other than the usual that comes REGULAR times in a row; 0 without one."""
+    """Return a second step that also comes REGULAR times in a row; 0 if there is none."""
     begin = np.flatnonzero(np.concatenate(([True], steps[1:] != steps[:-1])))
     length = np.diff(np.append(begin, steps.size))
     other = (steps[begin] != usual) & (length >= REGULAR)
@@ -134,9 +134,9 @@ def lay_out(
 ) -> tuple[list[Grid], list[RefusedRows]]:
     """Return the grid of every series, and the refused rows that do not fit on a grid.
 
-    ``rows`` has columns number (an index into ``identities`` and ``rates``), line, ns and AMOUNTS.
-    A bin without a row is a gap, or 0 with ``zero``. A cell without a value is always a gap. A row
-    that repeats another exactly is refused.
+    ``rows`` has columns number (an index into ``identities`` and ``rates``, one per series), line,
+    ns and AMOUNTS. A bin without a row is a gap, or 0 with ``zero``. A cell without a value is
+    always a gap. A row that repeats another exactly is refused.
 
     Raises IngestError for two rows that contradict each other, and for far more bins than rows.
     """

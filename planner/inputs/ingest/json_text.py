@@ -27,7 +27,7 @@ Path = tuple[str, ...]  # names from the line's object down to a field
 
 
 def read_probe(lines: Records, name: str, rows: int) -> tuple[Mapping[str, Path], pl.DataFrame]:
-    """Return the path of every field of the first ``rows`` lines by column, and these lines."""
+    """Return the path of every field by column name, and the first ``rows`` lines as a table."""
     lines = lines.keep(np.arange(lines.start.size) < rows)
     columns: dict[str, Path] = {}
     values = [json_object(lines.text(i)) for i in range(lines.start.size)]
@@ -64,7 +64,7 @@ def batch(lines: Records, columns: Mapping[str, Path], ids: str | None, name: st
 
 
 def _fields(value: Mapping[str, object], above: Path = ()) -> Iterator[Path]:
-    """Yield the path of every field, those of nested objects down to DEPTH."""
+    """Yield the path of every field in a JSON value, with nested objects down to DEPTH."""
     for key, inner in value.items():
         path = (*above, key)
         if isinstance(inner, dict) and inner and len(path) < DEPTH and _PLAIN.fullmatch(key):
@@ -92,7 +92,7 @@ def _flatten(frame: pl.DataFrame, columns: Mapping[str, Path]) -> pl.DataFrame:
 
 
 def _parse(lines: Records, columns: Mapping[str, Path], ids: str | None, name: str) -> pl.DataFrame:
-    """Return the lines as a frame; raise IngestError if they are not JSON lines."""
+    """Return the lines as a table; raise IngestError if they are not JSON lines."""
     schema = _schema(columns, ids)
     if not lines.start.size:
         return _flatten(pl.DataFrame(schema=schema), columns)

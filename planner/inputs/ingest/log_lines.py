@@ -103,7 +103,10 @@ def unwrapped(pieces: Iterable[bytes], head: bytes, name: str, size: int) -> Ite
 
 
 def _inner(line: str) -> tuple[str, str] | None:
-    """Return time and text in an envelope, or None; a line of pairs is a text without a time."""
+    """Return time and text in a log collector's envelope; None if the line is no envelope.
+
+    A line of pairs (``key=value``) counts as a text without a time ("").
+    """
     if line[:1] == "{":
         record = json_object(line) or {}
         if not any("token" in key for key in record):
@@ -118,7 +121,7 @@ def _inner(line: str) -> tuple[str, str] | None:
 
 
 def _row(time: str, text: str) -> str:
-    """Return the text of an envelope as a JSON object, or after its time for an engine's line."""
+    """Return the log line in an envelope: a JSON object with its time, or time, tab and text."""
     record = json_object(text) if text[:1] == "{" else _pairs(text)
     if record:
         return json.dumps(record | ({"log_timestamp": time} if time else {}))

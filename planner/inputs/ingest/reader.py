@@ -62,7 +62,10 @@ def ingest_file(
 
 
 def _with_figures(question: Question, path: Path | str, options: IngestOptions) -> IngestError:
-    """Return the question with the file's figures under each choice; an error if none fits."""
+    """Return a question with the figures that the file would have under each choice.
+
+    If no choice can be read, return the error of one.
+    """
     choices, refusal = [], IngestError(question.words)
     for choice in question.choices:
         with tempfile.TemporaryDirectory() as folder:
@@ -79,7 +82,7 @@ def _with_figures(question: Question, path: Path | str, options: IngestOptions) 
 
 
 def with_choice(options: IngestOptions, choice: Choice) -> IngestOptions:
-    """Return the options with one answer to a question applied."""
+    """Return the options changed by the user's answer to a question."""
     chosen: dict[str, Any] = {choice.option: choice.value}
     if choice.option == "map":
         name, _, column = choice.value.partition("=")
@@ -181,7 +184,7 @@ def _no_rows(table: Table, name: str, tally: Tally) -> IngestError:
 
 
 def _unused_labels(table: Table, options: IngestOptions) -> tuple[str, ...]:
-    """Return sentences on label columns that are unused because the caller fixed the label."""
+    """Return a sentence for each label column that the caller's fixed label replaces."""
     return tuple(
         f"Column {column} is not used: every row is labelled {constant}."
         for label in LABELS

@@ -60,7 +60,10 @@ class _Totals:
 
 
 def read_request_file(reading: Reading, *, answers: bool = True) -> Content:
-    """Read one row per request into parts in order of arrival; ``answers``: of output tokens."""
+    """Read one row per request, and store them in parts in order of arrival.
+
+    Without ``answers``, the file has no output tokens.
+    """
     table, known = reading.table, reading.format.connector.columns
     layout = request_layout(table.probe, reading.options, reading.name, known, answers=answers)
     ids = layout.fields.get("hash_ids")
@@ -87,7 +90,7 @@ def read_request_file(reading: Reading, *, answers: bool = True) -> Content:
 
 
 def _check_tokens(reading: Reading, layout: RequestLayout) -> None:
-    """Check the tokens of the first rows for counters, totals and rows of several requests."""
+    """Check the first rows for tokens that are counters or totals, or of several requests."""
     probe, options = reading.table.probe, reading.options
     stated = options.format != AUTO or reading.format.connector is not GENERAL
     stated |= "arrival" in options.mapping
@@ -151,7 +154,7 @@ def _check_times(reading: Reading, when: clock.Clock) -> None:
 
 
 def _check_nesting(reading: Reading, layout: RequestLayout) -> None:
-    """Check the first rows for spans whose tokens are the sum of the spans below them."""
+    """Check the first rows for spans of a trace whose tokens are the sum of their children's."""
     probe, named = reading.table.probe, {compact_name(c): c for c in reading.table.probe.columns}
     parent = next((named[name] for name in PARENTS if name in named), None)
     ids = next((named[name] for name in SPANS if name in named), None)
@@ -167,7 +170,10 @@ def _check_nesting(reading: Reading, layout: RequestLayout) -> None:
 
 
 def _event_values(rows: pl.DataFrame, ids: str) -> tuple[tuple[str, str], ...]:
-    """Return column and value of each kind of event that occurs once per request."""
+    """Return (column, value) of each kind of event that occurs once per request.
+
+    Rows of such a kind alone are one per request. Empty if there is none.
+    """
     requests = rows[ids].n_unique()
     for column in rows.columns:
         kinds = rows[column].value_counts(sort=True)
@@ -181,7 +187,10 @@ def _event_values(rows: pl.DataFrame, ids: str) -> tuple[tuple[str, str], ...]:
 
 
 def _check_latency(reading: Reading, when: clock.Clock) -> None:
-    """Check for requests that start when others end, by a latency whose name has a unit."""
+    """Check for requests that start when others end, as in a benchmark.
+
+    It needs a latency column whose name has a unit.
+    """
     probe = reading.table.probe
     named = [c for c in probe.columns if LATENCY.search(c) and clock.unit_of(c)]
     if not named or named[0] in when.columns:
@@ -274,7 +283,7 @@ class _Reader:
             self._write(ns, tokens, frame)
 
     def _with_delays(self, batch: Batch) -> Batch:
-        """Return the batch with the times of turns that state a delay after the turn before.
+        """Return the batch with times for turns that only state a delay after the turn before.
 
         The time of the answer in between is not known, so these turns come earlier than in reality.
         """
@@ -467,7 +476,10 @@ class _Reader:
         )
 
     def _remove_stray_rows(self, low_s: float, high_s: float) -> None:
-        """Subtract the rows outside [low_s, high_s) from the totals, and report them."""
+        """Take rows that arrive outside [low_s, high_s) out of the totals, and report them.
+
+        Their clock is wrong.
+        """
         totals = self.totals
         arrival = pl.col("arrival_s")
         stored = pl.scan_parquet([part.path for part in totals.parts])

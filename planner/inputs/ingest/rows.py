@@ -21,14 +21,17 @@ def has_null_id(ids: pl.Series) -> BoolArray:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RefusedRows:
-    """Rows refused for one reason; ``text(i)`` returns the row of ``lines[i]``."""
+    """Rows refused for one reason: their line numbers, and a function for their text.
+
+    ``text(i)`` returns the row of ``lines[i]`` as written.
+    """
 
     reason: str
     lines: IntArray
     text: Callable[[int], str]
 
     def only(self, mask: BoolArray) -> RefusedRows:
-        """Return the fault for only the rows in ``mask``."""
+        """Return those of the refused rows that are in ``mask``."""
         rows = np.flatnonzero(mask)
         return RefusedRows(self.reason, self.lines[rows], lambda i: self.text(int(rows[i])))
 
@@ -37,8 +40,8 @@ class RefusedRows:
 class Batch:
     """A batch of rows, in the order of the file.
 
-    ``lines`` has shape ``[rows]``. ``text(i)`` returns row i as written. ``faults`` are the rows
-    that could not be parsed into ``frame``.
+    ``frame`` has the parsed rows, ``lines`` ``[rows]`` their line numbers. ``text(i)`` returns row
+    i as written. ``faults`` are the rows that could not be parsed.
     """
 
     frame: pl.DataFrame
@@ -47,7 +50,7 @@ class Batch:
     faults: tuple[RefusedRows, ...] = ()
 
     def refused(self, reason: str, mask: BoolArray) -> RefusedRows:
-        """Return the rows in ``mask``, refused for a reason."""
+        """Return the rows in ``mask`` as refused for ``reason``."""
         return RefusedRows(reason, self.lines, self.text).only(mask)
 
     def only(self, mask: BoolArray) -> Batch:

@@ -71,7 +71,10 @@ def _pairs(value: Any) -> Row | None:
 
 
 def _unwrap(value: Any) -> Any:
-    """Return the value in a wrapper such as ``{"intValue": "7"}`` or ``{"value": "name"}``."""
+    """Return the value in a wrapper such as ``{"intValue": "7"}`` or ``{"value": "name"}``.
+
+    Any other value is returned as it is.
+    """
     if isinstance(value, dict) and value:
         key = "value" if "value" in value else next(iter(value))
         if key == "value" or (len(value) == 1 and key.endswith("Value")):
@@ -80,7 +83,7 @@ def _unwrap(value: Any) -> Any:
 
 
 def _inherited_fields(value: Mapping[str, Any]) -> Row:
-    """Return the short fields of an object, including those of nested objects."""
+    """Return the short fields of an object and its nested objects, which its rows inherit."""
     row: Row = {}
     for key, inner in value.items():
         fields = inner if isinstance(inner, dict) else {key: inner}

@@ -131,7 +131,10 @@ class Hardware:
         return _mean(self.usd_by_hour)
 
     def gpu_usd(self, start_s: float | None, period_s: float) -> FloatArray:
-        """Return the mean price of a GPU over a period, ``[r, g]``; without a start, of a day."""
+        """Return the mean price of a GPU from ``start_s`` on, ``[r, g]`` dollars per hour.
+
+        Without a start, it is that of a day.
+        """
         if start_s is None:
             return self.usd_per_gpu_hour
         return mean_over(self.usd_by_hour, start_s, period_s)
@@ -153,7 +156,10 @@ class Hardware:
 
     @property
     def one_each(self) -> bool:
-        """Return whether each column is a different, owned GPU type with aggregated pools."""
+        """Return whether no columns share a GPU type and none has a role or is spot.
+
+        Planning is then simpler: each column is an owned GPU type with aggregated pools.
+        """
         alone = len(self.columns) == len(self.gpu_types)
         return alone and not self.stages.any() and not self.spot.any()
 
@@ -168,7 +174,7 @@ class Hardware:
 
     @property
     def spot(self) -> BoolArray:
-        """Return which columns are spot GPUs that the provider may reclaim, ``[g]``."""
+        """Return a mask of the columns of spot GPUs, which the provider may reclaim, ``[g]``."""
         return np.array([column.spot for column in self.columns], np.bool_)
 
     @property
@@ -186,8 +192,8 @@ class Hardware:
     def lets_through(self, carried_tps: FloatArray) -> float:
         """Return the input tokens/s that a model's pools in one region can serve.
 
-        ``carried_tps`` ``[g]`` is the capacity of each column. Mixed columns serve both stages. The
-        result is the lower of the capacities of all columns that prefill and of all that decode.
+        ``carried_tps`` ``[g]`` is the capacity of each column. The result is the lower of the
+        capacities of all columns that prefill and of all that decode; mixed columns do both.
         """
         stages = self.stages
         # 1 is a column that only prefills, 2 one that only decodes.
@@ -406,7 +412,7 @@ def serving_of(scenario: Scenario) -> tuple[Serving, ...]:
 
 
 def _mean(values: FloatArray) -> FloatArray:
-    """Return the mean over the first axis; equal values give exactly that value."""
+    """Return the mean over the first axis, exact (without rounding) if all values are equal."""
     mean: FloatArray = values[0] + (values - values[0]).mean(axis=0)
     return mean
 

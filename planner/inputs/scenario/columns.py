@@ -37,7 +37,10 @@ class Column:
 def columns_of(
     sections: Sequence[Profile], speeds: Sequence[Speed], gpus: Sequence[str]
 ) -> tuple[tuple[Column, ...], list[int]]:
-    """Return the columns of profiles in order of appearance, and each profile's column index."""
+    """Return the columns of profiles in order of appearance, and the column of each profile.
+
+    Profiles of one GPU type and role share a column if each is for another model.
+    """
     groups: dict[tuple[str, str], list[int]] = {}
     for i, section in enumerate(sections):
         groups.setdefault((section.gpu, ROLES[section.role]), []).append(i)
@@ -59,10 +62,10 @@ def columns_of(
 
 
 def with_spot(columns: Sequence[Column], rows: Mapping[int, int]) -> list[tuple[int, Column]]:
-    """Return the spot columns of the planning problem, each with the index of its owned column.
+    """Return the spot columns, each after the index of the owned column that it copies.
 
-    An owned column has GPUs that are not spot. ``rows`` maps the index of a GPU type to the index
-    of the same type offered as spot. Types without a spot offer are skipped.
+    ``rows`` maps the index of a GPU type to that of the same type offered as spot. Types without a
+    spot offer are skipped.
     """
     return [
         (g, replace(column, gpu=rows[column.gpu], label=spot_name(column.label), spot=True))

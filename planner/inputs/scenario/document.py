@@ -104,7 +104,7 @@ def _load(text: str, name: str, *, cached: bool = False) -> CommentedMap:
 
 
 def _open_brackets(text: str) -> int:
-    """Return the largest number of open brackets at any place, to reject deeply nested text.
+    """Return how deeply brackets are nested in a text at most, to reject deep ones.
 
     Quotes and comments are not recognised. The YAML parser would take seconds to reject such text.
     """
@@ -318,7 +318,7 @@ def _in_style(item: Any, siblings: CommentedSeq) -> Any:
 
 
 def outline(text: str, name: str = "scenario") -> dict[str, Any]:
-    """Return the document as plain data without checks, for a form that shows it."""
+    """Return the document as plain data without any check, for a form that shows it."""
     plain: dict[str, Any] = _plain_values(_load(text, name, cached=True))
     return plain
 

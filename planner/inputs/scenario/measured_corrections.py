@@ -41,7 +41,7 @@ def engine_of(section: Profile, shape: ModelShape, gpu: GpuSpec, known: UserFact
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SpeedCorrection:
-    """The correction of the speed of one deployment by measured rows."""
+    """How the user's measured rows correct the speed of one deployment."""
 
     decode: float  # factor on decode time
     prefill: float  # factor on prefill time
@@ -77,7 +77,7 @@ def deployment_of(
     apart: bool,
     version: str = "",
 ) -> Deployment:
-    """Return the deployment that measured rows are compared with.
+    """Return an instance as the deployment with which measured rows are compared.
 
     With ``apart``, prefill and decode run on separate instances.
     """
@@ -117,7 +117,7 @@ def speed_corrections(deployments: Sequence[Deployment], times: Times) -> list[S
 
 
 def _rows_of_deployment(times: Times, name: str) -> tuple[BoolArray, float, float, float]:
-    """Return a mask of the TBT rows of a deployment, and their load.
+    """Return a mask of the TBT rows of the deployment called ``name``, and their load.
 
     The load is requests in flight, input tokens and output tokens, as geometric means. Without rows
     of the deployment it is the load of all rows.
@@ -163,7 +163,10 @@ def measured_speed(
 
 
 def _checks(learnt: LearnedCorrections, same: BoolArray) -> tuple[Check, ...]:
-    """Return the leave-one-out error of the deployment's own rows; empty for fewer than two."""
+    """Return the error of a deployment's own rows, each predicted from the others.
+
+    Empty for fewer than two.
+    """
     if same.sum() < 2:
         return ()
     measured: FloatArray = np.exp(learnt.off[same])

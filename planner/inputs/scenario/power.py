@@ -97,7 +97,10 @@ def sweep_curves(sweep: Sequence[SweepRow]) -> tuple[CapCurve, CapCurve]:
 
 
 def _full_batch_share(power: PowerAtLoad, profile: Profile, model: ModelSpec) -> float:
-    """Return the power of decodes in the largest batch of typical context, as a share of TDP."""
+    """Return what a GPU draws when it decodes its largest batch, as a share of TDP.
+
+    Sequences have the model's typical context.
+    """
     context = typical_context(model.max_context)
     batch = max(1.0, min(profile.max_batch, profile.kv_capacity_tokens / context))
     seconds = iteration_s(profile, batch, batch * context, 0.0, 0.0)
@@ -106,7 +109,7 @@ def _full_batch_share(power: PowerAtLoad, profile: Profile, model: ModelSpec) ->
 
 
 def host_of(gpu: GpuSpec) -> tuple[float, Provenance | None]:
-    """Return the server's watts per GPU, and their source.
+    """Return the watts of a server per GPU, and their source.
 
     They are 0 for a GPU type that the scenario describes without a TDP.
     """

@@ -82,7 +82,7 @@ def _reachable_sections(annotation: Any, seen: list[type[BaseModel]]) -> list[ty
 
 
 def _keys(section: type[BaseModel], apart: set[str]) -> str:
-    """Return the table of the keys of a section; neighbours of one meaning share a row.
+    """Return the table of a section's keys; neighbours with one meaning share a row.
 
     Keys of a section inside it follow as ``outer.inner``, unless ``apart`` names its class.
     """
@@ -97,7 +97,7 @@ def _keys(section: type[BaseModel], apart: set[str]) -> str:
 def _key_rows(
     section: type[BaseModel], prefix: str, apart: set[str]
 ) -> Iterator[tuple[str, str, str]]:
-    """Yield key, value and meaning of each key of a section and of the sections inside it."""
+    """Yield key, values and meaning of each key of a section and of the sections inside it."""
     properties = section.model_json_schema()["properties"]
     notes = field_notes(section)
 
@@ -146,7 +146,7 @@ def _value(schema: dict[str, Any]) -> str:
 
 
 def _in_brackets(section: type[BaseModel], name: str) -> str:
-    """Return the default of a key in brackets, or that the key is required."""
+    """Return " (default: X)" or " (required)" for a key."""
     default = _default(section, name)
     return default and (", needed" if default == "needed" else f" ({default})")
 
@@ -165,7 +165,7 @@ def _default(section: type[BaseModel], name: str) -> str:
 
 
 def _parameters() -> Iterator[str]:
-    """Yield a table with the parameters of each class that declares some, below its policies."""
+    """Yield tables of policies' parameters, one per class of parameters."""
     seen: set[type[BaseModel]] = {BaseModel, Policy}
     yield PARAMETER_HEAD.rstrip("\n")
     for declaring in (part for kind in TYPES.values() for part in reversed(kind.__mro__)):

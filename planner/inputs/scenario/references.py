@@ -77,7 +77,7 @@ def _names_at(value: Any, steps: Sequence[str], path: Path = ()) -> Iterator[tup
 
 
 def _again(entries: Iterable[Any], key: Callable[[Any], Any]) -> Iterator[tuple[int, Any]]:
-    """Yield the entries whose key an earlier entry has, each with its index."""
+    """Yield entries that repeat the key of an earlier one, each with its index."""
     seen: set[Any] = set()
     for i, entry in enumerate(entries):
         if key(entry) in seen:
@@ -169,7 +169,7 @@ def _faults(scenario: Scenario) -> Problems:
 
 
 def _today(scenario: Scenario) -> Problems:
-    """Yield contradictions within rows of the present fleet."""
+    """Yield contradictions within the rows of the present fleet, and in its routing."""
     offers = {region.name: region.spot for region in scenario.regions}
     for i, row in enumerate(scenario.fleet.today):
         path: Path = ("fleet", "today", i)

@@ -22,12 +22,12 @@ def bounds(
     capacity_gpus: IntArray,
     price: FloatArray,
 ) -> tuple[IntArray, IntArray, IntArray | None, IntArray | None]:
-    """Return the minimum, maximum, current and lent instances, each ``[l, r, g]``.
+    """Return the limits of pools: minimum, maximum, current and lent replicas, ``[l, r, g]``.
 
-    The scenario's minimum per model and region goes to the cheapest arrangement there. With
-    disaggregated pools it goes to the cheapest prefill and the cheapest decode arrangement. Spot is
-    used only without an alternative. A prefill pool without a possible decode pool has a maximum of
-    0, and vice versa.
+    The current and lent ones are None if not stated. The scenario's minimum per model and region
+    goes to the cheapest arrangement there. With disaggregated pools it goes to the cheapest prefill
+    and the cheapest decode arrangement. Spot is used only without an alternative. A prefill pool
+    without a possible decode pool has a maximum of 0, and vice versa.
     """
     models = [model.name for model in scenario.models]
     regions = [region.name for region in scenario.regions]

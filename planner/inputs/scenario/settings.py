@@ -149,7 +149,7 @@ class PlanSettings:
         return "" if self.minimise == WEIGHTED else UNITS[MEASURE[self.minimise]]
 
     def worth(self, tiers: tuple[str, ...], waiting: frozenset[str]) -> FloatArray:
-        """Return the worth (priority) of a token by tier and model, ``[k, l]``.
+        """Return the worth (priority) of a token by tier and model, ``[k, l]``, without a unit.
 
         There is one row without tiers. A tier without a stated worth, such as the common pool of
         deferrable tiers, has the lowest worth of the tiers in ``waiting``.

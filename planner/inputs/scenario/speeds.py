@@ -127,7 +127,7 @@ def _built_in(section: Profile) -> Speed:
 
 
 def _catalogue_names(section: Profile) -> tuple[str, str]:
-    """Return the catalogue's names for a section's model and GPU, where it has them."""
+    """Return model and GPU of a section as the catalogue calls them, where it has them."""
     try:
         return catalogue.model_name(section.model), catalogue.gpu_name(section.gpu)
     except CatalogueError:
@@ -201,7 +201,7 @@ def _roofline(section: Profile, model: ModelSpec, gpu: GpuSpec, known: UserFacts
 
 
 def _served_by(provenance: Provenance, engine: str, section: Profile) -> Provenance:
-    """Return ``provenance`` with the engine, and with warnings on its version and LoRA adapters."""
+    """Add to ``provenance`` the engine, and warnings on its version and LoRA adapters."""
     default = "" if section.engine else " (default)"
     source = f"{provenance.source}; engine {catalogue.engine_title(engine)}{default}"
     if later := estimate_fit().later_version(engine, section.engine_version):

@@ -27,7 +27,7 @@ def remedy(scenario: type[BaseModel], where: Sequence[str | int]) -> str:
 
 
 def _keys(root: type[BaseModel], section: Iterable[str | int]) -> Iterator[str]:
-    """Yield the keys of every section that may occur at the path ``section``."""
+    """Yield the keys that may occur in the section at the path ``section``."""
     models = list(_sections(root))
     for step in section:
         fields = [model.model_fields.get(str(step)) for model in models]

@@ -108,7 +108,11 @@ def csv_rows(table: Batch, name: str, format: str) -> tuple[str, BenchmarkRows, 
 
 
 def _per_replica_of(kind: str, numbers: dict[str, FloatArray]) -> list[str]:
-    """Change numbers to those of one instance as the format means them; return what was done."""
+    """Convert the columns of a known format to figures of one replica; return what was done.
+
+    ``numbers`` are changed in place. Formats differ in what a row is of, such as all data-parallel
+    replicas.
+    """
     notes: list[str] = []
     if kind == "sageserve":
         # Here token_time is the time of the whole decode phase.
@@ -136,7 +140,10 @@ def _per_replica_of(kind: str, numbers: dict[str, FloatArray]) -> list[str]:
 
 
 def _add_times(numbers: dict[str, FloatArray]) -> None:
-    """Add end-to-end times or times between tokens that follow from the other columns."""
+    """Add the end-to-end time or the time between tokens (s) if the other columns give it.
+
+    ``numbers`` are changed in place.
+    """
     if not {"osl", "ttft_s"} <= numbers.keys():
         return
     gaps = np.maximum(numbers["osl"] - 1, 0)
@@ -164,7 +171,7 @@ def read_table(text: str, name: str) -> Batch:
 
 
 def _columns(header: Sequence[str], name: str) -> tuple[dict[str, str], dict[str, str]]:
-    """Return field -> column, and time field -> unit in the column's name."""
+    """Find the columns of measurements: (field to column, time field to the unit in its name)."""
     fields: dict[str, str] = {}
     units: dict[str, str] = {}
     for title in header:

@@ -116,7 +116,7 @@ def read_benchmarks(
 
 
 def _results_and_table(text: str, name: str) -> tuple[list[dict[str, object]], Batch | None]:
-    """Return the results of tools in a file, and the table that it is."""
+    """Return the results of benchmark tools in a file, and its table (None if it is not CSV)."""
     if results := text_documents(text, name):
         return results, None
     if text.lstrip()[0] in "{[":

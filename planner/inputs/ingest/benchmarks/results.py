@@ -57,7 +57,7 @@ NOTABLE = 0.05  # share of failed requests that is reported
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """The declaration of one tool's result file: the paths to its fields."""
+    """How to read the result file of one benchmark tool: the paths to its fields."""
 
     name: str
     title: str
@@ -69,7 +69,10 @@ class Tool:
     extras: tuple[str, ...] = ()
 
     def rows_in(self, document: Any) -> list[Any]:
-        """Return the runs in a document, a list or the values of an object; empty if none."""
+        """Return the runs in a document, which may be one, a list or an object of them.
+
+        Empty if it has none of this tool.
+        """
         if self.rows:
             listed = value_at(document, self.rows)
             runs = [_run(run, document, self.extras) for run in listed or ()]
@@ -80,7 +83,7 @@ class Tool:
         return values if values and all(map(self._is_result, values)) else []
 
     def unread(self, run: Mapping[str, Any]) -> list[str]:
-        """Return the keys of numbers and tables of metrics in a run that no field uses."""
+        """Return the keys of a run with numbers, or tables of them, that no field uses."""
         paths = [path for each in self.fields.values() for path in re.split(r" [-|/] ", each)]
         used = {"report", *self.known_by, *paths} | {path.split(".")[0] for path in paths}
         return [
@@ -101,7 +104,10 @@ def _read(path: Path) -> Tool:
 
 
 def _run(run: Any, report: Any, extras: Sequence[str]) -> Any:
-    """Return a run combined with its report and with the metadata that its user added."""
+    """Return a run with the facts of the whole file (``report``) and of the user's metadata.
+
+    ``extras`` are paths to that metadata. The run's own fields win.
+    """
     if not isinstance(run, dict):
         return run
     whole = {**run, "report": report}
@@ -179,7 +185,10 @@ def _value(value: Any, path: str, where: str) -> float:
 def declared(
     documents: Sequence[Any], name: str
 ) -> tuple[str, BenchmarkRows, list[str], Facts] | None:
-    """Return the tool, rows, notes and facts of results of a declared tool; None if unknown."""
+    """Return the results of a declared tool: its name, rows, notes and facts.
+
+    Return None if the documents are of no declared tool.
+    """
     for tool in TOOLS.values():
         runs_by_document = [tool.rows_in(document) for document in documents]
         if runs_by_document and all(runs_by_document):
@@ -275,7 +284,7 @@ def _row(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _rows_per_run(values: Sequence[Mapping[str, Any]]) -> tuple[BenchmarkRows, list[str], Facts]:
-    """Return a log of requests as one row per run."""
+    """Summarise the requests of a log as one row per run."""
     columns = {
         (key if key in ("isl", "osl") else f"{key}_s"): np.array(
             [request.get(key, math.nan) for request in values]
@@ -287,13 +296,16 @@ def _rows_per_run(values: Sequence[Mapping[str, Any]]) -> tuple[BenchmarkRows, l
 
 
 def facts_of_log(rows: BenchmarkRows) -> Facts:
-    """Return the facts that mark rows as aggregated from a log of requests."""
+    """Return the facts about rows that were computed from a log of requests."""
     facts = {"ttft_statistic": "median", "loop": OPEN, "replicas": ""}
     return {name: [value] * rows.rows for name, value in facts.items()}
 
 
 def per_replica(rows: BenchmarkRows, facts: Facts, replicas: float) -> BenchmarkRows:
-    """Return rows per replica, and record in ``facts`` the replicas that a row does not state."""
+    """Return figures per replica, where ``replicas`` is the number behind rows that state none.
+
+    The number used is recorded in ``facts``.
+    """
     stated = facts["replicas"]
     counts = np.array([1.0 if count else replicas for count in stated])
     facts["replicas"] = [count or f"{replicas:g}" for count in stated]

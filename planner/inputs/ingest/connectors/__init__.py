@@ -16,7 +16,7 @@ from planner.inputs.ingest.names import compact_name
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Connector:
-    """The declaration of one tool's file format."""
+    """How to read the files of one tool, as its TOML file declares."""
 
     name: str
     title: str
