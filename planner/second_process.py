@@ -123,5 +123,26 @@ def result_of(function: Callable[[*Ts], T], *arguments: *Ts) -> T:
     return function(*arguments) if call is None else call.result()
 
 
+def results_of(
+    function: Callable[[*Ts], T], calls: Sequence[tuple[*Ts]], progress: Callable[[float], None]
+) -> list[T]:
+    """Return ``function`` of the arguments of each of ``calls``, in their order.
+
+    The second process works from the first call on, if they were begun. Meanwhile this process
+    carries out those that the other has not reached, from the last on. ``progress`` takes the share
+    that is done here.
+    """
+    here: dict[int, T] = {}
+    elsewhere: dict[int, Future[T]] = {}
+    for i in reversed(range(len(calls))):
+        progress(1.0 - (i + 1) / len(calls))
+        call = _begun.pop(_key(function, calls[i]), None) if _begun else None
+        if call is None or call.cancel():
+            here[i] = function(*calls[i])
+        else:
+            elsewhere[i] = call
+    return [here[i] if i in here else elsewhere[i].result() for i in range(len(calls))]
+
+
 def _key(function: Callable[..., Any], arguments: tuple[Any, ...]) -> str:
     return digest_of((function, arguments))

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from planner.second_process import begin, result_of, second_process
+from planner.second_process import begin, result_of, results_of, second_process
 
 pytestmark = pytest.mark.skipif(
     len(os.sched_getaffinity(0)) < 2, reason="a single core has no second process"
@@ -70,6 +70,27 @@ def test_calls_of_a_killed_process_are_carried_out_here() -> None:
     begin(process_id, 1)
     assert result_of(end_itself, os.getpid()) == os.getpid()
     assert result_of(process_id, 1) == (1, os.getpid())
+
+
+@pytest.mark.usefixtures("second")
+def test_both_processes_share_several_calls() -> None:
+    """Results keep the order of the calls, whichever process carried them out."""
+    calls = [(i,) for i in range(40)]
+    for call in calls:
+        begin(process_id, *call)
+    begin(process_id, -1)
+    assert result_of(process_id, -1)[1] != os.getpid()  # the other process has taken all of them
+    done: list[float] = []
+    results = results_of(process_id, calls, done.append)
+    assert [call for call, _ in results] == list(range(40))
+    assert os.getpid() not in {pid for _, pid in results}
+    assert done == sorted(done)
+    assert 0 <= min(done) <= max(done) < 1
+
+
+def test_several_calls_without_a_second_process_are_carried_out_here() -> None:
+    here = os.getpid()
+    assert results_of(process_id, [(3,), (1,)], lambda done: None) == [(3, here), (1, here)]
 
 
 def test_the_process_ends_with_the_block() -> None:

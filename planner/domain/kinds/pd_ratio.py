@@ -20,7 +20,14 @@ from planner.domain.pd.figures import (
     RatioFigures,
     RatioRow,
 )
-from planner.domain.pd.ratio_drift import Drift, Sensitivity, over_time, sensitivity
+from planner.domain.pd.ratio_drift import (
+    Drift,
+    Sensitivity,
+    best_splits,
+    over_time,
+    sensitivity,
+    sensitivity_calls,
+)
 from planner.domain.pd.ratio_search import Judgement, judge_ratios
 from planner.domain.pd.service_pools import (
     MOST_INSTANCES,
@@ -40,6 +47,7 @@ from planner.inputs.scenario.build import Hardware, build_hardware
 from planner.inputs.scenario.schema import Scenario
 from planner.inputs.scenario.settings import settings_of
 from planner.inputs.scenario.user_facts import NO_USER_FACTS, UserFacts
+from planner.second_process import begin
 from simulation.errors import SimulationError
 from simulation.sizing.capacity import PRECISION, SizingCase
 from simulation.sizing.pd_simulation import REQUESTS
@@ -143,6 +151,8 @@ def run(
     # Pairs are sorted by cost. Only the cheapest is simulated.
     pair = pairs[0]
     service, count = pair.service, pair.instances
+    for call in sensitivity_calls(service, count):
+        begin(best_splits, *call)
     progress(0.3, "Both pools by simulation")
 
     def best_and_drift(report: Progress) -> tuple[Judgement, tuple[Drift, ...]]:

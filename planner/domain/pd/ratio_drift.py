@@ -8,6 +8,7 @@ import numpy as np
 from planner.domain.progress import Progress
 from planner.domain.serialise import milliseconds, moment
 from planner.domain.traffic.traffic import Traffic
+from planner.second_process import begin, results_of
 from simulation.arrays import FloatArray, Int32Array
 from simulation.errors import SimulationError
 from simulation.sizing.pd_ratio import ClosedForms, PdService, RatioCapacity
@@ -17,6 +18,7 @@ from simulation.trace import CachedTokens
 FACTORS = (0.25, 0.5, 1.0, 2.0, 4.0)  # on the lengths
 LIMITS = (0.5, 1.0, 2.0)  # factors on the limits of TTFT and TBT
 WINDOWS = 24  # largest number of windows of a trace
+TOGETHER = 4  # windows of one call
 FEW = 20  # windows with fewer requests are ignored: their mean lengths are too uncertain
 SAMPLE = 2_000  # smallest number of requests that thinning leaves
 
@@ -58,35 +60,43 @@ class Drift:
     kept_loses: float | None
 
 
+def sensitivity_calls(
+    service: PdService, instances: int
+) -> list[tuple[tuple[PdService, ...], int]]:
+    """Return the arguments of ``best_splits`` that ``sensitivity`` needs.
+
+    They are the lengths times ``FACTORS``, a call per ISL, then the limits times ``LIMITS``.
+    """
+    # Thin the requests out once, rather than in each evaluation.
+    base = replace(service, workload=_scale_lengths(service.workload, isl=1.0, osl=1.0))
+    by_lengths = [
+        tuple(replace(base, workload=_scale_lengths(base.workload, isl, osl)) for osl in FACTORS)
+        for isl in FACTORS
+    ]
+    by_limits = [tuple(_with_limits(base, ttft, tbt) for tbt in LIMITS) for ttft in LIMITS]
+    return [(services, instances) for services in (*by_lengths, *by_limits)]
+
+
+def best_splits(services: tuple[PdService, ...], instances: int) -> tuple[Split, ...]:
+    """Return the best ratio of each service by closed forms."""
+    return tuple(_best(ClosedForms(service), instances) for service in services)
+
+
 def sensitivity(service: PdService, instances: int, progress: Progress) -> Sensitivity:
     """Return the best ratios at lengths times ``FACTORS`` and limits times ``LIMITS``."""
-    total = len(FACTORS) ** 2 + len(LIMITS) ** 2
-    # Thin the requests out once, rather than in each evaluation below.
-    base = replace(service, workload=_scale_lengths(service.workload, isl=1.0, osl=1.0))
-
-    def report(done: int) -> None:
-        progress(done / total, "The ratio at other lengths and limits")
-
-    lengths, limits = [], []
-    for i, isl in enumerate(FACTORS):
-        report(i * len(FACTORS))
-        scaled = [
-            replace(base, workload=_scale_lengths(base.workload, isl, osl)) for osl in FACTORS
-        ]
-        lengths.append(tuple(_best(ClosedForms(its), instances) for its in scaled))
-    for i, ttft in enumerate(LIMITS):
-        report(len(FACTORS) ** 2 + i * len(LIMITS))
-        limits.append(
-            tuple(_best(ClosedForms(_with_limits(base, ttft, tbt)), instances) for tbt in LIMITS)
-        )
+    splits = results_of(
+        best_splits,
+        sensitivity_calls(service, instances),
+        lambda done: progress(done, "The ratio at other lengths and limits"),
+    )
     facts = service.workload.facts
     return Sensitivity(
         isl=tuple(facts.mean_isl * factor for factor in FACTORS),
         osl=tuple(facts.mean_osl * factor for factor in FACTORS),
-        by_lengths=tuple(lengths),
+        by_lengths=tuple(splits[: len(FACTORS)]),
         ttft_ms=_scales(service.tier.ttft_s),
         tbt_ms=_scales(service.tier.tbt_s),
-        by_limits=tuple(limits),
+        by_limits=tuple(splits[len(FACTORS) :]),
     )
 
 
@@ -104,13 +114,32 @@ def over_time(
     requests are omitted.
     """
     starts, isl, osl = _windows(traffic, m)
+    known = np.flatnonzero(np.isfinite(isl))
+    calls = [
+        (service, instances, usual, starts[part], isl[part], osl[part])
+        for part in np.split(known, range(TOGETHER, len(known), TOGETHER))
+    ]
+    for call in calls:
+        begin(drift_of, *call)
+    parts = results_of(drift_of, calls, lambda done: progress(done, "The ratio over time"))
+    return tuple(drift for part in parts for drift in part)
+
+
+def drift_of(
+    service: PdService,
+    instances: int,
+    usual: RatioCapacity,
+    starts: FloatArray,
+    isl: FloatArray,
+    osl: FloatArray,
+) -> list[Drift]:
+    """Return the best ratio of windows that begin at ``starts``, with their mean lengths."""
     facts, rows = service.workload.facts, []
     near = usual.prefill
-    for i, start in enumerate(starts):
-        progress(i / len(starts), "The ratio over time")
-        if not np.isfinite(isl[i]):
-            continue
-        work = _scale_lengths(service.workload, isl[i] / facts.mean_isl, osl[i] / facts.mean_osl)
+    for start, mean_isl, mean_osl in zip(starts, isl.tolist(), osl.tolist(), strict=True):
+        work = _scale_lengths(
+            service.workload, mean_isl / facts.mean_isl, mean_osl / facts.mean_osl
+        )
         forms = ClosedForms(replace(service, workload=work))
         best = _best(forms, instances, near)
         near = best.prefill or near
@@ -119,17 +148,9 @@ def over_time(
             fixed_tps = forms.rate(usual.prefill, usual.decode) * forms.service.tokens
             loses = max(0.0, 1.0 - fixed_tps / best.max_tps)
         rows.append(
-            Drift(
-                moment(start),
-                float(isl[i]),
-                float(osl[i]),
-                best.prefill,
-                best.decode,
-                best.max_tps,
-                loses,
-            )
+            Drift(moment(start), mean_isl, mean_osl, best.prefill, best.decode, best.max_tps, loses)
         )
-    return tuple(rows)
+    return rows
 
 
 def _windows(traffic: Traffic, m: int) -> tuple[FloatArray, FloatArray, FloatArray]:
