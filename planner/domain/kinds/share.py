@@ -16,7 +16,12 @@ from planner.domain.progress import Progress, part
 from planner.domain.serialise import as_json
 from planner.domain.sharing import figures
 from planner.domain.sharing.packing import MEMORY, TIME, Rules, SharedGpuPlan, Sharing
-from planner.domain.sharing.pools import SharingPool, requests_of, sharing_pools
+from planner.domain.sharing.pools import (
+    SharingPool,
+    requests_of,
+    sharing_columns,
+    sharing_pools,
+)
 from planner.domain.sources import Fact, facts_of
 from planner.domain.traffic.traffic import build_traffic
 from planner.domain.traffic.window import UNGROWN, resolve_window, words_of
@@ -119,8 +124,8 @@ def run(
 ) -> Outcome:
     """Pack the models of each region onto GPUs, so that replays meet every SLO.
 
-    Raises ScenarioError if no requests arrive, if no pool is aggregated and owned, or if there are
-    too many models for the exact method.
+    Raises ScenarioError if no requests arrive, if no model has owned GPUs for whole replicas, or if
+    there are too many models for the exact method.
     """
     begun = time.perf_counter()
     hardware = build_hardware(scenario, known)
@@ -135,8 +140,8 @@ def run(
     pools = list(sharing_pools(hardware, scenario.fleet.sharing, load.trace, host_facts))
     if not pools:
         raise ScenarioError(
-            "profiles: no model with requests runs in aggregated pools on owned GPUs. Add a "
-            "profile with role mixed."
+            "regions: no model with requests has owned GPUs to share. Add capacity for a GPU type "
+            "of its profiles with role mixed or decode."
         )
     rules = options.rules(load.duration_s, scenario.seed)
     plans = [
@@ -180,6 +185,7 @@ def run(
         notes=(
             "GPUs are packed for the replayed time. A time with other models in use may need more. "
             "Models without requests then are left out.",
+            *_aggregated(models, hardware),
             *([UNGROWN] if window.ahead and window.growth else []),
             *traffic.notes,
         ),
@@ -222,8 +228,25 @@ def _left_out(
     ]
     if missing:
         yield (
-            f"Left out: {', '.join(missing)}. Prefill, decode and spot pools share no GPUs. "
-            "Add a profile with role mixed on owned GPUs."
+            f"Left out: {', '.join(missing)}. Models share only owned GPUs, with a profile of role "
+            "mixed or decode. Add such a profile, and capacity for its GPU type."
+        )
+
+
+def _aggregated(models: Sequence[figures.ModelFigures], hardware: Hardware) -> Iterator[str]:
+    """Yield a note on the models whose separate prefill and decode become one replica."""
+    regions = {region.name: r for r, region in enumerate(hardware.regions)}
+    numbers = {model.name: m for m, model in enumerate(hardware.models)}
+    apart = {
+        row.model
+        for row in models
+        for g in sharing_columns(hardware, numbers[row.model], regions[row.region])
+        if hardware.columns[g].role == "decode"
+    }
+    if apart:
+        yield (
+            f"{', '.join(sorted(apart))}: prefill and decode run in one replica here, at the speed "
+            "of the decode profile."
         )
 
 

@@ -49,12 +49,12 @@ def sharing_pools(
 ) -> Iterator[SharingPool]:
     """Yield a pool for each region, GPU type and number of GPUs of a replica.
 
-    A model runs on the arrangement with the cheapest replica, of aggregated and owned ones.
+    A model runs on the arrangement with the cheapest replica on owned GPUs (``sharing_columns``).
     """
     for r, region in enumerate(hardware.regions):
         chosen: dict[tuple[str, int], list[tuple[int, int]]] = {}
         for m in range(len(hardware.models)):
-            columns = _columns(hardware, m, r)
+            columns = sharing_columns(hardware, m, r)
             if columns and requests_of(trace, hardware.models[m].name, region.name).any():
                 usd = {
                     g: hardware.usd_per_gpu_hour[r, g] * hardware.profiles[m, g].tp for g in columns
@@ -71,16 +71,23 @@ def sharing_pools(
             )
 
 
-def _columns(hardware: Hardware, m: int, r: int) -> list[int]:
-    """Return the columns on which a replica of model ``m`` may run in region ``r``."""
-    return [
+def sharing_columns(hardware: Hardware, m: int, r: int) -> list[int]:
+    """Return the columns on which a replica of model ``m`` may share GPUs in region ``r``.
+
+    A model with only prefill and decode pools has those of decode. On a shared GPU, such a replica
+    also computes the prompts, at the speed of its profile.
+    """
+    owned = [
         g
         for g, column in enumerate(hardware.columns)
         if (m, g) in hardware.profiles
-        and column.role == "both"
         and not column.spot
         and hardware.capacity_gpus[r, column.gpu] > 0
     ]
+    by_role = {
+        role: [g for g in owned if hardware.columns[g].role == role] for role in ("both", "decode")
+    }
+    return by_role["both"] or by_role["decode"]
 
 
 def _model(hardware: Hardware, m: int, g: int, r: int, trace: Trace) -> SharingModel:

@@ -101,28 +101,19 @@ def test_its_report_shows_every_gpu_and_model():
     assert outcome.tables["models"].height == len(MODELS)
 
 
-def test_a_model_with_prefill_and_decode_pools_is_named_as_left_out():
+def test_a_model_with_prefill_and_decode_pools_shares_as_one_replica():
     changed = parse(document_text()).profiles
     profiles = [row.model_dump(exclude_defaults=True) for row in changed if row.model != "d"]
     speed = {key: value for key, value in profiles[0].items() if key != "model"}
     profiles += [{"model": "d", "role": role, **speed} for role in ("prefill", "decode")]
     serving = [{"kv_transfer": {"gb_s": 25}}]
     split = run(document(profiles=profiles, serving=serving), {}, Options(), progress=silent).result
-    assert sorted(row.model for row in split.models) == ["a", "b", "c"]
-    assert any("d in east" in warning for warning in split.warnings)
-    assert not any("d in east" in warning for warning in result().warnings)
+    # The decode profile has the speed of the others, so the packing is the same.
+    assert (split.shared, split.gpus) == (result().shared, result().gpus)
+    assert len(split.notes) == len(result().notes) + 1
+    assert split.warnings == result().warnings
 
 
-def test_without_pools_that_can_share_there_is_an_error():
-    apart = [
-        {"model": name, "gpu": "G", "role": role, "alpha_ms": 12, "beta_ms": 0.15, "gamma_ms": 12,
-         "delta_ms": 0.06}
-        for name in MODELS for role in ("prefill", "decode")
-    ]  # fmt: skip
-    with pytest.raises(ScenarioError, match="profiles"):
-        run(
-            document(profiles=apart, serving=[{"kv_transfer": {"gb_s": 5}}]),
-            {},
-            Options(),
-            progress=silent,
-        )
+def test_without_owned_gpus_there_is_an_error():
+    with pytest.raises(ScenarioError, match="regions"):
+        run(document(**{"regions.0.capacity": {"G": 0}}), {}, Options(), progress=silent)
