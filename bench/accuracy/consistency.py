@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 
 from planner.inputs import catalogue
-from planner.inputs.catalogue.contradictions import capacity_tokens_s
+from planner.inputs.catalogue.contradictions import capacity_rps
 from planner.inputs.catalogue.efficiency import efficiencies
 from planner.inputs.catalogue.estimate_calibration import estimate_fit
 from planner.inputs.catalogue.rule_based_profiles import modelled_profiles
@@ -110,7 +110,7 @@ def _built_in() -> int:
     return sum(
         few[:2] == many[:2]
         and few[2] < many[2]
-        and capacity_tokens_s(known[many]) < capacity_tokens_s(known[few])
+        and capacity_rps(known[many]) < capacity_rps(known[few])
         for few, many in itertools.permutations(known, 2)
     )
 

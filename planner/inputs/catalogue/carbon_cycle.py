@@ -10,7 +10,7 @@ DAYS = 365.25
 
 
 def design(hour: npt.ArrayLike, weekend: npt.ArrayLike, day: npt.ArrayLike) -> FloatArray:
-    """Return the regressors, shape ``[n, 26]``.
+    """Return the regressors of the carbon cycle for each hour given, ``[n, 26]``.
 
     They are level, weekend, hour of the day (four harmonics) and day of the year (two harmonics).
     Two harmonics of the day also interact with the weekend and with the season.

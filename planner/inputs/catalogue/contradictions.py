@@ -15,7 +15,7 @@ Key = tuple[str, str, int]  # model, GPU type, GPUs per instance
 ISL, OSL = 1155.0, 211.0  # tokens: means of Azure's conversations of 2023
 
 
-def capacity_tokens_s(profile: LinearProfile, isl: float = ISL, osl: float = OSL) -> float:
+def capacity_rps(profile: LinearProfile, isl: float = ISL, osl: float = OSL) -> float:
     """Return the requests/s of one instance that always decodes ``max_batch`` sequences.
 
     Each request uses the time of its whole prompt. It shares its ``osl`` decode iterations with the
@@ -26,10 +26,13 @@ def capacity_tokens_s(profile: LinearProfile, isl: float = ISL, osl: float = OSL
 
 
 def contradictions(known: Mapping[Key, LinearProfile]) -> dict[Key, str]:
-    """Return a warning for each profile of a pair in which more GPUs have less capacity."""
+    """Return a warning for each profile that contradicts another one, by profile.
+
+    In such a pair, the same model on more GPUs of a type has less capacity.
+    """
     sentences: dict[Key, str] = {}
     for few, many in combinations(sorted(known), 2):  # the key with fewer GPUs is the first
-        on_many, on_few = capacity_tokens_s(known[many]), capacity_tokens_s(known[few])
+        on_many, on_few = capacity_rps(known[many]), capacity_rps(known[few])
         if few[:2] != many[:2] or on_many >= on_few:
             continue
         words = (

@@ -16,7 +16,7 @@ from simulation.performance.specs import GpuSpec
 
 @dataclass(frozen=True, slots=True)
 class CorrectionModel:
-    """The correlation of the estimation errors of one quantity, and the errors of single rows."""
+    """How estimates of one quantity err: how errors correlate, and how far single rows are off."""
 
     likeness: ErrorCovariance
     stated: ErrorQuantiles
@@ -45,9 +45,9 @@ class EstimateFit:
     alike: Mapping[str, CorrectionModel]  # by "tbt" and "ttft"
 
     def basis(self, model: str, gpu: GpuSpec, version: str = "") -> str:
-        """Return the key of ``errors`` that applies to a model on a GPU.
+        """Return which of ``errors`` applies to a model on a GPU type (see ``EstimateFit``).
 
-        ``version`` includes the engine's name, such as "vllm 0.19.0".
+        ``version`` includes the engine's name, such as "vllm 0.19.0"; "" means a known one.
         """
         if gpu.family not in NEAREST:
             measured = {gpu_named(name).vendor for name in self.gpus}
@@ -58,7 +58,7 @@ class EstimateFit:
         return "version" if new and basis == "seen" else basis
 
     def newest_before(self, engine: str, version: str) -> str:
-        """Return the newest measured version of an engine if ``version`` is later, else ""."""
+        """Return an engine's newest measured version if ``version`` is later still, else ""."""
         measured = [
             name.partition(" ")[2] for name in self.versions if name.startswith(f"{engine} ")
         ]

@@ -167,7 +167,7 @@ def vendor_and_year(family: str) -> tuple[str, int]:
 
 
 def _summary(kind: str, sources: Mapping[str, Provenance]) -> Provenance:
-    """Return one provenance that lists every source once, with the facts it supports.
+    """Merge the sources of facts into one that lists every source once, with its facts.
 
     ``kind`` is the kind of source of the memory and the peak rates.
     """

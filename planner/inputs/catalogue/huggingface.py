@@ -79,7 +79,7 @@ def _keys(fields: Sequence[str]) -> list[str]:
 
 
 class _Reader:
-    """A model config that hides the different field names of model families.
+    """A model's config.json, read by field names that hide those of the model families.
 
     ``outer`` is the whole config. ``text`` adds the fields of the language model. ``used`` are the
     keys of ``text`` that were read.
@@ -140,7 +140,7 @@ class _Reader:
         return None
 
     def needed(self, *fields: str) -> int:
-        """Return the value of the first field that is present; raise CatalogueError if none is."""
+        """Return the number in the first field that is present; raise CatalogueError if none is."""
         number = self.number(*fields)
         if number is None:
             first, *others = _keys(fields)
@@ -382,9 +382,10 @@ class _Reader:
         return layers
 
     def hybrid(self, values: dict[str, Any]) -> dict[str, Any]:
-        """Return the layers with a fixed-size state: Mamba, DeltaNet, Kimi and lightning attention.
+        """Return the fields of layers with a fixed-size state in place of a KV cache.
 
-        ``values`` are the fields that were read before.
+        These are Mamba, DeltaNet, Kimi and lightning attention. ``values`` are the fields that were
+        read before.
         """
         blocks = self.get("hybrid_override_pattern", "layers_block_type")
         if blocks:

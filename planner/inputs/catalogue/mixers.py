@@ -30,7 +30,7 @@ def mamba(*, heads: int, head_dim: int, state: int, groups: int, conv: int) -> d
 
 
 def _fields(keys: int, values: int, state: int, conv: int) -> dict[str, int]:
-    """Return the fields of ModelShape from key and value widths and state bytes."""
+    """Return the fields of ModelShape from widths of keys and values, and bytes of state."""
     conv_bytes = CONV_BYTES * (conv - 1) * (2 * keys + values)
     return {
         "linear_key_width": keys,

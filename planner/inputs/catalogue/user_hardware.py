@@ -20,7 +20,7 @@ SWITCHES = ("gated", "tied_embeddings", "attention_gate", "causal")
 
 @dataclass(frozen=True, slots=True)
 class Quantity:
-    """One number that a user gives.
+    """A field of a form for hardware: one number that a user gives.
 
     The number times ``per_unit`` is the SI value of ``attribute`` of the simulator's type.
     """
@@ -92,7 +92,10 @@ def gpu_spec(name: str, facts: Mapping[str, Any], provenance: Provenance) -> Gpu
 
 
 def gpu_given(spec: GpuSpec) -> dict[str, Any]:
-    """Return the fields that describe ``spec``; fields with an unknown value are left out."""
+    """Return the values that a user would enter for ``spec``, by field.
+
+    Fields with an unknown value are left out.
+    """
     values = {
         quantity.name: spec.peak_flops.get(quantity.attribute)
         if quantity.attribute in BYTES
@@ -109,7 +112,7 @@ def model_spec(name: str, facts: Mapping[str, Any], provenance: Provenance) -> M
 
 
 def model_given(spec: ModelSpec) -> dict[str, Any]:
-    """Return the fields that describe the memory of ``spec``."""
+    """Return the values that a user would enter for the memory of ``spec``, by field."""
     return _in_units(
         MODEL, {quantity.name: getattr(spec, quantity.attribute) for quantity in MODEL}
     )

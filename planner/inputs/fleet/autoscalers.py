@@ -59,7 +59,10 @@ def scaled_object_row(body: Body) -> Row | None:
 
 
 def _by_load(queries: Queries) -> Row:
-    """Return the policy whose triggers match the queries, with its targets; empty if none does."""
+    """Return the load-based policy that triggers belong to, with its targets; {} if none.
+
+    ``queries`` are (PromQL, threshold) of each trigger.
+    """
     row: Row = {}
     for query, threshold in queries:
         name = next((name for metric, name in FIRST.items() if metric in query), None)
@@ -77,7 +80,7 @@ def _by_load(queries: Queries) -> Row:
 
 
 def _by_latency(band: re.Match[str], queries: Queries) -> Row:
-    """Return the policy that controls latency, with its band and its replica limits."""
+    """Return the latency-based policy that triggers belong to, with its band and limits (ms)."""
     row: Row = {"name": "epp-latency", "target": float(band[1]), "second_target": float(band[2])}
     for query, _ in queries:
         limits = re.findall(rf"(ttft_seconds|tpot_seconds)_bucket.*?/\s*{NUMBER}", query)

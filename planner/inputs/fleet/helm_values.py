@@ -121,7 +121,7 @@ def _role(part: Body) -> RunningPool:
 
 
 def _saturation(scaled: Body) -> RunningPool:
-    """Return the limits and the trigger of llm-d's autoscaling on its endpoint picker."""
+    """Return what llm-d's autoscaling by its endpoint picker states: limits and triggers."""
     stated = keda_triggers(
         [{"type": "prometheus", "metadata": row} for row in rows(scaled.get("triggers"))]
     )

@@ -84,7 +84,10 @@ def namespace_of(body: Body) -> str:
 
 
 def _serving(body: Body) -> Pools:
-    """Yield the pools of a serving object, each with the name that an autoscaler refers to."""
+    """Yield the pools of an object that serves models, each with the name by which it is scaled.
+
+    Other objects have none.
+    """
     reader = SERVING.get(one_line(body.get("kind")))
     if reader is None:
         return
@@ -212,7 +215,10 @@ def _with_replicas(body: Body, pool: RunningPool) -> RunningPool:
 
 
 def _facts_of_labels(body: Body, *, apart: bool) -> RunningPool:
-    """Return the facts in the labels and annotations that Headroom's own manifests contain."""
+    """Return the facts about a pool in labels and annotations, as Headroom's manifests have them.
+
+    ``apart``: the object holds several pools, so only model and region count.
+    """
     meta = section(body, "metadata")
     noted, labels = section(meta, "annotations"), section(meta, "labels")
     model = one_line(noted.get(f"{OURS}/model")) or one_line(noted.get("llm-d.ai/model-id"))
@@ -368,7 +374,10 @@ def _scaler(body: Body) -> Scaler | None:
 
 
 def _named_model(kind: str, target: str) -> RunningPool:
-    """Return the pool's model, taken from the name of a scale target (AIBrix uses one name)."""
+    """Return the model that the name of a scale target states, as facts of its pool.
+
+    AIBrix names both alike. Otherwise the name counts if the catalogue knows it.
+    """
     if not target or (kind != "aibrix" and not is_known(target)):
         return RunningPool()
     return RunningPool(model=target, notes=("its model is taken from the name of its target",))

@@ -166,7 +166,7 @@ def engine_facts(
 
 
 def _flags(command: Sequence[str], variables: Mapping[str, str]) -> tuple[dict[str, str], str]:
-    """Return the known flags of a command with their values, and its first positional argument."""
+    """Return a command's known flags with their values, and its first positional argument."""
     words = list(command[_start(command) :])
     flags: dict[str, str] = {}
     for place, word in enumerate(words):

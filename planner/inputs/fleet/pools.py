@@ -35,7 +35,7 @@ class Trigger:
 
     @property
     def measure(self) -> str:
-        """Return the simulated measure that corresponds to this metric, or ""."""
+        """Return the name of the simulator's signal that is most like this metric, or ""."""
         text = self.query or self.metric
         measures = [name for name, parts in MEASURES.items() if any(part in text for part in parts)]
         return "concurrency" if {"queue", "concurrency"} <= set(measures) else "".join(measures[:1])
@@ -43,7 +43,10 @@ class Trigger:
 
 @dataclass(frozen=True, slots=True)
 class RunningPool:
-    """Replicas of one kind. An empty text or None means that the file does not state the fact."""
+    """Replicas of one kind, as a file describes them.
+
+    An empty text or None means that the file does not state the fact.
+    """
 
     name: str = ""
     model: str = ""
@@ -72,7 +75,7 @@ class RunningPool:
     autoscaler: Mapping[str, Any] | None = None
 
     def over(self, other: RunningPool) -> RunningPool:
-        """Return this pool, with its missing facts taken from ``other``."""
+        """Return this pool, with facts that it lacks taken from ``other``."""
         mine = {f.name: getattr(self, f.name) for f in fields(self)}
         return replace(other, **{name: v for name, v in mine.items() if v not in ("", None, ())})
 

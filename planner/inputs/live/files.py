@@ -22,7 +22,7 @@ STEPS = 4  # buckets of lengths per doubling of tokens
 
 
 def samples_of_file(store: Path, report: IngestReport, bin_s: int, others: pl.DataFrame) -> Samples:
-    """Return the demand of a file as samples in bins of ``bin_s`` seconds.
+    """Return the demand in a file of a live source as samples in bins of ``bin_s`` seconds.
 
     ``store`` is the file's column store. ``others`` is the table of GrowingSeries.told, which lists
     the bins that other files reported. Requests are added to those of other files in the same bin,
@@ -55,9 +55,9 @@ def samples_of_file(store: Path, report: IngestReport, bin_s: int, others: pl.Da
 
 
 def _bins_of_requests(series: list[DemandColumns], origin: str) -> pl.DataFrame:
-    """Return all bins of the file; a bin without a request is 0.
+    """Return the demand in a log by bin; a bin without a request is 0.
 
-    The first and the last bin are marked as only partly seen.
+    The first and the last bin are marked as only partly seen. ``origin`` identifies the file.
     """
     tables = []
     for columns in series:
@@ -72,9 +72,9 @@ def _bins_of_requests(series: list[DemandColumns], origin: str) -> pl.DataFrame:
 
 
 def _bins_of_demand(store: Path, report: IngestReport, bin_s: int) -> pl.DataFrame:
-    """Return the amounts of a demand file, summed to the source's bins.
+    """Return the amounts of a demand file in bins of ``bin_s`` seconds.
 
-    Raises IngestError unless the file's bin width divides the source's bin width.
+    Raises IngestError unless the file's bin width divides that of the source.
     """
     tables = []
     for columns in read_demand(store):

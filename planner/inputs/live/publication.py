@@ -31,11 +31,10 @@ LENGTH_FIELDS = ("input_tokens", "output_tokens")
 
 
 def publish(samples: Samples, name: str, store: Path) -> IngestReport:
-    """Write ``samples`` as a trace into ``store``, which is replaced as a whole or not at all.
+    """Write the samples of a live source into ``store`` as a trace that scenarios can use.
 
-    ``samples`` are as returned by GrowingSeries.read. All series cover the same span of time. Bins
-    without a reading are gaps.
-
+    ``store`` is replaced as a whole or not at all. ``samples`` are as returned by
+    GrowingSeries.read. All series cover the same span of time. Bins without a reading are gaps.
     Raises IngestError if no bin has a request or token.
     """
     began = time.perf_counter()

@@ -30,9 +30,10 @@ class ServedSpeed:
 
 
 def served_of(bins: pl.DataFrame, bin_s: int) -> list[ServedSpeed]:
-    """Return the speeds from the bins (``live.samples``) that have every needed column.
+    """Return the measured speeds of each model and region, from bins that have all they need.
 
-    Tiers are summed, because all tiers of a model and region share its replicas.
+    ``bins`` is as in ``live.samples``. Tiers are summed, because all tiers of a model and region
+    share its replicas.
     """
     complete = bins.filter(
         pl.all_horizontal(pl.col(name).fill_nan(None).is_not_null() for name in NEEDED)

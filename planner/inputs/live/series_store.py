@@ -38,7 +38,10 @@ _PLACE = (*KEYS, "bin_start")
 
 @dataclass(frozen=True, slots=True)
 class GrowingSeries:
-    """A growing folder of parts, each with samples in bins of ``bin_s`` seconds."""
+    """The samples of a live source in bins of ``bin_s`` seconds, stored in a folder of parts.
+
+    Each reading adds a part.
+    """
 
     folder: Path
     bin_s: int
@@ -96,7 +99,7 @@ class GrowingSeries:
         return _joined_histograms(_until(latest, self.bin_s, until_s))
 
     def told(self) -> pl.DataFrame:
-        """Return which origins reported each bin of each key, and if they saw the whole bin."""
+        """Return which origins (files, readings) reported each bin, and if they saw all of it."""
         bins = _latest_bins(self._read("bins", BINS, None))
         return bins.select(*_PLACE, "origin", "whole")
 
@@ -165,7 +168,7 @@ def _stem(path: Path) -> str:
 
 
 def _latest_bins(parts: pl.DataFrame) -> pl.DataFrame:
-    """Return per origin and bin the value of each column from the last part that has it."""
+    """Return the bins of each origin, each column from the last part that has a value."""
     last = [pl.col(name).drop_nulls().last() for name in (*AMOUNTS, *GAUGES)]
     return (
         parts.sort("part", maintain_order=True)
@@ -175,7 +178,7 @@ def _latest_bins(parts: pl.DataFrame) -> pl.DataFrame:
 
 
 def _latest_histograms(parts: pl.DataFrame) -> pl.DataFrame:
-    """Return per origin, bin and quantity the histogram of the last part that has one."""
+    """Return the histograms of each origin and bin, each from the last part that has one."""
     keys = [*_PLACE, "origin", "what"]
     return parts.filter(pl.col("part") == pl.col("part").max().over(keys)).drop("part")
 
@@ -185,7 +188,7 @@ def _until(table: pl.DataFrame, bin_s: int, until_s: float | None) -> pl.DataFra
 
 
 def _joined_histograms(counted: pl.DataFrame) -> pl.DataFrame:
-    """Return the histograms summed over their origins, sorted."""
+    """Return histograms summed over their origins, sorted by series, bin and quantity."""
     if counted.is_empty():
         return no_histograms().drop("origin")
     order = pl.Enum(COUNTED)

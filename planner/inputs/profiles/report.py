@@ -72,7 +72,7 @@ def parameter_documents(parameters: Iterable[Parameter]) -> dict[str, dict[str, 
 
 
 def range_words(columns: Iterable[tuple[FloatArray, str]]) -> str:
-    """Return the ranges of columns in words, each with the noun that comes with it."""
+    """Return the ranges of columns in words; each column comes with the noun for its values."""
     parts = []
     for values, what in columns:
         finite = values[np.isfinite(values)]

@@ -34,10 +34,10 @@ MIXED_ITERATION = "iteration time"
 def tuned_profile(
     profile: LinearProfile, observations: Observations, covariance: FloatArray | None, source: str
 ) -> Tuned:
-    """Return ``profile`` tuned by the observations, with its prediction errors.
+    """Return ``profile`` fitted to observations by a Kalman filter, with its prediction errors.
 
-    Each observation is predicted before the Kalman filter uses it, so the errors are out of sample.
-    A phase (prefill or decode) without observations keeps its times, provenance and checks.
+    Each observation is predicted before the filter uses it, so the errors are out of sample. A
+    phase (prefill or decode) without observations keeps its times, provenance and checks.
     """
     tuned = tune(profile, observations, covariance=covariance)
     decodes, tokens = observations.decodes, observations.prefill_tokens

@@ -16,7 +16,7 @@ MOST_SPREAD = 6  # bins over which growth is spread evenly; in a longer gap, dem
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Increases:
-    """Counter increases of each series and bin, ``[series, bins]``.
+    """Increases of counters between scrapes, by series and bin, ``[series, bins]``.
 
     ``amount`` is 0 if the series is absent. ``missing`` marks bins of a long gap during which the
     series kept counting, so that the amount of each bin is unknown.

@@ -28,7 +28,7 @@ class Metric:
     names: tuple[str, ...]
 
     def present(self, there: frozenset[str]) -> Metric:
-        """Return the metric with only those names that are in ``there``."""
+        """Return the metric with only those of its names that the server has (``there``)."""
         suffix = {Kind.HISTOGRAM: "_bucket", Kind.MEAN: "_sum"}.get(self.kind, "")
         return Metric(self.what, self.kind, tuple(n for n in self.names if n + suffix in there))
 
@@ -81,7 +81,7 @@ POWER = Metric("power_w", Kind.GAUGE_SUM, ("DCGM_FI_DEV_POWER_USAGE",))
 
 
 def engines_present(there: frozenset[str], engine: str = "auto") -> tuple[Engine, ...]:
-    """Return the engines to read, each with the metrics that the server has.
+    """Return the engines to read from a server, each with the metrics that it has.
 
     With ``auto`` these are all engines that count requests, else the first front end that does.
     """

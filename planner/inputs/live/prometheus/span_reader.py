@@ -81,7 +81,10 @@ class _CounterIncrease:
 def find(
     client: Prometheus, settings: PrometheusSettings, start_s: float, end_s: float
 ) -> ServerMetrics:
-    """Return the engines with samples between two times; raise SourceError if there are none."""
+    """Return the engines whose metrics a server has between two times (epoch seconds).
+
+    Raise SourceError if there are none.
+    """
     selector = label_matchers(settings, None)
     metric_names = client.names(start_s, end_s, selector if settings.match else "")
     engines = engines_present(metric_names, settings.engine)
@@ -214,7 +217,10 @@ class _EngineReader:
             yield _CounterIncrease(key, amount, missing, np.where(count > 0, count, np.nan))
 
     def _by_labels(self, query: str) -> dict[tuple[tuple[str, str], ...], FloatArray]:
-        """Return the values of each series by its labels, without the metric's name."""
+        """Evaluate a query, and return the values of each series by its labels.
+
+        The metric's name is left out of the labels.
+        """
         return {
             tuple(
                 sorted((k, v) for k, v in course.labels.items() if k != "__name__")

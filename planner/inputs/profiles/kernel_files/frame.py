@@ -18,7 +18,10 @@ from simulation.arrays import BoolArray, FloatArray, IntArray
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """All rows of one file of kernels."""
+    """Rows of one file of kernels, as a table with the line of each row.
+
+    ``set_aside`` counts rows that are not used, by reason.
+    """
 
     name: str
     unit: str  # word for a row in messages: line or row
@@ -35,7 +38,7 @@ class Frame:
         return replace(self, data=chosen.drop("__row"), lines=lines)
 
     def leave_out(self, reason: str) -> None:
-        """Count all rows of the frame as set aside for a reason."""
+        """Count all rows of this frame as not used, for a reason."""
         self.set_aside[reason] += self.data.height
 
     def parts(self, *columns: str) -> Iterator[tuple[tuple[str, ...], Frame]]:
@@ -82,5 +85,5 @@ class Frame:
         return self.numbers(column, low=1e-12) * per_unit
 
     def columns(self, names: Mapping[str, str]) -> dict[str, FloatArray]:
-        """Return number columns by the planner's names, which ``names`` maps to the file's."""
+        """Return number columns by the planner's names; ``names`` maps these to the file's."""
         return {ours: self.numbers(theirs) for ours, theirs in names.items()}

@@ -76,7 +76,10 @@ def _attention(
 def _of_operator(
     graph: OperatorGraph, name: str, m: FloatArray, seconds: FloatArray
 ) -> KernelRows | None:
-    """Return timings of one operator of ``graph``; None if the graph lacks it."""
+    """Return timings of an operator of ``graph`` as rows; None if the graph lacks it.
+
+    ``m`` is the number of tokens of each call.
+    """
     if name not in {operator.name for operator in graph.operators}:
         return None
     operator = graph[name]
@@ -239,9 +242,9 @@ def v1_attention(frame: Frame, shapes: Shapes) -> Rows:
 def _decodes_with_chunks(
     mixed_calls: pl.DataFrame, chunks: pl.DataFrame
 ) -> tuple[dict[str, FloatArray], FloatArray]:
-    """Return the sequences and contexts of decodes, and their extra seconds.
+    """Return batch and context of decodes that run with a prompt chunk, and their extra seconds.
 
-    Extra is the time of a call with decodes beyond the call with the prompt chunk alone.
+    Extra is the time of the call beyond that of a call with the prompt chunk alone.
     """
     chunk = ["prefill_chunk", "kv_prefill"]
     joined = (

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from planner.inputs import catalogue
-from planner.inputs.catalogue.contradictions import CONTRADICTED, capacity_tokens_s, contradictions
+from planner.inputs.catalogue.contradictions import CONTRADICTED, capacity_rps, contradictions
 from planner.inputs.scenario.schema import Profile
 from planner.inputs.scenario.speeds import speed_of
 from planner.inputs.scenario.user_facts import NO_USER_FACTS
@@ -22,7 +22,7 @@ def test_what_an_instance_carries_by_hand() -> None:
         KNOWN["llama-3.1-8b", "A100-80GB", 1], alpha_s=0.01, beta_s=1e-4, delta_s=5e-5
     )
     per_request = 200 * 0.0356 / 256 + 0.05
-    assert capacity_tokens_s(profile, 1000, 200) == pytest.approx(1 / per_request)
+    assert capacity_rps(profile, 1000, 200) == pytest.approx(1 / per_request)
 
 
 def test_no_built_in_profile_contradicts_another() -> None:
@@ -43,7 +43,7 @@ def test_every_pair_of_which_more_gpus_carry_less_is_flagged_and_no_other() -> N
         if (
             few[:2] == many[:2]
             and few[2] < many[2]
-            and capacity_tokens_s(known[many]) < capacity_tokens_s(known[few])
+            and capacity_rps(known[many]) < capacity_rps(known[few])
         ):
             assert few in against and many in against
     assert {key[2] for key in against} == {1, 2, 4}
