@@ -303,10 +303,10 @@ def clicks_of(page: Any) -> int:
     """Return the clicks from the page that is open to the job that takes most."""
     from django.urls import reverse
 
-    from planner.selectors.places import ACCOUNT, PLACES
+    from planner.selectors.places import ACCOUNT, FOOTER, PLACES
 
     most = 0
-    for job in (*(job for place in PLACES for job in place.jobs), *ACCOUNT):
+    for job in (*(job for place in (*PLACES, ACCOUNT) for job in place.jobs), *FOOTER):
         links = page.locator(f'a[href="{reverse(f"web:{job.page}")}"]')
         seen = any(link.is_visible() for link in links.all())
         most = max(most, 1 if seen else 2 if links.count() else UNREACHABLE)

@@ -235,13 +235,17 @@ class Series:
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """An axis; ``top`` is its end where that is not the largest value."""
+    """An axis; ``top`` is its end where that is not the largest value.
+
+    ``zero`` says whether an axis y in the browser begins at zero.
+    """
 
     title: str = ""
     unit: str = ""
     form: Form = Form.NUMBER
     log: bool = False
     top: float | None = None
+    zero: bool = True
     ticks: tuple[float, ...] = ()  # values with a label, where not the usual ones
 
     @property

@@ -4,11 +4,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from planner.domain.columns import REASONS, SHARE, TEXT, Column, Columns
+from planner.domain.columns import HOURS, KG, KWH, REASONS, SHARE, TEXT, USD, Column, Columns
 from planner.domain.formats import figure, milliseconds, percent
 
 Row = Mapping[str, Any]
-WRITTEN = {"h": "h", "kWh": "kWh", "kg CO2e": "kg", "$": "$"}  # the unit as written with a figure
+WRITTEN = {HOURS, KWH, KG, USD}  # units that are written with a figure
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,7 @@ def figure_text(value: Any, unit: str, places: int = 1) -> str:
         return milliseconds(value)
     if unit == SHARE:
         return percent(value, places)
-    return str(value) if unit == TEXT else figure(value, WRITTEN.get(unit, ""))
+    return str(value) if unit == TEXT else figure(value, unit if unit in WRITTEN else "")
 
 
 def table_lines(rows: Sequence[Row], columns: Mapping[str, str]) -> list[str]:

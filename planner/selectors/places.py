@@ -80,13 +80,24 @@ PLACES = (
          "calibration"),
     ),
 )  # fmt: skip
-ACCOUNT = (
+ACCOUNT = Place(
+    "Account",
+    "user",
+    (
+        Job("sessions", "Account", "sign-in sessions time zone"),
+        Job("password-change", "Password", "change"),
+        Job("second-factor", "Second factor", "authenticator code recovery"),
+        Job("token", "API tokens", "rest key"),
+        Job("notices", "Notifications", "alerts mail"),
+        Job("workspaces", "Workspaces", "tenants"),
+        Job("people", "People", "users roles"),
+        Job("audit", "Audit log", "history"),
+    ),
+    (),
+)
+FOOTER = (
     Job("glossary", "Glossary", "terms"),
     Job("help", "Help", "how to guide documentation"),
-    Job("notices", "Notifications", "alerts mail"),
-    Job("token", "API tokens", "rest key"),
-    Job("people", "People", "users roles"),
-    Job("audit", "Audit log", "history"),
 )
 # How-to page of the pages whose names begin so; the longest beginning counts.
 HELP = {

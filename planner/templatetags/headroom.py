@@ -52,6 +52,19 @@ STATE_COLOURS = {
     "problem": "orange",
 }
 
+# Words of the audit log's actions, where they are not those of the interface.
+DONE = {
+    "asked": "started",
+    "made": "created",
+    "kept": "saved",
+    "taken": "downloaded",
+    "data-taken": "data downloaded",
+    "password": "password changed",
+    "mailbox": "mail address changed",
+    "in-force": "activated",
+    "begun": "started",
+}
+
 PROVENANCE_COLOURS = {
     "measured": "green",
     "published": "blue",
@@ -143,6 +156,13 @@ register.filter("bound", limit_name)
 def spaced(name: str) -> str:
     """Format ``input_tokens`` as "Input tokens"."""
     return name.replace("_", " ").capitalize()
+
+
+@register.filter
+def action_words(action: str) -> str:
+    """Format an action of the audit log, such as ``run.asked``, as "Run started"."""
+    noun, _, done = action.partition(".")
+    return f"{noun} {DONE.get(done, done)}".replace("-", " ").capitalize()
 
 
 @register.filter

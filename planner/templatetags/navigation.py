@@ -6,7 +6,7 @@ from typing import Any
 from django import template
 from django.urls import reverse
 
-from planner.selectors.places import NEEDS_PLANNER, PLACES, Job, Place, help_of
+from planner.selectors.places import ACCOUNT, NEEDS_PLANNER, PLACES, Job, Place, help_of
 from planner.services.access import jobs_of
 
 register = template.Library()
@@ -25,17 +25,26 @@ class Entry:
 @register.simple_tag(takes_context=True)
 def navigation(context: dict[str, Any]) -> list[Entry]:
     """Return the places of the menu, with the jobs that the user may do."""
+    return [_entry(context, place) for place in PLACES]
+
+
+@register.simple_tag(takes_context=True)
+def account(context: dict[str, Any]) -> Entry:
+    """Return the pages of the account and of the workspace's people that the user may open."""
+    return _entry(context, ACCOUNT)
+
+
+def _entry(context: dict[str, Any], place: Place) -> Entry:
     here = _page(context)
-    return [
-        Entry(place, jobs_of(context["user"], place.jobs), here.startswith(place.beginnings), here)
-        for place in PLACES
-    ]
+    return Entry(
+        place, jobs_of(context["user"], place.jobs), here.startswith(place.beginnings), here
+    )
 
 
 @register.simple_tag(takes_context=True)
 def tabs(context: dict[str, Any]) -> Entry | None:
     """Return the place of the current page with its lists; None on pages below a list."""
-    for entry in navigation(context):
+    for entry in (*navigation(context), account(context)):
         lists = tuple(job for job in entry.jobs if job.page not in NEEDS_PLANNER)
         if len(lists) > 1 and any(job.page == entry.here for job in lists):
             return replace(entry, jobs=lists)

@@ -96,7 +96,7 @@
   document.addEventListener("htmx:afterSettle", tools);
 
   // On a phone the tab that is open may lie beyond the edge.
-  document.querySelector(".nav-tabs .active")?.scrollIntoView({ block: "nearest", inline: "center" });
+  document.querySelector(".nav-tabs .active, .place-tabs [aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });
 
   // What a link leads to opens.
   const opened = () => {

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Any, cast
 
+from planner.domain.columns import KG
 from planner.domain.formats import duration, figure
 from planner.domain.planning.figures import PlanFigures, PlanTotals, Span
 from planner.domain.planning.marginal_values import MarginalValues
@@ -202,8 +203,8 @@ def _totals(plan: PlanFigures, totals: PlanTotals) -> Section:
         Fact("Planned cost", totals.usd, "$"),
         Fact("Planned GPU-hours", totals.gpu_hours),
         Fact("Energy at rated load", totals.kwh, "kWh", note=f"modelled: {totals.energy_basis}"),
-        Fact("Carbon at rated load", totals.carbon_kg, "kg"),
-        Fact("Embodied carbon", totals.embodied_kg, "kg", note="of making the hardware"),
+        Fact("Carbon at rated load", totals.carbon_kg, KG),
+        Fact("Embodied carbon", totals.embodied_kg, KG, note="of making the hardware"),
         Fact("Starts and stops", f"{totals.starts:,} and {totals.stops:,}"),
     ]
     if plan.lent_gpu_hours is not None:

@@ -1,6 +1,6 @@
 """Report what-ifs: one answer, a grid of cells, and the Pareto front of two objectives."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import product
@@ -42,7 +42,7 @@ from planner.domain.whatif.objectives import NAMES
 from planner.inputs.scenario.settings import MEASURE, UNITS
 
 FORMS = {SHARE: Form.SHARE, COUNT: Form.COUNT}  # of figures by unit; others: numbers
-UNIT_TEXTS = {SHARE: "", COUNT: "", KG: "kg"}  # other units are their own text
+UNIT_TEXTS = {SHARE: "", COUNT: ""}  # other units are their own text
 STATUS_TEXTS = {"flat": "static"}
 TILES = tuple(one for one in PLANNED if one.name != "starts")
 
@@ -161,8 +161,8 @@ def grid_report(
     answer = ""
     if best:
         named = zip((one.label for one in varied), labels[min(best)], strict=True)
-        word = "Lowest" if chosen.better == LESS else "Highest"
-        answer = f"{word}: {', '.join(f'{label} {text}' for label, text in named)}"
+        word = "lowest" if chosen.better == LESS else "highest"
+        answer = f"{chosen.label} {word} at {', '.join(f'{label} {text}' for label, text in named)}"
     sections = [
         Section(f"{chosen.label} ({_unit(chosen)})".removesuffix(" ()"), (drawn,)),
         Section("All cells", (every,), folded=len(varied) > 1),
@@ -217,6 +217,32 @@ def _name(objective: str) -> str:
     return objective.capitalize().replace("Gpu", "GPU")
 
 
+def _front_facts(result: ParetoResult) -> Iterator[Fact]:
+    """Yield the plans at both ends of a front and at its knee, each with its other objective."""
+    points, (first, second) = result.points, map(_name, result.of)
+    of_first, of_second = result.units
+    yield Fact(
+        f"{first}, lowest",
+        points[-1].first,
+        of_first,
+        note=f"{second} {figure(points[-1].second, of_second)}",
+    )
+    yield Fact(
+        f"{second}, lowest",
+        points[0].second,
+        of_second,
+        note=f"{first} {figure(points[0].first, of_first)}",
+    )
+    if result.knee is not None:
+        knee = points[result.knee]
+        yield Fact(
+            f"{first} at the knee",
+            knee.first,
+            of_first,
+            note=f"{second} {figure(knee.second, of_second)}",
+        )
+
+
 def front_report(result: ParetoResult, _: Tables) -> Report:
     """Return the report of a Pareto front."""
     points = result.points
@@ -243,23 +269,22 @@ def front_report(result: ParetoResult, _: Tables) -> Report:
         (Head("Cost", Form.NUMBER, "$"), lambda row: row[1].cost),
         (Head("GPU-hours", Form.NUMBER, "h"), lambda row: row[1].gpu_hours),
         (Head("Energy", Form.NUMBER, "kWh"), lambda row: row[1].energy),
-        (Head("Carbon", Form.NUMBER, "kg"), lambda row: row[1].carbon),
+        (Head("Carbon", Form.NUMBER, KG), lambda row: row[1].carbon),
         (Head("Starts", Form.COUNT), lambda row: row[1].starts),
         (Head("Peak replicas", Form.COUNT), lambda row: row[1].peak_instances),
         (Head("Status"), lambda row: row[1].status),
         marked=lambda row: row[0] - 1 == bend,
         note="The marked plan is the knee. Energy and carbon are at rated load.",
     )  # fmt: skip
-    axes = Axis(_name(second), units[second]), Axis(_name(first), units[first])
+    axes = (
+        Axis(_name(second), units[second]),
+        Axis(_name(first), units[first], zero=False),
+    )
     chart = Chart(f"{_name(first)} against {second}", *axes, tuple(drawn))
-    why = "" if bend is None else (
-        f"Knee: {figure(points[bend].first, units[first])} and "
-        f"{figure(points[bend].second, units[second])}"
-    )  # fmt: skip
     return Report(
         title=result.frame.scenario,
         answer=result.headline,
-        why=why,
+        facts=tuple(_front_facts(result)),
         warnings=(
             "A limit over the window needs all periods planned at once, before the window, for "
             f"{' and '.join(result.planned_for)} of the forecast. A plan that decides period by "

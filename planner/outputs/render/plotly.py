@@ -86,6 +86,8 @@ def _colour(series: Series) -> str | None:
 def _axis(axis: Axis) -> dict[str, Any]:
     """Return the axis settings that differ from those of all charts."""
     settings: dict[str, Any] = dict(LOGARITHMIC) if axis.log else {}
+    if not axis.zero:
+        settings |= {"rangemode": "normal"}
     if axis.ticks:
         settings |= {"tickvals": list(axis.ticks)}
     if axis.top is not None:

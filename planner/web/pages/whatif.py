@@ -55,7 +55,11 @@ class Line:
     @property
     def fields(self) -> tuple[tuple[str, str, str], ...]:
         """Return the name, label and value of each input field."""
-        return ("value", "Value", self.value), ("to", "To", self.to), ("steps", "Steps", self.steps)
+        return (
+            ("value", "Value", self.value),
+            ("to", "To (range)", self.to),
+            ("steps", "Steps", self.steps),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,8 +157,9 @@ def page_context(run: Run, params: QueryDict) -> dict[str, Any]:
     # A static fleet follows no forecast, so its percentile has no effect.
     useless = "" if base.plan.basis.series and base.plan.basis.flat is None else "quantile"
     offered = [setting for setting in base.settings.values() if setting.name != useless]
-    lines = question_of(base.settings, params).lines
-    empty = max(LINES - len(lines), int(len(lines) < MOST_LINES))
+    chosen = question_of(base.settings, params).lines
+    lines = list(enumerate(chosen or [Line("growth")], start=1))
+    empty = max(LINES - len(chosen), int(len(chosen) < MOST_LINES))
     return {
         "result": run_result(run),
         "tables": run_tables(run),
@@ -162,11 +167,23 @@ def page_context(run: Run, params: QueryDict) -> dict[str, Any]:
             group: [(s.name, f"{s.label} ({_present(s)})") for s in offered if s.group == group]
             for group in dict.fromkeys(s.group for s in offered)
         },
-        "lines": [*(lines or [Line("growth")]), *[Line()] * empty],
+        "lines": lines,
+        "more_lines": [(len(lines) + i + 1, Line()) for i in range(empty)],
+        "examples": [] if chosen else _examples(base.settings),
         "steps": STEPS,
         "trade_offs": TRADE_OFFS,
         **answers_context(run, params),
     }
+
+
+def _examples(settings: Mapping[str, Setting]) -> list[tuple[str, str]]:
+    """Return frequent questions as (label, query of the page)."""
+    spare = settings["spare"].value or 0
+    return [
+        ("50% more demand", "growth=1.5"),
+        ("One more spare replica", f"spare={spare + 1:g}"),
+        ("Demand from 1 to 2 times", "setting=growth&value=1&to=2&steps=5"),
+    ]
 
 
 def _present(setting: Setting) -> str:

@@ -27,7 +27,7 @@ from planner.services.scenarios import plan_branch
 from planner.web.errors import planners_only
 from planner.web.pages.fleet import came_of, fleet_plan, plan_facts, replicas_now
 from planner.web.pages.run_comparison import setting_line
-from planner.web.paging import paged
+from planner.web.paging import is_short, paged
 from planner.web.request import Request
 from simulation.arrays import IntArray
 
@@ -46,12 +46,14 @@ def listing(request: Request) -> HttpResponse:
     old, new = (_named(request.GET.get(name, "")) for name in ("from", "to"))
     difference = plans_between(old, new) if old and new and old != new else None
     page, now = paged(request, plans), timezone.now()
+    active = next((plan for plan in page if not plan.until), None)
     context = {
         "page": page,
         "rows": [
             (plan, None, ()) if plan.until else (plan, replicas_now(plan, now), _facts(plan, now))
             for plan in page
         ],
+        "shown_plan": fleet_plan(active, now, charts=1) if active and is_short(page) else None,
         "several": page.paginator.count > 1,
         "reasons": any(plan.why for plan in page),
         "outcomes": any(plan.outcomes.all() for plan in page),

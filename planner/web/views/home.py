@@ -11,7 +11,7 @@ from planner.inputs.demo.scenario import DEMO_NAME
 from planner.models import Run
 from planner.outputs.render.html import charts_shown
 from planner.outputs.reports import run_report
-from planner.selectors.places import ACCOUNT, PLACES
+from planner.selectors.places import ACCOUNT, FOOTER, PLACES
 from planner.selectors.runs import recent_runs, runs_list
 from planner.selectors.scenarios import scenarios_list
 from planner.selectors.search import things_found
@@ -55,7 +55,7 @@ def _demo() -> Run | None:
 def find(request: Request) -> HttpResponse:
     """List jobs (links to pages) and stored objects whose name contains the text."""
     text = request.GET.get("q", "").strip()[:MOST_LETTERS]
-    every = (*(job for place in PLACES for job in place.jobs), *ACCOUNT)
+    every = (*(job for place in (*PLACES, ACCOUNT) for job in place.jobs), *FOOTER)
     jobs = [
         job
         for job in jobs_of(request.user, every)

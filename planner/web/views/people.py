@@ -181,7 +181,7 @@ class RemovalForm(forms.Form):
         empty_label="nobody: they own nothing",
     )
     confirm = forms.CharField(
-        label="Their user name, once more",
+        label="Type the user name to confirm",
         max_length=150,
         widget=forms.TextInput(attrs={"autocomplete": "off", "autocapitalize": "none"}),
     )

@@ -1,6 +1,6 @@
 """Show proposals: the list, a new one, one with its review, and the rules for approval."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from django.contrib import messages
@@ -32,7 +32,7 @@ from planner.services.approval import rules_change
 from planner.web.errors import planners_only, status_of
 from planner.web.forms.review_rules import RulesForm
 from planner.web.pages.proposal import STATE_COLOURS, proposal_context
-from planner.web.paging import paged
+from planner.web.paging import SHORT, paged
 from planner.web.request import Request
 
 REPEATS = {"daily": "every day", "weekly": "every week", "once": "its dates, once"}
@@ -44,23 +44,29 @@ def listing(request: Request) -> HttpResponse:
     """List the undecided proposals, or another selection on request."""
     show = request.GET.get("show", "")
     rows = proposals_list()
+    decided = rows.exclude(state__in=UNDECIDED)
     chosen = {
         "": rows.filter(state__in=UNDECIDED),
         FOR_ME: proposals_for(request.user),
         MINE: rows.filter(author=request.user),
-        DONE: rows.exclude(state__in=UNDECIDED),
+        DONE: decided,
         ALL: rows,
     }
     page = paged(request, chosen.get(show, chosen[""]))
     context = {
         "page": page,
-        "rows": [(proposal, STATE_COLOURS[proposal.state]) for proposal in page],
+        "rows": _with_colours(page),
+        "decided": _with_colours(decided[:SHORT]) if not show and len(page) <= SHORT else (),
         "show": show,
         "waiting": proposals_for(request.user).count(),
         "tabs": [("", "To be decided"), (FOR_ME, "For me"), (MINE, "Mine"), (DONE, "Decided"),
                  (ALL, "All")],
     }  # fmt: skip
     return render(request, "web/proposals.html", context)
+
+
+def _with_colours(rows: Iterable[Proposal]) -> list[tuple[Proposal, str]]:
+    return [(proposal, STATE_COLOURS[proposal.state]) for proposal in rows]
 
 
 @require_http_methods(["GET", "POST"])

@@ -18,6 +18,7 @@ from planner.domain.retrospective.figures import PlanEvaluation
 from planner.errors import PlannerError
 from planner.models import Scenario, Schedule, User
 from planner.policies.registry import POLICIES
+from planner.selectors.runs import recent_runs
 from planner.selectors.scenarios import scenarios_list
 from planner.selectors.schedules import (
     firings_list,
@@ -40,7 +41,7 @@ from planner.web.charts.retrospective import demand_figure, hours_figure, weeks_
 from planner.web.errors import planners_only
 from planner.web.form_responses import attempt
 from planner.web.forms.widgets import LongSelect, dress, zone_choices
-from planner.web.paging import paged
+from planner.web.paging import is_short, paged
 from planner.web.request import Request
 
 FIELDS = ("name", "scenario", "zone", "kind", "policy")
@@ -60,9 +61,11 @@ SHOWN = 26  # outcomes shown: half a year of weeks
 def listing(request: Request) -> HttpResponse:
     """List the schedules, with the latest outcomes."""
     outcomes = list(outcomes_list()[:SHOWN])
+    page = paged(request, schedules_list())
     context = {
-        "page": paged(request, schedules_list()),
+        "page": page,
         "outcomes": outcomes,
+        "runs": recent_runs() if is_short(page) and not outcomes else (),
         "weeks_figure": weeks_figure(outcomes),
     }
     return render(request, "web/schedules.html", context)

@@ -77,7 +77,7 @@ def test_names_of_all_kinds_are_found(client: Client, planner: User, run: Run) -
         assert "<html" not in found.content.decode() and "<east>" not in found.content.decode()
     nothing = client.get(reverse("web:find"), {"q": "zzzz"})
     assert not re.search(r'class="found"', nothing.content.decode())
-    assert {job.page for job in ACCOUNT} & {"people", "audit"}
+    assert {job.page for job in ACCOUNT.jobs} & {"people", "audit"}
 
 
 @pytest.mark.parametrize("options", [{}, {"repeat": "weekly"}, {"timezone": "America/New_York"}])

@@ -168,7 +168,7 @@ def test_the_log_is_for_admins(planner: User, admin: User, scenario) -> None:
     assert signed_in(planner).get("/audit/").status_code == 403
     assert signed_in(planner).get("/audit/audit.csv").status_code == 403
     client = signed_in(admin)
-    assert "scenario.created Chat" in text_of(client.get("/audit/", {"action": "scenario"}))
+    assert "Scenario created Chat" in text_of(client.get("/audit/", {"action": "scenario"}))
     assert "No matching entry" in text_of(client.get("/audit/", {"search": "nowhere"}))
     rows = json.loads(client.get("/audit/audit.json").content)["records"]
     assert [row["number"] for row in rows] == list(range(1, len(rows) + 1))
