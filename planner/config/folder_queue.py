@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 
 
 class Channel(virtual.Channel):
-    """Queues as subfolders of the ``folder`` transport option."""
+    """A Kombu channel whose queues are subfolders of the ``folder`` transport option."""
 
     def __init__(self, connection: Any, **kwargs: Any) -> None:
         super().__init__(connection, **kwargs)  # type: ignore[no-untyped-call]
@@ -50,7 +50,7 @@ class Channel(virtual.Channel):
         return folder
 
     def _messages(self, queue: str) -> list[Path]:
-        """Return the messages, oldest first; unfinished files have another suffix."""
+        """Return the files of a queue's messages, oldest first; unfinished ones end otherwise."""
         return sorted(self._queue_folder(queue).glob("*.json"))
 
     def _put(self, queue: str, message: dict[str, Any], **_: Any) -> None:

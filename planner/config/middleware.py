@@ -24,7 +24,7 @@ API = "/api/"
 
 
 class SessionsMiddleware:
-    """Middleware that notes the use of a session, and remembers the browser after a sign-in."""
+    """Middleware that records when a session is used, and marks the browser after a sign-in."""
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
         self.get_response = get_response

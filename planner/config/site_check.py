@@ -17,7 +17,7 @@ OVER = ("failed", "errored", "cancelled")
 
 
 class Page(HTMLParser):
-    """The attributes of a page's elements, in order."""
+    """The elements of a page, each as its attributes, in order."""
 
     def __init__(self, url: str, text: str) -> None:
         super().__init__()
@@ -29,7 +29,10 @@ class Page(HTMLParser):
         self.elements.append({name: value or "" for name, value in attrs})
 
     def first(self, **attributes: str | None) -> dict[str, str] | None:
-        """Return the first element with these attributes; None matches any value, _ means -."""
+        """Return the first element with these attributes, or None.
+
+        A value of None matches any. ``_`` in a name stands for ``-``.
+        """
         for element in self.elements:
             if all(
                 name in element and value in (None, element[name])

@@ -45,14 +45,18 @@ def markup_files() -> Iterator[Path]:
 
 @dataclass(frozen=True)
 class UsedClasses:
-    """The words of markup, and the beginnings and ends of classes that templates compose."""
+    """The classes that pages may have, as found in templates, scripts and modules.
+
+    ``words`` are all words there. ``composed`` are beginnings and ends of classes that templates
+    compose.
+    """
 
     words: frozenset[str]
     composed: frozenset[tuple[str, str]]
 
     @classmethod
     def of(cls, texts: Sequence[str]) -> UsedClasses:
-        """Collect them from the ``texts`` of templates, scripts and modules."""
+        """Collect the classes from the ``texts`` of templates, scripts and modules."""
         return cls(
             frozenset(word for text in texts for word in WORD.findall(text)),
             frozenset(ends for text in texts for ends in COMPOSED.findall(text)),
@@ -68,7 +72,7 @@ class UsedClasses:
 
 
 def trim(sheet: str, used: UsedClasses) -> str:
-    """Return the rules of ``sheet`` that a page with no other classes than ``used`` needs."""
+    """Return ``sheet`` with only the rules that some page can need, by the classes in use."""
     kept: list[str] = []
     at = 0
     while at < len(sheet):

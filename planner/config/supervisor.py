@@ -42,7 +42,7 @@ class Stopped(Exception):
 
 @dataclass(slots=True)
 class _Child:
-    """One process, over all its restarts."""
+    """A process that the supervisor keeps running, over all its restarts."""
 
     name: str
     command: list[str]
@@ -99,7 +99,7 @@ class Children:
         self._asked = True
 
     def check(self) -> None:
-        """Restart what has ended; raise Stopped if it keeps ending."""
+        """Restart processes that have ended; raise Stopped if one keeps ending."""
         if self._asked:
             raise KeyboardInterrupt
         now = time.monotonic()
@@ -204,13 +204,13 @@ def cause_of(status: int) -> str:
 
 
 class MemoryKills:
-    """A counter of processes of this container that the kernel killed for its memory limit."""
+    """Counts processes of this container that the kernel killed at its memory limit."""
 
     def __init__(self) -> None:
         self._seen = self._count()
 
     def rose(self) -> bool:
-        """Return whether there was one since the last call."""
+        """Return whether the kernel killed a process since the last call."""
         before, self._seen = self._seen, self._count()
         return self._seen > before
 

@@ -58,7 +58,7 @@ def replicas_at(plan: ActivePlan, pool: StoredPool) -> Callable[[datetime], int 
 
 
 def _lookup(steps: Sequence[Step], repeat: Repeat) -> Callable[[datetime], int | None]:
-    """Return a function from local time to replicas, prepared for many calls."""
+    """Return a function from local time to replicas (None outside the dates), for many calls."""
     if repeat == "once":
         edges = [step.begins for step in steps]
 
@@ -133,7 +133,7 @@ def gpu_hours_planned(plan: ActivePlan, begins: datetime, ends: datetime) -> flo
 
 
 def _local_minutes(plan: ActivePlan, begins: datetime, ends: datetime) -> tuple[int, int]:
-    """Return the minutes of two moments in local time of the plan, as ``minute_of``."""
+    """Return two moments as minutes in the plan's local time, as ``minute_of`` counts them."""
     local = begins.astimezone(ZoneInfo(plan.zone)).replace(tzinfo=None)
     first = minute_of(local)
     return first, first + max(0, int((ends - begins) / timedelta(minutes=1)))

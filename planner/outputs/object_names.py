@@ -35,10 +35,9 @@ def _hash(text: str) -> str:
 
 
 def told_apart(parts: Sequence[Sequence[str]], more: Sequence[Sequence[str]]) -> list[str]:
-    """Return a unique name for each of ``parts``.
+    """Return a unique object name for each of ``parts``, which are joined to names.
 
-    If the parts alone are not unique, ``more`` is added. If the names are still not unique, a hash
-    of the position is added.
+    Where names would be equal, ``more`` is added, and then a hash of the position.
     """
     short = [name_of(part) for part in parts]
     names = [

@@ -62,7 +62,10 @@ class Pool:
         return max(self.most, self.guard.most if self.guard else 0, 1)
 
     def at(self, moment: datetime) -> int:
-        """Return the replicas at a local time; outside the window, those at its nearer end."""
+        """Return the replicas at a local time.
+
+        Before and after the schedule, they are those of its first and last step.
+        """
         for step in self.steps:
             if moment < step.ends:
                 return step.replicas
@@ -200,9 +203,10 @@ Row = tuple[Key, datetime, int]  # pool, time of the request, replicas
 def _policy_of(
     run: Run, result: dict[str, Any], policy_asked: str | None
 ) -> tuple[str, str, list[Row], Rule | None]:
-    """Return the policy, its label, its schedule as rows, and its reactive rule.
+    """Return the policy to export: its name, label, schedule as rows, and reactive rule.
 
-    A policy with a schedule has no rule. For a rule, the rows are the replica limits.
+    ``policy_asked`` names it; None: the recommended one. A policy with a schedule has no rule. For
+    a rule, the rows are the replica limits.
     """
     recommended = result.get("recommended") or {}
     policies = result.get("policies") or {}
@@ -254,7 +258,7 @@ def _row(pool: dict[str, Any], begins: str | datetime, replicas: int) -> Row:
 
 
 def _rule(policy: str, settings: Sequence[dict[str, Any]]) -> Rule | None:
-    """Return the rule that the settings of a policy describe, or None."""
+    """Return the rule that a policy's settings describe; None if it is no reactive policy."""
     if traits_of(policy).group in (Group.OPPONENT, Group.ROLES):
         tuned = policy_of_settings(name_of(policy), settings)
         fixed = isinstance(tuned, TokenVelocity) and not tuned.changes_counts
@@ -310,7 +314,10 @@ LIMITS = ("replicas at least", "replicas at most")
 def _limits(
     settings: Sequence[dict[str, Any]], result: dict[str, Any], names: Sequence[str]
 ) -> Iterable[Row]:
-    """Yield a row for each pool of a policy without a schedule and each of its ``names``."""
+    """Yield the replicas of pools whose policy has no schedule, one row for each of ``names``.
+
+    These are settings in the result, such as "replicas at least". The rows begin with the window.
+    """
     start = datetime.fromisoformat(result["window"]["start"])
     decisions = {_pool_name(decision): decision for decision in result["plan"]["decisions"]}
     for place, decision in decisions.items():

@@ -277,7 +277,7 @@ def attainment_differs(
 
 
 def _marked_rows(rows: Iterable[ComparedFigure], mark: str) -> list[ComparedFigure]:
-    """Return the rows with ``mark``: attainment first, then by falling size of the change."""
+    """Return the figures with ``mark`` (worse, better): attainment first, then largest changes."""
     marked = [row for row in rows if row.marks[-1] == mark]
     return sorted(marked, key=lambda row: (row.unit != SHARE, -abs(row.changes[-1] or 0.0)))
 
@@ -330,7 +330,10 @@ def _total(pools: Mapping[str, Sequence[Step]]) -> list[Step]:
 
 
 def _levels(steps: Sequence[Step]) -> tuple[float | None, int | None, int | None]:
-    """Return the time-weighted mean, the minimum and the maximum replicas of steps."""
+    """Return the time-weighted mean, the minimum and the maximum replicas of a schedule.
+
+    All are None for an empty schedule.
+    """
     seconds = [(step.ends - step.begins).total_seconds() for step in steps]
     if not steps or not sum(seconds):
         return None, None, None

@@ -100,7 +100,7 @@ def models_for(tokens: int, gpus: Collection[str], model: str) -> tuple[str, ...
     size = parameters(catalogue.shape(model)).total
 
     def difference(name: str) -> tuple[float, str]:
-        """Return by what factor the size of a model differs, as a logarithm."""
+        """Return how far a model's size is from the wanted one (log of the ratio), and its name."""
         return abs(math.log(parameters(shapes[name]).total / size)), name
 
     fits = (name for name, shape in shapes.items() if shape.max_context >= tokens and shape.causal)

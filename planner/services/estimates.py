@@ -253,7 +253,10 @@ def _answer_row(
 def _fitted_error(
     deployed: Deployment, fit: EstimateFit, change: Change | None, *, split: bool
 ) -> ExpectedError:
-    """Return the error of similar benchmark rows; ``change`` only adds to its basis."""
+    """Return the error of similar benchmark rows.
+
+    ``change``, the correction by the user's rows, only adds to the words on its basis.
+    """
     version = deployed.version and f"{deployed.engine} {deployed.version}"
     basis = fit.basis(deployed.shape.name, deployed.gpu, version)
     later = fit.later_version(deployed.engine, deployed.version)
@@ -279,7 +282,7 @@ def _fitted_error(
 
 
 def _narrowed(error: ExpectedError, change: Change | None) -> ExpectedError:
-    """Return the error that remains with the user's rows, which never widen it."""
+    """Return the expected error with the user's own rows, which can only make it smaller."""
     if change is None:
         return error
     (ttft, ttft_90), (tbt, tbt_90) = change.ttft_error, change.tbt_error

@@ -124,8 +124,8 @@ def _replicas_at(
 ) -> FloatArray:
     """Return the replicas of a pool at ``times``; 0 if the plan does not have the pool.
 
-    NaN marks times that the plan does not cover, neither directly nor a number of whole ``cycles``
-    before.
+    Times that the plan does not cover take the replicas a number of whole ``cycles`` earlier. NaN
+    marks times without either.
     """
     # A pool that the plan lacks has no steps, so the first pool shows which times are covered.
     steps = (pool or pools[0]).steps

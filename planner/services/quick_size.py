@@ -136,10 +136,10 @@ def _fewest_gpus(
     loads: Sequence[int],
     replicas_needed: Callable[[int, EstimateAnswer], float],
 ) -> QuickSize:
-    """Return the fewest GPUs, with the output tokens of one replica.
+    """Return the fewest GPUs on which the mean latencies meet both limits.
 
-    Mean latencies meet both limits. ``replicas_needed`` returns the replicas for a number of
-    requests in flight per replica and its estimate.
+    ``loads`` are the requests in flight per replica to try. ``replicas_needed`` returns the
+    replicas for such a load and its estimate.
     """
     name, gpu_type = catalogue.model_name(question.model), catalogue.gpu_name(question.gpu)
     rows: list[dict[str, Any]] = [

@@ -215,7 +215,10 @@ def cron_fields(slot: Slot) -> tuple[str, str]:
 
 
 def _field(minute: int, slot: Slot, later: int) -> str:
-    """Return the cron fields of a minute; ``later`` is the number of days after the slot's day."""
+    """Return the cron fields for a minute of the day, on the days of a slot.
+
+    ``later`` is the number of days after the slot's day.
+    """
     clock = f"{minute % 60} {minute // 60}"
     if slot.date is not None:
         on = slot.date + timedelta(days=later)

@@ -121,10 +121,10 @@ def loads_of(pool: Pool, pods: str) -> Iterator[Load]:
 
 
 def _load_in_replicas(load: Load, root: float, pool: Pool) -> Load:
-    """Return the load with a query in replicas, for pools with less capacity when small.
+    """Return the load with a query that gives replicas, for a pool with less capacity when small.
 
-    It solves n - root sqrt(n) = load / threshold for n. The query is specific to this pool because
-    ``root`` is.
+    It solves n - root sqrt(n) = load / threshold for n (square-root staffing). The query is
+    specific to this pool because ``root`` is.
     """
     if not root:
         return load

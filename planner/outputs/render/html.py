@@ -134,14 +134,17 @@ def _shown_table(table: Table, clock: str, live: bool) -> ShownTable:
 
 
 def _same(table: Table, row: int, column: int) -> str:
-    """Return the CSS class of a count that a row of steps takes over, with a space before it."""
+    """Return the CSS class " same" for a count that equals that of the row above, else "".
+
+    Only rows of a table of steps have it.
+    """
     if not table.steps or not row or not table.heads[column].numeric:
         return ""
     return " same" if table.rows[row][column] == table.rows[row - 1][column] else ""
 
 
 def _shade(table: Table, row: int, column: int) -> str:
-    """Return the CSS class of a heat map's cell, with a space before it."""
+    """Return the CSS class of a heat map's cell (" heat-1" and up), or ""."""
     if not table.shades or (share := table.shades[row][column]) is None:
         return ""
     return f" heat-{1 + min(SHADES - 1, int(SHADES * share))}"

@@ -127,11 +127,11 @@ class Grid:
 
     @property
     def least(self) -> int:
-        """Return the smallest width in characters at which no word is broken."""
+        """Return the smallest width in characters at which no word of the grid is broken."""
         return sum(self._least()) + GAP * (len(self.right) - 1)
 
     def _least(self) -> list[int]:
-        """Return per column the width of its longest word; short texts are kept whole."""
+        """Return the width of the longest word of each column; short texts stay whole."""
         return [
             max(1, *(len(word) for text in column for word in text.split()))
             if right

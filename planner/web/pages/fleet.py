@@ -72,7 +72,7 @@ def fleet_context(now: datetime, user: User) -> dict[str, Any]:
 
 
 def fleet_plan(plan: ActivePlan, now: datetime, *, charts: int) -> FleetPlan:
-    """Return an active plan with at most so many charts of its run."""
+    """Return an active plan with its figures, its last outcome and up to ``charts`` charts."""
     report = _report(plan)
     moment = None if plan.until else _in_window(plan, now)
     today = plan.repeat != "once" and moment is not None
@@ -88,7 +88,7 @@ def fleet_plan(plan: ActivePlan, now: datetime, *, charts: int) -> FleetPlan:
 
 
 def came_of(outcome: Outcome) -> str:
-    """Return whether the capacity of a plan held, or for how long it was short."""
+    """Return whether a plan's capacity held in a period: "held", or for how long it was short."""
     if outcome.state != Outcome.State.DONE:
         return outcome.get_state_display().lower()
     short = float(outcome.figures.get("short_hours") or 0.0)
@@ -218,7 +218,10 @@ def _charts(
 
 
 def _in_window(plan: ActivePlan, now: datetime) -> datetime | None:
-    """Return the time in the planned window whose replicas the plan uses now, or None."""
+    """Return the time in the planned window whose replicas the plan uses at ``now``.
+
+    A plan that repeats uses those of the same time of day or week. Return None if there is none.
+    """
     if plan.repeat == "once":
         return now if plan.begins <= now < plan.ends else None
     zone, cycle = ZoneInfo(plan.zone), timedelta(minutes=CYCLES[cast(Repeat, plan.repeat)])

@@ -33,7 +33,7 @@ def page_context(profile: known.KnownProfile) -> dict[str, Any]:
 
 
 def versions(name: str) -> list[tuple[ProfileVersion, Check | None]]:
-    """Return every version of a profile, with the check of its accuracy."""
+    """Return every version of a profile, each with the check that states its accuracy."""
     return [
         (
             row,

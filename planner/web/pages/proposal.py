@@ -153,7 +153,7 @@ def _simulated_span(proposal: Proposal) -> Span | None:
 
 
 def _compared_with_now(proposal: Proposal) -> bool:
-    """Return whether the compared fleet is still the present one."""
+    """Return whether the fleet that the proposal is compared with is still the present one."""
     return proposal.is_undecided and not why_outdated(proposal)
 
 
@@ -169,8 +169,8 @@ def _spans(change: ReplicaChange) -> tuple[Span | None, Span | None]:
 def _pool(change: ReplicaChange, total: ReplicaChange) -> dict[str, Any]:
     """Return a pool's name, its replicas before and after, and the change of their mean.
 
-    ``total`` says which of the two plans has known replicas. In such a plan, a pool that it lacks
-    has 0 replicas. Without both, the change is not known.
+    ``total`` is the change of all pools; where it is None, that plan's replicas are not known. In a
+    known plan, a pool that it lacks has 0 replicas. Unless both are known, the change is not known.
     """
     known = [mean is not None for mean in total.mean]
     before, after = (
@@ -302,7 +302,10 @@ def _baseline_label(proposal: Proposal) -> str:
 
 
 def _course(run: Run, policy: str, label: str, *, base: bool = False) -> Course | None:
-    """Return the replicas of a run over time under ``policy``; None without tables."""
+    """Return the replicas of a run over time under ``policy``, as a line of a chart.
+
+    None if the run has no tables. ``base`` marks the line that the proposal is compared with.
+    """
     known = policies_in_order(run_result(run))
     if not run_tables(run):
         return None

@@ -44,7 +44,10 @@ def total(column: str, name: str, note: str = "") -> Line:
 
 
 def mean_over(column: str, weight: str, name: str, note: str) -> Line:
-    """Return the line of ``column``'s mean, weighted by ``weight``; null without values."""
+    """Return a chart's line for the mean of ``column`` over pools, weighted by ``weight``.
+
+    It is null where no pool has a value.
+    """
     known = pl.when(pl.col(column).is_not_null()).then(pl.col(weight)).otherwise(0.0)
     over = (pl.col(column).fill_null(0.0) * known).sum() / known.sum()
     return Line(column, name, over.fill_nan(None), note)

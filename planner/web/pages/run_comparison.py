@@ -111,9 +111,10 @@ def change_words(row: ComparedFigure, change: float | None) -> str:
 def charts(
     runs: Sequence[Run], beside: RunComparison, clock: str, *, apart: bool
 ) -> dict[str, Figure | None]:
-    """Return the charts of ready replicas and of cost over time.
+    """Return the charts of ready replicas and of cost over time, with a line per run.
 
-    With ``apart``, the runs have different windows, so each line begins at hour 0.
+    ``beside`` says which policy of each run counts. With ``apart``, the runs have different
+    windows, so each line begins at hour 0.
     """
     all_courses = [
         course_of(run, run_beside) for run, run_beside in zip(runs, beside.runs, strict=True)
@@ -144,7 +145,10 @@ def replica_steps(run: Run) -> tuple[pl.DataFrame | None, dict[str, str]]:
 
 
 def course_of(run: Run, beside: ComparedRun) -> Course | None:
-    """Return all pools' replicas of a run over time, as simulated or as planned."""
+    """Return the replicas of a run over time, summed over pools: as simulated, else as planned.
+
+    ``beside`` names the policy. None if the run has no replicas over time.
+    """
     steps, labels = replica_steps(run)
     if steps is None:
         return None
