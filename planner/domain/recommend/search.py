@@ -249,7 +249,7 @@ class LevelSearch:
             trial = self._trial(policy, index, case)
             if trial not in results:
                 result = trials.results.get(trial)
-                if result is None or 0 < result.dear < most:
+                if result is None or 0 < result.dear < most - CENT:
                     day = results.get(replace(trial, case=trials.cases[0]))
                     result = trials.simulate(
                         policy, trial, report, limit=most, known=None if day is None else day[2]

@@ -24,17 +24,21 @@ from simulation.policies.parts.schedule import (
     ScheduleStep,
 )
 
+Solved = dict[tuple[int, bytes], PeriodPlan]  # by period and the fleet before it
+
 
 class RollingPlanner:
     """A planner that plans each period when its decision is due, from the fleet at that time.
 
     ``known`` is a plan made before. Its periods are reused if the fleet is the same (methods.md
-    E8).
+    E8). ``solved`` keeps the periods solved, for other replays of the same plan.
     """
 
-    def __init__(self, study: Study, periods: Periods, known: ScalingPlan | None) -> None:
+    def __init__(
+        self, study: Study, periods: Periods, known: ScalingPlan | None, solved: Solved
+    ) -> None:
         self._study, self._periods = study, periods
-        self._solved: dict[tuple[int, bytes], PeriodPlan] = {}
+        self._solved = solved
         self._answers: list[PeriodPlan] = []
         if known is not None and known.unserved_tps is None:
             current = known.initial
@@ -77,10 +81,12 @@ class RollingPlanner:
         return self._solved[key]
 
 
-def as_decided(study: Study, periods: Periods, known: ScalingPlan | None) -> FollowedPlan:
+def as_decided(
+    study: Study, periods: Periods, known: ScalingPlan | None, solved: Solved
+) -> FollowedPlan:
     """Return a plan to follow that is computed period by period, when each decision is due."""
     window = study.window
-    rolling = RollingPlanner(study, periods, known)
+    rolling = RollingPlanner(study, periods, known, solved)
     schedule = RollingSchedule(
         rolling, window.period_starts_s - window.start_s, decision_times_s(window)
     )

@@ -16,14 +16,14 @@ from planner.domain.planning.power_limits import limited_pools
 from planner.domain.planning.program import instance_kw
 from planner.domain.progress import Progress, part
 from planner.domain.replay.backtest_windows import past_studies
-from planner.domain.replay.plan_execution import as_decided, by_clock
+from planner.domain.replay.plan_execution import Solved, as_decided, by_clock
 from planner.domain.replay.rated_signals import PressureTests
 from planner.domain.replay.static_search import smallest_flat
 from planner.domain.study import Study
 from planner.domain.traffic.groups import by_model_and_region, interactive
 from planner.domain.traffic.window import DAY_S
 from planner.errors import ScenarioError
-from planner.inputs.scenario.settings import ALL
+from planner.inputs.scenario.settings import ALL, SpareSettings
 from planner.optimizer.problem import ScalingPlan
 from planner.policies.context import FollowedPlan, Modules, Plan, PolicyContext
 from simulation.arrays import IntArray
@@ -37,14 +37,15 @@ LINK_BYTES_S = 25e9  # PCIe 4.0 x16 as copies reach it, if the GPU's link is unk
 
 
 class Loads:
-    """The demands that the plans of one study are made for, each computed once.
+    """The demands that the plans of one study are made for, and the periods solved for them.
 
-    Threads that share ``lock`` wait for each other.
+    Each is computed once. Threads that share ``lock`` wait for each other.
     """
 
     def __init__(self, study: Study, lock: RLock | None = None) -> None:
         self._study = study
         self._known: dict[Plan, Load] = {}
+        self._solved: dict[tuple[Plan, SpareSettings], Solved] = {}
         self._lock = lock or RLock()
 
     def of(self, plan: Plan, progress: Progress) -> Load:
@@ -56,6 +57,10 @@ class Loads:
                 inputs = inputs.at_once() if plan.periods == ALL else inputs
                 self._known[key] = forecast_load(inputs, progress, method=plan.method).load
             return self._known[key].times(plan.load_factor)
+
+    def solved(self, plan: Plan, spare: SpareSettings) -> Solved:
+        """Return the periods solved so far for a plan that keeps ``spare`` replicas."""
+        return self._solved.setdefault((plan, spare), {})
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -101,7 +106,8 @@ def policy_context_of(
             known = planned.plan if plan.load_factor == 1.0 else None
         if inputs.settings.periods == ALL:
             return by_clock(study, known or plan_load(inputs, load, planning), load)
-        return as_decided(study, Periods.of(inputs, load), known)
+        solved = loads_known.solved(plan, study.settings.plan.spare)
+        return as_decided(study, Periods.of(inputs, load), known, solved)
 
     return PolicyContext(
         today=study.pools(study.today),

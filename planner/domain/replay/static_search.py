@@ -52,7 +52,9 @@ def smallest_flat(
     known = {} if known is None else known
     windows = [study, *others]
     peaks = np.array([study.pools(window.peak) for window in windows])
-    order = np.argsort(-peaks.sum(axis=1), kind="stable")  # the highest peak first
+    requests_of = np.array([len(window.trace) for window in windows])
+    # The highest peak first; among equals the most requests, which are the hardest to serve.
+    order = np.lexsort((-requests_of, -peaks.sum(axis=1)))
     peaks, windows = peaks[order], [windows[w] for w in order]
     base = peaks.max(axis=0)
     counts = np.zeros(len(study.hardware.pool_index), np.int64)
