@@ -14,12 +14,12 @@ from planner.domain.parallel import run_in_parallel
 from planner.domain.pd.plan_ratios import StatedRatio, stated_ratios
 from planner.domain.planning.figures import PlanFigures, plan_figures
 from planner.domain.planning.marginal_values import marginal_values
-from planner.domain.planning.power_caps import plans_by_cap
 from planner.domain.planning.purchases import purchases, shift_figures
 from planner.domain.planning.spare_replicas import spare_of
 from planner.domain.preparation import planned_of, study_of
 from planner.domain.progress import Progress, part
 from planner.domain.recommend.test_days import TestDays
+from planner.domain.replay.power_caps import plans_by_cap
 from planner.domain.results import tables
 from planner.domain.results.answer import schedule_tables
 from planner.domain.results.basis import Forecasts, Frame, frame_of
@@ -108,8 +108,8 @@ def run(
         partial(marginal_values, study.plan_input, planned),
         partial(spare_of, study.plan_input, planned),
     ]
-    errors, worth, spare = run_in_parallel(steps, part(progress, 0.7, 0.98))
-    caps = plans_by_cap(study.plan_input, planned.load, part(progress, 0.98, 1.0))
+    errors, worth, spare = run_in_parallel(steps, part(progress, 0.7, 0.9))
+    caps = plans_by_cap(study, planned, scenario.seed, part(progress, 0.9, 1.0))
     mix, shift = purchases(study.plan_input, planned), shift_figures(study.plan_input, planned)
     figures = plan_figures(study.plan_input, planned.plan, worth, spare, caps, mix, shift)
     level = scenario.assurance

@@ -1,6 +1,6 @@
 """Define the result figures of a plan: totals, decisions, binding constraints and load splits."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -8,7 +8,6 @@ import numpy as np
 
 from planner.domain.planning.inputs import PlanInput
 from planner.domain.planning.marginal_values import MarginalValues
-from planner.domain.planning.power_caps import CapPlan
 from planner.domain.planning.power_limits import PowerUse, power_use
 from planner.domain.planning.program import problem
 from planner.domain.planning.purchases import Purchase, ShiftFigures
@@ -56,6 +55,29 @@ class Limit:
     replicas: Span = field(default=None, metadata={OPTIONAL: True})
     need_tps: Span = field(default=None, metadata={OPTIONAL: True})
     served_tps: Span = field(default=None, metadata={OPTIONAL: True})
+
+
+@dataclass(frozen=True, slots=True)
+class CapPlan:
+    """The plan of the window with one power cap for each role; figures are None if infeasible.
+
+    Latencies are those of a replica at its largest rate within the SLO, the highest of any model.
+    Attainment by tier and ``simulated_kwh`` are of a replay, None without one.
+    """
+
+    mixed: float | None  # share of TDP; 1: no cap; None: no such pools
+    prefill: float | None
+    decode: float | None
+    usd: float | None = None
+    kwh: float | None = None
+    gpu_hours: float | None = None
+    peak_kw: float | None = None  # peak power of all replicas at rated load
+    replicas: int | None = None  # most at once
+    ttft_ms: float | None = None
+    tbt_ms: float | None = None
+    slo_attainment: Mapping[str, float | None] | None = None
+    simulated_kwh: float | None = None
+    conflict: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,13 +2,13 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from functools import partial
 from typing import Any, cast
 
 from planner.domain.columns import KG
 from planner.domain.formats import duration, figure
-from planner.domain.planning.figures import PlanFigures, PlanTotals, Span
+from planner.domain.planning.figures import CapPlan, PlanFigures, PlanTotals, Span
 from planner.domain.planning.marginal_values import MarginalValues
-from planner.domain.planning.power_caps import CapPlan
 from planner.domain.planning.power_limits import PowerUse
 from planner.domain.planning.purchases import Purchase, ShiftFigures, WorkHour
 from planner.domain.report import (
@@ -140,7 +140,7 @@ def _power(uses: Sequence[PowerUse]) -> Section:
 
 
 def _caps(plans: Sequence[CapPlan]) -> Section:
-    """Return the section on power caps: energy, cost and latency with each cap alone."""
+    """Return the section on power caps: energy, cost and SLO attainment with each cap alone."""
     found = [plan for plan in plans if plan.usd is not None and plan.kwh is not None]
     points = Series(
         "Plans by cap",
@@ -151,20 +151,31 @@ def _caps(plans: Sequence[CapPlan]) -> Section:
         notes=tuple(_cap_name(plan) for plan in found),
     )
     chart = Chart("Cost against energy", Axis("Energy", "kWh"), Axis("Cost", "$"), (points,))
+    tiers = dict.fromkeys(tier for plan in plans for tier in plan.slo_attainment or ())
     rows = table(
         plans,
         (Head("Power cap", wide=2), _cap_name),
         (Head("Cost", Form.NUMBER, "$"), lambda row: row.usd),
         (Head("Energy at rated load", Form.NUMBER, "kWh"), lambda row: row.kwh),
+        (Head("Energy, simulated", Form.NUMBER, "kWh"), lambda row: row.simulated_kwh),
+        *(
+            (Head(f"SLO attainment: {tier}", Form.SHARE), partial(_attainment, tier))
+            for tier in tiers
+        ),
         (Head("GPU-hours", Form.NUMBER, "h"), lambda row: row.gpu_hours),
         (Head("Peak power", Form.NUMBER, "kW"), lambda row: row.peak_kw),
         (Head("Peak replicas", Form.COUNT), lambda row: row.replicas),
         (Head("TTFT", Form.NUMBER, "ms"), lambda row: row.ttft_ms),
         (Head("TPOT", Form.NUMBER, "ms"), lambda row: row.tbt_ms),
-        note="Without power limits, from an empty fleet. Latencies are at full load.",
+        note="Without power limits, from an empty fleet. TTFT and TPOT are at full load.",
     )
     blocks: tuple[Block, ...] = (chart, rows) if len(found) > 1 else (rows,)
     return Section("Power caps", blocks, "Caps", folded=True, printed=True)
+
+
+def _attainment(tier: str, plan: CapPlan) -> float | None:
+    """Return the simulated SLO attainment of a tier with a cap, None without a replay."""
+    return (plan.slo_attainment or {}).get(tier)
 
 
 def _cap_name(plan: CapPlan) -> str:

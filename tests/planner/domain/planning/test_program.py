@@ -12,6 +12,7 @@ from planner.domain.kinds import compare, pareto, plan, simulate
 from planner.domain.options import options_of
 from planner.domain.outcome import REQUESTS
 from planner.domain.progress import silent
+from planner.domain.replay import power_caps
 from planner.domain.traffic.sources import StoredTrace
 from planner.domain.whatif.objectives import pair_of
 from planner.errors import Infeasible, OptionsRefused, ScenarioError
@@ -73,23 +74,32 @@ def test_a_site_keeps_to_its_kilowatts_and_names_its_limit(stored: dict[str, Sto
     assert values and values[0]["unit"] == "kW" and values[0]["saves"] > 0
 
 
+CAPPED: dict[str, Any] = {
+    "models": ["llama-3.1-8b"],
+    "gpus": [],
+    "profiles": [{"model": "llama-3.1-8b", "gpu": "A100-80GB", "tp": 2, "power_caps": [0.7]}],
+    "regions": [{"name": "east", "like": "us-east-1", "capacity": {"A100-80GB": 64}}],
+    "traffic__sources": [source(model="llama-3.1-8b")],
+}
+
+
 def test_each_power_cap_has_a_plan_with_its_energy(stored: dict[str, StoredTrace]) -> None:
-    gpu, model = "A100-80GB", "llama-3.1-8b"
-    place = {"name": "east", "like": "us-east-1", "capacity": {gpu: 64}}
-    result = planned(
-        stored,
-        models=[model],
-        gpus=[],
-        profiles=[{"model": model, "gpu": gpu, "tp": 2, "power_caps": [0.7]}],
-        regions=[place],
-        traffic__sources=[source(model=model)],
-    )
-    free, capped = result["caps"]
+    free, capped = planned(stored, **CAPPED)["caps"]
     assert (free["mixed"], capped["mixed"]) == (1.0, 0.7)
     assert capped["peak_kw"] / capped["replicas"] < free["peak_kw"] / free["replicas"]
     assert capped["gpu_hours"] >= free["gpu_hours"]
     for row in (free, capped):
         assert row["usd"] > 0 and row["ttft_ms"] <= 1000 and row["conflict"] == ""
+        (attainment,) = row["slo_attainment"].values()
+        assert 0.8 < attainment <= 1 and 0 < row["simulated_kwh"] < row["kwh"]
+
+
+def test_power_caps_are_not_replayed_with_too_many_requests(
+    stored: dict[str, StoredTrace], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(power_caps, "MOST_REQUESTS", 0)
+    for row in planned(stored, **CAPPED)["caps"]:
+        assert row["kwh"] > 0 and row["slo_attainment"] is row["simulated_kwh"] is None
 
 
 SHIFT: dict[str, Any] = {

@@ -1,50 +1,43 @@
-"""Plan the same demand with each power cap alone: energy, cost, power and latency of each."""
+"""Plan the same demand with each power cap alone, and replay each plan: energy, cost and SLO."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
 
-from planner.domain.planning.inputs import Load, PlanInput
+from planner.domain.planning.figures import CapPlan
+from planner.domain.planning.inputs import PlannedWindow
 from planner.domain.planning.planning import plan_load
 from planner.domain.planning.program import instance_kw
-from planner.domain.progress import Progress
+from planner.domain.progress import Progress, silent
+from planner.domain.replay.policy_context import SharedInputs
+from planner.domain.replay.replay import BRIEF, run_policy
+from planner.domain.study import Study
 from planner.errors import Infeasible
 from planner.inputs.scenario.build import Hardware
+from planner.policies.choice import policy_of
 from simulation.arrays import BoolArray
 
 MOST_CAPS = 36  # combinations of a prefill and a decode cap
+MOST_REQUESTS = 3_000_000  # of all replays together, so that they take seconds
 
 
-@dataclass(frozen=True, slots=True)
-class CapPlan:
-    """The plan of the window with one power cap for each role; figures are None if infeasible.
+def plans_by_cap(
+    study: Study, planned: PlannedWindow, seed: int, progress: Progress
+) -> tuple[CapPlan, ...]:
+    """Plan the window once for each combination of power caps; empty if only one is stated.
 
-    Latencies are those of a replica at its largest rate within the SLO, the highest of any model.
+    Each plan is replayed, unless all replays together have more than ``MOST_REQUESTS`` requests.
     """
-
-    mixed: float | None  # share of TDP; 1: no cap; None: no such pools
-    prefill: float | None
-    decode: float | None
-    usd: float | None
-    kwh: float | None
-    gpu_hours: float | None
-    peak_kw: float | None  # peak power of all replicas at rated load
-    replicas: int | None  # most at once
-    ttft_ms: float | None
-    tbt_ms: float | None
-    conflict: str = ""
-
-
-def plans_by_cap(inputs: PlanInput, load: Load, progress: Progress) -> tuple[CapPlan, ...]:
-    """Plan the window once for each combination of power caps; empty if only one is stated."""
-    hardware = inputs.hardware
-    chosen = list(_combinations(hardware))
+    chosen = list(_combinations(study.hardware))
+    if len(chosen) < 2:
+        return ()
+    replays = len(chosen) * len(study.trace) <= MOST_REQUESTS
     plans = []
-    for done, caps in enumerate(chosen if len(chosen) > 1 else ()):
+    for done, caps in enumerate(chosen):
         progress(done / len(chosen), "Planning each power cap")
-        plans.append(_plan_with(inputs, load, caps))
+        plans.append(_plan_with(study, planned, caps, seed if replays else None))
     return tuple(plans)
 
 
@@ -58,23 +51,26 @@ def _combinations(hardware: Hardware) -> Iterator[dict[str, float]]:
         yield dict(zip(by_role, caps, strict=True))
 
 
-def _plan_with(inputs: PlanInput, load: Load, caps: dict[str, float]) -> CapPlan:
+def _plan_with(
+    study: Study, planned: PlannedWindow, caps: dict[str, float], seed: int | None
+) -> CapPlan:
     """Plan with only the columns that have these ``caps`` by role, without power limits.
 
     It starts from an empty fleet. Today's replicas have one cap and would make the others dear.
+    Without a ``seed``, the plan is not replayed.
     """
-    hardware = inputs.hardware
+    hardware = study.hardware
     kept = _with_caps(hardware, caps)  # [l, g]
     most = np.where(kept[:, None, :], hardware.maximum, 0)
     only = replace(
         hardware,
+        today=np.zeros_like(study.today),
         maximum=most,
         minimum=np.minimum(hardware.minimum, most),
         rack_kw=np.full_like(hardware.rack_kw, np.inf),
         regions=tuple(replace(region, site_kw=np.inf) for region in hardware.regions),
     )
-    shares = caps.get("mixed"), caps.get("prefill"), caps.get("decode")
-    latencies = [capacity for (m, g), (_, capacity) in inputs.sizes.capacity.items() if kept[m, g]]
+    latencies = [capacity for (m, g), (_, capacity) in study.sizes.capacity.items() if kept[m, g]]
     ttft, tbt = (
         max((1000 * s for s in values if np.isfinite(s)), default=None)
         for values in (
@@ -82,13 +78,18 @@ def _plan_with(inputs: PlanInput, load: Load, caps: dict[str, float]) -> CapPlan
             [capacity.tbt_s for capacity in latencies],
         )
     )
-    limited = replace(inputs, hardware=only, current=np.zeros_like(inputs.current))
+    shares = caps.get("mixed"), caps.get("prefill"), caps.get("decode")
+    limited = replace(study, hardware=only)
     try:
-        plan = plan_load(limited, load, lambda *_: None)
+        plan = plan_load(limited.plan_input, planned.load, silent)
     except Infeasible as error:
-        return CapPlan(*shares, None, None, None, None, None, ttft, tbt, str(error))
+        return CapPlan(*shares, ttft_ms=ttft, tbt_ms=tbt, conflict=str(error))
     hours, windows = plan.period_s / 3600, [window.totals for window in plan.windows]
-    kw = instance_kw(limited)
+    kw = instance_kw(limited.plan_input)
+    summary = None if seed is None else run_policy(
+        limited, policy_of("lt-i"), seed=seed, progress=silent,
+        shared=SharedInputs(replace(planned, plan=plan)), options=BRIEF,
+    ).summary  # fmt: skip
     return CapPlan(
         *shares,
         usd=sum(w.usd for w in windows) * hours,
@@ -98,6 +99,8 @@ def _plan_with(inputs: PlanInput, load: Load, caps: dict[str, float]) -> CapPlan
         replicas=int(plan.target.sum(axis=(1, 2, 3)).max()),
         ttft_ms=ttft,
         tbt_ms=tbt,
+        slo_attainment=None if summary is None else summary.slo_attainment,
+        simulated_kwh=None if summary is None else summary.energy_kwh,
     )
 
 
