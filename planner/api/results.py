@@ -11,6 +11,7 @@ from planner.domain.kinds.forecast import SeriesResult
 from planner.domain.reports.registry import REPORTS
 from planner.domain.serialise import COLUMNS, KEY, MERGED, OPTIONAL
 from planner.field_notes import field_notes
+from simulation.arrays import FloatArray
 
 # The result of any kind of run; the run's number ``run`` is added to each.
 AnyResult: Any = Union[(*(kind.result for kind in REPORTS.values()), SeriesResult)]
@@ -58,6 +59,8 @@ def schema_of(hint: Any) -> Schema:
         return {"type": "object", "additionalProperties": schema_of(arguments[1])}
     if origin is not None and issubclass(origin, Sequence):
         return {"type": "array", "items": schema_of(arguments[0])}
+    if hint == FloatArray:
+        return {"type": "array", "items": schema_of(float)}
     if hint is datetime:
         return {"type": "string", "format": "date-time"}
     if is_dataclass(hint) and isinstance(hint, type):

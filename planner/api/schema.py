@@ -31,10 +31,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 JSON, YAML, CSV = "application/json", "application/yaml", "text/csv"
 # Tags of modules that are not named like their tag.
-TAGS = {
-    "accounts": "account", "actions": "work", "explanation": "runs", "run_comparison": "runs",
-    "whatif": "runs",
-}  # fmt: skip
+TAGS = {"accounts": "account", "actions": "work", "whatif": "runs"}
 REASONS = TITLES | {
     409: "Not possible at this stage, or no plan is feasible",
     412: "Another person changed it since it was read",

@@ -31,7 +31,7 @@ class Desired:
     model: str
     gpu: str
     role: str
-    replicas: int | None
+    replicas: int | None  # now; null outside the plan's window
 
 
 def desired(plan: ActivePlan, now: datetime) -> list[Desired]:

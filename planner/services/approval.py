@@ -1,11 +1,13 @@
 """Apply the rules of review: who may approve a proposal, and which approvals are missing."""
 
-from datetime import datetime
+from datetime import datetime, timedelta
+from typing import Any
 
 from django.db import transaction
 from django.utils import timezone
 
 from planner.domain.options import options_of
+from planner.domain.reports.change import Check, Simulated, checks
 from planner.errors import NotAllowed, NotReady, PlannerError
 from planner.models import ActivePlan, Proposal, ReviewRules, Run, User
 from planner.outputs.options import ExportOptions
@@ -14,6 +16,7 @@ from planner.selectors.runs import run_result
 from planner.services.access import check_may_administer, check_may_approve, may_administer
 from planner.services.active_plans import activatable_plan, plans_replaced_by
 from planner.services.audit import record
+from planner.services.plan_outcomes import traffic_known_until
 
 MAX_APPROVALS = 9
 MONTH_S = 30 * 86_400.0
@@ -153,3 +156,31 @@ def rules_change(
         admin_above_usd_30d=admin_above_usd_30d, required=required,
     )  # fmt: skip
     return rules
+
+
+def checks_of(
+    proposal: Proposal, result: dict[str, Any], after: Simulated | None, now: datetime
+) -> list[Check]:
+    """Return the checks of a proposal for its reviewers.
+
+    ``result`` is the run result that contains the simulated proposal, ``after``.
+    """
+    return list(
+        checks(
+            after,
+            usd_30d=proposal.usd_30d,
+            budget_usd_30d=review_rules().admin_above_usd_30d,
+            data_age=_data_age(proposal.run, result, now) if proposal.run else None,
+        )
+    )
+
+
+def _data_age(run: Run, result: dict[str, Any], now: datetime) -> timedelta | None:
+    """Return the time since the end of the plan's traffic; None for a trace without dates."""
+    window = result.get("window") or {}
+    if window.get("clock", "utc") != "utc" or "start" not in window:
+        return None
+    ends = [datetime.fromisoformat(window["start"])]
+    if (known_until := traffic_known_until(run)) is not None:
+        ends.append(known_until)
+    return now - min(ends)

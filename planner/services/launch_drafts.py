@@ -16,8 +16,7 @@ from planner.inputs.scenario.build import build_hardware
 from planner.inputs.scenario.document import dump_mapping, parse
 from planner.inputs.scenario.schema.test_days import DRAFT_DAYS
 from planner.policies.choice import USUAL
-from planner.selectors.hardware import gpu_get, model_get, own_hardware
-from planner.selectors.model_memory import fit_on_gpu
+from planner.selectors.hardware import fit_on_gpu, gpu_get, model_get, own_hardware
 from planner.services.draft_assumptions import Assumption, cold_start
 from planner.services.draft_profiles import best_tp
 from planner.services.draft_windows import HorizonChoice

@@ -11,8 +11,8 @@ import logging
 import math
 from collections import Counter, defaultdict
 from collections.abc import Callable
+from dataclasses import dataclass
 from statistics import median
-from typing import NamedTuple
 
 from celery import current_app
 from django.conf import settings
@@ -31,14 +31,15 @@ EXECUTE = "planner.tasks.run_execute"  # by name, because services must not impo
 REMEMBERED_RUNS = 40  # last completed runs of a kind, from which durations are estimated
 
 
-class QueuePosition(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class QueuePosition:
     """The place of a waiting run in its queue, with its limits."""
 
     runs: int  # ahead of it: waiting runs, and running ones if no worker is free
     seconds: float | None  # expected until its turn; None: no completed run to estimate from
     takes_seconds: float | None  # expected duration of the run itself; None: as above
-    most_seconds: int
-    most_mb: int
+    most_seconds: int  # time limit of a run
+    most_mb: int  # memory limit of a run
 
     def sentence(self) -> str:
         if not self.runs:

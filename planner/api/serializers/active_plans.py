@@ -1,13 +1,16 @@
+from dataclasses import asdict
 from typing import Any
 
 from django.utils import timezone
+from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
+from planner.api.results import schema_of
 from planner.api.serializers.options import chosen_values, field_of
 from planner.api.serializers.strict_fields import StrictSerializer
 from planner.domain.options import options_in
 from planner.models import ActivePlan
-from planner.outputs.active_plan_metrics import desired
+from planner.outputs.active_plan_metrics import Desired, desired
 from planner.outputs.options import ExportOptions
 from planner.selectors.active_plans import active_plans
 from planner.services.active_plans import MAX_MESSAGE_CHARACTERS
@@ -52,17 +55,6 @@ class InForceAsked(StrictSerializer):
 class OtherPlan(serializers.Serializer[Any]):
     run = serializers.IntegerField(source="number")
     scenario = serializers.CharField()
-
-
-class DesiredPool(serializers.Serializer[Any]):
-    pool = serializers.CharField()
-    region = serializers.CharField()
-    model = serializers.CharField()
-    gpu = serializers.CharField()
-    role = serializers.CharField()
-    replicas = serializers.IntegerField(
-        allow_null=True, help_text="Replicas now. null outside the plan's window."
-    )
 
 
 class KeptPlan(serializers.ModelSerializer[ActivePlan]):
@@ -123,8 +115,9 @@ class InForce(KeptPlan):
     class Meta(KeptPlan.Meta):
         fields = [*KeptPlan.Meta.fields, "desired", "others"]
 
+    @extend_schema_field(schema_of(list[Desired]))
     def get_desired(self, plan: ActivePlan) -> list[dict[str, Any]]:
-        return [dict(DesiredPool(pool).data) for pool in desired(plan, timezone.now())]
+        return list(map(asdict, desired(plan, timezone.now())))
 
     def get_others(self, plan: ActivePlan) -> list[dict[str, Any]]:
         return [dict(OtherPlan(other).data) for other in active_plans().exclude(pk=plan.pk)]

@@ -1,22 +1,28 @@
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
-from planner.api.serializers.links import LinkField
+from planner.api.results import schema_of
 from planner.api.serializers.options import BytesField
 from planner.api.serializers.strict_fields import FiniteField, StrictSerializer
+from planner.api.serializers.typed import LinkField, TypedField, serializer_of
 from planner.inputs.catalogue import user_hardware as own
 from planner.models import OwnGpu, OwnModel
-from planner.selectors.hardware import PRICE_ORDERS, Entry, gpu_sources
-from planner.selectors.model_memory import PRECISIONS, fit_on_gpu, model_memory, weight_bytes
-from simulation.performance.specs import KINDS, GpuSpec
-
-
-class ProvenanceField(serializers.Serializer[Any]):
-    kind = serializers.CharField(help_text="measured, published, modelled or assumed")
-    source = serializers.CharField()  # type: ignore[assignment]  # a field's own attribute
+from planner.selectors.hardware import (
+    PRECISIONS,
+    PRICE_ORDERS,
+    Entry,
+    Fit,
+    PriceRow,
+    fit_on_gpu,
+    gpu_sources,
+    model_memory,
+    weight_bytes,
+)
+from simulation.performance.specs import KINDS, GpuSpec, Provenance
 
 
 def _quantities(
@@ -91,11 +97,7 @@ class FileRequest(StrictSerializer):
 class _Item(serializers.Serializer[Any]):
     name = serializers.CharField()
     own = serializers.BooleanField(help_text="true: made here; false: built in.")
-    provenance = serializers.SerializerMethodField()
-
-    @extend_schema_field(ProvenanceField)
-    def get_provenance(self, entry: Entry[Any, Any]) -> dict[str, str]:
-        return dict(ProvenanceField(entry.spec.provenance).data)
+    provenance = TypedField(Provenance, source="spec.provenance")
 
 
 class GpuLinks(serializers.Serializer[Any]):
@@ -114,22 +116,9 @@ class GpuItem(_Item):
         facts = own.gpu_given(entry.spec)
         return {**{q.name: facts.get(q.name) for q in own.GPU}, "family": entry.spec.family}
 
-    @extend_schema_field(serializers.DictField(child=ProvenanceField()))
+    @extend_schema_field(schema_of(Mapping[str, Provenance]))
     def get_sources(self, entry: Entry[GpuSpec, OwnGpu]) -> dict[str, Any]:
-        sources = {name: provenance for name, provenance in gpu_sources(entry).items() if name}
-        return {name: ProvenanceField(provenance).data for name, provenance in sources.items()}
-
-
-class FitField(serializers.Serializer[Any]):
-    gpu = serializers.CharField()
-    precision = serializers.CharField()
-    tp = serializers.IntegerField(
-        allow_null=True, help_text="Fewest GPUs on which the model fits. null: none."
-    )
-    context = serializers.IntegerField(  # type: ignore[assignment]
-        help_text="Longest sequence on these GPUs, tokens."
-    )
-    batch = serializers.IntegerField(help_text="Sequences of 4,096 tokens that fit on these GPUs.")
+        return {name: asdict(source) for name, source in gpu_sources(entry).items() if name}
 
 
 class ModelLinks(serializers.Serializer[Any]):
@@ -149,9 +138,9 @@ class ModelItem(_Item):
     def get_weight_gb(self, entry: Entry[Any, OwnModel]) -> dict[str, float]:
         return {name: size / 1e9 for name, size in weight_bytes(entry.spec).items()}
 
-    @extend_schema_field(FitField)
+    @extend_schema_field(schema_of(Fit))
     def get_fit(self, entry: Entry[Any, OwnModel]) -> dict[str, Any]:
-        return dict(FitField(model_memory(entry.spec, self.context["gpu"]).fit).data)
+        return asdict(model_memory(entry.spec, self.context["gpu"]).fit)
 
 
 class ModelDetail(ModelItem):
@@ -164,10 +153,10 @@ class ModelDetail(ModelItem):
     def get_shape(self, entry: Entry[Any, OwnModel]) -> dict[str, Any] | None:
         return asdict(entry.spec.shape) if entry.spec.shape else None
 
-    @extend_schema_field(FitField(many=True))
+    @extend_schema_field(schema_of(list[Fit]))
     def get_fits(self, entry: Entry[Any, OwnModel]) -> list[Any]:
         return [
-            FitField(fit_on_gpu(entry.spec, gpu, precision)).data
+            asdict(fit_on_gpu(entry.spec, gpu, precision))
             for gpu in self.context["gpus"]
             for precision in PRECISIONS
         ]
@@ -178,24 +167,7 @@ class HardwareAdded(serializers.Serializer[Any]):
     models = serializers.ListField(child=serializers.CharField())
 
 
-class PriceItem(serializers.Serializer[Any]):
-    provider = serializers.CharField()
-    region = serializers.CharField()
-    gpu = serializers.CharField()
-    usd_per_gpu_hour = serializers.FloatField(
-        allow_null=True, help_text="On-demand price, USD per GPU-hour. null: no known offer."
-    )
-    spot_usd_per_gpu_hour = serializers.FloatField(
-        allow_null=True, help_text="Spot price, USD per GPU-hour. null: no known offer."
-    )
-    one_year_usd_per_gpu_hour = serializers.FloatField(
-        allow_null=True, help_text="Price of a one-year commitment, USD per GPU-hour."
-    )
-    three_years_usd_per_gpu_hour = serializers.FloatField(
-        allow_null=True, help_text="Price of a three-year commitment, USD per GPU-hour."
-    )
-    price_list = serializers.CharField(help_text="Name of your price list. Empty: built in.")
-    provenance = ProvenanceField()
+PriceItem = serializer_of(PriceRow)
 
 
 class CarbonItem(serializers.Serializer[Any]):
@@ -210,9 +182,9 @@ class CarbonItem(serializers.Serializer[Any]):
     cycle = serializers.CharField(
         source="grid.cycle", allow_null=True, help_text="Grid that gives the daily cycle."
     )
-    provenance = ProvenanceField(source="grid.provenance")
+    provenance = TypedField(Provenance, source="grid.provenance")
     pue = serializers.FloatField(allow_null=True)
-    pue_provenance = ProvenanceField(allow_null=True)
+    pue_provenance = TypedField(Provenance | None)
 
 
 class Search(StrictSerializer):

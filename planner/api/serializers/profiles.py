@@ -5,10 +5,9 @@ from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from planner.api.results import schema_of
-from planner.api.serializers.hardware import ProvenanceField
-from planner.api.serializers.links import LinkField
 from planner.api.serializers.options import BytesField, field_of
 from planner.api.serializers.strict_fields import FiniteField, StrictSerializer
+from planner.api.serializers.typed import LinkField, TypedField
 from planner.domain.options import options_in
 from planner.inputs.profiles.spec import COMPUTED, KINDS, ProfileSpec
 from planner.inputs.profiles.tuning import MAX_OBSERVATIONS
@@ -16,40 +15,17 @@ from planner.models import Calibration, ProfileVersion
 from planner.selectors.evidence import Evidence, evidence_of
 from planner.selectors.profiles import KnownProfile
 from planner.services.calibrations import CalibrationOptions
-from simulation.performance.specs import BYTES
+from simulation.performance.fitting.phases import PhaseBasis
+from simulation.performance.profile import Check
+from simulation.performance.specs import BYTES, Provenance
 
 PRECISIONS = tuple(BYTES)
-
-
-class CheckField(serializers.Serializer[Any]):
-    """Errors (predicted - measured) / measured, as fractions."""
-
-    quantity = serializers.CharField()
-    against = serializers.CharField(
-        help_text="Rows that were checked, and whether the fit used them."
-    )
-    rows = serializers.IntegerField()
-    mape = serializers.FloatField(help_text="Mean absolute error.")
-    median = serializers.FloatField(help_text="Median absolute error.")
-    p95 = serializers.FloatField(help_text="95th percentile of the absolute errors.")
-    bias = serializers.FloatField(help_text="Mean signed error.")
 
 
 class LimitsField(serializers.Serializer[Any]):
     max_batch = serializers.IntegerField(help_text="Largest decode batch, sequences.")
     max_batch_tokens = serializers.IntegerField(help_text="Most prefill tokens per iteration.")
     kv_capacity_tokens = serializers.IntegerField()
-
-
-class PhaseField(ProvenanceField):
-    """The basis of prefill or of decode."""
-
-    name = serializers.CharField(help_text="prefill or decode")
-    error = CheckField(allow_null=True, help_text="Check that decides on this phase.")
-    most = serializers.FloatField(
-        allow_null=True,
-        help_text="Largest measured size: prefill tokens per iteration, or sequences.",
-    )
 
 
 class ProfileLinks(serializers.Serializer[Any]):
@@ -71,15 +47,11 @@ class ProfileItem(serializers.Serializer[Any]):
     model = serializers.CharField()
     gpu = serializers.CharField()
     tp = serializers.IntegerField(help_text="GPUs per replica.")
-    telling = CheckField(
-        source="stated_check", allow_null=True, help_text="Check that decides on this profile."
+    telling = TypedField(
+        Check | None, source="stated_check", help_text="Check that decides on this profile."
     )
-    provenance = serializers.SerializerMethodField()
+    provenance = TypedField(Provenance, source="profile.provenance")
     links = ProfileLinks(source="*", read_only=True)
-
-    @extend_schema_field(ProvenanceField)
-    def get_provenance(self, profile: KnownProfile) -> dict[str, str]:
-        return dict(ProvenanceField(profile.profile.provenance).data)
 
 
 class ProfileDetail(ProfileItem):
@@ -89,8 +61,8 @@ class ProfileDetail(ProfileItem):
     parameters = serializers.DictField(
         help_text="By name: value, 95% interval (low, high) and unit. A table has none."
     )
-    checks = CheckField(many=True)
-    phases = PhaseField(many=True)
+    checks = TypedField(list[Check])
+    phases = TypedField(list[PhaseBasis])
     notes = serializers.SerializerMethodField()
     range = serializers.SerializerMethodField(help_text="Measured range, as text.")
     created_at = serializers.DateTimeField(allow_null=True)
@@ -107,7 +79,7 @@ class ProfileDetail(ProfileItem):
 
 
 class VersionItem(serializers.ModelSerializer[ProfileVersion]):
-    checks = CheckField(many=True)
+    checks = TypedField(list[Check])
     created_by = serializers.CharField(source="created_by.username", default=None, allow_null=True)
     calibration = serializers.IntegerField(source="calibration_id", allow_null=True)
 
@@ -149,7 +121,7 @@ class Residuals(serializers.Serializer[Any]):
 class Checks(serializers.Serializer[Any]):
     profile = serializers.CharField()
     version = serializers.IntegerField(allow_null=True)
-    checks = CheckField(many=True)
+    checks = TypedField(list[Check])
 
 
 class ArrangementRows(serializers.Serializer[Any]):
@@ -282,7 +254,7 @@ class CompareAsked(StrictSerializer):
 
 class Compared(serializers.Serializer[Any]):
     profile = serializers.CharField()
-    checks = CheckField(many=True)
+    checks = TypedField(list[Check])
     residuals = ResidualRow(many=True)
 
 

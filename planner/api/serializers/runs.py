@@ -1,17 +1,19 @@
+from dataclasses import asdict
 from typing import Any
 
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
-from planner.api.serializers.links import LinkField
+from planner.api.results import schema_of
 from planner.api.serializers.options import chosen_values, field_of
 from planner.api.serializers.strict_fields import StrictSerializer
+from planner.api.serializers.typed import LinkField
 from planner.domain.options import options_in
 from planner.models import Run
 from planner.outputs.files import FORMATS
 from planner.outputs.options import ExportOptions
 from planner.selectors.runs import run_preview
-from planner.services.run_queue import wait_of
+from planner.services.run_queue import QueuePosition, wait_of
 
 
 class RunLinks(serializers.Serializer[Any]):
@@ -42,19 +44,6 @@ class RunItem(serializers.ModelSerializer[Run]):
         ]  # fmt: skip
 
 
-class RunWait(serializers.Serializer[Any]):
-    runs = serializers.IntegerField(help_text="Runs ahead in the queue.")
-    seconds = serializers.FloatField(
-        allow_null=True, help_text="Estimated time to the start, s. null: unknown."
-    )
-    takes_seconds = serializers.FloatField(
-        allow_null=True,
-        help_text="Median duration of runs of this kind, s. null: no run yet.",
-    )
-    most_seconds = serializers.IntegerField(help_text="Time limit of a run, s.")
-    most_mb = serializers.IntegerField(help_text="Memory limit of a run, MB.")
-
-
 class RunDetail(RunItem):
     waits = serializers.SerializerMethodField()
     options = serializers.DictField(help_text="Options at the start.")
@@ -73,10 +62,10 @@ class RunDetail(RunItem):
         """Return the answer so far of a comparison that is going on, else null."""
         return run_preview(run)
 
-    @extend_schema_field(RunWait(allow_null=True))
+    @extend_schema_field(schema_of(QueuePosition | None))
     def get_waits(self, run: Run) -> dict[str, Any] | None:
         """Return the queue ahead of the run; null once it has started."""
-        return wait_of(run)._asdict() if run.state == Run.State.PENDING else None
+        return asdict(wait_of(run)) if run.state == Run.State.PENDING else None
 
 
 class TableNames(serializers.Serializer[Any]):

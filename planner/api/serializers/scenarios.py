@@ -2,8 +2,8 @@ from typing import Any, cast
 
 from rest_framework import serializers
 
-from planner.api.serializers.links import LinkField
 from planner.api.serializers.strict_fields import StrictSerializer
+from planner.api.serializers.typed import LinkField
 from planner.errors import ScenarioError
 from planner.inputs.scenario.document import parse
 from planner.models import Scenario

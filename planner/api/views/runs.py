@@ -1,9 +1,11 @@
+from typing import Any
+
 from django.db.models import QuerySet
 from django.http import FileResponse, HttpResponse
 from django.http.response import HttpResponseBase
 from django.utils import timezone
 from drf_spectacular.types import OpenApiTypes
-from rest_framework import exceptions, status
+from rest_framework import exceptions, serializers, status
 from rest_framework.renderers import JSONRenderer
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -26,11 +28,20 @@ from planner.api.serializers.runs import (
 )
 from planner.domain.options import options_of
 from planner.domain.provisioning.figures import PoolFigures
+from planner.domain.serialise import as_json
 from planner.errors import NotReady
 from planner.models import Run
 from planner.outputs import CSV_ROWS, PARQUET
 from planner.outputs.files import FORMATS
 from planner.outputs.options import ExportOptions
+from planner.selectors.explanation import Chain, explanation_chains
+from planner.selectors.run_comparison import (
+    MAX_RUNS,
+    MIN_RUNS,
+    RunComparison,
+    compare_runs,
+    runs_to_compare,
+)
 from planner.selectors.runs import (
     run_get,
     run_result,
@@ -230,3 +241,46 @@ def _run_response(run: Run, request: Request) -> Response:
     """Return a run; an unfinished one asks the client to poll again."""
     headers = {} if run.finished else {"Retry-After": "1"}
     return Response(RunDetail(run, context={"request": request}).data, headers=headers)
+
+
+class RunWhyView(ApiView):
+    @operation({200: list[Chain]}, 404, 409)
+    def get(self, request: Request, run_id: int) -> Response:
+        """Explain the recommended numbers of replicas of a run.
+
+        For every pool a list of sentences: demand, forecast, size, plan, sources, uncertainty.
+        """
+        return Response(as_json(explanation_chains(run_get(run_id))))
+
+
+class BesideAsked(serializers.Serializer[Any]):
+    """The runs to compare; the first is the base of the comparison."""
+
+    run = serializers.ListField(
+        child=serializers.IntegerField(min_value=1, max_value=2**31 - 1),
+        min_length=MIN_RUNS,
+        max_length=MAX_RUNS,
+        help_text="Number of a completed run. Repeat for several.",
+    )
+    policy = serializers.CharField(
+        required=False,
+        default="",
+        max_length=161,
+        help_text="Policy to compare. Default: the recommended policy of each run.",
+    )
+
+
+class RunsBesideView(ApiView):
+    @operation({200: RunComparison}, 400, 404, 409, parameters=[BesideAsked])
+    def get(self, request: Request) -> Response:
+        """Compare two to eight completed runs.
+
+        `differences`: settings that differ, by their address in the scenario. `groups`: figures
+        that the runs have in common. Each figure has `values`, `changes` from the first run and
+        `marks`. A change is a fraction of the first run's value; for shares it is the difference. A
+        mark is better, worse or empty. All marks are empty if traffic, window or limits differ;
+        `note` gives the reason.
+        """
+        query = valid(BesideAsked(data=request.query_params))
+        beside = compare_runs(runs_to_compare(query["run"]), query["policy"])
+        return Response(as_json(beside))

@@ -12,8 +12,8 @@ from rest_framework.response import Response
 from planner.api.base import ApiView, valid
 from planner.api.filters import ListView, lists
 from planner.api.schema import LOCATION, operation, removal
-from planner.api.serializers.links import LinkField
 from planner.api.serializers.strict_fields import FiniteField, StrictSerializer
+from planner.api.serializers.typed import LinkField
 from planner.models import Firing, Outcome, Schedule
 from planner.selectors.scenarios import scenario_get
 from planner.selectors.schedules import (

@@ -10,9 +10,9 @@ from rest_framework.response import Response
 from planner.api.base import ApiView, idempotency_key, valid
 from planner.api.filters import ListView, lists
 from planner.api.schema import KEY, LOCATION, operation, removal
-from planner.api.serializers.links import LinkField
 from planner.api.serializers.options import WORK, chosen_values
 from planner.api.serializers.strict_fields import StrictSerializer
+from planner.api.serializers.typed import LinkField
 from planner.domain.kinds.registry import KINDS
 from planner.domain.serialise import as_json
 from planner.domain.whatif.figures import FIGURES

@@ -1,8 +1,8 @@
-import math
+from dataclasses import dataclass
 from typing import Any
 
 from django.db.models import QuerySet
-from drf_spectacular.utils import OpenApiResponse, extend_schema_field
+from drf_spectacular.utils import OpenApiResponse
 from rest_framework import exceptions, serializers, status
 from rest_framework.parsers import MultiPartParser
 from rest_framework.request import Request
@@ -13,13 +13,16 @@ from planner.api.base import ApiView, checked, idempotency_key, started, valid
 from planner.api.filters import ListView, StrictFilter, StrictOrdering, TraceFilter, lists
 from planner.api.renderers import AcceptOnly
 from planner.api.schema import KEY, LOCATION, operation, removal
-from planner.api.serializers.links import LinkField
 from planner.api.serializers.options import ReadingRequest, UploadRequest
 from planner.api.serializers.runs import RunDetail
 from planner.api.serializers.strict_fields import FiniteField
-from planner.api.serializers.trace_statistics import CharacterAnswer, CharacterAsked
+from planner.api.serializers.typed import LinkField, serializer_of
 from planner.domain.serialise import as_json
+from planner.domain.trace_statistics.figures import Character
+from planner.domain.traffic.window_rank import WindowRank
 from planner.errors import NotReady
+from planner.inputs.ingest.preview import Preview
+from planner.inputs.ingest.store import DemandColumns
 from planner.models import Trace
 from planner.selectors.traces import (
     ready_trace,
@@ -32,6 +35,25 @@ from planner.selectors.traces import (
 from planner.services.access import check_may_plan
 from planner.services.trace_removal import trace_delete
 from planner.services.traces import trace_preview, trace_reread, trace_upload
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CharacterAnswer(Character):
+    """The characterization of a trace, and the rank of the requested window."""
+
+    window: WindowRank | None
+
+
+class CharacterAsked(serializers.Serializer[Any]):
+    start = serializers.DateTimeField(
+        required=False, help_text="Start of the window that is ranked among windows of its length."
+    )
+    end = serializers.DateTimeField(required=False, help_text="End of the window.")
+
+    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
+        if len(attrs) == 1:
+            raise serializers.ValidationError("Give start and end both, or neither.")
+        return attrs
 
 
 class TraceLinks(serializers.Serializer[Any]):
@@ -87,43 +109,13 @@ class DemandAsked(serializers.Serializer[Any]):
     )
 
 
-@extend_schema_field({"type": "array", "items": {"type": ["number", "null"]}})
-class AmountsField(serializers.Field[Any, Any, Any, Any]):
-    """An array of amounts; NaN becomes null."""
-
-    def to_representation(self, value: Any) -> list[float | None]:
-        return [None if math.isnan(amount) else amount for amount in value.tolist()]
-
-
-class SeriesDemand(serializers.Serializer[Any]):
-    """Sums per bin; null is a gap. Amounts that the file does not hold are null as a whole."""
-
-    name = serializers.CharField()
-    model = serializers.CharField(allow_null=True)
-    region = serializers.CharField(allow_null=True)
-    tier = serializers.CharField(allow_null=True)
-    start_s = serializers.FloatField(help_text="Start of the first bin, s since the epoch.")
-    bin_s = serializers.FloatField()
-    requests = AmountsField()
-    input_tokens = AmountsField(allow_null=True)
-    output_tokens = AmountsField(allow_null=True)
-    total_tokens = AmountsField(allow_null=True)
+SeriesDemand = serializer_of(DemandColumns, "input_lengths", "output_lengths", "cached_tokens")
 
 
 class Demand(serializers.Serializer[Any]):
     trace = serializers.CharField()
     clock = serializers.CharField(help_text="utc, or relative: the trace starts at epoch 0.")
     series = SeriesDemand(many=True)
-
-
-class TracePreview(serializers.Serializer[Any]):
-    """The first rows of a refused file, unchanged."""
-
-    columns = serializers.ListField(child=serializers.CharField())
-    rows = serializers.ListField(child=serializers.ListField(child=serializers.CharField()))
-    guess = serializers.DictField(
-        child=serializers.CharField(), help_text="Suggested field per recognized column."
-    )
 
 
 BIN_S = 900.0  # default bin width, seconds
@@ -203,14 +195,14 @@ class TraceView(ApiView):
 
 
 class TraceReadingView(ApiView):
-    @operation({200: TracePreview}, 404, 409)
+    @operation({200: Preview}, 404, 409)
     def get(self, request: Request, name: str) -> Response:
         """Get the first rows of a refused file, to choose its columns."""
         trace = trace_get(name)
         preview = trace_preview(trace)
         if preview is None:
             raise NotReady(f"Trace {trace.name} has no refused file to look at.")
-        return Response(TracePreview(preview).data)
+        return Response(as_json(preview))
 
     @operation(
         {202: OpenApiResponse(RunDetail, "Being read; poll the run in Location.")},

@@ -25,7 +25,7 @@ class Preview:
 
     columns: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
-    guess: Mapping[str, str]
+    guess: Mapping[str, str]  # suggested field by recognized column
 
 
 def preview(path: Path | str, name: str) -> Preview:

@@ -30,12 +30,12 @@ from planner.selectors.runs import run_result, run_tables
 from planner.services.access import may_administer, may_approve, may_plan
 from planner.services.approval import (
     barred_authors,
+    checks_of,
     missing_approvals,
     why_not_approvable,
     why_outdated,
 )
 from planner.services.proposals import CHART, SETTING
-from planner.services.review_checks import checks_of
 from planner.web.charts.run_comparison import Course, course_figure
 from planner.web.pages.run_comparison import Line, course_of, figure_line, setting_line
 

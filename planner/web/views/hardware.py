@@ -16,8 +16,8 @@ from planner.errors import PlannerError
 from planner.inputs.catalogue import user_hardware
 from planner.models import OwnGpu, PriceList
 from planner.selectors import hardware as known
+from planner.selectors.hardware import fits_by_gpu, model_memory
 from planner.selectors.lookup import version_of
-from planner.selectors.model_memory import fits_by_gpu, model_memory
 from planner.selectors.profiles import profiles_list
 from planner.services import hardware, imports
 from planner.web.errors import planners_only

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from django import forms
 from django.contrib import messages
 from django.forms.models import model_to_dict
 from django.http import HttpResponse
@@ -28,12 +29,38 @@ from planner.selectors.runs import run_get
 from planner.services import proposals
 from planner.services.access import check_may_administer, may_administer, may_approve
 from planner.services.active_plans import activatable_plan, plans_replaced_by
-from planner.services.approval import rules_change
+from planner.services.approval import MAX_APPROVALS, rules_change
 from planner.web.errors import planners_only, status_of
-from planner.web.forms.review_rules import RulesForm
+from planner.web.forms.widgets import DressedForm
 from planner.web.pages.proposal import STATE_COLOURS, proposal_context
 from planner.web.paging import SHORT, paged
 from planner.web.request import Request
+
+
+class RulesForm(DressedForm):
+    approvals = forms.IntegerField(
+        label="Approvals",
+        min_value=1,
+        max_value=MAX_APPROVALS,
+        help_text="Approvals required for activation.",
+    )
+    self_approval = forms.BooleanField(
+        label="Authors may approve too",
+        required=False,
+        help_text="Default: authors do not approve their proposals.",
+    )
+    admin_above_usd_30d = forms.FloatField(
+        label="Budget, $ in 30 days",
+        required=False,
+        min_value=0,
+        help_text="Above it, an admin must approve. Empty: no budget.",
+    )
+    required = forms.BooleanField(
+        label="Require a proposal for every plan",
+        required=False,
+        help_text="Default: an approver may also activate a run directly.",
+    )
+
 
 REPEATS = {"daily": "every day", "weekly": "every week", "once": "its dates, once"}
 MINE, FOR_ME, DONE, ALL = "mine", "for-me", "decided", "all"

@@ -24,17 +24,13 @@ PHASE_OF = {
 
 @dataclass(frozen=True, slots=True)
 class PhaseBasis:
-    """What one phase of a profile (prefill or decode) is based on.
+    """What one phase of a profile (prefill or decode) is based on."""
 
-    ``error`` is None if it is not known. ``most`` is the largest measured size of an iteration:
-    prompt tokens in prefill, sequences in decode. It is None if nothing was measured or no limit is
-    known.
-    """
-
-    name: str
-    kind: str
+    name: str  # prefill or decode
+    kind: str  # measured, published, modelled or assumed
     source: str
-    error: Check | None
+    error: Check | None  # check that decides on this phase; null: not known
+    # Largest measured iteration: prompt tokens in prefill, sequences in decode. null: none.
     most: float | None
 
 

@@ -17,9 +17,9 @@ from django.urls import get_resolver
 
 from forecasting.errors import ForecastError
 from planner import errors
-from planner.api import openapi
 from planner.api.errors import problem_handler
 from planner.api.schema import DOCUMENT
+from planner.api.views import docs
 from planner.inputs.scenario.build import build_hardware
 from planner.inputs.scenario.document import parse
 from simulation.errors import SimulationError
@@ -121,7 +121,7 @@ with ThreadPoolExecutor(8) as pool:
 def test_the_document_is_made_once_however_many_ask_for_it_first(data_dir):
     """Two fresh processes on one data folder, each with eight first requests at once; then this
     one."""
-    folder = data_dir / openapi.FOLDER
+    folder = data_dir / docs.FOLDER
     shutil.rmtree(folder, ignore_errors=True)
 
     def process():
@@ -144,8 +144,8 @@ def test_the_document_is_made_once_however_many_ask_for_it_first(data_dir):
     assert len({(media, tag) for _, media, tag in answers}) == 2
     made = files()
     assert len(made) == 2
-    openapi.document.cache_clear()
-    assert all(openapi.document(format) for format in openapi.FORMATS)
+    docs.document.cache_clear()
+    assert all(docs.document(format) for format in docs.FORMATS)
     assert files() == made
 
 
@@ -161,16 +161,16 @@ def test_another_version_of_the_code_has_a_document_of_its_own(
     reader, data_dir, tmp_path, monkeypatch
 ):
     def kept(folder):
-        openapi.document.cache_clear()
+        docs.document.cache_clear()
         reader.get("/api/v1/schema/")
-        return [path.parent.name for path in (folder / openapi.FOLDER).rglob("openapi.yaml")]
+        return [path.parent.name for path in (folder / docs.FOLDER).rglob("openapi.yaml")]
 
     first = kept(data_dir)
-    shutil.copytree(data_dir / openapi.FOLDER, tmp_path / openapi.FOLDER)
+    shutil.copytree(data_dir / docs.FOLDER, tmp_path / docs.FOLDER)
     monkeypatch.setattr(settings, "HEADROOM_DATA_DIR", tmp_path)
-    monkeypatch.setattr(openapi, "code_digest", lambda: "another")
+    monkeypatch.setattr(docs, "code_digest", lambda: "another")
     assert (len(first), kept(tmp_path)) == (1, ["another"])
-    openapi.document.cache_clear()
+    docs.document.cache_clear()
 
 
 def test_the_document_is_the_generators_and_has_an_etag(schema, reader):

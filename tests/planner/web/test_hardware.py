@@ -16,8 +16,8 @@ from planner.selectors.run_hardware import stored_hardware
 from planner.services.calibrations import CalibrationOptions, calibration_path
 from planner.services.estimates import MeasurementSource, estimate_sweep
 from planner.services.scenarios import scenario_create, scenario_run
-from planner.web.forms.choices import names_of
 from planner.web.forms.document import row_changes
+from planner.web.forms.editor import names_of
 from planner.web.forms.profile_choice import ProfileChoice
 from tests.planner.estimates import estimate_one
 from tests.planner.web.pages import json_in, signed_in, text_of

@@ -1,0 +1,59 @@
+"""Make fields and serializers from the types of rows, so that these are described once."""
+
+from dataclasses import fields
+from operator import attrgetter
+from typing import Any, get_type_hints
+
+from drf_spectacular.drainage import set_override
+from rest_framework import serializers
+from rest_framework.reverse import reverse
+
+from planner.api.results import schema_of
+from planner.domain.serialise import as_json
+from planner.field_notes import field_notes
+
+
+class LinkField(serializers.URLField):
+    """The address of ``view`` whose argument ``name`` is an attribute of the row.
+
+    ``attribute`` may be a path. The address is null if the attribute is.
+    """
+
+    def __init__(self, view: str, name: str, attribute: str = "pk", **more: Any) -> None:
+        super().__init__(source="*", read_only=True, **more)
+        self._view, self._name, self._value_of = f"api:{view}", name, attrgetter(attribute)
+
+    def to_representation(self, value: Any) -> Any:
+        try:
+            named = self._value_of(value)
+        except AttributeError:  # a related row that is None
+            named = None
+        if named is None:
+            return None
+        request = self.context.get("request")
+        return reverse(self._view, kwargs={self._name: named}, request=request)
+
+
+class TypedField(serializers.Field[Any, Any, Any, Any]):
+    """A value of a type that ``as_json`` writes, described by ``schema_of``."""
+
+    def __init__(self, kind: Any, **more: Any) -> None:
+        super().__init__(read_only=True, **more)
+        set_override(self, "field", schema_of(kind))
+
+    def to_representation(self, value: Any) -> Any:
+        return as_json(value)
+
+
+def serializer_of(kind: type, *without: str) -> type[serializers.Serializer[Any]]:
+    """Return a serializer of the fields of a dataclass, except those of ``without``.
+
+    The comments at its fields are their descriptions.
+    """
+    hints, notes = get_type_hints(kind), field_notes(kind)
+    named = {
+        field.name: TypedField(hints[field.name], help_text=notes.get(field.name))
+        for field in fields(kind)
+        if field.name not in without
+    }
+    return type(kind.__name__, (serializers.Serializer,), named | {"__doc__": kind.__doc__})
