@@ -19,7 +19,6 @@ import argparse
 import json
 import sys
 import time
-from dataclasses import replace
 from typing import Any
 
 from planner.domain.deployment_search.query import DeploymentQuery
@@ -70,7 +69,7 @@ def sized_rps(row: Row, asked: DeploymentQuery) -> float:
 
 
 def measured(asked: DeploymentQuery) -> dict[str, Any]:
-    warm = replace(asked, model="llama-3.2-1b", gpus=("H100-SXM",), top=2)
+    warm = asked.model_copy(update={"model": "llama-3.2-1b", "gpus": ("H100-SXM",), "top": 2})
     search_deployments(warm)
     begun = time.process_time()
     configured: DeploymentSearchResult = search_deployments(asked)

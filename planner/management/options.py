@@ -36,12 +36,13 @@ def add_options(
     leave_out: tuple[str, ...] = (),
     alone: Mapping[str, str] | None = None,
     groups: Mapping[str, tuple[str, ...]] | None = None,
+    aliases: Mapping[str, str] | None = None,
 ) -> None:
     """Add an argument per option, except those of ``leave_out``.
 
     Without ``checked``, any value is taken and nothing is needed: the command checks the values.
     ``alone`` maps an option to its value for a flag without one. ``groups`` maps the title of a
-    group in the help to its options.
+    group in the help to its options. ``aliases`` maps an option to a second flag.
     """
     group_of = {
         name: group
@@ -63,7 +64,8 @@ def add_options(
             words |= {"metavar": name.upper(), "required": option.required and checked}
         if alone and name in alone:
             words |= {"nargs": "?", "const": alone[name]}
-        group_of.get(name, parser).add_argument(flag_of(name), **words)
+        flags = [flag_of(name), *([aliases[name]] if aliases and name in aliases else [])]
+        group_of.get(name, parser).add_argument(*flags, **words)
 
 
 def options_said(declared: type[RunOptions], words: Namespace) -> dict[str, Any]:

@@ -3,46 +3,61 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from math import ceil, isfinite
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import Field
 
 from planner.domain.deployment_search.query import DeploymentQuery, price_of
 from planner.domain.deployment_search.results import ExpectedError as SearchError
 from planner.domain.estimate_answer import EstimateAnswer, ExpectedError, Refused
 from planner.domain.formats import milliseconds
+from planner.domain.options import RunOptions
 from planner.domain.serialise import OPTIONAL
 from planner.errors import PlannerError
 from planner.inputs import catalogue
 from planner.services.deployment_search import search_deployments
 from planner.services.estimates import estimate_many
+from simulation.performance.estimate.defaults import MOST_HITS
 
 WIDTHS = (1, 2, 4, 8)  # GPUs of one replica that are compared
-MAX_USERS = 1_000_000
 MAX_PER_REPLICA = 1024  # users at once of one replica that are considered
 STEADY_ROUNDS = 1000.0  # users ask again and again, not all at the same moment
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SizeQuestion:
-    """A sizing question: either concurrent ``users``, or ``rps`` (requests per second)."""
+Tokens = Annotated[int, Field(ge=1, le=10_000_000)]
+Milliseconds = Annotated[float, Field(ge=0.001, le=1e8)]
 
-    model: str
-    gpu: str  # GPU type or cloud instance
-    users: int | None = None
-    rps: float | None = None
-    isl: int = 1000  # input tokens
-    osl: int = 500  # output tokens
-    ttft_ms: float = 2000.0
-    tbt_ms: float = 50.0
-    cached_share: float = 0.0  # of input tokens that a prefix cache has
 
-    def __post_init__(self) -> None:
-        if (self.users is None) == (self.rps is None):
-            raise PlannerError("Give either users (requests in flight) or rps.")
-        if self.users is not None and not 1 <= self.users <= MAX_USERS:
-            raise PlannerError(f"users is {self.users:,}. Give 1 to {MAX_USERS:,}.")
-        for name in ("ttft_ms", "tbt_ms"):
-            if not 0 < getattr(self, name) < float("inf"):
-                raise PlannerError(f"{name} is {getattr(self, name):g}. Give a number above 0.")
+class SizeQuestion(RunOptions):
+    """A sizing question: either concurrent ``users``, or ``rps`` (requests per second).
+
+    Command line, API and page take it from this declaration.
+    """
+
+    model: str = Field(title="Model", max_length=200, description="Name in the catalogue.")
+    gpu: str = Field(
+        title="GPU or cloud instance", max_length=200, description="GPU type or cloud instance."
+    )
+    users: int | None = Field(
+        None, title="Users at once", ge=1, le=1_000_000,
+        description="Requests in flight. Alternative: rps.",
+    )  # fmt: skip
+    rps: float | None = Field(
+        None, title="or requests/s", ge=1e-6, le=1e6,
+        description="Requests per second. Alternative: users.",
+    )  # fmt: skip
+    isl: Tokens = Field(1000, title="Input tokens", description="Input tokens. Default: 1000.")
+    osl: Tokens = Field(500, title="Output tokens", description="Output tokens. Default: 500.")
+    ttft_ms: Milliseconds = Field(
+        2000.0, title="TTFT limit, ms", description="Time to first token. Default: 2000."
+    )
+    tbt_ms: Milliseconds = Field(
+        50.0, title="TPOT limit, ms", description="Time per output token. Default: 50."
+    )
+    cached_share: float = Field(
+        0.0, title="Cached share of input", ge=0, le=MOST_HITS,
+        description="Share of input tokens in a prefix cache. Default: 0.",
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,8 +83,10 @@ class QuickSize:
 def quick_size(question: SizeQuestion) -> QuickSize:
     """Return the fewest GPUs that meet both latency limits, with cost and assumptions.
 
-    Raises PlannerError if no replica meets the limits.
+    Raises PlannerError if no replica meets the limits, or unless exactly one load is given.
     """
+    if (question.users is None) == (question.rps is None):
+        raise PlannerError("Give either users (requests in flight) or rps.")
     if question.users is not None:
         size = _fewest_for_users(question)
     elif question.cached_share:

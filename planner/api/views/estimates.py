@@ -17,16 +17,16 @@ from planner.api.parsers import BoundedJsonParser
 from planner.api.renderers import CsvRenderer
 from planner.api.schema import CSV, JSON, operation
 from planner.api.serializers.options import field_of
-from planner.api.serializers.strict_fields import FiniteField, StrictSerializer
+from planner.api.serializers.strict_fields import StrictSerializer
 from planner.domain.estimate_answer import EstimateAnswer
 from planner.domain.estimate_options import ESTIMATE
+from planner.domain.options import options_in, options_of
 from planner.domain.serialise import as_json
 from planner.errors import IngestError
 from planner.inputs.estimates.measured_corrections import MOST_ROWS
 from planner.outputs.estimates import answer_table
 from planner.services import estimates
-from planner.services.quick_size import MAX_USERS, QuickSize, SizeQuestion, quick_size
-from simulation.performance.estimate.defaults import MOST_HITS
+from planner.services.quick_size import QuickSize, SizeQuestion, quick_size
 
 MAX_ROWS = 20_000
 
@@ -60,30 +60,8 @@ class EstimateRequest(StrictSerializer):
 class QuickSizeRequest(StrictSerializer):
     """A question without a trace, as in `bin/manage quick-size`."""
 
-    model = serializers.CharField(max_length=200)
-    gpu = serializers.CharField(max_length=80, help_text="GPU type or cloud instance.")
-    users = serializers.IntegerField(
-        min_value=1,
-        max_value=MAX_USERS,
-        required=False,
-        help_text="Requests in flight. Alternative: rps.",
-    )
-    rps = FiniteField(
-        min_value=1e-6,
-        max_value=1e6,
-        required=False,
-        help_text="Requests per second. Alternative: users.",
-    )
-    isl = serializers.IntegerField(min_value=1, max_value=10_000_000, default=1000)
-    osl = serializers.IntegerField(min_value=1, max_value=10_000_000, default=500)
-    ttft_ms = FiniteField(min_value=0.001, max_value=1e8, default=2000.0)
-    tbt_ms = FiniteField(min_value=0.001, max_value=1e8, default=50.0)
-    cached_share = FiniteField(
-        min_value=0,
-        max_value=MOST_HITS,
-        default=0.0,
-        help_text="Share of input tokens in a prefix cache.",
-    )
+    def get_fields(self) -> dict[str, serializers.Field[Any, Any, Any, Any]]:
+        return {name: field_of(option) for name, option in options_in(SizeQuestion).items()}
 
 
 class RowsRequest(StrictSerializer):
@@ -174,5 +152,5 @@ class QuickSizeView(ApiView):
     )  # fmt: skip
     def post(self, request: Request) -> Response:
         """Size a fleet without a trace: the fewest GPUs for users at once or a rate."""
-        question = SizeQuestion(**valid(QuickSizeRequest(data=request.data)))
+        question = options_of(SizeQuestion, valid(QuickSizeRequest(data=request.data)))
         return Response(as_json(quick_size(question)))

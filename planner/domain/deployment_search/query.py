@@ -2,10 +2,13 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from statistics import median
+from typing import Annotated, Literal
 
-from planner.errors import PlannerError
+from pydantic import Field
+
+from planner.domain.options import Option, RunOptions, options_in
 from planner.inputs import catalogue
 from simulation.fleet import Tier
 from simulation.performance.estimate.calibration import ENGINES
@@ -13,65 +16,57 @@ from simulation.performance.specs import BYTES, Provenance
 from simulation.search.values import Requests
 
 LIMITS = "limits"  # name of the tier
-PERCENTILE = 95.0
-MOST_TOKENS, MOST_MS, MOST_RPS, MOST_TOP = 10_000_000, 1e8, 1e6, 100
-TOP = 10
+Tokens = Annotated[int, Field(ge=1, le=10_000_000)]
+Milliseconds = Annotated[float, Field(gt=0, le=1e8)]
+Price = Annotated[float, Field(gt=0, le=1e6)]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeploymentQuery:
+class DeploymentQuery(RunOptions):
     """The request for a search: model, lengths, limits and allowed hardware.
 
-    Empty ``gpus`` and ``precisions`` (of weights) mean all. ``prices`` are in USD per GPU-hour by
-    GPU type. By default they are those of the catalogue.
+    Command line, API and page take it from this declaration.
     """
 
-    model: str
-    isl: int
-    osl: int
-    ttft_ms: float | None = None
-    tbt_ms: float | None = None
-    percentile: float = PERCENTILE
-    rps: float | None = None
-    gpus: tuple[str, ...] = ()
-    engines: tuple[str, ...] = ENGINES
-    precisions: tuple[str, ...] = ()
-    top: int = TOP
-    prices: Mapping[str, float] = field(default_factory=dict)
+    model: str = Field(
+        title="Model", max_length=200, description="Model of the catalogue, or your own."
+    )
+    isl: Tokens = Field(title="Input tokens", description="Input tokens of a request.")
+    osl: Tokens = Field(title="Output tokens", description="Output tokens of a request.")
+    ttft_ms: Milliseconds | None = Field(
+        None, title="TTFT limit, ms", description="Time to first token."
+    )
+    tbt_ms: Milliseconds | None = Field(
+        None, title="TPOT limit, ms", description="Time per output token."
+    )
+    percentile: float = Field(
+        95.0, title="Percentile", ge=50, lt=100,
+        description="Percent of requests within the limits. Default: 95.",
+        json_schema_extra={"give": "a number from 50 to below 100, such as 95"},
+    )  # fmt: skip
+    rps: Annotated[float, Field(gt=0, le=1e6)] | None = Field(
+        None, title="Requests per second",
+        description="Requests/s of all replicas. Default: rank by $ per token.",
+    )  # fmt: skip
+    gpus: tuple[Annotated[str, Field(max_length=80)], ...] = Field(
+        (), title="GPUs you have", max_length=100, description="GPU types. Default: all."
+    )
+    engines: tuple[Literal[ENGINES], ...] = Field(  # type: ignore[valid-type]
+        ENGINES, title="Engines", max_length=len(ENGINES), description="Engines. Default: all."
+    )
+    precisions: tuple[Literal[tuple(BYTES)], ...] = Field(  # type: ignore[valid-type]
+        (), title="Precisions", max_length=len(BYTES),
+        description="Precisions of weights. Default: all.",
+    )  # fmt: skip
+    top: int = Field(
+        10, title="Candidates", ge=1, le=100, description="Candidates to list. Default: 10."
+    )
+    prices: dict[str, Price] = Field(
+        {}, title="Own prices",
+        description="USD per GPU-hour by GPU type. Default: median on-demand price.",
+        json_schema_extra={"give": "dollars per GPU-hour above 0, such as H100-SXM=2.5"},
+    )  # fmt: skip
     seed: int = 0
     disaggregated: bool = True  # search these too; they take most of the time
-
-    def __post_init__(self) -> None:
-        for name, minimum, maximum in (
-            ("isl", 1, MOST_TOKENS), ("osl", 1, MOST_TOKENS), ("top", 1, MOST_TOP),
-        ):  # fmt: skip
-            if not minimum <= getattr(self, name) <= maximum:
-                raise PlannerError(
-                    f"{name} is {getattr(self, name):,}. Give a whole number from {minimum} to "
-                    f"{maximum:,}."
-                )
-        for name, limit in (("ttft_ms", MOST_MS), ("tbt_ms", MOST_MS), ("rps", MOST_RPS)):
-            value = getattr(self, name)
-            if value is not None and not 0 < value <= limit:
-                raise PlannerError(
-                    f"{name} is {value:g}. Give a number above 0, up to {limit:,.0f}, or leave it "
-                    "out."
-                )
-        if not 50 <= self.percentile < 100:
-            raise PlannerError(
-                f"percentile is {self.percentile:g}. Give one from 50 to below 100, such as 95."
-            )
-        for engine in self.engines:
-            if engine not in ENGINES:
-                raise PlannerError(f"engine {engine!r} is unknown. Use {', '.join(ENGINES)}.")
-        for precision in self.precisions:
-            if precision not in BYTES:
-                raise PlannerError(f"precision {precision!r} is unknown. Use {', '.join(BYTES)}.")
-        for gpu, price in self.prices.items():
-            if not 0 < price <= 1e6:
-                raise PlannerError(
-                    f"price of {gpu} is {price:g}. Give dollars of an hour of one GPU, above 0."
-                )
 
     @property
     def wanted(self) -> Requests:
@@ -83,6 +78,14 @@ class DeploymentQuery:
             attainment=self.percentile / 100,
         )
         return Requests(self.isl, self.osl, tier, self.rps)
+
+
+# What command line, API and page ask for one by one. They ask for prices in ways of their own.
+ASKED: dict[str, Option] = {
+    name: option
+    for name, option in options_in(DeploymentQuery).items()
+    if name not in ("prices", "seed", "disaggregated")
+}
 
 
 @dataclass(frozen=True, slots=True)

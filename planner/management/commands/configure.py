@@ -3,14 +3,15 @@
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from dataclasses import asdict
 
-from planner.domain.deployment_search.query import TOP, DeploymentQuery
+from planner.domain.deployment_search.query import ASKED, DeploymentQuery
 from planner.domain.deployment_search.results import MeasuredRows, Row, Side
 from planner.domain.deployment_search.search import DeploymentSearchResult
+from planner.domain.options import options_of
 from planner.management.base import HeadroomCommand
+from planner.management.options import add_options, options_said
 from planner.outputs.table_text import table_lines
 from planner.services.deployment_search import search_deployments
 from planner.services.estimates import measurements_from_file
-from simulation.performance.estimate.calibration import ENGINES
 from simulation.performance.specs import WIDTHS
 
 COLUMNS = {
@@ -20,6 +21,11 @@ COLUMNS = {
     "checked by": "checked", "error TTFT": "error_ttft:.0%", "error TPOT": "error_tbt:.0%",
 }  # fmt: skip
 MOVED = {"your rows": "moved"}
+GROUPS = {
+    "load": ("model", "isl", "osl", "rps"),
+    "limits": ("ttft_ms", "tbt_ms", "percentile"),
+    "search": ("gpus", "engines", "precisions", "top"),
+}
 FOR_RATE = {"replicas": "instances:d", "$/h": "fleet_usd_per_hour:,.2f"}
 
 
@@ -32,11 +38,6 @@ def _price(text: str) -> tuple[str, float]:
         raise ArgumentTypeError(f"{text!r} is not GPU=DOLLARS, such as H100-SXM=2.5") from None
 
 
-def _names(text: str | None) -> tuple[str, ...]:
-    """Return the names of a list separated by commas."""
-    return tuple(name.strip() for name in (text or "").split(",") if name.strip())
-
-
 class Command(HeadroomCommand):
     help = "Search the best deployment of a model: GPU type, parallelism, precision, engine."
     examples = (
@@ -46,27 +47,8 @@ class Command(HeadroomCommand):
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        load = parser.add_argument_group("load")
-        load.add_argument("--model", required=True, help="name in the catalogue, or your own")
-        load.add_argument("--isl", type=int, required=True, help="input tokens of a request")
-        load.add_argument("--osl", type=int, required=True, help="output tokens of a request")
-        load.add_argument("--rps", type=float, help="requests/s of all replicas")
-        limits = parser.add_argument_group("limits")
-        limits.add_argument("--ttft-ms", type=float, help="time to first token")
-        limits.add_argument("--tbt-ms", type=float, help="time per output token")
-        limits.add_argument(
-            "--percentile", type=float, default=95.0, help="percent of requests within the limits"
-        )
-        search = parser.add_argument_group("search")
-        search.add_argument("--gpus", help="GPU types, comma-separated. Default: all")
-        search.add_argument(
-            "--engines", help="engines, comma-separated. Default: vllm, sglang, trtllm"
-        )
-        search.add_argument(
-            "--precisions", help="precisions of weights, comma-separated. Default: all"
-        )
-        search.add_argument("--top", type=int, default=TOP, help="candidates to list")
-        search.add_argument(
+        add_options(parser, ASKED, groups=GROUPS)
+        parser.add_argument(
             "--price", type=_price, action="append", default=[], metavar="GPU=DOLLARS",
             help="price per GPU-hour. Default: median of on-demand offers",
         )  # fmt: skip
@@ -75,13 +57,8 @@ class Command(HeadroomCommand):
         rows.add_argument("--without-kept", action="store_true", help="ignore stored measurements")
 
     def answer(self, options: Namespace) -> DeploymentSearchResult:
-        query = DeploymentQuery(
-            **{key: getattr(options, key) for key in FIELDS},
-            gpus=_names(options.gpus),
-            engines=_names(options.engines) or ENGINES,
-            precisions=_names(options.precisions),
-            prices=dict(options.price),
-        )
+        given = options_said(DeploymentQuery, options) | {"prices": dict(options.price)}
+        query = options_of(DeploymentQuery, given)
         measured = measurements_from_file(options.measured, use_stored=not options.without_kept)
         return search_deployments(query, self.progress, measured)
 
@@ -137,6 +114,3 @@ def _widths(side: Row | Side) -> str:
     """Return the widths above one, in parentheses."""
     widths = [f"{name} {getattr(side, name)}" for name in WIDTHS if getattr(side, name) > 1]
     return f" ({', '.join(widths)})" if widths else ""
-
-
-FIELDS = ("model", "isl", "osl", "ttft_ms", "tbt_ms", "percentile", "rps", "top")

@@ -2,10 +2,19 @@
 
 from argparse import ArgumentParser, Namespace
 
+from planner.domain.options import options_in, options_of
 from planner.domain.report import Fact, Note, Report, Section
 from planner.management.base import HeadroomCommand
+from planner.management.options import add_options, options_said
 from planner.management.runs import report_text
 from planner.services.quick_size import QuickSize, SizeQuestion, quick_size
+
+GROUPS = {
+    "fleet": ("model", "gpu"),
+    "load: --users or --rps": ("users", "rps", "isl", "osl", "cached_share"),
+    "limits": ("ttft_ms", "tbt_ms"),
+}
+ALIASES = {"isl": "--input", "osl": "--output", "tbt_ms": "--tpot-ms"}
 
 
 class Command(HeadroomCommand):
@@ -17,28 +26,10 @@ class Command(HeadroomCommand):
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        fleet = parser.add_argument_group("fleet")
-        fleet.add_argument("--model", required=True, help="name in the catalogue")
-        fleet.add_argument("--gpu", required=True, help="GPU type or cloud instance")
-        load = parser.add_argument_group("load: --users or --rps")
-        load.add_argument("--users", type=int, help="requests in flight")
-        load.add_argument("--rps", type=float, help="requests per second")
-        load.add_argument("--isl", "--input", type=int, default=1000, help="input tokens")
-        load.add_argument("--osl", "--output", type=int, default=500, help="output tokens")
-        load.add_argument(
-            "--cached-share", type=float, default=0.0,
-            help="cached share of input tokens, from 0",
-        )  # fmt: skip
-        limits = parser.add_argument_group("limits")
-        limits.add_argument("--ttft-ms", type=float, default=2000.0, help="time to first token")
-        limits.add_argument(
-            "--tbt-ms", "--tpot-ms", type=float, default=50.0, help="time per output token"
-        )
+        add_options(parser, options_in(SizeQuestion), groups=GROUPS, aliases=ALIASES)
 
     def answer(self, options: Namespace) -> QuickSize:
-        return quick_size(
-            SizeQuestion(**{key: getattr(options, key) for key in SizeQuestion.__slots__})
-        )
+        return quick_size(options_of(SizeQuestion, options_said(SizeQuestion, options)))
 
     def words(self, answer: QuickSize) -> str:
         return report_text(_report(answer), self.stdout)

@@ -7,40 +7,18 @@ from django import forms
 from django.http import QueryDict
 
 from planner.domain.deployment_search.candidates import PRECISIONS
-from planner.domain.deployment_search.query import MOST_MS, MOST_RPS, MOST_TOKENS, DeploymentQuery
+from planner.domain.deployment_search.query import ASKED, DeploymentQuery
+from planner.domain.options import options_of
 from planner.errors import PlannerError
-from planner.web.forms.widgets import DressedForm
+from planner.web.forms.options import option_field
+from planner.web.forms.widgets import dress
 from simulation.performance.estimate.calibration import ENGINES
 
 FIELDS = ("model", "isl", "osl", "ttft_ms", "tbt_ms", "rps")
+INITIAL = {"model": "llama-3.3-70b", "isl": 1024, "osl": 256, "ttft_ms": 1000, "tbt_ms": 50}
 
 
-def _number(label: str, most: float, initial: float | None = None, **more: Any) -> forms.FloatField:
-    widget = forms.NumberInput(attrs={"step": "any"})
-    return forms.FloatField(
-        label=label, required=False, min_value=1e-6, max_value=most, initial=initial, widget=widget,
-        **more,
-    )  # fmt: skip
-
-
-def _tokens(label: str, initial: int) -> forms.IntegerField:
-    return forms.IntegerField(label=label, min_value=1, max_value=MOST_TOKENS, initial=initial)
-
-
-class ConfigureForm(DressedForm):
-    model = forms.CharField(
-        label="Model", max_length=200, initial="llama-3.3-70b",
-        widget=forms.TextInput(attrs={"list": "model-names"}),
-    )  # fmt: skip
-    isl = _tokens("Input tokens", 1024)
-    osl = _tokens("Output tokens", 256)
-    ttft_ms = _number("TTFT limit, ms", MOST_MS, 1000, help_text="Of 95% of requests.")
-    tbt_ms = _number("TPOT limit, ms", MOST_MS, 50, help_text="Of 95% of requests.")
-    rps = _number(
-        "Requests per second",
-        MOST_RPS,
-        help_text="Of the fleet. Default: rank by $ per token.",
-    )
+class ConfigureForm(forms.Form):
     gpus = forms.CharField(
         label="GPUs you have", required=False, max_length=2000,
         widget=forms.TextInput(attrs={"list": "gpu-names", "placeholder": "all"}),
@@ -58,6 +36,19 @@ class ConfigureForm(DressedForm):
         widget=forms.TextInput(attrs={"placeholder": "H100-SXM=2.50, B200=4"}),
         help_text="$ per GPU-hour. Default: median on-demand price.",
     )  # fmt: skip
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        for name in FIELDS:
+            self.fields[name] = option_field(ASKED[name])
+            self.fields[name].initial = INITIAL.get(name)
+        for name in ("model", "isl", "osl"):
+            self.fields[name].required = True
+        for name in ("ttft_ms", "tbt_ms"):
+            self.fields[name].help_text = "Of 95% of requests."
+        self.fields["rps"].help_text = "Of the fleet. Default: rank by $ per token."
+        self.fields["model"].widget.attrs["list"] = "model-names"
+        dress(self)
 
     def clean_prices(self) -> dict[str, float]:
         """Return prices by GPU type from text such as "H100-SXM=2.50, L4=0.6"."""
@@ -77,14 +68,10 @@ class ConfigureForm(DressedForm):
     def asked(self) -> DeploymentQuery:
         """Return the search in the form; raise PlannerError for an invalid value."""
         values = self.cleaned_data
-        gpus = tuple(name.strip() for name in values["gpus"].split(",") if name.strip())
-        return DeploymentQuery(
-            **{name: values[name] for name in FIELDS},
-            gpus=gpus,
-            engines=(values["engine"],) if values["engine"] else ENGINES,
-            precisions=(values["precision"],) if values["precision"] else (),
-            prices=values["prices"],
-        )
+        given = {name: values[name] for name in (*FIELDS, "prices") if values[name] is not None}
+        given["gpus"] = [name.strip() for name in values["gpus"].split(",") if name.strip()]
+        given |= {f"{name}s": [values[name]] for name in ("engine", "precision") if values[name]}
+        return options_of(DeploymentQuery, given)
 
 
 def chosen_posted(posted: QueryDict) -> dict[str, Any]:

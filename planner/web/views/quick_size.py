@@ -1,21 +1,27 @@
 """Answer a question without a trace on one small form."""
 
+from collections.abc import Mapping
 from typing import Any
 
-from django import forms
 from django.http import HttpResponse
 from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
+from planner.domain.options import options_in, options_of
 from planner.errors import EXPECTED
-from planner.services.quick_size import MAX_USERS, SizeQuestion, quick_size
-from planner.web.forms.widgets import DressedForm
+from planner.services.quick_size import SizeQuestion, quick_size
+from planner.web.forms.options import OptionsForm
+from planner.web.forms.widgets import dress
 from planner.web.hardware_names import choice_names
 from planner.web.request import Request
-from simulation.performance.estimate.defaults import MOST_HITS
 
-MOST_TOKENS, MOST_MS, MOST_RPS = 10_000_000, 1e8, 1e6
-ANY = {"step": "any"}
+INITIAL = {"model": "llama-3.1-70b", "gpu": "H100-SXM", "users": 50}
+# A link need not give what has a default; its load is in users or in requests/s.
+DEFAULTS = {
+    name: default
+    for name, option in options_in(SizeQuestion).items()
+    if name != "users" and (default := INITIAL.get(name, option.default)) is not None
+}
 
 
 @require_safe
@@ -34,47 +40,13 @@ def page(request: Request) -> HttpResponse:
     return render(request, "web/quick_size.html", context | choice_names())
 
 
-def _name(label: str, names: str, initial: str) -> forms.CharField:
-    widget = forms.TextInput(attrs={"list": names})
-    return forms.CharField(label=label, max_length=200, initial=initial, widget=widget)
-
-
-def _tokens(label: str, initial: int) -> forms.IntegerField:
-    return forms.IntegerField(label=label, min_value=1, max_value=MOST_TOKENS, initial=initial)
-
-
-def _limit(label: str, initial: float) -> forms.FloatField:
-    widget = forms.NumberInput(attrs=ANY)
-    return forms.FloatField(
-        label=label, min_value=0.001, max_value=MOST_MS, initial=initial, widget=widget
-    )
-
-
-class QuickSizeForm(DressedForm):
-    model = _name("Model", "model-names", "llama-3.1-70b")
-    gpu = _name("GPU or cloud instance", "gpu-names", "H100-SXM")
-    users = forms.IntegerField(
-        label="Users at once", required=False, min_value=1, max_value=MAX_USERS, initial=50
-    )
-    rps = forms.FloatField(
-        label="or requests/s",
-        required=False,
-        min_value=1e-6,
-        max_value=MOST_RPS,
-        widget=forms.NumberInput(attrs=ANY),
-    )
-    isl = _tokens("Input tokens", 1000)
-    osl = _tokens("Output tokens", 500)
-    ttft_ms = _limit("TTFT limit, ms", 2000)
-    tbt_ms = _limit("TPOT limit, ms", 50)
-    cached_share = forms.FloatField(
-        label="Cached share of input",
-        min_value=0,
-        max_value=MOST_HITS,
-        initial=0,
-        required=False,
-        widget=forms.NumberInput(attrs=ANY),
-    )
+class QuickSizeForm(OptionsForm):
+    def __init__(self, data: Mapping[str, Any] | None = None) -> None:
+        super().__init__(SizeQuestion, data=data, initial=INITIAL)
+        for name in ("model", "gpu"):
+            self.fields[name].widget.attrs["list"] = f"{name}-names"
+            self.fields[name].required = True
+        dress(self)
 
     def clean(self) -> dict[str, Any]:
         values = super().clean() or {}
@@ -86,13 +58,5 @@ class QuickSizeForm(DressedForm):
         return values
 
     def question(self) -> SizeQuestion:
-        values = self.cleaned_data
-        return SizeQuestion(**values | {"cached_share": values["cached_share"] or 0.0})
-
-
-# A link need not give what has a default; its load is in users or in requests/s.
-DEFAULTS = {
-    name: field.initial
-    for name, field in QuickSizeForm.base_fields.items()
-    if field.initial is not None and name != "users"
-}
+        given = {name: value for name, value in self.cleaned_data.items() if value is not None}
+        return options_of(SizeQuestion, given)

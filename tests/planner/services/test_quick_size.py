@@ -3,6 +3,7 @@
 import pytest
 from django.urls import reverse
 
+from planner.domain.options import options_of
 from planner.errors import PlannerError
 from planner.services.quick_size import SizeQuestion, loads_of, quick_size
 from tests.planner.samples import client_of
@@ -16,7 +17,7 @@ QUESTION = {
 
 
 def sized(**changes):
-    return quick_size(SizeQuestion(**QUESTION | changes))
+    return quick_size(options_of(SizeQuestion, QUESTION | changes))
 
 
 def test_the_answer_is_within_the_limits_and_grows_with_the_users():

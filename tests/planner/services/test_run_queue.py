@@ -1,5 +1,6 @@
 """Whose run is next, what a waiting one is told, and limits that a run may not pass."""
 
+from dataclasses import asdict
 from datetime import timedelta
 
 import pytest
@@ -88,8 +89,9 @@ def test_runs_of_a_command_are_left_to_it(planner, done):
 def test_a_waiting_run_is_told_what_comes_before_it(planner, client, settings):
     settings.HEADROOM_MAX_RUN_SECONDS, settings.HEADROOM_MAX_RUN_MB = 5400, 4000
     first, second = asked(planner), asked(planner)
-    assert run_queue.wait_of(first)[:3] == (0, 0.0, None)
-    assert run_queue.wait_of(second)[:3] == (1, None, None)
+    limits = {"takes_seconds": None, "most_seconds": 5400, "most_mb": 4000}
+    assert asdict(run_queue.wait_of(first)) == {"runs": 0, "seconds": 0.0, **limits}
+    assert asdict(run_queue.wait_of(second)) == {"runs": 1, "seconds": None, **limits}
     now = timezone.now()
     Run.objects.create(
         kind="plan", state=State.COMPLETED, started_at=now - timedelta(seconds=300), finished_at=now

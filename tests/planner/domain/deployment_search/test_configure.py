@@ -1,7 +1,5 @@
 """The search for one model: its profiles are those that a scenario makes, its figures add up."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
@@ -14,6 +12,7 @@ from planner.domain.deployment_search.candidates import (
 from planner.domain.deployment_search.query import DeploymentQuery, price_of
 from planner.domain.deployment_search.results import profiles_of
 from planner.domain.deployment_search.search import DeploymentSearchResult, search_deployments
+from planner.domain.options import options_of
 from planner.errors import EXPECTED, PlannerError
 from planner.inputs import catalogue
 from planner.inputs.scenario.schema import Profile
@@ -27,6 +26,12 @@ ASKED = DeploymentQuery(
     model="llama-3.1-8b", isl=1024, osl=128, ttft_ms=1000, tbt_ms=40, top=4,
     gpus=("H100-SXM", "A100-80GB", "MI300X"),
 )  # fmt: skip
+
+
+def changed(**changes: object) -> DeploymentQuery:
+    return options_of(DeploymentQuery, ASKED.given() | changes)
+
+
 KEYS = {
     "gpu", "gpus", "tp", "pp", "attention_dp", "moe_tp", "moe_ep", "precision", "engine", "mode",
     "prefill", "decode", "max_rps", "rps_per_gpu", "usd_per_mtok", "ttft_ms", "tbt_ms",
@@ -85,11 +90,11 @@ def test_what_is_ruled_out_is_counted_with_its_reason(configured: DeploymentSear
 
 
 def test_excluded_precisions_are_counted() -> None:
-    only = search_deployments(replace(ASKED, precisions=("bf16",), disaggregated=False))
+    only = search_deployments(changed(precisions=("bf16",), disaggregated=False))
     assert {row.precision for row in (*only.candidates, *only.by_gpu)} == {"bf16"}
     assert sum(only.ruled_out.values()) < only.evaluated
     with pytest.raises(PlannerError, match="precision"):
-        replace(ASKED, precisions=("fp3",))
+        changed(precisions=("fp3",))
 
 
 def test_what_a_scenario_makes_of_a_candidate_is_as_fast_and_carries_as_much(
@@ -145,17 +150,17 @@ def test_prices_are_medians_of_what_is_offered_unless_given() -> None:
     [
         ({"model": "llama-9"}, "llama-9"),
         ({"gpus": ("H1000",)}, "H1000"),
-        ({"isl": 0}, "isl is 0. Give a whole number"),
+        ({"isl": 0}, "isl 0: give a whole number"),
         ({"isl": 200_000}, "context of llama-3.1-8b"),
-        ({"ttft_ms": -1.0}, "ttft_ms is -1"),
-        ({"rps": 0.0}, "rps is 0"),
-        ({"percentile": 100.0}, "percentile is 100"),
+        ({"ttft_ms": -1.0}, "ttft_ms -1"),
+        ({"rps": 0.0}, "rps 0"),
+        ({"percentile": 100.0}, "percentile 100"),
         ({"engines": ("tgi",)}, "tgi"),
         ({"prices": {"H200": 1.0}}, "price of H200"),
-        ({"prices": {"H100-SXM": 0.0}}, "price of H100-SXM is 0"),
-        ({"top": 0}, "top is 0"),
+        ({"prices": {"H100-SXM": 0.0}}, "prices 0.0: give"),
+        ({"top": 0}, "top 0"),
     ],
 )
 def test_what_cannot_be_is_refused_in_a_sentence(changes: dict[str, object], words: str) -> None:
     with pytest.raises(EXPECTED, match=words):
-        search_deployments(replace(ASKED, **changes))
+        search_deployments(changed(**changes))
