@@ -50,7 +50,7 @@ class Channel(virtual.Channel):
         return folder
 
     def _messages(self, queue: str) -> list[Path]:
-        """Return the files of a queue's messages, oldest first; unfinished ones end otherwise."""
+        """Return the files of a queue's messages, oldest first; unfinished ones are left out."""
         return sorted(self._queue_folder(queue).glob("*.json"))
 
     def _put(self, queue: str, message: dict[str, Any], **_: Any) -> None:

@@ -249,11 +249,11 @@ def listen(host: str, port: int) -> socket.socket:
             return socket.create_server((host, port), backlog=512)
         except OSError as problem:
             if problem.errno != errno.EADDRINUSE or time.monotonic() > until:
-                raise _not_to_be_had(host, port, problem) from None
+                raise _unusable_port(host, port, problem) from None
         time.sleep(0.1)
 
 
-def _not_to_be_had(host: str, port: int, problem: OSError) -> Stopped:
+def _unusable_port(host: str, port: int, problem: OSError) -> Stopped:
     taken = problem.errno == errno.EADDRINUSE
     reason = "is taken" if taken else f"cannot be used ({problem.strerror})"
     return Stopped(

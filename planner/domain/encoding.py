@@ -148,6 +148,7 @@ def _build(  # noqa: C901 - one case for each type
 
 
 def _class(module: str, name: str) -> Any:
+    """Return a data class of this project by name; raise ValueError for anything else."""
     if not module.startswith(PACKAGES):
         raise ValueError(f"{module} is no module of this project")
     kind = getattr(importlib.import_module(module), name, None)

@@ -27,6 +27,7 @@ class Numbered(models.Model):
         abstract = True
 
     def save(self, *args: Any, **kwargs: Any) -> None:
+        """Save the row; a new one gets the next number of its kind."""
         if self.pk is not None:
             return super().save(*args, **kwargs)
         try:

@@ -231,14 +231,19 @@ def _policy_of(
     settings = _figures(result, policy).get("settings") or []
     rule = _rule(policy, settings)
     if rule is None and traits_of(policy).group == Group.ROLES:
-        return policy, label, list(_limits(settings, result, ("replicas at the start",))), None
+        return (
+            policy,
+            label,
+            list(_rows_of_limits(settings, result, ("replicas at the start",))),
+            None,
+        )
     if rule is None:
         raise NotReady(
             f"{label} has no schedule and no target of a Kubernetes autoscaler. "
             f"Name another policy with a plan or a static fleet (run {run.pk} has: "
             f"{', '.join(policies)})."
         )
-    return policy, label, list(_limits(settings, result, LIMITS)), rule
+    return policy, label, list(_rows_of_limits(settings, result, LIMITS)), rule
 
 
 def _rows_of_timetable(timetable: dict[str, Any]) -> list[Row]:
@@ -311,7 +316,7 @@ def rule_of(policy: Policy, settings: Sequence[dict[str, Any]]) -> Rule:
 LIMITS = ("replicas at least", "replicas at most")
 
 
-def _limits(
+def _rows_of_limits(
     settings: Sequence[dict[str, Any]], result: dict[str, Any], names: Sequence[str]
 ) -> Iterable[Row]:
     """Yield the replicas of pools whose policy has no schedule, one row for each of ``names``.

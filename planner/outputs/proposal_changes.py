@@ -315,7 +315,10 @@ def _baseline_steps(proposal: Proposal, run: Run) -> dict[str, tuple[Step, ...]]
 
 def _change(pool: str, before: Sequence[Step], after: Sequence[Step]) -> ReplicaChange:
     """Return the change of a pool between two schedules."""
-    (mean, least, most), (mean_after, least_after, most_after) = _levels(before), _levels(after)
+    (mean, least, most), (mean_after, least_after, most_after) = (
+        _mean_least_most(before),
+        _mean_least_most(after),
+    )
     return ReplicaChange(pool, (mean, mean_after), (most, most_after), (least, least_after))
 
 
@@ -329,7 +332,7 @@ def _total(pools: Mapping[str, Sequence[Step]]) -> list[Step]:
     ]
 
 
-def _levels(steps: Sequence[Step]) -> tuple[float | None, int | None, int | None]:
+def _mean_least_most(steps: Sequence[Step]) -> tuple[float | None, int | None, int | None]:
     """Return the time-weighted mean, the minimum and the maximum replicas of a schedule.
 
     All are None for an empty schedule.

@@ -264,7 +264,7 @@ def _unanswered(trace: Trace) -> Iterator[Assumption]:
 
 
 def _other_models_note(trace: Trace, profile: Profile) -> str:
-    """Return a sentence on how many GPUs of the same type other models need."""
+    """Return a sentence on how many times the GPUs other models take, on the same GPU type."""
     lengths, profiles = drafts.mean_lengths(trace), built_in_profiles()
     rate = largest_rate(profile, *lengths)[0] / profile.tp
     other_models = [

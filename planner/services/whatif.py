@@ -238,7 +238,7 @@ def _simulation(run: Run, changes: Variation) -> tuple[str, str]:
 
 
 def _objective(run: Run) -> Variation:
-    """Return the objective that a run adds to its scenario, as values by address.
+    """Return what a run adds to its scenario's objective, as values by address.
 
     A plan has that of its options. A comparison may add a spare replica (N+1).
     """

@@ -92,7 +92,7 @@ def instances_of(
                 elif not _fits_memory(shape, gpu, where):
                     ruled_out[NO_FIT] += len(engines)
                 else:
-                    fitting = _instances(shape, gpu, where, engines, prices[gpu.name])
+                    fitting = _instances_per_engine(shape, gpu, where, engines, prices[gpu.name])
                     if isinstance(fitting, str):
                         ruled_out[fitting] += len(engines)
                     else:
@@ -177,13 +177,13 @@ def precisions(published: str) -> tuple[str, ...]:
 def _fits_memory(shape: ModelShape, gpu: GpuSpec, where: Arrangement) -> bool:
     """Return whether the weights alone fit into GPU memory.
 
-    This is a fast filter. The memory model of ``_instances`` decides.
+    This is a fast filter. The memory model of ``_instances_per_engine`` decides.
     """
     room = gpu.memory_bytes * MEMORY_SHARE - OVERHEAD_BYTES
     return gpu_weight_bytes(shape, where) < room
 
 
-def _instances(
+def _instances_per_engine(
     shape: ModelShape, gpu: GpuSpec, where: Arrangement, engines: Sequence[str], price: HourPrice
 ) -> list[Instance] | str:
     """Return an instance per engine, as engines differ in speed, or a sentence on why none fits."""

@@ -251,7 +251,7 @@ def row_of(rated: Rated, query: DeploymentQuery, shape: ModelShape, fit: Estimat
         tokens_per_s_user=1.0 / tbt if tbt else None,
         memory_gb=max(
             _memory_bytes(instance, sequences, query, shape)
-            for instance, sequences in _sequences(rated, query)
+            for instance, sequences in _running_sequences(rated, query)
         ) / 1e9,
         power_w=power,
         j_per_token=power / output_tokens,
@@ -315,9 +315,9 @@ def profiles_of(row: Row, model: str) -> list[dict[str, Any]]:
         "precision": row.precision,
     }  # fmt: skip
     if row.prefill is None or row.decode is None:
-        return [common | _widths(row) | _limits(row.attention_dp)]
+        return [common | _widths(row) | _batch_limits(row.attention_dp)]
     return [
-        common | {"role": role} | _widths(side) | _limits(side.attention_dp)
+        common | {"role": role} | _widths(side) | _batch_limits(side.attention_dp)
         for role, side in (("prefill", row.prefill), ("decode", row.decode))
     ]
 
@@ -329,7 +329,7 @@ def _widths(row: Row | Side) -> dict[str, int]:
     return {name: value for name, value in widths.items() if value > 1}
 
 
-def _limits(copies_of_attention: int) -> dict[str, int]:
+def _batch_limits(copies_of_attention: int) -> dict[str, int]:
     """Return the batch limits of a profile with data-parallel attention; {} for the defaults.
 
     They are the defaults times the copies of attention.
@@ -368,7 +368,7 @@ def _decode_w(
     gpu = instance.gpu
     if gpu.tdp_w is None:
         return gpu.decode_w
-    batch, seconds = _steady(instance, rate, query, prefills=prefills)
+    batch, seconds = _steady_state(instance, rate, query, prefills=prefills)
     prompts = rate * seconds if prefills else 0.0  # per iteration
     mean = iteration(
         batch, batch * _context(query), prompts * query.isl, prompts * query.isl**2 / 2.0
@@ -393,7 +393,7 @@ def _prefill_w(instance: Instance, rate: float, query: DeploymentQuery, shape: M
     return busy * reading + (1.0 - busy) * gpu.idle_w
 
 
-def _steady(
+def _steady_state(
     instance: Instance, rate: float, query: DeploymentQuery, *, prefills: bool
 ) -> tuple[float, float]:
     """Return the mean number of running sequences n and the mean iteration time T in seconds.
@@ -415,14 +415,14 @@ def _steady(
     return batch, seconds
 
 
-def _sequences(rated: Rated, query: DeploymentQuery) -> list[tuple[Instance, float]]:
+def _running_sequences(rated: Rated, query: DeploymentQuery) -> list[tuple[Instance, float]]:
     """Return (instance, mean number of sequences that it runs), for one instance of each pool."""
     candidate = rated.candidate
     if candidate.prefill is None:  # aggregated candidates have a single instance
-        batch, _ = _steady(candidate.decode, rated.rate, query, prefills=True)
+        batch, _ = _steady_state(candidate.decode, rated.rate, query, prefills=True)
         return [(candidate.decode, batch)]
     rate_per_decode = rated.rate / candidate.decodes
-    batch, _ = _steady(candidate.decode, rate_per_decode, query, prefills=False)
+    batch, _ = _steady_state(candidate.decode, rate_per_decode, query, prefills=False)
     # A prefill instance computes one prompt at a time.
     return [(candidate.decode, batch), (candidate.prefill, 1.0)]
 

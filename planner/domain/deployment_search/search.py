@@ -69,7 +69,7 @@ def search_deployments(
     """
     begun = time.perf_counter()
     shape, published = _model(query, known)
-    gpus = _gpus(query, known)
+    gpus = _gpus_to_search(query, known)
     prices = {gpu.name: price_of(gpu.name, query.prices) for gpu in gpus}
     _check_prices(query, prices)
     built = instances_of(
@@ -137,7 +137,7 @@ def _model(query: DeploymentQuery, known: UserFacts) -> tuple[ModelShape, str]:
     return replace(shape, encoder=None), published
 
 
-def _gpus(query: DeploymentQuery, known: UserFacts) -> list[GpuSpec]:
+def _gpus_to_search(query: DeploymentQuery, known: UserFacts) -> list[GpuSpec]:
     """Return the GPU types to search; raise an error for an unknown name."""
     if not query.gpus:
         all_gpus = {**catalogue.gpus(), **known.gpus}

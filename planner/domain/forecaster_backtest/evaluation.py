@@ -50,7 +50,9 @@ def evaluate_forecaster(driver: Driver, *, by_replay: bool, progress: Progress) 
         quantiles = driver.chosen_quantiles(part(progress, 0.0, 0.15))
         heights = tuple(quantile.height for quantile in quantiles)
         as_run = _figures(driver, heights, by_replay, part(progress, 0.15, 0.35))
-    equal = _equal(driver, quantiles, as_run, by_replay, part(progress, 0.35, 0.95))
+    equal = _level_of_equal_attainment(
+        driver, quantiles, as_run, by_replay, part(progress, 0.35, 0.95)
+    )
     forecasts = driver.forecasts(driver.heights(0.5))  # at the median, for the errors
     return Forecaster(
         method=driver.method,
@@ -60,12 +62,12 @@ def evaluate_forecaster(driver: Driver, *, by_replay: bool, progress: Progress) 
         as_run=as_run,
         equal=equal,
         confirmed=None,
-        hindsight=_cheapest(driver, equal, part(progress, 0.95, 1.0)),
+        hindsight=_oracle_cost_of_plan(driver, equal, part(progress, 0.95, 1.0)),
         fit_seconds=sum(forecast.fit_seconds for forecast in forecasts),
     )
 
 
-def _equal(
+def _level_of_equal_attainment(
     driver: Driver,
     quantiles: tuple[PlannedQuantile, ...],
     as_run: Figures | None,
@@ -134,7 +136,7 @@ def _figures(
         return None
 
 
-def _cheapest(
+def _oracle_cost_of_plan(
     driver: Driver, equal: EqualAttainment | None, progress: Progress
 ) -> OracleCost | None:
     """Return the plan's cost at equal attainment, and the lowest cost of serving as much.

@@ -204,7 +204,7 @@ def run(
     planned, at_once = settings.plan, settings.plan.periods == ALL
     quantiles = Quantiles(
         hardware, traffic, window, planned.forecast, apart=planned.tiers_apart,
-        usd_per_tps=_price(hardware, traffic, window, settings, part(progress, 0.0, 0.1)),
+        usd_per_tps=_usd_per_tps(hardware, traffic, window, settings, part(progress, 0.0, 0.1)),
     ).of(at_once=at_once, progress=part(progress, 0.1, 0.4))  # fmt: skip
     groups = groups_of(hardware, apart=planned.tiers_apart)
     forecasts = forecast_window(
@@ -241,7 +241,7 @@ def run(
     )
 
 
-def _price(
+def _usd_per_tps(
     hardware: Hardware, traffic: Traffic, window: Window, settings: Settings, progress: Progress
 ) -> FloatArray | None:
     """Return the hourly cost in dollars of capacity for one input token/s, ``[l, r]``.

@@ -155,11 +155,11 @@ def _headline(first: str, second: str, plans: tuple[FrontPlan, ...]) -> str:
     least_second, least_first = plans[0], plans[-1]
     if least_second is least_first:
         return f"One plan has the least {first} and the least {second}: no trade-off"
-    of_first = _span(least_first.first, least_second.first, UNITS[MEASURE[first]])
-    of_second = _span(least_first.second, least_second.second, UNITS[MEASURE[second]])
+    of_first = _range_words(least_first.first, least_second.first, UNITS[MEASURE[first]])
+    of_second = _range_words(least_first.second, least_second.second, UNITS[MEASURE[second]])
     return f"{first.capitalize()} {of_first} for {second} {of_second}".replace("Gpu", "GPU")
 
 
-def _span(begin: float, end: float, unit: str) -> str:
+def _range_words(begin: float, end: float, unit: str) -> str:
     """Return two values of an objective as "$5 to $9", or as one if both read the same."""
     return " to ".join(dict.fromkeys(figure(value, unit) for value in (begin, end)))

@@ -127,7 +127,7 @@ def run(
     progress(0.0, "Reading the traffic")
     traffic = build_traffic(settings_of(scenario).traffic, traces)
     window = resolve_window(settings_of(scenario).window, traffic.demand, traffic.clock)
-    instances, source = _counts(
+    instances, source = _counts_to_place(
         scenario, hardware, traffic, window, options.counts, part(progress, 0.0, 0.5)
     )
     if options.ratio is not None:
@@ -189,7 +189,7 @@ def run(
     return Outcome(result, tables_of(problem, by_method))
 
 
-def _counts(
+def _counts_to_place(
     scenario: Scenario,
     hardware: Hardware,
     traffic: Traffic,

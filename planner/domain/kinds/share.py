@@ -145,7 +145,7 @@ def run(
         )
     rules = options.rules(load.duration_s, scenario.seed)
     plans = [
-        _planned(pool, options, rules, part(progress, 0.2 + 0.7 * i / len(pools), 0.9))
+        _plan_pool(pool, options, rules, part(progress, 0.2 + 0.7 * i / len(pools), 0.9))
         for i, pool in enumerate(pools)
     ]
     progress(0.9, "Comparing with GPUs of their own")
@@ -155,7 +155,7 @@ def run(
     models = tuple(
         row
         for pool, planned in zip(pools, plans, strict=True)
-        for row in figures.model_figures(pool, planned, load.duration_s, _alone(pool))
+        for row in figures.model_figures(pool, planned, load.duration_s, _replays_alone(pool))
     )
     gpus = tuple(
         row
@@ -195,7 +195,7 @@ def run(
     return Outcome(result, {"models": _table(models), "gpus": _table(gpus)})
 
 
-def _planned(
+def _plan_pool(
     pool: SharingPool, options: Options, rules: Rules, progress: Progress
 ) -> list[SharedGpuPlan]:
     """Return the GPUs that the models of one pool need if they share them."""
@@ -208,7 +208,7 @@ def _planned(
     return Sharing(pool, rules, alive).plan(options.method)
 
 
-def _alone(pool: SharingPool) -> list[ModelReplay]:
+def _replays_alone(pool: SharingPool) -> list[ModelReplay]:
     """Return the replay of each model of the pool on a GPU of its own, for comparison."""
     host = replace(pool.host, by_memory=True)
     return [replay_gpu([own], host).models[0] for own in pool.parts]
@@ -277,15 +277,15 @@ def _warnings(
 
 def _table(rows: Sequence[figures.ModelFigures] | Sequence[figures.GpuFigures]) -> pl.DataFrame:
     """Return figures (rows of dataclasses) as a table, with lists as text."""
-    return pl.DataFrame([_flat(as_json(row)) for row in rows], infer_schema_length=None)
+    return pl.DataFrame([_flattened(as_json(row)) for row in rows], infer_schema_length=None)
 
 
-def _flat(row: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+def _flattened(row: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """Return a row without nested values: ``alone.met`` becomes ``alone_met``."""
     flat: dict[str, Any] = {}
     for name, value in row.items():
         if isinstance(value, dict):
-            flat |= _flat(value, f"{prefix}{name}_")
+            flat |= _flattened(value, f"{prefix}{name}_")
         else:
             flat[prefix + name] = ", ".join(value) if isinstance(value, list) else value
     return flat

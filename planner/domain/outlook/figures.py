@@ -80,8 +80,8 @@ def month_figures(
     hours = planned.weights * (plan.period_s / 3600)  # [p]
     totals = [window.totals for window in plan.windows]
     cost = float(hours @ np.array([t.usd for t in totals]))
-    gpus = _gpus(plan)
-    prices = _prices(plan, hardware)
+    gpus = _gpus_in_use(plan)
+    prices = _gpu_prices(plan, hardware)
     price = gpus * prices[:, None]
     by_column = np.einsum("p,plrg->g", hours, price)
     spot = float(by_column[hardware.spot].sum())
@@ -129,7 +129,7 @@ def pool_months(planned: PlannedMonth, hardware: Hardware) -> tuple[PoolMonth, .
         return ()
     hours = planned.weights * (plan.period_s / 3600)
     seen, target, rows = planned.weights > 0, plan.target, []
-    prices = _prices(plan, hardware)
+    prices = _gpu_prices(plan, hardware)
     for m, r, g in hardware.pool_index:
         counts = target[:, m, r, g]
         if not counts[seen].any():
@@ -165,7 +165,7 @@ def gpu_uses(planned: Sequence[PlannedMonth], hardware: Hardware) -> tuple[GpuUs
             gpus, hours = [], []
             for month in planned:
                 if month.plan is not None:
-                    gpus.append(_of_gpu_type(_gpus(month.plan), hardware, region.name, gpu))
+                    gpus.append(_of_gpu_type(_gpus_in_use(month.plan), hardware, region.name, gpu))
                     hours.append(month.weights * (month.plan.period_s / 3600))
             if gpus and np.concatenate(gpus).any():
                 price = float(hardware.usd_per_gpu_hour[r, column])
@@ -175,12 +175,12 @@ def gpu_uses(planned: Sequence[PlannedMonth], hardware: Hardware) -> tuple[GpuUs
     return tuple(rows)
 
 
-def _prices(plan: ScalingPlan, hardware: Hardware) -> FloatArray:
+def _gpu_prices(plan: ScalingPlan, hardware: Hardware) -> FloatArray:
     """Return the price of a GPU in each period, in dollars per hour ``[p, r, g]``."""
     return np.stack([hardware.gpu_usd(start_s, plan.period_s) for start_s in plan.period_start_s])
 
 
-def _gpus(plan: ScalingPlan) -> FloatArray:
+def _gpus_in_use(plan: ScalingPlan) -> FloatArray:
     """Return the GPUs that each period of a plan uses, ``[p, l, r, g]``."""
     return np.asarray(plan.target * plan.gpus_per_instance[None, :, None, :], np.float64)
 

@@ -42,7 +42,7 @@ def stated_ratios(study: Study, target: IntArray) -> tuple[StatedRatio, ...]:
     MOST_INSTANCES. This is the largest of a period and region in ``target [p, l, r, g]``.
     """
     return tuple(
-        _stated(study, m, columns, target)
+        _best_ratio_of_pair(study, m, columns, target)
         for m in range(len(study.hardware.models))
         for columns in pairs_of(study.hardware, m)
         if study.hardware.columns[columns.prefill].role == "prefill"
@@ -64,7 +64,9 @@ def studied_service(study: Study, m: int, columns: PairColumns, instances: int) 
     return service
 
 
-def _stated(study: Study, m: int, columns: PairColumns, target: IntArray) -> StatedRatio:
+def _best_ratio_of_pair(
+    study: Study, m: int, columns: PairColumns, target: IntArray
+) -> StatedRatio:
     """Return the best ratio of a pair of pools of one model."""
     hardware = study.hardware
     planned = int(target[:, m, :, [columns.prefill, columns.decode]].sum(axis=0).max())

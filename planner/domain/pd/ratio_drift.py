@@ -79,7 +79,7 @@ def sensitivity_calls(
 
 def best_splits(services: tuple[PdService, ...], instances: int) -> tuple[Split, ...]:
     """Return the best ratio of each service by closed forms."""
-    return tuple(_best(ClosedForms(service), instances) for service in services)
+    return tuple(_best_split(ClosedForms(service), instances) for service in services)
 
 
 def sensitivity(service: PdService, instances: int, progress: Progress) -> Sensitivity:
@@ -94,8 +94,8 @@ def sensitivity(service: PdService, instances: int, progress: Progress) -> Sensi
         isl=tuple(facts.mean_isl * factor for factor in FACTORS),
         osl=tuple(facts.mean_osl * factor for factor in FACTORS),
         by_lengths=tuple(splits[: len(FACTORS)]),
-        ttft_ms=_scales(service.tier.ttft_s),
-        tbt_ms=_scales(service.tier.tbt_s),
+        ttft_ms=_scaled_limits(service.tier.ttft_s),
+        tbt_ms=_scaled_limits(service.tier.tbt_s),
         by_limits=tuple(splits[len(FACTORS) :]),
     )
 
@@ -141,7 +141,7 @@ def drift_of(
             service.workload, mean_isl / facts.mean_isl, mean_osl / facts.mean_osl
         )
         forms = ClosedForms(replace(service, workload=work))
-        best = _best(forms, instances, near)
+        best = _best_split(forms, instances, near)
         near = best.prefill or near
         loses = None
         if best.prefill:
@@ -204,7 +204,7 @@ def _with_limits(service: PdService, ttft: float, tbt: float) -> PdService:
     )
 
 
-def _best(forms: ClosedForms, instances: int, near: int | None = None) -> Split:
+def _best_split(forms: ClosedForms, instances: int, near: int | None = None) -> Split:
     """Return the best ratio of ``instances`` instances by closed forms.
 
     The Split is empty if no ratio meets the tier. The search begins at ``near`` prefill instances;
@@ -217,7 +217,7 @@ def _best(forms: ClosedForms, instances: int, near: int | None = None) -> Split:
     return Split(prefill, instances - prefill, rate * forms.service.tokens) if rate else Split()
 
 
-def _scales(limit_s: float | None) -> tuple[float | None, ...]:
+def _scaled_limits(limit_s: float | None) -> tuple[float | None, ...]:
     """Return a limit in milliseconds times each of ``LIMITS``; None if there is no limit."""
     limit_ms = milliseconds(limit_s)
     return tuple(None if limit_ms is None else limit_ms * factor for factor in LIMITS)

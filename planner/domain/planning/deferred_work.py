@@ -110,7 +110,7 @@ def _known_series(
         series.key.model, series.key.region, {tier.name}, series.unit, window
     )
     if described is None:
-        rate = _rate(series, origin_s - window.period_s, origin_s)
+        rate = _mean_rate(series, origin_s - window.period_s, origin_s)
         described = np.full(bins, rate * window.bin_s)
     tokens = described[:bins] * window.grown[:bins]
     seen = series.window(window.start_s, origin_s)
@@ -121,7 +121,7 @@ def _known_series(
     return edges, tier.urgent_after_s, np.asarray(tokens, np.float64)
 
 
-def _rate(series: DemandSeries, start_s: float, end_s: float) -> float:
+def _mean_rate(series: DemandSeries, start_s: float, end_s: float) -> float:
     """Return the mean tokens/s of the observed bins, or 0 without any."""
     rate = series.window(start_s, end_s).rate()
     return float(np.nanmean(rate)) if np.any(~np.isnan(rate)) else 0.0

@@ -206,7 +206,7 @@ def plan_figures(
         build_seconds=sum(window.build_seconds for window in windows),
         solve_seconds=sum(window.solve_seconds for window in windows),
         decisions=decisions(plan, hardware),
-        binding=_binding(plan),
+        binding=_binding_limits(plan),
         minimise=settings.minimise,
         unit=settings.unit,
         periods="all" if plan.together else "one",
@@ -256,7 +256,7 @@ def decisions(plan: ScalingPlan, hardware: Hardware) -> tuple[Decision, ...]:
     )
 
 
-def _binding(plan: ScalingPlan) -> tuple[Limit, ...]:
+def _binding_limits(plan: ScalingPlan) -> tuple[Limit, ...]:
     """Return each binding constraint once, with its number of periods, most frequent first."""
     same: dict[tuple[str, str], list[Binding]] = {}
     for window in plan.windows:

@@ -100,7 +100,7 @@ def marginal_values(
     for limit_name in LIMITS:
         row = _with_looser_limit(inputs, dearest, limit_name)
         moved += [row] if row else []
-    quantile = _quantile(inputs, planned, dearest)
+    quantile = _with_higher_quantile(inputs, planned, dearest)
     moved += [quantile] if quantile else []
     return MarginalValues(
         period=float(planned.plan.period_start_s[dearest.period]),
@@ -174,7 +174,7 @@ def _with_looser_limits(tier: Tier, field: str) -> Tier:
     return replace(tier, **longer)
 
 
-def _quantile(
+def _with_higher_quantile(
     inputs: PlanInput, planned: PlannedWindow, dearest: _ExpensivePeriod
 ) -> MarginalValue | None:
     """Plan the ``dearest`` period for a forecast quantile one percentage point higher.

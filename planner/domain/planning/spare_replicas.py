@@ -35,11 +35,11 @@ def spare_of(inputs: PlanInput, planned: PlannedWindow, progress: Progress) -> P
     without = replace(inputs, settings=replace(inputs.settings, spare=SpareSettings()))
     usd = gpu_hours = share = None
     try:
-        plain = _costs(plan_load(without, planned.load, progress))
+        plain = _usd_and_gpu_hours(plan_load(without, planned.load, progress))
     except Infeasible:
         plain = None
     if plain is not None:
-        taken = _costs(planned.plan)
+        taken = _usd_and_gpu_hours(planned.plan)
         usd, gpu_hours = taken[0] - plain[0], taken[1] - plain[1]
         share = usd / plain[0] if plain[0] > 0 else None
     return PlanSpare(
@@ -53,7 +53,7 @@ def spare_of(inputs: PlanInput, planned: PlannedWindow, progress: Progress) -> P
     )
 
 
-def _costs(plan: ScalingPlan) -> tuple[float, float]:
+def _usd_and_gpu_hours(plan: ScalingPlan) -> tuple[float, float]:
     """Return dollars and GPU-hours of a plan over its window."""
     hours, windows = plan.period_s / 3600, [window.totals for window in plan.windows]
     return sum(w.usd for w in windows) * hours, sum(w.gpu_hours for w in windows) * hours

@@ -108,7 +108,9 @@ def shared_gpus(cases: list[Case]) -> SharedGpus:
         # Prefill and decode of a service; some have one phase only.
         services=tuple(_service(*pair) for pair in phases if len(pair) == 2),
         models=tuple(
-            _models(group) for group in cases_by_gpu if len({case.model for case in group}) > 1
+            _sharing_models(group)
+            for group in cases_by_gpu
+            if len({case.model for case in group}) > 1
         ),
     )
 
@@ -133,7 +135,7 @@ def _service(prefill: Case, decode: Case) -> SharedService:
     if shared.placement is not None:
         ways[TOGETHER] = SharingWay(
             shared.devices, shared.power_w, shared.memory_bytes / 1e9,
-            *_replayed([prefill, decode], shared),
+            *_replay_services([prefill, decode], shared),
         )  # fmt: skip
     if chunks.model is not None:
         ways[CHUNKED_MODEL] = _replayed_chunks(chunks.model, chunked, prefill, decode)
@@ -158,7 +160,7 @@ def _way_of_level(level: Level) -> SharingWay:
     return SharingWay(level.devices, level.power_w, level.memory_bytes / 1e9)
 
 
-def _replayed(cases: list[Case], shared: SharedPlan) -> tuple[float | None, bool]:
+def _replay_services(cases: list[Case], shared: SharedPlan) -> tuple[float | None, bool]:
     """Replay services on common GPUs; return the lowest attainment, and whether all meet targets.
 
     Without a replay, the attainment is None and the second value True.
@@ -230,12 +232,12 @@ def _replayed_chunks(level: Level, phase: PhaseProblem, prefill: Case, decode: C
     return replace(way, attainment=attained, confirmed=False)
 
 
-def _models(group: list[Case]) -> SharedModels:
+def _sharing_models(group: list[Case]) -> SharedModels:
     """Return what all ``cases`` of a region and GPU type need, on separate and on common GPUs."""
     room = MEMORY_SHARE * group[0].service.gpu.memory_bytes
     apart = [case.least for case in group]
     shared = place_on_common_devices([case.problem for case in group], apart, room)
-    attainment, confirmed = _replayed(group, shared)
+    attainment, confirmed = _replay_services(group, shared)
     return SharedModels(
         region=group[0].region,
         gpu=group[0].gpu,

@@ -85,7 +85,7 @@ class OverTime:
 
 def figures(journeys: list[WindowsOfCase], startup_s: float) -> OverTime:
     """Return the figures of every pool and level over the window, and the totals."""
-    pools = tuple(_pool(journey, startup_s) for journey in journeys)
+    pools = tuple(_pool_figures(journey, startup_s) for journey in journeys)
     names = list(journeys[0].courses)
     totals = {
         name: LevelTotal(
@@ -107,7 +107,7 @@ def figures(journeys: list[WindowsOfCase], startup_s: float) -> OverTime:
     )
 
 
-def _pool(journey: WindowsOfCase, startup_s: float) -> PoolOverTime:
+def _pool_figures(journey: WindowsOfCase, startup_s: float) -> PoolOverTime:
     """Return the figures of one phase (prefill or decode) over the window, by level.
 
     Levels are operators, layers and whole replicas. ``startup_s`` is the start time of a replica.
@@ -197,7 +197,7 @@ def table(journeys: list[WindowsOfCase], start_s: float) -> pl.DataFrame:
 
 def sentences(over_time: OverTime) -> Sentences:
     """Return sentences on levels without and with savings, window by window."""
-    lost = [*_missing(over_time)]
+    lost = [*_missed_targets(over_time)]
     won: list[str] = []
     by = (
         "in a replay of {} windows"
@@ -221,7 +221,7 @@ def sentences(over_time: OverTime) -> Sentences:
                 f"replicas take {coarse:,.1f}: {share:.0%} fewer at {ATTAINMENT:.0%} of the "
                 f"requests within the limit, {by}." + _by_speed(over_time, level)
             )
-    return Sentences((*lost, *_static(over_time)), tuple(won))
+    return Sentences((*lost, *_cheaper_if_held(over_time)), tuple(won))
 
 
 def _by_speed(over_time: OverTime, level: str) -> str:
@@ -237,7 +237,7 @@ def _by_speed(over_time: OverTime, level: str) -> str:
     )
 
 
-def _missing(over_time: OverTime) -> Iterator[str]:
+def _missed_targets(over_time: OverTime) -> Iterator[str]:
     """Yield a sentence for each level that misses its target at every headroom tried."""
     for pool in over_time.pools:
         for level, course in pool.levels.items():
@@ -251,7 +251,7 @@ def _missing(over_time: OverTime) -> Iterator[str]:
                 )
 
 
-def _static(over_time: OverTime) -> Iterator[str]:
+def _cheaper_if_held(over_time: OverTime) -> Iterator[str]:
     """Yield a sentence for each level that costs more than keeping the plan of the busiest hour."""
     for pool in over_time.pools:
         for level, course in pool.levels.items():

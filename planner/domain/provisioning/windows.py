@@ -101,7 +101,7 @@ def track_cases(
         without_cached = case.phase == "prefill" and case.service.cached > 0
         key = case.model, case.region, without_cached
         if key not in loads:
-            loads[key] = _load(following, key[:2], without_cached=without_cached)
+            loads[key] = _model_demand(following, key[:2], without_cached=without_cached)
         load = loads[key]
         room = MEMORY_SHARE * case.service.gpu.memory_bytes
         judge = None
@@ -132,7 +132,7 @@ def track_cases(
     return tracked
 
 
-def _load(
+def _model_demand(
     following: TrackedTraffic, model_region: tuple[str, str], *, without_cached: bool
 ) -> ModelDemand:
     """Return the demand of a model and region, and what plans know of it.
@@ -174,13 +174,13 @@ def _load(
     )
     lengths = demand_known(windows, EVERY[MODULE])
     known = {}
-    for level, by_minute in _forecast(following, series).items():
+    for level, by_minute in _forecast_by_level(following, series).items():
         rate = np.repeat(by_minute, round(MINUTE_S / WINDOW_S))[:count]
         known[level] = Windows(WINDOW_S, rate, lengths.isl, lengths.osl)
     return ModelDemand(windows, requests, known, f"a forecast by the minute ({following.method})")
 
 
-def _forecast(following: TrackedTraffic, series: DemandSeries) -> dict[str, FloatArray]:
+def _forecast_by_level(following: TrackedTraffic, series: DemandSeries) -> dict[str, FloatArray]:
     """Return the requests/s that each minute's plan is made for, by level.
 
     It is the maximum of the forecast until the next plan can serve, since levels differ in how fast

@@ -123,8 +123,11 @@ class LevelSearch:
             for case in day.cases
             if case.required
         ]
-        expected = _peak(self.trials.cases[0])
-        order = {case: (_surprise(case, expected), len(case.study().trace)) for _, case in checks}
+        expected = _peak_replicas(self.trials.cases[0])
+        order = {
+            case: (_excess_over_forecast(case, expected), len(case.study().trace))
+            for _, case in checks
+        }
         return sorted(checks, key=lambda check: order[check[1]], reverse=True)
 
     def _least_static_cost(self) -> float:
@@ -426,7 +429,7 @@ def _usual_start(policy: Policy, all_values: Sequence[float | None]) -> int | No
     return all_values.index(1.0) if 1.0 in all_values else None  # the plan as the forecast has it
 
 
-def _surprise(case: Case, expected: float) -> float:
+def _excess_over_forecast(case: Case, expected: float) -> float:
     """Return how much a case exceeds the forecast: its peak over ``expected``.
 
     ``expected`` is the peak of the forecast day. It is 1 for a window of the past, of which
@@ -434,10 +437,10 @@ def _surprise(case: Case, expected: float) -> float:
     """
     if case.sizing is None:
         return inf
-    return _peak(case) / expected if case.drawn else 1.0
+    return _peak_replicas(case) / expected if case.drawn else 1.0
 
 
-def _peak(case: Case) -> float:
+def _peak_replicas(case: Case) -> float:
     """Return the replicas of a static fleet sized for a case's peak, at least 1."""
     study = (case.sizing or case.study)()
     return max(1.0, float(study.pools(study.peak).sum()))

@@ -192,15 +192,21 @@ class TestDays:
             case schema.Drawn():
                 return [self._drawn_day(declared, day)]
             case schema.SlowerProfile():
-                return [self._slower(declared, day)]
+                return [self._slower_day(declared, day)]
             case schema.MoreDemand():
                 name = f"Demand x {declared.times:g}"
-                return [day(name, self._busier(declared.times, self.study.window))]
+                return [day(name, self._busier_case(declared.times, self.study.window))]
             case schema.Crowd():
                 name = f"Crowd: x {declared.times:g} for {declared.hours:g} h"
-                return [day(name, self._busier(declared.times, self._peak(declared.hours)))]
+                return [
+                    day(
+                        name, self._busier_case(declared.times, self._busiest_hours(declared.hours))
+                    )
+                ]
             case schema.LongerOutputs():
-                return [day(f"Outputs x {declared.times:g}", self._longer(declared.times))]
+                return [
+                    day(f"Outputs x {declared.times:g}", self._longer_outputs_case(declared.times))
+                ]
             case schema.ReplicaLost():
                 if all(tier.deferrable for tier in self.study.hardware.tiers):
                     return [day("Replica lost (N+1)", reason="No tier is interactive.")]
@@ -212,7 +218,7 @@ class TestDays:
                 return [
                     day(
                         f"Starts x {declared.times:g}, first fails",
-                        self._with(change, static_unaffected=True),
+                        self._with_fleet_change(change, static_unaffected=True),
                     )
                 ]
 
@@ -242,7 +248,9 @@ class TestDays:
         ]
         return day("Drawn from the forecast", *cases, pass_share=declared.pass_share)
 
-    def _with(self, change: Callable[[Fleet], Fleet], static_unaffected: bool = False) -> Case:
+    def _with_fleet_change(
+        self, change: Callable[[Fleet], Fleet], static_unaffected: bool = False
+    ) -> Case:
         """Return the forecast day with a ``change`` of the fleet that no policy knows of.
 
         A static fleet cannot be sized for the loss of a region. Slow starts do not affect it
@@ -251,7 +259,7 @@ class TestDays:
         sizing = self.forecast_day.sizing if static_unaffected else None
         return Case(self.forecast_day.study, change, sizing)
 
-    def _slower(self, declared: schema.SlowerProfile, day: Callable[..., TestDay]) -> TestDay:
+    def _slower_day(self, declared: schema.SlowerProfile, day: Callable[..., TestDay]) -> TestDay:
         """Return the day on which replicas are slower than their profile by its stated error."""
         hardware = self.study.hardware
         factor = 1.0 if declared.error == "half" else NINE_OF_TEN
@@ -284,14 +292,14 @@ class TestDays:
         name = f"Profile slower by {max(errors.values()):.0%}"
         return day(name, Case(self.forecast_day.study, change, sizing))
 
-    def _busier(self, factor: float, when: Window) -> Case:
+    def _busier_case(self, factor: float, when: Window) -> Case:
         """Return the forecast day with ``factor`` times the requests in the window ``when``."""
         study = self.forecast_day.study()
         trace = busier(study.trace, factor, when.start_s, when.end_s, study.window, self.seed)
         demand = scale_demand(study.traffic.demand, AMOUNTS, factor, when.start_s, when.end_s)
         return _case(changed(study, trace, demand))
 
-    def _peak(self, hours: float) -> Window:
+    def _busiest_hours(self, hours: float) -> Window:
         """Return the busiest ``hours`` of the forecast day as a window, or all of a shorter day."""
         study = self.forecast_day.study()
         window, trace = study.window, study.trace
@@ -302,7 +310,7 @@ class TestDays:
         at_s = window.start_s + float(begins[int(np.argmax(edges[1] - edges[0]))])
         return replace(window, start_s=at_s, end_s=at_s + length_s)
 
-    def _longer(self, factor: float) -> Case:
+    def _longer_outputs_case(self, factor: float) -> Case:
         """Return the forecast day with outputs ``factor`` times as long in its second half."""
         study = self.forecast_day.study()
         middle_s = study.window.start_s + study.window.duration_s / 2
@@ -317,9 +325,9 @@ class TestDays:
         regions = self.study.hardware.regions
         if len(regions) < 2:
             return day("Region lost", reason="The scenario has one region.")
-        peak, begin = self._peak(declared.hours), self.study.window.start_s
+        peak, begin = self._busiest_hours(declared.hours), self.study.window.start_s
         cases = [
-            self._with(partial(
+            self._with_fleet_change(partial(
                 _with_fault,
                 fault=RegionOutage(region.name, peak.start_s - begin, peak.end_s - begin),
             ))

@@ -18,7 +18,7 @@ def carried_into(study: Study) -> Trace | None:
     if nothing is known before the window.
     """
     window, traffic = study.window, study.traffic
-    ttft_s, tbt_s = _speeds(study)
+    ttft_s, tbt_s = _speeds_at_rated_load(study)
     longest = [
         ttft + tbt * float(osl.max(initial=1))
         for ttft, tbt, (_, osl) in zip(ttft_s, tbt_s, traffic.lengths, strict=True)
@@ -33,7 +33,7 @@ def carried_into(study: Study) -> Trace | None:
     return carried if len(carried) else None
 
 
-def _speeds(study: Study) -> tuple[FloatArray, FloatArray]:
+def _speeds_at_rated_load(study: Study) -> tuple[FloatArray, FloatArray]:
     """Return a replica's mean TTFT and TBT (s) at its rated load, ``[l]`` each; 0 if not known."""
     means: list[FloatArray] = []
     for field, role_without in (("ttft_s", "decode"), ("tbt_s", "prefill")):

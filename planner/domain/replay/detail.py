@@ -132,7 +132,7 @@ def requests_table(result: SimulationResult, labels: Sequence[str]) -> pl.DataFr
         "model": _names_of_codes(trace.model, trace.models),
         "region": _names_of_codes(trace.region, trace.regions),
         "tier": _names_of_codes(trace.tier, trace.tiers),
-        **_figures(result),
+        **_request_columns(result),
         "reason": _reasons(result),
         "pool": _names_of_codes(place[result.requests.pool], known),
     }
@@ -251,7 +251,7 @@ def _group_rows(
     return pl.DataFrame(rows, schema | dict.fromkeys((*shares, *shown), pl.Float64())).sort(GROUPED)
 
 
-def _figures(result: SimulationResult) -> dict[str, Any]:
+def _request_columns(result: SimulationResult) -> dict[str, Any]:
     """Return the columns of each request: tokens, outcome, latencies, whether it met all limits."""
     log, trace = result.requests, result.trace
     return {

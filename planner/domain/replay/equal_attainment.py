@@ -60,7 +60,7 @@ class FlatFleets:
             lambda counts: equally_good(self.replay(counts), as_good), self.base, least, largest
         )
         served = self.replay(counts)
-        return served if equally_good(served, as_good) and self._fits(counts) else None
+        return served if equally_good(served, as_good) and self._fits_gpus(counts) else None
 
     def replay(self, counts: IntArray) -> Summary:
         key = per_cell(counts, self.study.cells).tobytes()
@@ -102,7 +102,7 @@ class FlatFleets:
         )
         return summarise_replay(result, brief=True)
 
-    def _fits(self, counts: IntArray) -> bool:
+    def _fits_gpus(self, counts: IntArray) -> bool:
         """Return whether the GPUs of every region suffice for ``counts``."""
         hardware = self.study.hardware
         free = hardware.capacity_gpus.copy()

@@ -81,12 +81,12 @@ def pressure_test(study: Study, ratio: str | float = FIXED, many: bool = False) 
     for m in range(len(study.hardware.models)):
         for r in range(len(study.hardware.regions)):
             here = [p for p, place in enumerate(index) if place[:2] == (m, r)]
-            for group in _groups(study, here):
+            for group in _groups_to_test(study, here):
                 counts, rate = _tested_replicas(study, group, ratio, many)
                 # Replicas are equally fast in all regions, so one test serves them all.
                 kind = (m, *(index[p][2] for p in group), *counts.tolist())
                 if kind not in tested:
-                    tested[kind] = _readings(study, group, counts, rate)
+                    tested[kind] = _simulated_signals(study, group, counts, rate)
                 for name in out:
                     out[name][group] = tested[kind][name]
                 rates[group] = rate * float(study.traffic.lengths[m][0].mean()) / counts
@@ -95,7 +95,7 @@ def pressure_test(study: Study, ratio: str | float = FIXED, many: bool = False) 
     return Pressure(out, ratios, rates)
 
 
-def _groups(study: Study, pools: list[int]) -> list[list[int]]:
+def _groups_to_test(study: Study, pools: list[int]) -> list[list[int]]:
     """Return the pools to test together: single mixed pools, and pairs of prefill and decode."""
     index, columns = study.hardware.pool_index, study.hardware.columns
     theta = study.sizes.theta_tps
@@ -145,7 +145,7 @@ def _tested_replicas(
     return np.array(pair, np.int64), rate
 
 
-def _shared(study: Study, m: int) -> SharedPrompts | None:
+def _shared_prompts(study: Study, m: int) -> SharedPrompts | None:
     return study.traffic.shared[m] if study.traffic.shared else None
 
 
@@ -158,7 +158,7 @@ def _pool_capacity(study: Study, m: int, g: int, instances: int) -> float:
     return curve_capacity(study.sizes.pool_tps[m, g], instances)
 
 
-def _readings(
+def _simulated_signals(
     study: Study, group: list[int], counts: IntArray, rate: float
 ) -> dict[str, FloatArray]:
     """Simulate a group of pools at ``rate`` requests/s; return each signal's mean per pool by name.
@@ -172,7 +172,7 @@ def _readings(
     requests = REQUESTS * max(1, int(counts.sum()) // FEW)
     drawn = rng.integers(0, len(isl), requests)
     isl, osl, blocks = isl[drawn], osl[drawn], None
-    shared = _shared(study, m)
+    shared = _shared_prompts(study, m)
     if shared is not None and study.hardware.serving[m].prefix_caching:
         sample = shared.again(requests)
         isl, osl, blocks = sample.isl, sample.osl, sample.blocks

@@ -177,7 +177,7 @@ def replayed(
 
     ``study`` is the one it was built on, or a copy changed in a way that the policy does not know.
     """
-    result, fleet, metered = _simulated(study, policy, ready, seed, progress, options)
+    result, fleet, metered = _simulate(study, policy, ready, seed, progress, options)
     detailed = options.detailed
     arrangements = [study.hardware.arrangement(m, g) for m, _, g in study.hardware.pool_index]
     labels = [arrangements[p] for p in ready.source_pools]
@@ -228,14 +228,14 @@ def _with_survival(
         survival = replace(survival, attainment={}, share=None)
     else:
         options = replace(BRIEF, lost=losses_of(study)[run.worst_loss])
-        result, _, _ = _simulated(study, policy, ready, seed, silent, options)
+        result, _, _ = _simulate(study, policy, ready, seed, silent, options)
         survival = survival_of(study, summarise_replay(result, brief=True).slo_attainment)
     if survival is None or not study.settings.plan.spare:
         return replace(run, survival=survival)
     return replace(run, survival=survival, lacks_spare=survival.shortfall)
 
 
-def _simulated(
+def _simulate(
     study: Study,
     policy: Policy,
     ready: BuiltPolicy,
@@ -339,7 +339,7 @@ def settings_of(
     return (
         *_stated_settings(policy),
         *_active_settings(rule, pools),
-        *_replicas(fleet, series, pools),
+        *_replica_settings(fleet, series, pools),
         *(
             Setting(f"routing.{field.name}", "", value)
             for field in fields(fleet.routing)
@@ -376,7 +376,7 @@ def _active_settings(rule: ScalingPolicy, pools: Sequence[str]) -> Iterator[Sett
                 yield Setting(row.what, where, float(value))
 
 
-def _replicas(fleet: Fleet, series: PoolSeries, pools: Sequence[str]) -> Iterator[Setting]:
+def _replica_settings(fleet: Fleet, series: PoolSeries, pools: Sequence[str]) -> Iterator[Setting]:
     """Yield the replicas of each pool: at the start, at most over time, and its limits."""
     up = series.ready + series.starting
     for p, (pool, where) in enumerate(zip(fleet.pools, pools, strict=True)):

@@ -64,7 +64,7 @@ class FlatWindow:
         tiers = [
             replace(tier, attainment=self.goals[tier.name]) for tier in self.study.hardware.tiers
         ]
-        count = {m: self._count(m) for m in self.models}
+        count = {m: self._request_count(m) for m in self.models}
         total = np.sum(list(count.values()), axis=0)
         served = {m: result for m in self.models if (result := self.known.get(self.key(m, counts)))}
         for m in self.models:
@@ -111,7 +111,7 @@ class FlatWindow:
                 carried=self._requests_in_flight(m),
             )
         except TargetMissed:
-            return ServedRequests(self._count(m), watch.late.copy(), cut=True)
+            return ServedRequests(self._request_count(m), watch.late.copy(), cut=True)
         cost_usd = summarise_replay(result, brief=True).cost_usd
         return ServedRequests(*due_and_late(result), cost_usd=cost_usd)
 
@@ -139,7 +139,7 @@ class FlatWindow:
         carried = self.study.carried
         return None if carried is None else carried.rows(carried.model == m)
 
-    def _count(self, m: int) -> IntArray:
+    def _request_count(self, m: int) -> IntArray:
         """Return the number of the model's requests in the window, by tier of the fleet."""
         trace = self._trace(m)
         counts = count_codes(trace.tier, len(trace.tiers)).tolist()

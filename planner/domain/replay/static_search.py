@@ -149,7 +149,7 @@ def _fewest_on_all(
         order.remove(missed)
         searched.insert(0, missed)
         conditions = [meets[w] for w in searched]
-        counts = fewest(_every(conditions), counts, low, high, least=least)
+        counts = fewest(_all_conditions(conditions), counts, low, high, least=least)
     return counts
 
 
@@ -169,7 +169,7 @@ def _first_missed(
     return None
 
 
-def _every(conditions: Sequence[Meets]) -> Meets:
+def _all_conditions(conditions: Sequence[Meets]) -> Meets:
     return lambda counts: all(meets(counts) for meets in conditions)
 
 

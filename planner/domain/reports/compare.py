@@ -200,7 +200,7 @@ def comparison_report(
         else "",
         about=window_title(frame),
         facts=tuple(_tiles(view, schedule)),
-        warnings=(*_missed(view), *_short(load), *comparison.warnings),
+        warnings=(*_missed_slo_warning(view), *_shortfall_warning(load), *comparison.warnings),
         sections=(*_sections(view, schedule), *more, *_basis(view)),
         clock=frame.window.clock,
         alternatives=tuple(_alternatives(view)),
@@ -266,7 +266,7 @@ def _tiles(view: ComparisonView, schedule: Schedule | None) -> Iterator[Fact]:
     outcome, base = view.plan.outcome, view.base
     yield Fact(
         f"Cost {view.window_words}", outcome.cost_usd, "$", **saving_change(view.saving(view.key)),
-        note=_against(view),
+        note=_comparison_words(view),
     )  # fmt: skip
     yield from _attainment_tile(view)
     saved = (
@@ -298,7 +298,7 @@ def _replicas_tile(view: ComparisonView, schedule: Schedule | None) -> Iterator[
     )  # fmt: skip
 
 
-def _against(view: ComparisonView) -> str:
+def _comparison_words(view: ComparisonView) -> str:
     """Return the words after a saving: the baseline, and whether SLO attainment is equal."""
     base = view.base
     if base is None:
@@ -436,7 +436,7 @@ def _plan_note(view: ComparisonView, plan: Plan) -> str:
     return f"{spare} · {policy}" if plan is view.plan or policy != shown else spare
 
 
-def _missed(view: ComparisonView) -> Iterator[str]:
+def _missed_slo_warning(view: ComparisonView) -> Iterator[str]:
     """Yield a warning if the plan misses an SLO target in this window."""
     missed = [tier for tier, met in view.plan.outcome.slo_met.items() if not met]
     if not missed:
@@ -446,7 +446,7 @@ def _missed(view: ComparisonView) -> Iterator[str]:
     yield f"{view.plan.outcome.label} misses its SLO target for {' and '.join(missed)}.{tested}"
 
 
-def _short(load: Load | None) -> Iterator[str]:
+def _shortfall_warning(load: Load | None) -> Iterator[str]:
     """Yield a warning on the time in which demand exceeds capacity."""
     if load is not None and load.hours_short:
         yield (
@@ -591,7 +591,7 @@ def _test_days(view: ComparisonView) -> Iterator[Section]:
              lambda day, tier=tier: attainment(day, tier))
             for tier in tiers
         ),
-        (Head("Policies that pass"), _passing),
+        (Head("Policies that pass"), _passing_count),
         (Head("Not applicable", wide=2), lambda day: day.not_applicable),
     )  # fmt: skip
     note = (
@@ -601,7 +601,7 @@ def _test_days(view: ComparisonView) -> Iterator[Section]:
     yield Section("Test days", (replace(rows, note=note),))
 
 
-def _passing(day: TestDayFigures) -> str:
+def _passing_count(day: TestDayFigures) -> str:
     """Return how many policies pass a test day."""
     passed = sum(result.passes for result in day.policies.values())
     return f"{passed} of {len(day.policies)}" if day.policies else ""

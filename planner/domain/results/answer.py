@@ -92,7 +92,7 @@ def answer_of(study: Study, run: PolicyRun, base: PolicyRun) -> Answer:
         Fact("Cost", _money(study, run) + cost_difference_words(run, base, usd=False)),
         Fact("Growth", _growth_words(study)),
         Fact("Above a limit", _limits_exceeded(study, run), "above a limit: "),
-        Fact("SLO attainment", _in_time(run, study.window.ahead), "SLO attainment "),
+        Fact("SLO attainment", _attainment_words(run, study.window.ahead), "SLO attainment "),
         Fact(
             f"Survives the loss of {lost}",
             _survives_loss_words(run),
@@ -296,7 +296,7 @@ def _growth_words(study: Study) -> str:
     return f"for {window.growth.words} of the forecast" if window.ahead and window.growth else ""
 
 
-def _in_time(run: PolicyRun, ahead: bool) -> str:
+def _attainment_words(run: PolicyRun, ahead: bool) -> str:
     """Return each tier's SLO attainment and target, in words."""
     targets = {tier.name: tier.attainment for tier in run.fleet.tiers}
     parts = [

@@ -101,10 +101,10 @@ def assurance_figures(
     choices: Mapping[str, Choice], days: Sequence[TestDay]
 ) -> dict[str, AssuranceFigures]:
     """Return the recommendation of each level of assurance, in the order of LEVELS."""
-    return {level: _of(choices[level], days) for level in LEVELS if level in choices}
+    return {level: _figures_of_choice(choices[level], days) for level in LEVELS if level in choices}
 
 
-def _of(choice: Choice, days: Sequence[TestDay]) -> AssuranceFigures:
+def _figures_of_choice(choice: Choice, days: Sequence[TestDay]) -> AssuranceFigures:
     """Return the choice of a level of assurance as figures of a result."""
     candidate = choice.candidate
     tiers = dict.fromkeys(

@@ -75,7 +75,7 @@ def series_columns(forecast: str, unit: Callable[[Any], str], *more: Column) -> 
                 "drift",
                 FLAG,
                 "whether forecasts have of late been worse than before",
-                lambda row: _drift(past(row)),
+                lambda row: _drift_document(past(row)),
                 parts=("flagged", "since", "sentence"),
             ),
             *more,
@@ -95,7 +95,7 @@ def _runner_up(scores: Sequence[MethodScore]) -> tuple[str, float | None] | None
     return other.method, other.error / chosen if chosen > 0 else None
 
 
-def _drift(past: PastPeaks | None) -> dict[str, Any] | None:
+def _drift_document(past: PastPeaks | None) -> dict[str, Any] | None:
     """Return whether past forecasts became worse, as JSON; None without past forecasts."""
     if past is None:
         return None

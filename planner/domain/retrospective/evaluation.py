@@ -79,7 +79,7 @@ def evaluate_plan(
     return PlanEvaluation(
         begins=moment(window.start_s),
         ends=moment(window.end_s),
-        demand=_errors(perfect.forecasts, forecast),
+        demand=_forecast_errors(perfect.forecasts, forecast),
         attainment=dict(summary.slo_attainment),
         targets={tier.name: tier.attainment for tier in study.hardware.tiers},
         met=dict(summary.slo_met),
@@ -87,12 +87,12 @@ def evaluate_plan(
         gpu_hours=summary.gpu_hours,
         replica_hours=float(by_period.sum()) * hours,
         needed_replica_hours=None if required is None else float(required.sum()) * hours,
-        needed_usd=None if required is None else _usd(study, required) * hours,
-        planned_usd=_usd(study, by_period) * hours,
+        needed_usd=None if required is None else _usd_per_hour(study, required) * hours,
+        planned_usd=_usd_per_hour(study, by_period) * hours,
         short_hours=_short_periods(study, by_period, perfect.load) * hours,
         lengths=length_drift(study.traffic, window, scenario.seed),
         speed=speed,
-        hours=_hours(study, perfect.forecasts, forecast, by_period, required),
+        hours=_hourly_rows(study, perfect.forecasts, forecast, by_period, required),
         notes=(*notes, *unsure),
     )
 
@@ -146,7 +146,7 @@ def _ready_at(
     return np.stack([counts[since:until].min(axis=0) for since, until in steps])
 
 
-def _usd(study: Study, counts: IntArray) -> float:
+def _usd_per_hour(study: Study, counts: IntArray) -> float:
     """Return the dollars per hour of replicas ``counts [periods, pools]``, summed over periods."""
     hardware, window = study.hardware, study.window
     gpus = np.array([hardware.profiles[m, g].tp for m, _, g in hardware.pool_index])
@@ -170,7 +170,7 @@ def _short_periods(study: Study, counts_held: IntArray, load: Load) -> float:
     return float((through < peak * (1 - NEARLY)).any(axis=1).sum())
 
 
-def _errors(forecasts: Sequence[SeriesForecast], forecast: Forecast) -> DemandError:
+def _forecast_errors(forecasts: Sequence[SeriesForecast], forecast: Forecast) -> DemandError:
     """Return the errors of a plan's stored forecast over the bins that it covers.
 
     ``forecasts`` have the actual demand. Bins that were not observed are left out.
@@ -210,7 +210,7 @@ def _actual_and_forecast(
     return actual, mean, planned
 
 
-def _hours(
+def _hourly_rows(
     study: Study,
     forecasts: Sequence[SeriesForecast],
     forecast: Forecast,

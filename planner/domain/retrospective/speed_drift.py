@@ -84,7 +84,7 @@ def _drift(profile: Profile, observed: ServedSpeed) -> SpeedDrift:
     straight = _equivalent_linear_profile(profile, observed, observations)
     line = straight.alpha_s + straight.beta_s * observations.decodes
     line = line + straight.delta_s * observations.prefill_tokens
-    modelled = _seconds(
+    modelled = _mean_iteration_s(
         profile, observed, observations.decodes, observations.prefill_tokens, observations.share
     )
     seconds = observations.seconds * line / modelled
@@ -122,9 +122,9 @@ def _equivalent_linear_profile(
         input_tokens=observed.input_tokens.mean(keepdims=True),
         output_tokens=observed.output_tokens.mean(keepdims=True),
     )
-    alone = float(_seconds(profile, mean, one, zero, zero)[0])
-    decoding = float(_seconds(profile, mean, sequences, zero, zero)[0])
-    with_prefill = float(_seconds(profile, mean, sequences, prefill_tokens, share)[0])
+    alone = float(_mean_iteration_s(profile, mean, one, zero, zero)[0])
+    decoding = float(_mean_iteration_s(profile, mean, sequences, zero, zero)[0])
+    with_prefill = float(_mean_iteration_s(profile, mean, sequences, prefill_tokens, share)[0])
     beta = max((decoding - alone) / max(float(sequences[0]) - 1, 1.0), TINY_S)
     delta = max((with_prefill - decoding) / max(float(prefill_tokens[0]), TINY_S), TINY_S)
     alpha = max(alone - beta, TINY_S)
@@ -135,7 +135,7 @@ def _equivalent_linear_profile(
     )  # fmt: skip
 
 
-def _seconds(
+def _mean_iteration_s(
     profile: Profile,
     observed: ServedSpeed,
     sequences: FloatArray,

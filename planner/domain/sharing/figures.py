@@ -88,7 +88,7 @@ def served_figures(
 ) -> ServedFigures:
     """Return how the requests of all parts of a model were served."""
     ttft = [replay.first_s - part.arrival_s + part.profile.start_s for part, replay in pairs]
-    tbt = [_gaps(part, replay) for part, replay in pairs]
+    tbt = [_token_gaps(part, replay) for part, replay in pairs]
     late = np.concatenate([replay.late for _, replay in pairs])
     return ServedFigures(
         attainment=float(1.0 - late.mean()),
@@ -98,7 +98,7 @@ def served_figures(
     )
 
 
-def _gaps(part: SharingModel, replay: ModelReplay) -> FloatArray:
+def _token_gaps(part: SharingModel, replay: ModelReplay) -> FloatArray:
     """Return the mean seconds between the tokens of each request, ``[requests]``.
 
     It is NaN for an answer of a single token.

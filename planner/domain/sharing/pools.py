@@ -66,7 +66,7 @@ def sharing_pools(
             models = tuple(_model(hardware, m, g, r, trace) for m, g in members)
             g = members[0][1]
             host = host_of(sharing, hardware.gpus[g], tp, facts)
-            yield _pool(
+            yield _pool_of_parts(
                 models, host, (region.name, gpu, tp), float(hardware.usd_per_gpu_hour[r, g])
             )
 
@@ -134,7 +134,7 @@ def _limits(tiers: list[Tier], name: str) -> FloatArray:
     return np.array([np.inf if value is None else value for value in values])
 
 
-def _pool(
+def _pool_of_parts(
     models: tuple[SharingModel, ...],
     host: SharedHost,
     place: tuple[str, str, int],

@@ -77,7 +77,7 @@ def splits_of(
         tier = next(tier for tier in hardware.tiers if tier.name == sizes.capacity[model_column][0])
         lengths, shared = requests[m]
         work = workload_of(hardware, m, lengths, shared, scv[m])
-        rows = list(_rows(hardware, model_column, tier, work))
+        rows = list(_splits_with_sizes(hardware, model_column, tier, work))
         best_predicted = max((row.predicted_rps or 0.0 for row, _ in rows), default=0.0)
         for row, profile in rows:
             best = bool(best_predicted) and row.predicted_rps == best_predicted
@@ -94,7 +94,7 @@ def splits_of(
     return tuple(splits)
 
 
-def _rows(
+def _splits_with_sizes(
     hardware: Hardware, model_column: At, tier: Tier, work: Workload
 ) -> Iterator[tuple[SplitSize, Profile | None]]:
     """Yield each split of the GPUs between attention and FFN, with its size by closed forms.

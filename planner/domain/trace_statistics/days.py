@@ -61,9 +61,9 @@ def days(grid: Grid, lost: BoolArray, clock: str) -> Days:
             Day(
                 start_s=start_s,
                 name=day_words(start_s, clock),
-                requests=_known(sums, "requests", day),
-                input_tokens=_known(sums, "input_tokens", day),
-                output_tokens=_known(sums, "output_tokens", day),
+                requests=_known_sum(sums, "requests", day),
+                input_tokens=_known_sum(sums, "input_tokens", day),
+                output_tokens=_known_sum(sums, "output_tokens", day),
                 seen=min(1.0, float(seen[day])),
                 series=int(series_seen[day]),
                 rank=rank,
@@ -105,6 +105,6 @@ def _words(
         )
 
 
-def _known(sums: dict[str, np.ndarray], field: str, day: int) -> float | None:
+def _known_sum(sums: dict[str, np.ndarray], field: str, day: int) -> float | None:
     """Return a day's sum of ``field``; None if it is not known."""
     return float(sums[field][day]) if field in sums else None

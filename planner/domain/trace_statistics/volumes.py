@@ -28,12 +28,12 @@ def volumes(grid: Grid, lost: BoolArray, utility: Utility) -> list[Volume]:
     """
     of_series = {field: np.nansum(values, axis=1) for field, values in grid.amounts.items()}
     return [
-        _volume(grid, (by, label), rows, lost, utility, of_series)
+        _volume_of_label(grid, (by, label), rows, lost, utility, of_series)
         for by, label, rows in grid.groups(LISTED)
     ]
 
 
-def _volume(
+def _volume_of_label(
     grid: Grid,
     label: tuple[str, str],
     rows: IntArray,
@@ -140,7 +140,7 @@ def chart_rates(grid: Grid, lost: BoolArray) -> pl.DataFrame:
     width = np.diff(np.append(starts, grid.bins))
     frames = []
     for by in ("all", *grid.labels):
-        for line_index, (label, rows) in enumerate(_lines(grid, by)):
+        for line_index, (label, rows) in enumerate(_chart_lines(grid, by)):
             columns = {}
             for field in grid.amounts:
                 values = np.where(lost, np.nan, grid.summed(field, rows))
@@ -158,7 +158,7 @@ def chart_rates(grid: Grid, lost: BoolArray) -> pl.DataFrame:
     return pl.concat(frames)
 
 
-def _lines(grid: Grid, by: str) -> list[tuple[str, np.ndarray]]:
+def _chart_lines(grid: Grid, by: str) -> list[tuple[str, np.ndarray]]:
     """Return the lines of a chart: (label, the series that it sums).
 
     Labels beyond the largest ones share a line.

@@ -174,7 +174,7 @@ class Quantiles:
     def _planned_of(self, group: Group, at_once: bool, progress: Progress) -> PlannedQuantile:
         """Return a group's percentile: the scenario's, else the one chosen by past periods.
 
-        With too little history for a choice, it follows from the SLO target (``_assumed``).
+        With too little history for a choice, it follows from the SLO target.
         """
         stated = self._stated(group)
         if stated is not None:
@@ -183,11 +183,11 @@ class Quantiles:
         origins = past_origins(self.window, self.traffic.demand.start_s, at_once=at_once)
         pasts = self._pasts(group, origins, at_once) if len(origins) else []
         if not pasts:
-            return _assumed(group, self.forecast.method)
+            return _percentile_of_target(group, self.forecast.method)
         start = float(origins[0]) + lead_bins(self.window) * self.window.bin_s
-        end = start + len(origins) * _steps(self.window, at_once) * self.window.bin_s
+        end = start + len(origins) * _bins_per_decision(self.window, at_once) * self.window.bin_s
         days = span_words(start, end, self.traffic.clock)
-        chosen = _chosen(group, pasts, self.forecast.late_usd, len(origins), days)
+        chosen = _choose_percentile(group, pasts, self.forecast.late_usd, len(origins), days)
         return replace(chosen, start=moment(start), end=moment(end))
 
     def begin(self, *, at_once: bool) -> None:
@@ -245,7 +245,7 @@ def coverage_needed(share: float, decisions: int) -> float:
     return 1.0 - (1.0 - share) * decisions / (decisions + 1)
 
 
-def _chosen(
+def _choose_percentile(
     group: Group, pasts: Sequence[PastPeriods], late_usd: float | None, decisions: int, days: str
 ) -> PlannedQuantile:
     """Choose the quantile, and the factor on it, by past periods.
@@ -289,7 +289,7 @@ def _chosen(
     )
 
 
-def _assumed(group: Group, method: str) -> PlannedQuantile:
+def _percentile_of_target(group: Group, method: str) -> PlannedQuantile:
     """Return the percentile if history is too short: the tier's target, limited to ``LEVELS``."""
     level = float(np.clip(group.wanted, LEVELS[0], LEVELS[-1]))
     reason = (
@@ -301,7 +301,7 @@ def _assumed(group: Group, method: str) -> PlannedQuantile:
     )
 
 
-def _steps(window: Window, at_once: bool) -> int:
+def _bins_per_decision(window: Window, at_once: bool) -> int:
     """Return the number of bins that one decision plans."""
     one_decision = at_once or window.ahead
     return round(window.duration_s / window.bin_s) if one_decision else window.bins_per_period
@@ -316,7 +316,7 @@ def past_origins(window: Window, begins_s: float, *, at_once: bool) -> FloatArra
     result is empty.
     """
     known_until_s, bin_s = float(window.origins_s[0]), window.bin_s
-    steps, lead = _steps(window, at_once), lead_bins(window)
+    steps, lead = _bins_per_decision(window, at_once), lead_bins(window)
     longest_s = max(DAYS * DAY_S, DECISIONS * steps * bin_s)
     room = min(longest_s, (known_until_s - begins_s) / 2) / bin_s - lead
     count = int(max(0.0, room + 1e-9) // steps)
@@ -358,7 +358,7 @@ def past_call(
     # Cut at the first decision of the window: nothing later may influence the choice.
     known_series = series.window(series.start_s, float(window.origins_s[0]))
     model = forecaster(method, horizon_bins=per_period, lead_bins=lead)
-    return known_series, model, origins.tolist(), lead + _steps(window, at_once)
+    return known_series, model, origins.tolist(), lead + _bins_per_decision(window, at_once)
 
 
 def at_levels(forecast: Forecast) -> FloatArray:

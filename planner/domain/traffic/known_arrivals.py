@@ -22,10 +22,12 @@ def known_arrivals(traffic: Traffic, before_s: float, seed: int) -> tuple[Bursti
     those of the demand and without a stated dispersion, arrive as Poisson.
     """
     rng = generator(seed, Stream.ARRIVALS)
-    return tuple(_of_model(traffic, m, before_s, rng) for m in range(len(traffic.models)))
+    return tuple(_pattern_of_model(traffic, m, before_s, rng) for m in range(len(traffic.models)))
 
 
-def _of_model(traffic: Traffic, m: int, before_s: float, rng: np.random.Generator) -> Burstiness:
+def _pattern_of_model(
+    traffic: Traffic, m: int, before_s: float, rng: np.random.Generator
+) -> Burstiness:
     """Return a model's arrival pattern: of the day before, else of a longer time."""
     if not _bursts_known(traffic, m):
         return POISSON

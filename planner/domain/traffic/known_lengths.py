@@ -49,7 +49,7 @@ def known_lengths(traffic: Traffic, window: Window, seed: int) -> KnownLengths:
     traffic, and a note says so.
     """
     rng = generator(seed, Stream.KNOWN)
-    by_model = [_of_model(traffic, m, window, rng) for m in range(len(traffic.models))]
+    by_model = [_samples_of_model(traffic, m, window, rng) for m in range(len(traffic.models))]
     chosen = np.stack([which for _, which in by_model], axis=1)  # [p, l]
     # np.unique sorts; put the samples back into the order in which decisions first use them.
     rows, first, which = np.unique(chosen, axis=0, return_index=True, return_inverse=True)
@@ -65,7 +65,7 @@ def known_lengths(traffic: Traffic, window: Window, seed: int) -> KnownLengths:
         if kept[0].lengths is of_all
     )
     shared = tuple(
-        tuple(_shared(traffic, m, window, sample) for m, sample in enumerate(of_models))
+        tuple(_known_prompts(traffic, m, window, sample) for m, sample in enumerate(of_models))
         for of_models in used
     )
     has_tier = requested_tiers(traffic, float(window.origins_s[0]))
@@ -103,7 +103,9 @@ def requested_tiers(traffic: Traffic, before_s: float) -> BoolArray:
     return has_tier
 
 
-def _shared(traffic: Traffic, m: int, window: Window, sample: LengthSample) -> SharedPrompts | None:
+def _known_prompts(
+    traffic: Traffic, m: int, window: Window, sample: LengthSample
+) -> SharedPrompts | None:
     """Return the prompt blocks of a model's last requests before the first decision.
 
     If fewer than ``LEAST`` came before, use the last requests of all the traffic. Without blocks,
@@ -137,7 +139,7 @@ def known_traffic(settings: Settings, traces: dict[str, StoredTrace]) -> Traffic
     return traffic_with_known_lengths(traffic, known_lengths(traffic, window, settings.seed))
 
 
-def _of_model(
+def _samples_of_model(
     traffic: Traffic, m: int, window: Window, rng: np.random.Generator
 ) -> tuple[list[LengthSample], IntArray]:
     """Return the samples of model ``m``, and the index of the sample of each period, ``[p]``.

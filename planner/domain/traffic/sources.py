@@ -277,7 +277,7 @@ def scaled_arrivals(
     if scale < SAMPLE_SCALE and not sampled:
         arrival[repeats] += rng.uniform(-REPEAT_JITTER_S, REPEAT_JITTER_S, int(repeats.sum()))
     else:  # a sample: copies within seconds would be a burst that the traffic never had
-        low, high = _stretch(arrived, start_s, last_s)
+        low, high = _repeat_span(arrived, start_s, last_s)
         copies = original[repeats]
         arrival[repeats] = rng.uniform(low[copies], high[copies])
     arrival = np.clip(arrival, 0.0, last_s)
@@ -285,7 +285,9 @@ def scaled_arrivals(
     return arrival[order], original[order]
 
 
-def _stretch(arrived: FloatArray, start_s: float, last_s: float) -> tuple[FloatArray, FloatArray]:
+def _repeat_span(
+    arrived: FloatArray, start_s: float, last_s: float
+) -> tuple[FloatArray, FloatArray]:
     """Return begin and end of the time in which repeats of each request arrive, for a sample.
 
     It is a bin of the clock around the request. Bins have about SAMPLE_ROWS requests, so that

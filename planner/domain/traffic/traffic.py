@@ -185,7 +185,9 @@ def build_traffic(settings: TrafficSettings, traces: dict[str, StoredTrace]) -> 
             continue  # drawn below, over the time of the other sources
         stored = traces[source.trace or ""]
         if stored.kind == "requests":
-            requests, prefix_notes = _requests(template, settings, source, stored, where, rng)
+            requests, prefix_notes = _requests_of_log(
+                template, settings, source, stored, where, rng
+            )
             measured.append(requests)
             notes += prefix_notes
         else:
@@ -193,7 +195,7 @@ def build_traffic(settings: TrafficSettings, traces: dict[str, StoredTrace]) -> 
             notes += [f"{stored.name}: {words}" for words in absent]
             series = [bins_by(columns, settings.until_s) for columns in whole]
             drawn = binned_sources(template, source, series, where)
-            binned += [replace(each, sampling=_sampling(source, stored)) for each in drawn]
+            binned += [replace(each, sampling=_sampling_variance(source, stored)) for each in drawn]
         if source.scale != 1:
             name = f"{source.series} of {stored.name}" if source.series else stored.name
             notes.append(f"{name} is scaled to {source.scale:g} times its requests.")
@@ -218,7 +220,7 @@ def build_traffic(settings: TrafficSettings, traces: dict[str, StoredTrace]) -> 
         notes.append(LAUNCHED)
     trace = merge([read.trace for read in measured], replay=MEASURED) if measured else template
     notes += _prefix_notes(settings, trace, measured, binned)
-    demand, span_notes = _demand(settings, measured, binned, template)
+    demand, span_notes = _total_demand(settings, measured, binned, template)
     if clock == UTC_CLOCK:
         demand = replace(demand, holidays=Holidays(calendar=True))
         span_notes += _month_end_note(demand)
@@ -250,7 +252,7 @@ def build_traffic(settings: TrafficSettings, traces: dict[str, StoredTrace]) -> 
     )
 
 
-def _requests(
+def _requests_of_log(
     template: Trace,
     settings: TrafficSettings,
     stated: Source,
@@ -273,11 +275,11 @@ def _requests(
     if columns.hash_ids is not None and not isinstance(requests.blocks, PrefixBlocks):
         reason = "it is scaled" if source.scale != 1 else "its hash_ids fit no size of blocks"
         notes.append(f"{stored.name}: its hash_ids are not used, since {reason}.")
-    measured = MeasuredSource(requests, *span(columns), _sampling(stated, stored))
+    measured = MeasuredSource(requests, *span(columns), _sampling_variance(stated, stored))
     return known_by(measured, settings.until_s), notes
 
 
-def _sampling(source: Source, stored: StoredTrace) -> float:
+def _sampling_variance(source: Source, stored: StoredTrace) -> float:
     """Return the variance over the mean of a source's number of requests, if it is a sample.
 
     Each request is in the sample with the same chance, so its number of rows is binomial.
@@ -348,7 +350,7 @@ def merge(parts: Sequence[Trace], replay: str) -> Trace:
     )
 
 
-def _demand(
+def _total_demand(
     settings: TrafficSettings,
     measured: list[MeasuredSource],
     binned: list[BinnedSource],
@@ -404,7 +406,7 @@ def _demand(
         notes.append(until_words(settings.until_s, min(ends), bin_s))
     elif max(ends) >= end_s + bin_s:
         notes.append("The study ends where the first of its sources ends.")
-    return _sum(parts, edge_s, bin_s, bins), notes
+    return _sum_of_demands(parts, edge_s, bin_s, bins), notes
 
 
 def _bin_width(width_s: float | None, span_s: float, binned: Sequence[BinnedSource]) -> float:
@@ -428,7 +430,7 @@ def _bin_width(width_s: float | None, span_s: float, binned: Sequence[BinnedSour
     return width_s
 
 
-def _sum(parts: list[Demand], edge_s: float, bin_s: float, bins: int) -> Demand:
+def _sum_of_demands(parts: list[Demand], edge_s: float, bin_s: float, bins: int) -> Demand:
     """Return the sum of demands with the same bins, per key (model, region and tier)."""
     keys = tuple(sorted({key for part in parts for key in part.keys}))
     totals: dict[str, Any] = {name: np.zeros((len(keys), bins)) for name in AMOUNTS}

@@ -58,7 +58,7 @@ def causes(
     Size comes last because more replicas make up for any cause. Causes that need a new plan come
     after those that keep the plan.
     """
-    missed = _missed(study, run)
+    missed = _missed_shares(study, run)
     short = [
         tier.name
         for tier in study.hardware.tiers
@@ -118,7 +118,7 @@ def _replays(
             shared=SharedInputs(planned),
             options=ReplayOptions(changed=changed),
         )
-        yield cause, _missed(study, run)
+        yield cause, _missed_shares(study, run)
 
 
 def without_start_up(fleet: Fleet) -> Fleet:
@@ -154,7 +154,7 @@ def _with_half_size(study: Study) -> Study:
     return replace(study, hardware=hardware, sizes=half)
 
 
-def _missed(study: Study, run: PolicyRun) -> dict[str, float]:
+def _missed_shares(study: Study, run: PolicyRun) -> dict[str, float]:
     """Return the share of requests that missed a limit, by interactive tier."""
     return {
         tier.name: 1.0 - share

@@ -271,8 +271,10 @@ def _try_corrections(
                 )
                 for tried_ground in replanned
             ]
-            standing_least = _least([tier_standings(study.hardware.tiers, run) for run in runs])
-            outcome = _round(len(tried) + 1, correction.named, runs, study)
+            standing_least = _worst_standings(
+                [tier_standings(study.hardware.tiers, run) for run in runs]
+            )
+            outcome = _round_report(len(tried) + 1, correction.named, runs, study)
             tried[key] = _Attempt(correction.factors, standing_least, outcome)
         return tried[key]
 
@@ -318,7 +320,7 @@ def _replay(
     )
 
 
-def _least(standings_of: Sequence[dict[str, TierStanding]]) -> dict[str, TierStanding]:
+def _worst_standings(standings_of: Sequence[dict[str, TierStanding]]) -> dict[str, TierStanding]:
     """Return each model's worst standing over several windows, by model.
 
     The worst has the smallest margin above its target.
@@ -331,7 +333,9 @@ def _least(standings_of: Sequence[dict[str, TierStanding]]) -> dict[str, TierSta
     return lowest
 
 
-def _round(number: int, sizes: dict[str, float], runs: list[PolicyRun], study: Study) -> Round:
+def _round_report(
+    number: int, sizes: dict[str, float], runs: list[PolicyRun], study: Study
+) -> Round:
     """Return the report of one round of the correction, summed over its windows.
 
     Attainment is the lowest of all windows.

@@ -152,7 +152,7 @@ def answer_what_if(base: StoredPlan, variation: Variation, progress: Progress = 
         if key not in base.factors:
             base.factors[key] = pool_factors(basis, before, hardware, change.cached_share)
         factors, unsure = base.factors[key]
-        sizes = _times(sizes, factors)
+        sizes = _scaled_sizes(sizes, factors)
         if (
             hardware.tiers != before.tiers
             and change.level is None
@@ -182,7 +182,7 @@ def answer_what_if(base: StoredPlan, variation: Variation, progress: Progress = 
         plan = plan_load(inputs, load_of(basis, change), progress)
     except Infeasible as problem:
         return _no_plan(str(problem), own_sizes, notes)
-    return _answer(inputs, plan, own_sizes, notes)
+    return _answer_of_plan(inputs, plan, own_sizes, notes)
 
 
 def _at_interval(basis: Basis, period_s: float | None) -> tuple[Basis, list[str]]:
@@ -254,7 +254,7 @@ def _cached_share(before: Scenario, after: Scenario) -> float | None:
     return shares_after[0]
 
 
-def _level(change: DemandChange) -> float | None:
+def _percentile(change: DemandChange) -> float | None:
     """Return the forecast percentile of a change as a fraction; None means the mean."""
     return None if change.level == MEAN or change.level is None else float(change.level)
 
@@ -286,7 +286,7 @@ def load_of(basis: Basis, change: DemandChange) -> Load:
     shape = basis.waiting_tps.shape
     tiers, expected = np.zeros((len(names) + 1, *shape)), np.zeros(shape)
     for series in basis.series:
-        rate = series.planned if change.level is None else series.rate(_level(change))
+        rate = series.planned if change.level is None else series.rate(_percentile(change))
         tiers[names.index(series.tier), :, series.model, series.region] = rate.reshape(periods, -1)
         expected[:, series.model, series.region] += series.rate(None).reshape(periods, -1)
     tiers[-1] = basis.waiting_tps
@@ -325,7 +325,7 @@ def pool_factors(
     return closed_factors(basis.closed_rps, capacity_rps), tuple(notes)
 
 
-def _times(sizes: Sizes, factors: FloatArray) -> Sizes:
+def _scaled_sizes(sizes: Sizes, factors: FloatArray) -> Sizes:
     """Return ``sizes`` with all capacities (pools and single replicas) times ``factors``."""
     changed = sizes.times(factors)
     capacity = {}
@@ -352,7 +352,7 @@ def _size_changes(before: Sizes, after: Sizes, hardware: Hardware) -> tuple[Size
     )
 
 
-def _answer(
+def _answer_of_plan(
     inputs: PlanInput, plan: ScalingPlan, sizes: tuple[SizeChange, ...], notes: Sequence[str]
 ) -> WhatIf:
     """Return the answer that a plan gives, with its totals."""
@@ -380,12 +380,12 @@ def _answer_of_target(
     replicas = target.sum(axis=(1, 2, 3))
     return WhatIf(
         "", None, None, int(replicas.min()), int(replicas.max()),
-        _periods(inputs, target, demand_tps), sizes, _gpus(inputs.hardware, target), (), "",
-        (*notes, NOT_SIMULATED),
+        _period_rows(inputs, target, demand_tps), sizes, _peak_gpus(inputs.hardware, target), (),
+        "", (*notes, NOT_SIMULATED),
     )  # fmt: skip
 
 
-def _gpus(hardware: Hardware, target: IntArray) -> tuple[PeakGpus, ...]:
+def _peak_gpus(hardware: Hardware, target: IntArray) -> tuple[PeakGpus, ...]:
     """Return the peak GPUs of each region and GPU type that is available or in use."""
     taken = np.zeros((len(target), *hardware.capacity_gpus.shape), np.int64)
     for m, r, g in hardware.pool_index:
@@ -400,7 +400,9 @@ def _gpus(hardware: Hardware, target: IntArray) -> tuple[PeakGpus, ...]:
     )
 
 
-def _periods(inputs: PlanInput, target: IntArray, demand_tps: FloatArray) -> tuple[PeriodPlan, ...]:
+def _period_rows(
+    inputs: PlanInput, target: IntArray, demand_tps: FloatArray
+) -> tuple[PeriodPlan, ...]:
     """Return replicas, demand and capacity of each period."""
     periods = []
     for p, start_s in enumerate(inputs.window.period_starts_s.tolist()):

@@ -16,9 +16,9 @@ ROUNDS = 4  # a plan on other GPUs needs another number of them, which changes t
 def capacities_for(
     scenario: Scenario, shares: Mapping[str, float], peaks: Iterable[PeakGpus]
 ) -> dict[str, Any]:
-    """Return capacities that limit each GPU type to its share of the peak GPUs of each region.
+    """Return capacities, by address, that limit GPU types to a share of a region's peak GPUs.
 
-    They are values by address. Owned and spot GPUs share the limit in the plan's proportion.
+    ``shares`` are by GPU type. Owned and spot GPUs share the limit in the plan's proportion.
     """
     by_region, limits = _by_region(peaks), dict[str, Any]()
     for region in scenario.regions:

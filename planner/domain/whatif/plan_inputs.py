@@ -200,7 +200,7 @@ def basis_of(
     for (m, g), (_, carried) in sizes.capacity.items():
         alone[:, m, g] = carried.max_rps, carried.input_tps, carried.ttft_s, carried.tbt_s
     prompts = [
-        _sample(lengths, traffic.shared[m] if traffic.shared else None)
+        _sample_of_requests(lengths, traffic.shared[m] if traffic.shared else None)
         for m, lengths in enumerate(traffic.lengths)
     ]
     lengths = tuple(of_model.lengths for of_model in prompts)
@@ -267,7 +267,7 @@ def _largest_factor(study: Study, planned: PlannedWindow, load_factor: float) ->
     return float(factors[bisect_first(lambda i: plan(factors[i]) != own, 1, len(factors)) - 1])
 
 
-def _sample(lengths: Lengths, shared: SharedPrompts | None) -> LengthSample:
+def _sample_of_requests(lengths: Lengths, shared: SharedPrompts | None) -> LengthSample:
     """Return up to ``SAMPLE`` requests, equally spaced in the order of prompt length.
 
     They are the pairs of ``lengths``, or those of ``shared`` if it counts cached tokens.

@@ -100,7 +100,10 @@ def missing_instances(hardware: Hardware, counts: IntArray) -> str:
 
 
 def use_of(inputs: PlanInput, load: Load, counts: IntArray) -> PlanTotals:
-    """Return the totals of the fleet over the whole window, with the starts from today's fleet."""
+    """Return the cost, energy and starts of the static fleet ``counts`` over the whole window.
+
+    The starts are from today's fleet.
+    """
     hours = inputs.window.period_s / 3600
     first, *later = Periods.of(inputs, load).problems
     later = [replace(period, current=counts) for period in later]

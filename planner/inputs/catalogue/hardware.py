@@ -144,7 +144,7 @@ def _gpu(entry: Mapping[str, Any]) -> GpuSpec:
         idle_w=float(entry.get("idle_w", watts["idle"])),
         prefill_w=float(watts["prefill"]),
         decode_w=float(watts["decode"]),
-        provenance=_summary(entry["kind"], sources),
+        provenance=_merged_provenance(entry["kind"], sources),
         bandwidth_bytes_s=entry["bandwidth_gb_s"] * GIGA,
         peak_flops={name: peak * TERA for name, peak in entry["tflops"].items()},
         tdp_w=float(entry["tdp_w"]) if "tdp_w" in entry else None,
@@ -166,7 +166,7 @@ def vendor_and_year(family: str) -> tuple[str, int]:
     return str(vendor), int(year)
 
 
-def _summary(kind: str, sources: Mapping[str, Provenance]) -> Provenance:
+def _merged_provenance(kind: str, sources: Mapping[str, Provenance]) -> Provenance:
     """Merge the sources of facts into one that lists every source once, with its facts.
 
     ``kind`` is the kind of source of the memory and the peak rates.

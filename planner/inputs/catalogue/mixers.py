@@ -17,7 +17,7 @@ def delta_net(
     """
     keys, values = key_heads * key_dim, value_heads * value_dim
     state = STATE_BYTES * value_heads * key_dim * value_dim
-    return _fields(keys, values, state, conv)
+    return _state_fields(keys, values, state, conv)
 
 
 def mamba(*, heads: int, head_dim: int, state: int, groups: int, conv: int) -> dict[str, int]:
@@ -26,10 +26,10 @@ def mamba(*, heads: int, head_dim: int, state: int, groups: int, conv: int) -> d
     Source: transformers, modeling_nemotron_h.py.
     """
     inner = heads * head_dim
-    return _fields(groups * state, inner, STATE_BYTES * inner * state, conv)
+    return _state_fields(groups * state, inner, STATE_BYTES * inner * state, conv)
 
 
-def _fields(keys: int, values: int, state: int, conv: int) -> dict[str, int]:
+def _state_fields(keys: int, values: int, state: int, conv: int) -> dict[str, int]:
     """Return the fields of ModelShape from widths of keys and values, and bytes of state."""
     conv_bytes = CONV_BYTES * (conv - 1) * (2 * keys + values)
     return {

@@ -44,7 +44,7 @@ def scaled_object_row(body: Body) -> Row | None:
     queries = [(one_line(meta.get("query")), number(meta.get("threshold"))) for meta in triggers]
     law = one_line(section(spec, "advanced", "scalingModifiers").get("formula"))
     band = re.search(rf"saturation\s*>\s*{NUMBER}.*saturation\s*<\s*{NUMBER}", law, re.DOTALL)
-    row = _by_latency(band, queries) if band else _by_load(queries)
+    row = _latency_policy(band, queries) if band else _load_policy(queries)
     if not row:
         return None
     behaviour = section(spec, "advanced", "horizontalPodAutoscalerConfig", "behavior")
@@ -58,7 +58,7 @@ def scaled_object_row(body: Body) -> Row | None:
     return row | {"interval_s": float(whole_number(spec.get("pollingInterval")) or 30)}
 
 
-def _by_load(queries: Queries) -> Row:
+def _load_policy(queries: Queries) -> Row:
     """Return the load-based policy that triggers belong to, with its targets; {} if none.
 
     ``queries`` are (PromQL, threshold) of each trigger.
@@ -79,7 +79,7 @@ def _by_load(queries: Queries) -> Row:
     return row
 
 
-def _by_latency(band: re.Match[str], queries: Queries) -> Row:
+def _latency_policy(band: re.Match[str], queries: Queries) -> Row:
     """Return the latency-based policy that triggers belong to, with its band and limits (ms)."""
     row: Row = {"name": "epp-latency", "target": float(band[1]), "second_target": float(band[2])}
     for query, _ in queries:

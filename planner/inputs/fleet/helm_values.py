@@ -46,7 +46,7 @@ def values_pools(body: Body) -> Iterator[RunningPool]:
         yield from _llmd(body)
 
 
-def _split(value: Any) -> list[str]:
+def _command_words(value: Any) -> list[str]:
     """Return the words of a command, which Compose takes as a text or a list."""
     if isinstance(value, list):
         return [str(word) for word in value]
@@ -60,10 +60,12 @@ def _compose(services: Body) -> Iterator[RunningPool]:
     """Yield the pools of a Compose file."""
     for name, body in services.items():
         service, deploy = section(body), section(body, "deploy")
-        command = [word for key in ("entrypoint", "command") for word in _split(service.get(key))]
+        command = [
+            word for key in ("entrypoint", "command") for word in _command_words(service.get(key))
+        ]
         devices = rows(section(deploy, "resources", "reservations").get("devices"))
         gpus = sum(
-            whole_number(device.get("count")) or len(_split(device.get("device_ids")))
+            whole_number(device.get("count")) or len(_command_words(device.get("device_ids")))
             for device in devices
         )
         container = {
@@ -98,7 +100,7 @@ def _llmd(body: Body) -> Iterator[RunningPool]:
             replicas=1 if (count := whole_number(part.get("replicas"))) is None else count,
         )
         if scaling.get("enabled") and role == "decode":
-            pool = _saturation(section(scaling, "scaledObject")).over(pool)
+            pool = _picker_autoscaling(section(scaling, "scaledObject")).over(pool)
         yield pool
 
 
@@ -120,7 +122,7 @@ def _role(part: Body) -> RunningPool:
     return stated.over(facts)
 
 
-def _saturation(scaled: Body) -> RunningPool:
+def _picker_autoscaling(scaled: Body) -> RunningPool:
     """Return what llm-d's autoscaling by its endpoint picker states: limits and triggers."""
     stated = keda_triggers(
         [{"type": "prometheus", "metadata": row} for row in rows(scaled.get("triggers"))]

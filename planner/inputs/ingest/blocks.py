@@ -141,6 +141,7 @@ class Records:
         return Records(self.data, self.start[mask], self.end[mask], self.line[mask])
 
     def joined(self) -> bytes:
+        """Return the bytes of the kept records alone, for a parser."""
         if not self.start.size:
             return b""
         if int((self.end - self.start + 1).sum()) == len(self.data):

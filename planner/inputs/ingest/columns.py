@@ -238,6 +238,7 @@ class Resolver:
         return found.single if found else None
 
     def expression(self, field: str) -> Expression | None:
+        """Return the columns that have a field's values; None if the file has none."""
         if field in self.mapping:
             return self._exact_sum(field, self.mapping[field])
         if (declared := self.of_format.get(field)) and (found := self._declared(declared)):
@@ -489,7 +490,7 @@ def demand_layout(
     parts: tuple[str, ...] = ()
     if not sources:
         source, notes = _single_source(find, time, unit, probe)
-        sources, parts = (source,), _parts(probe, source, labels)
+        sources, parts = (source,), _distinguishing_columns(probe, source, labels)
         if parts:
             notes += (f"Rows of one bin are its parts by {', '.join(parts)}: they are added.",)
     else:
@@ -510,7 +511,9 @@ def demand_layout(
     return DemandLayout(sources, labels, notes, parts=parts)
 
 
-def _parts(probe: pl.DataFrame, source: Amounts, labels: Mapping[str, str]) -> tuple[str, ...]:
+def _distinguishing_columns(
+    probe: pl.DataFrame, source: Amounts, labels: Mapping[str, str]
+) -> tuple[str, ...]:
     """Return text columns that tell apart rows with equal time and labels, such as API keys."""
     keys = [*source.time, *labels.values()]
     if not probe.select(keys).is_duplicated().any():
@@ -529,7 +532,7 @@ def _is_count(cells: pl.Series) -> bool:
     return bool(_COUNTED.fullmatch(cell_unit(cells)))
 
 
-def _basis(column: str, probe: pl.DataFrame) -> str:
+def _stated_basis(column: str, probe: pl.DataFrame) -> str:
     """Return what a column's numbers are per: PER_REQUEST, the name of a rate, or "" (per bin).
 
     The column's name or its cells show it.
@@ -546,9 +549,9 @@ def _basis(column: str, probe: pl.DataFrame) -> str:
     return "per_minute" if unit.lower() in ("rpm", "tpm", "opm", "cpm", "reqpm") else ""
 
 
-def _bases(amounts: Mapping[str, Expression], probe: pl.DataFrame) -> dict[str, str]:
-    """Return ``_basis`` of the amounts' columns by field, where they state one."""
-    stated = {field: _basis(each.columns[0], probe) for field, each in amounts.items()}
+def _stated_bases(amounts: Mapping[str, Expression], probe: pl.DataFrame) -> dict[str, str]:
+    """Return ``_stated_basis`` of the amounts' columns by field, where they state one."""
+    stated = {field: _stated_basis(each.columns[0], probe) for field, each in amounts.items()}
     return {field: basis for field, basis in stated.items() if basis}
 
 
@@ -562,9 +565,9 @@ def _single_source(
     if "input_tokens" in amounts:
         sums, notes = _sums_of_parts(find, amounts, probe)
         amounts |= sums
-    basis = _bases(amounts, probe)
+    basis = _stated_bases(amounts, probe)
     for column in {each.columns[0] for each in amounts.values()} - {*find.mapping.values()}:
-        if not _is_count(probe[column]) and not _basis(column, probe):
+        if not _is_count(probe[column]) and not _stated_basis(column, probe):
             raise IngestError(
                 f"{find.name}: cells of {column} have the unit {cell_unit(probe[column])[:20]!r}, "
                 "which is none of requests or tokens. Write numbers alone."
@@ -575,7 +578,7 @@ def _single_source(
         )
     if ("requests" not in amounts or "rate" in find.mapping) and (rate := find.expression("rate")):
         amounts["requests"] = rate
-        basis["requests"] = _basis(rate.columns[0], probe) or "per_second"
+        basis["requests"] = _stated_basis(rate.columns[0], probe) or "per_second"
     if not amounts or (PER_REQUEST in basis.values() and "requests" not in amounts):
         raise find.missing("requests")
     return Amounts("", time, unit, amounts, basis), notes
@@ -610,7 +613,7 @@ def _source_per_column(
             for other in find.columns
             if (named := WIDE[field].match(other)) and named[1] == prefix
         }
-        sources.append(Amounts(prefix, time, unit, amounts, _bases(amounts, probe)))
+        sources.append(Amounts(prefix, time, unit, amounts, _stated_bases(amounts, probe)))
     return tuple(sources)
 
 
@@ -638,7 +641,7 @@ def _is_amount(column: str, probe: pl.DataFrame) -> bool:
     unread = np.isnan(number)
     if NAMED["no_count"].search(column) or unread.all() or (unread & ~blank).any():
         return False
-    return _is_count(probe[column]) or bool(_basis(column, probe))
+    return _is_count(probe[column]) or bool(_stated_basis(column, probe))
 
 
 def _panel_columns(probe: pl.DataFrame) -> list[str]:
@@ -662,7 +665,9 @@ def _panel(
     for column in _panel_columns(probe):
         label, amounts = NAMED["label"].search(column), {"requests": Expression(((column,),))}
         name = label[1].strip() if label else column
-        sources.append(Amounts(name, time, unit, amounts, _bases(amounts, probe), model=name))
+        sources.append(
+            Amounts(name, time, unit, amounts, _stated_bases(amounts, probe), model=name)
+        )
     return tuple(sources)
 
 

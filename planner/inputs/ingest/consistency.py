@@ -338,9 +338,10 @@ def _latency_gaps(evidence: Evidence) -> Finding | None:
 
 
 def _absent_bins(evidence: Evidence) -> Finding | None:
-    """Find many absent bins in counts with hardly a zero, as counts grouped by time have.
+    """Return a finding if many bins are absent and hardly one is zero.
 
-    A few outages are no doubt: their bins are unknown.
+    Counts grouped by time have no row for an empty bin. A few outages are no doubt: their bins are
+    unknown.
     """
     unknown = np.isnan(evidence.values)
     begins = np.count_nonzero(np.diff(unknown.astype(np.int8)) == 1)

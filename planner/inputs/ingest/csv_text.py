@@ -72,7 +72,10 @@ def read_header(lines: Records, name: str) -> Header:
             f"{name} has a single column, {first[:40]!r}: no {', '.join(DELIMITERS.values())} "
             f"separates fields in line {line}. Save it with one of these as the delimiter."
         )
-    columns, last = _block(lines, delimiter, name) or (_cells(first, delimiter, name, line), line)
+    columns, last = _metric_block(lines, delimiter, name) or (
+        _cells(first, delimiter, name, line),
+        line,
+    )
     below = lines.keep(lines.line > last)
     if below.start.size and _holds_units(below.text(0), delimiter):
         raise IngestError(
@@ -135,7 +138,7 @@ def _cells(text: str, delimiter: str, name: str, line: int) -> list[str]:
     return cells or [""]  # no cell in a line of carriage returns alone
 
 
-def _block(lines: Records, delimiter: str, name: str) -> tuple[list[str], int] | None:
+def _metric_block(lines: Records, delimiter: str, name: str) -> tuple[list[str], int] | None:
     """Return the column names in a block of lines above the rows, and its last line.
 
     Monitoring consoles write one line each for label, period and statistic of metrics. Raises
@@ -186,9 +189,9 @@ def batch(lines: Records, header: Header, columns: Sequence[str], name: str) -> 
         lines = lines.keep(lines.line > header.line)
     faults: list[RefusedRows] = []
     if b'"' in lines.data:
-        lines = _good(lines, has_stray_quote(lines, header.delimiter), MISQUOTED, faults)
+        lines = _without_bad(lines, has_stray_quote(lines, header.delimiter), MISQUOTED, faults)
     counts = field_counts(lines, header.delimiter, quoted=True)
-    lines = _good(lines, counts != len(header.columns), WRONG_COUNT, faults)
+    lines = _without_bad(lines, counts != len(header.columns), WRONG_COUNT, faults)
     if header.numbered:
         return _one_row_per_bin(lines, header, columns, name, faults)
     frame = _parse(lines, header, columns, name)
@@ -220,7 +223,7 @@ def _one_row_per_bin(
     )
 
 
-def _good(lines: Records, bad: BoolArray, reason: str, faults: list[RefusedRows]) -> Records:
+def _without_bad(lines: Records, bad: BoolArray, reason: str, faults: list[RefusedRows]) -> Records:
     """Return the records that are not ``bad``; append the others to ``faults`` with ``reason``."""
     if not bad.any():
         return lines
@@ -230,6 +233,7 @@ def _good(lines: Records, bad: BoolArray, reason: str, faults: list[RefusedRows]
 
 
 def _parse(lines: Records, header: Header, columns: Sequence[str], name: str) -> pl.DataFrame:
+    """Return ``columns`` of the records as text; raise IngestError if other rows are read."""
     if not lines.start.size:
         return pl.DataFrame(schema=dict.fromkeys(columns, pl.String))
     # polars would take names such as * and ^a$ for patterns.

@@ -178,7 +178,7 @@ def lay_out(
         Grid(identity, begin, width, {field: v[low:high] for field, v in amounts.items()})
         for identity, begin, (low, high) in parts
     ]
-    return grids, _faults(pl.concat(refused))
+    return grids, _distinct_faults(pl.concat(refused))
 
 
 def _require_room(
@@ -215,7 +215,7 @@ def _require_equal(
             )
 
 
-def _faults(refused: pl.DataFrame) -> list[RefusedRows]:
+def _distinct_faults(refused: pl.DataFrame) -> list[RefusedRows]:
     """Return each refused line once, under the first series in which it did not fit."""
     lines = refused.sort("number", maintain_order=True).unique(
         "line", keep="first", maintain_order=True
@@ -226,12 +226,12 @@ def _faults(refused: pl.DataFrame) -> list[RefusedRows]:
         values = rows.drop("line", "source", "counter", "number", "reason", strict=False)
         values = values.select((pl.col("ns") / 1e9).alias("time_s"), pl.exclude("ns"))
         faults.append(
-            RefusedRows(str(reason), rows["line"].to_numpy(), partial(_described, values))
+            RefusedRows(str(reason), rows["line"].to_numpy(), partial(_row_words, values))
         )
     return faults
 
 
-def _described(rows: pl.DataFrame, index: int) -> str:
+def _row_words(rows: pl.DataFrame, index: int) -> str:
     """Return the values of a row as text, without empty columns."""
     row = rows.row(index, named=True)
     return ", ".join(

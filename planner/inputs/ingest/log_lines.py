@@ -86,23 +86,23 @@ def log_rows(pieces: Iterable[bytes], pattern: str, name: str, size: int) -> Ite
 def unwrapped(pieces: Iterable[bytes], head: bytes, name: str, size: int) -> Iterator[bytes] | None:
     """Return the log lines without a log collector's envelopes; None if the file has none."""
     lines = [text for text in head.decode("utf-8", errors="replace").splitlines() if text.strip()]
-    first = [_inner(line) for line in lines[:PROBED] if line != lines[-1] or len(lines) == 1]
-    rows = [_row(*found) for found in first if found]
+    first = [_unwrap_line(line) for line in lines[:PROBED] if line != lines[-1] or len(lines) == 1]
+    rows = [_line_of_envelope(*found) for found in first if found]
     known = [c.line for c in CONNECTORS.values() if c.line]
     load = any(row[:1] == "{" or any(re.search(text, row) for text in known) for row in rows)
     if not load or len(rows) < len(first) / 2:
         return None
     return (
         "".join(
-            _row(*found) + "\n"
+            _line_of_envelope(*found) + "\n"
             for line in block.data.decode("utf-8", errors="replace").splitlines()
-            if (found := _inner(line))
+            if (found := _unwrap_line(line))
         ).encode()
         for block in record_blocks(pieces, name=name, size=size, quoted=False)
     )
 
 
-def _inner(line: str) -> tuple[str, str] | None:
+def _unwrap_line(line: str) -> tuple[str, str] | None:
     """Return time and text in a log collector's envelope; None if the line is no envelope.
 
     A line of pairs (``key=value``) counts as a text without a time ("").
@@ -120,7 +120,7 @@ def _inner(line: str) -> tuple[str, str] | None:
     return ("", line) if _PAIR.match(line) and _pairs(line) else None
 
 
-def _row(time: str, text: str) -> str:
+def _line_of_envelope(time: str, text: str) -> str:
     """Return the log line in an envelope: a JSON object with its time, or time, tab and text."""
     record = json_object(text) if text[:1] == "{" else _pairs(text)
     if record:

@@ -115,6 +115,7 @@ def _check_tokens(reading: Reading, layout: RequestLayout) -> None:
 
 
 def _check_repeats(reading: Reading, layout: RequestLayout, when: clock.Clock) -> None:
+    """Check the first rows for requests that occur several times: by their ids, else as rows."""
     probe, column = reading.table.probe, layout.fields.get("request_id")
     prompt = layout.tokens["input_tokens"].columns
     column = column or ("id" if "id" in probe.columns else None)

@@ -128,7 +128,7 @@ class Hardware:
     @property
     def usd_per_gpu_hour(self) -> FloatArray:
         """Return the mean price of a GPU over a day, ``[r, g]``."""
-        return _mean(self.usd_by_hour)
+        return _exact_mean(self.usd_by_hour)
 
     def gpu_usd(self, start_s: float | None, period_s: float) -> FloatArray:
         """Return the mean price of a GPU from ``start_s`` on, ``[r, g]`` dollars per hour.
@@ -334,7 +334,7 @@ def build_hardware(
     # [r, t, 24] to [24, r, g]
     usd_by_hour = np.moveaxis(np.array(price, np.float64)[:, gpu_of_column], -1, 0)
     minimum, maximum, today, lent = bounds(
-        scenario, columns, sections, profiles, capacity_gpus, _mean(usd_by_hour)
+        scenario, columns, sections, profiles, capacity_gpus, _exact_mean(usd_by_hour)
     )
     gate, serving = scenario.fleet.registration, serving_of(scenario)
     transfers = [serves.kv_transfer for serves in serving]
@@ -411,7 +411,7 @@ def serving_of(scenario: Scenario) -> tuple[Serving, ...]:
     return tuple(rows.get(model.name, usual) for model in scenario.models)
 
 
-def _mean(values: FloatArray) -> FloatArray:
+def _exact_mean(values: FloatArray) -> FloatArray:
     """Return the mean over the first axis, exact (without rounding) if all values are equal."""
     mean: FloatArray = values[0] + (values - values[0]).mean(axis=0)
     return mean

@@ -155,14 +155,14 @@ def measured_speed(
         curve=correction.curve(profile.curve),
         start_s=correction.prefill * profile.start_s,
         spread=max(min(profile.spread, measured_spread), correction.residual),
-        checks=_checks(times.tbt, correction.same) or profile.checks,
+        checks=_errors_of_own_rows(times.tbt, correction.same) or profile.checks,
         provenance=Provenance(
             profile.provenance.kind, f"{profile.provenance.source}; {correction.words}"
         ),
     )
 
 
-def _checks(learnt: LearnedCorrections, same: BoolArray) -> tuple[Check, ...]:
+def _errors_of_own_rows(learnt: LearnedCorrections, same: BoolArray) -> tuple[Check, ...]:
     """Return the error of a deployment's own rows, each predicted from the others.
 
     Empty for fewer than two.

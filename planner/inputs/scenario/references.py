@@ -76,7 +76,7 @@ def _names_at(value: Any, steps: Sequence[str], path: Path = ()) -> Iterator[tup
         yield from _names_at(getattr(value, step, None), rest, (*path, step))
 
 
-def _again(entries: Iterable[Any], key: Callable[[Any], Any]) -> Iterator[tuple[int, Any]]:
+def _repeated_keys(entries: Iterable[Any], key: Callable[[Any], Any]) -> Iterator[tuple[int, Any]]:
     """Yield entries that repeat the key of an earlier one, each with its index."""
     seen: set[Any] = set()
     for i, entry in enumerate(entries):
@@ -93,13 +93,13 @@ def _profile_key(profile: Profile) -> tuple[Any, ...]:
 
 def _duplicates(scenario: Scenario) -> Problems:
     for section in ("gpus", "models", "regions", "tiers"):
-        for i, entry in _again(getattr(scenario, section), lambda entry: entry.name):
+        for i, entry in _repeated_keys(getattr(scenario, section), lambda entry: entry.name):
             yield (section, i), f"{entry.name!r} is there twice. Keep one"
-    for i, policy in _again(scenario.policies, lambda policy: policy.key):
+    for i, policy in _repeated_keys(scenario.policies, lambda policy: policy.key):
         yield ("policies", i), f"{policy.name!r} is there twice. Keep one, or give each a label"
-    for i, row in _again(scenario.serving, lambda row: row.model):
+    for i, row in _repeated_keys(scenario.serving, lambda row: row.model):
         yield ("serving", i), f"{row.model or 'the row for all models'} is there twice. Keep one"
-    for i, profile in _again(scenario.profiles, _profile_key):
+    for i, profile in _repeated_keys(scenario.profiles, _profile_key):
         yield (
             ("profiles", i),
             f"{profile.model} on {profile.gpu} is there twice. Keep one, or let tp, precision or "

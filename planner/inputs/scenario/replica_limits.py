@@ -46,7 +46,7 @@ def bounds(
             maximum[:, :, g][~possible[other]] = 0
     for m in range(shape[0]):
         for r in range(shape[1]):
-            for group in _stages(by_role, maximum[m, r]):
+            for group in _columns_by_stage(by_role, maximum[m, r]):
                 cheapest = min(
                     group, key=lambda g: (columns[g].spot, price[r, g] * profiles[m, g].tp)
                 )
@@ -75,7 +75,7 @@ def bounds(
     return minimum, maximum, today, lent if lent.any() else None
 
 
-def _stages(by_role: Mapping[str, list[int]], maximum: IntArray) -> list[list[int]]:
+def _columns_by_stage(by_role: Mapping[str, list[int]], maximum: IntArray) -> list[list[int]]:
     """Return the columns whose maximum is above 0, grouped by serving stage.
 
     There is one list for aggregated serving, else one for prefill and one for decode.

@@ -211,10 +211,10 @@ def _cron(zone: str, slot: Slot, name: str) -> dict[str, Any]:
 def cron_fields(slot: Slot) -> tuple[str, str]:
     """Return the cron fields of the start and of the end of a time slot."""
     ends = slot.start + slot.minutes
-    return _field(slot.start, slot, 0), _field(ends % DAY, slot, ends // DAY)
+    return _cron_field(slot.start, slot, 0), _cron_field(ends % DAY, slot, ends // DAY)
 
 
-def _field(minute: int, slot: Slot, later: int) -> str:
+def _cron_field(minute: int, slot: Slot, later: int) -> str:
     """Return the cron fields for a minute of the day, on the days of a slot.
 
     ``later`` is the number of days after the slot's day.

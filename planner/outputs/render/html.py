@@ -123,7 +123,11 @@ def _shown_table(table: Table, clock: str, live: bool) -> ShownTable:
         (
             i in table.marked,
             tuple(
-                Cell(text, head.text, f"{look}{_shade(table, i, j)}{_same(table, i, j)}")
+                Cell(
+                    text,
+                    head.text,
+                    f"{look}{_heat_class(table, i, j)}{_unchanged_class(table, i, j)}",
+                )
                 for j, (text, head, look) in enumerate(zip(texts, table.heads, looks, strict=True))
             ),
         )
@@ -133,7 +137,7 @@ def _shown_table(table: Table, clock: str, live: bool) -> ShownTable:
     return ShownTable(table, tuple(zip(table.heads, looks, strict=True)), rows, live, cards)
 
 
-def _same(table: Table, row: int, column: int) -> str:
+def _unchanged_class(table: Table, row: int, column: int) -> str:
     """Return the CSS class " same" for a count that equals that of the row above, else "".
 
     Only rows of a table of steps have it.
@@ -143,7 +147,7 @@ def _same(table: Table, row: int, column: int) -> str:
     return " same" if table.rows[row][column] == table.rows[row - 1][column] else ""
 
 
-def _shade(table: Table, row: int, column: int) -> str:
+def _heat_class(table: Table, row: int, column: int) -> str:
     """Return the CSS class of a heat map's cell (" heat-1" and up), or ""."""
     if not table.shades or (share := table.shades[row][column]) is None:
         return ""

@@ -292,7 +292,10 @@ def _comparison_base(proposal: Proposal) -> tuple[Run | None, str, str]:
 
 
 def _baseline_label(proposal: Proposal) -> str:
-    """Return the policy that stands in for the present fleet, which is not known; else ""."""
+    """Return the policy with which a proposal is compared in place of the present fleet.
+
+    It is "" if the present fleet (an active plan or a base run) is known.
+    """
     base = proposal.base_run
     stated = base is not None and base.state == Run.State.COMPLETED
     if proposal.run is None or proposal.base or stated or replay_of(proposal) is not None:

@@ -55,7 +55,7 @@ SPLITWISE = ("prompt_size", "batch_size", "token_size", "prompt_time", "token_ti
 def csv_rows(table: Batch, name: str, format: str) -> tuple[str, BenchmarkRows, list[str], Facts]:
     """Return the format, rows, notes and facts of a table of cells as text."""
     frame, lines = table.frame, table.lines
-    fields, units = _columns(frame.columns, name)
+    fields, units = _find_columns(frame.columns, name)
     numbers = {
         field: _numbers(frame[column], lines, name, field)
         for field, column in fields.items()
@@ -170,7 +170,7 @@ def read_table(text: str, name: str) -> Batch:
     return table
 
 
-def _columns(header: Sequence[str], name: str) -> tuple[dict[str, str], dict[str, str]]:
+def _find_columns(header: Sequence[str], name: str) -> tuple[dict[str, str], dict[str, str]]:
     """Find the columns of measurements: (field to column, time field to the unit in its name)."""
     fields: dict[str, str] = {}
     units: dict[str, str] = {}

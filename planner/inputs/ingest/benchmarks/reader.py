@@ -140,6 +140,7 @@ def _check_times(rows: BenchmarkRows, name: str) -> None:
 
 
 def _fill_missing(rows: BenchmarkRows, given: Mapping[str, str | float | None]) -> BenchmarkRows:
+    """Return the rows with ``given`` values, by column, where they have none."""
     filled: dict[str, Any] = {}
     for name, value in ((name, value) for name, value in given.items() if value):
         known = getattr(rows, name)
