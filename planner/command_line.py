@@ -22,10 +22,11 @@ HELP = ("help", "-h", "--help")
 VERSIONS = (["--version"], ["version"])
 # Modules of the commands that share their work with a second process.
 FORECASTING = ("forecasting.selection", "statsmodels.tsa.innovations.arma_innovations")
+SIZING = ("simulation.sizing.batch_sizing",)
 SHARED = {
     "compare": FORECASTING,
     "pd-ratio": ("planner.domain.pd.ratio_drift",),
-    "plan": FORECASTING,
+    "plan": FORECASTING + SIZING,
 }
 
 

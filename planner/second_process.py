@@ -4,8 +4,8 @@ Python runs one thread at a time, so imports and closed forms gain nothing from 
 process is forked as a command starts: before any thread exists, and before anything large is
 imported. It imports what its calls need while the first process imports the rest.
 
-Calls are begun with ``begin``. ``result_of`` takes the result, or computes it here if the call was
-not begun. Results are therefore the same with and without a second process.
+Calls are begun with ``begin``. ``result_of`` takes the result, or computes it here if the second
+process has not reached the call. Results are the same with and without a second process.
 """
 
 import gc
@@ -113,35 +113,32 @@ def second_process(modules: Sequence[str]) -> Iterator[None]:
 
 def begin(function: Callable[[*Ts], T], *arguments: *Ts) -> None:
     """Begin a call whose result is needed later; without a second process do nothing."""
-    if _running:
-        _begun[_key(function, arguments)] = _running[0].begin(function, *arguments)
+    if _running and (key := _key(function, arguments)) not in _begun:
+        _begun[key] = _running[0].begin(function, *arguments)
 
 
 def result_of(function: Callable[[*Ts], T], *arguments: *Ts) -> T:
-    """Return ``function(*arguments)``, from the second process if ``begin`` had it begin there."""
+    """Return ``function(*arguments)``.
+
+    If it was begun, the second process carries it out, unless that one has not reached it yet.
+    """
     call = _begun.pop(_key(function, arguments), None) if _begun else None
-    return function(*arguments) if call is None else call.result()
+    return function(*arguments) if call is None or call.cancel() else call.result()
 
 
 def results_of(
     function: Callable[[*Ts], T], calls: Sequence[tuple[*Ts]], progress: Callable[[float], None]
 ) -> list[T]:
-    """Return ``function`` of the arguments of each of ``calls``, in their order.
+    """Return ``result_of`` each of ``calls``, in their order.
 
-    The second process works from the first call on, if they were begun. Meanwhile this process
-    carries out those that the other has not reached, from the last on. ``progress`` takes the share
-    that is done here.
+    The second process works from the first call on, so this one takes them from the last on.
+    ``progress`` takes the share that is done.
     """
-    here: dict[int, T] = {}
-    elsewhere: dict[int, Future[T]] = {}
-    for i in reversed(range(len(calls))):
-        progress(1.0 - (i + 1) / len(calls))
-        call = _begun.pop(_key(function, calls[i]), None) if _begun else None
-        if call is None or call.cancel():
-            here[i] = function(*calls[i])
-        else:
-            elsewhere[i] = call
-    return [here[i] if i in here else elsewhere[i].result() for i in range(len(calls))]
+    results = []
+    for done, arguments in enumerate(reversed(calls)):
+        progress(done / len(calls))
+        results.append(result_of(function, *arguments))
+    return results[::-1]
 
 
 def _key(function: Callable[..., Any], arguments: tuple[Any, ...]) -> str:

@@ -4,8 +4,9 @@ import hashlib
 import pickle
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import lru_cache, wraps
-from typing import Any, TypeVar, TypeVarTuple
+from functools import lru_cache, partial, wraps
+from threading import Lock
+from typing import Any, Generic, TypeVar, TypeVarTuple
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -24,17 +25,33 @@ class _Arguments:
     values: tuple[Any, ...] = field(compare=False)
 
 
+@dataclass(slots=True)
+class _Result(Generic[T]):
+    """The result of a call, computed once, even if several threads need it at the same time."""
+
+    compute: Callable[[], T]
+    _values: list[T] = field(default_factory=list)
+    _lock: Lock = field(default_factory=Lock)
+
+    @property
+    def value(self) -> T:
+        with self._lock:
+            if not self._values:
+                self._values.append(self.compute())
+            return self._values[0]
+
+
 def cached_by_value(kept: int) -> Callable[[Callable[[*Ts], T]], Callable[[*Ts], T]]:
     """Return a decorator that keeps the last ``kept`` results for calls with equal arguments."""
 
     def decorate(function: Callable[[*Ts], T]) -> Callable[[*Ts], T]:
         @lru_cache(maxsize=kept)
-        def cached(arguments: _Arguments) -> T:
-            return function(*arguments.values)
+        def cached(arguments: _Arguments) -> _Result[T]:
+            return _Result(partial(function, *arguments.values))
 
         @wraps(function)
         def call(*values: *Ts) -> T:
-            return cached(_Arguments(digest_of(values), values))
+            return cached(_Arguments(digest_of(values), values)).value
 
         return call
 

@@ -74,6 +74,13 @@ def size_pool(
     return PoolSize(low, bound, at(low))
 
 
+def largest_pool_rate(
+    profile: Profile, workload: Workload, tier: Tier, pool: PoolShape, precision: float
+) -> float:
+    """Return the largest requests/s of ``pool`` within ``tier``, as ``size_pool`` finds it."""
+    return size_pool(profile, workload, tier, pool, explain=False, precision=precision).max_rps
+
+
 def binding_limit(
     missed: str,
     profile: Profile,

@@ -2,12 +2,15 @@
 
 import os
 import signal
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
+from typing import TypeVar
 
 import pytest
 
 from planner.second_process import begin, result_of, results_of, second_process
 
+T = TypeVar("T")
 pytestmark = pytest.mark.skipif(
     len(os.sched_getaffinity(0)) < 2, reason="a single core has no second process"
 )
@@ -23,6 +26,11 @@ def process_id(call: int) -> tuple[int, int]:
     return call, os.getpid()
 
 
+def process_id_after_a_while(call: int) -> tuple[int, int]:
+    time.sleep(0.1)
+    return process_id(call)
+
+
 def refuse(reason: str) -> None:
     raise ValueError(reason)
 
@@ -33,14 +41,19 @@ def end_itself(first_process: int) -> int:
     return first_process
 
 
+def begun(function: Callable[[int], T], argument: int) -> T:
+    """Return the result of a call that the second process has taken."""
+    begin(function, argument)
+    time.sleep(0.2)
+    return result_of(function, argument)
+
+
 @pytest.mark.usefixtures("second")
 def test_a_call_that_was_begun_is_carried_out_in_the_second_process() -> None:
-    for call in range(3):
-        begin(process_id, call)
-    seconds = [result_of(process_id, call) for call in range(3)]
-    assert [call for call, _ in seconds] == [0, 1, 2]
-    assert len({pid for _, pid in seconds}) == 1
-    assert os.getpid() not in {pid for _, pid in seconds}
+    results = [begun(process_id, call) for call in range(3)]
+    assert [call for call, _ in results] == [0, 1, 2]
+    assert len({pid for _, pid in results}) == 1
+    assert os.getpid() not in {pid for _, pid in results}
 
 
 @pytest.mark.usefixtures("second")
@@ -66,24 +79,23 @@ def test_an_error_of_a_call_is_raised_where_its_result_is_needed() -> None:
 
 @pytest.mark.usefixtures("second")
 def test_calls_of_a_killed_process_are_carried_out_here() -> None:
-    begin(end_itself, os.getpid())
+    assert begun(end_itself, os.getpid()) == os.getpid()
     begin(process_id, 1)
-    assert result_of(end_itself, os.getpid()) == os.getpid()
     assert result_of(process_id, 1) == (1, os.getpid())
 
 
 @pytest.mark.usefixtures("second")
 def test_both_processes_share_several_calls() -> None:
-    """Results keep the order of the calls, whichever process carried them out."""
-    calls = [(i,) for i in range(40)]
+    """This process takes the last calls while the other waits in the first."""
+    calls = [(i,) for i in range(10)]
     for call in calls:
-        begin(process_id, *call)
-    begin(process_id, -1)
-    assert result_of(process_id, -1)[1] != os.getpid()  # the other process has taken all of them
+        begin(process_id_after_a_while, *call)
+    time.sleep(0.05)
     done: list[float] = []
-    results = results_of(process_id, calls, done.append)
-    assert [call for call, _ in results] == list(range(40))
-    assert os.getpid() not in {pid for _, pid in results}
+    results = results_of(process_id_after_a_while, calls, done.append)
+    assert [call for call, _ in results] == list(range(10))
+    assert len({pid for _, pid in results}) == 2
+    assert results[-1][1] == os.getpid()
     assert done == sorted(done)
     assert 0 <= min(done) <= max(done) < 1
 
@@ -95,8 +107,7 @@ def test_several_calls_without_a_second_process_are_carried_out_here() -> None:
 
 def test_the_process_ends_with_the_block() -> None:
     with second_process(["fractions"]):
-        begin(process_id, 1)
-        _, pid = result_of(process_id, 1)
+        _, pid = begun(process_id, 1)
     assert pid != os.getpid()
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)

@@ -1,19 +1,45 @@
-"""Results kept by the values of arguments."""
+"""A call with equal arguments is made once, also by threads that need it at the same time."""
+
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
 
 import numpy as np
+import pytest
 
 from simulation.digest import cached_by_value
 
 
-def test_equal_arguments_are_computed_once_and_the_oldest_are_dropped() -> None:
-    computed: list[float] = []
+def test_threads_that_need_the_same_result_compute_it_once() -> None:
+    calls: list[float] = []
+    together = Barrier(4)
 
-    @cached_by_value(2)
-    def total(values: np.ndarray, factor: float) -> float:
-        computed.append(factor)
-        return factor * float(values.sum())
+    @cached_by_value(8)
+    def total(values: np.ndarray[tuple[int], np.dtype[np.float64]]) -> float:
+        calls.append(float(values.sum()))
+        return calls[-1]
 
-    for factor in (1.0, 2.0, 1.0, 3.0, 2.0):
-        assert total(np.arange(4.0), factor) == 6 * factor
-    assert computed == [1.0, 2.0, 3.0, 2.0]
-    assert total(np.ones(4), 2.0) == 8.0
+    def needed(_: int) -> float:
+        together.wait()
+        return total(np.arange(3.0))
+
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(needed, range(4))) == [3.0] * 4
+    assert calls == [3.0]
+    assert total(np.arange(4.0)) == 6.0
+    assert calls == [3.0, 6.0]
+
+
+def test_a_call_that_failed_is_made_again() -> None:
+    asked: list[int] = []
+
+    @cached_by_value(8)
+    def refuse_once(value: int) -> int:
+        asked.append(value)
+        if len(asked) == 1:
+            raise ValueError("not yet")
+        return value
+
+    with pytest.raises(ValueError, match="not yet"):
+        refuse_once(5)
+    assert refuse_once(5) == 5
+    assert asked == [5, 5]

@@ -13,7 +13,11 @@ from planner.domain.outcome import Outcome, Traces
 from planner.domain.parallel import run_in_parallel
 from planner.domain.pd.plan_ratios import StatedRatio, stated_ratios
 from planner.domain.planning.figures import PlanFigures, plan_figures
-from planner.domain.planning.marginal_values import marginal_values
+from planner.domain.planning.marginal_values import (
+    LIMITS,
+    marginal_values,
+    with_looser_limits,
+)
 from planner.domain.planning.purchases import purchases, shift_figures
 from planner.domain.planning.spare_replicas import spare_of
 from planner.domain.preparation import planned_of, study_of
@@ -25,7 +29,13 @@ from planner.domain.results.answer import schedule_tables
 from planner.domain.results.basis import Forecasts, Frame, frame_of
 from planner.domain.results.recommended_policy import RecommendedPlan, recommended_plan
 from planner.domain.serialise import MERGED, OPTIONAL
-from planner.domain.verification.profile_error import ProfileError, profile_errors
+from planner.domain.sizing.closed_form import begin_closed_rates
+from planner.domain.study import Study
+from planner.domain.verification.profile_error import (
+    ProfileError,
+    hardware_at_errors,
+    profile_errors,
+)
 from planner.domain.verification.verify import Verification, verify
 from planner.domain.whatif.plan_inputs import basis_of
 from planner.errors import ScenarioError
@@ -96,6 +106,8 @@ def run(
     begun = time.perf_counter()
     scenario = with_objective(scenario, options)
     study = study_of(scenario, traces, known, part(progress, 0.0, 0.4))
+    if not options.verify:  # else the sizes may change
+        _begin_closed_forms(study)
     planned = planned_of(study, part(progress, 0.4, 0.5 if options.verify else 0.7))
     verification, replayed = None, None
     if options.verify:
@@ -133,6 +145,15 @@ def run(
         tables.planned_tables(study, planned) | schedule_tables(recommended.timetable),
         basis_of(study, planned),
     )
+
+
+def _begin_closed_forms(study: Study) -> None:
+    """Begin the closed forms that the steps after the plan need, if there is a second process."""
+    looser = [with_looser_limits(study.hardware, limit) for limit in LIMITS]
+    for hardware in (*looser, *hardware_at_errors(study.hardware)):
+        begin_closed_rates(
+            hardware, study.sizes.capacity, study.traffic.lengths, study.traffic.shared
+        )
 
 
 def with_objective(scenario: Scenario, options: Options) -> Scenario:

@@ -15,6 +15,7 @@ from planner.domain.progress import Progress
 from planner.domain.serialise import COLUMNS
 from planner.domain.sizing.closed_form import size_factors
 from planner.domain.sizing.sizing import in_large_pools
+from planner.inputs.scenario.build import Hardware
 from planner.optimizer import solve_window
 from planner.optimizer.marginal_values import MarginalValue, Move, capacity_values, solve_moved
 from planner.optimizer.problem import FEASIBLE, OPTIMAL, PlanningProblem, WindowPlan
@@ -146,8 +147,7 @@ def _with_looser_limit(
     limits = [seconds for seconds in stated if seconds is not None]
     if not limits:
         return None
-    tiers = tuple(_with_looser_limits(tier, field) for tier in inputs.hardware.tiers)
-    hardware, traffic = replace(inputs.hardware, tiers=tiers), inputs.traffic
+    hardware, traffic = with_looser_limits(inputs.hardware, field), inputs.traffic
     factors = size_factors(inputs.hardware, hardware, inputs.sizes, traffic.lengths, traffic.shared)
     pools = inputs.of(dearest.period).sizes.times(np.maximum(factors, 1.0)).pool_tps
     step = 1000 * LOOSENED_BY * min(limits)
@@ -163,6 +163,12 @@ def _with_looser_limit(
         options=dearest.options,
         before=dearest.problem,
     )
+
+
+def with_looser_limits(hardware: Hardware, field: str) -> Hardware:
+    """Return the hardware with the limit ``field``, one of LIMITS, 10% looser in all tiers."""
+    tiers = tuple(_with_looser_limits(tier, field) for tier in hardware.tiers)
+    return replace(hardware, tiers=tiers)
 
 
 def _with_looser_limits(tier: Tier, field: str) -> Tier:

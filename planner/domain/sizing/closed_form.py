@@ -14,13 +14,14 @@ from planner.domain.sizing.curves import strictest_tiers, workload_of
 from planner.domain.sizing.sizing import Sizes
 from planner.domain.traffic.lengths import Lengths
 from planner.inputs.scenario.build import Hardware
+from planner.second_process import begin, result_of
 from simulation.arrays import FloatArray
 from simulation.digest import cached_by_value
 from simulation.errors import SimulationError
 from simulation.fleet import Tier
 from simulation.performance.profile import Profile
 from simulation.sizing.batch_queue import PoolShape
-from simulation.sizing.batch_sizing import size_pool
+from simulation.sizing.batch_sizing import largest_pool_rate
 from simulation.sizing.capacity import SENDERS
 from simulation.sizing.pd_slo_split import isolated_tier
 from simulation.sizing.pool import MAX_INSTANCES
@@ -41,15 +42,30 @@ def closed_rps(
     wait for one instance there, so its second rate is too low. NaN: no rate. If serving caches
     prefixes, cached tokens of ``shared`` need no prefill. Blocks are ignored.
     """
-    work = workload_of(hardware, m, lengths, shared)
-    tiers = strictest_tiers(hardware.limits_of(m))
     try:
-        alone = min((_max_rps(hardware, m, g, work, tier) for tier in tiers), default=np.nan)
-        waiting = [replace(tier, ttft_s=None) for tier in tiers]
-        large = min((_max_rps(hardware, m, g, work, tier) for tier in waiting), default=np.nan)
+        return np.array(
+            [
+                min((_pool_rps(*call) for call in calls), default=np.nan)
+                for calls in _pool_calls(hardware, m, g, lengths, shared)
+            ]
+        )
     except SimulationError:
         return np.full(2, np.nan)
-    return np.array([alone, large])
+
+
+def _pool_calls(
+    hardware: Hardware, m: int, g: int, lengths: Lengths, shared: SharedPrompts | None
+) -> list[list[tuple[Profile, Workload, Tier, PoolShape, float]]]:
+    """Return the arguments of ``largest_pool_rate`` by tier: for one instance, for a large pool."""
+    work, pool = workload_of(hardware, m, lengths, shared), sized_pool(hardware, m, g)
+    tiers = strictest_tiers(hardware.limits_of(m))
+    return [
+        [
+            (hardware.profiles[m, g], work, isolated_tier(tier, pool.role), pool, PRECISION)
+            for tier in limits
+        ]
+        for limits in (tiers, [replace(tier, ttft_s=None) for tier in tiers])
+    ]
 
 
 def closed_factors(before: FloatArray, after: FloatArray) -> FloatArray:
@@ -78,6 +94,17 @@ def closed_rates(
     return rates
 
 
+def begin_closed_rates(
+    hardware: Hardware, pools: Iterable[tuple[int, int]], lengths: Sequence[Lengths],
+    shared: Sequence[SharedPrompts | None],
+) -> None:  # fmt: skip
+    """Begin the closed forms of ``closed_rates`` in a second process, if there is one."""
+    for m, g in pools:
+        for calls in _pool_calls(hardware, m, g, lengths[m], shared[m] if shared else None):
+            for call in calls:
+                begin(largest_pool_rate, *call)
+
+
 def size_factors(
     before: Hardware, after: Hardware, sizes: Sizes, lengths: Sequence[Lengths],
     shared: Sequence[SharedPrompts | None],
@@ -87,16 +114,12 @@ def size_factors(
     return closed_factors(*rates)
 
 
-def _max_rps(hardware: Hardware, m: int, g: int, work: Workload, tier: Tier) -> float:
-    """Return the closed-form capacity of one instance within a tier, in requests/s."""
-    pool = sized_pool(hardware, m, g)
-    return _pool_rps(hardware.profiles[m, g], work, isolated_tier(tier, pool.role), pool)
-
-
 @cached_by_value(KEPT)
-def _pool_rps(profile: Profile, work: Workload, tier: Tier, pool: PoolShape) -> float:
+def _pool_rps(
+    profile: Profile, work: Workload, tier: Tier, pool: PoolShape, precision: float
+) -> float:
     """Return the closed-form capacity of a pool within a tier, in requests/s."""
-    return size_pool(profile, work, tier, pool, explain=False, precision=PRECISION).max_rps
+    return result_of(largest_pool_rate, profile, work, tier, pool, precision)
 
 
 def sized_pool(hardware: Hardware, m: int, g: int) -> PoolShape:

@@ -11,6 +11,7 @@ from planner.domain.progress import Progress, part
 from planner.domain.sizing.closed_form import size_factors
 from planner.domain.study import Study
 from planner.errors import Infeasible, ScenarioError, SolverFailed
+from planner.inputs.scenario.build import Hardware
 from planner.optimizer.problem import ScalingPlan
 from simulation.performance.adjusted_profile import scaled
 from simulation.performance.fitting.compare import stated_error as stated
@@ -38,6 +39,9 @@ def stated_error(profile: Profile) -> StatedError | None:
     if check is None:
         return None
     return StatedError(check.mape, f"{check.quantity}, {check.against}")
+
+
+StatedErrors = dict[tuple[int, int], StatedError | None]  # of each model and column
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +72,7 @@ def profile_errors(
     Counts for slower and faster are None if no error is known or no plan is feasible. ``note``
     gives the reason for an infeasible plan.
     """
-    errors = {model_column: stated_error(p) for model_column, p in study.hardware.profiles.items()}
+    errors = _stated_errors(study.hardware)
     slower, why_slower = _peaks_at_error(study, planned, errors, +1, part(progress, 0.0, 0.5))
     faster, why_faster = _peaks_at_error(study, planned, errors, -1, part(progress, 0.5, 1.0))
     unchanged = _peaks(planned.plan)
@@ -90,10 +94,32 @@ def profile_errors(
     )
 
 
+def hardware_at_errors(hardware: Hardware) -> tuple[Hardware, ...]:
+    """Return the hardware with slower and with faster profiles; () if no error is known."""
+    errors = _stated_errors(hardware)
+    signs = (+1, -1) if any(errors.values()) else ()
+    return tuple(_at_error(hardware, errors, sign) for sign in signs)
+
+
+def _stated_errors(hardware: Hardware) -> StatedErrors:
+    return {model_column: stated_error(p) for model_column, p in hardware.profiles.items()}
+
+
+def _at_error(hardware: Hardware, errors: StatedErrors, sign: int) -> Hardware:
+    """Return ``hardware`` with every profile slower (``sign`` +1) or faster (-1) by its error."""
+    profiles = {
+        model_column: slower_or_faster(profile, error.value, sign)
+        if (error := errors[model_column])
+        else profile
+        for model_column, profile in hardware.profiles.items()
+    }
+    return replace(hardware, profiles=profiles)
+
+
 def _peaks_at_error(
     study: Study,
     planned: PlannedWindow,
-    errors: dict[tuple[int, int], StatedError | None],
+    errors: StatedErrors,
     sign: int,
     progress: Progress,
 ) -> tuple[Any, str]:
@@ -103,13 +129,7 @@ def _peaks_at_error(
     """
     if not any(errors.values()):
         return None, ""
-    profiles = {
-        model_column: slower_or_faster(profile, error.value, sign)
-        if (error := errors[model_column])
-        else profile
-        for model_column, profile in study.hardware.profiles.items()
-    }
-    hardware = replace(study.hardware, profiles=profiles)
+    hardware = _at_error(study.hardware, errors, sign)
     word = "slower" if sign > 0 else "faster"
     try:
         traffic, before = study.traffic, study.hardware

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from forecasting.demand import DemandSeries
 from forecasting.models.rule_forecaster import RuleForecaster
 from planner.domain.planning.figures import plan_figures
 from planner.domain.planning.inputs import PlanInput, PlannedWindow
@@ -81,13 +82,22 @@ def test_what_instances_carry_together_is_planned_with(tmp_path: Path) -> None:
 def test_forecasts_that_were_begun_are_made_in_the_second_process(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With nothing to fit here, the plan is the one that this process makes."""
+    """The plan is the one that this process makes, with fewer fits here."""
+    fits_here: list[RuleForecaster] = []
+    fit = RuleForecaster.fit
+
+    def counted(self: RuleForecaster, series: DemandSeries) -> RuleForecaster:
+        fits_here.append(self)
+        return fit(self, series)
+
+    monkeypatch.setattr(RuleForecaster, "fit", counted)
     tps = 1000.0 + 500.0 * np.sin(np.arange(480) * 2 * np.pi / 60)
     alone, asked = planned(tmp_path, tps)
     with second_process(["forecasting.selection"]):
-        monkeypatch.setattr(RuleForecaster, "fit", None)
+        fits_alone = len(fits_here)
         begin_forecasts(asked.settings, asked.hardware, asked.traffic, asked.window)
         shared = plan_window(asked, silent)
+    assert len(fits_here) - fits_alone < fits_alone
     np.testing.assert_array_equal(shared.load.tps, alone.load.tps)
     assert shared.quantiles == alone.quantiles
     assert shared.plan.target.tolist() == alone.plan.target.tolist()
