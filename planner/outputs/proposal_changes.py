@@ -34,7 +34,7 @@ from planner.selectors.run_comparison_figures import (
 from planner.selectors.runs import run_result
 from planner.selectors.savings import saving_at_equal
 
-REPLAYS = "As replayed"  # title of the figures that judge a proposal
+REPLAYS = "As simulated"  # title of the figures that judge a proposal
 REPLAYED = "periodic"  # policy that replays the active plan: replicas by time of day
 
 

@@ -140,14 +140,14 @@ def _forecast_steps(result: Row, pool: Row) -> Iterator[Step]:
             level = percentile["quantile"]
             level_words = "its mean" if level is None else f"its quantile {level:g}"
             times = "" if percentile["times"] == 1 else f"{percentile['times']:g} times "
-            sentence = f" Planned for is {times}{level_words}. {percentile['why']}"
+            sentence = f" The plan uses {times}{level_words}. {percentile['why']}"
         peak_error = series.get("peak_wape")
         error_words = (
             "" if peak_error is None else f", with a peak error of {peak_error:.0%} in this window"
         )
         yield Step(
             "Forecast",
-            f"Of {series['tier']} requests by {series['method']}{error_words}.{sentence}",
+            f"{series['tier']} requests, by {series['method']}{error_words}.{sentence}",
             "forecast",
         )
 
@@ -157,7 +157,7 @@ def _plan_step(result: Row, pool: Row, peak: Row, pool_tps: Sequence[float]) -> 
     together = ""
     if 0 < peak["target"] <= len(pool_tps):
         rate = pool_tps[peak["target"] - 1]
-        together = f" {peak['target']:,} of these together are counted on for {rate:,.0f}."
+        together = f" Their capacity is {rate:,.0f} input tokens/s."
     binding = [
         limit["sentence"]
         for limit in result["plan"].get("binding") or []
@@ -165,9 +165,9 @@ def _plan_step(result: Row, pool: Row, peak: Row, pool_tps: Sequence[float]) -> 
     ]
     return Step(
         "Plan",
-        f"{peak['target']:,} replicas then; all of {pool['model']} in {pool['region']} carry "
-        f"{peak['capacity_tps']:,.0f} input tokens/s."
-        f"{together} {' '.join(binding[:2])}".rstrip(),
+        f"{peak['target']:,} replicas at that time.{together} All pools of {pool['model']} in "
+        f"{pool['region']} have {peak['capacity_tps']:,.0f} input tokens/s. "
+        f"{' '.join(binding[:2])}".rstrip(),
         "plan",
     )
 
@@ -180,25 +180,29 @@ def _provenance_step(result: Row, pool: Row, size: Row) -> Step:
         for fact in result.get("provenance") or []
         if fact["what"] == price
     ]
-    words = "; ".join(facts)
-    return Step("Where from", f"{words[:1].upper()}{words[1:]}.", "sources")
+    return Step("Where from", _sentences(facts), "sources")
 
 
 def _error_step(result: Row, pool: Row) -> Step:
     """Return the step on the errors of simulation and profile."""
-    words = [f"A simulated size is off by {SIMULATION.median:.1%} (1 in 20: {SIMULATION.p95:.1%})"]
+    words = [
+        f"simulated capacity has a median error of {SIMULATION.median:.1%}, and of "
+        f"{SIMULATION.p95:.1%} at the 95th percentile"
+    ]
     row = _row_of_replica(result.get("profile_error"), pool)
     if row is not None and row["error"] is None:
         words.append(f"the error of its profile is unknown: {row['basis']}")
     elif row is not None:
-        sensitivity = ""
+        words.append(f"the error of its profile is {row['error']:.1%} ({row['basis']})")
         if row["replicas_if_slower"] is not None and row["replicas_if_faster"] is not None:
-            sensitivity = (
-                f"; a plan for the whole forecast has at most {row['replicas']:,} of it in all "
-                f"regions, {row['replicas_if_slower']:,} if it is slower by its error, "
+            words.append(
+                f"the peak of all regions is {row['replicas']:,} replicas, "
+                f"{row['replicas_if_slower']:,} if the profile is slower by its error, "
                 f"{row['replicas_if_faster']:,} if faster"
             )
-        words.append(f"its profile is off by {row['error']:.1%} ({row['basis']}){sensitivity}")
-    return Step(
-        "How sure", ". ".join(word[:1].upper() + word[1:] for word in words) + ".", "profiles"
-    )
+    return Step("How sure", _sentences(words), "profiles")
+
+
+def _sentences(words: Sequence[str]) -> str:
+    """Return each text as a sentence."""
+    return ". ".join(word[:1].upper() + word[1:] for word in words) + "."

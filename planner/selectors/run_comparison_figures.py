@@ -173,7 +173,7 @@ def replay_groups(
         fair = not not_ranked and (not limits or latency)
         marks = _compare(column, label, values, fair=fair)
         rows.append(_without_unfair_marks(marks, service) if column.unit in EFFORT else marks)
-    yield Group("As replayed", tuple(rows), note)
+    yield Group("As simulated", tuple(rows), note)
 
 
 def _columns(figures: Sequence[Any]) -> Iterator[tuple[Column, str, str]]:

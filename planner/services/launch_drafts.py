@@ -135,7 +135,7 @@ def launch_assumptions(described: LaunchDescription, document: str) -> Iterator[
             "Shape of the day",
             f"{shape.name}: {shape.words}; peak {max(shape.by_hour):.2g} times the mean",
             f"{shape.provenance.kind}: {shape.provenance.source}",
-            "Cost goes with the mean, the most replicas with the peak.",
+            "The mean decides the cost, the peak decides the largest fleet.",
         )
     yield cold_start(draft)
 

@@ -232,7 +232,7 @@ def approve(
     if by is not None:
         check_may_approve_proposal(locked, by)
     elif reason := why_admin_needed(locked):
-        raise NotAllowed(f"No rule may approve it: {reason}.")
+        raise NotAllowed(f"A rule cannot approve this proposal: {reason}.")
     _add_entry(locked, Kind.APPROVED, by, rule=rule, text=text, run=locked.run)
     record("proposal.approved", locked, by=by, rule=rule, revision=locked.revision)
     if by is None or not missing_approvals(locked):

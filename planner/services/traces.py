@@ -209,9 +209,7 @@ def trace_run(
     """Start a run on the trace alone, without a scenario."""
     check_may_plan(owner)
     if kind != Run.Kind.FORECAST:
-        raise PlannerError(
-            "A trace without a scenario can only be forecast. Name it in a scenario for more."
-        )
+        raise PlannerError(f"{kind} needs a scenario. Without one, a trace allows only forecast.")
     return runs.run_create(
         owner=owner, kind=kind, trace=trace, options=options, idempotency_key=idempotency_key
     )

@@ -23,9 +23,9 @@ PROMPT = "above the plan: prompt tokens/s per replica"
 OUTPUT = "above the plan: output tokens/s per replica"
 IN_FLIGHT = "above the plan: requests in flight per replica"
 PER_POOL_OR_REGION = {
-    n: f"above the plan: of that, what each of {n} does" for n in (1, 2, 4, 8, 16, 64)
+    n: f"above the plan: share of that load, pools of {n}" for n in (1, 2, 4, 8, 16, 64)
 }
-OVERLOAD = "above the plan: of that, late requests without a queue"
+OVERLOAD = "above the plan: share of that load, late without a queue"
 Each = float | Sequence[float] | FloatArray  # per instance: one number, or one per pool
 
 

@@ -318,8 +318,8 @@ def notes(source: str, methods: Mapping[str, MethodFigures], pairs: bool) -> Ite
     yield (
         "A unit is the smallest number of replicas in the ratio of prefill and decode. It "
         "passes KV caches within itself and is never split by Algorithm 4 or the exact "
-        "placement. A unit split across subgroups counts as not placed "
-        "in the points."
+        "placement. In the points, a unit that is split across "
+        "subgroups counts as not placed."
     )
     yield (
         "Fewer points are better. Per GPU: 1000 (times 1 + priority) for a unit without a place, "

@@ -381,6 +381,6 @@ def _replica_settings(fleet: Fleet, series: PoolSeries, pools: Sequence[str]) ->
     up = series.ready + series.starting
     for p, (pool, where) in enumerate(zip(fleet.pools, pools, strict=True)):
         yield Setting("replicas at the start", where, pool.initial)
-        yield Setting("most replicas at a time", where, round(float(up[p].max(initial=0.0)), 2))
+        yield Setting("peak replicas", where, round(float(up[p].max(initial=0.0)), 2))
         yield Setting("replicas at least", where, pool.minimum)
         yield Setting("replicas at most", where, pool.maximum)

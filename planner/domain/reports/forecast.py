@@ -184,7 +184,7 @@ def _compared(result: ForecastResult) -> Iterator[Section]:
             (Head("Method", wide=2), lambda row: row.method),
             (Head("Chosen"), lambda row: "yes" if row.chosen else ""),
             (Head("Peak error", Form.SHARE), lambda row: row.error),
-            (Head("Over the chosen", Form.NUMBER), lambda row: row.over_chosen),
+            (Head("Error ratio", Form.NUMBER), lambda row: row.over_chosen),
             (Head("Weight, next window", Form.SHARE), lambda row: row.share),
             (Head("Weight, last bin", Form.SHARE), lambda row: row.end_share),
             note="Errors of recent peaks over mean demand.",

@@ -364,7 +364,7 @@ def _plan(study: Study) -> Iterator[Assumption]:
         name = f"{quantile.tier}, all periods at once" if at_once else quantile.tier
         kind = MODELLED if quantile.basis == CHOSEN else ASSUMED
         yield Assumption(
-            f"Planned for, {name}", quantile.words, kind, quantile.why, "forecast.quantile"
+            f"Planned percentile, {name}", quantile.words, kind, quantile.why, "forecast.quantile"
         )
     if len(study.hardware.regions) > 1:
         value = f"at least {plan.epsilon:.0%} of a region's peak"

@@ -44,7 +44,9 @@ class Command(HeadroomCommand):
         parser.add_argument("name", nargs="?", help="user name (all actions except list)")
         parser.add_argument("--subject", default="", help="link: the provider's sub")
         parser.add_argument("--to", default="", help="remove: new owner of the data")
-        parser.add_argument("--confirm", default="", help="remove: the name again")
+        parser.add_argument(
+            "--confirm", default="", help="for remove: the same name, as confirmation"
+        )
         parser.add_argument("--role", help=f"one of {', '.join(User.Role.values)}")
 
     def answer(self, options: Namespace) -> Document:

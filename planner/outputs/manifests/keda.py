@@ -195,7 +195,7 @@ def _cron(zone: str, slot: Slot, name: str) -> dict[str, Any]:
     """
     start, end = cron_fields(slot)
     if start == end:
-        raise PlannerError(f"A window from {start} to the same is none to KEDA. Choose weekly.")
+        raise PlannerError(f"KEDA ignores a window that starts and ends at {start}. Choose weekly.")
     return {
         "type": "cron",
         "name": name,

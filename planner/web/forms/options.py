@@ -18,8 +18,8 @@ LABELS = {  # of choices; others are shown as they are
     "off": "busiest hour only",
     "observed": "busiest hour, and over time on observed demand",
     "forecast": "busiest hour, and over time on a forecast by the minute",
-    "greedy": "greedy, by GPUs after placement",
-    "exact": "exact in slots, then placed",
+    "greedy": "greedy, counts GPUs after placement",
+    "exact": "exact, then placement",
 }
 
 

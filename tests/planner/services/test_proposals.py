@@ -109,7 +109,7 @@ def test_two_pairs_of_eyes_and_an_admin_above_a_cost(proposal, approver, admin):
         held.state == "open"
         and "$15,000 in 30 days, above $10,000" in approval.missing_approvals(held)
     )
-    with pytest.raises(NotAllowed, match="No rule may approve it: it costs"):
+    with pytest.raises(NotAllowed, match="A rule cannot approve this proposal: it costs"):
         approve(proposal=proposal, by=None, rule="weekly")
     assert approve(proposal=proposal, by=admin).state == "approved"
 

@@ -29,13 +29,13 @@ def test_a_chain_has_the_figures_of_its_run(planner: User, viewer: User) -> None
     assert "at most 2,000 input tokens/s" in sentences["Demand"]
     assert "by arima, with a peak error of 20%" in sentences["Forecast"]
     assert "3,700 input tokens/s (3.2 requests/s) within IW-F, bound by TTFT" in sentences["Size"]
-    assert "6 replicas then" in sentences["Plan"] and "counted on for 22,200" in sentences["Plan"]
+    assert "6 replicas" in sentences["Plan"] and "22,200" in sentences["Plan"]
     assert (
         "measured (a profile)" in sentences["Where from"] and "assumed (a guess)" not in sentences
     )
     assert (
-        "off by 12.0%" in sentences["How sure"]
-        and "7 if it is slower by its error, 5 if faster" in sentences["How sure"]
+        "12.0%" in sentences["How sure"]
+        and "7 if the profile is slower by its error, 5 if faster" in sentences["How sure"]
     )
     # Of the other nothing is known of its size: what is not kept is not made up.
     assert [step.name for step in second.steps] == ["Demand", "Forecast", "Plan", "How sure"]

@@ -77,7 +77,7 @@ def test_what_cannot_be_compared_is_said_and_never_better(
     planner: User, first: Run, change: tuple[str, str], why: str
 ) -> None:
     run = other(planner, DOCUMENT.replace(*change), cost_usd=1.0)
-    replayed = next(g for g in compare_runs([first, run]).groups if g.title == "As replayed")
+    replayed = next(g for g in compare_runs([first, run]).groups if g.title == "As simulated")
     assert replayed.note.startswith(why)
     assert next(row.marks for row in replayed.rows if row.name == "cost_usd") == ("", "")
 

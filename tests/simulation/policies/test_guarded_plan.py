@@ -91,8 +91,8 @@ def test_it_asks_by_what_so_many_carry_together():
     assert asked(policy, 20, batch=15.0) == [[4]] * 20
     assert asked(policy, 5, begins=20, batch=17.5)[-1] == [8]
     computed = {setting.what: setting.values for setting in policy.computed_parameters()}
-    assert computed["above the plan: of that, what each of 2 does"] == 0.7
-    assert computed["above the plan: of that, what each of 64 does"] == 1.0
+    assert computed["above the plan: share of that load, pools of 2"] == 0.7
+    assert computed["above the plan: share of that load, pools of 64"] == 1.0
 
 
 def test_what_is_asked_for_never_falls_below_the_plan_and_rises_with_what_is_served():

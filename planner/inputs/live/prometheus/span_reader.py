@@ -92,7 +92,7 @@ def find(
         every = "vLLM, SGLang, TensorRT-LLM, TGI, Dynamo or llm-d"
         which = every if settings.engine == "auto" else settings.engine
         raise SourceError(
-            f"Of {len(metric_names):,} metrics there, none counts requests of {which}. Check "
+            f"None of the source's {len(metric_names):,} metrics counts requests of {which}. Check "
             "match, and that the engines' metrics are on and scraped (SGLang: --enable-metrics)."
         )
     return ServerMetrics(engines, bool(POWER.present(metric_names).names))

@@ -176,7 +176,7 @@ def test_a_guard_goes_by_the_curve_that_its_plan_was_sized_by(mixed: Study) -> N
     prompts = by_name["above the plan: prompt tokens/s per replica"]
     assert prompts == pytest.approx(theta, rel=0.1)
     for n in (1, 2, 4, 16):
-        share = by_name[f"above the plan: of that, what each of {n} does"]
+        share = by_name[f"above the plan: share of that load, pools of {n}"]
         assert share == pytest.approx(curve[n - 1] / n / theta)
 
 

@@ -152,7 +152,7 @@ def test_rules_of_review_are_kept_by_the_rule_too(schedule, approver):
     ReviewRules.objects.create(admin_above_usd_30d=1.0)
     second = fire(MONDAY + WEEK, 4, 4)
     assert second.state == "review" and "Within the limits" in second.words
-    assert "No rule may approve it: its cost is not known" in second.words
+    assert "A rule cannot approve this proposal: its cost is not known" in second.words
 
 
 def test_a_run_that_fails_is_told(schedule):
