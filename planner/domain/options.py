@@ -89,7 +89,7 @@ class Option:
         return f"give a text of at most {self.longest} characters"
 
 
-def options_in(declared: type[RunOptions]) -> dict[str, Option]:
+def options_in(declared: type[BaseModel]) -> dict[str, Option]:
     """Return the options by name, in the order of the declaration."""
     schema = declared.model_json_schema()
     required = schema.get("required", ())

@@ -16,6 +16,7 @@ from planner.api.serializers.strict_fields import FiniteField, StrictSerializer
 from planner.api.serializers.typed import LinkField
 from planner.domain.serialise import as_json
 from planner.inputs.live.samples import HISTOGRAM_FIELDS, of_rows
+from planner.inputs.live.settings import KINDS
 from planner.models import Source, SourceReading
 from planner.selectors.sources import (
     readings_list,
@@ -33,12 +34,8 @@ from planner.services.sources import (
     source_delete,
 )
 
-SETTINGS = (
-    "By kind. prometheus: url, and engine, match, model, model_label, region, region_label, tier, "
-    "tier_label, token_env, user_env, password_env, days, delay_s, late_s. folder: path, and "
-    "format, mapping, model, region, tier, timezone. bucket: url, bucket, and prefix, "
-    "signing_region, access_key_env, secret_key_env, session_token_env, and the options of folder. "
-    "samples: nothing."
+SETTINGS = "By kind. " + " ".join(
+    f"{kind}: {', '.join(model.model_fields) or 'nothing'}." for kind, model in KINDS.items()
 )
 PROMETHEUS = {"url": "https://prometheus.example:9090", "match": {"namespace": "prod"}}
 

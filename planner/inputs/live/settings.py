@@ -8,6 +8,7 @@ from pydantic import Field, ValidationError, field_validator
 
 from planner.errors import IngestError, SourceError
 from planner.inputs.ingest.clock import check_zone
+from planner.inputs.ingest.options import OFFERED
 from planner.schema_types import Name, Section
 
 # Only variables with this prefix, so that a source cannot send other secrets away.
@@ -19,26 +20,43 @@ MOST_DAYS = 400
 PAIRS = (("user_env", "password_env"), ("access_key_env", "secret_key_env"))
 
 
+def named(title: str, help: str = "", **more: Any) -> Any:
+    """Return the label of a setting in the form and its description."""
+    return Field(title=title, description=help, **more)
+
+
 class PrometheusSettings(Section):
-    """Settings of a Prometheus source.
+    """Settings of a Prometheus source."""
 
-    ``region`` and ``tier`` are fixed names. ``region_label`` and ``tier_label`` name the labels
-    that contain them instead.
-    """
-
-    url: Annotated[str, Field(min_length=8, max_length=300)]
-    engine: Literal["auto", "vllm", "sglang", "trtllm", "tgi", "dynamo", "llm-d"] = "auto"
-    match: dict[Label, Annotated[str, Field(max_length=200)]] = {}  # label: value, all of them
-    model: Name | None = None  # for engines without a model label; default: the label's value
-    model_label: Label | None = None  # default: the engine's own
-    region: Name | None = None
-    region_label: Label | None = None
-    tier: Name | None = None
-    tier_label: Label | None = None
-    token_env: Variable | None = None  # variable that holds a bearer token
-    user_env: Variable | None = None  # variables of basic authentication
-    password_env: Variable | None = None
-    days: Annotated[float, Field(gt=0, le=MOST_DAYS)] = 15.0  # days of history in the first reading
+    url: Annotated[str, Field(min_length=8, max_length=300)] = named(
+        "Address",
+        "URL of the server without /api/v1, such as https://prometheus.example:9090. It must be in "
+        "HEADROOM_SOURCES.",
+    )
+    engine: Literal["auto", "vllm", "sglang", "trtllm", "tgi", "dynamo", "llm-d"] = named(
+        "Engine", default="auto"
+    )
+    match: dict[Label, Annotated[str, Field(max_length=200)]] = named(
+        "Only series with", "One label=value a line, such as namespace=prod.", default={}
+    )
+    days: Annotated[float, Field(gt=0, le=MOST_DAYS)] = named(
+        "Days of history", "Of the first reading.", default=15.0
+    )
+    model: Name | None = named("Model of all", "Default: as the engine reports.", default=None)
+    model_label: Label | None = named("Label of the model", "Default: the engine's.", default=None)
+    region: Name | None = named("Region of all", default=None)
+    region_label: Label | None = named("Label of the region", "Such as cluster.", default=None)
+    tier: Name | None = named("Tier of all", default=None)
+    tier_label: Label | None = named("Label of the tier", default=None)
+    token_env: Variable | None = named(
+        "Environment variable of the bearer token",
+        "Its name begins with HEADROOM_SOURCE_. Do not enter the token itself.",
+        default=None,
+    )
+    user_env: Variable | None = named(
+        "Environment variable of the user name", "For basic authentication.", default=None
+    )
+    password_env: Variable | None = named("Environment variable of the password", default=None)
     delay_s: Annotated[int, Field(ge=0, le=86_400)] = 60  # wait until a bin counts as complete
     late_s: Annotated[int, Field(ge=0, le=7 * 86_400)] = 3600  # reread each time, for late data
 
@@ -46,12 +64,16 @@ class PrometheusSettings(Section):
 class FileSettings(Section):
     """Settings of reading the files of a source, each once and in the same way as an upload."""
 
-    format: Annotated[str, Field(max_length=32)] = "auto"
-    mapping: dict[str, Annotated[str, Field(max_length=200)]] = {}
-    model: Name | None = None
-    region: Name | None = None
-    tier: Name | None = None
-    timezone: Annotated[str, Field(max_length=60)] | None = None  # of times without an offset
+    format: Annotated[str, Field(max_length=32)] = named("Format", default="auto")
+    mapping: dict[str, Annotated[str, Field(max_length=200)]] = named(
+        "Columns", "One field=column a line, such as arrival=created:ms.", default={}
+    )
+    model: Name | None = named("Model of every row", default=None)
+    region: Name | None = named("Region of every row", default=None)
+    tier: Name | None = named("Tier of every row", default=None)
+    timezone: Annotated[str, Field(max_length=60)] | None = named(
+        OFFERED["timezone"].label, OFFERED["timezone"].help, default=None
+    )
 
     @field_validator("timezone")
     @classmethod
@@ -64,19 +86,36 @@ class FileSettings(Section):
 class FolderSettings(FileSettings):
     """Settings of a folder."""
 
-    path: Annotated[str, Field(min_length=1, max_length=500)]
+    path: Annotated[str, Field(min_length=1, max_length=500)] = named(
+        "Folder", "A folder on the workers' machine, within HEADROOM_SOURCE_FOLDERS."
+    )
 
 
 class BucketSettings(FileSettings):
     """Settings of an S3-compatible bucket, with the files below ``prefix``."""
 
-    url: Annotated[str, Field(min_length=8, max_length=300)]  # of the server, without the bucket
-    bucket: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$")]
-    prefix: Annotated[str, Field(pattern=r"^[A-Za-z0-9!_.*'()=/-]*$", max_length=300)] = ""
-    signing_region: Annotated[str, Field(pattern=r"^[a-z0-9-]{1,40}$")] = "us-east-1"
-    access_key_env: Variable | None = None  # variables of the credentials; none for a public bucket
-    secret_key_env: Variable | None = None
-    session_token_env: Variable | None = None
+    url: Annotated[str, Field(min_length=8, max_length=300)] = named(
+        "Address",
+        "URL of the S3-compatible server without the bucket, such as "
+        "https://s3.eu-central-1.amazonaws.com. It must be in HEADROOM_SOURCES.",
+    )
+    bucket: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$")] = named("Bucket")
+    prefix: Annotated[str, Field(pattern=r"^[A-Za-z0-9!_.*'()=/-]*$", max_length=300)] = named(
+        "Prefix", "Folder in the bucket. Default: the whole bucket.", default=""
+    )
+    signing_region: Annotated[str, Field(pattern=r"^[a-z0-9-]{1,40}$")] = named(
+        "Region of the bucket", "As its server calls it.", default="us-east-1"
+    )
+    # A public bucket has no credentials.
+    access_key_env: Variable | None = named(
+        "Environment variable of the access key",
+        "Its name begins with HEADROOM_SOURCE_. Do not enter the key itself.",
+        default=None,
+    )
+    secret_key_env: Variable | None = named("Environment variable of the secret key", default=None)
+    session_token_env: Variable | None = named(
+        "Variable of the session token", "Of temporary credentials.", default=None
+    )
 
     @field_validator("prefix")
     @classmethod

@@ -12,11 +12,13 @@ from django.shortcuts import redirect, render
 from django.utils import timezone
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
+from planner.domain.options import Option, options_in
 from planner.domain.report import Axis, Chart, Series
 from planner.errors import IngestError
 from planner.inputs.ingest.formats import OFFERED
 from planner.inputs.ingest.options import column_mapping
 from planner.inputs.live.publication import series_name
+from planner.inputs.live.settings import KINDS
 from planner.models import Source
 from planner.outputs.render.figure import MAX_POINTS, Figure
 from planner.outputs.render.plotly import figure_of
@@ -31,6 +33,7 @@ from planner.services.source_reading import source_preview, source_request_readi
 from planner.services.sources import source_change, source_create, source_delete
 from planner.web.errors import planners_only
 from planner.web.form_responses import attempt
+from planner.web.forms.options import option_field
 from planner.web.forms.widgets import dress
 from planner.web.paging import paged
 from planner.web.request import Request
@@ -45,6 +48,8 @@ ENGINES = (
     ("dynamo", "Dynamo (frontend)"),
     ("llm-d", "llm-d (endpoint picker)"),
 )
+LEFT_OUT = ("delay_s", "late_s")  # settings that only the API and the command line take
+CHOICES = {"engine": ENGINES, "format": tuple(OFFERED["format"].choices.items())}
 DAYS = 7
 LINES = 6
 
@@ -60,11 +65,12 @@ def listing(request: Request) -> HttpResponse:
 @planners_only
 def new(request: Request) -> HttpResponse:
     """Show the form for a source of one kind; preview its data, or create the source."""
-    kind = FORMS.get(request.GET.get("kind", ""), PrometheusForm)
-    context: dict[str, Any] = {"kinds": Source.Kind.choices, "kind": kind.kind}
+    kind = request.GET.get("kind", "")
+    kind = kind if kind in KINDS else Source.Kind.PROMETHEUS.value
+    context: dict[str, Any] = {"kinds": Source.Kind.choices, "kind": kind}
     if request.method != "POST":
-        return _form(request, kind(), context)
-    form = kind(request.POST)
+        return _form(request, SourceForm(kind), context)
+    form = SourceForm(kind, request.POST)
     if request.POST.get("do") == "look":
         preview, problem = attempt(
             form, lambda: source_preview(user=request.user, kind=form.kind, fields=form.settings())
@@ -177,11 +183,8 @@ def _figure(bins: pl.DataFrame, source: Source, fields: tuple[str, ...], y: str)
 
 
 class SourceForm(forms.Form):
-    """A form with the fields of all kinds; ``settings`` has the filled fields of one kind."""
+    """The name and the bins of a source, and the settings of its kind."""
 
-    kind = ""
-    first: tuple[str, ...] = ()  # order of the visible fields, and of the folded ones below
-    more: tuple[str, ...] = ()
     name = forms.CharField(
         label="Name",
         max_length=80,
@@ -196,14 +199,25 @@ class SourceForm(forms.Form):
         help_text="The finest that plans can have; it cannot be changed later.",
     )
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
+    def __init__(self, kind: str, data: Any = None) -> None:
+        super().__init__(data)
+        self.kind = kind
+        for name, option in options_in(KINDS[kind]).items():
+            if name not in LEFT_OUT:
+                self.fields[name] = _setting_field(option)
+        # The visible fields; the others are folded below them.
+        needed = [name for name, field in self.fields.items() if field.required and name != "bin_s"]
+        shown = (*needed, "prefix", "engine", "format", "bin_s")
+        self.first = [name for name in shown if name in self.fields]
+        self.more = [name for name in self.fields if name not in self.first]
         self.order_fields([*self.first, *self.more])
         dress(self)
 
     def settings(self) -> dict[str, Any]:
+        """Return the settings that are filled in."""
         names = [name for name in self.fields if name not in SourceForm.base_fields]
-        return {name: value for name in names if (value := self.cleaned_data[name]) not in ("", {})}
+        values = {name: self.cleaned_data[name] for name in names}
+        return {name: value for name, value in values.items() if value not in ("", {}, None)}
 
     def clean_match(self) -> dict[str, str]:
         return _pairs(self.cleaned_data["match"])
@@ -212,113 +226,21 @@ class SourceForm(forms.Form):
         return _pairs(self.cleaned_data["mapping"])
 
 
+def _setting_field(option: Option) -> forms.Field:
+    """Return the form field of a setting; pairs of names and values are lines of text."""
+    if option.type == "object":
+        area = forms.Textarea(attrs={"rows": 2, "spellcheck": "false"})
+        field: forms.Field = forms.CharField(label=option.label, required=False, widget=area)
+    else:
+        field = option_field(option)
+    if option.name in CHOICES:
+        field = forms.ChoiceField(label=option.label, required=False, choices=CHOICES[option.name])
+    field.required, field.help_text = option.required, option.help
+    return field
+
+
 def _pairs(text: str) -> dict[str, str]:
     try:
         return column_mapping((line for line in text.splitlines() if line.strip()), "Line ")
     except IngestError as problem:
         raise forms.ValidationError(str(problem)) from None
-
-
-def _text(label: str, help: str = "", **more: Any) -> forms.CharField:
-    return forms.CharField(label=label, help_text=help, required=False, max_length=200, **more)
-
-
-def _lines(label: str, help: str, placeholder: str) -> forms.CharField:
-    area = forms.Textarea(attrs={"rows": 2, "spellcheck": "false", "placeholder": placeholder})
-    return forms.CharField(label=label, help_text=help, required=False, widget=area)
-
-
-class PrometheusForm(SourceForm):
-    kind = Source.Kind.PROMETHEUS.value
-    url = forms.CharField(
-        label="Address",
-        max_length=300,
-        help_text="URL of the server, without /api/v1. It must be in HEADROOM_SOURCES.",
-        widget=forms.TextInput(attrs={"placeholder": "https://prometheus.example:9090"}),
-    )
-    engine = forms.ChoiceField(label="Engine", choices=ENGINES, required=False)
-    match = _lines("Only series with", "One label=value a line.", "namespace=prod")
-    model = _text("Model of all", "Default: as the engine reports.")
-    model_label = _text("Label of the model", "If it is not the engine's default.")
-    region = _text("Region of all")
-    region_label = _text("Label of the region", "Such as cluster.")
-    tier = _text("Tier of all")
-    tier_label = _text("Label of the tier")
-    token_env = _text(
-        "Environment variable of the bearer token",
-        ("Its name begins with HEADROOM_SOURCE_. Do not enter the token itself."),
-    )
-    user_env = _text("Environment variable of the user name", "For basic authentication.")
-    password_env = _text("Environment variable of the password")
-    days = forms.FloatField(
-        label="Days of history", initial=15, min_value=0.01, max_value=400, required=False
-    )
-    first = ("name", "url", "engine", "bin_s")
-    more = (
-        "match", "days", "model", "model_label", "region", "region_label", "tier", "tier_label",
-        "token_env", "user_env", "password_env",
-    )  # fmt: skip
-
-    def settings(self) -> dict[str, Any]:
-        return {name: value for name, value in super().settings().items() if value is not None}
-
-
-class FilesForm(SourceForm):
-    """The form fields on how files are read, for folders and buckets."""
-
-    format = forms.ChoiceField(
-        label="Format", choices=list(OFFERED["format"].choices.items()), required=False
-    )
-    mapping = _lines("Columns", "One field=column a line.", "arrival=created:ms")
-    model = _text("Model of every row")
-    region = _text("Region of every row")
-    tier = _text("Tier of every row")
-    timezone = _text(OFFERED["timezone"].label, OFFERED["timezone"].help)
-    more: tuple[str, ...] = ("mapping", "model", "region", "tier", "timezone")
-
-
-class FolderForm(FilesForm):
-    kind = Source.Kind.FOLDER.value
-    path = forms.CharField(
-        label="Folder",
-        max_length=500,
-        help_text="A folder on the workers' machine, within HEADROOM_SOURCE_FOLDERS.",
-    )
-    first = ("name", "path", "format", "bin_s")
-
-
-class BucketForm(FilesForm):
-    kind = Source.Kind.BUCKET.value
-    url = forms.CharField(
-        label="Address",
-        max_length=300,
-        help_text=(
-            "URL of the S3-compatible server, without the bucket. It must be in HEADROOM_SOURCES."
-        ),
-        widget=forms.TextInput(attrs={"placeholder": "https://s3.eu-central-1.amazonaws.com"}),
-    )
-    bucket = forms.CharField(label="Bucket", max_length=63)
-    prefix = _text("Prefix", "Folder in the bucket. Default: the whole bucket.")  # type: ignore[assignment]  # fields are no attributes: Form.prefix stays
-    signing_region = _text("Region of the bucket", "As its server calls it; us-east-1.")
-    access_key_env = _text(
-        "Environment variable of the access key",
-        ("Its name begins with HEADROOM_SOURCE_. Do not enter the key itself."),
-    )
-    secret_key_env = _text("Environment variable of the secret key")
-    session_token_env = _text("Variable of the session token", "Of temporary credentials.")
-    first = ("name", "url", "bucket", "prefix", "format", "bin_s")
-    more = (
-        "access_key_env", "secret_key_env", "session_token_env", "signing_region",
-        *FilesForm.more,
-    )  # fmt: skip
-
-
-class SamplesForm(SourceForm):
-    kind = Source.Kind.SAMPLES.value
-    first = ("name", "bin_s")
-    more = ()
-
-
-FORMS: dict[str, type[PrometheusForm | FolderForm | BucketForm | SamplesForm]] = {
-    form.kind: form for form in (PrometheusForm, FolderForm, BucketForm, SamplesForm)
-}
