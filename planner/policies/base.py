@@ -20,6 +20,7 @@ LoadFactor = Annotated[float, Field(gt=0, le=100)]  # the plan is for this facto
 Step = Annotated[float, Field(ge=1, le=10)]  # factor on the number of instances
 TARGETS = ("target", "target_ms")  # optional fields: a policy with a set target is not tuned
 SEPARATOR = ":"  # between a policy's name and its label
+TODAY = "today"  # policy of the fleet that the scenario states; label of today's autoscaler
 
 
 class Group(StrEnum):

@@ -29,7 +29,7 @@ from planner.domain.reports.frame import (
     window_title,
 )
 from planner.domain.reports.modules import modules_section
-from planner.domain.reports.over_time import BORROWED, TODAY, Load, demand_chart, replicas_chart
+from planner.domain.reports.over_time import BORROWED, Load, demand_chart, replicas_chart
 from planner.domain.reports.plan_details import plan_sections
 from planner.domain.reports.policies import (
     Outcome,
@@ -53,9 +53,9 @@ from planner.domain.reports.schedule import Schedule, schedule_from, schedule_of
 from planner.domain.reports.tables import Tables
 from planner.domain.results.assurance import AssuranceFigures, TestDayFigures
 from planner.domain.results.basis import Frame
-from planner.domain.results.ranking import PolicyComparison
+from planner.domain.results.ranking import PolicyComparison, setting_of_today
 from planner.inputs.scenario.schema.test_days import LEVELS
-from planner.policies.base import SEPARATOR
+from planner.policies.base import TODAY
 from planner.policies.registry import traits_of
 
 STATIC = "static"
@@ -471,7 +471,7 @@ def _sections(view: ComparisonView, schedule: Schedule | None) -> Iterator[Secti
 
 def _autoscaler(view: ComparisonView) -> Iterator[Section]:
     """Yield the cost and the SLO attainment of the autoscaler that runs today, and of the plan."""
-    today = next((key for key in view.outcomes if key.partition(SEPARATOR)[2] == TODAY), None)
+    today = setting_of_today(view.outcomes)
     if today is None or today == view.key:
         return
     both = ((f"Today: {traits_of(today).label}", view.outcomes[today]),

@@ -15,6 +15,7 @@ from planner.domain.planning.purchases import WorkHour
 from planner.domain.report import Axis, Chart, Form, Role, Series, Shape, shortfall
 from planner.domain.reports.tables import Tables
 from planner.domain.results.basis import Frame
+from planner.policies.base import TODAY
 
 TOKENS = Axis(unit="input tokens/s")
 REPLICAS = Axis(unit="replicas", form=Form.COUNT)
@@ -22,7 +23,6 @@ MOST_POOLS = 5  # entries of a legend
 MOST_POINTS = 1500  # points of a line; a screen has fewer pixels
 OFF_SCALE = 1.8  # today's capacity over the rest of the chart, from which it is cut off
 OTHER_POOLS = "other pools"
-TODAY = "today"  # policy of the fleet that the scenario states
 CAPACITY_TODAY = "Capacity today"
 
 

@@ -28,6 +28,7 @@ from planner.domain.report import (
 )
 
 MOST_REGIONS = 3  # with a line of their own in the chart of deferrable work
+ONE_OF = {"GPUs": "GPU"}  # unit of one, where it differs from that of many
 
 
 def plan_sections(plan: PlanFigures | None) -> Iterator[Section]:
@@ -275,7 +276,7 @@ def _worth(worth: MarginalValues) -> Section:
          lambda row: "time limit reached" if row["saves"] is None else figure(row["saves"], unit)),
         (Head("Saves per unit and hour", wide=2),
          lambda row: None if row["per_unit"] is None
-         else f"{figure(row['per_unit'], unit)} per {row['unit']}"),
+         else f"{figure(row['per_unit'], unit)} per {ONE_OF.get(row['unit'], row['unit'])}"),
         (Head("With fractions of replicas", wide=2),
          lambda row: None if row["relaxation"] is None else figure(row["relaxation"], unit)),
         note="From a second plan with whole replicas, within the gaps of both plans. "

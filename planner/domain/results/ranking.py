@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from planner.domain.recommend.rule import Choice
@@ -21,6 +21,7 @@ from planner.domain.results.figures import BY_NAME
 from planner.domain.results.recommended_policy import Recommended, recommended_of
 from planner.domain.serialise import COLUMNS, KEY
 from planner.domain.study import PolicyRun
+from planner.policies.base import SEPARATOR, TODAY
 from planner.policies.registry import plan_policy
 
 MOVES = 100  # sorts policies that scale after all static fleets
@@ -77,6 +78,11 @@ class ChoiceOfPolicy:
     level: int
 
 
+def setting_of_today(policies: Iterable[str]) -> str | None:
+    """Return the key of the policy with the label ``today``: the autoscaler that runs now."""
+    return next((key for key in policies if key.partition(SEPARATOR)[2] == TODAY), None)
+
+
 def compare(
     runs: Sequence[PolicyRun],
     baseline: str | None = None,
@@ -85,14 +91,14 @@ def compare(
 ) -> PolicyComparison:
     """Rank the policies, and write the headline and the warnings.
 
-    Savings are relative to ``baseline``. If it was not run, they are relative to today's fleet,
-    else to the static fleet sized on history, the static fleet for the peak, or the dearest policy.
-    ``left_out`` has a sentence for every policy that could not be run. ``chosen`` is None if no
-    policy can be deployed.
+    Savings are relative to ``baseline``. If it was not run, they are relative to today's
+    autoscaler (``setting_of_today``), else to today's fleet, the static fleet sized on history, the
+    static fleet for the peak, or the dearest policy. ``left_out`` has a sentence for every policy
+    that could not be run. ``chosen`` is None if no policy can be deployed.
     """
     by_name = {run.name: run for run in runs}
     ranking = tuple(run.name for run in sorted(runs, key=_sort_key))
-    usual = [baseline, "today", "flat-before", "flat-peak"]
+    usual = [baseline, setting_of_today(by_name), TODAY, "flat-before", "flat-peak"]
     base_name = next((name for name in usual if name in by_name), None)
     if base_name is None:
         base_name = max(runs, key=lambda run: run.summary.cost_usd).name

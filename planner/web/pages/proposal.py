@@ -9,7 +9,6 @@ from django.utils import timezone
 
 from planner.domain.formats import NOTHING
 from planner.domain.reports.change import BEFORE, NOW, change_tiles, simulated
-from planner.domain.reports.over_time import TODAY
 from planner.domain.reports.policies import Span, span_text
 from planner.models import Proposal, ProposalEntry, Run, User
 from planner.outputs.proposal_changes import (
@@ -22,6 +21,7 @@ from planner.outputs.proposal_changes import (
     replay_of,
 )
 from planner.outputs.render.figure import RED, Figure, points
+from planner.policies.base import TODAY
 from planner.selectors.policies import policies_in_order
 from planner.selectors.review import approvals_of, authors_of, proposal_entries, review_rules
 from planner.selectors.run_comparison import ComparedRun

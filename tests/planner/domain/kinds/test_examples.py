@@ -100,6 +100,7 @@ def test_todays_autoscaler_is_next_to_the_plan(
     today, plan = facts.items
     figures = document["policies"]["epp-inflight:today"]
     assert today.value == figures["cost_usd"]
+    assert document["baseline"] == "epp-inflight:today"
     missed = not all(figures["slo_met"].values())
     assert today.meaning == (Meaning.MISSED if missed else Meaning.MET)
     assert plan.value in {row["cost_usd"] for row in document["policies"].values()}

@@ -105,6 +105,13 @@ def test_at_equal_cost_the_simpler_fleet_comes_first() -> None:
     assert comparison.ranking == ("flat-peak", "flat-min", "lt-i")
 
 
+def test_savings_are_against_the_autoscaler_of_today_else_against_todays_fleet() -> None:
+    runs = [run("today", 96), replace(run("keda", 69), name="keda:today"), run("lt-i", 55)]
+    assert compare(runs).baseline == "keda:today"
+    assert compare(runs, "today").baseline == "today"
+    assert compare(runs[::2]).baseline == "today"
+
+
 def test_a_labelled_oracle_fleet_beats_the_plan_too() -> None:
     def labelled(name: str, usd: float) -> PolicyRun:
         return replace(run(name, usd), name=f"{name}:mine", label="Mine")
