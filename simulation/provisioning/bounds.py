@@ -42,7 +42,7 @@ def device_lower_bound(
     for v in range(len(problem.names)):
         b, p, r = np.nonzero(np.isfinite(table[v]))
         operator_index = np.full(b.size, v)
-        needs = _device_shares(problem, demand, device_bytes, (operator_index, b, p), r + 1)
+        needs = device_shares(problem, demand, device_bytes, (operator_index, b, p), r + 1)
         # Only operators on the path have a latency term.
         waits = table[v, b, p, r] / problem.slo_s if v in path else np.zeros(b.size)
         for i, weight in enumerate(WEIGHTS):
@@ -60,7 +60,7 @@ def filled_devices(problem: OperatorProblem, demand: Demand, device_bytes: float
     replica per operator. More replicas never need fewer devices.
     """
     all_choices = np.ix_(*(np.arange(n) for n in problem.latency_s.shape))
-    needs = _device_shares(problem, demand, device_bytes, all_choices, 1)
+    needs = device_shares(problem, demand, device_bytes, all_choices, 1)
     return np.asarray(needs.sum(axis=1).max(axis=0))
 
 
@@ -69,11 +69,11 @@ def devices_filled_by(
 ) -> float:
     """Return the devices that a plan fills with its scarcest resource; no placement uses fewer."""
     chosen = problem.chosen(plan.batch, plan.parallel)
-    needs = _device_shares(problem, demand, device_bytes, chosen, plan.replicas)
+    needs = device_shares(problem, demand, device_bytes, chosen, plan.replicas)
     return float(needs.sum(axis=1).max())
 
 
-def _device_shares(
+def device_shares(
     problem: OperatorProblem,
     demand: Demand,
     device_bytes: float,
@@ -116,7 +116,7 @@ def device_options(
         useful = np.isfinite(table[v]) & (table[v] <= problem.slo_s)
         useful[:, :, 1:] &= shorter
         b, p, r = np.nonzero(useful)
-        needs = _device_shares(problem, demand, device_bytes, (np.full(b.size, v), b, p), r + 1)
+        needs = device_shares(problem, demand, device_bytes, (np.full(b.size, v), b, p), r + 1)
         affordable = np.flatnonzero((needs <= max_devices).all(axis=0))
         figures = np.column_stack(
             [problem.parallel[p] * (r + 1), table[v, b, p, r], needs.T]

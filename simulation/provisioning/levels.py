@@ -27,6 +27,7 @@ from simulation.provisioning.bounds import (
     filled_devices,
     whole_devices,
 )
+from simulation.provisioning.crowding import least_crowded_latency
 from simulation.provisioning.device_search import plan_on_devices
 from simulation.provisioning.energy import fleet_watts
 from simulation.provisioning.exact import exact_plan
@@ -140,6 +141,9 @@ def plan_level(
         # A coarser plan is also one of this level.
         bounds = [level.least_devices for level in coarser if level.least_devices is not None]
         bound = min(bound, by_means, *bounds)
+        if method == "exact" and name == "operator" and bound < by_means:
+            crowded = _crowded_latency(phase, device_bytes, by_means - 1)
+            bound = by_means if crowded > 1.0 else bound
     return replace(
         best, by_means=by_means, least_devices=bound, seconds=time.perf_counter() - started
     )
@@ -237,6 +241,13 @@ def _search_devices(
         levels.append(_placed_level(within, *fewer, slo_s))
         found = levels[-1].devices
     return bound
+
+
+def _crowded_latency(phase: PhaseProblem, device_bytes: float, devices: int) -> float:
+    """Return a lower bound on the latency of operators on ``devices``, over the limit."""
+    least = _with_least_cache(phase)
+    table = _fitting_sojourns(least, fewest_replicas(least, device_bytes))
+    return least_crowded_latency(least.problem, least.demand, table, device_bytes, devices)
 
 
 def by_algorithm1(
