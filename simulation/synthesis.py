@@ -114,13 +114,13 @@ def requests_from_bins(
 
     Raises ``SimulationError`` for invalid counts, or totals below one token per request.
     """
-    arrival, bins, per_bin = arrivals_from_bins(counts, bin_s, start_s, rng, dispersion)
+    arrival, _, per_bin = arrivals_from_bins(counts, bin_s, start_s, rng, dispersion)
     isl, osl = lengths.sample(len(arrival), rng)
     inputs, outputs = totals
     if inputs is not None:
-        isl = _scale_to_totals(isl, bins, per_bin, np.asarray(inputs, np.float64), "input")
+        isl = _scale_to_totals(isl, per_bin, np.asarray(inputs, np.float64), "input")
     if outputs is not None:
-        osl = _scale_to_totals(osl, bins, per_bin, np.asarray(outputs, np.float64), "output")
+        osl = _scale_to_totals(osl, per_bin, np.asarray(outputs, np.float64), "output")
     return arrival, isl, osl
 
 
@@ -188,12 +188,12 @@ def _clustered(
 
 
 def _scale_to_totals(
-    lengths: Int32Array, bins: IntArray, counts: IntArray, totals: FloatArray, what: str
+    lengths: Int32Array, counts: IntArray, totals: FloatArray, what: str
 ) -> Int32Array:
     """Return lengths in proportion to ``lengths`` that sum to the total of each bin.
 
-    Each is at least 1. ``bins [requests]`` is the bin of each request. ``counts`` and ``totals``
-    are ``[bins]``. Lengths of a bin with an unknown total (NaN) stay.
+    Each is at least 1. ``counts`` and ``totals`` are ``[bins]``, and requests are in the order of
+    bins. Lengths of a bin with an unknown total (NaN) stay.
     """
     if totals.shape != counts.shape:
         raise SimulationError(f"Give one {what} token total per bin.")
@@ -211,16 +211,16 @@ def _scale_to_totals(
     starts = np.cumsum(counts) - counts
     sums = np.zeros(len(counts))
     sums[used] = np.add.reduceat(share, starts[used]) if used.any() else 0.0
-    extra = (tokens - counts)[bins]
+    extra = np.repeat(tokens - counts, counts)
     # Round the running sum, not the parts, so that the parts of every bin add up to its total.
     running = np.cumsum(share)
-    sum_before_bin = np.concatenate([[0.0], running])[starts[bins]]
-    running_share = np.clip(
-        (running - sum_before_bin) / np.where(sums > 0, sums, 1.0)[bins], 0.0, 1.0
+    sum_before_bin = np.concatenate([[0.0], running])[starts]
+    running_share = (running - np.repeat(sum_before_bin, counts)) / np.repeat(
+        np.where(sums > 0, sums, 1.0), counts
     )
-    edges = np.rint(running_share * extra).astype(np.int64)
+    edges = np.rint(np.clip(running_share, 0.0, 1.0) * extra).astype(np.int64)
     last = np.cumsum(counts)[used] - 1
     edges[last] = extra[last]
     parts = np.diff(edges, prepend=0)
     parts[starts[used]] = edges[starts[used]]
-    return np.where(has_total[bins], 1 + parts, lengths).astype(np.int32)
+    return np.where(np.repeat(has_total, counts), 1 + parts, lengths).astype(np.int32)

@@ -37,7 +37,7 @@ from planner.domain.verification.profile_error import (
     profile_errors,
 )
 from planner.domain.verification.verify import Verification, verify
-from planner.domain.whatif.plan_inputs import basis_of
+from planner.domain.whatif.plan_inputs import basis_of, request_samples
 from planner.errors import ScenarioError
 from planner.inputs.scenario.schema import Scenario
 from planner.inputs.scenario.schema.planning import (
@@ -149,11 +149,17 @@ def run(
 
 def _begin_closed_forms(study: Study) -> None:
     """Begin the closed forms that the steps after the plan need, if there is a second process."""
+    traffic, pools = study.traffic, study.sizes.capacity
+    samples = request_samples(traffic)
+    begin_closed_rates(
+        study.hardware,
+        pools,
+        [sample.lengths for sample in samples],
+        [sample.shared for sample in samples],
+    )
     looser = [with_looser_limits(study.hardware, limit) for limit in LIMITS]
     for hardware in (*looser, *hardware_at_errors(study.hardware)):
-        begin_closed_rates(
-            hardware, study.sizes.capacity, study.traffic.lengths, study.traffic.shared
-        )
+        begin_closed_rates(hardware, pools, traffic.lengths, traffic.shared)
 
 
 def with_objective(scenario: Scenario, options: Options) -> Scenario:

@@ -199,12 +199,9 @@ def basis_of(
     alone = np.full((4, shape[0], shape[2]), np.nan)
     for (m, g), (_, carried) in sizes.capacity.items():
         alone[:, m, g] = carried.max_rps, carried.input_tps, carried.ttft_s, carried.tbt_s
-    prompts = [
-        _sample_of_requests(lengths, traffic.shared[m] if traffic.shared else None)
-        for m, lengths in enumerate(traffic.lengths)
-    ]
-    lengths = tuple(of_model.lengths for of_model in prompts)
-    counted = [of_model.shared for of_model in prompts]
+    samples = request_samples(traffic)
+    lengths = tuple(sample.lengths for sample in samples)
+    counted = [sample.shared for sample in samples]
     periods, spare = len(window.period_starts_s), study.settings.plan.spare
     if flat is None:
         load_factor = _largest_factor(study, planned, load_factor)
@@ -242,9 +239,7 @@ def basis_of(
         peaks_before=None if study.hardware.today is not None else peaks_before(study.plan_input),
         blocks=traffic.prefix_caching
         and any(shared and isinstance(shared.blocks, PrefixBlocks) for shared in traffic.shared),
-        cached=tuple(
-            None if of_model.cached is None else of_model.cached.tokens for of_model in prompts
-        ),
+        cached=tuple(None if sample.cached is None else sample.cached.tokens for sample in samples),
     )
 
 
@@ -265,6 +260,14 @@ def _largest_factor(study: Study, planned: PlannedWindow, load_factor: float) ->
 
     own, factors = plan(load_factor), np.linspace(load_factor, 1.0, 33).tolist()
     return float(factors[bisect_first(lambda i: plan(factors[i]) != own, 1, len(factors)) - 1])
+
+
+def request_samples(traffic: Traffic) -> list[LengthSample]:
+    """Return a sample of each model's requests."""
+    return [
+        _sample_of_requests(lengths, traffic.shared[m] if traffic.shared else None)
+        for m, lengths in enumerate(traffic.lengths)
+    ]
 
 
 def _sample_of_requests(lengths: Lengths, shared: SharedPrompts | None) -> LengthSample:
