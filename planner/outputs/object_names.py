@@ -4,6 +4,14 @@ import hashlib
 import re
 from collections.abc import Iterable, Sequence
 
+from planner.models import DeploymentName
+
+
+def names_kept() -> dict[str, str]:
+    """Return the deployment names that users stored, by default name."""
+    return dict(DeploymentName.objects.values_list("rule", "name"))
+
+
 LABEL = 63  # characters of a DNS-1123 label, and of the value of a label
 LONGEST = 54  # KEDA names its HPA keda-hpa-NAME, also limited to 63
 HASH = 6

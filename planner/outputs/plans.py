@@ -11,9 +11,8 @@ from zoneinfo import ZoneInfo
 
 from planner.errors import NotFound, NotReady, PlannerError
 from planner.models import Run
-from planner.outputs.deployments import names_kept
 from planner.outputs.moved_work import WorkRow, moved_work
-from planner.outputs.object_names import told_apart
+from planner.outputs.object_names import names_kept, told_apart
 from planner.outputs.options import ExportOptions
 from planner.outputs.plan_guard import Guard, guards_of
 from planner.outputs.pool_facts import Facts, Key, facts_of

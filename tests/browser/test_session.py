@@ -11,8 +11,8 @@ from planner.domain.whatif.variations import Axis
 from planner.models import Run, User
 from planner.services.whatif import sweep_create
 from tests.browser.test_pages import PHONE, SIDEWAYS, drawn
-from tests.planner.management.test_commands import answer
-from tests.planner.management.test_commands import folder as folder  # the fixture
+from tests.planner.management.calling import answer
+from tests.planner.management.calling import folder as folder  # the fixture
 from tests.planner.web.study import completed_run
 
 pytestmark = pytest.mark.browser

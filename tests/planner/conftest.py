@@ -10,6 +10,7 @@ from planner.models import Run, Scenario, Trace, User
 from planner.services.scenarios import scenario_create
 from planner.storage import row_arrays
 from tests.planner.coarse import coarse_sizes
+from tests.planner.management.calling import folder as folder  # a fixture
 from tests.planner.samples import DOCUMENT, RESULT, START, client_of, demand_table
 
 

@@ -3,8 +3,8 @@ from rest_framework.response import Response
 
 from planner.api.base import ApiView, valid
 from planner.api.schema import operation
-from planner.api.serializers.active_plans import DeploymentNames
-from planner.outputs.deployments import names_kept
+from planner.api.views.active_plans import DeploymentNames
+from planner.outputs.object_names import names_kept
 from planner.services.deployments import deployment_names_save
 
 

@@ -6,8 +6,8 @@ from rest_framework.response import Response
 
 from planner.api.base import ApiView, valid, version_held
 from planner.api.schema import operation
-from planner.api.serializers.scenarios import ScenarioDetail
 from planner.api.serializers.strict_fields import StrictSerializer
+from planner.api.views.scenarios import ScenarioDetail
 from planner.inputs.fleet.reading import MAX_CHARACTERS
 from planner.selectors.scenarios import scenario_get
 from planner.services.fleet_imports import Given, fleet_import

@@ -11,9 +11,9 @@ from rest_framework.reverse import reverse
 from planner.api.base import ApiView, valid
 from planner.api.filters import ListView, ProposalFilter, StrictFilter, StrictOrdering, lists
 from planner.api.schema import LOCATION, operation
-from planner.api.serializers.active_plans import TAKEN
 from planner.api.serializers.options import chosen_values, field_of
 from planner.api.serializers.strict_fields import FiniteField, StrictSerializer
+from planner.api.views.active_plans import TAKEN
 from planner.domain.options import options_in
 from planner.domain.serialise import as_json
 from planner.errors import NotFound

@@ -2,8 +2,8 @@
 
 import gzip
 import io
-import json
 import math
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from planner.errors import PlannerError
 from planner.inputs.catalogue.estimate_calibration import estimate_fit
 from planner.services.estimates import BASIS, UNSEEN
 from tests.planner.estimates import estimate_many, estimate_one
+from tests.planner.management.calling import answer, problem
 
 pytestmark = pytest.mark.django_db
 
@@ -39,19 +40,7 @@ def words(row: dict[str, Any]) -> list[str]:
     return [part for key, value in row.items() for part in (f"--{key}", str(value))]
 
 
-def answered(*arguments: object) -> dict[str, Any]:
-    out = io.StringIO()
-    call_command("estimate", *map(str, arguments), "--json", stdout=out)
-    document: dict[str, Any] = json.loads(out.getvalue())
-    return document
-
-
-def refused(*arguments: object) -> str:
-    complaints = io.StringIO()
-    with pytest.raises(SystemExit) as stopped:
-        call_command("estimate", *map(str, arguments), stderr=complaints)
-    assert stopped.value.code == 2
-    return complaints.getvalue()
+answered, refused = partial(answer, "estimate"), partial(problem, "estimate")
 
 
 def test_one_deployment_is_answered_with_the_keys_of_the_contract() -> None:

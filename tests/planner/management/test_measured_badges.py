@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.planner.management.test_commands import SCENARIO, answer
-from tests.planner.management.test_commands import folder as folder  # a fixture
+from tests.planner.management.calling import SCENARIO, answer
 
 pytestmark = pytest.mark.django_db
 

@@ -1,33 +1,19 @@
 """bin/manage profiles: list, show, import."""
 
-import io
-import json
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
-from django.core.management import call_command
 
 from planner.models import Calibration
 from planner.selectors.measured_corrections import deployment_rows
+from tests.planner.management.calling import answer, problem
 from tests.planner.web.test_hardware import HEAD, MEASURED
 
 pytestmark = pytest.mark.django_db
 
 
-def answered(*words: object) -> dict[str, Any]:
-    out = io.StringIO()
-    call_command("profiles", *map(str, words), "--json", stdout=out)
-    document: dict[str, Any] = json.loads(out.getvalue())
-    return document
-
-
-def refused(*words: object) -> str:
-    complaints = io.StringIO()
-    with pytest.raises(SystemExit) as stopped:
-        call_command("profiles", *map(str, words), stderr=complaints)
-    assert stopped.value.code == 2
-    return complaints.getvalue()
+answered, refused = partial(answer, "profiles"), partial(problem, "profiles")
 
 
 @pytest.fixture

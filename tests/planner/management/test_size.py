@@ -12,8 +12,7 @@ from planner.selectors.analyses import analyses_of
 from planner.services.calibrations import calibration_path
 from planner.services.scenarios import scenario_create
 from tests.planner.estimates import estimate_one
-from tests.planner.management.test_commands import SCENARIO, answer, command, problem
-from tests.planner.management.test_commands import folder as folder  # a fixture
+from tests.planner.management.calling import SCENARIO, answer, command, problem
 from tests.planner.reports import last_report, rows_of, tables_of
 
 pytestmark = pytest.mark.django_db

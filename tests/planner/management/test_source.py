@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.planner.management.test_commands import answer, command, write
-from tests.planner.management.test_commands import folder as folder  # the fixture
+from tests.planner.management.calling import answer, command, write
 
 pytestmark = pytest.mark.django_db
 

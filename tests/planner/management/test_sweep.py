@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 
 from planner.inputs.scenario.document import edit
-from tests.planner.management.test_commands import SCENARIO, answer, command
-from tests.planner.management.test_commands import folder as folder  # the fixture
+from tests.planner.management.calling import SCENARIO, answer, command
 
 pytestmark = pytest.mark.django_db
 

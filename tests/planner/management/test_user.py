@@ -1,32 +1,27 @@
 """bin/manage user."""
 
-import json
+from functools import partial
 
 import pytest
-from django.core.management import call_command
 
 from planner.models import User
+from tests.planner.management.calling import answer, command, problem
+
+said = partial(answer, "user")
 
 
-def said(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, object]:
-    call_command("user", *words, "--json")
-    answer: dict[str, object] = json.loads(capsys.readouterr().out)
-    return answer
-
-
-def test_people_come_change_and_go(db: None, capsys: pytest.CaptureFixture[str]) -> None:
-    added = said(capsys, "add", "ada", "--role", "admin")
+def test_people_come_change_and_go(db: None) -> None:
+    added = said("add", "ada", "--role", "admin")
     assert (added["user"], added["role"]) == ("ada", "admin")
     assert str(added["invitation"]).startswith("/welcome/")
-    said(capsys, "add", "vera", "--role", "viewer")
-    assert said(capsys, "role", "vera", "--role", "approver")["role"] == "approver"
-    assert said(capsys, "disable", "vera")["active"] is False
-    assert said(capsys, "enable", "vera")["active"] is True
-    assert str(said(capsys, "invite", "vera")["invitation"]).startswith("/welcome/")
-    listed = said(capsys, "list")["users"]
+    said("add", "vera", "--role", "viewer")
+    assert said("role", "vera", "--role", "approver")["role"] == "approver"
+    assert said("disable", "vera")["active"] is False
+    assert said("enable", "vera")["active"] is True
+    assert str(said("invite", "vera")["invitation"]).startswith("/welcome/")
+    listed = said("list")["users"]
     assert isinstance(listed, list) and [person["user"] for person in listed] == ["ada", "vera"]
-    call_command("user", "list")
-    assert "vera" in capsys.readouterr().out
+    assert "vera" in command("user", "list")[1]
 
 
 @pytest.mark.parametrize(
@@ -39,10 +34,6 @@ def test_people_come_change_and_go(db: None, capsys: pytest.CaptureFixture[str])
         (["disable", "ada"], "last admin"),
     ],
 )
-def test_what_cannot_be_exits_2_with_a_sentence(
-    db: None, capsys: pytest.CaptureFixture[str], words: list[str], says: str
-) -> None:
+def test_what_cannot_be_exits_2_with_a_sentence(db: None, words: list[str], says: str) -> None:
     User.objects.create_user("ada", role="admin")
-    with pytest.raises(SystemExit) as end:
-        call_command("user", *words)
-    assert end.value.code == 2 and says in capsys.readouterr().err
+    assert says in problem("user", *words)

@@ -6,8 +6,7 @@ import pytest
 from django.urls import reverse
 
 from planner.models import Run, User
-from tests.planner.management.test_commands import answer, command
-from tests.planner.management.test_commands import folder as folder  # a fixture
+from tests.planner.management.calling import answer, command
 from tests.planner.web.pages import signed_in, text_of
 
 pytestmark = pytest.mark.django_db

@@ -1,10 +1,8 @@
 """What is kept about somebody is theirs to have; an account goes, and what it owned stays."""
 
 import json
-from typing import Any
 
 import pytest
-from django.core.management import call_command
 from django.db import models
 
 from planner.errors import NotAllowed, PlannerError
@@ -23,6 +21,7 @@ from planner.models.workspace import MAIN, current_workspace, within
 from planner.services.account_removal import SECRET_COLUMNS, account_data, account_remove
 from planner.services.second_factor import factor_begin
 from planner.services.tokens import token_create
+from tests.planner.management.calling import answer as answer_of
 from tests.planner.objects import WHEN, made
 from tests.planner.samples import client_of
 from tests.planner.web.pages import signed_in, text_of
@@ -125,7 +124,7 @@ def test_who_may_not(planner: User, colleague: User, viewer: User, admin: User) 
 
 
 def test_by_page_api_and_command_line(
-    planner: User, colleague: User, viewer: User, admin: User, scenario: Scenario, capsys: Any
+    planner: User, colleague: User, viewer: User, admin: User, scenario: Scenario
 ) -> None:
     page = signed_in(admin)
     assert "pia owns 1 item" in text_of(page.get("/people/pia/remove/"))
@@ -138,8 +137,7 @@ def test_by_page_api_and_command_line(
     assert boss.delete("/api/v1/users/vera/account/").status_code == 400
     answer = boss.delete("/api/v1/users/vera/account/?confirm=vera").json()
     assert answer == {"user": "vera", "passed": 0}
-    call_command("user", "remove", "carl", "--to", "ada", "--confirm", "carl", "--json")
-    assert json.loads(capsys.readouterr().out) == {"removed": "carl", "passed": 1}
-    call_command("user", "data", "ada", "--workspace", MAIN)
-    assert json.loads(capsys.readouterr().out)["account"]["user"] == "ada"
+    removed = answer_of("user", "remove", "carl", "--to", "ada", "--confirm", "carl")
+    assert removed == {"removed": "carl", "passed": 1}
+    assert answer_of("user", "data", "ada", "--workspace", MAIN)["account"]["user"] == "ada"
     assert [user.username for user in User.objects.all()] == ["ada"]

@@ -14,8 +14,7 @@ from planner.models import Run, User
 from planner.outputs.reports import run_report
 from planner.services.runs import run_create
 from planner.services.worker import run_execute
-from tests.planner.management.test_commands import SCENARIO, answer, command, problem
-from tests.planner.management.test_commands import folder as folder  # a fixture
+from tests.planner.management.calling import SCENARIO, answer, command, problem
 from tests.planner.reports import rows_of, tables_of
 from tests.planner.web.pages import signed_in, text_of
 

@@ -15,7 +15,7 @@ from planner.outputs.validation import faults
 from planner.services.runs import run_create
 from planner.services.worker import run_execute
 from tests.planner.domain.sharing.test_share import MODELS, document_text
-from tests.planner.management.test_commands import answer, problem
+from tests.planner.management.calling import answer, problem
 from tests.planner.web.pages import signed_in, text_of
 
 NOW = datetime(2026, 3, 2, tzinfo=UTC)

@@ -17,8 +17,7 @@ from planner.outputs.reports import run_report
 from planner.services.runs import run_create
 from planner.services.scenarios import scenario_create
 from planner.services.worker import run_execute
-from tests.planner.management.test_commands import SCENARIO, answer, problem
-from tests.planner.management.test_commands import folder as folder  # a fixture
+from tests.planner.management.calling import SCENARIO, answer, problem
 from tests.planner.reports import last_report, tables_of
 from tests.planner.web.pages import json_in, signed_in, text_of
 

@@ -1,12 +1,10 @@
 """Workspaces: what belongs to one is of no other, and nothing is asked for outside of one."""
 
-import json
 from typing import Any
 
 import pytest
 from django.apps import apps
 from django.core import mail
-from django.core.management import call_command
 from django.test import Client
 
 from planner.errors import NotAllowed, NotFound, PlannerError
@@ -18,6 +16,7 @@ from planner.services.runs import run_create
 from planner.services.scenarios import scenario_create
 from planner.services.tokens import token_create, token_of
 from planner.services.worker import run_execute
+from tests.planner.management.calling import answer, problem
 from tests.planner.samples import DOCUMENT, client_of
 from tests.planner.web.pages import signed_in, text_of
 
@@ -178,22 +177,15 @@ def test_only_who_looks_after_the_installation_makes_workspaces(admin: User) -> 
     assert signed_in(admin).post("/workspaces/", {"name": "More"}).status_code == 403
 
 
-def test_the_command_line_is_about_one(
-    scenario: Scenario, other: Workspace, capsys: pytest.CaptureFixture[str]
-) -> None:
-    call_command("workspace", "add", "Search", "--json")
-    assert json.loads(capsys.readouterr().out) == {"workspace": "search", "name": "Search"}
-    call_command("user", "add", "una", "--role", "admin", "--workspace", "search", "--json")
-    call_command("user", "promote", "una", "--workspace", "search", "--json")
-    capsys.readouterr()
-    call_command("workspace", "list", "--json")
-    listed = json.loads(capsys.readouterr().out)["workspaces"]
+def test_the_command_line_is_about_one(scenario: Scenario, other: Workspace) -> None:
+    assert answer("workspace", "add", "Search") == {"workspace": "search", "name": "Search"}
+    answer("user", "add", "una", "--role", "admin", "--workspace", "search")
+    answer("user", "promote", "una", "--workspace", "search")
+    listed = answer("workspace", "list")["workspaces"]
     assert sorted((entry["workspace"], entry["people"]) for entry in listed) == [
         ("main", 1), ("other", 0), ("search", 1),
     ]  # fmt: skip
-    with pytest.raises(SystemExit):
-        call_command("user", "list", "--workspace", "nowhere")
-    assert "There is no workspace 'nowhere'" in capsys.readouterr().err
+    assert "There is no workspace 'nowhere'" in problem("user", "list", "--workspace", "nowhere")
 
 
 def test_a_forgotten_password_is_a_mail_where_mail_is_sent(

@@ -1,10 +1,8 @@
 """Runs beside each other: the law that a run is no different from itself, and what is marked."""
 
-import json
 from typing import Any
 
 import pytest
-from django.core.management import call_command
 from django.urls import reverse
 from rest_framework.test import APIClient
 
@@ -13,6 +11,7 @@ from planner.models import Run, User
 from planner.selectors.run_comparison import compare_runs, runs_to_compare
 from planner.selectors.runs import run_table
 from planner.storage import row_arrays
+from tests.planner.management import calling
 from tests.planner.web.pages import json_in, signed_in, text_of
 from tests.planner.web.study import DOCUMENT, completed_run
 
@@ -124,16 +123,12 @@ def test_runs_are_chosen_from_lists(planner: User, first: Run) -> None:
     assert client.get(reverse("web:runs-compare"), {"run": [first.pk, 99999]}).status_code == 404
 
 
-def test_api_and_command_give_the_same(
-    planner: User, first: Run, reader: APIClient, capsys: Any
-) -> None:
+def test_api_and_command_give_the_same(planner: User, first: Run, reader: APIClient) -> None:
     run = other(planner, DOCUMENT.replace("ttft_ms: 1000", "ttft_ms: 2000"))
     answer = reader.get("/api/v1/runs/compare/", {"run": [first.pk, run.pk]})
     assert answer.status_code == 200
-    call_command("diff", first.pk, run.pk, "--json")
-    assert json.loads(capsys.readouterr().out) == answer.json()
-    call_command("diff", first.pk, run.pk)
-    assert "tiers[IW-F].ttft_ms" in capsys.readouterr().out
+    assert calling.answer("diff", first.pk, run.pk) == answer.json()
+    assert "tiers[IW-F].ttft_ms" in calling.command("diff", first.pk, run.pk)[1]
     assert reader.get("/api/v1/runs/compare/", {"run": first.pk}).status_code == 400
 
 

@@ -22,8 +22,7 @@ from planner.services.whatif import (
     what_if_replay,
     what_if_simulate,
 )
-from tests.planner.management.test_commands import SCENARIO, answer, command
-from tests.planner.management.test_commands import folder as folder  # the fixture
+from tests.planner.management.calling import SCENARIO, answer, command
 from tests.planner.samples import client_of
 from tests.planner.web.pages import forms_with_token_in_address, json_in, signed_in, text_of
 

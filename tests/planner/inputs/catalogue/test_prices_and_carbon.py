@@ -2,16 +2,15 @@
 
 import csv
 import gzip
-import json
 from statistics import fmean, median
 
 import pytest
-from django.core.management import call_command
 
 from planner.errors import CatalogueError
 from planner.inputs import catalogue
 from planner.inputs.catalogue.carbon import HOURS, hourly, hourly_of_csv
 from planner.inputs.catalogue.files import read
+from tests.planner.management.calling import answer, problem
 from tests.shared_folder import DATA, needs_shared
 from tools.catalogue.fit_price_carbon import documents
 
@@ -145,23 +144,15 @@ def test_an_own_series_becomes_24_means_in_utc():
         hourly_of_csv("time,g\r2024-05-01T00:00:00,5\r")
 
 
-def test_the_command_gives_what_a_scenario_takes(tmp_path, capsys):
+def test_the_command_gives_what_a_scenario_takes(tmp_path):
     path = tmp_path / "grid.csv"
     hours = [f"2024-05-01T{hour:02d}:00:00Z,{hour}" for hour in range(24)]
     path.write_text("time,g\n" + "\n".join(hours))
-    call_command("carbon", str(path), "--json")
-    answer = json.loads(capsys.readouterr().out)
-    assert answer["carbon_g_per_kwh"] == list(range(24)) and answer["mean"] == 11.5
-    call_command("carbon", "DE", "--json")
-    answer = json.loads(capsys.readouterr().out)
-    assert len(answer["carbon_g_per_kwh"]) == 24
-    assert answer["mean"] == pytest.approx(catalogue.grid("DE").carbon_g_per_kwh, abs=0.1)
-    with pytest.raises(SystemExit):
-        call_command("carbon", "US")
-    assert "no daily cycle" in capsys.readouterr().err
-    with pytest.raises(SystemExit):
-        call_command("carbon", "missing.csv")
-    assert "there is no such file" in capsys.readouterr().err
-    with pytest.raises(SystemExit):
-        call_command("carbon", "DE", "--mean=-1")
-    assert "--mean must be" in capsys.readouterr().err
+    given = answer("carbon", path)
+    assert given["carbon_g_per_kwh"] == list(range(24)) and given["mean"] == 11.5
+    given = answer("carbon", "DE")
+    assert len(given["carbon_g_per_kwh"]) == 24
+    assert given["mean"] == pytest.approx(catalogue.grid("DE").carbon_g_per_kwh, abs=0.1)
+    assert "no daily cycle" in problem("carbon", "US")
+    assert "there is no such file" in problem("carbon", "missing.csv")
+    assert "--mean must be" in problem("carbon", "DE", "--mean=-1")
