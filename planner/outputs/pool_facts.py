@@ -22,6 +22,7 @@ class Facts:
     usd_per_hour: float | None = None  # of one replica
     startup_s: float | None = None
     power_cap_w: int | None = None  # of each GPU; None: no cap
+    clock_mhz: int | None = None  # of each GPU, of the same power as the cap; None: not known
 
 
 def facts_of(run: Run) -> dict[Key, Facts]:
@@ -58,6 +59,7 @@ def _facts(document: str, name: str, resolved: str) -> dict[Key, Facts]:
             usd_per_hour=float(hardware.usd_per_gpu_hour[region_index, column]) * replica.tp,
             startup_s=hardware.startup_s,
             power_cap_w=_power_cap_w(hardware, model_index, column),
+            clock_mhz=_clock_mhz(hardware, model_index, column),
         )
     return facts
 
@@ -66,3 +68,9 @@ def _power_cap_w(hardware: Hardware, m: int, g: int) -> int | None:
     """Return the power cap of a GPU in watts, or None without a cap or a TDP."""
     share, tdp_w = hardware.sections[m, g].power_cap, hardware.gpus[g].tdp_w
     return None if share is None or tdp_w is None else round(share * tdp_w)
+
+
+def _clock_mhz(hardware: Hardware, m: int, g: int) -> int | None:
+    """Return the clock that draws the power of the pool's cap, in MHz, or None."""
+    cap = getattr(hardware.profiles[m, g], "cap", None)
+    return None if cap is None or cap.clock_mhz is None else round(cap.clock_mhz)

@@ -22,6 +22,7 @@ class PowerCap:
     share: float  # of TDP
     prefill_speed: float  # of the speed without a cap, (0, 1]
     decode_speed: float
+    clock_mhz: float | None = None  # locked GPU clock that draws this power, if it is known
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -81,9 +81,18 @@ def under_cap(
     return adjusted(
         profile,
         curve=slower_by_phase(profile.curve, 1 / speeds[0], 1 / speeds[1]),
-        cap=PowerCap(share, *speeds),
+        cap=PowerCap(share, *speeds, clock_at(share, sweep)),
         provenance=Provenance("modelled", source),
     )
+
+
+def clock_at(share: float, sweep: Sequence[SweepRow]) -> float | None:
+    """Return the GPU clock (MHz) that draws ``share`` of TDP in a sweep; None without clocks."""
+    rows = sorted((row.cap, row.clock_mhz) for row in sweep if row.clock_mhz is not None)
+    if not rows:
+        return None
+    caps, clocks = zip(*rows, strict=True)
+    return float(np.interp(share, caps, clocks))
 
 
 def sweep_curves(sweep: Sequence[SweepRow]) -> tuple[CapCurve, CapCurve]:

@@ -17,7 +17,7 @@ from planner.inputs.catalogue.serving import (
     typical_context,
 )
 from planner.inputs.scenario.measured_corrections import engine_of, measured_speed
-from planner.inputs.scenario.power import power_at_load, power_facts, under_cap
+from planner.inputs.scenario.power import clock_at, power_at_load, power_facts, under_cap
 from planner.inputs.scenario.schema import Profile, Scenario, SweepRow
 from planner.inputs.scenario.schema.hardware import AttentionFfn
 from planner.inputs.scenario.user_facts import UserFacts
@@ -80,7 +80,9 @@ def speed_of(
         return speed
     as_measured = section.kind == "linear" and (section.name is not None or section.in_full)
     if as_measured:
-        return adjusted(speed, cap=PowerCap(section.power_cap, 1.0, 1.0))
+        return adjusted(
+            speed, cap=PowerCap(section.power_cap, 1.0, 1.0, clock_at(section.power_cap, sweep))
+        )
     return under_cap(speed, model, gpu, section.power_cap, sweep)
 
 

@@ -64,7 +64,7 @@ def metadata(
     Each region is its own cluster. ``kubectl apply -l headroom/region=NAME`` selects the objects of
     one region.
     """
-    plan, cap = export.plan, pool.facts.power_cap_w
+    plan, cap, clock = export.plan, pool.facts.power_cap_w, pool.facts.clock_mhz
     return {
         "name": name or pool.name,
         **({"namespace": export.options.namespace} if export.options.namespace else {}),
@@ -89,6 +89,7 @@ def metadata(
             f"{OURS}/gpus": str(pool.gpus),
             f"{OURS}/role": pool.role,
             **({f"{OURS}/gpu-power-cap-watts": str(cap)} if cap is not None else {}),
+            **({f"{OURS}/gpu-clock-mhz": str(clock)} if clock is not None else {}),
             **(annotations or {}),
         },
     }
@@ -129,12 +130,15 @@ def heading(export: Export, *more: str) -> tuple[str, ...]:
 
 
 def _power_caps(plan: Plan) -> tuple[str, ...]:
-    """Return the note on power caps, which no autoscaler sets."""
-    if all(pool.facts.power_cap_w is None for pool in plan.pools):
-        return ()
-    return (
-        f"Pools with {OURS}/gpu-power-cap-watts need nodes with that limit: nvidia-smi -pl WATTS, "
-        "or DCGM.",
+    """Return the notes on power caps and clocks, which no autoscaler sets."""
+    settings = (
+        (f"{OURS}/gpu-power-cap-watts", "limit: nvidia-smi -pl WATTS", "power_cap_w"),
+        (f"{OURS}/gpu-clock-mhz", "clock: nvidia-smi -lgc MHZ", "clock_mhz"),
+    )
+    return tuple(
+        f"Pools with {annotation} need nodes with that {command}, or DCGM."
+        for annotation, command, fact in settings
+        if any(getattr(pool.facts, fact) is not None for pool in plan.pools)
     )
 
 

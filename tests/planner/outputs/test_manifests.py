@@ -295,13 +295,15 @@ def test_a_guards_queries_ask_for_as_many_as_carry_it_where_few_carry_less_each(
     assert all(any(line.startswith(f"{name}: (") for line in hpa.head) for name in names[1:])
 
 
-def test_a_power_cap_leaves_with_its_watts():
+def test_a_power_cap_leaves_with_its_watts_and_its_clock():
     pool = pool_of(steps_of([(DAY, 2)]))
-    capped = replace(pool, facts=replace(pool.facts, power_cap_w=350))
-    for kind, cap in ((pool, None), (capped, "350")):
+    capped = replace(pool, facts=replace(pool.facts, power_cap_w=350, clock_mhz=1200))
+    for kind, cap, clock in ((pool, None, None), (capped, "350", "1200")):
         (document, *_) = keda.documents(asked(plan_of(kind, repeat="daily")))
         annotations = document.body["metadata"]["annotations"]
         assert annotations.get("headroom/gpu-power-cap-watts") == cap
+        assert annotations.get("headroom/gpu-clock-mhz") == clock
+        assert sum("nvidia-smi" in line for line in document.head) == (2 if cap else 0)
 
 
 def test_files_of_one_number_hold_that_of_their_moment():

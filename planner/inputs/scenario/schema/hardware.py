@@ -33,6 +33,8 @@ class SweepRow(Section):
     cap: Annotated[float, Field(ge=0.2, le=1)]  # share of TDP
     prefill: Share  # speed under the cap
     decode: Share  # speed under the cap
+    # Locked clock that draws this power.
+    clock_mhz: Annotated[float, Field(gt=0, le=10_000)] | None = None
 
 
 class Gpu(CheckedSection):
@@ -72,6 +74,8 @@ class Gpu(CheckedSection):
             values = [getattr(row, phase) for row in sorted(self.power_sweep, key=lambda r: r.cap)]
             if values != sorted(values) or (phase == "cap" and len(set(values)) < len(values)):
                 yield "power_sweep: give each cap once, with speeds that rise with it"
+        if len({row.clock_mhz is None for row in self.power_sweep}) > 1:
+            yield "power_sweep: give clock_mhz in every row or in none"
         beside = {"name", "source", "power_sweep"}
         if not self.in_full and self.model_dump(exclude=beside, exclude_none=True):
             yield "give memory_gb, idle_w, prefill_w and decode_w with other facts"

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 from planner.domain.planning.power_limits import fullest_rack
 from planner.errors import ScenarioError
 from planner.inputs.scenario.build import build_hardware
-from planner.inputs.scenario.schema import Profile
+from planner.inputs.scenario.schema import Gpu, Profile
 from simulation.performance.profile import iteration_s
 from tests.planner.inputs.scenario.test_build import BUILT_IN, GPU, MODEL, scenario
 
@@ -53,6 +53,19 @@ def test_an_own_sweep_replaces_the_published_curve() -> None:
     )
     free, half, most = (float(iteration_s(hardware.profiles[0, g], 1, 100, 0, 0)) for g in range(3))
     assert half == pytest.approx(free / 0.9) and most == pytest.approx(free / 0.95)
+
+
+def test_a_sweep_of_clocks_gives_each_cap_its_clock() -> None:
+    sweep: list[dict[str, float]] = [
+        {"cap": 0.5, "prefill": 0.7, "decode": 0.9, "clock_mhz": 1000},
+        {"cap": 1.0, "prefill": 1, "decode": 1, "clock_mhz": 2000},
+    ]
+    rows = [PLAIN | {"power_caps": [0.75]}, PLAIN | LINE | {"power_cap": 0.5}]
+    hardware = build_hardware(scenario(gpus=[{"name": GPU, "power_sweep": sweep}], profiles=rows))
+    caps = [getattr(hardware.profiles[0, g], "cap", None) for g in range(3)]
+    assert [cap and cap.clock_mhz for cap in caps] == [None, 1500.0, 1000.0]
+    with pytest.raises(ValidationError, match="clock_mhz"):
+        Gpu.model_validate({"name": GPU, "power_sweep": [sweep[0] | {"clock_mhz": None}, sweep[1]]})
 
 
 def test_caps_below_what_was_measured_and_contradictions_are_refused() -> None:
