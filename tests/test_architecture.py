@@ -252,6 +252,20 @@ def test_a_fresh_interpreter_loads_no_web_package(forbidden: tuple[str, ...]) ->
     assert done.stdout.strip() == "[]"
 
 
+def test_domain_loads_slow_packages_only_where_it_computes_with_them() -> None:
+    """Each takes a tenth of a second or more, at the start of every command and server."""
+    slow = ("pandas", "plotly", "scipy.optimize", "scipy.special", "scipy.stats", "statsmodels")
+    script = (
+        "import sys, planner.domain.kinds.registry\n"
+        f"print([name for name in {slow!r} if name in sys.modules])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == "[]"
+
+
 @pytest.mark.parametrize(
     ("text", "names"),
     [

@@ -20,6 +20,8 @@ time, and its tangents are too. The linear program relaxes the choices. The best
 answer are an eigenvector, which gives the next tangents.
 """
 
+from __future__ import annotations  # else the type of a result would import scipy.optimize
+
 from collections.abc import Iterator
 from itertools import product
 from typing import NamedTuple
