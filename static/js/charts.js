@@ -211,17 +211,19 @@
 
   // What a chart shows as rows, the first one with the heads.
   const rowsOf = (figure) => {
-    const across = title(figure.layout, "xaxis") || figure.layout.meta || "x";
+    const sideways = figure.data.some((line) => line.orientation === "h");
+    const [first, second] = sideways ? ["y", "x"] : ["x", "y"];
+    const across = title(figure.layout, `${first}axis`) || figure.layout.meta || (sideways ? "Name" : first);
     const map = figure.data.find((line) => line.type === "heatmap");
     if (map) return [[across, ...map.x], ...map.z.map((row, at) => [map.y[at], ...row.map((value) => value ?? "")])];
     const lines = figure.data.filter((line) => line.x && line.y);
     const rows = new Map();
-    lines.forEach((line, i) => line.x.forEach((x, at) => {
+    lines.forEach((line, i) => line[first].forEach((x, at) => {
       if (!rows.has(x)) rows.set(x, Array(lines.length).fill(""));
-      rows.get(x)[i] = line.y[at] ?? "";
+      rows.get(x)[i] = line[second][at] ?? "";
     }));
     const order = [...rows].sort(([a], [b]) => (a < b ? -1 : a > b ? 1 : 0));
-    const names = lines.map((line) => line.name || title(figure.layout, "yaxis"));
+    const names = lines.map((line) => line.name || title(figure.layout, `${second}axis`));
     const heads = names.map((name, at) => ( // the two ends of a band
       names.indexOf(name) !== at ? `${name}, high` : names.lastIndexOf(name) !== at ? `${name}, low` : name
     ));

@@ -2,7 +2,8 @@
 
 A claim selects a warm runtime pool by the label ``pool.aibrix.ai/name``. AIBrix's documentation
 (docs/source/features/modelclaim.rst @ 01e507d) lists the fields and how to make a pool.
-``perGPU`` is left out, since its footprint must be measured on the engine.
+``perGPU`` is required (api/model/v1alpha1 @ 1de52d83), but its footprint must be measured on the
+engine, so the user adds it.
 """
 
 from collections.abc import Iterator, Mapping
@@ -87,5 +88,5 @@ def _head(run: Run, gpu: Mapping[str, Any], now: datetime) -> tuple[str, ...]:
         f"It needs a warm pool of one Pod with {gpu_words(gpu['gpus'])} ({gpu['gpu']}) and this "
         "label.",
         *((sleep,) if gpu["way"] == TIME else ()),
-        "AIBrix places a claim after perGPU is added, from a run of the model.",
+        "Add perGPU to each claim, measured in a run of the model. AIBrix refuses claims without.",
     )
