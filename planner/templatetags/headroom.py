@@ -265,6 +265,27 @@ def chart(figure: dict[str, Any], element: str, label: str, classes: str = "") -
     return frame + table + json_script(figure, data)
 
 
+@register.simple_tag
+def panel(
+    figure: dict[str, Any] | None,
+    element: str,
+    title: str,
+    label: str,
+    classes: str = "",
+    width: str = "col-12",
+) -> SafeString:
+    """Return a chart in a card of its own, so many columns of a row wide; "" without a figure."""
+    if not figure:
+        return SafeString("")
+    return format_html(
+        '<div class="{}"><div class="card h-100"><div class="card-header"><h2 class="card-title">{}'
+        '</h2></div><div class="card-body p-2">{}</div></div></div>',
+        width,
+        title,
+        chart(figure, element, label, classes),
+    )
+
+
 @register.filter
 def may_remove_of(user: User, owner_id: int | None) -> bool:
     """Return whether the user may remove an object that ``owner_id`` created."""

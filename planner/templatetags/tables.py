@@ -26,3 +26,22 @@ def _head(label: str) -> SafeString:
     if colon and kind == "hidden":
         return format_html('<th scope="col"><span class="visually-hidden">{}</span></th>', text)
     return format_html('<th scope="col">{}</th>', label)
+
+
+@register.simple_block_tag
+def table(content: str, label: str, *labels: str, look: str = "", id: str = "") -> SafeString:
+    """Return a list as a table that scrolls on its own; the block holds its rows.
+
+    ``label`` names it for screen readers, ``labels`` are its column headings as in ``heads``, and
+    ``look`` are further classes, such as ``table-mobile-md`` for rows that stack on a phone.
+    """
+    return format_html(
+        '<div class="table-responsive" tabindex="0" role="region" aria-label="{}">'
+        '<table class="table table-vcenter card-table {}"{}>'
+        "<thead><tr>{}</tr></thead><tbody>{}</tbody></table></div>",
+        label,
+        look,
+        format_html(' id="{}"', id) if id else "",
+        heads(*labels),
+        content,
+    )
