@@ -139,8 +139,10 @@ def _service(prefill: Case, decode: Case) -> SharedService:
         )  # fmt: skip
     if chunks.model is not None:
         ways[CHUNKED_MODEL] = _replayed_chunks(chunks.model, chunked, prefill, decode)
-    if chunks.operator is not None:
-        ways[CHUNKED_OPERATOR] = _way_of_level(chunks.operator)
+    if chunks.operator is not None and chunks.operator.replicas is None:
+        # No simulator replays operators that compute prompts in chunks, so requests confirm none.
+        way = _way_of_level(chunks.operator)
+        ways[CHUNKED_OPERATOR] = replace(way, confirmed=prefill.judge is None)
     # Rounding makes equal powers tie. Then ``min`` takes the first way, which is the simplest.
     return SharedService(
         model=prefill.model,
@@ -187,12 +189,12 @@ def _replayed_chunks(level: Level, phase: PhaseProblem, prefill: Case, decode: C
     """Return the fewest whole replicas with chunked prefill that meet both limits in a replay.
 
     ``level`` is the plan of them by mean values. The search starts at its number, and ends at
-    ``MORE`` times it. The engine of the simulator replays the requests. Pipelines and images are
-    not replayed. If no number is enough, the way is not confirmed.
+    ``MORE`` times it. The engine of the simulator replays the requests. Images are not replayed.
+    If no number is enough, the way is not confirmed.
     """
     plan, judge = level.replicas, prefill.judge
     assert plan is not None
-    if judge is None or plan.stages > 1 or phase.service.image_tokens:
+    if judge is None or phase.service.image_tokens:
         return _way_of_level(level)
     shape, gpu = phase.service.shape, phase.service.gpu
     batch_index, parallel_index = (
@@ -201,14 +203,18 @@ def _replayed_chunks(level: Level, phase: PhaseProblem, prefill: Case, decode: C
             (phase.problem.batches, plan.batch), (phase.problem.parallel, plan.parallel),
         )
     )  # fmt: skip
-    free = MEMORY_SHARE * gpu.memory_bytes - float(phase.replica_bytes[batch_index, parallel_index])
-    graph = operator_graph(shape, Arrangement(tp=plan.parallel, weights=phase.weights))
-    prompt_tokens = plan.batch * phase.service.isl / phase.service.osl
+    # Of a pipeline, every stage has a part of the weights, and a batch in flight.
+    weight_bytes = float(phase.replica_bytes[batch_index, parallel_index]) / plan.stages
+    free = plan.parallel * plan.stages * (MEMORY_SHARE * gpu.memory_bytes - weight_bytes)
+    sequences = plan.batch * plan.stages
+    where = Arrangement(tp=plan.parallel, pp=plan.stages, weights=phase.weights)
+    graph = operator_graph(shape, where)
+    prompt_tokens = sequences * phase.service.isl / phase.service.osl
     profile = GraphProfile(
         model=prefill.model, gpu=prefill.gpu, tp=plan.parallel,
-        max_batch=int(phase.problem.batches[-1]),
-        max_batch_tokens=plan.batch + max(int(TWICE * prompt_tokens), 256),
-        kv_capacity_tokens=max(1, int(free * plan.parallel / kv_bytes_per_token(shape))),
+        max_batch=plan.stages * int(phase.problem.batches[-1]),
+        max_batch_tokens=sequences + max(int(TWICE * prompt_tokens), 256),
+        kv_capacity_tokens=max(1, int(free / kv_bytes_per_token(shape))),
         provenance=gpu.provenance, kind="roofline", curve=compile_graph(graph, phase.timing),
         graph=graph, timing=phase.timing, spread=0.0,
     )  # fmt: skip
@@ -225,7 +231,7 @@ def _replayed_chunks(level: Level, phase: PhaseProblem, prefill: Case, decode: C
         if attained >= tier.attainment:
             factor = replicas / plan.replicas
             return SharingWay(
-                replicas * plan.parallel, factor * level.power_w,
+                replicas * plan.parallel * plan.stages, factor * level.power_w,
                 factor * level.memory_bytes / 1e9, attained,
             )  # fmt: skip
     way = _way_of_level(level)
