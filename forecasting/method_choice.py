@@ -36,9 +36,9 @@ class DiscountedMeans:
         return self.first + int(self.means.shape[-1])
 
     def append(self, figures: FloatArray) -> DiscountedMeans:
-        """Return these means with those at further origins, by their ``figures [..., o]``.
+        """Return the means extended to further origins, whose figures are ``figures [..., o]``.
 
-        NaN has no weight.
+        A NaN figure has no weight.
         """
         if not figures.shape[-1]:
             return self

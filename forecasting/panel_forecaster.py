@@ -117,8 +117,8 @@ class PanelForecaster:
 class _PanelPart:
     """Some series of a panel, with all past forecasts and errors.
 
-    The errors of the peak (``top``) of a window decide between methods. Arrays called ``both`` have
-    the peak of each method twice. The first half is the peak of its path. The second half is
+    The errors of the peak (``top``) of a window decide between methods. Arrays called ``both_tops``
+    have the peak of each method twice. The first half is the peak of its path. The second half is
     corrected by the recent bias of its peaks. A ``lift`` is the forecast peak over the peak of the
     path. The ``age`` of a series is the number of bins since its last observed one.
     """
@@ -171,10 +171,10 @@ class _PanelPart:
         end_of_panel = np.array([panel.bins])
         paths = self._paths_from_end(end_of_panel, max(steps, self.window))
         recent = self._recent_errors(np.array([len(self.record.origins) + self._origins_per_lead]))
-        both = self._with_corrected(self._tops(paths), recent.bias)
+        both_tops = self._with_corrected(self._tops(paths), recent.bias)
         number = np.array([len(self.record.origins)])
         last = self._last_values(end_of_panel, paths)
-        selected = self._select(paths, both, recent, last, number, ages)
+        selected = self._select(paths, both_tops, recent, last, number, ages)
         mean = selected.path[:, 0, :steps]
         top = running_max(mean, self.horizon)
         quantiles = np.empty((len(mean), len(QUANTILES), steps))
@@ -202,7 +202,7 @@ class _PanelPart:
             methods=tuple(names[m] for m in selected.chosen[:, 0]),
             candidates=(*self.names, ENSEMBLE),
             errors=_smaller_of_both(errors, len(self.names)) / self.scale[:, 0],
-            shares=_sum_of_both(_weights(both, recent.errors))[:, :, 0],
+            shares=_sum_of_both(_weights(both_tops, recent.errors))[:, :, 0],
             end_shares=selected.end_shares[:, :, 0],
             orders=self.fits.orders(ARIMA),
             past=self._past_peaks(),
@@ -269,14 +269,14 @@ class _PanelPart:
         self._add_known_errors()
         last = self._last_values(origins, paths)
         recent = self._recent_errors(new)
-        both = self._with_corrected(record.tops[:, :, new[0] :], recent.bias)
-        _, mixed_top = self._mix(paths, both, recent.errors, last)
+        both_tops = self._with_corrected(record.tops[:, :, new[0] :], recent.bias)
+        _, mixed_top = self._mix(paths, both_tops, recent.errors, last)
         mixed_tops = np.concatenate([record.mixed_tops, mixed_top], axis=1)
         self.record = record = replace(record, mixed_tops=mixed_tops)
         self._add_known_errors()  # again, now that the ensemble's peaks are known
         self.leads.add_origins(self.panel.values, origins, paths)
         ages = np.zeros(len(paths[0]), np.int64)
-        selected = self._select(paths, both, self._recent_errors(new), last, new, ages)
+        selected = self._select(paths, both_tops, self._recent_errors(new), last, new, ages)
         self.record = replace(
             record,
             paths=np.concatenate([record.paths, selected.path], axis=1),
@@ -297,8 +297,8 @@ class _PanelPart:
             actual, tops = self._actual_tops(new), record.tops[:, :, new]
             ratio = conformal.log_ratio_scores(actual, tops, self.scale)
             self.bias = self.bias.append(np.clip(ratio, -LARGEST_BIAS, LARGEST_BIAS))
-            both = self._with_corrected(tops, self.bias.at(new - self._origins_per_lead))
-            self.errors = self.errors.append(np.abs(both - actual))
+            both_tops = self._with_corrected(tops, self.bias.at(new - self._origins_per_lead))
+            self.errors = self.errors.append(np.abs(both_tops - actual))
         windows = np.arange(self.mixed.end, min(over, record.mixed_tops.shape[1]))
         if windows.size:
             error = np.abs(record.mixed_tops[:, windows] - self._actual_tops(windows))
@@ -349,16 +349,16 @@ class _PanelPart:
         return np.concatenate([tops, corrected])
 
     def _mix(
-        self, paths: FloatArray, both: FloatArray, errors: FloatArray, last: FloatArray
+        self, paths: FloatArray, both_tops: FloatArray, errors: FloatArray, last: FloatArray
     ) -> tuple[FloatArray, FloatArray]:
         """Return the ensemble's paths ``[series, o, steps]`` and peaks ``[series, o]``.
 
-        Weights follow from the recent ``errors`` of ``both``. While no error is known, paths are
-        ``last``, which repeats the last value.
+        Weights follow from the recent ``errors`` of ``both_tops``. While no error is known, paths
+        are ``last``, which repeats the last value.
         """
-        weights = _weights(both, errors)
+        weights = _weights(both_tops, errors)
         has_weight = weights.sum(axis=0) > 0
-        top = (weights * np.nan_to_num(both)).sum(axis=0)
+        top = (weights * np.nan_to_num(both_tops)).sum(axis=0)
         path = np.einsum("mso,msok->sok", _sum_of_both(weights), np.nan_to_num(paths))
         return np.where(has_weight[:, :, None], path, last), np.where(
             has_weight, top, self._tops(last)
@@ -367,7 +367,7 @@ class _PanelPart:
     def _select(
         self,
         paths: FloatArray,
-        both: FloatArray,
+        both_tops: FloatArray,
         recent: RecentErrors,
         last: FloatArray,
         number: IntArray,
@@ -375,26 +375,28 @@ class _PanelPart:
     ) -> SelectedForecast:
         """Return the forecast of the selected method, or the last value where it has none.
 
-        ``paths [methods, series, o, steps]`` and ``both`` are forecasts from the origins with the
-        indices ``number [o]``. ``ages [series]`` are the bins since the last observed one. Beyond
-        the window, the ensemble's weights at each lead time mix the paths.
+        ``paths [methods, series, o, steps]`` and their peaks ``both_tops`` are forecasts from the
+        origins with the indices ``number [o]``. ``ages [series]`` are the bins since the last
+        observed one. Beyond the window, the ensemble's weights at each lead time mix the paths.
         """
-        mixed, mixed_top = self._mix(paths, both, recent.errors, last)
+        mixed, mixed_top = self._mix(paths, both_tops, recent.errors, last)
         if self.method == ENSEMBLE:
-            chosen = np.full(mixed_top.shape, len(both))
+            chosen = np.full(mixed_top.shape, len(both_tops))
         elif self.method == AUTO:
-            single = np.where(np.isnan(both), np.inf, recent.errors)
+            single = np.where(np.isnan(both_tops), np.inf, recent.errors)
             chosen = choose_method(single, recent.mixed)
         else:
             chosen = np.zeros(mixed_top.shape, np.int64)
         candidates = np.concatenate([paths, paths, mixed[None]])
         path = np.take_along_axis(candidates, chosen[None, :, :, None], axis=0)[0]
-        top = np.take_along_axis(np.concatenate([both, mixed_top[None]]), chosen[None], axis=0)[0]
+        top = np.take_along_axis(
+            np.concatenate([both_tops, mixed_top[None]]), chosen[None], axis=0
+        )[0]
         path = np.where(np.isnan(path), last, path)
         path_top = self._tops(path)
         has_peaks = (path_top > 0) & ~np.isnan(top)
         lift = np.where(has_peaks, top / np.where(path_top > 0, path_top, 1), 1)
-        first_block_weights = _sum_of_both(_weights(both, recent.errors))
+        first_block_weights = _sum_of_both(_weights(both_tops, recent.errors))
         end_shares = first_block_weights.copy()
         if self.method in (AUTO, ENSEMBLE):
             has_weight = first_block_weights.sum(axis=0)[..., None] > 0
@@ -484,9 +486,9 @@ def running_max(paths: FloatArray, window: int) -> FloatArray:
     return np.asarray(sliding_window_view(padded, window, axis=-1).max(axis=-1))
 
 
-def _weights(both: FloatArray, errors: FloatArray) -> FloatArray:
-    """Return the ensemble weights by ``errors``; 0 for methods without a forecast in ``both``."""
-    return ensemble_weights(np.where(np.isnan(both), np.inf, errors))
+def _weights(both_tops: FloatArray, errors: FloatArray) -> FloatArray:
+    """Return the ensemble weights by ``errors``; 0 where ``both_tops`` has no forecast."""
+    return ensemble_weights(np.where(np.isnan(both_tops), np.inf, errors))
 
 
 def _sum_of_both(weights: FloatArray) -> FloatArray:

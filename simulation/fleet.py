@@ -328,7 +328,7 @@ class Fleet:
             )
 
     def _check_tiers(self) -> None:
-        """Raise ``SimulationError`` for unknown tiers, or without a pool of the other role."""
+        """Raise ``SimulationError`` for unknown tiers, or tiers that only one role takes."""
         tier_names = [tier.name for tier in self.tiers]
         for pool in self.pools:
             pool_words = f"Pool of {pool.model} in {pool.region}"

@@ -122,7 +122,7 @@ def _season_levels(values: FloatArray, season: int, gain: float) -> FloatArray:
 
 
 def _profile(levels: FloatArray, season: int, floor: FloatArray) -> FloatArray:
-    """Return the level of each bin's time of day a season before, ``[series, bins]``.
+    """Return the level one season (``season`` bins) before each bin, ``[series, bins]``.
 
     It is at least ``floor``, and NaN in the first season.
     """

@@ -121,7 +121,10 @@ def _greedy_by_policy(
     target, free = covering.target, covering.free
 
     def serve(workload: _Workload, *, single: bool = False) -> float:
-        """Add instances for ``workload``, with ``single`` one; return its unserved tokens/s."""
+        """Add instances for ``workload``, or only one if ``single``, as far as GPUs and caps allow.
+
+        Returns the tokens/s that remain unserved; above 0 if a cap stops it.
+        """
         regions = range(len(problem.regions)) if workload.region < 0 else (workload.region,)
         need = workload.need - skipped.get((workload.model, workload.region), 0.0)
         need = need if workload.region >= 0 else _need_beyond_local(problem, target, workload, need)

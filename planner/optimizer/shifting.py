@@ -73,7 +73,7 @@ def cheapest_shift(
     values = start if whole.values is None else whole.values
     if values is not None:
         rates = values[flows.variable]
-    target = None if values is None else draft.spread(values, draft.x)
+    target = None if values is None else draft.whole_counts(values, draft.x)
     tokens, arrived = np.zeros((2, len(windows), *problem.first.current.shape[:2]))
     done = np.maximum(0.0, rates) * problem.period_s
     np.add.at(tokens, (flows.period, work.model[flows.part], flows.region), done)

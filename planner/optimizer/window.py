@@ -165,7 +165,7 @@ def _decomposition_outcome(search: Search, solved: Solution) -> Outcome:
     bound = solved.bound if np.isfinite(solved.bound) else 0.0
     target = None
     if solved.values is not None:
-        target = search.draft.spread(solved.values, search.draft.x)[0]
+        target = search.draft.whole_counts(solved.values, search.draft.x)[0]
     return Outcome(solved.status, target, bound, solved.died)
 
 

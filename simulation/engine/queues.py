@@ -98,7 +98,10 @@ def next_queue(state: Any, slot: int, t: float) -> int:
 
 @kernel
 def _next_queue(state: Any, slot: int, t: float) -> int:
-    """Return that queue under EDF, PF or DPA. DPA first moves expired requests."""
+    """Return the queue whose first request is admitted next, under EDF, PF or DPA.
+
+    DPA first moves requests whose deadline has passed from queue q to q - 1.
+    """
     pool = state.pools[state.instances[slot].pool]
     best, best_class, best_value = state.queues.shape[1] - 1, 9, 0.0
     for q in range(state.queues.shape[1] - 1):

@@ -219,7 +219,7 @@ class Kernels:
         return replace(self, decode={**self.decode, **self.beside}) if self.beside else None
 
     def _read(self, operator: Operator, it: Iteration) -> Reading | None:
-        """Return the reading of any operator, also for iterations without rows."""
+        """Return seconds and mask like ``read``, but not 0 seconds for iterations without rows."""
         rows = np.asarray(operator.rows(it))
         if isinstance(operator, Gemm):
             return self._gemm(operator, rows)
@@ -237,14 +237,14 @@ class Kernels:
         return None
 
     def _gemm(self, operator: Gemm, rows: FloatArray) -> Reading | None:
-        """Return the reading of a matrix product; None if its precision was not measured."""
+        """Return seconds and mask of a matrix product; None if its precision was not measured."""
         table = self.gemm.get(operator.precision)
         if table is None or operator.matrices > 1:
             return None
         return table.at(rows, operator.n, operator.k)
 
     def _attention(self, operator: Attention, rows: FloatArray, keys: FloatArray) -> Reading | None:
-        """Return the reading of attention, interpolated between numbers of query heads.
+        """Return seconds and mask of attention, interpolated between numbers of query heads.
 
         ``rows`` are sequences of a decode, or tokens of a prompt, with ``keys`` per row. Return
         None if no table has a similar shape.
@@ -272,7 +272,10 @@ class Kernels:
         return seconds ** (1.0 - share) * seconds_high**share, inside & inside_high
 
     def _experts(self, operator: Experts) -> Line | None:
-        """Return the line of these experts, else with block-scaled weights, else None."""
+        """Return the measured seconds over tokens of these experts; None if there are none.
+
+        Measurements with block-scaled weights replace missing ones.
+        """
         if operator.dispatched:  # the measurements have all tokens on every GPU
             return None
         for precision in (operator.precision, f"{operator.precision}_block"):

@@ -154,7 +154,7 @@ def adapter_bytes(shape: ModelShape, arrangement: Arrangement) -> float:
 
 
 def gpu_kv_bytes(shape: ModelShape, context: int, arrangement: Arrangement) -> float:
-    """Return the bytes of a sequence of ``context`` tokens on each GPU of its attention rank."""
+    """Return the bytes of a sequence of ``context`` tokens on each GPU that holds part of it."""
     share = math.ceil(shape.layers / arrangement.pp) / shape.layers
     states = shape.linear_layers * shape.linear_state_bytes
     cache = kv_bytes(shape, context, arrangement.kv_cache) - states

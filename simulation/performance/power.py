@@ -50,7 +50,7 @@ LONGEST_PREFILL = 0.97  # share of an iteration; the rest must stay above 0 for 
 
 @dataclass(frozen=True, slots=True)
 class PowerModel:
-    """Parameters of the power formula of the module, as shares of TDP if nothing else is stated."""
+    """Parameters of the module's formula, as shares of TDP unless stated otherwise."""
 
     floor: float  # while kernels run
     memory: float  # at peak bandwidth, reading weights
@@ -156,10 +156,13 @@ def load(
 
 
 def share_of_tdp(model: PowerModel, load: Load) -> FloatArray:
-    """Return the power per GPU over its TDP while such iterations run without pause."""
+    """Return the power per GPU over its TDP while the iterations of ``load`` run without pause.
+
+    The module's formula calls ``prefill_share`` phi.
+    """
     needed = load.prefill_flops / (load.peak_flops * model.prefill_efficiency)
-    phi = np.minimum(needed / load.seconds, LONGEST_PREFILL)
-    rest = load.seconds * (1.0 - phi)
+    prefill_share = np.minimum(needed / load.seconds, LONGEST_PREFILL)
+    rest = load.seconds * (1.0 - prefill_share)
     per_second = rest * load.bandwidth_bytes_s
     weights = (load.weight_bytes + model.expert_bytes * load.expert_bytes) / per_second
     dynamic = (
@@ -176,7 +179,7 @@ def share_of_tdp(model: PowerModel, load: Load) -> FloatArray:
     uncapped = np.maximum(model.floor + dynamic, 0.5 * model.floor)
     decode = (uncapped**-SHARPNESS + model.cap**-SHARPNESS) ** (-1.0 / SHARPNESS)
     prefill = np.maximum(model.prefill, decode)
-    return np.asarray(phi * prefill + (1.0 - phi) * decode)
+    return np.asarray(prefill_share * prefill + (1.0 - prefill_share) * decode)
 
 
 def _gap(load: Load, rest: FloatArray) -> FloatArray:

@@ -13,7 +13,7 @@ from simulation.policy import Hold, Observation, ScalingPolicy
 
 @dataclass(eq=False)
 class Static(ScalingPolicy):
-    """Keep ``counts`` instances of each pool all the time, in the order of the fleet's pools."""
+    """Keep ``counts`` instances per pool all the time, in the order of the fleet's pools."""
 
     counts: Sequence[int] | IntArray
     name: str = "flat"

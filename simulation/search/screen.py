@@ -174,7 +174,10 @@ def prefill_loads(instances: Sequence[Instance], requests: Requests) -> Loads:
 
 
 def _interpolate_rows(n: FloatArray, values: FloatArray, at: FloatArray) -> FloatArray:
-    """Return ``values [instances, POINTS]`` at ``at`` sequences; ``n`` are those of ``values``."""
+    """Interpolate ``values [instances, POINTS]``, given at ``n`` sequences, to ``at`` sequences.
+
+    ``n [instances, POINTS]`` has even steps of its logarithm.
+    """
     log_max = np.log(np.maximum(n[:, -1:], 1.0 + NEVER))
     position = np.log(np.maximum(at, 1.0)) / log_max * (POINTS - 1)
     position = np.clip(np.nan_to_num(position), 0.0, POINTS - 1.0)

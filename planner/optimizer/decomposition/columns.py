@@ -39,7 +39,7 @@ class Columns:
 
 
 def cheapest_columns(priced: PricedCells) -> Columns:
-    """Return one column per cell: its cheapest solution, as in ``priced``."""
+    """Return one column per cell, its cheapest solution in ``priced``."""
     gpus = priced.x.shape[2]
     return Columns(priced.x.reshape(-1, gpus).astype(np.int32), np.arange(priced.lowest.size))
 

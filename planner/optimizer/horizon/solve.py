@@ -93,7 +93,7 @@ def _plan_of_solution(
         lent = np.zeros_like(target)
         short = _unserved_by_unproven(problem, target)
     else:
-        target, lent = draft.spread(values, draft.x), draft.spread(values, draft.lent)
+        target, lent = draft.whole_counts(values, draft.x), draft.whole_counts(values, draft.lent)
         short = _unserved_tps(draft, values)
     conflict = conflicting_set(problem) if solved.status == INFEASIBLE else ""
     if values is None and not conflict:

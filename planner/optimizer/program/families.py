@@ -328,14 +328,14 @@ FAMILIES = (
 
 
 def _minimum_words(window: PlanningProblem, within: str, row: int) -> str:
-    """Return the words for a minimum of instances that a GPU limit cannot meet, for a conflict."""
+    """Describe, for a conflict, the GPU limit of ``row`` that minimums of instances exceed."""
     region, kind = divmod(row, window.capacity_gpus.shape[1])
     gpus = int(window.capacity_gpus[region, kind])
     return f"{gpus:,} {window.row_names[kind]} in {window.regions[region]}{within}"
 
 
 def _own_words(window: PlanningProblem, within: str, row: int) -> str:
-    """Return the words for a region's own demand in a conflict."""
+    """Describe, for a conflict, the demand that a region must serve itself."""
     model, region = divmod(row, len(window.regions))
     need = tokens_words(local_need_tps(window)[model, region])
     where = in_region(window, model, region)

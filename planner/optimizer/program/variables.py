@@ -199,8 +199,8 @@ class Draft:
             return [*entries, (0, self.x[period - 1], 1.0)], 0.0
         return entries, float(self.problem.first.current.sum())
 
-    def spread(self, values: FloatArray, of: IntArray | None) -> IntArray:
-        """Return the values of variables ``of [p, n]`` as whole counts, ``[p, l, r, g]``."""
+    def whole_counts(self, values: FloatArray, of: IntArray | None) -> IntArray:
+        """Round the values of variables ``of [p, n]`` to counts ``[p, l, r, g]``; 0 elsewhere."""
         out = np.zeros((len(self.x), *self.problem.first.current.shape), np.int64)
         if of is not None:
             out[(slice(None), *self.cell)] = np.rint(values[of])

@@ -80,7 +80,7 @@ class Endpoints:
         return self._read[2]
 
     def _reading(self, observation: Observation, sees: Sees) -> FloatArray:
-        """Return ``reading`` without its cache."""
+        """Compute ``reading``, which caches the result."""
         memory = self.utilisation(observation)
         if sees != QUEUES or observation.load is None:
             return memory

@@ -125,7 +125,7 @@ class CapacityLimit(Wrapper):
         return None if self._lacking.any() else super().hold(time_s)
 
     def _count(self, requested: IntArray, granted: IntArray, present: IntArray) -> None:
-        """Add the instances to ``refused`` that were not yet refused at the decision before."""
+        """Count in ``refused`` the instances refused now that were not refused before."""
         up = np.maximum(np.minimum(granted, self._maximum), present)
         lacking = np.maximum(requested - up, 0)
         self.refused += int(np.maximum(lacking - self._lacking, 0).sum())
@@ -200,15 +200,17 @@ class CapacityLimit(Wrapper):
         back: IntArray,
         missing: IntArray,
     ) -> BoolArray:
-        """Reduce services of lower priority in ``targets`` to free GPUs for others.
+        """Lower ``targets`` of lower priorities, so that GPUs missing for higher ones become free.
 
-        The lowest priority shrinks first, by the GPUs that do not become free otherwise. Returns
-        the mask of pools that shrink, ``[pools]``.
+        ``present``, ``draining`` and ``back`` (lent instances called back) are instances
+        ``[pools]``. ``missing [priorities, groups]`` are GPUs. GPUs that become free anyway are
+        deducted. The lowest priority shrinks first. Returns the mask of pools that shrink,
+        ``[pools]``.
         """
         firm = np.zeros(len(targets), np.bool_)
         leaving = np.maximum(present - targets, 0)
         leaving += np.maximum(draining - np.maximum(targets - present, 0), 0) + back
-        coming = np.array(
+        becoming_free = np.array(
             [
                 leaving[group] @ each[group]
                 for (group, _), each in zip(self._groups, self._each, strict=True)
@@ -216,7 +218,7 @@ class CapacityLimit(Wrapper):
             np.int64,
         )
         for level in reversed(range(1, len(self._classes))):
-            need = missing[:level].sum(axis=0) - coming
+            need = missing[:level].sum(axis=0) - becoming_free
             for g in np.flatnonzero(need > 0):
                 group = self._groups[g][0]
                 for service in self._classes[level]:
@@ -235,7 +237,7 @@ class CapacityLimit(Wrapper):
                     for other, (pools, _) in enumerate(self._groups):
                         in_pools = np.array([p in pools for p in service_pools])
                         each = self._each[other][service_pools]
-                        coming[other] += int(cut[in_pools] @ each[in_pools])
+                        becoming_free[other] += int(cut[in_pools] @ each[in_pools])
         return firm
 
 
