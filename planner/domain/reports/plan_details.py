@@ -84,11 +84,12 @@ def _mix(mix: Sequence[Purchase]) -> Section:
 
 def _shift(shift: ShiftFigures, unit: str) -> Section:
     """Return when and where deferrable work is done, and what that saves."""
+    extra = None if shift.over_bound is None else shift.over_bound - 1
     facts = Facts((
         Fact("Saving", shift.saving, form=Form.SHARE, note="vs. unshifted work, no reserved GPUs"),
         Fact("Moved work", shift.moved_share, form=Form.SHARE, note="at least"),
         Fact("Linear bound", shift.bound, unit),
-        Fact("Cost over the bound", shift.over_bound, form=Form.NUMBER),
+        Fact("Cost over the bound", extra, form=Form.SHARE, note="with whole replicas"),
     ))  # fmt: skip
     # A step lasts until the next, so the last one is repeated at the end of the window.
     starts = sorted({row.period for row in shift.hours})

@@ -33,13 +33,26 @@ from simulation.policies.parts.hpa_behaviour import Way
 API, KIND = "keda.sh/v1alpha1", "ScaledObject"
 QUEUE, SATURATION = "llm_d_epp_flow_control_queue_size", "llm_d_epp_flow_control_pool_saturation"
 RUNNING, INFLIGHT = "llm_d_epp_request_running", "llm_d_epp_inflight_tokens"
-TTFT, TBT = "llm_d_epp_request_ttft_seconds", "llm_d_epp_request_streaming_tpot_seconds"
+# Measured latency, and that of the picker's predictor, which is optional.
+TTFT = "llm_d_epp_request_ttft_seconds", "llm_d_epp_request_predicted_ttft_seconds"
+TBT = "llm_d_epp_request_streaming_tpot_seconds", "llm_d_epp_request_predicted_tpot_seconds"
 MEMORY, PRODUCER = "vllm:kv_cache_usage_perc", "inflight-load-producer"
-NOTES = (
+LABELS = (
     "Queries select by the labels model_name and inference_pool of llm-d's endpoint picker. The "
-    "pool is assumed to have the deployment's name. Check both.",
-    "The queue and the saturation need the feature gate flowControl.",
+    "pool is assumed to have the deployment's name. Check both."
 )
+FLOW_CONTROL = "The queue and the saturation need the feature gate flowControl."
+PREDICTED = (
+    "Predicted latencies count where the picker has its predictor. They react earlier than the "
+    "measured ones of the simulation."
+)
+
+
+def notes(policy: EndpointPicker) -> tuple[str, ...]:
+    """Return notes on what the triggers of a policy assume."""
+    by_signal = {"epp-queue": (FLOW_CONTROL,), "epp-saturation": (FLOW_CONTROL,),
+                 "epp-latency": (PREDICTED,)}  # fmt: skip
+    return LABELS, *by_signal.get(policy.name, ())
 
 
 def scaled_object(export: Export, pool: Pool, target: Target, rule: Rule) -> Document:
@@ -132,9 +145,9 @@ def _triggers(
     limits = ((TTFT, rule.found(pool, TTFT_LIMIT) or policy.ttft_ms),
               (TBT, rule.found(pool, TBT_LIMIT) or policy.tbt_ms))  # fmt: skip
     shares = [
-        f"histogram_quantile({QUANTILE}, sum by (le) "
-        f"(rate({metric}_bucket{{{model_label}}}[{RATE_S:g}s]))) / {limit / 1000:.6g} >= 0"
-        for metric, limit in limits
+        f"({_quantile(predicted, model_label)} >= 0 or {_quantile(measured, model_label)})"
+        f" / {limit / 1000:.6g} >= 0"
+        for (measured, predicted), limit in limits
         if limit
     ]
     larger_share = " or ".join(f'label_replace({share}, "of", "{i}", "", "")'
@@ -146,6 +159,12 @@ def _triggers(
         ("replicas", f"max(kube_deployment_status_replicas{{{deployment_label}}})", 1.0),
         ("readyReplicas", f"max(kube_deployment_status_replicas_ready{{{deployment_label}}})", 1.0),
     ]
+
+
+def _quantile(metric: str, labels: str) -> str:
+    """Return the query of a latency histogram's quantile over the last ``RATE_S`` seconds."""
+    rate = f"rate({metric}_bucket{{{labels}}}[{RATE_S:g}s])"
+    return f"histogram_quantile({QUANTILE}, sum by (le) ({rate}))"
 
 
 def _scaling_direction(

@@ -49,7 +49,7 @@ def documents(export: Export) -> list[Document]:
 def trigger_notes(plan: Plan) -> tuple[str, ...]:
     """Return notes on what the triggers do and what they assume."""
     if plan.rule and isinstance(plan.rule.policy, EndpointPicker):
-        return endpoint_picker.NOTES
+        return endpoint_picker.notes(plan.rule.policy)
     if plan.rule:
         return (
             "Queries need the label pod, and pods with names that begin with their deployment's "
