@@ -314,7 +314,7 @@ QUIETER = """class Quieter(_TestDay):
 TestDay = ("""
 QUIETER_SIMULATED = """            case schema.Quieter():
                 name = f"Demand x {declared.times:g}"
-                return [day(name, self._busier(declared.times, self.study.window))]
+                return [day(name, self._busier_case(declared.times, self.study.window))]
             case schema.SlowStart():"""
 QUIETER_DAY = """
 import tempfile
@@ -714,22 +714,10 @@ RECIPES = {
                 '        PLACE = "place", "Network placement"',
                 '        COUNT = "count", "Count"\n        PLACE = "place", "Network placement"',
             ),
-            ("planner/domain/kinds/registry.py", "    compare,\n", "    compare,\n    count,\n"),
             (
                 "planner/domain/kinds/registry.py",
-                '    "place": Kind',
-                '    "count": Kind(count.Options, count.run),\n    "place": Kind',
-            ),
-            (
-                "planner/domain/reports/registry.py",
-                "from planner.domain.reports import (\n",
-                "from planner.domain.kinds.count import CountResult\n"
-                "from planner.domain.reports import (\n    count,\n",
-            ),
-            (
-                "planner/domain/reports/registry.py",
-                '    "place": ',
-                '    "count": ReportKind(CountResult, count.report),\n    "place": ',
+                '    "place",\n',
+                '    "count",\n    "place",\n',
             ),
             (
                 "planner/web/pages/kinds.py",

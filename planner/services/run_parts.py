@@ -22,7 +22,7 @@ from django.db.models import Q
 from django.utils import timezone
 
 from planner.domain.encoding import decode, encode
-from planner.domain.kinds.registry import KINDS
+from planner.domain.kinds.registry import SPREAD
 from planner.domain.parallel import DEFAULT_THREADS
 from planner.domain.progress import Progress
 from planner.domain.run_parts import Part
@@ -35,8 +35,6 @@ from planner.version import code_version
 T = TypeVar("T")
 POLL_S = 0.1
 MAX_HELPERS = 32  # most workers told of a set of parts
-# Kinds whose body calls ``map``. Free workers join them before their parts are known.
-SPREADING = tuple(name for name, kind in KINDS.items() if kind.spread)
 JOIN_WITHIN_S = 60.0  # after the start of such a run
 
 
@@ -238,9 +236,7 @@ def run_to_help(excluded: Collection[int]) -> Run | None:
         return running.get(pk=part.run_id)
     earliest_start = timezone.now() - timedelta(seconds=JOIN_WITHIN_S)
     return (
-        running.filter(
-            kind__in=SPREADING, step=0, parts__isnull=True, started_at__gte=earliest_start
-        )
+        running.filter(kind__in=SPREAD, step=0, parts__isnull=True, started_at__gte=earliest_start)
         .order_by("started_at")
         .first()
     )

@@ -24,6 +24,7 @@ from django.db.models import F, QuerySet, Value
 from django.db.models.functions import Greatest
 from django.utils import timezone
 
+from planner.domain.kinds.registry import SPREAD
 from planner.domain.progress import Progress
 from planner.domain.run_parts import IN_PROCESS
 from planner.errors import EXPECTED, PastLimit, RunCancelled, of_input, reason_of
@@ -34,7 +35,7 @@ from planner.services.database_retry import with_database_retries
 from planner.services.execution import run_body
 from planner.services.log_format import logging_run
 from planner.services.run_limits import ENDED_WITH_RUN, RunLimits
-from planner.services.run_parts import SPREADING, NothingToDo, SharedParts, run_to_help, worker_id
+from planner.services.run_parts import NothingToDo, SharedParts, run_to_help, worker_id
 from planner.services.run_queue import LONG, notify_workers, queued_run_ids
 from planner.version import code_version
 
@@ -114,7 +115,7 @@ def run_next(queue: str) -> Run | None:
     # Retry while the database is away: a lost turn would leave its run to the sweep.
     run = with_database_retries(lambda: _claim_next(queue))
     if run is not None:
-        if run.kind in SPREADING:
+        if run.kind in SPREAD:
             notify_workers(run.pk, LONG)  # a free worker prepares in parallel
         return _carry_out(run)
     helped: set[int] = set()  # once each: a run that this worker has left may still have parts

@@ -1,37 +1,45 @@
 """List every kind of run that works on a scenario, with its options and its function.
 
-The file of a kind in ``commands`` has its name, with ``_`` for ``-``. So do its page, its template
-and its command.
+The file of a kind in ``commands`` has its name, with ``_`` for ``-``. So do its page, its template,
+its command and its report. The files of a kind are imported when it is first asked for, because a
+command needs only one of them.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from typing import Any, TypeVar
 
-from planner.domain.kinds import (
-    backtest,
-    compare,
-    forecast,
-    outlook,
-    pareto,
-    pd_ratio,
-    place,
-    plan,
-    provision,
-    share,
-    simulate,
-    size,
-)
 from planner.domain.options import RunOptions
 from planner.domain.outcome import Outcome
+
+T = TypeVar("T")
+NAMES = (
+    "forecast",
+    "plan",
+    "simulate",
+    "compare",
+    "provision",
+    "size",
+    "pd-ratio",
+    "backtest",
+    "pareto",
+    "outlook",
+    "place",
+    "share",
+)
+# Kinds whose run can be divided among workers. Free workers join before its parts are known.
+SPREAD = ("compare", "backtest", "outlook")
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A kind of run: its options, and the function that runs it.
+    """A kind of run: its options and its function.
 
     The function takes a scenario, its traces and the options. Its keywords are ``known`` (the
     user's hardware) and ``progress``. If the run can be divided among workers (``spread``), it also
-    takes ``parts``, which runs them.
+    takes ``parts``.
     """
 
     options: type[RunOptions]
@@ -39,17 +47,37 @@ class Kind:
     spread: bool = False
 
 
-KINDS: dict[str, Kind] = {
-    "forecast": Kind(forecast.Options, forecast.run),
-    "plan": Kind(plan.Options, plan.run),
-    "simulate": Kind(simulate.Options, simulate.run),
-    "compare": Kind(compare.Options, compare.run, spread=True),
-    "provision": Kind(provision.Options, provision.run),
-    "size": Kind(size.Options, size.run),
-    "pd-ratio": Kind(pd_ratio.Options, pd_ratio.run),
-    "backtest": Kind(backtest.Options, backtest.run, spread=True),
-    "pareto": Kind(pareto.Options, pareto.run),
-    "outlook": Kind(outlook.Options, outlook.run, spread=True),
-    "place": Kind(place.Options, place.run),
-    "share": Kind(share.Options, share.run),
-}
+@dataclass(frozen=True, slots=True)
+class ByName(Mapping[str, T]):
+    """Values by name, each made by ``make`` when it is asked for."""
+
+    names: tuple[str, ...]
+    make: Callable[[str], T]
+
+    def __getitem__(self, name: str) -> T:
+        if name not in self.names:
+            raise KeyError(name)
+        return self.make(name)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.names
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.names)
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+
+def kind_module(name: str) -> Any:
+    """Return the module of a kind of run."""
+    return import_module(f"planner.domain.kinds.{name.replace('-', '_')}")
+
+
+@cache
+def _kind(name: str) -> Kind:
+    module = kind_module(name)
+    return Kind(module.Options, module.run, spread=name in SPREAD)
+
+
+KINDS: Mapping[str, Kind] = ByName(NAMES, _kind)
