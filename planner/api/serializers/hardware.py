@@ -109,16 +109,15 @@ class GpuItem(_Item):
 
     links = GpuLinks(source="*", read_only=True)
     facts = serializers.SerializerMethodField()
-    sources = serializers.SerializerMethodField()
+    sources = TypedField(
+        Mapping[str, Provenance],
+        lambda entry: {name: source for name, source in gpu_sources(entry).items() if name},
+    )
 
     @extend_schema_field({"type": "object", "additionalProperties": True})
     def get_facts(self, entry: Entry[GpuSpec, OwnGpu]) -> dict[str, Any]:
         facts = own.gpu_given(entry.spec)
         return {**{q.name: facts.get(q.name) for q in own.GPU}, "family": entry.spec.family}
-
-    @extend_schema_field(schema_of(Mapping[str, Provenance]))
-    def get_sources(self, entry: Entry[GpuSpec, OwnGpu]) -> dict[str, Any]:
-        return {name: asdict(source) for name, source in gpu_sources(entry).items() if name}
 
 
 class ModelLinks(serializers.Serializer[Any]):
@@ -129,14 +128,13 @@ class ModelItem(_Item):
     """A model and its memory; `fit` is for the GPU type of the request."""
 
     links = ModelLinks(source="*", read_only=True)
-    weight_gb = serializers.SerializerMethodField()
+    weight_gb = TypedField(
+        Mapping[str, float],
+        lambda entry: {name: size / 1e9 for name, size in weight_bytes(entry.spec).items()},
+    )
     kv_bytes_per_token = serializers.FloatField(source="spec.kv_bytes_per_token")
     max_context = serializers.IntegerField(source="spec.max_context")
     fit = serializers.SerializerMethodField()
-
-    @extend_schema_field(serializers.DictField(child=serializers.FloatField()))
-    def get_weight_gb(self, entry: Entry[Any, OwnModel]) -> dict[str, float]:
-        return {name: size / 1e9 for name, size in weight_bytes(entry.spec).items()}
 
     @extend_schema_field(schema_of(Fit))
     def get_fit(self, entry: Entry[Any, OwnModel]) -> dict[str, Any]:

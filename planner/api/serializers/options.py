@@ -4,7 +4,8 @@ The options are declared in planner.domain, so that the API accepts and refuses 
 the command line.
 """
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import extend_schema_field
@@ -39,6 +40,16 @@ class BytesField(serializers.FileField):
 
     The schema library would describe a FileField as an address; this declares binary content.
     """
+
+
+class OptionsSerializer(StrictSerializer):
+    """A body with ``declared`` options of the domain, besides the fields of the class."""
+
+    declared: ClassVar[Mapping[str, Option]] = {}
+
+    def get_fields(self) -> dict[str, Any]:
+        own = super().get_fields()
+        return own | {n: field_of(option) for n, option in self.declared.items() if n not in own}
 
 
 class ReadingRequest(StrictSerializer):

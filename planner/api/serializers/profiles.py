@@ -4,8 +4,7 @@ from typing import Any
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
-from planner.api.results import schema_of
-from planner.api.serializers.options import BytesField, field_of
+from planner.api.serializers.options import BytesField, OptionsSerializer
 from planner.api.serializers.strict_fields import FiniteField, StrictSerializer
 from planner.api.serializers.typed import LinkField, TypedField
 from planner.domain.options import options_in
@@ -13,7 +12,6 @@ from planner.inputs.profiles.spec import COMPUTED, KINDS, ProfileSpec
 from planner.inputs.profiles.tuning import MAX_OBSERVATIONS
 from planner.models import Calibration, ProfileVersion
 from planner.selectors.evidence import Evidence, evidence_of
-from planner.selectors.profiles import KnownProfile
 from planner.services.calibrations import CalibrationOptions
 from simulation.performance.fitting.phases import PhaseBasis
 from simulation.performance.profile import Check
@@ -63,19 +61,14 @@ class ProfileDetail(ProfileItem):
     )
     checks = TypedField(list[Check])
     phases = TypedField(list[PhaseBasis])
-    notes = serializers.SerializerMethodField()
-    range = serializers.SerializerMethodField(help_text="Measured range, as text.")
+    notes = TypedField(list[str], lambda profile: profile.report.get("notes", []))
+    range = TypedField(
+        str, lambda profile: profile.report.get("range", ""), help_text="Measured range, as text."
+    )
     created_at = serializers.DateTimeField(allow_null=True)
-    created_by = serializers.SerializerMethodField()
-
-    def get_notes(self, profile: KnownProfile) -> list[str]:
-        return list(profile.report.get("notes", []))
-
-    def get_range(self, profile: KnownProfile) -> str:
-        return str(profile.report.get("range", ""))
-
-    def get_created_by(self, profile: KnownProfile) -> str | None:
-        return profile.row.created_by.username if profile.row and profile.row.created_by else None
+    created_by = serializers.CharField(
+        source="row.created_by.username", read_only=True, default=None, allow_null=True
+    )
 
 
 class VersionItem(serializers.ModelSerializer[ProfileVersion]):
@@ -140,7 +133,9 @@ class CalibrationLinks(serializers.Serializer[Any]):
 
 class CalibrationItem(serializers.ModelSerializer[Calibration]):
     owner = serializers.CharField(source="owner.username", default=None, allow_null=True)
-    arrangements = serializers.SerializerMethodField()
+    arrangements = ArrangementRows(
+        source="report.arrangements", many=True, read_only=True, default=list
+    )
     links = CalibrationLinks(source="*", read_only=True)
 
     class Meta:
@@ -148,38 +143,28 @@ class CalibrationItem(serializers.ModelSerializer[Calibration]):
         fields = ["id", "name", "kind", "format", "file_name", "bytes", "rows", "source",
                   "arrangements", "owner", "created_at", "links"]  # fmt: skip
 
-    @extend_schema_field(ArrangementRows(many=True))
-    def get_arrangements(self, row: Calibration) -> list[dict[str, Any]]:
-        return list(row.report.get("arrangements", []))
-
 
 class CalibrationDetail(CalibrationItem):
-    columns = serializers.SerializerMethodField()
-    notes = serializers.SerializerMethodField()
+    columns = TypedField(list[str], lambda row: row.report.get("columns", []))
+    notes = TypedField(list[str], lambda row: row.report.get("notes", []))
     preview = serializers.SerializerMethodField()
-    evidence = serializers.SerializerMethodField()
+    evidence = TypedField(
+        Evidence | None,
+        lambda row: evidence_of(row) if row.kind == Calibration.Kind.BENCHMARK else None,
+    )
 
     class Meta(CalibrationItem.Meta):
         fields = [*CalibrationItem.Meta.fields, "columns", "notes", "preview", "evidence"]
-
-    @extend_schema_field(schema_of(Evidence | None))
-    def get_evidence(self, row: Calibration) -> dict[str, Any] | None:
-        return asdict(evidence_of(row)) if row.kind == Calibration.Kind.BENCHMARK else None
-
-    def get_columns(self, row: Calibration) -> list[str]:
-        return list(row.report.get("columns", []))
-
-    def get_notes(self, row: Calibration) -> list[str]:
-        return list(row.report.get("notes", []))
 
     @extend_schema_field({"type": "array", "items": {"type": "object"}})
     def get_preview(self, row: Calibration) -> list[dict[str, Any]]:
         return list(self.context["preview"])
 
 
-class MeasurementsRequest(StrictSerializer):
+class MeasurementsRequest(OptionsSerializer):
     """A file of measurements, and the attributes that the file does not state."""
 
+    declared = options_in(CalibrationOptions)
     file = BytesField(
         max_length=255,
         help_text="JSON of vLLM's benchmark or GuideLLM, or CSV; also .gz and .zst.",
@@ -188,10 +173,6 @@ class MeasurementsRequest(StrictSerializer):
     source = serializers.CharField(  # type: ignore[assignment]
         max_length=500, required=False, help_text="Source of the measurement."
     )
-
-    def get_fields(self) -> dict[str, Any]:
-        options = options_in(CalibrationOptions)
-        return super().get_fields() | {n: field_of(option) for n, option in options.items()}
 
     def reading(self) -> CalibrationOptions:
         values: dict[str, Any] = self.validated_data

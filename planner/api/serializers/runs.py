@@ -1,13 +1,10 @@
-from dataclasses import asdict
+from collections.abc import Mapping
 from typing import Any
 
-from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
-from planner.api.results import schema_of
-from planner.api.serializers.options import chosen_values, field_of
-from planner.api.serializers.strict_fields import StrictSerializer
-from planner.api.serializers.typed import LinkField
+from planner.api.serializers.options import OptionsSerializer, chosen_values
+from planner.api.serializers.typed import LinkField, TypedField
 from planner.domain.options import options_in
 from planner.models import Run
 from planner.outputs.files import FORMATS
@@ -45,27 +42,25 @@ class RunItem(serializers.ModelSerializer[Run]):
 
 
 class RunDetail(RunItem):
-    waits = serializers.SerializerMethodField()
+    waits = TypedField(
+        QueuePosition | None,
+        lambda run: wait_of(run) if run.state == Run.State.PENDING else None,
+        help_text="Queue ahead of the run. null: it has started.",
+    )
     options = serializers.DictField(help_text="Options at the start.")
     resolved = serializers.DictField(
         help_text="Own GPUs, own models and profile versions that the scenario uses."
     )
-    preview = serializers.SerializerMethodField()
+    preview = TypedField(
+        Mapping[str, Any] | None,
+        run_preview,
+        help_text="Answer so far of a comparison that is going on, else null.",
+    )
     log = serializers.CharField(help_text="Log lines.")
 
     class Meta(RunItem.Meta):
         fields = [*RunItem.Meta.fields, "waits", "options", "resolved", "seed", "code_version",
                   "attempts", "preview", "log"]  # fmt: skip
-
-    @extend_schema_field(serializers.DictField(allow_null=True))
-    def get_preview(self, run: Run) -> dict[str, Any] | None:
-        """Return the answer so far of a comparison that is going on, else null."""
-        return run_preview(run)
-
-    @extend_schema_field(schema_of(QueuePosition | None))
-    def get_waits(self, run: Run) -> dict[str, Any] | None:
-        """Return the queue ahead of the run; null once it has started."""
-        return asdict(wait_of(run)) if run.state == Run.State.PENDING else None
 
 
 class TableNames(serializers.Serializer[Any]):
@@ -107,16 +102,13 @@ class PoolAsked(serializers.Serializer[Any]):
     phase = serializers.ChoiceField(("prefill", "decode"), required=False)
 
 
-class ExportAsked(StrictSerializer):
+class ExportAsked(OptionsSerializer):
     """A format and its options."""
 
+    declared = options_in(ExportOptions)
     to = serializers.ChoiceField(
         [*FORMATS], help_text="; ".join(f"{name}: {form.label}" for name, form in FORMATS.items())
     )
-
-    def get_fields(self) -> dict[str, Any]:
-        known = options_in(ExportOptions)
-        return super().get_fields() | {name: field_of(option) for name, option in known.items()}
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
         options = {name: value for name, value in attrs.items() if name != "to"}

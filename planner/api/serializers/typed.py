@@ -1,5 +1,6 @@
 """Make fields and serializers from the types of rows, so that these are described once."""
 
+from collections.abc import Callable
 from dataclasses import fields
 from operator import attrgetter
 from typing import Any, get_type_hints
@@ -35,14 +36,20 @@ class LinkField(serializers.URLField):
 
 
 class TypedField(serializers.Field[Any, Any, Any, Any]):
-    """A value of a type that ``as_json`` writes, described by ``schema_of``."""
+    """A value of a type that ``as_json`` writes, described by ``schema_of``.
 
-    def __init__(self, kind: Any, **more: Any) -> None:
+    ``of`` computes it from the row. Without it, the value is an attribute.
+    """
+
+    def __init__(self, kind: Any, of: Callable[[Any], Any] | None = None, **more: Any) -> None:
+        if of:
+            more["source"] = "*"
         super().__init__(read_only=True, **more)
         set_override(self, "field", schema_of(kind))
+        self._of = of
 
     def to_representation(self, value: Any) -> Any:
-        return as_json(value)
+        return as_json(self._of(value) if self._of else value)
 
 
 def serializer_of(kind: type, *without: str) -> type[serializers.Serializer[Any]]:

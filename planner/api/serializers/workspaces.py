@@ -1,6 +1,7 @@
 from rest_framework import serializers
 
 from planner.api.serializers.strict_fields import StrictSerializer
+from planner.api.serializers.typed import TypedField
 from planner.models import Channel, Delivery, Event, Workspace
 
 
@@ -39,7 +40,11 @@ class WorkspaceRemoved(StrictSerializer):
 
 
 class ChannelItem(serializers.ModelSerializer[Channel]):
-    mine = serializers.SerializerMethodField(help_text="true: your own; false: of the workspace.")
+    mine = TypedField(
+        bool,
+        lambda channel: channel.user_id is not None,
+        help_text="true: your own; false: of the workspace.",
+    )
     events = serializers.ListField(
         child=serializers.ChoiceField(choices=Event.choices), help_text="Events. []: all."
     )
@@ -47,9 +52,6 @@ class ChannelItem(serializers.ModelSerializer[Channel]):
     class Meta:
         model = Channel
         fields = ["id", "kind", "address", "events", "mine", "created_at"]
-
-    def get_mine(self, channel: Channel) -> bool:
-        return channel.user_id is not None
 
 
 class ChannelRequest(StrictSerializer):

@@ -1,19 +1,18 @@
-from dataclasses import asdict
+from dataclasses import dataclass
 from typing import Any
 
 from django.db.models import QuerySet
 from django.utils import timezone
-from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers, status
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from planner.api.base import ApiView, valid
 from planner.api.filters import KeptPlanFilter, ListView, StrictFilter, lists
-from planner.api.results import schema_of
 from planner.api.schema import operation
-from planner.api.serializers.options import chosen_values, field_of
+from planner.api.serializers.options import OptionsSerializer, chosen_values
 from planner.api.serializers.strict_fields import StrictSerializer
+from planner.api.serializers.typed import TypedField
 from planner.api.views.scenarios import ScenarioDetail
 from planner.api.views.versions import BranchRequest
 from planner.domain.options import options_in, options_of
@@ -39,7 +38,12 @@ from planner.services.active_plans import (
 from planner.services.scenarios import plan_branch
 
 MOST_NUMBER = 2**31 - 1
-TAKEN = ("policy", "region", "model", "repeat", "timezone", "names")  # export options to accept
+# Export options to accept.
+TAKEN = {
+    name: option
+    for name, option in options_in(ExportOptions).items()
+    if name in ("policy", "region", "model", "repeat", "timezone", "names")
+}
 
 
 class WhySaid(StrictSerializer):
@@ -52,14 +56,11 @@ class WhySaid(StrictSerializer):
     )
 
 
-class InForceRequest(WhySaid):
+class InForceRequest(WhySaid, OptionsSerializer):
     """The run with the plan to activate, how to apply it, and why."""
 
+    declared = TAKEN
     run = serializers.IntegerField(min_value=1, max_value=MOST_NUMBER)
-
-    def get_fields(self) -> dict[str, Any]:
-        known = options_in(ExportOptions)
-        return super().get_fields() | {name: field_of(known[name]) for name in TAKEN}
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
         named = {name: attrs.pop(name) for name in ("run", "message")}
@@ -75,9 +76,10 @@ class InForceAsked(StrictSerializer):
     )
 
 
-class OtherPlan(serializers.Serializer[Any]):
-    run = serializers.IntegerField(source="number")
-    scenario = serializers.CharField()
+@dataclass(frozen=True, slots=True)
+class OtherPlan:
+    run: int
+    scenario: str
 
 
 class KeptPlan(serializers.ModelSerializer[ActivePlan]):
@@ -132,18 +134,17 @@ class PlansBetweenAsked(serializers.Serializer[Any]):
 
 
 class InForce(KeptPlan):
-    desired = serializers.SerializerMethodField()
-    others = serializers.SerializerMethodField(help_text="Active plans of other scenarios.")
+    desired = TypedField(list[Desired], lambda plan: desired(plan, timezone.now()))
+    others = TypedField(
+        list[OtherPlan],
+        lambda plan: [
+            OtherPlan(other.number, other.scenario) for other in active_plans().exclude(pk=plan.pk)
+        ],
+        help_text="Active plans of other scenarios.",
+    )
 
     class Meta(KeptPlan.Meta):
         fields = [*KeptPlan.Meta.fields, "desired", "others"]
-
-    @extend_schema_field(schema_of(list[Desired]))
-    def get_desired(self, plan: ActivePlan) -> list[dict[str, Any]]:
-        return list(map(asdict, desired(plan, timezone.now())))
-
-    def get_others(self, plan: ActivePlan) -> list[dict[str, Any]]:
-        return [dict(OtherPlan(other).data) for other in active_plans().exclude(pk=plan.pk)]
 
 
 class DeploymentNames(StrictSerializer):

@@ -9,7 +9,7 @@ from rest_framework.response import Response
 from planner.api.base import ApiView, valid
 from planner.api.examples import CHOSEN, CONFIGURED
 from planner.api.schema import operation
-from planner.api.serializers.options import field_of
+from planner.api.serializers.options import OptionsSerializer
 from planner.api.serializers.strict_fields import FiniteField, StrictSerializer
 from planner.domain.deployment_search.query import ASKED, DeploymentQuery
 from planner.domain.deployment_search.search import DeploymentSearchResult
@@ -22,9 +22,10 @@ from planner.services.estimates import MeasurementSource
 LIMITS = ("ttft_ms", "tbt_ms", "rps")  # null: none
 
 
-class ConfigureRequest(StrictSerializer):
+class ConfigureRequest(OptionsSerializer):
     """The search for a deployment, as in `bin/manage configure`."""
 
+    declared = ASKED
     prices = serializers.DictField(
         child=FiniteField(), required=False,
         help_text="USD per GPU-hour by GPU type. Default: median on-demand price.",
@@ -41,10 +42,10 @@ class ConfigureRequest(StrictSerializer):
     )
 
     def get_fields(self) -> dict[str, serializers.Field[Any, Any, Any, Any]]:
-        asked = {name: field_of(option) for name, option in ASKED.items()}
+        asked = super().get_fields()
         for name in LIMITS:
             asked[name].allow_null = True
-        return asked | super().get_fields()
+        return asked
 
 
 class IntoScenario(StrictSerializer):

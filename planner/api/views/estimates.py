@@ -16,7 +16,7 @@ from planner.api.examples import DEPLOYMENT
 from planner.api.parsers import BoundedJsonParser
 from planner.api.renderers import CsvRenderer
 from planner.api.schema import CSV, JSON, operation
-from planner.api.serializers.options import field_of
+from planner.api.serializers.options import OptionsSerializer
 from planner.api.serializers.strict_fields import StrictSerializer
 from planner.domain.estimate_answer import EstimateAnswer
 from planner.domain.estimate_options import ESTIMATE
@@ -31,9 +31,10 @@ from planner.services.quick_size import QuickSize, SizeQuestion, quick_size
 MAX_ROWS = 20_000
 
 
-class EstimateRequest(StrictSerializer):
+class EstimateRequest(OptionsSerializer):
     """One deployment with its requests in flight, as in `bin/manage estimate`."""
 
+    declared = ESTIMATE
     measured = serializers.ListField(
         child=serializers.DictField(), required=False, max_length=MOST_ROWS,
         help_text=(
@@ -52,16 +53,11 @@ class EstimateRequest(StrictSerializer):
             )
         return attrs
 
-    def get_fields(self) -> dict[str, serializers.Field[Any, Any, Any, Any]]:
-        declared = {name: field_of(option) for name, option in ESTIMATE.items()}
-        return declared | super().get_fields()
 
-
-class QuickSizeRequest(StrictSerializer):
+class QuickSizeRequest(OptionsSerializer):
     """A question without a trace, as in `bin/manage quick-size`."""
 
-    def get_fields(self) -> dict[str, serializers.Field[Any, Any, Any, Any]]:
-        return {name: field_of(option) for name, option in options_in(SizeQuestion).items()}
+    declared = options_in(SizeQuestion)
 
 
 class RowsRequest(StrictSerializer):

@@ -3,6 +3,7 @@
 from typing import Any
 
 from django.db.models import QuerySet
+from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers, status
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -11,10 +12,10 @@ from rest_framework.reverse import reverse
 from planner.api.base import ApiView, valid
 from planner.api.filters import ListView, ProposalFilter, StrictFilter, StrictOrdering, lists
 from planner.api.schema import LOCATION, operation
-from planner.api.serializers.options import chosen_values, field_of
+from planner.api.serializers.options import OptionsSerializer, chosen_values
 from planner.api.serializers.strict_fields import FiniteField, StrictSerializer
+from planner.api.serializers.typed import TypedField
 from planner.api.views.active_plans import TAKEN
-from planner.domain.options import options_in
 from planner.domain.serialise import as_json
 from planner.errors import NotFound
 from planner.models import Proposal, ProposalEntry, ReviewRules, User
@@ -81,29 +82,29 @@ class ProposalDetail(ProposalItem):
         help_text="Run that simulates the proposed plan, if its own run did not.",
     )
     options = serializers.DictField(help_text="Export options with which the plan becomes active.")
-    missing = serializers.SerializerMethodField(
-        help_text="Unmet conditions for activation. Empty: none."
+    missing = TypedField(
+        str,
+        lambda proposal: missing(proposal) if proposal.is_undecided else "",
+        help_text="Unmet conditions for activation. Empty: none.",
     )
-    reviewers = serializers.SerializerMethodField()
+    reviewers = TypedField(
+        list[str], lambda proposal: [person.username for person in proposal.reviewers.all()]
+    )
     entries = serializers.SerializerMethodField()
 
     class Meta(ProposalItem.Meta):
         fields = [*ProposalItem.Meta.fields, "message", "options", "base_run", "replay", "outcome",
                   "missing", "reviewers", "entries"]  # fmt: skip
 
-    def get_missing(self, proposal: Proposal) -> str:
-        return missing(proposal) if proposal.is_undecided else ""
-
-    def get_reviewers(self, proposal: Proposal) -> list[str]:
-        return [reviewer.username for reviewer in proposal.reviewers.all()]
-
+    @extend_schema_field(ProposalEntryItem(many=True))
     def get_entries(self, proposal: Proposal) -> list[dict[str, Any]]:
-        return [dict(ProposalEntryItem(entry).data) for entry in proposal_entries(proposal)]
+        return list(ProposalEntryItem(proposal_entries(proposal), many=True).data)
 
 
-class ProposeRequest(StrictSerializer):
+class ProposeRequest(OptionsSerializer):
     """The run with the proposed plan, how to apply it, and why."""
 
+    declared = TAKEN
     run = serializers.IntegerField(min_value=1, max_value=MOST_NUMBER)
     title = serializers.CharField(max_length=160)
     message = serializers.CharField(required=False, default="", allow_blank=True, max_length=20_000)
@@ -118,10 +119,6 @@ class ProposeRequest(StrictSerializer):
         child=serializers.CharField(max_length=150), required=False, max_length=50
     )
     draft = serializers.BooleanField(required=False, default=False)
-
-    def get_fields(self) -> dict[str, Any]:
-        known = options_in(ExportOptions)
-        return super().get_fields() | {name: field_of(known[name]) for name in TAKEN}
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
         options = {name: attrs.pop(name) for name in TAKEN if name in attrs}

@@ -13,7 +13,7 @@ from planner.api.base import ApiView, valid
 from planner.api.filters import ListView, lists
 from planner.api.schema import operation, removal
 from planner.api.serializers.strict_fields import FiniteField, StrictSerializer
-from planner.api.serializers.typed import LinkField
+from planner.api.serializers.typed import LinkField, TypedField
 from planner.domain.serialise import as_json
 from planner.inputs.live.samples import HISTOGRAM_FIELDS, of_rows
 from planner.inputs.live.settings import KINDS
@@ -62,8 +62,12 @@ class SourceItem(serializers.ModelSerializer[Source]):
         "the profile (times, low, high). flagged: drift.",
     )
     read_to = serializers.DateTimeField(source="read_until", allow_null=True)
-    bins = serializers.SerializerMethodField(help_text="Number of bins, over all series.")
-    gaps = serializers.SerializerMethodField(help_text="Number of bins without data.")
+    bins = TypedField(
+        int, lambda row: source_gaps(row).bins, help_text="Number of bins, over all series."
+    )
+    gaps = TypedField(
+        int, lambda row: source_gaps(row).missing, help_text="Number of bins without data."
+    )
     links = SourceLinks(source="*", read_only=True)
 
     class Meta:
@@ -73,12 +77,6 @@ class SourceItem(serializers.ModelSerializer[Source]):
             "read_at", "read_to", "due_at", "found", "speed", "bins", "gaps", "owner", "created_at",
             "links",
         ]  # fmt: skip
-
-    def get_bins(self, source: Source) -> int:
-        return source_gaps(source).bins
-
-    def get_gaps(self, source: Source) -> int:
-        return source_gaps(source).missing
 
 
 class SourceAsked(StrictSerializer):
