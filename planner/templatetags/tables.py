@@ -45,3 +45,14 @@ def table(content: str, label: str, *labels: str, look: str = "", id: str = "") 
         heads(*labels),
         content,
     )
+
+
+@register.simple_block_tag
+def datum(content: str, title: str) -> SafeString:
+    """Return an item of a grid of data, the block, below its title."""
+    return format_html(
+        '<div class="datagrid-item"><div class="datagrid-title">{}</div>'
+        '<div class="datagrid-content wrap text-break">{}</div></div>',
+        title,
+        content,
+    )

@@ -144,15 +144,20 @@ def losses(runs: Sequence[PolicyRun]) -> list[str]:
         if run.summary.rejected + run.summary.unfinished:
             reasons = "; ".join(f"{n:,} {why}" for why, n in run.summary.reject_reasons.items())
             lost = (
-                f"of {run.summary.arrived:,} requests {run.summary.rejected:,} were "
-                f"rejected{f' ({reasons})' if reasons else ''} and {run.summary.unfinished:,} "
-                "did not finish."
+                f"of {run.summary.arrived:,} requests, {run.summary.rejected:,} rejected"
+                f"{f' ({reasons})' if reasons else ''}, {run.summary.unfinished:,} unfinished."
             )
             labels.setdefault(lost, []).append(run.label)
     return [
-        f"{label}{f' and {len(others)} more, each' if others else ''}: {lost}"
-        for lost, (label, *others) in labels.items()
+        f"{label}{_others_words(len(others))}: {lost}" for lost, (label, *others) in labels.items()
     ]
+
+
+def _others_words(count: int) -> str:
+    """Return " and 2 other policies, each", or "" without others."""
+    if not count:
+        return ""
+    return f" and {count} other {'policy' if count == 1 else 'policies'}, each"
 
 
 def left_over(runs: Sequence[PolicyRun]) -> list[str]:
