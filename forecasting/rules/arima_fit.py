@@ -76,9 +76,10 @@ def fit_orders(values: FloatArray, d: int, max_p: int, max_q: int) -> FittedOrde
 def _hannan_rissanen(
     w: FloatArray, target: BoolArray, d: int, max_p: int, max_q: int
 ) -> list[FittedOrder]:
-    """Return all orders, least AIC first.
+    """Return the fits of all orders up to ``max_p`` and ``max_q``, least AIC first.
 
-    They are estimated by regressions on earlier values and on estimated shocks.
+    ``w`` are the values differenced ``d`` times, ``target`` is the mask of those to explain. The
+    fits are regressions on earlier values and on estimated shocks.
     """
     long = min(round(10 * np.log10(w.size)), w.size // 4)
     shocks = np.zeros_like(w)
@@ -111,7 +112,10 @@ def _hannan_rissanen(
 
 
 def _refine(fit: FittedOrder, w: FloatArray, target: BoolArray) -> FittedOrder:
-    """Return the fit after Gauss-Newton steps that reduce the sum of squared shocks."""
+    """Return the fit after Gauss-Newton steps that reduce the sum of squared shocks.
+
+    ``w`` and ``target`` are those of ``_hannan_rissanen``.
+    """
     p, d, q = fit.order
     parameters = fit.parameters
     for _ in range(STEPS if q else 0):  # without MA terms the regression is the least already

@@ -246,11 +246,10 @@ def _measured_limits(values: Any, start: int, x: float) -> tuple[float, float]:
 
 @kernel
 def _grid_growth(values: Any, decodes: float, total_context: float) -> tuple[float, int]:
-    """Return what each further iteration of a run of decodes takes longer, and the run's length.
+    """Return the seconds by which iterations of a run of decodes grow, and the run's length.
 
-    The growth is in seconds, the length in iterations. The context of each of the ``decodes``
-    sequences grows by a token per iteration. The run ends where the next knot or the border of the
-    measured range is reached.
+    The length is in iterations. The context of each of the ``decodes`` sequences grows by a token
+    per iteration. The run ends where the next knot or the border of the measured range is reached.
     """
     first, n, m = int(values[DECODE]), int(values[DECODE + 1]), int(values[DECODE + 2])
     context = total_context / decodes

@@ -59,7 +59,7 @@ class Surface:
     measured: BoolArray  # [n, m], False for corners that were filled in
 
     def at(self, x: FloatArray, y: FloatArray) -> Reading:
-        """Return the seconds at points, and the mask of points within the measured ones."""
+        """Return the seconds at points, and the mask of points in the measured range."""
         i, u = _segment_position(self.x, x)
         j, v = _segment_position(self.y, y)
         logs = np.log(self.seconds)
@@ -70,13 +70,13 @@ class Surface:
         seconds = seconds * np.maximum(x / self.x[-1], 1.0) * np.maximum(y / self.y[-1], 1.0)
         inside = (x >= self.x[0]) & (x <= self.x[-1]) & (y >= self.y[0]) & (y <= self.y[-1])
         # A corner of the cell with weight 0 (the point is on a knot) may be unmeasured.
-        for a, b, weight in (
+        for row, column, weight in (
             (i, j, (1 - u) * (1 - v)),
             (i, j1, (1 - u) * v),
             (i1, j, u * (1 - v)),
             (i1, j1, u * v),
         ):
-            inside &= self.measured[a, b] | (weight < 1e-9)
+            inside &= self.measured[row, column] | (weight < 1e-9)
         return seconds, inside
 
 
@@ -139,7 +139,10 @@ class GemmTable:
     ks: FloatArray
 
     def at(self, m: FloatArray, n: int, k: int) -> Reading | None:
-        """Return the reading of a product m x k times k x n; None: not measured nearby."""
+        """Return seconds and mask of products m x k times k x n; None if not measured nearby.
+
+        The mask is of products within the measured points.
+        """
         exact = self.lines.get((n, k))
         if exact is not None:
             return exact.at(m), exact.inside(m)

@@ -210,9 +210,9 @@ class ModuleScaling(ScalingPolicy):
     def _displaced(
         self, p: int, state: Instance, observation: Observation
     ) -> tuple[FloatArray, FloatArray]:
-        """Return what modules of pool ``p`` take from other pools that serve, as two ``[pools]``.
+        """Return the computing time and KV memory that modules of pool ``p`` take from other pools.
 
-        They are fractions of each pool's computing time and of its KV memory.
+        These are fractions of those of each pool that serves, ``[pools]`` each.
         """
         assert self._fleet is not None
         assert observation.signals is not None

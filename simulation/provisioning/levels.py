@@ -269,7 +269,7 @@ def by_algorithm1(
 def _phases_by_pass_length(
     phase: PhaseProblem, device_bytes: float, coarser: Sequence[Level], levels: list[Level]
 ) -> Iterator[PhaseProblem]:
-    """Yield ``phase`` for several pass lengths, each with the KV cache of such passes.
+    """Yield ``phase`` for several pass lengths, each with the KV cache that these passes need.
 
     The lengths are the limit, powers of two of a millisecond, and the latencies of coarser levels.
     Shorter passes only help if memory is scarce. The search therefore stops early, depending on the
@@ -297,7 +297,7 @@ def _phases_by_pass_length(
 
 
 def _phase_within(phase: PhaseProblem, seconds: float) -> PhaseProblem:
-    """Return ``phase`` with a latency limit of ``seconds`` and the KV cache of such passes."""
+    """Return ``phase`` with latency limit ``seconds``, and KV cache for passes of that length."""
     phase_variant = reserve_kv_cache(phase, seconds)
     return replace(phase_variant, problem=replace(phase_variant.problem, slo_s=seconds))
 

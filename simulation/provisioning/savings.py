@@ -29,6 +29,9 @@ def saved_shares(coarse: Sequence[float], fine: Sequence[float]) -> Savings:
 
 
 def savings(model: Level, fine: Level) -> Savings:
-    """Return what ``fine`` saves of the devices, power and memory of whole replicas, ``model``."""
+    """Return what shares ``fine`` saves of the devices, power and memory of ``model``.
+
+    ``model`` is a level of whole replicas.
+    """
     coarse, finer = ((level.devices, level.power_w, level.memory_bytes) for level in (model, fine))
     return saved_shares(coarse, finer)

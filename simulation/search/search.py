@@ -123,7 +123,7 @@ def kind_of(candidate: Candidate) -> Kind:
 
 
 def _rated(judged: Sequence[Rated | None]) -> list[Rated]:
-    """Return the candidates that have a rate within the limits; the others are None."""
+    """Return the candidates with a rate within the limits; None stands for the others."""
     return [rated for rated in judged if rated is not None]
 
 

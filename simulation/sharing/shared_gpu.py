@@ -232,33 +232,35 @@ def _fill_with_prompts(state: State, m: int, others: bool) -> tuple[int, int, fl
 
 
 @kernel
-def _decodes(state: State, m: int, t: float, dt: float, until: float) -> tuple[int, float]:
-    """Return the number of iterations with the same batch of decodes, and their growth in seconds.
+def _decodes(state: State, m: int, t: float, iteration_s: float, until: float) -> tuple[int, float]:
+    """Return how many iterations keep the same batch of decodes, and their growth in seconds.
 
     The batch is the same until a sequence ends, a request arrives, or the GPU changes models at
-    ``until``.
+    ``until``. An iteration takes ``iteration_s`` at first, and grows by the growth each time.
     """
-    k = state.requests[state.batch[m, 0]].left
+    iterations = state.requests[state.batch[m, 0]].left
     for i in range(1, state.models[m].running):
-        k = min(k, state.requests[state.batch[m, i]].left)
+        iterations = min(iterations, state.requests[state.batch[m, i]].left)
     growth, same = decode_growth(
         state.curves[m], float(state.models[m].running), float(state.models[m].context)
     )
-    k = min(k, same)
+    iterations = min(iterations, same)
     if state.gpu[0].next < state.requests.size:
-        k = _iterations(dt, growth, k, state.requests[state.gpu[0].next].arrival - t, True)
-    return _iterations(dt, growth, k, until - t, False), growth
+        iterations = _iterations(
+            iteration_s, growth, iterations, state.requests[state.gpu[0].next].arrival - t, True
+        )
+    return _iterations(iteration_s, growth, iterations, until - t, False), growth
 
 
 @kernel
-def _finish(state: State, m: int, fresh: int, k: int, end: float) -> None:
-    """Count ``k`` iterations of model ``m`` that end at ``end``, and ``fresh`` first tokens."""
-    b, kept = state.models[m].running, 0
-    state.models[m].context += k * b
-    for i in range(b + fresh):
+def _finish(state: State, m: int, fresh: int, iterations: int, end: float) -> None:
+    """Count ``iterations`` iterations of model ``m`` that end at ``end``, and ``fresh`` first tokens."""
+    decodes, kept = state.models[m].running, 0
+    state.models[m].context += iterations * decodes
+    for i in range(decodes + fresh):
         r = state.batch[m, i]
-        if i < b:
-            state.requests[r].left -= k
+        if i < decodes:
+            state.requests[r].left -= iterations
         else:
             state.requests[r].first = end
             state.requests[r].left = state.requests[r].osl - 1
@@ -279,18 +281,18 @@ def _run(state: State, m: int, t: float) -> float:
     """Run iterations of model ``m`` from ``t``; return when they end, or ``t`` if none ran."""
     others, wake = wake_time(state, m, t)
     fresh, chunk, pairs = _fill_with_prompts(state, m, others)
-    b, c = float(state.models[m].running), float(state.models[m].context)
-    if b == 0 and chunk == 0:
+    decodes, context = float(state.models[m].running), float(state.models[m].context)
+    if decodes == 0 and chunk == 0:
         return t
-    dt = iteration_seconds(state.curves[m], b, c, float(chunk), pairs)
-    k, growth = 1, 0.0
+    iteration_s = iteration_seconds(state.curves[m], decodes, context, float(chunk), pairs)
+    iterations, growth = 1, 0.0
     if chunk == 0:
         until = wake if others and not state.gpu[0].whole else np.inf
-        k, growth = _decodes(state, m, t, dt, until)
-    seconds = k * dt + 0.5 * growth * k * (k - 1)
+        iterations, growth = _decodes(state, m, t, iteration_s, until)
+    seconds = iterations * iteration_s + 0.5 * growth * iterations * (iterations - 1)
     state.models[m].busy_s += seconds
     state.models[m].used_at = t + seconds
-    _finish(state, m, fresh, k, t + seconds)
+    _finish(state, m, fresh, iterations, t + seconds)
     return float(t + seconds)
 
 

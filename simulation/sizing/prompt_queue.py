@@ -41,10 +41,10 @@ def prefill_alone_s(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PromptTimes:
-    """Distributions of three times of a prompt: until its first iteration, TTFT, earlier work.
+    """Distributions of a prompt's wait until its first iteration, its TTFT, and the work it finds.
 
-    The last, ``found``, is that of the work of other prompts that it finds, and also of that which
-    it leaves behind.
+    The work ``found`` are the seconds of other prompts' work when it arrives. What it leaves behind
+    has the same distribution.
     """
 
     wait: Spread
@@ -68,10 +68,10 @@ class PromptQueue:
     def times(self, running_s: float = 0.0) -> PromptTimes:
         """Return the times of a prompt; an iteration without prompts takes ``running_s``.
 
-        0: no such iteration runs. One instance with Poisson arrivals follows ``prompt_chain``. For
-        pools or bursts, the chain's probabilities and delays are scaled by the ratio of the
-        birth-and-death processes (Lee and Longton 1959). The full distribution for one server is
-        known. The effect of several servers is that of exponential service.
+        With ``running_s`` 0, there are no such iterations. One instance with Poisson arrivals
+        follows ``prompt_chain``. For pools and bursts, the chain's probabilities and delays are
+        scaled by the ratio of two birth-and-death processes, of the pool and of one instance (Lee
+        and Longton 1959). Several servers change the times as they do with exponential service.
         """
         rate = self.workload.rate / self.servers
         delayed = None
@@ -108,7 +108,7 @@ class PromptQueue:
 
 
 def _mean_delay(law: Occupancy, rate: float, alone_s: float) -> float:
-    """Return how many seconds later prompts are on average than alone, by Little's law."""
+    """Return the mean seconds that prompts take beyond ``alone_s``, by Little's law; at least 0."""
     return max(law.mean / rate - alone_s, 0.0)
 
 

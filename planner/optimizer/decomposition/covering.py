@@ -223,9 +223,9 @@ def _hull_cost(items: Any, after: int, but: int, missing: float) -> Any:
 
 @kernel
 def _cheapest_alone(tables: Any, g: int, missing: float) -> Any:
-    """Return the fewest instances of a type that add ``missing``, and the cheapest such count.
+    """Return the fewest instances of type ``g`` that add ``missing`` tokens/s, and the cheapest.
 
-    Both exceed ``top`` if the type does not suffice.
+    A larger number may be cheaper. Both exceed ``top`` if the type does not suffice.
     """
     enough = tables.origin[g]
     while enough <= tables.top[g] and tables.gain[g, enough] < missing:

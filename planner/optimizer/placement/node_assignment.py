@@ -11,8 +11,8 @@ from planner.optimizer.placement.problem import Placement, PlacementProblem, Unp
 class SwitchAssigner:
     """Assigns units to switches by counting free slots, without choosing nodes.
 
-    Arguments are indices: service ``s``, its unit shape ``k``, and its alternative ``a`` of GPU
-    types. ``parts`` are the replicas of the unit.
+    ``service``, its unit ``shape``, its ``alternative`` GPU types and ``switch`` are indices.
+    ``parts`` are the replicas of the unit.
     """
 
     def __init__(self, problem: PlacementProblem, room: FreeSlots) -> None:
@@ -21,20 +21,30 @@ class SwitchAssigner:
         self.counts: Where = {}
 
     def place_near(
-        self, s: int, k: int, a: int, members: tuple[int, ...], parts: list[Block]
+        self,
+        service: int,
+        shape: int,
+        alternative: int,
+        members: tuple[int, ...],
+        parts: list[Block],
     ) -> bool:
         """Place a unit under the fullest of the switches ``members`` with room; return success."""
         need, switches = self.room.of_unit(parts), np.array(members)
         fitting_switches = switches[(self.slots[switches] >= need).all(axis=1)]
         if not len(fitting_switches):
             return False
-        s1 = int(fitting_switches[np.argmin(self.slots[fitting_switches].sum(axis=1))])
-        self.slots[s1] -= need
-        self.count(("unit", s, k, a, s1, 0))
+        switch = int(fitting_switches[np.argmin(self.slots[fitting_switches].sum(axis=1))])
+        self.slots[switch] -= need
+        self.count(("unit", service, shape, alternative, switch, 0))
         return True
 
     def place_across(
-        self, s: int, k: int, a: int, members: tuple[int, ...], parts: list[Block]
+        self,
+        service: int,
+        shape: int,
+        alternative: int,
+        members: tuple[int, ...],
+        parts: list[Block],
     ) -> bool:
         """Place a unit's replicas under several switches of one subgroup; return success.
 
@@ -47,24 +57,28 @@ class SwitchAssigner:
             if not len(fitting_switches):
                 self.slots = before
                 return False
-            s1 = int(fitting_switches[np.argmin(self.slots[fitting_switches].sum(axis=1))])
-            self.slots[s1] -= need
-            chosen.append((block, s1))
-        self._count_wide(s, k, a, chosen)
+            switch = int(fitting_switches[np.argmin(self.slots[fitting_switches].sum(axis=1))])
+            self.slots[switch] -= need
+            chosen.append((block, switch))
+        self._count_wide(service, shape, alternative, chosen)
         return True
 
-    def place_chosen(self, s: int, k: int, a: int, chosen: list[tuple[Block, int]]) -> None:
+    def place_chosen(
+        self, service: int, shape: int, alternative: int, chosen: list[tuple[Block, int]]
+    ) -> None:
         """Place replicas on the switches that the program chose."""
-        for block, s1 in chosen:
-            self.slots[s1] -= self.room.of_block(block)
-        self._count_wide(s, k, a, chosen)
+        for block, switch in chosen:
+            self.slots[switch] -= self.room.of_block(block)
+        self._count_wide(service, shape, alternative, chosen)
 
-    def _count_wide(self, s: int, k: int, a: int, chosen: list[tuple[Block, int]]) -> None:
+    def _count_wide(
+        self, service: int, shape: int, alternative: int, chosen: list[tuple[Block, int]]
+    ) -> None:
         """Count a unit under several switches of a subgroup, and each replica's switch."""
         pool = int(self.problem.subgroup[chosen[0][1]])
-        self.count(("wide", s, k, a, pool, 0))
-        for block, s1 in chosen:
-            self.count(("part", s, block.role, a, s1, pool))
+        self.count(("wide", service, shape, alternative, pool, 0))
+        for block, switch in chosen:
+            self.count(("part", service, block.role, alternative, switch, pool))
 
     def count(self, key: Key, number: int = 1) -> None:
         """Add ``number`` to a count of the answer; ``key`` is that of the program."""
@@ -81,34 +95,37 @@ def assign_switches(
     """
     assigner = SwitchAssigner(problem, room)
     pending: list[tuple[int, str, int, int, int, int]] = []
-    for (kind, s, k, a, where, _), n in counts.items():
+    for (kind, service, shape, alternative, where, _), n in counts.items():
         if kind in ("unit", "wide"):
-            size = problem.services[s].gpus(problem.services[s].shapes[k][0])
-            pending += [(-size, kind, s, k, a, where)] * n
+            size = problem.services[service].gpus(problem.services[service].shapes[shape][0])
+            pending += [(-size, kind, service, shape, alternative, where)] * n
     chosen = _switches_of_replicas(kinds, counts) if kinds.alone else {}
     over: list[tuple[int, int]] = []
     # The largest units first: they find a switch least easily.
-    for _, kind, s, k, a, where in sorted(pending):
-        service = problem.services[s]
-        parts = unit_blocks(service, service.shapes[k][0], service.alternatives[a])
+    for _, kind, service, shape, alternative, where in sorted(pending):
+        spec = problem.services[service]
+        parts = unit_blocks(spec, spec.shapes[shape][0], spec.alternatives[alternative])
         if kind == "unit":
-            fine = assigner.place_near(s, k, a, kinds.switches[where], parts)
+            fine = assigner.place_near(service, shape, alternative, kinds.switches[where], parts)
         elif kinds.alone:
-            placed = [(block, chosen[s, block.role, a, where].pop()) for block in parts]
-            assigner.place_chosen(s, k, a, placed)
+            placed = [
+                (block, chosen[service, block.role, alternative, where].pop()) for block in parts
+            ]
+            assigner.place_chosen(service, shape, alternative, placed)
             fine = True
         else:
             fine = any(
-                assigner.place_across(s, k, a, members, parts) for members in kinds.pools[where]
+                assigner.place_across(service, shape, alternative, members, parts)
+                for members in kinds.pools[where]
             )
         if not fine:
-            over.append((s, k))
-    for (kind, s, k, *_), n in counts.items():
+            over.append((service, shape))
+    for (kind, service, shape, *_), n in counts.items():
         if kind == "none":
-            assigner.count(("none", s, k, 0, 0, 0), n)
-    for s, k in over:
-        if not _place_in_any_subgroup(assigner, s, k):
-            assigner.count(("none", s, k, 0, 0, 0))
+            assigner.count(("none", service, shape, 0, 0, 0), n)
+    for service, shape in over:
+        if not _place_in_any_subgroup(assigner, service, shape):
+            assigner.count(("none", service, shape, 0, 0, 0))
     return assigner.counts
 
 
@@ -129,67 +146,85 @@ def _switches_of_replicas(
     return {key: sorted(switches) for key, switches in switches_of.items()}
 
 
-def _place_in_any_subgroup(assigner: SwitchAssigner, s: int, k: int) -> bool:
+def _place_in_any_subgroup(assigner: SwitchAssigner, service: int, shape: int) -> bool:
     """Place a unit in any subgroup of its data centre, low priorities first; return success."""
     problem = assigner.problem
-    service = problem.services[s]
-    s1s = np.flatnonzero(problem.centre_of_s1 == service.centre)
-    by_tier = [s1s[problem.tiers[s1s] == tier] for tier in np.unique(problem.tiers[s1s])]
-    for a, alternative in enumerate(service.alternatives):
-        parts = unit_blocks(service, service.shapes[k][0], alternative)
-        if any(assigner.place_near(s, k, a, tuple(members.tolist()), parts) for members in by_tier):
+    spec = problem.services[service]
+    switches = np.flatnonzero(problem.centre_of_s1 == spec.centre)
+    by_tier = [
+        switches[problem.tiers[switches] == tier] for tier in np.unique(problem.tiers[switches])
+    ]
+    for alternative, gpus in enumerate(spec.alternatives):
+        parts = unit_blocks(spec, spec.shapes[shape][0], gpus)
+        if any(
+            assigner.place_near(service, shape, alternative, tuple(members.tolist()), parts)
+            for members in by_tier
+        ):
             return True
         if len(parts) > 1:
-            groups = problem.subgroup[s1s]
-            for g in np.unique(groups):
-                if assigner.place_across(s, k, a, tuple(s1s[groups == g].tolist()), parts):
+            groups = problem.subgroup[switches]
+            for group in np.unique(groups):
+                if assigner.place_across(
+                    service, shape, alternative, tuple(switches[groups == group].tolist()), parts
+                ):
                     return True
     return False
 
 
 def placement_of(problem: PlacementProblem, counts: Where) -> Placement:
-    """Choose a node for each instance of the ``counts`` by switch, the largest instances first.
+    """Choose nodes for all instances, given ``counts`` by switch; the largest instances come first.
 
     In that order, all instances fit if their slots do (``FreeSlots``) and sizes divide one another.
     Otherwise an instance may not fit. Its unit is then unplaced.
     """
     parts: dict[tuple[int, int, int, int], list[int]] = {}
-    for (kind, s, r, a, s1, pool), n in sorted(counts.items()):
+    for (kind, service, role, alternative, switch, pool), count in sorted(counts.items()):
         if kind == "part":
-            parts.setdefault((s, r, a, pool), []).extend([s1] * n)
-    lost = [(s, k, n) for (kind, s, k, *_), n in counts.items() if kind == "none"]
+            parts.setdefault((service, role, alternative, pool), []).extend([switch] * count)
+    lost = [
+        (service, shape, count)
+        for (kind, service, shape, *_), count in counts.items()
+        if kind == "none"
+    ]
     number = [0] * len(problem.services)
     units: list[tuple[int, int, int]] = []
     instances: list[tuple[int, int, Block, int, int, int]] = []
-    for (kind, s, k, a, where, _), n in sorted(counts.items()):
+    for (kind, service, shape, alternative, where, _), count in sorted(counts.items()):
         if kind not in ("unit", "wide"):
             continue
-        service = problem.services[s]
-        listed = unit_blocks(service, service.shapes[k][0], service.alternatives[a])
-        for _ in range(n):
-            units.append((s, number[s], k))
-            number[s] += 1
+        spec = problem.services[service]
+        listed = unit_blocks(spec, spec.shapes[shape][0], spec.alternatives[alternative])
+        for _ in range(count):
+            units.append((service, number[service], shape))
+            number[service] += 1
             for block in listed:
-                s1 = where if kind == "unit" else parts[s, block.role, a, where].pop()
+                switch = (
+                    where
+                    if kind == "unit"
+                    else parts[service, block.role, alternative, where].pop()
+                )
                 for part, gpu, size in block.instances:
-                    instances.append((-size, len(units) - 1, block, part, gpu, s1))
+                    instances.append((-size, len(units) - 1, block, part, gpu, switch))
     instances.sort(
         key=lambda instance: (instance[0], instance[1], instance[2].role, instance[2].replica)
     )
     ledger = Ledger(problem)
     rows: dict[int, list[tuple[int, ...]]] = {}
     failed: set[int] = set()
-    for i, (size, u, block, part, gpu, s1) in enumerate(instances):
-        taken = ledger.take(ledger.nodes(s1, gpu), -size)
+    for i, (size, index, block, part, gpu, switch) in enumerate(instances):
+        taken = ledger.take(ledger.nodes(switch, gpu), -size)
         if not taken:
-            failed.add(u)
-        s, unit, _ = units[u]
-        rows.setdefault(u, []).extend(
-            (s, unit, block.role, block.replica, part, i, node, gpus) for node, gpus in taken
+            failed.add(index)
+        service, unit, _ = units[index]
+        rows.setdefault(index, []).extend(
+            (service, unit, block.role, block.replica, part, i, node, gpus) for node, gpus in taken
         )
-    lost += [(units[u][0], units[u][2], 1) for u in sorted(failed)]
+    lost += [(units[index][0], units[index][2], 1) for index in sorted(failed)]
     reason = "no placement of all services together has room for it"
-    unplaced = tuple(Unplaced(s, problem.services[s].shapes[k][0], n, reason) for s, k, n in lost)
+    unplaced = tuple(
+        Unplaced(service, problem.services[service].shapes[shape][0], count, reason)
+        for service, shape, count in lost
+    )
     return Placement.of(
-        [row for u, listed in rows.items() if u not in failed for row in listed], unplaced
+        [row for index, listed in rows.items() if index not in failed for row in listed], unplaced
     )

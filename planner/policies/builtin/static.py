@@ -9,7 +9,7 @@ from simulation.policies.static import Static
 
 
 class FixedFleet(Policy):
-    """Keep the same fleet."""
+    """Keep the same instances all the time."""
 
     kinds: ClassVar = {
         "today": Traits(

@@ -345,7 +345,7 @@ def learn_corrections(
 
 
 def _left_out(inverse: FloatArray, off: FloatArray) -> FloatArray:
-    """Return ``off [rows]`` as the other rows predict each, in closed form (the book's 5.4.2)."""
+    """Return a prediction of ``off [rows]`` for each row from the others (the book's 5.4.2)."""
     return np.asarray(off - (inverse @ off) / np.diag(inverse))
 
 

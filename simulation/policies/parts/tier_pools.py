@@ -27,7 +27,7 @@ def siloed_fleet(fleet: Fleet, batch_share: float = BATCH_SHARE) -> tuple[Fleet,
     pools: list[Pool] = []
     source_pools: list[int] = []
     for p, pool in enumerate(fleet.pools):
-        takes = _pool_for_tiers(pool, interactive), _pool_for_tiers(pool, batch)
+        takes = _served_tiers(pool, interactive), _served_tiers(pool, batch)
         if not all(takes):
             pools.append(pool)
             source_pools.append(p)
@@ -92,6 +92,6 @@ def pool_kind(pool: Pool, fleet: Fleet) -> str:
     return MIXED if set(serves) & set(interactive) else BATCH
 
 
-def _pool_for_tiers(pool: Pool, tiers: tuple[str, ...]) -> tuple[str, ...]:
+def _served_tiers(pool: Pool, tiers: tuple[str, ...]) -> tuple[str, ...]:
     """Return those of ``tiers`` that the pool serves."""
     return tuple(name for name in tiers if pool.tiers is None or name in pool.tiers)
