@@ -254,7 +254,7 @@ def _decodes(state: State, m: int, t: float, iteration_s: float, until: float) -
 
 @kernel
 def _finish(state: State, m: int, fresh: int, iterations: int, end: float) -> None:
-    """Count ``iterations`` iterations of model ``m`` that end at ``end``, and ``fresh`` first tokens."""
+    """Count ``iterations`` of model ``m`` that end at ``end``, and ``fresh`` first tokens."""
     decodes, kept = state.models[m].running, 0
     state.models[m].context += iterations * decodes
     for i in range(decodes + fresh):

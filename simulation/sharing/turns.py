@@ -122,7 +122,11 @@ def turn(state: State, m: int) -> float:
 
 @kernel
 def choose(state: State, t: float) -> int:
-    """Return the model that runs next, or -1 if none has work."""
+    """Return the model that runs next, or -1 if none has work.
+
+    With ``whole``, a model keeps the GPU until its batch is done. If the weights of all models with
+    work are on the GPU, the least recently used of them runs. Otherwise ``_most_urgent`` decides.
+    """
     now, count, oldest, all_resident = state.gpu[0].current, 0, -1, True
     for j in range(state.models.size):
         if has_work(state, j):
