@@ -84,7 +84,7 @@ def _program_error() -> float:
                 solved += 1
                 error = max(error, abs(plan.objective_usd - best) / best)
     for seed in range(SEEDS):
-        larger = _larger(seed)
+        larger = larger_problem(seed)
         best, plan = _own_program(larger), solve_window(larger, gap=0.0)
         if (best is None) != (plan.status == "infeasible"):
             return 1.0
@@ -94,7 +94,7 @@ def _program_error() -> float:
     return error if solved > SEEDS else 1.0
 
 
-def _larger(seed: int) -> PlanningProblem:
+def larger_problem(seed: int) -> PlanningProblem:
     """Return three models, three regions and four columns, with power limits."""
     rng = np.random.default_rng(seed)
     shape = (3, 3, 4)

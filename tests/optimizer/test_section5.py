@@ -4,6 +4,7 @@ import re
 
 import pytest
 
+from bench.field.power import larger_problem
 from planner.errors import RunCancelled
 from planner.optimizer import solve_window
 from planner.optimizer.figures import is_feasible
@@ -41,6 +42,14 @@ def test_it_equals_the_array_program_and_counting(kind, seed):
         assert is_feasible(instance, stated.target)
         assert stated.objective_usd == pytest.approx(arrays.objective_usd)
         assert stated.objective_usd == pytest.approx(best)
+
+
+@pytest.mark.parametrize("seed", [17, 18, 19, 20])
+def test_larger_problems_with_power_limits_have_one_optimum(seed):
+    instance = larger_problem(seed)
+    plans = [solve_window(instance, gap=0.0, method=name) for name in ("pulp", "whole")]
+    assert plans[0].status == plans[1].status
+    assert plans[0].objective_usd == pytest.approx(plans[1].objective_usd)
 
 
 def test_it_holds_the_constraints_of_the_source_by_name():

@@ -62,7 +62,8 @@ def window_program(problem: PlanningProblem) -> WindowProgram:
     program = pulp.LpProblem("plan", pulp.LpMinimize)
 
     # Variables: the fleet n + delta, never below 0 (so delta >= -n), and the starts max(0, delta).
-    # Starts need no whole numbers: they are minimised, and whole fleets make their bounds whole.
+    # Whole fleets make starts whole. They are declared whole because the presolve of HiGHS 1.15.1
+    # may otherwise lose the optimum (problem 19 of bench/field/power.py).
     fleet = {
         (i, j, k): program.add_variable(
             _name("fleet", i, j, k),
@@ -72,7 +73,10 @@ def window_program(problem: PlanningProblem) -> WindowProgram:
         )
         for i, j, k in cells
     }
-    starts = {(i, j, k): program.add_variable(_name("starts", i, j, k), 0) for i, j, k in cells}
+    starts = {
+        (i, j, k): program.add_variable(_name("starts", i, j, k), 0, None, pulp.LpInteger)
+        for i, j, k in cells
+    }
 
     # Objective: gamma, the cost of the replicas, and mu, the cost of their starts.
     gamma = pulp.lpSum(float(alpha[cell]) * fleet[cell] for cell in cells)
