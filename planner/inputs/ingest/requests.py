@@ -375,6 +375,7 @@ class _Reader:
         return again
 
     def _count(self, ns: IntArray, frame: pl.DataFrame, tokens: dict[str, IntArray]) -> None:
+        """Add accepted rows to the totals of tokens, missing outputs, hours and sampling."""
         totals = self.totals
         for name, values in tokens.items():
             totals.tokens[name] = totals.tokens.get(name, 0) + int(values.sum())

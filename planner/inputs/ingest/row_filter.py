@@ -44,6 +44,7 @@ class Condition:
     negated: bool = False
 
     def keeps(self, series: pl.Series) -> BoolArray:
+        """Return a mask of the values that meet the condition, as text or numbers, ``[rows]``."""
         text = series.cast(pl.String, strict=False).str.strip_chars()
         amounts = text.cast(pl.Float64, strict=False)
         if self.values:
