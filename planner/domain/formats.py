@@ -98,7 +98,8 @@ def zone_name() -> str:
 def when(moment: Any, clock: str = "utc", *, zoned: bool = True) -> str:
     """Format a moment (datetime or ISO text) as "18 May 2024, 14:00 UTC" in the reader's zone.
 
-    On a relative clock, return the day of the trace and the time, such as "Day 47, 23:50".
+    On a relative clock, return the day of the trace and the time, such as "Day 47, 23:50". Without
+    ``zoned``, omit the zone's name.
     """
     if isinstance(moment, str) and moment.startswith("+"):  # a relative clock
         return f"{duration(float(moment[1:-1]))} after its origin"

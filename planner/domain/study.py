@@ -159,12 +159,18 @@ class PolicyRun:
 
     @property
     def survives(self) -> float | None:
-        """Return the SLO attainment after the worst loss, of the tier nearest to a miss."""
+        """Return the SLO attainment after the worst loss, of the tier nearest to a miss.
+
+        None if no loss was simulated, or if no interactive requests exist.
+        """
         return None if self.survival is None else self.survival.share
 
     @property
     def n_plus_1(self) -> bool | None:
-        """Return whether every interactive tier meets its SLO after the worst loss."""
+        """Return whether every interactive tier meets its SLO after the worst loss.
+
+        None if no loss was simulated, or if no interactive requests exist.
+        """
         return None if self.survival is None else not self.survival.shortfall
 
     @property

@@ -83,7 +83,10 @@ def plans_to_replace(proposal: Proposal, now: datetime) -> list[ActivePlan]:
 
 
 def cost_usd_30d(run: Run, policy: str) -> float | None:
-    """Return the cost (USD) of a policy in a run, scaled from the run's window to 30 days."""
+    """Return the cost (USD) of a policy in a run, scaled from the run's window to 30 days.
+
+    None if its result has no cost or no window.
+    """
     result = run_result(run)
     recommended = result.get("recommended") or {}
     figures = (result.get("policies") or {}).get(policy) or {}

@@ -54,7 +54,7 @@ def schedules_tick(*, now: datetime, enqueue: bool = True) -> TickResult:
     """Settle firings with finished runs, and fire due schedules.
 
     Repeating it, even at the same time, is safe. If several due times have passed, only the last is
-    fired. The others are stored as missed.
+    fired. The others are stored as missed. Without ``enqueue``, new runs are only stored.
     """
     running = Firing.objects.filter(state=Firing.State.RUNNING).select_related("schedule", "run")
     settled = [firing for firing in list(running) if firing_settle(firing=firing, now=now)]

@@ -117,7 +117,7 @@ def send(stores: Iterable[str]) -> None:
 
 
 def renew(stores: Collection[str], before: Iterable[str]) -> None:
-    """Publish ``stores`` as they are on this machine, and remove those of ``before`` not in it."""
+    """Publish ``stores`` as they are on this machine, and remove those only in ``before``."""
     if (store_bucket := bucket()) is not None:
         for relative in stores:
             store_bucket.keep(relative)

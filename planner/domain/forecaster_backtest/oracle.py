@@ -35,10 +35,10 @@ class OracleCost:
 
 
 def oracle_cost(driver: Driver, planned: PlannedWindow, progress: Progress) -> OracleCost | None:
-    """Return the lowest cost of serving as much as ``planned``, with known demand.
+    """Return the cost of ``planned``, and the lowest cost of serving as much.
 
-    Returns None if the objective does not allow a program over the whole horizon, or if no plan was
-    found within the time limit.
+    The lowest cost is found with known demand. Returns None if the objective does not allow a
+    program over the whole horizon, or if no plan was found within the time limit.
     """
     inputs, target = driver.given, planned.plan.target
     actual, served = _actual_and_served(driver, planned)

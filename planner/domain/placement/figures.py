@@ -245,7 +245,7 @@ def region_trees(problem: PlacementProblem) -> Iterator[RegionTree]:
 
 
 def headline(methods: Mapping[str, MethodFigures], pairs: bool) -> str:
-    """Return the main sentence of a placement run."""
+    """Return the main sentence of a placement run; ``pairs`` if it has KV transfers."""
     chosen = methods.get(EXACT) or next(iter(methods.values()))
     best = chosen.start
     if not pairs:
@@ -259,7 +259,10 @@ def headline(methods: Mapping[str, MethodFigures], pairs: bool) -> str:
 
 
 def warnings(methods: Mapping[str, MethodFigures], pairs: bool) -> Iterator[str]:
-    """Yield warnings: cases in which a simpler method is as good, and units without a place."""
+    """Yield warnings: cases in which a simpler method is as good, and units without a place.
+
+    ``pairs`` tells whether the run has KV transfers.
+    """
     if pairs and _equals_baseline(methods):
         yield (
             "Topology saves bandwidth here, not time: E2E p95 is within "

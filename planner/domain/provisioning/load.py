@@ -126,9 +126,10 @@ def lengths_of(
 
 
 def cached_tokens(hardware: Hardware, trace: Trace, model: str) -> IntArray:
-    """Return how many prompt tokens of each request a prefix cache saves, as logged.
+    """Return how many prompt tokens of each request a prefix cache saves, ``[requests]``.
 
-    They are 0 without prefix caches. At least one token of a prompt is always computed.
+    They are those logged, or 0 without prefix caches. At least one token of a prompt is always
+    computed.
     """
     serving = hardware.serving[[known_model.name for known_model in hardware.models].index(model)]
     if not serving.prefix_caching or not isinstance(trace.blocks, CachedTokens):

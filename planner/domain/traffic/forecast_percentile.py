@@ -302,7 +302,7 @@ def _percentile_of_target(group: Group, method: str) -> PlannedQuantile:
 
 
 def _bins_per_decision(window: Window, at_once: bool) -> int:
-    """Return the number of bins that one decision plans."""
+    """Return the number of bins that one decision plans: a period, or all with ``at_once``."""
     one_decision = at_once or window.ahead
     return round(window.duration_s / window.bin_s) if one_decision else window.bins_per_period
 
@@ -313,7 +313,7 @@ def past_origins(window: Window, begins_s: float, *, at_once: bool) -> FloatArra
     Their periods follow each other without a gap, and end before the window's first decision. They
     reach at most ``DAYS`` days or ``DECISIONS`` decisions back. They use at most half of the known
     data, so that the first of them has as much history. With fewer than ``LEAST`` periods, the
-    result is empty.
+    result is empty. With ``at_once``, one decision plans the whole window.
     """
     known_until_s, bin_s = float(window.origins_s[0]), window.bin_s
     steps, lead = _bins_per_decision(window, at_once), lead_bins(window)
@@ -332,8 +332,8 @@ def past_of(
     """Return the capacity that past plans would have had, ``[k, p]``, and the demand, ``[p, w]``.
 
     ``k`` are the heights of ``HEIGHTS``. The ``p`` periods of ``w`` bins are those planned by the
-    decisions at ``origins``. Raise SeriesTooShort if the method cannot be fitted on the data known
-    then.
+    decisions at ``origins``; with ``at_once``, one decision plans the whole window. Raise
+    SeriesTooShort if the method cannot be fitted on the data known then.
     """
     lead, per_period = lead_bins(window), window.bins_per_period
     call = past_call(series, window, method, origins, at_once=at_once)
@@ -352,7 +352,10 @@ def past_of(
 def past_call(
     series: DemandSeries, window: Window, method: str, origins: FloatArray, *, at_once: bool
 ) -> tuple[DemandSeries, Forecaster, Sequence[float], int]:
-    """Return the arguments of ``rolling_forecasts`` for the decisions at ``origins``."""
+    """Return the arguments of ``rolling_forecasts`` for the decisions at ``origins``.
+
+    With ``at_once``, one decision plans the whole window.
+    """
     lead, per_period = lead_bins(window), window.bins_per_period
     series = series.since_launch(float(window.origins_s[0]))
     # Cut at the first decision of the window: nothing later may influence the choice.

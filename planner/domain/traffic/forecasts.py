@@ -190,7 +190,10 @@ def lead_bins(window: Window) -> int:
 def window_call(
     series: DemandSeries, window: Window, method: str, *, at_once: bool
 ) -> tuple[DemandSeries, Forecaster, Sequence[float], int]:
-    """Return the arguments of ``rolling_forecasts`` for every decision of the window."""
+    """Return the arguments of ``rolling_forecasts`` for every decision of the window.
+
+    With ``at_once``, the first decision plans the whole window.
+    """
     series, lead = series.since_launch(float(window.origins_s[0])), lead_bins(window)
     model = forecaster(method, horizon_bins=window.bins_per_period, lead_bins=lead, truth=series)
     one_decision = at_once or window.ahead

@@ -39,7 +39,7 @@ class LengthSample:
 
     @property
     def prefill(self) -> Int32Array:
-        """Return the input tokens without the cached ones."""
+        """Return the input tokens without the cached ones, ``[requests]``."""
         isl, _ = self.lengths
         return isl if self.cached is None else isl - self.cached.tokens
 

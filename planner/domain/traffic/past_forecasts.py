@@ -143,7 +143,7 @@ def against_naive(
     ``method_asked`` is the method that the scenario names. Return "" if no bin of the window was
     observed.
     """
-    own_error = error([(each.actual, each.mean) for each in forecasts])
+    own_error = wape([(each.actual, each.mean) for each in forecasts])
     if own_error is None:
         return ""
     series = [demand for group in groups for _, demand in series_of(traffic, group)]
@@ -153,14 +153,14 @@ def against_naive(
             repeated = [roll_forecast(demand, window, method).at(MEAN) for demand in series]
         except SeriesTooShort:
             continue
-        if (naive := error([(each.actual, each.mean) for each in repeated])) is not None:
+        if (naive := wape([(each.actual, each.mean) for each in repeated])) is not None:
             naive_errors[method] = naive
     methods = ", ".join(dict.fromkeys(forecast.method for forecast in forecasts))
     if not naive_errors:
         return f"{methods} is off by {own_error:.1%} of demand. No naive forecast compares."
     best = min(naive_errors, key=lambda method: naive_errors[method])
     error_words = "Naive forecasts: " + ", ".join(
-        f"{NAIVE[method]} {wape:.1%}" for method, wape in naive_errors.items()
+        f"{NAIVE[method]} {share:.1%}" for method, share in naive_errors.items()
     )
     if own_error > naive_errors[best]:
         periods = len(window.period_starts_s)
@@ -179,7 +179,7 @@ def against_naive(
     return sentence
 
 
-def error(pairs: Sequence[tuple[FloatArray, FloatArray]]) -> float | None:
+def wape(pairs: Sequence[tuple[FloatArray, FloatArray]]) -> float | None:
     """Return the WAPE of a forecast over the observed bins of its (actual, forecast) pairs.
 
     It is None without demand.

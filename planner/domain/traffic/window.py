@@ -61,8 +61,8 @@ class Window:
     def origins_s(self) -> FloatArray:
         """Return the time of each period's decision: its start less the lead time, on a bin edge.
 
-        A decision knows only the bins before this time. If the window is ahead of the trace, all
-        decisions are at the end of the trace.
+        The shape is ``[periods]``. A decision knows only the bins before this time. If the window
+        is ahead of the trace, all decisions are at the end of the trace.
         """
         if self.ahead:
             return np.full(len(self.period_starts_s), self.start_s)

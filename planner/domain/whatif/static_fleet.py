@@ -116,5 +116,5 @@ def use_of(inputs: PlanInput, load: Load, counts: IntArray) -> PlanTotals:
 
 
 def with_spare(counts: IntArray, more: int) -> IntArray:
-    """Return ``counts`` plus ``more`` in each pool in use, at least one instance."""
+    """Return ``counts`` plus ``more`` in each pool in use, at least one instance, ``[pools]``."""
     return np.where(counts > 0, np.maximum(1, counts + more), counts)

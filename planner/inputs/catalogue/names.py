@@ -44,7 +44,10 @@ def aliases(entries: Iterable[tuple[str, Iterable[str]]]) -> dict[str, str]:
 
 
 def find_model(name: str, known: Mapping[str, str]) -> str | None:
-    """Return the canonical name of a model, ignoring a vendor's prefix and usual endings."""
+    """Return the canonical name of a model, or None if it is unknown.
+
+    A vendor's prefix and usual endings are ignored.
+    """
     short = plain_name(name)
     while True:
         for form in (short, VENDORS.sub("", short)):
@@ -57,7 +60,10 @@ def find_model(name: str, known: Mapping[str, str]) -> str | None:
 
 
 def stated_precision(name: str) -> str | None:
-    """Return the weight precision in a repository's name, such as ``-FP8``; of two, the lower."""
+    """Return the weight precision in a repository's name, such as ``-FP8``; None without one.
+
+    Of two, it is the lower.
+    """
     parts = re.split(r"[-.]", plain_name(name))
     precisions = [PRECISION[part] for part in parts if part in PRECISION]
     return min(precisions, key=BYTES.__getitem__) if precisions else None

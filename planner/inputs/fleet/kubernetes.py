@@ -237,7 +237,10 @@ def _facts_of_labels(body: Body, *, apart: bool) -> RunningPool:
 
 
 def pod_facts(template: Body, *, always: bool = False) -> RunningPool | None:
-    """Return the facts of a pod about its engine; None if it has neither engine nor GPUs."""
+    """Return the facts of a pod about its engine.
+
+    If it has neither engine nor GPUs, return None; with ``always``, return the other facts.
+    """
     spec = section(template, "spec")
     containers = rows(spec.get("containers"))
     engines = [c for c in containers if _gpus(c) or LAUNCH.search(" ".join(_command(c)))] or [

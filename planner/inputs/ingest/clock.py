@@ -135,7 +135,7 @@ class Times:
 
 
 def unit_of(column: str) -> str | None:
-    """Return the unit in a column's name, for example s for ``t_s`` and h for ``hour_index``."""
+    """Return the unit in a column's name, such as s for ``t_s``; None if it has none."""
     words = reversed(re.split(r"[^a-z]+", column.lower()))
     return next((_WORDS[word] for word in words if word in _WORDS), None)
 
@@ -556,7 +556,10 @@ def _read_text(series: pl.Series, clock: Clock) -> Times:
 def _unread_by_reason(
     text: pl.Series, parsed: pl.Series, special: pl.Series, reason: str
 ) -> dict[str, BoolArray]:
-    """Return the rows whose time could not be read, by reason; the first one counts."""
+    """Return masks of the rows whose time could not be read, by reason.
+
+    The masks overlap. Of several reasons of a row, the first counts.
+    """
     year = text.str.extract(r"^(\d{4})-\d\d-\d\d")
     unread = parsed.is_null()
     masks = {
@@ -635,6 +638,6 @@ def _numbers(series: pl.Series) -> FloatArray:
 
 
 def _is_blank(series: pl.Series) -> BoolArray:
-    """Return the rows without a value: null, empty, or a word for it such as NaN."""
+    """Return a mask of rows without a value: null, empty, or a word for it such as NaN."""
     text = _strip(series)
     return (text.is_null() | text.str.to_lowercase().is_in(BLANK)).to_numpy()

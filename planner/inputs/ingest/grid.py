@@ -115,7 +115,7 @@ def _regular_step(steps: IntArray, usual: int) -> int:
 
 
 def _off_grid(number: IntArray, ns: IntArray, width: int) -> BoolArray:
-    """Return the rows whose time modulo the width differs from most rows of their series."""
+    """Return a mask of rows whose time modulo the width is unlike most of their series."""
     pairs = pl.DataFrame({"number": number, "remainder": ns % width})
     # Of several most common remainders, the smallest counts.
     usual = pairs.select(pl.col("remainder").mode().min().over("number")).to_series()

@@ -35,14 +35,17 @@ def _matches(
 
 
 def cancelled(series: pl.Series, column: str) -> BoolArray:
-    """Return the requests cancelled before their answer; their prompt was still computed."""
+    """Return a mask of the requests cancelled before their answer.
+
+    Their prompt was still computed.
+    """
     if re.search("cancel|abort", compact_name(column)):
         return _matches(series, re.compile("^true$|^1$|^yes$"))
     return _matches(series, _CANCELLED, but=_NO_FAULT)
 
 
 def failed(series: pl.Series, column: str) -> BoolArray:
-    """Return the requests that failed and were not cancelled."""
+    """Return a mask of the requests that failed and were not cancelled."""
     if re.search("cancel|abort", compact_name(column)):
         return np.zeros(series.len(), dtype=np.bool_)
     return _matches(series, _FAILED, but=_NO_FAULT) & ~cancelled(series, column)

@@ -78,6 +78,7 @@ def parse(text: str) -> tuple[Condition, ...]:
 
 
 def _condition(match: re.Match[str]) -> Condition:
+    """Return the condition of one match of the filter's grammar."""
     column, op = match["column"].strip('"'), match["op"]
     if match["set"]:
         values = tuple(map(_unquoted, re.findall(_VALUE, match["set"])))

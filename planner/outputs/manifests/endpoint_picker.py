@@ -170,7 +170,11 @@ def _quantile(metric: str, labels: str) -> str:
 def _scaling_direction(
     given: ScalingWay | None, published: Way, tolerance: float
 ) -> dict[str, Any]:
-    """Return the steps of one scaling direction for the HPA's ``behavior``."""
+    """Return the steps of one scaling direction for the HPA's ``behavior``.
+
+    ``given`` has the scenario's rules for this direction. Without them, those of ``published``
+    apply.
+    """
     direction = published if given is None else given.rule()
     steps = (("Percent", direction.percent), ("Pods", direction.replicas))
     return {

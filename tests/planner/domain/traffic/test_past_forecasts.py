@@ -13,9 +13,9 @@ from planner.domain.traffic.groups import groups_of
 from planner.domain.traffic.past_forecasts import (
     MOST_ORIGINS,
     against_naive,
-    error,
     looked_back,
     origins,
+    wape,
 )
 from planner.domain.traffic.sources import StoredTrace
 from tests.planner.domain.builders import demand_file, parts, scenario
@@ -82,5 +82,5 @@ def test_a_forecast_worse_than_naive_says_so_first(stored: StoredTrace) -> None:
 def test_errors_by_hand() -> None:
     nan = np.nan
     actual, mean = np.array([4.0, nan, 6.0]), np.array([5.0, 9.0, 3.0])
-    assert error([(actual, mean)]) == pytest.approx(0.4)
-    assert error([(np.array([nan]), np.array([1.0]))]) is None
+    assert wape([(actual, mean)]) == pytest.approx(0.4)
+    assert wape([(np.array([nan]), np.array([1.0]))]) is None
