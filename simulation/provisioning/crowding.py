@@ -1,10 +1,10 @@
 """Compute a lower bound on the latency of any operator plan on a given number of devices.
 
-On N devices, operators have to share. A replica's shard i with busy share b_i slows the others on
-its device d (``interference``): its extra time is at least the sum of M_ij b_j over the others j,
-divided by 1 - L_d + o_i. L_d is the load of the device, in arithmetic or in traffic, and o_i the
-part of shard i in it. The device has L_d <= 1. Let y_v be the mean extra time of operator v, and
-take any weights h_v >= 0. Each pair on a device adds
+On N devices, operators have to share. A replica's shard i with busy share b_i is slowed by the
+others j on its device d (``interference``). Its extra time is at least the sum of M_ij b_j, divided
+by 1 - L_d + o_i. L_d <= 1 is the load of the device, in arithmetic or in traffic, and o_i the part
+of shard i in it. Let y_v be the mean extra time of operator v, and take any weights h_v >= 0. Each
+pair on a device adds
 
     h_i M_ij b_j + h_j M_ji b_i >= 2 q_i q_j   with q_i = g_i sqrt(h_i b_i), g_i g_j <= M_ij
 
@@ -16,15 +16,19 @@ take any weights h_v >= 0. Each pair on a device adds
 Q and L are sums over all devices. Each is a sum over the chosen configurations. The last step holds
 because x^2 / t is convex. q_i has a factor for o_i unlike o. The right side is convex in the
 choices, so that its tangents are linear constraints. The sojourn of M/M/R is convex in the service
-time, and its tangents are too. The linear program relaxes the choices. The best weights h for its
-answer are an eigenvector, which gives the next tangents.
-"""
+time, and its tangents are too. The best weights h for an answer are an eigenvector, which gives the
+next tangents.
 
-from __future__ import annotations  # else the type of a result would import scipy.optimize
+Shards of a replica are on different devices. Those of a replica with P of them meet a mean load of
+at least (L - (N - P)) / P, since no other device is loaded above 1. A replica on all N devices is
+on the device of every other shard. With a_v o_j <= M_vj b_j, both give a floor of y_v by the convex
+function a_v x / (1 - x) of the other load x. The linear program relaxes the choices. If it comes
+near the limit, an integer program follows.
+"""
 
 from collections.abc import Iterator
 from itertools import product
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy
@@ -41,15 +45,20 @@ SLOWDOWNS = (1.0, 1.15, 1.35, 1.6, 2.0, 2.6, 3.5, 5.0, 8.0)  # where sojourns ha
 OWN_LOADS = (0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8, 1.0)  # o
 NEARLY = 0.98  # of the slowdown at which a queue is unstable
 STEP = 1e-4  # relative step of slopes, which errs to the safe side
+OTHER_LOADS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)  # where the floor has tangents
 ROUNDS, TANGENTS = 40, 8  # of linear programs, and new tangents in each
 PATIENCE = 12  # rounds before small gains end the search
 SMALL_GAIN, VIOLATED = 1e-3, 1e-4
+INFEASIBLE = 2  # status of SciPy's solvers
+LOAD_ROUNDS = 4  # rounds between two bounds on the total load
+NEAR, NODES = 0.8, 5000  # least share of the limit that integers may raise to it, and their effort
 
 
 class _Choices(NamedTuple):
     """The configurations of all operators, ``[n]`` unless stated otherwise."""
 
     operator: IntArray
+    parallel: IntArray
     shards: IntArray  # replicas times parallelism
     needs: FloatArray  # [4, n] devices' worth of memory, arithmetic, traffic and power
     busy: FloatArray  # GPUs' worth of busy time
@@ -93,51 +102,65 @@ def least_crowded_latency(
     path = critical_path(problem, problem.latency_s.min(axis=(1, 2)))[1]
     on_path = np.isin(np.arange(count), path)
     busy = np.bincount(choices.operator, choices.busy, count).astype(np.float64)
-    factor = _rank_one(slowed_by, busy)
-    tangents, before = _Tangents([], [], []), 0.0
+    factor = _rank_one(slowed_by, busy) * on_path
+    tangents, before, least_load = _Tangents([], [], []), 0.0, 0.0
     for step in range(ROUNDS):
-        result = _relaxed(choices, on_path, devices, tangents)
-        if result.status == 2:
-            return float("inf")
+        n = choices.operator.size
+        latency_cost = np.r_[np.zeros(2 * n), on_path]
+        program = _program(choices, slowed_by, tangents, devices, least_load)
+        if step % LOAD_ROUNDS == LOAD_ROUNDS - 1:
+            load_cost = np.r_[choices.needs[1], np.zeros(n + count)]
+            result = _minimized(program, load_cost, choices, most=(latency_cost, 1.0))
+            least_load = max(least_load, 0.0 if result.x is None else float(result.fun))
+            program = _program(choices, slowed_by, tangents, devices, least_load)
+        result = _minimized(program, latency_cost, choices)
         if result.x is None:
-            return before
-        latency, n = float(result.fun), choices.operator.size
-        if latency > 1.0 + TOLERANCE or (step > PATIENCE and latency < before + SMALL_GAIN):
+            return float("inf") if result.status == INFEASIBLE else before
+        latency = float(result.fun)
+        if latency > 1.0 + TOLERANCE:
             return latency
         picked, extra = result.x[:n], result.x[n : 2 * n]
-        if not _add_tangents(tangents, choices, factor * on_path, devices, picked, extra):
-            return latency
+        found = _add_tangents(tangents, choices, factor, devices, picked, extra)
         # A choice is never taken if its reduced cost alone would exceed the limit.
         possible = latency + result.lower.marginals[:n] <= 1.0 + TOLERANCE
         choices, tangents = _restricted(choices, tangents, possible)
+        if not found or (step > PATIENCE and latency < before + SMALL_GAIN):
+            break
         before = latency
-    return before
+    if latency < NEAR:
+        return latency
+    program = _program(choices, slowed_by, tangents, devices, least_load)
+    cost = np.r_[np.zeros(2 * choices.operator.size), on_path]
+    result = _minimized(program, cost, choices, whole=True)
+    if result.status == INFEASIBLE:
+        return float("inf")
+    return max(latency, result.mip_dual_bound or 0.0)
 
 
 def _least_interference(problem: OperatorProblem, demand: Demand, devices: int) -> FloatArray:
     """Return the least extra time of v if u always runs beside it, over all choices, ``[V, V]``.
 
-    It is the geometric mean of both directions. It is empty without a table.
+    It is empty without a table.
     """
     count, fits = len(problem.names), problem.parallel <= devices
-    compute, bandwidth = (
-        a[:, :, fits].reshape(count, -1) for a in (demand.compute, demand.bandwidth)
-    )
+    compute = demand.compute[:, :, fits].reshape(count, -1)
+    bandwidth = demand.bandwidth[:, :, fits].reshape(count, -1)
     each = compute.shape[1]
     kinds = None if demand.kinds is None else np.repeat(demand.kinds, each, axis=0)
     matrix = interference_matrix(demand.table, kinds, compute.ravel(), bandwidth.ravel())
     if not matrix.size:
         return matrix
-    least = np.maximum(matrix.reshape(count, each, count, each).min(axis=(1, 3)), 1e-9)
-    return np.asarray(np.sqrt(least * least.T))
+    least = matrix.reshape(count, each, count, each).min(axis=(1, 3))
+    return np.asarray(np.maximum(least, 1e-9))
 
 
 def _rank_one(slowed_by: FloatArray, weight: FloatArray) -> FloatArray:
-    """Return the largest g ``[V]`` by ``weight`` with g_v g_u at most ``slowed_by[v, u]``."""
+    """Return the largest g ``[V]`` by ``weight`` with g_v g_u at most M of the two."""
     v, u = np.triu_indices(len(slowed_by))
+    both = np.sqrt(slowed_by * slowed_by.T)
     pairs = np.eye(len(slowed_by))[v] + np.eye(len(slowed_by))[u]
     result = scipy.optimize.linprog(
-        -weight / weight.sum(), A_ub=pairs, b_ub=np.log(slowed_by[v, u]), bounds=(None, None)
+        -weight / weight.sum(), A_ub=pairs, b_ub=np.log(both[v, u]), bounds=(None, None)
     )
     return np.asarray(np.exp(result.x) * (1.0 - TOLERANCE))
 
@@ -172,6 +195,7 @@ def _choices(
     height, slope = _sojourn_tangents(load, service, transfer, r, last)
     return _Choices(
         operator=operator,
+        parallel=problem.parallel[p],
         shards=r * problem.parallel[p],
         needs=needs,
         busy=load * problem.parallel[p],
@@ -200,34 +224,95 @@ def _sojourn_tangents(
     return np.stack(heights, axis=1), np.stack(slopes, axis=1)
 
 
-def _relaxed(
-    choices: _Choices, on_path: BoolArray, devices: int, tangents: _Tangents
-) -> scipy.optimize.OptimizeResult:
-    """Minimize the latency along the path; columns are choices, extra times, sojourns."""
-    sparse = scipy.sparse
-    n, count = choices.operator.size, on_path.size
-    by_operator = sparse.csr_array((np.ones(n), (choices.operator, np.arange(n))), shape=(count, n))
-    most, eye = sparse.diags_array(choices.most), sparse.eye_array(n)
+def _program(
+    choices: _Choices, slowed_by: FloatArray, tangents: _Tangents, devices: int, least_load: float
+) -> tuple[Any, FloatArray]:
+    """Return the matrix A and the bounds b of A x <= b for plans on ``devices``.
+
+    x are the choices, their extra times, and the sojourns of operators. The total load in
+    arithmetic is at least ``least_load``.
+    """
+    sparse, v = scipy.sparse, choices.operator
+    n, count = v.size, len(slowed_by)
+    of_operator = sparse.csr_array((np.ones(n), (v, np.arange(n))), shape=(count, n))
+    floor, beyond, certain, least = _floors(choices, slowed_by, devices, least_load)
+    eye, none = sparse.eye_array(n), sparse.csr_array((n, count))
     rows = [
-        sparse.hstack([sparse.csr_array(choices.needs), sparse.csr_array((4, n + count))]),
-        sparse.hstack([-most, eye, sparse.csr_array((n, count))]),
+        [choices.needs, sparse.csr_array((4, n)), sparse.csr_array((4, count))],
+        [sparse.diags_array(-choices.most), eye, none],
+        [sparse.diags_array(floor), -eye, none],
+        [beyond, -of_operator, None],
     ]
-    high = [np.full(4, float(devices)), np.zeros(n)]
+    high = [np.full(4, float(devices)), np.zeros(n), np.zeros(n), np.zeros(count)]
     for height, slope in zip(choices.height.T, choices.slope.T, strict=True):
-        scaled = [by_operator @ sparse.diags_array(values) for values in (height, slope)]
-        rows.append(sparse.hstack([*scaled, -sparse.eye_array(count)]))
+        parts = [of_operator @ sparse.diags_array(values) for values in (height, slope)]
+        rows.append([*parts, -sparse.eye_array(count)])
         high.append(np.zeros(count))
+    for load in OTHER_LOADS:
+        slope = least / (1.0 - load) ** 2
+        more, arithmetic = certain
+        rows.append([more + slope[:, None] * arithmetic, -of_operator, None])
+        high.append(slope * load - least * load / (1.0 - load))
     if tangents.low:
-        parts = np.array(tangents.picks), -np.array(tangents.extra)
-        none = sparse.csr_array((len(tangents.low), count))
-        rows.append(sparse.hstack([*(sparse.csr_array(part) for part in parts), none]))
+        rows.append([np.array(tangents.picks), -np.array(tangents.extra), None])
         high.append(-np.array(tangents.low))
-    return scipy.optimize.linprog(
-        np.r_[np.zeros(2 * n), on_path],
-        A_ub=sparse.vstack(rows, format="csr"),
-        b_ub=np.concatenate(high),
-        A_eq=sparse.hstack([by_operator, sparse.csr_array((count, n + count))], format="csr"),
-        b_eq=np.ones(count),
+    blocks = [[None if part is None else sparse.csr_array(part) for part in row] for row in rows]
+    return sparse.block_array(blocks, format="csr"), np.concatenate(high)
+
+
+def _floors(
+    choices: _Choices, slowed_by: FloatArray, devices: int, least_load: float
+) -> tuple[FloatArray, FloatArray, tuple[FloatArray, FloatArray], FloatArray]:
+    """Return floors of extra times by the load of other shards.
+
+    They are the floor of each choice ``[n]``, and a row ``[V, n]`` for each operator on all devices
+    with what other choices add to it. Of choices on all devices: what they add on each, and their
+    arithmetic there, ``[V, n]``. The last is a ``[V]``.
+    """
+    v, load, count = choices.operator, choices.needs[1], len(slowed_by)
+    share = np.full(count, TOLERANCE)
+    np.maximum.at(share, v, load / choices.busy)
+    least = (slowed_by / share).min(axis=1)
+    met = (least_load - (devices - choices.parallel)) / choices.parallel - load / choices.shards
+    met = np.clip(met, 0.0, 1.0 - TOLERANCE)
+    floor = least[v] * met / (1.0 - met)
+    own = v == np.arange(count)[:, None]  # [V, n]
+    everywhere = (choices.parallel == devices) & ~own
+    more = np.where(own, 0.0, slowed_by[:, v] * choices.busy - least[:, None] * load) / devices
+    # An operator that is not on all devices has no such floor.
+    most = np.array([more[:, v == u].max(axis=1, initial=0.0) for u in range(count)]).sum(axis=0)
+    of_own = own * np.where(choices.parallel == devices, floor, -most[:, None])
+    return floor, more + of_own, (everywhere * more, everywhere * load / devices), least
+
+
+def _minimized(
+    program: tuple[Any, FloatArray], cost: FloatArray, choices: _Choices, *, whole: bool = False,
+    most: tuple[FloatArray, float] | None = None,
+) -> Any:  # fmt: skip
+    """Minimize ``cost`` over a program with one choice per operator; ``whole`` ones if asked.
+
+    ``most`` is one more constraint: a row, and its upper bound.
+    """
+    matrix, high = program
+    n = choices.operator.size
+    count = matrix.shape[1] - 2 * n
+    if most is not None:
+        matrix = scipy.sparse.vstack([matrix, scipy.sparse.csr_array(most[0][None])])
+        high = np.r_[high, most[1]]
+    one = scipy.sparse.csr_array(
+        (np.ones(n), (choices.operator, np.arange(n))), shape=(count, matrix.shape[1])
+    )
+    if not whole:
+        return scipy.optimize.linprog(cost, A_ub=matrix, b_ub=high, A_eq=one, b_eq=np.ones(count))
+    return scipy.optimize.milp(
+        cost,
+        integrality=np.r_[np.ones(n), np.zeros(n + count)],
+        bounds=scipy.optimize.Bounds(0.0, np.inf),
+        constraints=[
+            scipy.optimize.LinearConstraint(matrix, -np.inf, high),
+            scipy.optimize.LinearConstraint(one, 1.0, 1.0),
+        ],
+        options={"node_limit": NODES},
     )
 
 
@@ -236,8 +321,9 @@ def _restricted(
 ) -> tuple[_Choices, _Tangents]:
     """Return only the choices ``kept [n]``, and the tangents for them."""
     fewer = _Choices(
-        choices.operator[kept], choices.shards[kept], choices.needs[:, kept], choices.busy[kept],
-        choices.most[kept], choices.height[kept], choices.slope[kept],
+        choices.operator[kept], choices.parallel[kept], choices.shards[kept],
+        choices.needs[:, kept], choices.busy[kept], choices.most[kept],
+        choices.height[kept], choices.slope[kept],
     )  # fmt: skip
     picks, extra = ([row[kept] for row in rows] for rows in tangents[:2])
     return fewer, _Tangents(picks, extra, tangents.low)
