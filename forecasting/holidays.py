@@ -196,7 +196,7 @@ def _log_ratios(day: IntArray, totals: FloatArray, is_end: BoolArray) -> FloatAr
 
 
 def _means(values: FloatArray, groups: IntArray) -> FloatArray:
-    """Return the mean value of each group; ``groups`` is that of each value."""
+    """Return the mean of each group of ``values``; ``groups`` has the group of each value."""
     _, of_value = np.unique(groups, return_inverse=True)
     return np.asarray(np.bincount(of_value, values) / np.bincount(of_value))
 

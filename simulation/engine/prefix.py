@@ -74,7 +74,7 @@ def clear_cache(state: Any, slot: int) -> None:
 
 @kernel
 def longest_cached_prefix(state: Any, slot: int, r: int) -> tuple[int, int]:
-    """Return the number of cached leading blocks of a prompt, and how many requests use."""
+    """Return how many leading blocks of a prompt are cached, and how many of them requests use."""
     request, size = state.requests[r], state.pools[state.instances[slot].pool].block_tokens
     first = state.prefix_start[r]
     # At least one token of the prompt must be computed, hence the - 1.

@@ -1,7 +1,7 @@
 """The table profile: interpolation on measured grids of whole iterations.
 
-Rows are crosses more often than full grids. Splitwise and SageServe vary one size at a time around
-512 tokens and one sequence. So a table is filled as follows.
+Measured rows seldom form full grids: Splitwise and SageServe vary one size at a time, around 512
+tokens and one sequence. So a table is filled as follows.
 
 - Repeats: the median counts. Rows that did not run as one batch (``BenchmarkRows.whole``) are
   dropped.

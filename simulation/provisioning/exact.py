@@ -29,7 +29,7 @@ def exact_plan(
 ) -> OperatorPlan | None:
     """Return the plan of least cost; None if no plan meets ``slo_share`` of the latency limit.
 
-    The cost is slots (GPU places) times ``slot_price``, plus devices if ``options`` have needs.
+    A slot (GPU place) costs ``slot_price``. If ``options`` have ``needs``, a device costs 1 too.
     ``options`` are the choices of each operator, by default the frontiers of ``problem``. ``bound``
     of the plan is the proven least cost, rounded up.
     """

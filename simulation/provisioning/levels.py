@@ -244,7 +244,7 @@ def _search_devices(
 
 
 def _crowded_latency(phase: PhaseProblem, device_bytes: float, devices: int) -> float:
-    """Return a lower bound on the latency of operators on ``devices``, over the limit."""
+    """Return a lower bound on the latency of operators on ``devices``, divided by the limit."""
     least = _with_least_cache(phase)
     table = _fitting_sojourns(least, fewest_replicas(least, device_bytes))
     return least_crowded_latency(least.problem, least.demand, table, device_bytes, devices)

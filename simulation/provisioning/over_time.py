@@ -349,8 +349,8 @@ def _outcome_under(phase: PhaseProblem, level: Level) -> tuple[bool, float]:
 
 
 def _demand_keys(rows: IntArray) -> list[Key]:
-    """Return the rows of rounded demand as tuples, the keys of ``_PlanCache``.
+    """Return the rows of rounded demand as pairs (rate, tokens), the keys of ``_PlanCache``.
 
-    A key is rate and tokens, as exponents.
+    Both are exponents of ``STEP``.
     """
     return [(int(rate), int(tokens)) for rate, tokens in rows]

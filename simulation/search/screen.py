@@ -189,7 +189,7 @@ def _interpolate_rows(n: FloatArray, values: FloatArray, at: FloatArray) -> Floa
 
 
 def _normal_quantile(requests: Requests) -> float:
-    """Return how many standard deviations above the mean the tier's attainment is (normal)."""
+    """Return the quantile of a normal law at the tier's attainment, in standard deviations."""
     share = min(max(requests.tier.attainment, 0.5), 0.9999)
     return NormalDist().inv_cdf(share)
 

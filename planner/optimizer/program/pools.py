@@ -25,7 +25,11 @@ NONE = -1
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Pools:
-    """Variables for each cell's joint capacity in a period. Axes: ``n`` cells, ``v`` stretches."""
+    """Variables for each cell's joint capacity in a period.
+
+    A capacity curve with bends has a variable per straight stretch. Axes: ``n`` cells, ``v``
+    stretches.
+    """
 
     plain: FloatArray  # [n] tokens/s of each instance; 0 for a cell with stretches
     cell: IntArray  # [v] ascending

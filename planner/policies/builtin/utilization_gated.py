@@ -59,7 +59,7 @@ class LtU(_Deferred):
 
 
 class LtUa(_Deferred):
-    """As LT-U, and beyond the plan late in a period if traffic differs much from the forecast."""
+    """As LT-U; late in a period, also leave the plan if traffic differs much from the forecast."""
 
     kinds: ClassVar = {
         "lt-ua": Traits(

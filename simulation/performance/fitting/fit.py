@@ -193,7 +193,7 @@ def linear_profile(
 
 
 def tied_to(base: Profile, measured: Provenance) -> Provenance:
-    """Return the provenance of prefill if a fit to a sweep takes its proportions from ``base``."""
+    """Return the provenance of a prefill that has measured TTFT, in the proportions of ``base``."""
     return Provenance(
         "modelled",
         f"TTFT of {measured.source}, in the proportions of a {base.kind} profile (modelled)",

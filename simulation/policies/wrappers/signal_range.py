@@ -74,7 +74,7 @@ class SignalRecorder(Wrapper):
 
 
 def _is_within(swing: SignalRange, words: str, read: list[tuple[float, float, float]]) -> bool:
-    """Return whether a reading changes nothing in the range, which is the usual case.
+    """Return whether a reading leaves ``swing`` unchanged, which is the usual case.
 
     ``read`` has a value and its two thresholds per pool.
     """
