@@ -21,11 +21,11 @@ os.environ["DJANGO_SETTINGS_MODULE"] = __name__  # for subprocesses too
 os.environ.setdefault("NUMBA_CACHE_DIR", str(Path(__file__).parents[1] / "var" / "numba"))
 
 from planner.config.settings import *  # noqa: E402, F403 - the environment comes first
-from planner.config.settings import DATABASES, HEADROOM_DATA_DIR, STORAGES  # noqa: E402
+from planner.config.settings import CACHES, DATABASES, HEADROOM_DATA_DIR, STORAGES  # noqa: E402
 
 PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]  # fast
 # A test that clears a cache in Redis would clear the queue and other tests' caches with it.
-CACHES = {"default": {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"}}
+CACHES["default"] = {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"}
 STORAGES["staticfiles"] = {
     "BACKEND": "django.contrib.staticfiles.storage.StaticFilesStorage"  # no collectstatic needed
 }

@@ -167,7 +167,14 @@ CACHES = {
         "KEY_PREFIX": "headroom",
     }
     if REDIS_URL
-    else {"BACKEND": "planner.config.cache.DiskCache", "LOCATION": HEADROOM_DATA_DIR / "cache"}
+    else {"BACKEND": "planner.config.cache.DiskCache", "LOCATION": HEADROOM_DATA_DIR / "cache"},
+    # Answers of one process, gone with it: the next version may answer otherwise.
+    "answers": {
+        "BACKEND": "django.core.cache.backends.locmem.LocMemCache",
+        "LOCATION": "answers",
+        "TIMEOUT": None,
+        "OPTIONS": {"MAX_ENTRIES": 32},
+    },
 }
 
 # People

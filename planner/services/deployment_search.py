@@ -1,8 +1,12 @@
 """Search deployments for the command line, the REST API and the page."""
 
 import math
+import pickle
 from collections.abc import Iterable, Mapping, Sequence
+from hashlib import sha256
 from typing import Any
+
+from django.core.cache import caches
 
 from planner.domain.deployment_search.query import DeploymentQuery, price_of
 from planner.domain.deployment_search.search import DeploymentSearchResult
@@ -35,6 +39,23 @@ def search_deployments(
     """
     hardware = own_hardware()
     return configure(query, hardware, progress, measured.own_measurements(hardware))
+
+
+def stored_search(query: DeploymentQuery, progress: Progress = silent) -> DeploymentSearchResult:
+    """Return the deployments of a model as ``search_deployments`` does; compute an answer once.
+
+    A change of the user's hardware or measurements makes a new answer. Raises PlannerError or
+    SimulationError.
+    """
+    hardware = own_hardware()
+    measured = STORED_MEASUREMENTS.own_measurements(hardware)
+    key = sha256(pickle.dumps((query, hardware, measured))).hexdigest()
+    answers = caches["answers"]
+    found: DeploymentSearchResult | None = answers.get(key)
+    if found is None:
+        found = configure(query, hardware, progress, measured)
+        answers.set(key, found)
+    return found
 
 
 def scenario_with_deployments(

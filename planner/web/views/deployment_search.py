@@ -27,7 +27,7 @@ from planner.outputs.render.figure import (
 from planner.selectors.hardware import gpus_list, models_list
 from planner.selectors.scenarios import scenarios_list
 from planner.selectors.traces import traces_list
-from planner.services.deployment_search import search_deployments
+from planner.services.deployment_search import stored_search
 from planner.web.forms.deployment_search import ConfigureForm
 from planner.web.request import Request
 
@@ -46,7 +46,7 @@ def page(request: Request) -> HttpResponse:
     context: dict[str, Any] = {"form": form, "asked": asked}
     if asked and form.is_valid():
         try:
-            context |= page_context(search_deployments(form.asked(), _shared_progress(request)))
+            context |= page_context(stored_search(form.asked(), _shared_progress(request)))
             context |= {
                 "scenarios": scenarios_list()[:MOST],
                 "traces": traces_list().filter(state=Trace.State.READY)[:MOST],

@@ -8,10 +8,12 @@ from django.test import Client
 from django.urls import reverse
 
 from planner.api.examples import CONFIGURED
+from planner.domain.deployment_search.query import DeploymentQuery
 from planner.errors import PlannerError
 from planner.inputs.scenario.document import parse
-from planner.models import Scenario
-from planner.services.deployment_search import replace_deployments
+from planner.models import Scenario, User
+from planner.services.deployment_search import replace_deployments, stored_search
+from planner.services.hardware import gpu_save
 from tests.planner.web.pages import json_in, text_of
 from tests.planner.web.study import DOCUMENT
 
@@ -61,11 +63,30 @@ def test_a_search_says_how_far_it_is_while_it_goes_on(
         seen.append(text_of(client.get(how_far)))
         raise PlannerError("enough")
 
-    monkeypatch.setattr("planner.web.views.deployment_search.search_deployments", search)
+    monkeypatch.setattr("planner.web.views.deployment_search.stored_search", search)
     assert 'data-progress="searching"' in client.get(reverse("web:configure")).content.decode()
     assert "enough" in text_of(client.get(reverse("web:configure"), ASKED))
     assert "Simulating the best, 50% done" in seen[0]
     assert client.get(how_far).status_code == 204
+
+
+def test_the_same_question_is_computed_once_until_the_user_s_hardware_changes(
+    planner: User,
+) -> None:
+    query = DeploymentQuery(model="llama-3.1-8b", isl=512, osl=64, gpus=("A100-80GB",))
+    reports: list[float] = []
+
+    def progress(done: float, what: str) -> None:
+        reports.append(done)
+
+    first = stored_search(query, progress)
+    computed = len(reports)
+    again = stored_search(query, progress)
+    assert computed and len(reports) == computed and again == first
+    facts = {"memory_gb": 48, "idle_w": 30, "prefill_w": 300, "decode_w": 200}
+    gpu_save(user=planner, name="own-gpu", facts=facts, source="its data sheet")
+    stored_search(query, progress)
+    assert len(reports) > computed
 
 
 def test_what_is_chosen_opens_in_the_editor_that_keeps_it(client: Client, pools: Scenario) -> None:
