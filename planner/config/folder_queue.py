@@ -54,12 +54,14 @@ class Channel(virtual.Channel):
         return sorted(self._queue_folder(queue).glob("*.json"))
 
     def _put(self, queue: str, message: dict[str, Any], **_: Any) -> None:
+        """Write a message to a file of its own; a half-written one is never seen."""
         path = self._queue_folder(queue) / f"{time.time_ns():020}-{uuid4().hex}.json"
         unfinished = path.with_suffix(".part")
         unfinished.write_text(json.dumps(message), encoding="utf-8")
         unfinished.rename(path)
 
     def _get(self, queue: str, timeout: float | None = None) -> dict[str, Any]:
+        """Return the oldest message that no other worker holds; raise Empty if there is none."""
         for path in self._messages(queue):
             descriptor = _lock(path)
             if descriptor is not None:

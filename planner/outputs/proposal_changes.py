@@ -229,7 +229,10 @@ def _base_policy(proposal: Proposal) -> str:
 
 
 def _baseline(result: dict[str, Any], policy: str) -> str:
-    """Return a baseline of the result that does not use future data, or ""."""
+    """Return the first baseline of the result that does not use future data, or "".
+
+    The policy itself does not count.
+    """
     policies = result.get("policies") or {}
     names = [result.get("baseline"), *(result.get("baselines") or [])]
     able = [n for n in names if n in policies and n != policy and not traits_of(n).hindsight]

@@ -163,6 +163,7 @@ class LevelSearch:
         trials = self.trials
 
         def least(case: Case) -> CaseResult:
+            """Return the result of a case, or a lower bound if it was not simulated."""
             trial = self._trial(policy, index, case)
             known = trials.results.get(trial)
             if known is not None and known.cost_usd < inf:

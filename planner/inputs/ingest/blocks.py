@@ -169,7 +169,10 @@ def records(block: Block, *, quoted: bool) -> Records:
 
 
 def field_counts(lines: Records, delimiter: str, *, quoted: bool) -> IntArray:
-    """Return the number of fields of each record, ``[records]``."""
+    """Return the number of fields of each record, ``[records]``.
+
+    With ``quoted``, delimiters between double quotes do not count.
+    """
     buffer = np.frombuffer(lines.data, np.uint8)
     marks = np.flatnonzero(buffer == ord(delimiter))
     if quoted and b'"' in lines.data:

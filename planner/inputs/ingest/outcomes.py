@@ -52,7 +52,10 @@ def failed(series: pl.Series, column: str) -> BoolArray:
 
 
 def cache_hits(series: pl.Series) -> BoolArray:
-    """Return the requests that a proxy's cache answered; none if the column has other words."""
+    """Return a mask of the requests that a proxy's cache answered.
+
+    If the column has other words than those for hits and misses, no request counts.
+    """
     text = series.cast(pl.String, strict=False).fill_null("").str.to_lowercase()
     if not all(_KNOWN_HITS.search(word) for word in text.unique().to_list()[:MOST_WORDS]):
         return np.zeros(series.len(), dtype=np.bool_)
