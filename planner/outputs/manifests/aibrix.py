@@ -75,16 +75,7 @@ def _pod_autoscaler(export: Export, pool: Pool) -> Document:
             "minReplicas": base,
             "maxReplicas": max(pool.most, 1),
             "scaleTargetRef": scale_target(deployment(pool)),
-            "metricsSources": [
-                {
-                    "metricSourceType": "pod",
-                    "protocolType": "http",
-                    "port": PORT,
-                    "path": "metrics",
-                    "targetMetric": METRIC,
-                    "targetValue": TARGET,
-                }
-            ],
+            "metricsSources": [_metric_source(METRIC, TARGET)],
             **({"schedules": scheduled} if scheduled else {}),
         },
     }
@@ -135,20 +126,19 @@ def _by_metric(export: Export, pool: Pool, rule: Rule, policy: Aibrix) -> Docume
             "observeWindowSeconds": round(policy.stable_window_s),
             "panicWindowSeconds": round(policy.panic_window_s),
             "scaleTargetRef": scale_target(deployment(pool)),
-            "metricsSources": [
-                {
-                    "metricSourceType": "pod",
-                    "protocolType": "http",
-                    "port": PORT,
-                    "path": "metrics",
-                    "targetMetric": METRICS[policy.metric],
-                    "targetValue": f"{target:.6g}",
-                }
-            ],
+            "metricsSources": [_metric_source(METRICS[policy.metric], f"{target:.6g}")],
             **({"schedules": rows} if rows else {}),
         },
     }  # fmt: skip
     return Document(body, "aibrix", (place_words(pool),))
+
+
+def _metric_source(metric: str, target: str) -> dict[str, str]:
+    """Return a metric of the pods, with its target per pod."""
+    return {
+        "metricSourceType": "pod", "protocolType": "http", "port": PORT, "path": "metrics",
+        "targetMetric": metric, "targetValue": target,
+    }  # fmt: skip
 
 
 def floor_of(counts: IntArray, floor: int) -> int:
