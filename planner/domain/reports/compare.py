@@ -293,9 +293,16 @@ def _replicas_tile(view: ComparisonView, schedule: Schedule | None) -> Iterator[
     yield Fact(
         "Replicas", span_text(counts),
         change="" if today is None else f"{span_text(today)} today",
-        note=" · ".join(filter(None, (guarded, split))),
+        note=" · ".join(filter(None, (guarded, split, _passed(view.plan)))),
         link="schedule" if schedule is not None else "",
     )  # fmt: skip
+
+
+def _passed(plan: Plan) -> str:
+    """Return which test days the plan passes at the lowest cost; "" if it passes no level."""
+    if plan.level is None or not plan.level.qualifies:
+        return ""
+    return f"cheapest that passes the {plan.name} test days"
 
 
 def _comparison_words(view: ComparisonView) -> str:

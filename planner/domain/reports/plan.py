@@ -31,6 +31,11 @@ from planner.domain.reports.schedule import Schedule, schedule_from, schedule_ta
 from planner.domain.reports.tables import Tables
 from planner.domain.results.basis import Frame
 
+# What replicas are sized for, without and with a verification. A comparison adds test days.
+SIZED_ON = (
+    "cover the forecast, test days not simulated",
+    "just meet the SLO on earlier windows, test days not simulated",
+)
 THE_PLAN = ""  # key of the capacity and replicas of a plan that was not simulated
 
 
@@ -82,7 +87,10 @@ def _tiles(result: PlanResult, counts: str) -> Iterator[Fact]:
     if counts:
         first = min((row.period for row in plan.decisions), default=None)
         current = sum(row.current for row in plan.decisions if row.period == first)
-        yield Fact("Replicas", counts, change=f"today {current:,}" if current else "")
+        change = f"today {current:,}" if current else ""
+        yield Fact(
+            "Replicas", counts, change=change, note=SIZED_ON[result.verification is not None]
+        )
     totals = plan.totals
     if totals is not None:
         yield Fact(f"Cost {span}", totals.usd, "$", note=f"{figure(totals.gpu_hours)} GPU-hours")
