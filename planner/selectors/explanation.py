@@ -67,14 +67,12 @@ def _steps(result: Row, pool: Row, planned: Sequence[Row], count: int) -> Iterat
         factor = (recommended.get("parameters") or {}).get("load_factor", 1)
         factor_words = ""
         if recommended.get("follows_plan") and factor != 1:
-            factor_words = (
-                f" This is {factor:g} times the forecast planned for: a tuned load_factor."
-            )
+            factor_words = f" The tuned load_factor makes this {factor:g} times the forecast."
         yield Step(
             "Demand",
-            f"{pool['model']} in {pool['region']} is planned for at most {largest:,.0f} input "
-            f"tokens/s of the window, and {peak['demand_tps']:,.0f} in the period from "
-            f"{words_of(begins, clock)}, in which the plan has most replicas.{factor_words}",
+            f"The plan covers at most {largest:,.0f} input tokens/s of {pool['model']} in "
+            f"{pool['region']}. It has most replicas from {words_of(begins, clock)}, for "
+            f"{peak['demand_tps']:,.0f} input tokens/s.{factor_words}",
             "charts",
         )
     yield from _forecast_steps(result, pool)
