@@ -6,7 +6,10 @@ import numpy as np
 
 from planner.domain.planning.inputs import PlanInput
 from planner.domain.planning.power_limits import power_limits
+from planner.errors import ScenarioError
+from planner.inputs.scenario.build import Hardware
 from planner.inputs.scenario.power import host_of, power_at_load
+from planner.optimizer.objective import price
 from planner.optimizer.problem import PlanningProblem
 from simulation.arrays import FloatArray
 from simulation.fleet import HOUR_S, Region, mean_over
@@ -36,7 +39,7 @@ def problem(
     usd_per_hour = usd_per_hour + kw * electricity[None, :, None]
     # A reclaimed spot replica is paid again until its replacement serves.
     usd_per_hour = usd_per_hour * (1 + hardware.reclaims_per_hour * hardware.startup_s / HOUR_S)
-    return PlanningProblem(
+    planning = PlanningProblem(
         models=tuple(model.name for model in hardware.models),
         regions=tuple(region.name for region in hardware.regions),
         gpus=tuple(column.label for column in hardware.columns),
@@ -63,6 +66,21 @@ def problem(
         lose_region=inputs.settings.spare.region,
         **_shared_columns(inputs),
     )
+    _check_prices(hardware, planning)
+    return planning
+
+
+def _check_prices(hardware: Hardware, planning: PlanningProblem) -> None:
+    """Raise ScenarioError for the first GPU that the plan may use for nothing, with its key."""
+    usable = (planning.theta_tps[:, None, :] > 0) & (planning.room > 0)
+    for _, r, g in np.argwhere(usable & (price(planning) <= 0))[:1]:
+        column = hardware.columns[g]
+        name = hardware.gpus[g].name
+        key = f"spot.{name}.usd_per_gpu_hour" if column.spot else f"usd_per_gpu_hour.{name}"
+        raise ScenarioError(
+            f"regions[{r}].{key}: a plan never saves GPUs that are free. Give a price, a nominal "
+            "one for GPUs of your own."
+        )
 
 
 def instance_kw(inputs: PlanInput) -> FloatArray:

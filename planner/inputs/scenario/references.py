@@ -4,8 +4,6 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-import numpy as np
-
 from planner.inputs.scenario.schema import Profile, Scenario
 from planner.policies.user_policies import policy_names
 
@@ -35,8 +33,7 @@ Problems = Iterator[tuple[Path, str]]
 def references(scenario: Scenario) -> list[tuple[Path, str]]:
     """Return problems that concern several sections of a scenario, each with its path."""
     rules = (
-        _unknown_names, _duplicates, _profiles, _regions, _prices, _faults, _today, _plan,
-        _policies,
+        _unknown_names, _duplicates, _profiles, _regions, _faults, _today, _plan, _policies,
     )  # fmt: skip
     return [problem for rule in rules for problem in rule(scenario)]
 
@@ -127,35 +124,6 @@ def _regions(scenario: Scenario) -> Problems:
                 ("regions", i, "capacity"),
                 "none of these GPUs has a profile in this scenario",
             )
-
-
-def _prices(scenario: Scenario) -> Problems:
-    """Yield prices of 0 of GPUs that a plan may use, if it charges for nothing but dollars."""
-    objective, gpus = scenario.objective, {profile.gpu for profile in scenario.profiles}
-    weights = objective.weights
-    other = (
-        weights.gpu_hours or weights.kwh or weights.kg if weights else objective.minimise != "cost"
-    )
-    for i, region in enumerate(scenario.regions):
-        if other or np.any(region.electricity_usd_per_kwh):
-            continue
-        prices: dict[Path, Any] = {
-            ("usd_per_gpu_hour", gpu): price
-            for gpu, price in region.usd_per_gpu_hour.items()
-            if region.capacity.get(gpu)
-        }
-        prices |= {
-            ("spot", gpu, "usd_per_gpu_hour"): offer.usd_per_gpu_hour
-            for gpu, offer in region.spot.items()
-            if offer.capacity and offer.usd_per_gpu_hour is not None
-        }
-        for where, price in prices.items():
-            if gpus & set(where) and not np.any(price):
-                yield (
-                    ("regions", i, *where),
-                    "a plan never saves GPUs that are free. Give a price, a nominal one for "
-                    "GPUs of your own",
-                )
 
 
 def _faults(scenario: Scenario) -> Problems:

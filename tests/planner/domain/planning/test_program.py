@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from planner.domain.kinds import compare, pareto, plan, simulate
+from planner.domain.kinds import compare, pareto, plan, simulate, size
 from planner.domain.options import options_of
 from planner.domain.outcome import REQUESTS
 from planner.domain.progress import silent
@@ -414,6 +414,15 @@ def test_what_may_be_sent_is_limited_and_shown(stored: dict[str, StoredTrace]) -
         assert (row["from"], row["to"]) == ("west", "east") and 0.1 < row["share"] <= 0.5 + 1e-9
         assert all(row["share"] <= 0.1 + 1e-9 for row in by_name["tenth"]["rerouted"])
         assert by_name["none"]["gap"] <= 1e-3
+
+
+def test_free_gpus_are_sized_but_not_planned(stored: dict[str, StoredTrace]) -> None:
+    free = {"usd_per_gpu_hour": {"G": 0}, "electricity_usd_per_kwh": 0}
+    regions = [WEST, EAST | free]
+    with pytest.raises(ScenarioError, match=r"regions\[1\]\.usd_per_gpu_hour\.G"):
+        planned(stored, regions=regions)
+    sized = size.run(asked(regions=regions), stored, size.Options(), progress=silent).document
+    assert sized["pools"]
 
 
 def test_ways_that_lead_nowhere_are_refused() -> None:
