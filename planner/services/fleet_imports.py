@@ -343,7 +343,7 @@ def _policy(pools: Sequence[RunningPool]) -> tuple[Row | None, str]:
 
 
 def _autoscaler_policy(pools: Sequence[RunningPool]) -> tuple[Row | None, str]:
-    """Return the policy of the pools' autoscalers, or why there is none.
+    """Return the policy of the pools' autoscalers with a note ("" if none), or None and why.
 
     Prefill and decode pools may share one policy.
     """
@@ -357,8 +357,9 @@ def _autoscaler_policy(pools: Sequence[RunningPool]) -> tuple[Row | None, str]:
         policy_of(**joined)
     except ValidationError:
         return None, f"its {joined['name']} setting cannot be simulated"
-    other = joined["name"] == "dynamo-sla" and "predictor" not in joined
-    note = "its predictor is simulated as a Kalman filter" if other else ""
+    # The import leaves out a predictor that is not simulated, and Kalman is the default.
+    replaced = joined["name"] == "dynamo-sla" and "predictor" not in joined
+    note = "its predictor is simulated as a Kalman filter" if replaced else ""
     return {"label": LABEL, **joined}, note
 
 

@@ -20,8 +20,8 @@ MAX_COUNTED_REQUESTS = 2_000_000  # requests that can be counted into bins withi
 def scenario_warnings(document: str) -> list[str]:
     """Return one sentence for each problem that a run of a valid document would have.
 
-    It checks names, prices, traces, window and periods. Traces of over MAX_COUNTED_REQUESTS
-    requests are skipped.
+    It checks names, prices, traces, window and periods. Traffic and window are not checked if the
+    traces have over MAX_COUNTED_REQUESTS requests in all.
     """
     scenario = parse(document)
     warnings = []

@@ -79,10 +79,10 @@ def _store_bound(state: Any, pool: Any, slot: int, bound: int, until: float) -> 
 
 @kernel
 def _raise_bound(state: Any, pool: Any, slot: int, key: int, done: int, old: int) -> None:
-    """Raise the bound of an instance above ``old``.
+    """Store a lower bound of an instance's key above ``old``, and the time until which it holds.
 
-    ``key`` is its key after ``done`` iterations of its run. The smaller its distance to the result
-    of the pool's last search, the closer the new bound lies to the key.
+    ``key`` is its key after ``done`` iterations of its run, and falls by the decodes in each. A
+    lower bound holds for longer. So it is low if the key is far from the pool's last lowest key.
     """
     instance = state.instances[slot]
     if pool.router != LEAST_REMAINING:  # only this key falls within a run

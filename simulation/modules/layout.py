@@ -105,13 +105,16 @@ class Layout:
         return np.asarray(speed_alone / (1.0 + np.asarray(busy)), np.float64)
 
     def work_shares(self, state: Instance, profile: Profile, batch: float) -> FloatArray:
-        """Return each device's computing time in a pass, ``[D]``, over that of a pass at home."""
+        """Return each device's computing time in a pass, ``[D]``, as a share of a whole pass.
+
+        The whole pass has all modules on the instance's first devices, without copies.
+        """
         devices = self.room_bytes.size
         attention = self._attention_time(batch)
-        own = attention * np.eye(devices)[state.home]
-        own += (1.0 - attention) * np.eye(devices)[state.ffn_home]
-        part = self._part_s(profile, batch, 1 + state.replicated.sum(axis=1))
-        work = (own + state.replicated) * part[:, None]
+        first = attention * np.eye(devices)[state.home]
+        first += (1.0 - attention) * np.eye(devices)[state.ffn_home]
+        layer_s = self._part_s(profile, batch, 1 + state.replicated.sum(axis=1))
+        work = (first + state.replicated) * layer_s[:, None]
         return np.asarray(work.sum(axis=0) / self.pass_s(profile, batch), np.float64)
 
     def _part_s(self, profile: Profile, batch: float, copies: IntArray) -> FloatArray:

@@ -388,11 +388,11 @@ class Collective(Operator):
         nodes = self.gpus / node
         if self.kind != "all_to_all":
             return self.traffic / node
-        plain = 1.0 - 1.0 / nodes
+        elsewhere = 1.0 - 1.0 / nodes  # the share of a message, or of experts, on other nodes
         if not self.chosen:
-            return plain
-        reached = (nodes - 1.0) * (1.0 - plain**self.chosen)
-        return min(reached * self.copy / self.width, plain)
+            return elsewhere
+        reached = (nodes - 1.0) * (1.0 - elsewhere**self.chosen)  # expected nodes for a row
+        return min(reached * self.copy / self.width, elsewhere)
 
     def output_bytes(self, it: Iteration) -> FloatArray:
         return self.work(it).message_bytes

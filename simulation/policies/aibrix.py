@@ -80,8 +80,8 @@ def replicas_by_kpa(
 
     ``stable`` is the metric's mean over the long window, ``panic`` that over the short one. If
     their ratio exceeds ``panic_threshold``, the larger request of the two counts, else that of the
-    long window. As in the source, the metric of a pod over ``target`` is itself the number of
-    replicas. It is not multiplied by ``n``. For ``tolerances`` and ``rates`` see
+    long window. As in the source, the request is the mean metric of a pod divided by ``target``,
+    rounded up. It is not multiplied by ``n``. For ``tolerances`` and ``rates`` see
     ``replicas_by_apa``.
     """
 

@@ -76,7 +76,7 @@ def model_level(phase: PhaseProblem, device_bytes: float) -> Level | None:
 
 
 def level_of(phase: PhaseProblem, plan: ReplicaPlan) -> Level:
-    """Return the level of a plan of whole replicas."""
+    """Return a plan of whole replicas with the figures that the other levels also have."""
     return Level(
         level="model",
         method="whole replicas",

@@ -132,10 +132,11 @@ def draw_requests(
     passes = 1.0 if phase.queues else float(np.maximum(answers - 1, 1).mean())
     needed = max(REQUESTS, MEAN_SOJOURNS * phase.problem.rate * phase.service.slo_s)
     count = int(min(needed, max(FEWEST, VISITS / (passes * len(phase.names)))))
+    # Evenly spaced rows of the sorted sample have its lengths with less chance than random ones.
     rng = np.random.default_rng(seed)
     ordered = np.lexsort((answers, prompts))
-    even = ((np.arange(count) + rng.uniform()) * (prompts.size / count)).astype(np.int64)
-    rows = rng.permutation(ordered[np.minimum(even, prompts.size - 1)])
+    spaced = ((np.arange(count) + rng.uniform()) * (prompts.size / count)).astype(np.int64)
+    rows = rng.permutation(ordered[np.minimum(spaced, prompts.size - 1)])
     arrival = np.cumsum(rng.exponential(size=count))
     arrival *= count / arrival[-1] / phase.service.requests_s
     return Requests(arrival, prompts[rows], answers[rows])

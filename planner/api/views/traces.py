@@ -212,7 +212,7 @@ class TraceReadingView(ApiView):
     def post(self, request: Request, name: str) -> Response:
         """Read a refused file again with other options.
 
-        The file was stored, so that only its columns need to be sent.
+        The stored file is used. Send only the options, such as which column is which.
         """
         trace = trace_get(name)
         sent = checked(ReadingRequest(data=request.data))

@@ -190,13 +190,14 @@ def _service_units(state: State, s: int, placed: ServiceColumns) -> ServiceUnits
     """Return how the units of service ``s`` are placed."""
     units, placement, problem = state.measures.units, state.placement, state.problem
     of_service = units.service == s
-    mean, worst = (placed.hands_over and service_share(units, s)) or (None, None)
-    s1 = problem.topology.s1[placement.node[placement.service == s]]
-    narrow = problem.services[s].affinity == "s1"
+    shares = service_share(units, s) if placed.hands_over else None
+    mean, worst = shares or (None, None)
+    switch = problem.topology.s1[placement.node[placement.service == s]]
+    one_switch = problem.services[s].affinity == "s1"
     return ServiceUnits(
         service=placed.service.name,
         units=int(of_service.sum()),
-        groups=len(np.unique(s1 if narrow else problem.subgroup[s1])),
+        groups=len(np.unique(switch if one_switch else problem.subgroup[switch])),
         bandwidth_share=mean,
         worst_share=worst,
         missed=int((~units.honoured[of_service]).sum()),

@@ -34,13 +34,16 @@ def carried_into(study: Study) -> Trace | None:
 
 
 def _speeds_at_rated_load(study: Study) -> tuple[FloatArray, FloatArray]:
-    """Return a replica's mean TTFT and TBT (s) at its rated load, ``[l]`` each; 0 if not known."""
+    """Return each model's TTFT and TBT (s) at its rated load, ``[l]`` each; 0 if not known.
+
+    They are means over its GPU types.
+    """
     means: list[FloatArray] = []
-    for field, role_without in (("ttft_s", "decode"), ("tbt_s", "prefill")):
+    for field, role_without_it in (("ttft_s", "decode"), ("tbt_s", "prefill")):
         by_model: list[list[float]] = [[] for _ in study.hardware.models]
         for (m, g), (_, capacity) in study.sizes.capacity.items():
             seconds = getattr(capacity, field)
-            if study.hardware.columns[g].role != role_without and np.isfinite(seconds):
+            if study.hardware.columns[g].role != role_without_it and np.isfinite(seconds):
                 by_model[m].append(seconds)
         means.append(np.array([float(np.mean(s)) if s else 0.0 for s in by_model]))
     return means[0], means[1]

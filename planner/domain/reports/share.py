@@ -73,7 +73,7 @@ def _chart(result: ShareResult) -> Chart:
 
 
 def _gpus(result: ShareResult) -> Table:
-    """Return a row per GPU."""
+    """Return the table of groups of GPUs, each with the models that share them."""
     return table(
         result.gpus,
         (Head("GPU", wide=2), lambda row: row.name),

@@ -38,12 +38,15 @@ from simulation.policies.wrappers.signal_range import SignalRange
 
 
 def note_of(run: PolicyRun) -> str:
-    """Return a sentence if a policy never scaled out, never in or always out, by its signal.
+    """Return a sentence if a signal never asked for more replicas, or did so all the time.
 
     Otherwise return "".
     """
     swing = run.swing
-    if swing is None or (swing.asked_more and (swing.asked_fewer or swing.low <= swing.out_above)):
+    if swing is None:
+        return ""
+    always_more = swing.low > swing.out_above and not swing.asked_fewer
+    if swing.asked_more and not always_more:
         return ""
     stayed = (
         f"Its signal, {swing.words}, stayed at {_signal_text(swing, swing.low)}"

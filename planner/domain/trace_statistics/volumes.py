@@ -111,7 +111,10 @@ def imbalance(grid: Grid, by: str) -> Imbalance | None:
 
 
 def utilities(store: Path, by: Sequence[str]) -> Utility:
-    """Return the summed utility of requests by label; empty if the file has no utility."""
+    """Return the summed utility and the number of requests that state one, by kind and label.
+
+    It is empty if the file has no utility.
+    """
     _, scan = scan_requests(store)
     if "utility" not in scan.collect_schema().names():
         return {}

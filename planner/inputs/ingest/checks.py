@@ -192,10 +192,10 @@ def _numbers_as_written(text: pl.Series, number: FloatArray, whole: bool) -> Flo
 
 
 def points_group(columns: Sequence[pl.Series], times: pl.Series, *, counts: bool) -> bool:
-    """Return whether points separate thousands.
+    """Return whether points separate thousands, as in 1.234 for 1234.
 
-    Numbers with two points show it. Otherwise all points must be able to separate thousands, and
-    the dates have points too, or the columns are ``counts`` with other numbers below 1000.
+    A number with two points proves it. Otherwise three digits must follow each point. In addition,
+    dates are written with points, or the columns are ``counts`` and have numbers without a point.
     """
     texts = [
         column.str.strip_chars().drop_nulls() for column in columns if column.dtype == pl.String

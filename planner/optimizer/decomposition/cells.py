@@ -243,12 +243,15 @@ class Cells:
         return taken
 
     def served(self, x: IntArray | Int32Array, cell: IntArray) -> FloatArray:
-        """Return the tokens/s that each column adds to its cell, shape ``[n]``."""
+        """Return the tokens/s that each plan of one cell adds to those of the minimums, ``[n]``.
+
+        ``x [n, g]`` are its instances beyond the minimums, and ``cell [n]`` is its cell.
+        """
         row, gpu = np.nonzero(x)
-        held = self.minimum.reshape(-1, x.shape[1])[cell[row], gpu]
+        least = self.minimum.reshape(-1, x.shape[1])[cell[row], gpu]
         model = cell[row] // self.need.shape[1]
         before, after = (
-            self.curves.carried(model, gpu, count) for count in (held, held + x[row, gpu])
+            self.curves.carried(model, gpu, count) for count in (least, least + x[row, gpu])
         )
         return np.bincount(row, after - before, len(cell)).astype(float)
 

@@ -333,10 +333,10 @@ def _best_single_type(cell: Any) -> Any:
 
 @cached_kernel
 def cheapest_cells(cells: Any, x: Any, low: Any, served: Any) -> None:
-    """Fill ``x[l,r,g]`` with the cheapest instances of each cell, ``low[l,r]`` with their cost.
+    """Fill ``x[l,r,g]`` with the cheapest instances of each cell beyond the minimums.
 
-    ``x`` counts beyond the minimums, and ``served[l,r]`` are the tokens/s that they add. ``low`` is
-    a proven lower bound on the cost, infinite for a cell that cannot be covered.
+    ``served[l,r]`` are the tokens/s that they add. ``low[l,r]`` is a proven lower bound on their
+    cost, infinite for a cell that cannot be covered.
     """
     models, regions, gpus = cells.first.shape
     tables, item, hull, state, counts = _work_arrays(cells)

@@ -121,7 +121,11 @@ TOOLS: Mapping[str, Tool] = {
 
 
 def value_at(run: Any, path: str) -> Any:
-    """Return the value at a dotted path. A name may contain dots; a number is a list index."""
+    """Return the value at a dotted path, or None. Only the last name may contain dots.
+
+    Of a list, a number is an index, ``*`` the first item with the rest of the path, and ``#`` the
+    number of such items.
+    """
     if isinstance(run, dict) and path in run:
         return run[path]
     first, _, rest = path.partition(".")
@@ -131,7 +135,9 @@ def value_at(run: Any, path: str) -> Any:
     inner = run.get(first) if isinstance(run, dict) else None
     if isinstance(run, list) and first.isdecimal():
         inner = run[int(first)] if int(first) < len(run) else None
-    return value_at(inner, rest) if rest and inner is not None else (None if rest else inner)
+    if not rest:
+        return inner
+    return None if inner is None else value_at(inner, rest)
 
 
 def statistic_of(name: str) -> str:
