@@ -111,6 +111,7 @@ def estimate_one(row: Row, source: MeasurementSource = STORED_MEASUREMENTS) -> E
     measurements, model = source.own_measurements(hardware), str(named_fields(row)["model"])
     deployed = deployment(dict(row) | {"concurrency": answer.concurrency}, hardware)
     properties = replace(error_properties(deployed), split=answer.mode == "disagg")
+    # Errors of deployments that the fit had not seen, by what was left out of it.
     cells = {basis: fit.errors[basis].of(properties)[1] for basis in UNSEEN}
     return replace(
         answer,

@@ -317,12 +317,17 @@ def _new_profiles(
 
 def _parallelism(pool: RunningPool, width: int, *, experts: bool) -> Row:
     """Return how the model is split over the GPUs of a replica, as fields of a profile."""
-    shared = pool.dp or 1 if pool.expert_parallel or pool.attention_dp else 1
-    if experts and width % shared == 0 and (pool.expert_parallel or shared > 1):
-        spread: Row = {"tp": width // shared, "moe_ep" if pool.expert_parallel else "moe_tp": width}
-        return spread | ({"attention_dp": shared} if shared > 1 else {})
-    if (pool.pp or 1) > 1 and width % (pool.pp or 1) == 0:
-        return {"tp": width // (pool.pp or 1), "pp": pool.pp}
+    pp, attention_dp = pool.pp or 1, 1
+    if pool.expert_parallel or pool.attention_dp:
+        attention_dp = pool.dp or 1
+    if experts and width % attention_dp == 0 and (pool.expert_parallel or attention_dp > 1):
+        spread: Row = {
+            "tp": width // attention_dp,
+            "moe_ep" if pool.expert_parallel else "moe_tp": width,
+        }
+        return spread | ({"attention_dp": attention_dp} if attention_dp > 1 else {})
+    if pp > 1 and width % pp == 0:
+        return {"tp": width // pp, "pp": pp}
     return {"tp": width}
 
 

@@ -184,6 +184,7 @@ class _SetItem(AbstractTemplate):
 
 
 def _get_item(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+    """Build ``table[index]``: a smaller table if dimensions are left, else the value."""
     data, shape = _at(context, builder, sig, args)
     if shape:
         return _make(context, builder, sig.return_type, data, shape)

@@ -286,9 +286,9 @@ class _Transfer:
         ``routed`` is True for a layer with experts.
         """
         out, back = (self.out, self.back) if routed else self.dense
-        busy = tokens / self.bytes_s
-        runs = np.where(tokens > 0, self.latency_s, 0.0)
-        return runs + out * busy, runs + back * busy
+        latency = np.where(tokens > 0, self.latency_s, 0.0)
+        seconds_per_byte = tokens / self.bytes_s  # of each byte that every token sends
+        return latency + out * seconds_per_byte, latency + back * seconds_per_byte
 
 
 def _transfer(

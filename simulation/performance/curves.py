@@ -232,7 +232,7 @@ def iteration_seconds(values: Any, b: float, c: float, p: float, a: float) -> fl
 def _measured_limits(values: Any, start: int, x: float) -> tuple[float, float]:
     """Return the smallest and the largest measured y at ``x``."""
     first, n, m = int(values[start]), int(values[start + 1]), int(values[start + 2])
-    low = first + n + m + n * m
+    low = first + n + m + n * m  # after n x, m y and their grid: n lower, then n upper limits
     if n == 1:
         return float(values[low]), float(values[low + 1])
     i = _segment(values, first, n, x)

@@ -234,9 +234,11 @@ class EndpointPicker(ScalingPolicy):
     def _triggers(self, observation: Observation) -> tuple[FloatArray, FloatArray]:
         """Return the values of both triggers, each ``[pools]``, to divide by their targets.
 
+        The signal decides on the first and the second one:
+
         - tokens: seconds of prompts to compute, and KV memory in use, in replicas.
         - inflight: running requests, and 0.
-        - saturation: the saturation, and running requests.
+        - saturation: the saturation, and running requests; like queue if unknown.
         - queue: requests that wait at the picker, and running requests.
         """
         ready = observation.ready

@@ -123,10 +123,10 @@ def confirmed_sm_shares(
     coarser: list[Level],
     plan: Callable[..., Level | None],
 ) -> Level | None:
-    """Return a confirmed plan of operators in shares of the multiprocessors (equation 6).
+    """Return the best plan of operators in shares of a GPU's multiprocessors, met in a replay.
 
-    None if that saves nothing. ``coarser`` includes plans without shares. No figure of the result
-    is worse than theirs.
+    Equation 6 of the operator paper gives the shares. None if no such plan is better than those of
+    ``coarser``, which use whole GPUs. ``plan`` makes a level for a phase.
     """
 
     def planned(within: PhaseProblem, max_slowdown: float) -> Level | None:
@@ -135,6 +135,7 @@ def confirmed_sm_shares(
         if level is None:
             return None
         trade = None if level.trade is None else replace(level.trade, confined=max_slowdown)
+        # A fallback has no shares. It is a plan of ``coarser``, and dropped below.
         is_fallback = level.method.startswith(tuple(FALLBACK_METHODS.values()))
         return replace(level, confined=None if is_fallback else max_slowdown, trade=trade)
 

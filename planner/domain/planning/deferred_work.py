@@ -184,10 +184,10 @@ def level_load(load: FloatArray, work: FloatArray, bins: int) -> float:
     load, work = np.tile(load, 2), np.tile(work, 2)
     arrived = np.cumsum(work)
 
-    def enough(carried: float) -> bool:
-        """Return whether ``carried`` per bin serves all load, and all work in time."""
+    def enough(capacity: float) -> bool:
+        """Return whether ``capacity`` per bin serves all load, and all work in time."""
         # Work left after each bin: the largest surplus of work over free capacity since any bin.
-        surplus = np.append(0.0, np.cumsum(work - (carried - load)))
+        surplus = np.append(0.0, np.cumsum(work - (capacity - load)))
         left = (surplus - np.minimum.accumulate(surplus))[1:]
         done = arrived - left
         due = arrived[: max(0, len(arrived) - bins)]  # work is due ``bins`` after its arrival

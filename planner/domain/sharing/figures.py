@@ -192,7 +192,7 @@ def gpu_figures(
 
 
 def fleet_figures(pools: Sequence[SharingPool], replicas: Sequence[int]) -> FleetFigures:
-    """Return the GPUs and the cost of as many replicas in each pool."""
+    """Return the GPUs and the cost in USD per day of ``replicas``, one count per pool."""
     gpus = [pool.gpus * count for pool, count in zip(pools, replicas, strict=True)]
     return FleetFigures(
         sum(gpus),

@@ -236,7 +236,7 @@ def unsized_sentences(hardware: Hardware, trace: Trace) -> tuple[str, ...]:
 
 
 def most_instances(hardware: Hardware, m: int, g: int) -> int:
-    """Return the most instances that a pool on that column can have in any region.
+    """Return the most instances of model ``m`` that GPU column ``g`` can have in one region.
 
     The result is between 1 and ``MAX_INSTANCES``, the length of a curve.
     """

@@ -63,8 +63,8 @@ class Sizes:
     def times(self, factor: FloatArray) -> Sizes:
         """Return the sizes with every capacity multiplied by its factor.
 
-        Factors are ``[l, g]``, or ``[l, g, N]`` by the number of instances. The capacity per
-        instance still never exceeds that of a larger pool.
+        Factors are ``[l, g]`` by model and GPU column, or ``[l, g, N]`` for each size of the pool.
+        Where needed, the capacity per instance is lowered to that of a larger pool.
         """
         n = np.arange(1, self.pool_tps.shape[-1] + 1)
         each = self.pool_tps * (factor if factor.ndim > 2 else factor[:, :, None]) / n

@@ -108,9 +108,9 @@ def _known_prompts(
 ) -> SharedPrompts | None:
     """Return the prompt blocks of a model's last requests before the first decision.
 
-    If fewer than ``LEAST`` came before, use the last requests of all the traffic. Without blocks,
-    return the cached tokens of ``sample``. None means that no log has either, or that the model has
-    no request.
+    If it had fewer than ``LEAST``, use the model's last requests of the whole trace. Without
+    blocks, return the cached tokens of ``sample``. None means that the logs have neither blocks nor
+    cached tokens, or that the model has no request.
     """
     trace = traffic.measured
     if not isinstance(trace.blocks, PrefixBlocks):

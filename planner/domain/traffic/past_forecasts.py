@@ -124,8 +124,8 @@ def _looked_back(series: DemandSeries, window: Window, method: str) -> LookedBac
     if not moments.size:
         raise SeriesTooShort(f"{series.key}: no traffic before the past decisions.")
     lead = round((window.start_s - float(window.origins_s[0])) / window.bin_s)
-    ahead = max(lead + window.bins_per_period, round(DAY_S / window.bin_s))
-    steps = max(lead + window.bins_per_period, min(ahead, MOST_STEPS))
+    # What each decision needs, and a day if that is not too many steps, for errors by hour.
+    steps = max(lead + window.bins_per_period, min(round(DAY_S / window.bin_s), MOST_STEPS))
     model = forecaster(method, horizon_bins=window.bins_per_period, lead_bins=lead)
     return _of_forecasts(series, rolling_forecasts(series, model, moments.tolist(), steps))
 

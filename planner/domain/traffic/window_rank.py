@@ -90,8 +90,9 @@ def window_rank(
 ) -> WindowRank:
     """Return how busy ``[start_s, end_s)`` is among all stretches of ``demand`` of that length.
 
-    Stretches begin at the same time of each day. Stretches shorter than a day follow each other.
-    Without enough observed bins, the window has no rank.
+    Stretches of a day or more begin at the time of day of ``start_s``. Shorter ones follow each
+    other without a gap, and the window is one of them. A window without enough observed bins has
+    no rank.
     """
     duration_s = end_s - start_s
     compared = stretches(demand, duration_s, phase_s=start_s)

@@ -99,7 +99,7 @@ def _of_operator(
 
 
 def vidur_mlp(frame: Frame, shapes: Shapes) -> Rows:
-    """Yield kernel rows from ``vidur_mlp_ops``: medians of a layer in ms."""
+    """Yield kernel rows by GPU from ``vidur_mlp_ops``, which has medians of a layer in ms."""
     keys = ("gpu", "model", "tp", "n_head", "n_kv_head", "n_embd", "n_expanded_embd", "vocab_size",
             "use_gated_mlp")  # fmt: skip
     for key, part in frame.parts(*keys):
