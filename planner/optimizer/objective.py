@@ -107,7 +107,7 @@ def caps(problem: PlanningProblem) -> tuple[Cap, ...]:
 
 
 def power_caps(problem: PlanningProblem) -> Iterator[Cap]:
-    """Yield the power limits of racks and sites. Starting instances run on idle power."""
+    """Yield the power limits of racks and sites; a start adds nothing to that of its instance."""
     if problem.power_kw is None or problem.kw is None:
         return
     for region, row in np.argwhere(np.isfinite(problem.power_kw)):

@@ -36,7 +36,7 @@ def contradictions(known: Mapping[Key, LinearProfile]) -> dict[Key, str]:
         if few[:2] != many[:2] or on_many >= on_few:
             continue
         words = (
-            f"{CONTRADICTED}: {few[0]} carries {on_many:.1f} requests/s on {many[2]} "
+            f"{CONTRADICTED}: {few[0]} serves {on_many:.1f} requests/s on {many[2]} "
             f"x {few[1]} by {_source(known[many])} and {on_few:.1f} on {few[2]} by "
             f"{_source(known[few])} ({ISL:,.0f} input and {OSL:,.0f} output tokens), though "
             "more GPUs should serve more. Engines or set-ups differ: measure your own"
