@@ -1,10 +1,12 @@
 """The public reference instances: both solvers, and their published optimum where there is one."""
 
+import numpy as np
 import pytest
 
 from bench.plan import load_instance
 from planner.optimizer import solve_window
 from planner.optimizer.figures import is_feasible
+from planner.optimizer.solvers import LinearProgram, solve_on_cbc, solve_program
 from tests.shared_folder import INSTANCES, shared
 
 
@@ -43,3 +45,24 @@ def test_fifty_by_fifty_by_ten():
     assert plan.status == "optimal"
     assert 7661.1 <= plan.bound_usd <= plan.objective_usd < 7676.4
     assert is_feasible(problem, plan.target)
+
+
+def test_an_answer_printed_with_eight_digits_is_kept():
+    """The capacity of a pool: y <= 9,701.579 + 18,121.985 x tokens/s, as large as possible."""
+    first, second, share = 9701.579017277032, 18121.984940486058, 0.48822951234
+    program = LinearProgram(
+        cost=np.array([0.0, 0.0, -1.0]),
+        lower=np.array([1.0, 0.0, 0.0]),
+        upper=np.array([1.0, share, np.inf]),
+        whole=np.zeros(3, np.bool_),
+        begins=np.array([0, 3]),
+        columns=np.arange(3),
+        values=np.array([first, second, -1.0]),
+        row_lower=np.zeros(1),
+        row_upper=np.array([np.inf]),
+    )
+    for solve in (solve_program, solve_on_cbc):
+        found = solve(program, gap=0.0, time_limit_s=10.0, check=lambda: None)
+        assert found.status == "optimal"
+        assert found.values[2] == pytest.approx(first + second * share)
+    assert not program.keeps(np.array([1.0, share, 1.0001 * (first + second * share)]))

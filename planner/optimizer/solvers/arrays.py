@@ -14,6 +14,7 @@ from simulation.arrays import BoolArray, FloatArray, IntArray
 INF = highspy.kHighsInf
 Entry = tuple[npt.ArrayLike, npt.ArrayLike, npt.ArrayLike]  # row, column, coefficient
 KEPT = 1e-5  # tolerance, as a share of a row's bound, or absolute for bounds below 1
+DIGITS = 1e-7  # tolerance, as a share of a row's terms: CBC prints values with eight digits
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,20 +71,28 @@ class LinearProgram:
         )
 
     def keeps(self, values: FloatArray) -> bool:
-        """Return True if ``values`` satisfy every row and bound within the tolerance ``KEPT``."""
-        pairs = (
-            (self.activity(values), self.row_lower, self.row_upper),
-            (values, self.lower, self.upper),
+        """Return True if ``values`` satisfy every row and bound within ``KEPT`` and ``DIGITS``."""
+        terms = self.values * values[self.columns]
+        checks = (
+            (self._by_row(terms), self.row_lower, self.row_upper, self._by_row(np.abs(terms))),
+            (values, self.lower, self.upper, np.zeros(len(values))),
         )
         return all(
-            bool(np.all(value >= low - _slack(low)) and np.all(value <= high + _slack(high)))
-            for value, low, high in pairs
+            bool(
+                np.all(value >= low - _slack(low) - DIGITS * size)
+                and np.all(value <= high + _slack(high) + DIGITS * size)
+            )
+            for value, low, high, size in checks
         )
 
     def activity(self, x: FloatArray) -> FloatArray:
         """Return the left side of every row at the values ``x``, ``A x [m]``."""
+        return self._by_row(self.values * x[self.columns])
+
+    def _by_row(self, terms: FloatArray) -> FloatArray:
+        """Return the sum of the terms of each row, ``[m]``."""
         row = np.repeat(np.arange(len(self.row_lower)), np.diff(self.begins))
-        return np.bincount(row, self.values * x[self.columns], len(self.row_lower)).astype(float)
+        return np.bincount(row, terms, len(self.row_lower)).astype(float)
 
 
 def _slack(bound: FloatArray) -> FloatArray:
