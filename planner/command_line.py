@@ -10,7 +10,6 @@ from typing import Any
 from django.core.management import ManagementUtility
 
 from planner.config.startup_checks import check_migrations_known, exit_with_sentence
-from planner.freed_memory import keep_freed_memory
 from planner.installation import IN_CHECKOUT, SetUpError, data_folder, here
 from planner.management.help import overview
 from planner.second_process import second_process
@@ -71,8 +70,6 @@ def manage(argv: Sequence[str]) -> None:
     # A command that is killed ends its run, as on Ctrl-C. Servers set handlers of their own.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     shared = SHARED.get(argv[1], ()) if len(argv) > 1 else ()
-    if shared:
-        keep_freed_memory()
     gc.disable()  # imports leave no garbage, and collecting takes a fifth of their time
     with second_process(shared), exit_with_sentence():
         Utility(list(argv)).execute()

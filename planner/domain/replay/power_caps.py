@@ -19,7 +19,6 @@ from planner.inputs.scenario.build import Hardware
 from planner.policies.choice import policy_of
 from simulation.arrays import BoolArray
 
-MOST_CAPS = 36  # combinations of a prefill and a decode cap
 MOST_REQUESTS = 3_000_000  # of all replays together, so that they take seconds
 
 
@@ -42,12 +41,12 @@ def plans_by_cap(
 
 
 def _combinations(hardware: Hardware) -> Iterator[dict[str, float]]:
-    """Yield each combination of the stated power caps, as role to cap, at most ``MOST_CAPS``."""
+    """Yield each combination of the stated power caps, as role to cap."""
     by_role: dict[str, set[float]] = {}
     for (_, g), section in hardware.sections.items():
         by_role.setdefault(hardware.role(g), set()).add(section.power_cap or 1.0)
     values = [sorted(caps, reverse=True) for caps in by_role.values()]
-    for _, caps in zip(range(MOST_CAPS), product(*values), strict=False):
+    for caps in product(*values):
         yield dict(zip(by_role, caps, strict=True))
 
 
