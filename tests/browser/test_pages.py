@@ -1,5 +1,6 @@
 """What only a browser can tell: scripts, charts, themes, widths."""
 
+import re
 from typing import Any
 
 import pytest
@@ -208,7 +209,7 @@ def test_an_alternative_redraws_the_first_screen(
     expect(tile).to_contain_text("$800")
     drawn(site)
     assert site.evaluate(top) != economy
-    assert "alternative=balanced" in site.url
+    expect(site).to_have_url(re.compile("alternative=balanced"))
     site.go_back()
     expect(tile).to_contain_text("$500")
     assert not console
