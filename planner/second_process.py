@@ -118,20 +118,24 @@ def begin(function: Callable[[*Ts], T], *arguments: *Ts) -> None:
 
 
 def result_of(function: Callable[[*Ts], T], *arguments: *Ts) -> T:
-    """Return ``function(*arguments)``.
+    """Return ``function(*arguments)``, from the second process if ``begin`` sent the call there.
 
-    If it was begun, the second process carries it out, unless that one has not reached it yet.
+    Without ``begin``, or if the call still waits in the second process's queue, compute it here.
     """
     call = _begun.pop(_key(function, arguments), None) if _begun else None
-    return function(*arguments) if call is None or call.cancel() else call.result()
+    # cancel() succeeds only for a call that has not started.
+    if call is None or call.cancel():
+        return function(*arguments)
+    result: T = call.result()
+    return result
 
 
 def results_of(
     function: Callable[[*Ts], T], calls: Sequence[tuple[*Ts]], progress: Callable[[float], None]
 ) -> list[T]:
-    """Return ``result_of`` each of ``calls``, in their order.
+    """Return the results of ``function`` with each of ``calls``, in their order.
 
-    The second process works from the first call on, so this one takes them from the last on.
+    The second process works from the first call forwards, this one from the last call backwards.
     ``progress`` takes the share that is done.
     """
     results = []

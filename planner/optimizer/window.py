@@ -133,8 +133,8 @@ def solve_window(
 def can_decompose(problem: PlanningProblem) -> bool:
     """Return True if ``decomposition`` can solve the problem.
 
-    It can if each model has one demand per region, and regions share only the joint demand.
-    Separate prefill and decode columns, a limit on spot, or the loss of a region prevent that.
+    It cannot if one pool must meet several needs (``role_sides``): separate prefill and decode
+    columns, a limit on spot, or losses of different instances. Nor can it if a region may be lost.
     """
     return len(role_sides(problem)) == 1 and not problem.lose_region
 

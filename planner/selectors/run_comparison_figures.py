@@ -25,7 +25,7 @@ from planner.domain.results.figures import POLICIES, POLICY_TABLE, REQUEST_TABLE
 TOLERANCE = 0.005  # relative difference within which neither figure is marked better
 BETTER, WORSE = "better", "worse"
 EFFORT = (USD, HOURS, KWH, KG)  # units of effort: less is better only at an equal SLO attainment
-# Settings of the demand and service of a plan. Plans that differ in these are not ranked.
+# Settings of the demand and attainments of a plan. Plans that differ in these are not ranked.
 PLAN_SETTINGS = (
     "forecast.",
     "objective.spare.",
@@ -163,7 +163,7 @@ def replay_groups(
             f"The limits differ ({first_keys(limits)}): each run uses its own for SLO attainment, "
             "so neither attainment nor cost is ranked."
         )
-    service = [(row or {}).get("slo_attainment") or {} for row in figures]
+    attainments = [(row or {}).get("slo_attainment") or {} for row in figures]
     rows = []
     for column, key, label in _columns(figures):
         values = [_value_of_tier(row, column.name, key) for row in figures]
@@ -172,7 +172,7 @@ def replay_groups(
         latency = column.name.endswith("_ms")
         fair = not not_ranked and (not limits or latency)
         marks = _compare(column, label, values, fair=fair)
-        rows.append(_without_unfair_marks(marks, service) if column.unit in EFFORT else marks)
+        rows.append(_without_unfair_marks(marks, attainments) if column.unit in EFFORT else marks)
     yield Group("As simulated", tuple(rows), note)
 
 
@@ -194,19 +194,23 @@ def _columns(figures: Sequence[Any]) -> Iterator[tuple[Column, str, str]]:
 
 
 def _without_unfair_marks(
-    row: ComparedFigure, service: Sequence[Mapping[str, Any]]
+    row: ComparedFigure, attainments: Sequence[Mapping[str, Any]]
 ) -> ComparedFigure:
     """Return the figures without marks of cost that unequal SLO attainment makes unfair.
 
     Lower cost is better only if no tier has a lower attainment. Higher cost is worse only if none
-    has a higher one (methods.md X4).
+    has a higher one (methods.md X4). ``attainments`` has the attainment by tier of each run.
     """
+    first_run = attainments[0]
+
+    def is_unfair(mark: str, attainment: Mapping[str, Any]) -> bool:
+        if mark == BETTER:
+            return _serves_worse(attainment, first_run)
+        return mark == WORSE and _serves_worse(first_run, attainment)
+
     marks = tuple(
-        ""
-        if (mark == BETTER and _serves_worse(attainment, service[0]))
-        or (mark == WORSE and _serves_worse(service[0], attainment))
-        else mark
-        for mark, attainment in zip(row.marks, service, strict=True)
+        "" if is_unfair(mark, attainment) else mark
+        for mark, attainment in zip(row.marks, attainments, strict=True)
     )
     return replace(row, marks=marks)
 

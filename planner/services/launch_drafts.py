@@ -25,6 +25,7 @@ from planner.services.scenarios import free_name
 from simulation.sizing.queueing import largest_rate
 
 DAY_S = 86_400
+WEEKDAY_TO_MEAN = 7 / 5  # a weekday over the mean day, if weekends have no traffic: the most
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,12 +163,14 @@ def _profile(model: str, gpu: str) -> dict[str, Any]:
 def _region_gpus(described: LaunchDescription, data: dict[str, Any]) -> int:
     """Return the GPUs of the region, for the peak at the end of the horizon.
 
-    The fluid model of one replica gives the need.
+    The capacity of one replica is that of the fluid model.
     """
     hardware = build_hardware(parse(dump_mapping(data)), own_hardware())
     profile = next(iter(hardware.profiles.values()))
-    rate = largest_rate(profile, described.input_tokens, described.output_tokens)[0]
+    replica_rps = largest_rate(profile, described.input_tokens, described.output_tokens)[0]
     shape = shapes()[described.day].by_hour if isinstance(described.day, str) else described.day
-    peak = max(shape) / max(sum(shape) / 24, 1e-9) * 1.4 * described.requests_per_day / DAY_S
-    peak *= max(1.0, (1 + described.growth_per_month) ** described.horizon.months)
-    return region_gpus(peak, rate, data["profiles"][0]["tp"])
+    mean_rps = described.requests_per_day / DAY_S
+    peak_to_mean = max(shape) / max(sum(shape) / 24, 1e-9)
+    growth = max(1.0, (1 + described.growth_per_month) ** described.horizon.months)
+    peak_rps = peak_to_mean * WEEKDAY_TO_MEAN * mean_rps * growth
+    return region_gpus(peak_rps, replica_rps, data["profiles"][0]["tp"])

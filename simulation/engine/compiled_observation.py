@@ -82,7 +82,11 @@ def read_observation(state: Any, t: float, reading: Any) -> None:
 
 @kernel
 def _read_instances(state: Any, p: int, t: float, amounts: Any) -> None:
-    """Fill the ``amounts`` of pool ``p`` that depend on its ready instances; 0 without any."""
+    """Fill column ``p`` of ``amounts`` with what a policy sees of a pool's ready instances.
+
+    Without ready instances all are 0. ``t`` is the time in seconds. KV, queued and pending are in
+    tokens; the other counts are requests.
+    """
     pool = state.pools[p]
     for row in (_UTILISATION, _LOAD, _BACKLOG, _FULLEST, _LONGEST, _SATURATION):
         amounts[row, p] = 0.0

@@ -232,13 +232,13 @@ class EndpointPicker(ScalingPolicy):
         return asked
 
     def _triggers(self, observation: Observation) -> tuple[FloatArray, FloatArray]:
-        """Return the values of both triggers, each ``[pools]``, to divide by their targets.
+        """Return the totals that the two triggers compare with their targets, each ``[pools]``.
 
-        The signal decides on the first and the second one:
+        The autoscaler requests total / target replicas. The first and second total by signal:
 
-        - tokens: seconds of prompts to compute, and KV memory in use, in replicas.
+        - tokens: seconds of work on prompts that wait, and KV memory in use, in replicas' worth.
         - inflight: running requests, and 0.
-        - saturation: the saturation, and running requests; like queue if unknown.
+        - saturation: saturation, and running requests; as for queue if saturation is unknown.
         - queue: requests that wait at the picker, and running requests.
         """
         ready = observation.ready

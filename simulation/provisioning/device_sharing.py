@@ -31,7 +31,7 @@ from simulation.provisioning.workload import (
 Part = tuple[OperatorProblem, Demand, OperatorPlan]
 
 FRACTIONS = (1.0, 0.8, 0.6)  # fractions of its limit that a service is planned at
-PASS_FACTORS = 1.5
+PASS_FACTOR = 1.5  # most that sharing may lengthen a pass
 MAX_COMBINATIONS = 81  # most combinations of fractions to place
 
 
@@ -69,13 +69,14 @@ def place_on_common_devices(
     ``apart`` has the best plan of each on separate devices. The result has no placement if common
     devices save nothing.
     """
-    plans = [_plans(phase, device_bytes) for phase in phases]
+    plans = [_plans_by_fraction(phase, device_bytes) for phase in phases]
     separate_devices = sum(level.devices for level in apart)
     best: tuple[Placement, tuple[Level, ...]] | None = None
     if all(plans) and len(phases) > 1:
         for picked in _combinations(plans):
             parts = [
-                _plan_within(phase, level) for phase, level in zip(phases, picked, strict=True)
+                _with_room_for_slowdown(phase, level)
+                for phase, level in zip(phases, picked, strict=True)
             ]
             if not all(_fits_device(part, device_bytes) for part in parts):
                 continue
@@ -102,11 +103,11 @@ def place_on_common_devices(
 def _with_their_places(
     picked: Sequence[Level], placement: Placement, device_bytes: float
 ) -> tuple[Level, ...]:
-    """Return the ``picked`` plans with the places of their operators on common devices.
+    """Return the ``picked`` plans, one per service, each with its part of a common placement.
 
-    Each gets a part of the free memory.
+    The free memory of each device is split equally between the services.
     """
-    free = (device_bytes - placement.memory_bytes) / len(picked)
+    free_share = (device_bytes - placement.memory_bytes) / len(picked)
     levels, first = [], 0
     for level in picked:
         assert level.plan is not None
@@ -117,7 +118,7 @@ def _with_their_places(
             operator=placement.operator[rows] - first,
             replica=placement.replica[rows],
             device=placement.device[rows],
-            memory_bytes=device_bytes - free,
+            memory_bytes=device_bytes - free_share,
             slowdown=placement.slowdown[first:end],
         )
         levels.append(replace(level, devices=placement.devices, placement=own))
@@ -125,14 +126,14 @@ def _with_their_places(
     return tuple(levels)
 
 
-def _plan_within(phase: PhaseProblem, level: Level) -> Part:
+def _with_room_for_slowdown(phase: PhaseProblem, level: Level) -> Part:
     """Return problem, demand and plan of ``level``, prepared for passes that sharing makes slower.
 
-    On shared devices, passes may take up to ``PASS_FACTORS`` times as long as on separate ones, but
+    On shared devices, passes may take up to ``PASS_FACTOR`` times as long as on separate ones, but
     no longer than the limit. The KV cache is that of passes of this length.
     """
     assert level.plan is not None
-    limit = min(phase.problem.slo_s, PASS_FACTORS * level.latency_s)
+    limit = min(phase.problem.slo_s, PASS_FACTOR * level.latency_s)
     return replace(phase.problem, slo_s=limit), reserve_kv_cache(phase, limit).demand, level.plan
 
 
@@ -143,8 +144,8 @@ def _fits_device(part: Part, device_bytes: float) -> bool:
     return bool((demand.shard_bytes(*chosen, plan.replicas) <= device_bytes).all())
 
 
-def _plans(phase: PhaseProblem, device_bytes: float) -> list[Level]:
-    """Return plans by operators for ``FRACTIONS`` of the latency limit, without equal ones.
+def _plans_by_fraction(phase: PhaseProblem, device_bytes: float) -> list[Level]:
+    """Return a service's plans by operators for ``FRACTIONS`` of its limit, without equal ones.
 
     A plan that uses less of its limit allows more slowdown by operators of other services.
     """
@@ -169,9 +170,10 @@ def _plan_key(level: Level) -> bytes:
 
 
 def _combinations(plans: list[list[Level]]) -> list[tuple[Level, ...]]:
-    """Return the combinations of one plan per service.
+    """Return the combinations of one plan per service, given the plans of each service.
 
-    If there are more than ``MAX_COMBINATIONS``, only plans for the same fraction are combined.
+    If there are more than ``MAX_COMBINATIONS``, combine only the first plans of all services, the
+    second plans, and so on. A service with fewer plans repeats its last one.
     """
     if np.prod([float(len(levels)) for levels in plans]) <= MAX_COMBINATIONS:
         return list(product(*plans))
@@ -205,29 +207,34 @@ def chunked_service(prefill: PhaseLoad, decode: PhaseLoad) -> PhaseLoad:
 
 
 def best_chunked(phase: PhaseProblem, device_bytes: float) -> ChunkedPlan:
-    """Return the best plans over all batches; ``phase`` is that of a ``chunked_service``."""
+    """Return the plans with the fewest devices, by whole replicas and by operators.
+
+    ``phase`` is the phase of a ``chunked_service``. Each of its batches is tried alone, because the
+    limit of an iteration depends on it. Of plans with equally many devices, the one with the lowest
+    power wins.
+    """
     service = phase.service
-    model: Level | None = None
-    operator: Level | None = None
-    batch = None
+    best_model: Level | None = None
+    best_operator: Level | None = None
+    model_batch = None
     for b, size in enumerate(phase.problem.batches):
         # A prompt takes the osl / batch iterations of its chunks, which must end within the TTFT.
-        limit = min(service.slo_s, service.ttft_s * float(size) / service.osl)
-        batched = with_some_choices(phase, slice(b, b + 1), slo_s=limit)
-        coarse = model_level(batched, device_bytes)
-        if coarse is not None and (model is None or _uses_less(coarse, model)):
-            model, batch = coarse, int(size)
-        fine = plan_level(
+        limit_s = min(service.slo_s, service.ttft_s * float(size) / service.osl)
+        with_this_batch = with_some_choices(phase, slice(b, b + 1), slo_s=limit_s)
+        model = model_level(with_this_batch, device_bytes)
+        if model is not None and (best_model is None or _uses_less(model, best_model)):
+            best_model, model_batch = model, int(size)
+        operator = plan_level(
             "operator",
-            batched,
+            with_this_batch,
             device_bytes,
-            coarser=[] if coarse is None else [coarse],
+            coarser=[] if model is None else [model],
             quick=True,
         )
-        if fine is not None and (operator is None or _uses_less(fine, operator)):
-            operator = fine
-    tokens = None if batch is None else batch * service.isl / service.osl
-    return ChunkedPlan(model, operator, batch, tokens)
+        if operator is not None and (best_operator is None or _uses_less(operator, best_operator)):
+            best_operator = operator
+    chunk_tokens = None if model_batch is None else model_batch * service.isl / service.osl
+    return ChunkedPlan(best_model, best_operator, model_batch, chunk_tokens)
 
 
 def with_batch_wait(

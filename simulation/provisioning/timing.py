@@ -35,8 +35,8 @@ class OperatorTiming:
     def reached(self, operator: Operator) -> tuple[float, float]:
         """Return the shares of published FLOP/s and bytes/s that kernels of this kind reach.
 
-        Factors that lengthen all calls (``times``, slower kernels) lower both shares, so that no
-        operator next to them uses the rest.
+        A factor on the times (``times``, slower kernels) divides both shares, since such a call
+        does the same work in more time.
         """
         entry = self.efficiencies.find(kind_of(operator), self.gpu.family, precision_of(operator))
         slowdown = self.times * self.efficiencies.slower(operator, self.gpu)

@@ -327,7 +327,10 @@ def per_gpu(service: PdService, ratio: RatioCapacity) -> float:
 
 
 def best_split(service: PdService, instances: int) -> RatioCapacity:
-    """Return the capacity of the best split of ``instances`` by the closed forms."""
+    """Return the capacity of ``instances``, split into prefill and decode with the most tokens/s.
+
+    It follows the closed forms. If they find no split within the limits, use one prefill instance.
+    """
     try:
         prefill, _ = closed_forms(service).best_split(instances)
     except SimulationError:

@@ -207,8 +207,9 @@ class Draft:
         return out
 
     def values_of(self, target: IntArray, lent: IntArray | None = None) -> FloatArray:
-        """Return the values of all variables at a plan ``[p, l, r, g]``.
+        """Return the values of all variables at a plan of instances ``target [p, l, r, g]``.
 
+        ``lent`` are those of them that are lent to other work and do not serve; None: none are.
         Unserved demand and cross-region traffic stay 0.
         """
         values, cell = np.zeros(self.builder.count), (slice(None), *self.cell)

@@ -102,7 +102,11 @@ def html_of(report: Report, cover: Cover) -> str:
 
 
 def _shown_block(block: Block, element: str, clock: str, live: bool) -> ShownBlock:
-    """Return a block as its template shows it."""
+    """Return a block with what its template needs: the cells of a table, the drawing of a chart.
+
+    ``element`` is its HTML id. With ``live``, the page's script draws charts; otherwise they are
+    SVG. ``clock`` tells how times are written.
+    """
     match block:
         case Table():
             return ShownBlock("table", block, element, table=_shown_table(block, clock, live))

@@ -158,11 +158,12 @@ def telling_check(checks: Sequence[Check]) -> Check | None:
 
 
 def stated_check(checks: Sequence[Check], spread: float, modelled: bool) -> Check | None:
-    """Return the error that a profile states: ``telling_check``, or the expected ``spread``.
+    """Return the error that a profile states: that of ``telling_check``, or the expected one.
 
-    ``spread`` is a standard deviation of the log error. It is stated, as a check of 0 rows, if
-    nothing was checked. It also replaces a smaller error if the profile is modelled or was checked
-    on fewer than ``FEW`` rows.
+    The expected error is ``spread``, a standard deviation of the log error; 0 if unknown. It is
+    stated if nothing was checked. It is also stated if it is larger than the checked error, and
+    the profile is modelled or was checked on fewer than ``FEW`` rows. A check of 0 rows marks it.
+    None: neither is known.
     """
     telling = telling_check(checks)
     unsure = telling is None or ((modelled or telling.rows < FEW) and spread > telling.mape)
