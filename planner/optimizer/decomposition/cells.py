@@ -171,10 +171,10 @@ class Cells:
         return np.array_equal(self.rows, np.arange(self.room.shape[1]))
 
     def by_row(self, columns: IntArray) -> IntArray:
-        """Return the GPUs of n regions, or n plans of one, by row of capacity, ``[n, t]``.
+        """Return the GPUs of n regions or plans by row of capacity, ``[n, t]``.
 
-        ``columns`` has them by GPU column, ``[n, g]``. Columns that draw from the same GPUs, such as
-        two TP sizes of one GPU type, share a row.
+        ``columns`` has them by GPU column, ``[n, g]``. Columns of the same GPUs, such as two
+        TP sizes of one GPU type, share a row.
         """
         if self.own_rows:
             return columns
