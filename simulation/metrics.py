@@ -155,6 +155,19 @@ class Summary(Usage):
     pools: tuple[PoolSummary, ...]
     # by region: highest mean power of an interval, servers and PUE included
     peak_kw: dict[str, float] = field(default_factory=dict)
+    missed_hours: dict[str, int] = field(default_factory=dict)  # by tier: hours below the target
+
+
+@dataclass(frozen=True, slots=True)
+class HourlyAttainment:
+    """By tier: the attainment of the worst hour (None if no hour counts), and hours below target.
+
+    Only hours with at least HOUR_REQUESTS requests of the tier count. So a few requests at night do
+    not decide for the day.
+    """
+
+    worst: dict[str, float | None]
+    missed: dict[str, int]
 
 
 def meets_slo(result: SimulationResult) -> BoolArray:
@@ -174,13 +187,8 @@ def in_time(log: RequestLog, trace: Trace, tiers: Sequence[Tier]) -> BoolArray:
     return ok
 
 
-def _worst_hour(result: SimulationResult, ok: BoolArray) -> dict[str, float | None]:
-    """Return by tier the lowest attainment over the hours of arrival in the window.
-
-    ``ok`` marks the requests that met their limits. Only hours with at least HOUR_REQUESTS requests
-    of the tier count. So a few requests at night do not decide for the day. The value is None if no
-    hour counts.
-    """
+def _by_hour(result: SimulationResult, ok: BoolArray) -> HourlyAttainment:
+    """Return the attainment by hour of arrival; ``ok`` marks requests that met their limits."""
     trace, tiers = result.trace, len(result.trace.tiers)
     due = np.not_equal(result.requests.outcome, NOT_DUE)
     hours = int(trace.arrival_s[-1] // HOUR_S) + 1 if len(trace) else 1
@@ -191,20 +199,27 @@ def _worst_hour(result: SimulationResult, ok: BoolArray) -> dict[str, float | No
         np.bincount(cell, rows, hours * tiers).reshape(hours, tiers).astype(np.int64)
         for rows in (due, due & ok)
     )
-    return least_hour(arrived, met, trace.tiers)
+    return hourly_attainment(arrived, met, trace.tiers, result.fleet.tiers)
 
 
-def least_hour(arrived: IntArray, met: IntArray, tiers: Sequence[str]) -> dict[str, float | None]:
-    """Return by tier the lowest share ``met / arrived`` over hours, ``[hours, tiers]`` each.
+def hourly_attainment(
+    arrived: IntArray, met: IntArray, names: Sequence[str], tiers: Sequence[Tier]
+) -> HourlyAttainment:
+    """Return the attainment by hour from the requests of each hour, ``[hours, names]``.
 
-    Hours with fewer than HOUR_REQUESTS requests do not count. None if no hour counts.
+    ``names`` are those of the columns. ``tiers`` have their targets.
     """
+    targets = {tier.name: tier.attainment for tier in tiers}
     share = np.where(arrived >= HOUR_REQUESTS, met / np.maximum(arrived, 1), np.inf)
     lowest_shares = share.min(axis=0).tolist()
-    return {
-        name: lowest if lowest < np.inf else None
-        for name, lowest in zip(tiers, lowest_shares, strict=True)
-    }
+    missed = (share < [targets[name] for name in names]).sum(axis=0).tolist()
+    return HourlyAttainment(
+        {
+            name: lowest if lowest < np.inf else None
+            for name, lowest in zip(names, lowest_shares, strict=True)
+        },
+        dict(zip(names, missed, strict=True)),
+    )
 
 
 def targets_met(tiers: Sequence[Tier], shares: dict[str, float | None]) -> dict[str, bool]:
@@ -239,7 +254,7 @@ def summarise(result: SimulationResult, *, brief: bool = False) -> Summary:
     in_time = sum(
         int(tokens[ok].sum(dtype=np.int64)) for tokens in (trace.input_tokens, trace.output_tokens)
     )
-    return summary_of(result, total, tiers, models, _worst_hour(result, ok), result.cells * in_time)
+    return summary_of(result, total, tiers, models, _by_hour(result, ok), result.cells * in_time)
 
 
 def _by_model(requests: _Requests, trace: Trace) -> dict[str, dict[str, GroupSummary]]:
@@ -259,13 +274,12 @@ def summary_of(
     of_all: GroupSummary,
     tiers: dict[str, GroupSummary],
     models: dict[str, dict[str, GroupSummary]],
-    worst_hour: dict[str, float | None],
+    hours: HourlyAttainment,
     tokens_in_time: int,
 ) -> Summary:
     """Return the figures of a replay, given those of its groups of requests.
 
-    ``of_all`` is the summary of all requests. ``tiers``, ``models`` and ``worst_hour`` are as in
-    ``Summary``.
+    ``of_all`` is the summary of all requests. ``tiers`` and ``models`` are as in ``Summary``.
     """
     shares = {name: group.attainment for name, group in tiers.items()}
     energies = [pool_energy(result, p) for p in range(len(result.fleet.pools))]
@@ -276,7 +290,8 @@ def summary_of(
         duration_s=result.duration_s,
         reject_reasons=dict(result.reject_reasons),
         slo_attainment=shares,
-        worst_hour=worst_hour,
+        worst_hour=hours.worst,
+        missed_hours=hours.missed,
         slo_met=targets_met(result.fleet.tiers, shares),
         starts=starts_by_source(result.totals.starts.sum(axis=0)),
         retried=int(result.totals.retried.sum()),

@@ -339,7 +339,8 @@ class Alternative:
 class Report:
     """An answer for people: what to do, the deciding facts, then the sections.
 
-    ``about`` says what it is the answer for, such as the window. ``clock`` is that of its times.
+    ``opening`` compares what runs today with the answer, in a sentence or two. ``about`` says what
+    it is the answer for, such as the window. ``clock`` is that of its times.
     ``why`` has the reasons in a sentence or two. ``charts`` belong to the facts, and share their x
     axis.
     """
@@ -348,6 +349,7 @@ class Report:
     answer: str
     sections: tuple[Section, ...]
     meaning: Meaning = Meaning.NEUTRAL
+    opening: str = ""
     why: str = ""
     about: str = ""
     facts: tuple[Fact, ...] = ()

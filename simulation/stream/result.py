@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from simulation.arrays import Array, FloatArray
-from simulation.metrics import GroupSummary, Summary, least_hour, summary_of
+from simulation.metrics import GroupSummary, Summary, hourly_attainment, summary_of
 from simulation.results import COMPLETED, NOT_DUE, REJECTED, UNFINISHED, Replay
 from simulation.stream.tally import Tally
 
@@ -49,7 +49,8 @@ def summarise_stream(result: StreamResult) -> Summary:
         model: {region: _group(result, groups[m, r]) for r, region in enumerate(result.regions)}
         for m, model in enumerate(result.models)
     }
-    hours = least_hour(tally.hours[..., 0], tally.hours[..., 1], result.tiers)
+    arrived, met = tally.hours[..., 0], tally.hours[..., 1]
+    hours = hourly_attainment(arrived, met, result.tiers, result.fleet.tiers)
     tokens_in_time = result.cells * int(tally.in_time.sum())
     return summary_of(result, total, tiers, models, hours, tokens_in_time)
 

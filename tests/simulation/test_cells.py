@@ -53,7 +53,7 @@ def test_counts_are_of_all_cells_and_latencies_of_one(most, monkeypatch):
         assert getattr(every_cell, name) == pytest.approx(CELLS * getattr(cell, name)), name
     assert every_cell.pools[0].peak_instances == CELLS * cell.pools[0].peak_instances
     assert every_cell.tiers["t"].arrived == CELLS * cell.tiers["t"].arrived
-    for name in ("ttft_ms", "tbt_ms", "e2e_ms", "slo_attainment", "worst_hour"):
+    for name in ("ttft_ms", "tbt_ms", "e2e_ms", "slo_attainment", "worst_hour", "missed_hours"):
         assert getattr(every_cell, name) == getattr(cell, name), name
 
 

@@ -108,6 +108,7 @@ def test_the_worst_hour_is_the_least_attained_of_those_with_enough_requests():
     result = simulate(trace(arrival, isl, 1), limited, Static([1]))
     summary = summarise(result)
     assert summary.worst_hour == {"t": pytest.approx(100 / 150)}
+    assert summary.missed_hours == {"t": 1}
     assert summary.slo_attainment == {"t": pytest.approx(300 / 353)}
     assert summary.slo_met == {"t": False}
 

@@ -53,10 +53,9 @@ from planner.domain.reports.schedule import Schedule, schedule_from, schedule_of
 from planner.domain.reports.tables import Tables
 from planner.domain.results.assurance import AssuranceFigures, TestDayFigures
 from planner.domain.results.basis import Frame
-from planner.domain.results.ranking import PolicyComparison, setting_of_today
+from planner.domain.results.ranking import PolicyComparison
 from planner.inputs.scenario.schema.test_days import LEVELS
 from planner.policies.base import TODAY
-from planner.policies.registry import traits_of
 
 STATIC = "static"
 
@@ -195,6 +194,7 @@ def comparison_report(
         title=frame.scenario,
         answer=_answer(view, schedule),
         meaning=_meaning(plan),
+        opening=comparison.autoscaler,
         why=(recommendation.why or recommendation.sentence)
         if recommendation is not None and recommended
         else "",
@@ -469,31 +469,10 @@ def _sections(view: ComparisonView, schedule: Schedule | None) -> Iterator[Secti
         yield Section("Replica schedule", (table_of,), "Schedule")
     if reasons := tuple(_reasons(view)):
         yield Section(f"Why: {view.plan.title}", (Facts(reasons),), "Why")
-    yield from _autoscaler(view)
     yield from _test_days(view)
     yield from assumptions_section(view.frame)
     yield from _policies(view)
     yield from _assurance(view)
-
-
-def _autoscaler(view: ComparisonView) -> Iterator[Section]:
-    """Yield the cost and the SLO attainment of the autoscaler that runs today, and of the plan."""
-    today = setting_of_today(view.outcomes)
-    if today is None or today == view.key:
-        return
-    both = ((f"Today: {traits_of(today).label}", view.outcomes[today]),
-            (f"Recommended: {view.plan.title}", view.plan.outcome))  # fmt: skip
-    facts = []
-    for label, outcome in both:
-        missed = [
-            f"{tier} {percent(outcome.slo_attainment[tier])}, target {percent(target, 0)}"
-            for tier, met in outcome.slo_met.items()
-            if not met and (target := outcome.target(tier)) is not None
-        ]
-        note = f"misses {'; '.join(missed)}" if missed else "meets every SLO"
-        meaning = Meaning.MISSED if missed else Meaning.MET
-        facts.append(Fact(label, outcome.cost_usd, "$", note=note, meaning=meaning))
-    yield Section("Today's autoscaler", (Facts(tuple(facts)),), "Autoscaler")
 
 
 def _basis(view: ComparisonView) -> Iterator[Section]:

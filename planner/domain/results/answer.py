@@ -11,6 +11,7 @@ from planner.domain.planning.planning import requests_over_time
 from planner.domain.planning.spare_replicas import loss_words
 from planner.domain.replicas import REPLICA, Replica, replica_of
 from planner.domain.results.equal_attainment_savings import cost_difference_words
+from planner.domain.results.warnings import missed_tiers
 from planner.domain.serialise import moment, per_cent
 from planner.domain.study import PolicyRun, Study
 from planner.domain.traffic.window_rank import day_words, moment_words
@@ -310,13 +311,8 @@ def _attainment_words(run: PolicyRun, ahead: bool) -> str:
 
 def missed_tiers_sentence(run: PolicyRun) -> str:
     """Return a sentence on the tiers that the run misses in the window; empty if none."""
-    targets = {tier.name: tier.attainment for tier in run.fleet.tiers}
-    parts = [
-        f"{name}: {share:.2%}, target {100 * targets[name]:.4g}%"
-        for name, share in run.summary.slo_attainment.items()
-        if share is not None and not run.summary.slo_met[name]
-    ]
-    return f"{run.label} misses a tier in this window ({'; '.join(parts)})." if parts else ""
+    missed = missed_tiers(run)
+    return f"{run.label} misses in this window: {'; '.join(missed)}." if missed else ""
 
 
 def _survives_loss_words(run: PolicyRun) -> str:

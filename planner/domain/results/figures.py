@@ -223,6 +223,8 @@ POLICIES = Columns(
         _summary("worst_hour", SHARE,
                  "by tier: attainment in the worst hour with 100 requests or more", POLICY_TABLE,
                  "Worst hour: {}", flat=False, better=MORE),
+        _summary("missed_hours", COUNT, "by tier: hours with 100 requests or more below the target",
+                 POLICY_TABLE, "Hours below target: {}", flat=False, better=LESS),
         _by_tier("ttft_p95_ms", "TTFT", "TTFT p95: {}", better=LESS),
         _by_tier("tbt_p95_ms", "mean gap between output tokens", "TPOT p95: {}",
                  better=LESS),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from planner.domain.recommend.rule import Choice
@@ -10,6 +10,7 @@ from planner.domain.recommend.test_days import TestDay
 from planner.domain.recommend.trials import shortfall as shortfall_of
 from planner.domain.results import warnings as cautions
 from planner.domain.results.answer import Answer, missed_tiers_sentence
+from planner.domain.results.autoscaler_today import autoscaler_sentences, setting_of_today
 from planner.domain.results.equal_attainment_savings import (
     EqualSlo,
     amount,
@@ -21,7 +22,7 @@ from planner.domain.results.figures import BY_NAME
 from planner.domain.results.recommended_policy import Recommended, recommended_of
 from planner.domain.serialise import COLUMNS, KEY
 from planner.domain.study import PolicyRun
-from planner.policies.base import SEPARATOR, TODAY
+from planner.policies.base import TODAY
 from planner.policies.registry import plan_policy
 
 MOVES = 100  # sorts policies that scale after all static fleets
@@ -45,6 +46,7 @@ class PolicyComparison:
     # Policies whose attainment differs from the baseline, compared at equal attainment.
     equal_slo: tuple[EqualSlo, ...] = ()
     recommended: Recommended | None = None  # None if no deployable policy was run
+    autoscaler: str = ""  # today's autoscaler against the recommended policy, in sentences
 
     def with_answer(self, answer: Answer) -> PolicyComparison:
         """Return the comparison with ``answer`` as its recommendation.
@@ -78,11 +80,6 @@ class ChoiceOfPolicy:
     level: int
 
 
-def setting_of_today(policies: Iterable[str]) -> str | None:
-    """Return the key of the policy with the label ``today``: the autoscaler that runs now."""
-    return next((key for key in policies if key.partition(SEPARATOR)[2] == TODAY), None)
-
-
 def compare(
     runs: Sequence[PolicyRun],
     baseline: str | None = None,
@@ -108,8 +105,9 @@ def compare(
         other_baseline = [f"{baseline} was not run, so savings count against {label}."]
     base = by_name[base_name]
     recommended_run = None if chosen is None else by_name.get(chosen.choice.candidate.policy)
-    recommended = None
+    recommended, autoscaler = None, ""
     if recommended_run is not None and chosen is not None:
+        autoscaler = autoscaler_sentences(runs, recommended_run, qualifies=chosen.choice.qualifies)
         recommended = replace(
             recommended_of(recommended_run, runs, chosen.choice, chosen.days, chosen.level),
             equal_slo_saving=saving(recommended_run, base),
@@ -119,6 +117,8 @@ def compare(
     # The headline covers a recommended static fleet, and what the recommended policy misses.
     recommends_static = recommended_run is not None and recommended_run.traits.flat
     asked = [run for run in runs if run.asked]
+    # What these miss is in the headline or next to it.
+    named = {recommended.policy, setting_of_today(by_name)} if recommended is not None else set()
     current = [run for run in runs if run is recommended_run or run.traits.needs_current_fleet]
     return PolicyComparison(
         runs=tuple(runs),
@@ -131,7 +131,7 @@ def compare(
             *cautions.no_spare(runs if chosen is None else current),
             *cautions.over_power(runs),
             *([] if recommends_static else cautions.plan_is_constant(plan)),
-            *cautions.misses([run for run in asked if run is not recommended_run]),
+            *cautions.misses([run for run in asked if run.name not in named]),
             *cautions.losses(asked),
             *cautions.left_over(asked),
             *cautions.beyond_measurements(runs, recommended_run),
@@ -143,6 +143,7 @@ def compare(
             difference for run in runs if (difference := equal_slo(run, base)) is not None
         ),
         recommended=recommended,
+        autoscaler=autoscaler,
     )
 
 

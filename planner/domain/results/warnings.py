@@ -116,17 +116,23 @@ def plan_is_constant(planned: PolicyRun | None) -> list[str]:
 
 def misses(runs: Sequence[PolicyRun]) -> list[str]:
     """Return a sentence for each policy that misses an SLO target."""
-    out = []
-    for run in runs:
-        targets = {tier.name: tier.attainment for tier in run.fleet.tiers}
-        missed = [
-            f"{tier} ({attainment:.2%}, target {targets[tier] * 100:g}%)"
-            for tier, attainment in run.summary.slo_attainment.items()
-            if attainment is not None and not run.summary.slo_met[tier]
-        ]
-        if missed:
-            out.append(f"{run.label} misses {', '.join(missed)}{_refused_starts_sentence(run)}.")
-    return out
+    return [
+        f"{run.label} misses {'; '.join(missed)}{_refused_starts_sentence(run)}."
+        for run in runs
+        if (missed := missed_tiers(run))
+    ]
+
+
+def missed_tiers(run: PolicyRun) -> list[str]:
+    """Return each tier that the run misses: attainment, target, and hours below it."""
+    targets = {tier.name: tier.attainment for tier in run.fleet.tiers}
+    hours = run.summary.missed_hours
+    return [
+        f"{tier}{f' in {hours[tier]:,} h' if hours.get(tier) else ''} "
+        f"({share:.2%}, target {100 * targets[tier]:.4g}%)"
+        for tier, share in run.summary.slo_attainment.items()
+        if share is not None and not run.summary.slo_met[tier]
+    ]
 
 
 def _refused_starts_sentence(run: PolicyRun) -> str:

@@ -161,7 +161,12 @@ def _story(report: Report, cover: Cover) -> list[Flowable]:
         _text(report.title, TITLE),
         _text(f"{about}{cover.sentence}", SMALL),
         _answer(report.answer),
-        *([_text(report.why), Spacer(0, 6)] if report.why else []),
+        *(
+            part
+            for text in (report.opening, report.why)
+            if text
+            for part in (_text(text), Spacer(0, 6))
+        ),
         _facts(report.facts),
         *(
             [Spacer(0, 6), _facts(tuple(alternative.price for alternative in report.alternatives))]

@@ -34,7 +34,7 @@ class _Terminal:
     def report(self, report: Report) -> Iterator[str]:
         """Yield the lines of a report."""
         yield from self._text(report.answer, report.meaning, painted=True)
-        for line in filter(None, (report.why, report.about)):
+        for line in filter(None, (report.opening, report.why, report.about)):
             yield from self._text(line)
         for warning in report.warnings:
             yield from self._text(f"warning: {warning}", Meaning.RISK, painted=True)

@@ -55,6 +55,7 @@ def _answer(book: Any, report: Report, cover: Cover, bold: Any, text: Any) -> No
     sheet.set_column(2, 2, 60)
     rows = [
         ("Answer", report.answer, ""),
+        *([("Today's autoscaler", report.opening, "")] if report.opening else []),
         ("Why", report.why, ""),
         ("Run", str(cover.run), cover.kind),
         ("Scenario", report.title, ""),

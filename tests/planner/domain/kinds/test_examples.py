@@ -9,9 +9,9 @@ from typing import Any
 import polars as pl
 import pytest
 
+from planner.domain.formats import figure
 from planner.domain.kinds import compare
 from planner.domain.progress import silent
-from planner.domain.report import Facts, Meaning
 from planner.domain.reports.registry import REPORTS
 from planner.domain.traffic.sources import StoredTrace
 from planner.inputs.ingest import IngestOptions, ingest_file
@@ -94,16 +94,13 @@ def test_todays_autoscaler_is_next_to_the_plan(
 ) -> None:
     document = carried_out(ROOT / "docs/examples/autoscalers.yml")
     report = REPORTS["compare"].of(document, lambda _: pl.DataFrame())
-    (section,) = (each for each in report.sections if each.title == "Today's autoscaler")
-    (facts,) = section.blocks
-    assert isinstance(facts, Facts)
-    today, plan = facts.items
-    figures = document["policies"]["epp-inflight:today"]
-    assert today.value == figures["cost_usd"]
     assert document["baseline"] == "epp-inflight:today"
-    missed = not all(figures["slo_met"].values())
-    assert today.meaning == (Meaning.MISSED if missed else Meaning.MET)
-    assert plan.value in {row["cost_usd"] for row in document["policies"].values()}
+    assert report.opening == document["autoscaler"]
+    for name in (document["baseline"], document["recommended"]["policy"]):
+        figures = document["policies"][name]
+        once = figures["before_cost_usd"] + figures["after_cost_usd"]
+        daily = (figures["cost_usd"] - once) * 86_400 / figures["duration_s"]
+        assert figure(daily, "$") in report.opening
 
 
 def test_prefill_and_decode_are_planned(carried_out: Callable[[Path], dict[str, Any]]) -> None:

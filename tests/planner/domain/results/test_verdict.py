@@ -112,6 +112,27 @@ def test_savings_are_against_the_autoscaler_of_today_else_against_todays_fleet()
     assert compare(runs[::2]).baseline == "today"
 
 
+def test_todays_autoscaler_is_judged_against_the_recommendation() -> None:
+    """The hour's costs count for a day. A policy that meets every tier is named if there is one."""
+
+    def judged(now: float, plan: float, other: float | None = None) -> PolicyComparison:
+        hours = {"missed_hours": {"fast": 3, "slow": 0}}
+        today = replace(run("keda", 69, fast=now, **hours), name="keda:today")
+        others = [] if other is None else [run("hpa", 88, fast=other)]
+        return recommending([today, run("lt-i", 55, fast=plan), *others], "lt-i")
+
+    met = judged(0.99, 0.99)
+    assert all(words in met.autoscaler for words in ("$1,656", "$1,320", "3 hours", "20%"))
+    assert "90.00%" not in met.autoscaler and not met.warnings
+    missed = judged(0.9, 0.99)
+    assert "fast in 3 h (90.00%, target 95%)" in missed.autoscaler and not missed.warnings
+    neither = judged(0.9, 0.8, 0.8).autoscaler
+    assert "80.00%" in neither and POLICIES["hpa"] not in neither
+    third = judged(0.9, 0.8, 0.99).autoscaler
+    assert POLICIES["hpa"] in third and "$2,112" in third
+    assert not recommending([run("keda", 69), run("lt-i", 55)], "lt-i").autoscaler
+
+
 def test_a_labelled_oracle_fleet_beats_the_plan_too() -> None:
     def labelled(name: str, usd: float) -> PolicyRun:
         return replace(run(name, usd), name=f"{name}:mine", label="Mine")
