@@ -94,6 +94,8 @@ def django_db_setup(django_db_setup: None, django_db_blocker: Any) -> Iterator[N
                 "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
                 "WHERE datname = current_database() AND pid <> pg_backend_pid()"
             )
+        # Not the connection that Django closes, if a browser's event loop still runs here.
+        connection.close()
 
 
 @pytest.fixture(scope="session", autouse=True)

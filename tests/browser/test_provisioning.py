@@ -42,7 +42,7 @@ def test_the_graph_the_devices_and_what_they_depend_on(
     drawn(site)
     assert violations(site) == []
     site.get_by_label("Phase", exact=True).select_option("prefill")
-    expect(site.locator("#strip-chart")).to_be_visible()
+    expect(site.get_by_role("heading", name="Prefill of llama-3.1-8b")).to_be_visible()
     site.set_viewport_size(PHONE)
     site.reload()
     expect(site.locator("#strip-chart[data-drawn]")).to_have_count(1)

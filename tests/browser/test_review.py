@@ -62,14 +62,12 @@ def test_a_plan_is_reviewed_by_two(
     expect(other.locator("#checks li")).to_have_count(5)
     expect(other.locator("#pools")).to_contain_text("llama-3-1-8b")
     expect(other.locator("#replica-chart[data-drawn]")).to_be_visible()
-    other.locator("#replica-chart").scroll_into_view_if_needed()
-    box = other.locator("#replica-chart .nsewdrag").first.bounding_box()
-    middle = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
-    other.mouse.move(*middle)
+    plot = other.locator("#replica-chart .nsewdrag").first
+    plot.hover()
     expect(
         other.locator("#replica-chart .hovertext, #replica-chart .hoverlayer *").first
     ).to_be_attached()
-    other.mouse.click(*middle)
+    plot.click()
     expect(other.locator("#about")).to_contain_text("On replicas")
     said(other, "@pia, too few here.", "Comment")
     expect(other.locator("#story")).to_contain_text("on replicas,")

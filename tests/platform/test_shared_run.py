@@ -6,7 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +33,8 @@ django.setup()
 from planner.models import Run
 from planner.services.worker import run_next
 from tests.planner.coarse import coarse_sizes
+print("ready", flush=True)
+sys.stdin.readline()
 with coarse_sizes():
     while Run.everywhere.filter(state__in=("pending", "running")).exists():
         run_next("long")
@@ -62,19 +64,29 @@ def document(tmp_path: Path, transactional_db: None, monkeypatch: pytest.MonkeyP
 
 
 @pytest.fixture
-def worker() -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
-    started: list[subprocess.Popen[bytes]] = []
+def workers() -> Iterator[Callable[..., list[subprocess.Popen[bytes]]]]:
+    """Start workers of these names, which begin together when all have been imported."""
+    with ExitStack() as stack:
 
-    def start(name: str) -> subprocess.Popen[bytes]:
-        environment = {**os.environ, "DATABASE_URL": _database_url(), "HEADROOM_WORKER_ID": name}
-        started.append(subprocess.Popen([sys.executable, "-c", WORK], env=environment, cwd=ROOT))
-        return started[-1]
+        def start(*names: str) -> list[subprocess.Popen[bytes]]:
+            started = []
+            for name in names:
+                environment = {"DATABASE_URL": _database_url(), "HEADROOM_WORKER_ID": name}
+                process = subprocess.Popen(
+                    [sys.executable, "-c", WORK], env=os.environ | environment, cwd=ROOT,
+                    stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                )  # fmt: skip
+                started.append(stack.enter_context(process))
+                stack.callback(process.kill)
+            for process in started:
+                assert process.stdout is not None and process.stdout.readline() == b"ready\n"
+            for process in started:
+                assert process.stdin is not None
+                process.stdin.write(b"\n")
+                process.stdin.flush()
+            return started
 
-    yield start
-    for process in started:
-        with suppress(ProcessLookupError):
-            process.kill()
-        process.wait()
+        yield start
 
 
 def compare_run(document: str) -> Run:
@@ -124,13 +136,13 @@ def watch(run: Run, until: Callable[[], bool]) -> dict[str, set[str]]:
 
 @pytest.mark.e2e
 def test_one_run_on_two_workers_gives_what_it_gives_on_one(
-    document: str, worker: Callable[..., subprocess.Popen[bytes]]
+    document: str, workers: Callable[..., list[subprocess.Popen[bytes]]]
 ) -> None:
     with coarse_sizes():
         alone = run_execute(run_id=compare_run(document).pk)
     assert alone.state == Run.State.COMPLETED, alone.problem
     shared = compare_run(document)
-    worker("one"), worker("two")
+    workers("one", "two")
     seen = watch(shared, lambda: shared.finished)
     assert shared.state == Run.State.COMPLETED, shared.problem
     assert set(seen) == {"one", "two"}
@@ -142,19 +154,27 @@ def test_one_run_on_two_workers_gives_what_it_gives_on_one(
 
 @pytest.mark.e2e
 def test_a_killed_worker_loses_its_part_and_no_finished_one(
-    document: str, worker: Callable[..., subprocess.Popen[bytes]]
+    document: str, workers: Callable[..., list[subprocess.Popen[bytes]]]
 ) -> None:
     run = compare_run(document)
-    first = worker("one")
+    (first,) = workers("one")
     done = RunPart.objects.filter(run=run, state="done")
-    watch(run, lambda: done.count() >= 2 and run.parts.filter(state="running").exists())
-    first.send_signal(signal.SIGKILL)
+
+    def held_in_a_part() -> bool:
+        first.send_signal(signal.SIGSTOP)  # so that it cannot end the part before it is killed
+        held = done.count() >= 2 and run.parts.filter(state="running").exists()
+        if not held:
+            first.send_signal(signal.SIGCONT)
+        return held
+
+    watch(run, held_in_a_part)
+    first.kill()
     first.wait()
     kept = set(done.values_list("pk", flat=True))
     runs.worker_ended(worker="one", end=runs.WorkerEnd("was killed by signal 9 (SIGKILL)"))
     lost = RunPart.objects.get(run=run, failures=1)
     assert lost.state == RunPart.State.WAITING
-    worker("two")
+    workers("two")
     seen = watch(run, lambda: run.finished)
     assert run.state == Run.State.COMPLETED, run.problem
     assert set(seen) <= {"two"}
@@ -164,14 +184,14 @@ def test_a_killed_worker_loses_its_part_and_no_finished_one(
 
 @pytest.mark.e2e
 def test_cancelling_reaches_every_worker(
-    document: str, worker: Callable[..., subprocess.Popen[bytes]]
+    document: str, workers: Callable[..., list[subprocess.Popen[bytes]]]
 ) -> None:
     run = compare_run(document)
-    workers = [worker("one"), worker("two")]
+    started = workers("one", "two")
     watch(run, lambda: RunPart.objects.filter(run=run, state="running").count() == 2)
     Run.objects.filter(pk=run.pk).update(cancel_requested=True)
     watch(run, lambda: run.finished)
     assert run.state == Run.State.CANCELLED
-    for process in workers:
+    for process in started:
         process.wait(timeout=240)
     assert not RunPart.objects.exists()
