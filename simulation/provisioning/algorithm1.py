@@ -80,11 +80,10 @@ def _start(problem: OperatorProblem, table: FloatArray, parallel: int) -> IntArr
         stable = np.isfinite(table[v, :, parallel, :])
         if not stable.any():
             return None
+        # Index of the smallest stable number of replicas for each batch; -1: none.
         replicas = np.where(stable.any(axis=1), stable.argmax(axis=1), -1)
-        at_least = np.where(
-            replicas >= 0, table[v, np.arange(replicas.size), parallel, replicas], np.inf
-        )
-        b = int(at_least.argmin())
+        sojourn_s = table[v, np.arange(replicas.size), parallel, replicas]
+        b = int(np.where(replicas >= 0, sojourn_s, np.inf).argmin())
         choice[v] = b, parallel, replicas[b] + 1
     return choice
 
@@ -101,9 +100,10 @@ def _best_move(
 ) -> tuple[int, int, int] | None:
     """Return the best choice of ``operator`` with one replica more, or one less if ``down``.
 
-    A choice is batch index, parallelism index and replicas. More replicas must shorten the critical
-    path; the shortest path is best. With one less, the path must keep the limit; the fewest slots
-    are best. None if no choice does.
+    A choice is batch index, parallelism index and replicas. One more replica must shorten the
+    critical path, now ``latency`` seconds; the shortest path is best. With one less, the path must
+    keep the limit; the fewest slots are best. None if no choice does. ``table`` has the sojourns of
+    all choices in seconds. ``printed`` follows the text of the source.
     """
     b, p, replicas = (int(x) for x in choice[operator])
     new_replicas = replicas - 1 if down else replicas + 1
@@ -117,9 +117,9 @@ def _best_move(
             moved_s = table[operator, batch_index, parallel_index, new_replicas - 1]
             if not np.isfinite(moved_s):
                 continue
-            trial = sojourn_s.copy()
-            trial[operator] = moved_s
-            latency_after, _ = critical_path(problem, trial)
+            moved_sojourns = sojourn_s.copy()
+            moved_sojourns[operator] = moved_s
+            latency_after, _ = critical_path(problem, moved_sojourns)
             slots = float(problem.parallel[parallel_index] * new_replicas)
             if down:
                 # Our reading requires that scaling down saves slots; the printed steps do not.

@@ -44,13 +44,13 @@ def device_lower_bound(
         operator_index = np.full(b.size, v)
         needs = device_shares(problem, demand, device_bytes, (operator_index, b, p), r + 1)
         # Only operators on the path have a latency term.
-        waits = table[v, b, p, r] / problem.slo_s if v in path else np.zeros(b.size)
+        latency_share = table[v, b, p, r] / problem.slo_s if v in path else np.zeros(b.size)
         for i, weight in enumerate(WEIGHTS):
-            cost = np.asarray(weight) @ needs
+            devices_needed = np.asarray(weight) @ needs
             for k, price in enumerate(PRICES):
-                totals[i, k] += (cost + price * waits).min()
-    totals -= np.asarray(PRICES)
-    return max(1, int(np.ceil(totals.max() - 1e-9)))
+                totals[i, k] += (devices_needed + price * latency_share).min()
+    bounds = totals - np.asarray(PRICES)  # one for each pair of weights and price
+    return max(1, int(np.ceil(bounds.max() - 1e-9)))
 
 
 def filled_devices(problem: OperatorProblem, demand: Demand, device_bytes: float) -> FloatArray:

@@ -67,30 +67,37 @@ class _Choices(NamedTuple):
     slope: FloatArray  # [n, S]
 
 
-class _View(NamedTuple):
-    """One reading of the pairs on devices: Q^2 / (room - used) - alone times the sum of q^2."""
+class _BoundForm(NamedTuple):
+    """One form of the bound for given o: Q^2 / (room - L) less ``alone`` times the sum of q_i^2.
 
-    factor: FloatArray  # [n] of q^2
-    used: FloatArray  # [n]
-    room: float
-    alone: float
+    L is the sum of ``used`` over the chosen configurations.
+    """
+
+    factor: FloatArray  # [n] factor of q_i^2, since o_i differs from o
+    used: FloatArray  # [n] load of a configuration, in devices' worth
+    room: float  # N (1 + o)
+    alone: float  # 1 / o
 
 
 class _Tangents(NamedTuple):
-    """Constraints: sum of ``extra`` y less sum of ``picks`` choices is at least ``low``."""
+    """Linear constraints on plans: extra @ y - picks @ x is at least ``low``.
 
-    picks: list[FloatArray]
-    extra: list[FloatArray]
+    x are the shares in which configurations are chosen, y their extra times.
+    """
+
+    picks: list[FloatArray]  # [n] coefficients of x in each constraint
+    extra: list[FloatArray]  # [n] coefficients of y
     low: list[float]
 
 
 def least_crowded_latency(
     problem: OperatorProblem, demand: Demand, table: FloatArray, device_bytes: float, devices: int
 ) -> float:
-    """Return a lower bound on the latency of plans on ``devices``, over the latency limit.
+    """Return a lower bound on the latency of plans on ``devices``, divided by the latency limit.
 
-    Above 1, no plan meets the limit; inf: no plan fits. ``table`` has the sojourns alone; inf
-    excludes a choice. Without measured slowdowns the bound is 0.
+    Above 1, no plan meets the limit; inf: no plan fits. ``table [V, B, P, R]`` has the sojourn of
+    each choice if nothing shares its devices, in seconds; inf excludes the choice. The bound is 0
+    without measured slowdowns, and for more than ``MOST_DEVICES``.
     """
     count = len(problem.names)
     slowed_by = _least_interference(problem, demand, devices)
@@ -102,7 +109,7 @@ def least_crowded_latency(
     path = critical_path(problem, problem.latency_s.min(axis=(1, 2)))[1]
     on_path = np.isin(np.arange(count), path)
     busy = np.bincount(choices.operator, choices.busy, count).astype(np.float64)
-    factor = _rank_one(slowed_by, busy) * on_path
+    factor = _pair_factors(slowed_by, busy) * on_path
     tangents, before, least_load = _Tangents([], [], []), 0.0, 0.0
     for step in range(ROUNDS):
         n = choices.operator.size
@@ -110,10 +117,10 @@ def least_crowded_latency(
         program = _program(choices, slowed_by, tangents, devices, least_load)
         if step % LOAD_ROUNDS == LOAD_ROUNDS - 1:
             load_cost = np.r_[choices.needs[1], np.zeros(n + count)]
-            result = _minimized(program, load_cost, choices, most=(latency_cost, 1.0))
+            result = _solve(program, load_cost, choices, most=(latency_cost, 1.0))
             least_load = max(least_load, 0.0 if result.x is None else float(result.fun))
             program = _program(choices, slowed_by, tangents, devices, least_load)
-        result = _minimized(program, latency_cost, choices)
+        result = _solve(program, latency_cost, choices)
         if result.x is None:
             return float("inf") if result.status == INFEASIBLE else before
         latency = float(result.fun)
@@ -123,7 +130,7 @@ def least_crowded_latency(
         found = _add_tangents(tangents, choices, factor, devices, picked, extra)
         # A choice is never taken if its reduced cost alone would exceed the limit.
         possible = latency + result.lower.marginals[:n] <= 1.0 + TOLERANCE
-        choices, tangents = _restricted(choices, tangents, possible)
+        choices, tangents = _without_excluded(choices, tangents, possible)
         if not found or (step > PATIENCE and latency < before + SMALL_GAIN):
             break
         before = latency
@@ -131,16 +138,17 @@ def least_crowded_latency(
         return latency
     program = _program(choices, slowed_by, tangents, devices, least_load)
     cost = np.r_[np.zeros(2 * choices.operator.size), on_path]
-    result = _minimized(program, cost, choices, whole=True)
+    result = _solve(program, cost, choices, whole=True)
     if result.status == INFEASIBLE:
         return float("inf")
     return max(latency, result.mip_dual_bound or 0.0)
 
 
 def _least_interference(problem: OperatorProblem, demand: Demand, devices: int) -> FloatArray:
-    """Return the least extra time of v if u always runs beside it, over all choices, ``[V, V]``.
+    """Return the least extra time of v if u always runs on its device, ``[V, V]``.
 
-    It is empty without a table.
+    It is relative to the time alone, and the least over all choices of both operators. It is empty
+    without measured slowdowns.
     """
     count, fits = len(problem.names), problem.parallel <= devices
     compute = demand.compute[:, :, fits].reshape(count, -1)
@@ -154,13 +162,21 @@ def _least_interference(problem: OperatorProblem, demand: Demand, devices: int) 
     return np.asarray(np.maximum(least, 1e-9))
 
 
-def _rank_one(slowed_by: FloatArray, weight: FloatArray) -> FloatArray:
-    """Return the largest g ``[V]`` by ``weight`` with g_v g_u at most M of the two."""
+def _pair_factors(slowed_by: FloatArray, weight: FloatArray) -> FloatArray:
+    """Return factors g ``[V]`` with g_v g_u <= M_vu for every pair, so that M becomes a product.
+
+    M is the geometric mean of ``slowed_by`` in both directions. Of all such g, those with the
+    largest mean logarithm by ``weight [V]`` give a tight bound. A linear program in log g finds
+    them.
+    """
     v, u = np.triu_indices(len(slowed_by))
-    both = np.sqrt(slowed_by * slowed_by.T)
+    mean_of_directions = np.sqrt(slowed_by * slowed_by.T)
     pairs = np.eye(len(slowed_by))[v] + np.eye(len(slowed_by))[u]
     result = scipy.optimize.linprog(
-        -weight / weight.sum(), A_ub=pairs, b_ub=np.log(both[v, u]), bounds=(None, None)
+        -weight / weight.sum(),
+        A_ub=pairs,
+        b_ub=np.log(mean_of_directions[v, u]),
+        bounds=(None, None),
     )
     return np.asarray(np.exp(result.x) * (1.0 - TOLERANCE))
 
@@ -168,10 +184,11 @@ def _rank_one(slowed_by: FloatArray, weight: FloatArray) -> FloatArray:
 def _choices(
     problem: OperatorProblem, demand: Demand, table: FloatArray, device_bytes: float, devices: int
 ) -> _Choices:
-    """Return the configurations that meet the limit alone and fit on the devices.
+    """Return the configurations that meet the limit if alone, and that fit on the devices.
 
-    Shards of a replica are on different devices. The most replicas stand for all larger numbers:
-    they wait for nothing, and their shards are counted as few.
+    The shards of a replica must fit on different devices. Of each batch and parallelism, the
+    ``MORE_REPLICAS`` smallest stable numbers of replicas count. The last one stands for all larger
+    numbers, so for a valid bound it never waits.
     """
     most_replicas = problem.max_replicas
     load = problem.rate / problem.batches[:, None] * problem.latency_s  # [V, B, P]
@@ -208,9 +225,10 @@ def _choices(
 def _sojourn_tangents(
     load: FloatArray, service: FloatArray, transfer: FloatArray, replicas: IntArray, last: BoolArray
 ) -> tuple[FloatArray, FloatArray]:
-    """Return height and slope ``[n, S]`` of sojourns in seconds by extra time, at each slowdown.
+    """Return height and slope, ``[n, S]`` each, of tangents to the sojourn by extra time.
 
-    The tangents are below the sojourn everywhere. Choices ``last`` have no waits.
+    Extra time is relative to the time alone, and heights are seconds without it. There is a tangent
+    at each of ``SLOWDOWNS``, below the sojourn everywhere. Choices ``last`` have no waits.
     """
     heights, slopes = [], []
     for slowdown in SLOWDOWNS:
@@ -227,15 +245,15 @@ def _sojourn_tangents(
 def _program(
     choices: _Choices, slowed_by: FloatArray, tangents: _Tangents, devices: int, least_load: float
 ) -> tuple[Any, FloatArray]:
-    """Return the matrix A and the bounds b of A x <= b for plans on ``devices``.
+    """Return the matrix A and the bounds b of the constraints A z <= b for plans on ``devices``.
 
-    x are the choices, their extra times, and the sojourns of operators. The total load in
-    arithmetic is at least ``least_load``.
+    z has the share in which each configuration is chosen, its extra time, and the sojourn of each
+    operator. ``least_load`` is a known lower bound on the total load in arithmetic, in devices.
     """
     sparse, v = scipy.sparse, choices.operator
     n, count = v.size, len(slowed_by)
     of_operator = sparse.csr_array((np.ones(n), (v, np.arange(n))), shape=(count, n))
-    floor, beyond, certain, least = _floors(choices, slowed_by, devices, least_load)
+    floor, beyond, certain, least = _extra_time_floors(choices, slowed_by, devices, least_load)
     eye, none = sparse.eye_array(n), sparse.csr_array((n, count))
     rows = [
         [choices.needs, sparse.csr_array((4, n)), sparse.csr_array((4, count))],
@@ -260,14 +278,16 @@ def _program(
     return sparse.block_array(blocks, format="csr"), np.concatenate(high)
 
 
-def _floors(
+def _extra_time_floors(
     choices: _Choices, slowed_by: FloatArray, devices: int, least_load: float
 ) -> tuple[FloatArray, FloatArray, tuple[FloatArray, FloatArray], FloatArray]:
-    """Return floors of extra times by the load of other shards.
+    """Return what the load of other shards adds at least to the extra times of operators.
 
-    They are the floor of each choice ``[n]``, and a row ``[V, n]`` for each operator on all devices
-    with what other choices add to it. Of choices on all devices: what they add on each, and their
-    arithmetic there, ``[V, n]``. The last is a ``[V]``.
+    1. ``[n]`` the least extra time of each configuration.
+    2. ``[V, n]`` for an operator on all devices: what each configuration of others adds to it.
+    3. A pair ``[V, n]`` of configurations on all devices: what they add to each operator, and
+       their arithmetic on each device.
+    4. ``[V]`` the factors a of the module's docstring.
     """
     v, load, count = choices.operator, choices.needs[1], len(slowed_by)
     share = np.full(count, TOLERANCE)
@@ -285,13 +305,14 @@ def _floors(
     return floor, more + of_own, (everywhere * more, everywhere * load / devices), least
 
 
-def _minimized(
+def _solve(
     program: tuple[Any, FloatArray], cost: FloatArray, choices: _Choices, *, whole: bool = False,
     most: tuple[FloatArray, float] | None = None,
 ) -> Any:  # fmt: skip
-    """Minimize ``cost`` over a program with one choice per operator; ``whole`` ones if asked.
+    """Minimize ``cost`` over a program in which each operator chooses one configuration.
 
-    ``most`` is one more constraint: a row, and its upper bound.
+    A choice may be a mixture of configurations, unless ``whole``. ``most`` is one more constraint:
+    a row, and its upper bound. Return SciPy's result.
     """
     matrix, high = program
     n = choices.operator.size
@@ -316,7 +337,7 @@ def _minimized(
     )
 
 
-def _restricted(
+def _without_excluded(
     choices: _Choices, tangents: _Tangents, kept: BoolArray
 ) -> tuple[_Choices, _Tangents]:
     """Return only the choices ``kept [n]``, and the tangents for them."""
@@ -329,13 +350,16 @@ def _restricted(
     return fewer, _Tangents(picks, extra, tangents.low)
 
 
-def _views(choices: _Choices, devices: int) -> Iterator[_View]:
-    """Yield the readings for each o, in arithmetic and traffic, and one without these loads."""
-    yield _View(np.ones(choices.busy.size), np.zeros(choices.busy.size), float(devices), 1.0)
+def _bound_forms(choices: _Choices, devices: int) -> Iterator[_BoundForm]:
+    """Yield one form of the bound without loads, and two for each o in ``OWN_LOADS``.
+
+    The two are by the load in arithmetic and by the load in traffic.
+    """
+    yield _BoundForm(np.ones(choices.busy.size), np.zeros(choices.busy.size), float(devices), 1.0)
     for load, own in product(choices.needs[1:3], OWN_LOADS):
         of_shard = load / choices.shards
         factor = np.where(of_shard < own, 1.0 + own - of_shard, own / np.maximum(of_shard, own))
-        yield _View(factor, load, devices * (1.0 + own), 1.0 / own)
+        yield _BoundForm(factor, load, devices * (1.0 + own), 1.0 / own)
 
 
 def _add_tangents(
@@ -344,25 +368,27 @@ def _add_tangents(
 ) -> bool:  # fmt: skip
     """Add the tangents that the present answer violates most; return whether there are any.
 
-    ``factor [V]`` is g, 0 for operators off the path.
+    ``factor [V]`` has the factors g of ``_pair_factors``, 0 for operators off the path. The answer
+    is ``picked [n]``, the share of each configuration, and its ``extra [n]`` times.
     """
     v, count = choices.operator, factor.size
     # Weights h are found in units in which operators count by their time.
     unit = np.sqrt(np.bincount(v, picked * choices.slope[:, 0], count))
     found: list[tuple[float, FloatArray, FloatArray, float]] = []
     by_time = choices.slope[:, 0] / np.bincount(v, picked * choices.slope[:, 0], count)[v]
-    for view, per in product(_views(choices, devices), (np.ones(v.size), by_time)):
-        q = np.sqrt(view.factor * choices.busy * per) * factor[v]
-        alone = q * q / choices.shards * view.alone
-        room = max(view.room - float(view.used @ picked), TOLERANCE)
+    for bound, per in product(_bound_forms(choices, devices), (np.ones(v.size), by_time)):
+        q = np.sqrt(bound.factor * choices.busy * per) * factor[v]
+        alone = q * q / choices.shards * bound.alone
+        room = max(bound.room - float(bound.used @ picked), TOLERANCE)
         sums = np.bincount(v, q * picked, count)
-        form = np.outer(sums, sums) / room
-        form -= np.diag(np.bincount(v, alone * picked + per * extra, count))
+        quadratic = np.outer(sums, sums) / room
+        quadratic -= np.diag(np.bincount(v, alone * picked + per * extra, count))
         # The largest eigenvector is the most violated weighting. Its signs are all the same.
-        root = np.abs(np.linalg.eigh(form * np.outer(unit, unit))[1][:, -1] * unit)[v]
+        eigenvectors = np.linalg.eigh(quadratic * np.outer(unit, unit))[1]
+        root = np.abs(eigenvectors[:, -1] * unit)[v]
         ratio = float((q * root) @ picked) / room
-        picks = 2 * ratio * q * root + ratio**2 * view.used - alone * root**2
-        weights, low = root**2 * per, -(ratio**2) * view.room
+        picks = 2 * ratio * q * root + ratio**2 * bound.used - alone * root**2
+        weights, low = root**2 * per, -(ratio**2) * bound.room
         violation = float(picks @ picked - weights @ extra) + low
         found.append((violation, picks, weights, low))
     found = sorted(found, key=lambda tangent: -tangent[0])[:TANGENTS]

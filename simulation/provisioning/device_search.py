@@ -27,7 +27,7 @@ from simulation.provisioning.sojourns import Graph, longest_path, sojourn
 from simulation.provisioning.workload import PhaseProblem, reserve_kv_cache
 
 STEPS = 100_000
-DRAWN = 6  # random numbers per step
+DRAWN = 6  # random numbers from 0 to 1 per step: kind, operator, three for details, acceptance
 HOT, COLD = 0.3, 0.0005  # temperatures of the first and last step, in units of the excess
 STABLE = 0.995  # largest load of a replica that is not excess
 LONGEST = 3.0  # largest counted sojourn, in units of the limit
@@ -70,7 +70,7 @@ class Draft(NamedTuple):
 
 @kernel
 def _plan_of(space: SearchSpace, draft: Draft) -> Any:
-    """Return a draft as a ``Plan``, and the device of each shard, ``[S]``."""
+    """Return a draft as a ``Plan`` of ``packing``, and the device of each shard, ``[S]``."""
     count, widths = draft.b.size, space.parallel[draft.p]
     shards = int((draft.replicas * widths).sum())
     operator, replica = np.empty(shards, np.int64), np.empty(shards, np.int64)
@@ -103,7 +103,11 @@ def _plan_of(space: SearchSpace, draft: Draft) -> Any:
 
 @kernel
 def _excess(space: SearchSpace, draft: Draft, count: int) -> float:
-    """Return how much a draft exceeds the latency limit and its ``count`` devices; 0: feasible."""
+    """Return how far a draft is from feasible on ``count`` devices; 0: feasible.
+
+    It is a weighted sum of three excesses: latency over the limit, load of replicas over
+    ``STABLE``, and use of devices (memory, power, arithmetic, traffic) over 1.
+    """
     plan, where = _plan_of(space, draft)
     devices, room = no_devices(count, plan), scratch(plan.rate.size)
     for i in range(where.size):
@@ -114,7 +118,7 @@ def _excess(space: SearchSpace, draft: Draft, count: int) -> float:
         service, replicas = plan.latency_s[v] * room.slowdown[v], plan.replicas[v]
         load = plan.rate[v] * service / replicas
         unstable += min(10.0, max(0.0, load - STABLE))
-        # An unstable queue counts as one that is nearly full, so that steps can be compared.
+        # An unstable queue counts as one that is nearly full, so that its excess stays finite.
         service *= min(1.0, STABLE / load)
         takes = sojourn(plan.rate[v] * service, replicas, service, plan.transfer_s[v])
         room.sojourn_s[v] = min(takes, LONGEST * space.slo_s)
@@ -123,19 +127,23 @@ def _excess(space: SearchSpace, draft: Draft, count: int) -> float:
     for i in range(where.size):
         v = plan.operator[i]
         devices.memory[where[i]] += kept[v, draft.p[v]] / plan.replicas[v]
-    over = 0.0
+    overload = 0.0
     for d in range(count):
-        over += max(0.0, devices.memory[d] - 1.0) + max(0.0, devices.board[d] - 1.0)
-        over += max(0.0, devices.compute[d] - 1.0) + max(0.0, devices.bandwidth[d] - 1.0)
+        overload += max(0.0, devices.memory[d] - 1.0) + max(0.0, devices.board[d] - 1.0)
+        overload += max(0.0, devices.compute[d] - 1.0) + max(0.0, devices.bandwidth[d] - 1.0)
         if plan.apart:
-            over += max(0.0, devices.all_compute[d] - 1.0)
+            overload += max(0.0, devices.all_compute[d] - 1.0)
     late = max(0.0, latency / space.slo_s - 1.0)
-    return float(np.log1p(late) + UNSTABLE_WEIGHT * np.log1p(unstable) + DEVICE_WEIGHT * over)
+    unstable, overload = UNSTABLE_WEIGHT * np.log1p(unstable), DEVICE_WEIGHT * overload
+    return float(np.log1p(late) + unstable + overload)
 
 
 @kernel
 def _has_shard(draft: Draft, v: int, s: int, width: int, d: int) -> bool:
-    """Return whether the replica of shard ``s`` has a shard on device ``d``."""
+    """Return whether the replica of shard ``s`` of operator ``v`` has a shard on device ``d``.
+
+    ``width`` is the number of shards of a replica.
+    """
     first = s // width * width
     return bool((draft.device[v, first : first + width] == d).any())
 
@@ -144,7 +152,8 @@ def _has_shard(draft: Draft, v: int, s: int, width: int, d: int) -> bool:
 def _add_replica(space: SearchSpace, draft: Draft, v: int, count: int, draw: Any) -> bool:
     """Add a replica of operator ``v`` on random devices with consecutive numbers.
 
-    ``draw`` are random numbers from 0 to 1.
+    ``count`` is the number of devices, ``draw`` the random numbers of the step. Return False if
+    there is no place for another replica.
     """
     width = space.parallel[draft.p[v]]
     first = draft.replicas[v] * width
@@ -158,7 +167,10 @@ def _add_replica(space: SearchSpace, draft: Draft, v: int, count: int, draw: Any
 
 @kernel
 def _remove_replica(draft: Draft, v: int, width: int, draw: Any) -> bool:
-    """Remove a random replica of operator ``v``; the last one takes its number."""
+    """Remove a random replica of operator ``v``; the last one takes its number.
+
+    Replicas have ``width`` shards. Return False if there is only one replica.
+    """
     if draft.replicas[v] == 1:
         return False
     draft.replicas[v] -= 1
@@ -170,14 +182,17 @@ def _remove_replica(draft: Draft, v: int, width: int, draw: Any) -> bool:
 
 @kernel
 def _swap_shards(space: SearchSpace, draft: Draft, v: int, draw: Any) -> bool:
-    """Exchange the devices of a random shard of operator ``v`` and one of another operator."""
-    u = int(draw[2] * draft.b.size)
+    """Exchange the devices of a random shard of operator ``v`` and one of another operator.
+
+    Return False if that is not possible: two shards of a replica never share a device.
+    """
+    u = int(draw[2] * draft.b.size)  # the other operator
     if u == v:
         return False
-    wide_v, wide_u = space.parallel[draft.p[v]], space.parallel[draft.p[u]]
-    s, t = int(draw[3] * draft.replicas[v] * wide_v), int(draw[4] * draft.replicas[u] * wide_u)
+    width_v, width_u = space.parallel[draft.p[v]], space.parallel[draft.p[u]]
+    s, t = int(draw[3] * draft.replicas[v] * width_v), int(draw[4] * draft.replicas[u] * width_u)
     here, there = draft.device[v, s], draft.device[u, t]
-    if _has_shard(draft, v, s, wide_v, there) or _has_shard(draft, u, t, wide_u, here):
+    if _has_shard(draft, v, s, width_v, there) or _has_shard(draft, u, t, width_u, here):
         return False
     draft.device[v, s], draft.device[u, t] = there, here
     return True
@@ -185,7 +200,10 @@ def _swap_shards(space: SearchSpace, draft: Draft, v: int, draw: Any) -> bool:
 
 @kernel
 def _change_parallelism(space: SearchSpace, draft: Draft, v: int, count: int, draw: Any) -> bool:
-    """Give an operator another parallelism, with as many replicas or on about as many devices."""
+    """Give an operator another parallelism, with as many replicas or on about as many devices.
+
+    Return False if the parallelism is the same, cannot run, or needs too many devices.
+    """
     p = int(draw[2] * space.parallel.size)
     width, replicas = space.parallel[p], draft.replicas[v]
     if draw[4] < 0.5:
@@ -202,7 +220,11 @@ def _change_parallelism(space: SearchSpace, draft: Draft, v: int, count: int, dr
 
 @kernel
 def _change(space: SearchSpace, draft: Draft, count: int, draw: Any) -> bool:
-    """Change one thing in a draft at random; return False if nothing changed."""
+    """Change one thing in a draft at random; return False if nothing changed.
+
+    ``draw`` are the random numbers of the step: the first chooses the kind of change
+    (``KINDS_OF_STEP``), the second the operator.
+    """
     v, kind = int(draw[1] * draft.b.size), draw[0]
     width = space.parallel[draft.p[v]]
     if kind < KINDS_OF_STEP[0]:
@@ -239,7 +261,8 @@ def _copy(draft: Draft, into: Draft) -> None:
 def anneal(space: SearchSpace, draft: Draft, count: int, draws: Any) -> bool:
     """Change ``draft`` at random until it is feasible on ``count`` devices; return success.
 
-    ``draws`` are random numbers from 0 to 1 of each step, ``[steps, DRAWN]``.
+    Simulated annealing: a change that raises the excess is kept with a probability that falls from
+    step to step. ``draws`` are random numbers from 0 to 1 of each step, ``[steps, DRAWN]``.
     """
     before = Draft(draft.b.copy(), draft.p.copy(), draft.replicas.copy(), draft.device.copy())
     excess, steps = _excess(space, draft, count), draws.shape[0]

@@ -29,35 +29,38 @@ def frontiers(problem: OperatorProblem, fewest: IntArray | None = None) -> tuple
     through its slots and its sojourn.
     """
     count, max_replicas = len(problem.names), problem.max_replicas
-    top = int(problem.parallel.max()) * max_replicas  # most slots of an operator
-    low = np.empty((count, top + 1))  # least sojourn of each operator on at most s slots
-    index = np.zeros((count, top + 1), np.int64)  # the choice with it, encoded as one number
+    max_slots = int(problem.parallel.max()) * max_replicas
+    # By operator and slots: the least sojourn on at most so many, and the index of its choice.
+    least_s = np.empty((count, max_slots + 1))
+    best = np.zeros((count, max_slots + 1), np.int64)
     if fewest is None:
         fewest = np.ones(problem.latency_s.shape, np.int64)
-    fill_frontiers(operator_arrays(problem), max_replicas, np.ascontiguousarray(fewest), low, index)
+    operators = operator_arrays(problem)
+    fill_frontiers(operators, max_replicas, np.ascontiguousarray(fewest), least_s, best)
     frontiers = []
     for v in range(count):
-        keep = np.flatnonzero(low[v, 1:] < low[v, :-1]) + 1  # slots that make it faster
-        batch_and_parallel, r = np.divmod(index[v, keep], max_replicas)
+        slots = np.flatnonzero(least_s[v, 1:] < least_s[v, :-1]) + 1  # those that make it faster
+        batch_and_parallel, r = np.divmod(best[v, slots], max_replicas)
         b, p = np.divmod(batch_and_parallel, problem.parallel.size)
-        frontiers.append(Frontier(keep, low[v, keep], np.stack([b, p, r + 1], axis=1)))
+        frontiers.append(Frontier(slots, least_s[v, slots], np.stack([b, p, r + 1], axis=1)))
     return tuple(frontiers)
 
 
 def priced_frontier(table: FloatArray, price: FloatArray, first: int = 0) -> Frontier:
     """Return the frontier of one operator by ``price``; both arrays are ``[B, P, R]``.
 
-    Unstable choices (infinite sojourn in ``table``) are left out. ``first`` is the problem's index
-    of the first parallelism in the arrays.
+    ``table`` has the sojourns in seconds; unstable choices (inf) are left out. If the arrays have
+    only some parallelisms, ``first`` is the index of their first one in the problem.
     """
-    flat, cost = table.ravel(), price.ravel()
-    stable = np.flatnonzero(np.isfinite(flat))
-    by_price = stable[np.lexsort((flat[stable], cost[stable]))]
-    lowest = flat[by_price]
-    keep = by_price[lowest < np.minimum.accumulate(np.r_[np.inf, lowest])[:-1]]
-    b, p, r = np.unravel_index(keep, table.shape)
+    sojourn_s, cost = table.ravel(), price.ravel()
+    stable = np.flatnonzero(np.isfinite(sojourn_s))
+    by_price = stable[np.lexsort((sojourn_s[stable], cost[stable]))]
+    lowest = sojourn_s[by_price]
+    least_of_cheaper = np.minimum.accumulate(np.r_[np.inf, lowest])[:-1]
+    kept = by_price[lowest < least_of_cheaper]
+    b, p, r = np.unravel_index(kept, table.shape)
     choice = np.stack([b, p + first, r + 1], axis=1).astype(np.int64)
-    return Frontier(cost[keep], flat[keep], choice)
+    return Frontier(cost[kept], sojourn_s[kept], choice)
 
 
 def concatenated_choices(options: Sequence[Frontier]) -> Choices:

@@ -55,7 +55,7 @@ class InterferenceTable:
     pairs: Mapping[tuple[str, str], float]
     # By kind: shares of the SMs, ascending, and seconds with each over seconds with all SMs.
     alone: Mapping[str, tuple[tuple[float, ...], tuple[float, ...]]] = field(default_factory=dict)
-    # As ``pairs``, if each operator has its own share of the SMs: seconds beside the other over
+    # As ``pairs``, if each operator has its own share of the SMs: seconds extra_time the other over
     # seconds alone on that share.
     reserved: Mapping[tuple[str, str], float] = field(default_factory=dict)
     published: bool = False  # measured by others, on sizes of their own
@@ -110,14 +110,15 @@ class Demand:
     def shard_bytes(
         self, v: IntArray, b: IntArray, p: IntArray, replicas: IntArray | int
     ) -> FloatArray:
-        """Return the bytes of a shard of operators ``v``, at indices ``b`` and ``p``.
+        """Return the bytes of a shard (one GPU's part of a replica) of operators ``v``.
 
-        ``b`` is the index of the batch, ``p`` that of the parallelism.
+        ``b`` are the indices of their batches, ``p`` those of their parallelisms. The KV cache is
+        divided among ``replicas``.
         """
         weights = self.memory_bytes[v, b, p]
         return weights if self.kept_bytes is None else weights + self.kept_bytes[v, p] / replicas
 
-    def beside(self, compute: FloatArray, bandwidth: FloatArray) -> FloatArray:
+    def extra_time(self, compute: FloatArray, bandwidth: FloatArray) -> FloatArray:
         """Return the extra time of operator v if u always runs, ``[V, V]``; empty without a table.
 
         ``compute`` and ``bandwidth`` are the shares of the chosen configurations, ``[V]``.
@@ -139,15 +140,16 @@ def interference_matrix(
     """
     if table is None or kinds is None:
         return np.empty((0, 0))
-    physical = np.maximum(compute[:, None] + compute[None, :] - 1.0, 0.0)
-    traffic = np.maximum(bandwidth[:, None] + bandwidth[None, :] - 1.0, 0.0)
-    matrix = table.matrix
-    known = np.isfinite(matrix)
-    measured = kinds @ known @ kinds.T  # share of the pair's time with a measurement
-    added = kinds @ np.where(known, matrix - 1.0, 0.0) @ kinds.T
-    modelled = np.maximum(physical, traffic)
-    slowed = added + np.clip(1.0 - measured, 0.0, 1.0) * modelled
-    return np.asarray(np.maximum(slowed, modelled) if table.published else slowed, np.float64)
+    # Physical model: two operators need more than the GPU has if their shares exceed 1 together.
+    arithmetic_excess = np.maximum(compute[:, None] + compute[None, :] - 1.0, 0.0)
+    bandwidth_excess = np.maximum(bandwidth[:, None] + bandwidth[None, :] - 1.0, 0.0)
+    modelled = np.maximum(arithmetic_excess, bandwidth_excess)
+    slowdowns = table.matrix
+    known = np.isfinite(slowdowns)
+    measured_share = kinds @ known @ kinds.T  # share of the pair's time with a measurement
+    measured_extra = kinds @ np.where(known, slowdowns - 1.0, 0.0) @ kinds.T
+    extra = measured_extra + np.clip(1.0 - measured_share, 0.0, 1.0) * modelled
+    return np.asarray(np.maximum(extra, modelled) if table.published else extra, np.float64)
 
 
 def joint_interference(
@@ -155,8 +157,9 @@ def joint_interference(
 ) -> FloatArray:
     """Return ``interference_matrix`` of the operators of several services on one GPU type.
 
-    ``compute`` and ``bandwidth`` are those of all operators, service by service. The matrix is
-    empty unless a table was measured and the kinds of all operators are known.
+    ``demands`` has one entry per service. ``compute`` and ``bandwidth`` are the shares of all
+    operators, service by service. The matrix is empty unless a table was measured and the kinds of
+    all operators are known.
     """
     table = next((demand.table for demand in demands if demand.table is not None), None)
     kinds = [demand.kinds for demand in demands if demand.kinds is not None]
@@ -172,16 +175,17 @@ def latency_at_share(
 ) -> FloatArray:
     """Return the seconds of an operator limited to a share of the SMs (figure 8 of the source).
 
-    ``compute`` and ``bandwidth`` are its shares of the whole GPU, from 0 to 1. Only arithmetic and
-    memory traffic get slower, not launches. Raises SimulationError for shares
-    outside (0, 1].
+    ``latency_s`` are its seconds with all SMs. ``compute`` and ``bandwidth`` are the shares of the
+    whole GPU that it then uses, 0 to 1. Only arithmetic and memory traffic get slower, not
+    launches. Raises SimulationError for shares outside (0, 1].
     """
-    t, share = np.asarray(latency_s, np.float64), np.asarray(sm_share, np.float64)
+    whole_s, share = np.asarray(latency_s, np.float64), np.asarray(sm_share, np.float64)
     if ((share <= 0) | (share > 1)).any():
         raise SimulationError("A share of the SMs must be above 0 and at most 1.")
-    arithmetic = t * np.asarray(compute) / share
-    traffic = t * np.asarray(bandwidth) / np.minimum(1.0, share / BANDWIDTH_SATURATES_AT)
-    return np.asarray(np.maximum(t, np.maximum(arithmetic, traffic)))
+    bandwidth_share = np.minimum(1.0, share / BANDWIDTH_SATURATES_AT)
+    arithmetic_s = whole_s * np.asarray(compute) / share
+    traffic_s = whole_s * np.asarray(bandwidth) / bandwidth_share
+    return np.asarray(np.maximum(whole_s, np.maximum(arithmetic_s, traffic_s)))
 
 
 def measured_at_share(table: InterferenceTable, kind: str, sm_share: npt.ArrayLike) -> FloatArray:
@@ -195,6 +199,9 @@ def measured_at_share(table: InterferenceTable, kind: str, sm_share: npt.ArrayLi
 
 
 def modelled_over_table(table: InterferenceTable) -> FloatArray:
-    """Return the modelled slowdowns of decode attention over the measured ones, at each share."""
+    """Return the model's error on decode attention: modelled over measured slowdown.
+
+    There is one value for each measured share of the SMs; it is empty without measurements.
+    """
     shares, slowdowns = table.alone.get("attention_decode", ((), ()))
     return np.asarray(latency_at_share(1.0, 0.0, 1.0, shares) / slowdowns, np.float64)

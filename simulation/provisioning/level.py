@@ -83,10 +83,12 @@ class Level:
         """Return the fewest devices found that meet the limit on average, before any replay."""
         return self.devices if self.by_means is None else min(self.devices, self.by_means)
 
-    def seen(self, phase: PhaseProblem) -> PhaseProblem:
-        """Return ``phase`` in the units of the plan, with the KV cache of its requests in flight.
+    def as_planned(self, phase: PhaseProblem) -> PhaseProblem:
+        """Return ``phase`` in the form that this plan was made for.
 
-        The units are operators, or runs of layers if the plan uses them.
+        Its operators are merged into runs of layers if the plan uses these, and confined to their
+        reserved shares if it has any. Its KV cache is that of requests in flight at the plan's
+        latency.
         """
         if self.plan is not None:
             phase = reserve_kv_cache(phase, self.latency_s)
@@ -128,10 +130,10 @@ def fewest_devices(levels: Sequence[Level]) -> Level | None:
         return None
     fewest = min(level.devices for level in levels)
     candidates = [level for level in levels if level.devices == fewest]
-    enough = (1.0 + EVEN) * min(level.power_w for level in candidates)
+    max_power_w = (1.0 + EVEN) * min(level.power_w for level in candidates)
     return min(
-        (frugal for frugal in candidates if frugal.power_w <= enough),
-        key=lambda frugal: frugal.memory_bytes,
+        (level for level in candidates if level.power_w <= max_power_w),
+        key=lambda level: level.memory_bytes,
     )
 
 

@@ -54,7 +54,7 @@ def confirmed_whole_replicas(
     # Fewest devices first, so the first confirmed plan is the best.
     for key in sorted(plans):
         level = level_of(phase, plans[key])
-        replayed = replay.of(level)
+        replayed = replay.latency_of(level)
         if best is None or best.replayed is None or replayed.attainment > best.replayed.attainment:
             best = replace(level, replayed=replayed)
         if replayed.attainment >= attainment:
@@ -76,10 +76,12 @@ def confirmed_level(
     coarser: list[Level],
     plan: Callable[[PhaseProblem], Level | None],
 ) -> Level | None:
-    """Return a plan of a finer level that a replay confirms, or else the coarser level.
+    """Return a plan of the level ``name`` that a replay confirms, or else the best coarser one.
 
-    ``plan`` makes plans for shares of the limit. The bound on devices, and the fewest by means, are
-    those for the whole limit.
+    A replay confirms a plan if the share ``attainment`` of requests keeps the limit, and P95 is no
+    longer than that of ``coarser`` levels. ``plan`` makes a level for a phase; it is called with
+    the limit, then with tighter ones. ``least_devices`` and ``by_means`` of the result are those of
+    the plan for the whole limit.
     """
     best_coarser = min(coarser, key=lambda level: (level.devices, level.power_w), default=None)
     trade: Level | None = None
@@ -93,16 +95,17 @@ def confirmed_level(
         if share == TIGHTER[0]:
             by_means, least = planned_level.by_means, planned_level.least_devices
         if planned_level.trade is not None and trade is None:
-            replayed = replay.of(planned_level.trade)
+            replayed = replay.latency_of(planned_level.trade)
             if replayed.attainment >= attainment:
                 trade = replace(planned_level.trade, replayed=replayed)
         if planned_level.method.startswith(tuple(FALLBACK_METHODS.values())):
             break
-        replayed = replay.of(planned_level)
-        longest = min(
-            (below.replayed.p95_s for below in coarser if below.replayed), default=replayed.p95_s
+        replayed = replay.latency_of(planned_level)
+        coarser_p95_s = min(
+            (level.replayed.p95_s for level in coarser if level.replayed), default=replayed.p95_s
         )
-        if replayed.attainment >= attainment and replayed.p95_s <= LATENCY_TOLERANCE * longest:
+        no_slower = replayed.p95_s <= LATENCY_TOLERANCE * coarser_p95_s
+        if replayed.attainment >= attainment and no_slower:
             return replace(
                 planned_level, slo_s=phase.problem.slo_s, replayed=replayed, trade=trade,
                 by_means=by_means, least_devices=least,
@@ -123,7 +126,7 @@ def confirmed_sm_shares(
     coarser: list[Level],
     plan: Callable[..., Level | None],
 ) -> Level | None:
-    """Return the best plan of operators in shares of a GPU's multiprocessors, met in a replay.
+    """Return the best plan of operators in shares of multiprocessors that a replay confirms.
 
     Equation 6 of the operator paper gives the shares. None if no such plan is better than those of
     ``coarser``, which use whole GPUs. ``plan`` makes a level for a phase.

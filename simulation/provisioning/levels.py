@@ -105,11 +105,12 @@ def plan_level(
 ) -> Level | None:
     """Return the best plan of ``phase`` at one of ``LEVELS``; None if none meets the limit.
 
-    All methods have the same steps. They choose replicas, batch and parallelism (``_choices``),
-    place them by Algorithm 2, and keep the plan with the fewest devices. Runs of layers have one
-    batch and one parallelism for all, and every pair of them is tried. ``coarser`` are levels of
-    the same phase. If no finer plan is better, one of them is returned. ``proofs`` adds the bound
-    on devices, ``quick`` tries fewer prices. Raises SimulationError for an unknown level.
+    All methods choose replicas, batch and parallelism (``_plans_before_placement``), place them by
+    Algorithm 2, and keep the plan with the fewest devices. Runs of layers have one batch and one
+    parallelism for all, and every pair of them is tried. ``coarser`` are levels of the same phase.
+    If no finer plan is better, one of them is returned. ``shared`` allows several operators on a
+    GPU. ``proofs`` adds the bound on devices, ``quick`` tries fewer prices, ``epsilon`` is for
+    Algorithm 1. Raises SimulationError for an unknown level.
     """
     if name == "model":
         return model_level(phase, device_bytes)
@@ -119,10 +120,12 @@ def plan_level(
     levels: list[Level] = []
     max_devices = None if proofs else min((level.devices for level in coarser), default=None)
     for variant in _phases_by_pass_length(phase, device_bytes, coarser, levels):
-        for part, cut, fills in _parts(name, variant, device_bytes):
+        for part, cut, fills in _subproblems(name, variant, device_bytes):
             if cut is not None and max_devices is not None and fills > max_devices:
                 break  # sorted by ``fills``: all later ones need as many or more
-            plans = _choices(part, device_bytes, method, epsilon, by_price=cut is None, quick=quick)
+            plans = _plans_before_placement(
+                part, device_bytes, method, epsilon, by_price=cut is None, quick=quick
+            )
             placed = _place_plans(
                 part, plans, device_bytes, phase.problem.slo_s, shared=shared,
                 max_devices=max_devices,
@@ -149,13 +152,14 @@ def plan_level(
     )
 
 
-def _parts(
+def _subproblems(
     name: str, phase: PhaseProblem, device_bytes: float
 ) -> Iterator[tuple[PhaseProblem, LayerRuns | None, int]]:
     """Yield the problems that together cover all plans of a level, by rising bound on devices.
 
-    Operators are one problem. Runs of layers are one per batch and parallelism. Each problem comes
-    with its ``LayerRuns`` (None for operators) and its lower bound on devices.
+    Operators are one problem. Runs of layers are one problem per batch and parallelism, since all
+    runs of a plan have the same. Each problem comes with its ``LayerRuns`` (None for operators) and
+    its lower bound on devices.
     """
     if name == "operator":
         yield phase, None, 1
@@ -169,7 +173,7 @@ def _parts(
             yield uniform, LayerRuns(b, p), whole_devices(float(fills[b, p]))
 
 
-def _choices(
+def _plans_before_placement(
     phase: PhaseProblem, device_bytes: float, method: str, epsilon: float, *,
     by_price: bool, quick: bool,
 ) -> list[OperatorPlan | None]:  # fmt: skip
@@ -272,8 +276,9 @@ def _phases_by_pass_length(
     """Yield ``phase`` for several pass lengths, each with the KV cache that these passes need.
 
     The lengths are the limit, powers of two of a millisecond, and the latencies of coarser levels.
-    Shorter passes only help if memory is scarce. The search therefore stops early, depending on the
-    ``levels`` found so far.
+    Shorter passes only help if memory is scarce. The caller appends what it finds to ``levels``
+    between two yields. The search stops if shorter passes no longer improve it, or if the best
+    level has memory to spare.
     """
     limit = phase.problem.slo_s
     fastest = float(phase.problem.latency_s.min(axis=(1, 2)).max())
@@ -326,20 +331,21 @@ def least_devices(name: str, phase: PhaseProblem, device_bytes: float) -> int:
 def fewest_replicas(phase: PhaseProblem, device_bytes: float) -> IntArray:
     """Return the fewest replicas with which each replica fits on a device, ``[V, B, P]``.
 
-    The KV cache is divided among replicas. The result exceeds ``max_replicas`` if the weights alone
-    are too large.
+    The KV cache is divided among replicas. If even ``max_replicas`` do not fit, the result is
+    ``max_replicas`` + 1.
     """
     demand, max_replicas = phase.demand, phase.problem.max_replicas
+    too_many = max_replicas + 1
     room = device_bytes - demand.memory_bytes
     if demand.kept_bytes is None:
-        return np.where(room >= 0, 1, max_replicas + 1)
+        return np.where(room >= 0, 1, too_many)
     kv_bytes = np.broadcast_to(demand.kept_bytes[:, None, :], room.shape)
     with np.errstate(divide="ignore", invalid="ignore"):
         needed = np.ceil(kv_bytes / room - 1e-9)
+    # Without room and without cache, 0 / 0 is NaN, and one replica is enough.
+    fewest = np.clip(np.nan_to_num(needed, nan=1), 1, too_many)
     fits = (room > 0) | ((room == 0) & (kv_bytes == 0))
-    return np.where(
-        fits, np.clip(np.nan_to_num(needed, nan=1), 1, max_replicas + 1), max_replicas + 1
-    ).astype(np.int64)
+    return np.where(fits, fewest, too_many).astype(np.int64)
 
 
 def _place_plans(
@@ -354,10 +360,11 @@ def _place_plans(
     """Return the levels of ``plans`` after placement, each with its KV cache in flight.
 
     Plans that need more than ``max_devices`` devices, or more than the best so far, are skipped.
+    ``slo_s`` is the limit that the levels state. ``shared`` allows several operators on a GPU.
     """
     levels: list[Level] = []
     problem = phase.problem
-    candidates: dict[bytes, tuple[int, OperatorPlan]] = {}  # with the least devices of each plan
+    candidates: dict[bytes, tuple[int, OperatorPlan]] = {}  # a lower bound on devices, and the plan
     for plan in plans:
         if plan is None or not plan.feasible or not _fits_device(phase, plan, device_bytes):
             continue
@@ -411,16 +418,16 @@ def _fits_device(phase: PhaseProblem, plan: OperatorPlan, device_bytes: float) -
 def _plans_by_price(
     phase: PhaseProblem, table: FloatArray, device_bytes: float, *, quick: bool
 ) -> list[OperatorPlan | None]:
-    """Return plans by price: the busy share of a GPU plus a weighted share of its memory.
+    """Return a greedy plan for each of ``MEMORY_PRICES`` and each rule for parallelisms.
 
-    Several weights are tried. For each, operators may use mixed parallelisms, or all the same one.
-    The second often packs better.
+    Choices cost their ``_gpu_price``. Operators may use mixed parallelisms, or all the same one,
+    which often packs better. ``quick`` tries every other memory price. ``table`` has the sojourns.
     """
     problem = phase.problem
     plans = []
     memory_prices = MEMORY_PRICES[::2] if quick else MEMORY_PRICES
-    for weight in memory_prices:
-        price = _gpu_shares(phase, device_bytes, weight)
+    for memory_price in memory_prices:
+        price = _gpu_price(phase, device_bytes, memory_price)
         for j in (None, *range(problem.parallel.size)):  # None: mixed parallelisms
             parallelisms = slice(None) if j is None else slice(j, j + 1)
             options = tuple(
@@ -433,8 +440,11 @@ def _plans_by_price(
     return plans
 
 
-def _gpu_shares(phase: PhaseProblem, device_bytes: float, memory_price: float) -> FloatArray:
-    """Return the price of every choice, ``[V, B, P, R]``: GPUs kept busy, plus priced memory."""
+def _gpu_price(phase: PhaseProblem, device_bytes: float, memory_price: float) -> FloatArray:
+    """Return the price of every choice in GPUs, ``[V, B, P, R]``.
+
+    It is the number of GPUs kept busy, plus ``memory_price`` times the GPUs' worth of memory.
+    """
     problem, demand = phase.problem, phase.demand
     replicas = np.arange(1, problem.max_replicas + 1)
     busy = np.maximum(demand.compute, demand.bandwidth) * problem.latency_s

@@ -89,7 +89,7 @@ class _PlanCache:
         device_bytes: float,
     ) -> None:
         self.service, self.problem_of, self.device_bytes = service, problem_of, device_bytes
-        self.of_length: dict[int, PhaseProblem] = {}
+        self.problem_of_length: dict[int, PhaseProblem] = {}
         self.problems: dict[Key, PhaseProblem] = {}
         self.plans: dict[tuple[str, Key], Level | None] = {}
         self.outcomes: dict[tuple[str, Key, Key], tuple[bool, float]] = {}
@@ -108,18 +108,17 @@ class _PlanCache:
                 if self.service.phase == "prefill"
                 else min(self.service.osl, tokens)
             )
-            if key[1] not in self.of_length:
+            if key[1] not in self.problem_of_length:
                 isl = tokens if self.service.phase == "prefill" else tokens - osl / 2.0
-                self.of_length[key[1]] = self.problem_of(replace(self.service, isl=isl, osl=osl))
+                self.problem_of_length[key[1]] = self.problem_of(
+                    replace(self.service, isl=isl, osl=osl)
+                )
             per_request = 1.0 if self.service.phase == "prefill" else osl
-            self.problems[key] = at_rate(self.of_length[key[1]], rate / per_request)
+            self.problems[key] = at_rate(self.problem_of_length[key[1]], rate / per_request)
         return self.problems[key]
 
     def plan(self, level: str, key: Key) -> Level | None:
-        """Return the plan of a level for a rounded demand; None if there is none.
-
-        Plans are cached.
-        """
+        """Return the best plan of a level for a rounded demand; None: none meets the limit."""
         if (level, key) not in self.plans:
             phase = self.problem(key)
             best = model_level(phase, self.device_bytes)
@@ -134,19 +133,19 @@ class _PlanCache:
         return self.plans[level, key]
 
     def outcome(self, level: str, planned: Key, real: Key) -> tuple[bool, float]:
-        """Return whether the plan for ``planned`` keeps the limit under ``real``, and its watts."""
+        """Return whether a plan keeps the limit under the actual demand, and its watts then.
+
+        It is the plan of ``level`` for the demand ``planned``. ``real`` is the actual demand.
+        """
         key = (level, planned, real)
         if key not in self.outcomes:
             plan = self.plan(level, planned)
             assert plan is not None
-            self.outcomes[key] = _outcome_under(self.seen(plan, real), plan)
+            self.outcomes[key] = _outcome_under(self.problem_of_plan(plan, real), plan)
         return self.outcomes[key]
 
-    def seen(self, plan: Level, real: Key) -> PhaseProblem:
-        """Return the problem at the actual demand ``real`` in the units of ``plan``.
-
-        Units are operators or runs of layers.
-        """
+    def problem_of_plan(self, plan: Level, real: Key) -> PhaseProblem:
+        """Return the problem at demand ``real``, by operators or runs of layers as in ``plan``."""
         if plan.cut is None:
             return self.problem(real)
         if (plan.cut, real) not in self.cuts:
@@ -175,19 +174,19 @@ class _LevelSimulation:
         cache, windows, judge = self.cache, self.windows, self.judge
         phase = cache.service.phase
         real = _demand_keys(demand_keys(windows, phase))
-        seen = _demand_keys(demand_keys(self.known_demand, phase, headroom))
-        if len(seen) != len(real):
+        known = _demand_keys(demand_keys(self.known_demand, phase, headroom))
+        if len(known) != len(real):
             raise SimulationError("The forecast must have as many windows as the trace.")
         delay = windows_to_act(self.level, self.startup_s, windows.seconds)
         count = len(real)
         planned_for: list[Key | None] = []
         refused = 0
-        for key in seen:
+        for key in known:
             has_plan = cache.plan(plan_level, key) is not None
             refused += not has_plan
             # Without a feasible plan, the last one stays active.
             planned_for.append(key if has_plan else planned_for[-1] if planned_for else None)
-        size = np.zeros(count, np.int64)
+        devices = np.zeros(count, np.int64)
         power, memory, met = np.zeros(count), np.zeros(count), np.zeros(count, np.bool_)
         plans: list[tuple[Level, PhaseProblem] | None] = [None] * count
         for w, demand in enumerate(planned_for):
@@ -195,12 +194,12 @@ class _LevelSimulation:
                 continue
             plan = cache.plan(plan_level, demand)
             assert plan is not None
-            size[w] = plan.devices
+            devices[w] = plan.devices
             memory[w] = plan.memory_bytes
             serving = demand
             if delay:  # until capacity is up, only the least requested in the meantime serves
                 ready = [k for k in range(max(0, w - delay), w + 1) if planned_for[k] is not None]
-                serving = planned_for[min(ready, key=lambda k: (size[k], k))] or demand
+                serving = planned_for[min(ready, key=lambda k: (devices[k], k))] or demand
             met[w], serving_w = cache.outcome(plan_level, serving, real[w])
             active = cache.plan(plan_level, serving)
             assert active is not None
@@ -208,7 +207,7 @@ class _LevelSimulation:
             # Starting GPUs, which the requested plan has beyond the active one, draw idle power.
             power[w] = serving_w + (plan.devices - active.devices) * cache.service.gpu.idle_w
         return LevelOverTime(
-            self.level, size, power, memory, met, refused, windows.requests_s, headroom, plans,
+            self.level, devices, power, memory, met, refused, windows.requests_s, headroom, plans,
             None if judge is None else judge.attainment(plans),
         )  # fmt: skip
 
@@ -244,14 +243,18 @@ def over_time(
         seen = _windows_known(windows, planned_on, level, every or {})
         simulate = _LevelSimulation(level, plans, windows, seen, startup_s, judge).run
         if judge is None:
-            courses[level] = _least_headroom(partial(simulate, level), headroom, attainment, ROUNDS)
+            courses[level] = _with_least_headroom(
+                partial(simulate, level), headroom, attainment, ROUNDS
+            )
             continue
         # First try whole-replica plans at this level's speed, then its own plans.
-        best = _least_headroom(partial(simulate, "model"), headroom, attainment, REPLAYED_ROUNDS)
+        best = _with_least_headroom(
+            partial(simulate, "model"), headroom, attainment, REPLAYED_ROUNDS
+        )
         if level != "model":
             max_devices = int(best.devices.sum()) if best.attainment >= attainment else None
             finer = partial(simulate, level)
-            finer_course = _least_headroom(
+            finer_course = _with_least_headroom(
                 finer, headroom, attainment, REPLAYED_ROUNDS, max_devices
             )
             best = finer_course if _is_better(finer_course, best, attainment) else best
@@ -273,8 +276,8 @@ def _is_better(ours: LevelOverTime, coarse: LevelOverTime, attainment: float) ->
     return ours_uses < coarse_uses
 
 
-def _least_headroom(
-    course: Callable[[float], LevelOverTime],
+def _with_least_headroom(
+    simulate: Callable[[float], LevelOverTime],
     low: float,
     attainment: float,
     rounds: int,
@@ -282,25 +285,25 @@ def _least_headroom(
 ) -> LevelOverTime:
     """Return the result with the smallest headroom from ``low`` on that meets ``attainment``.
 
-    ``course`` simulates one headroom. The search doubles the headroom, then halves the interval
-    ``rounds`` times. If none meets the attainment, the result is that of the largest headroom. It
-    is the first with more than ``max_devices`` GPUs, summed over its windows, if that comes before.
+    ``simulate`` simulates one headroom. The search doubles the headroom, then halves the interval
+    ``rounds`` times. If none meets the attainment, the result is that of the largest headroom. The
+    search ends early at a result with more than ``max_devices`` GPUs, summed over its windows.
     """
-    best = course(low)
+    best = simulate(low)
     if best.attainment >= attainment:
         return best
     high = low + 0.25
-    best = course(high)
+    best = simulate(high)
     while best.attainment < attainment and high < MAX_HEADROOM:
         if max_devices is not None and int(best.devices.sum()) > max_devices:
             return best
         low, high = high, min(2 * high, MAX_HEADROOM)
-        best = course(high)
+        best = simulate(high)
     if best.attainment < attainment:
         return best
     for _ in range(rounds):
         middle = (low + high) / 2
-        trial = course(middle)
+        trial = simulate(middle)
         if trial.attainment >= attainment:
             high, best = middle, trial
         else:
@@ -322,7 +325,11 @@ def windows_to_act(level: str, startup_s: float, window_s: float) -> int:
 def _windows_known(
     windows: Windows, planned_on: Known, level: str, every: Mapping[str, int]
 ) -> Windows:
-    """Return the demand that the plans of a level may use for each window."""
+    """Return the demand that the plans of a level may use for each window.
+
+    It is the forecast ``planned_on``, or without one the demand of the previous block of ``every``
+    windows.
+    """
     if planned_on is None:
         return demand_known(windows, every.get(level, 1))
     return planned_on if isinstance(planned_on, Windows) else planned_on[level]

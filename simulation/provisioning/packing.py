@@ -95,32 +95,32 @@ def add_shard(devices: Devices, d: int, v: int, plan: Plan, sign: float) -> None
 
 @kernel
 def _extra_time(share: float, others: float, all_at_once: float) -> float:
-    """Return the extra time of a shard with share ``share``, relative to its time alone.
+    """Return the extra time of a shard by one resource, relative to its time alone.
 
-    ``others`` is the mean share of the other shards. The result never exceeds that of all shards
-    running at once.
+    ``share`` is its own use of the resource while it runs. ``others`` is the mean use of the other
+    shards, below 1. ``all_at_once`` is the use if all shards of the device ran at once, which
+    bounds the result.
     """
     return float(max(0.0, min(share * others / (1.0 - others), all_at_once - 1.0)))
 
 
 @kernel
 def slowdown_at(devices: Devices, d: int, v: int, plan: Plan) -> float:
-    """Return the slowdown factor of a shard of ``v`` on ``d``, which already counts it.
+    """Return the slowdown factor of a shard of operator ``v`` that is already on device ``d``.
 
     It follows ``plan.interference``, or the physical model if that is empty.
     """
     busy_share = plan.busy[v]
-    arithmetic = min(devices.compute[d] - busy_share * plan.compute[v], FULL)
-    traffic = min(devices.bandwidth[d] - busy_share * plan.bandwidth[v], FULL)
+    others_compute = min(devices.compute[d] - busy_share * plan.compute[v], FULL)
+    others_bandwidth = min(devices.bandwidth[d] - busy_share * plan.bandwidth[v], FULL)
     if not plan.interference.shape[0]:
-        slower = _extra_time(plan.compute[v], arithmetic, devices.all_compute[d])
-        return float(
-            1.0 + max(slower, _extra_time(plan.bandwidth[v], traffic, devices.all_bandwidth[d]))
-        )
-    more = -plan.interference[v, v] * busy_share
+        by_compute = _extra_time(plan.compute[v], others_compute, devices.all_compute[d])
+        by_bandwidth = _extra_time(plan.bandwidth[v], others_bandwidth, devices.all_bandwidth[d])
+        return float(1.0 + max(by_compute, by_bandwidth))
+    extra = -plan.interference[v, v] * busy_share
     for u in range(plan.interference.shape[0]):
-        more += plan.interference[v, u] * devices.busy[d, u]
-    return float(1.0 + max(0.0, more) / (1.0 - max(0.0, arithmetic, traffic)))
+        extra += plan.interference[v, u] * devices.busy[d, u]
+    return float(1.0 + max(0.0, extra) / (1.0 - max(0.0, others_compute, others_bandwidth)))
 
 
 @kernel
@@ -160,7 +160,9 @@ def placed_latency(plan: Plan, where: Any, devices: Devices, room: Scratch) -> f
 
 @kernel
 def fits(devices: Devices, d: int, v: int, plan: Plan, capacity: float) -> bool:
-    """Return whether a further shard of ``v`` fits on device ``d``: memory, load and power.
+    """Return whether one more shard of operator ``v`` fits on device ``d``: memory, load and power.
+
+    ``capacity`` is the memory of a device in bytes.
 
     With ``plan.apart``, operators run side by side on parts of the multiprocessors, so that their
     compute adds up even while they are idle.
@@ -177,7 +179,10 @@ def fits(devices: Devices, d: int, v: int, plan: Plan, capacity: float) -> bool:
 
 @cached_kernel
 def evaluate_placement(plan: Plan, where: Any, count: int) -> Any:
-    """Compute device loads, slowdowns ``[V]`` and the latency of a placed plan."""
+    """Return the loads of ``count`` devices, slowdown factors ``[V]`` and latency of a placed plan.
+
+    ``where [S]`` is the device of each shard. The latency is in seconds; inf: unstable.
+    """
     devices, room = no_devices(count, plan), scratch(plan.rate.size)
     for i in range(where.size):
         add_shard(devices, where[i], plan.operator[i], plan, 1.0)
@@ -234,9 +239,9 @@ def _empty_state(plan: Plan, replicas: Replicas, where: Any) -> PackingState:
 
 @kernel
 def _sojourn_of(plan: Plan, v: int, slow: float) -> float:
-    """Return the sojourn of operator ``v``; ``slow`` is the sum of its replicas' slowdowns.
+    """Return the sojourn of operator ``v`` in seconds; inf: unstable.
 
-    inf: unstable.
+    ``slow`` is the sum of its replicas' slowdown factors.
     """
     service = plan.latency_s[v] * (slow / plan.replicas[v])
     return sojourn(plan.rate[v] * service, plan.replicas[v], service, plan.transfer_s[v])  # type: ignore[no-any-return]
@@ -322,14 +327,15 @@ def _remove_from_device(plan: Plan, devices: Devices, on: PackingState, d: int) 
 
 
 @kernel
-def _roomiest(
+def _devices_with_most_slack(
     plan: Plan, devices: Devices, on: PackingState, i: int, allowed: Any, capacity: float,
     found: Any,
 ) -> int:  # fmt: skip
     """Find up to ``MAX_DEVICES_TRIED`` devices on which shard ``i`` fits; return how many.
 
     ``allowed`` is a mask of the devices in use that may be chosen. ``found`` has two arrays to
-    fill: the devices and their slack, most slack first, older devices first among equals.
+    fill: the devices and their slack, most slack first, older devices first among equals. Slack is
+    the free share of memory (``capacity`` bytes) plus the free share of the busier resource.
     """
     (which, slack), v, roomy = found, plan.operator[i], 0
     for e in range(allowed.size):
@@ -366,7 +372,8 @@ def place_greedily(
     """Place all shards by Algorithm 2 of the source; write their devices to ``where``.
 
     Returns the number of devices used, or -1 if a replica does not fit on empty devices. A replica
-    of a base instance is placed on devices of its instance. An extra replica may use all devices.
+    of a base instance is placed on devices of its instance. An extra replica may use all devices if
+    they are ``shared``. Devices have ``capacity`` bytes. ``slo`` is the latency limit in seconds.
     """
     shards = where.size
     devices, on = no_devices(shards, plan), _empty_state(plan, replicas, where)
@@ -380,7 +387,9 @@ def place_greedily(
             if instance >= 0 or shared:
                 # Without an instance (-1), all devices may be used.
                 allowed = (owner[:used] == instance) | (instance < 0)
-                roomy = _roomiest(plan, devices, on, i, allowed, capacity, (which, slack))
+                roomy = _devices_with_most_slack(
+                    plan, devices, on, i, allowed, capacity, (which, slack)
+                )
             for k in range(roomy):
                 placed = _add_to_device(plan, devices, on, which[k], i, slo)
                 if placed:

@@ -125,22 +125,19 @@ def _place_greedily(
 ) -> tuple[IntArray, int]:
     """Return the device of every shard by Algorithm 2, and the number of devices used.
 
-    The number is -1 if a replica does not fit.
+    The number is -1 if a replica does not fit. ``parallel [V]`` are the shards per replica.
     """
-    sizes = np.repeat(parallel, plan.replicas)
-    first = np.r_[0, np.cumsum(sizes)][:-1].astype(np.int64)
+    sizes = np.repeat(parallel, plan.replicas)  # shards of each replica
+    first = np.r_[0, np.cumsum(sizes)][:-1].astype(np.int64)  # its first shard
     operator, number = plan.operator[first], plan.replica[first]
-    # k_base: as many whole models as the operator with the fewest replicas allows.
+    # k_base: as many whole models as the operator with the fewest replicas allows. Replica k of
+    # each operator belongs to base instance k; -1: an extra replica.
     base = np.where(number < plan.replicas.min(), number, -1)
     position = np.argsort(plan.graph.topological)
     # Base instances one by one in graph order, then extra replicas by falling latency.
-    sequence = np.lexsort(
-        (
-            number,
-            np.where(base >= 0, position[operator], -plan.latency_s[operator]),
-            np.where(base >= 0, base, plan.replicas.sum()),
-        )
-    )
+    instance_order = np.where(base >= 0, base, plan.replicas.sum())
+    order_within = np.where(base >= 0, position[operator], -plan.latency_s[operator])
+    sequence = np.lexsort((number, order_within, instance_order))  # the last key counts first
     where = np.full(plan.operator.size, -1, np.int64)
     replicas = Replicas(sequence, first, sizes, base)
     return where, place_greedily(plan, replicas, device_bytes, slo_s, shared, where)
@@ -185,14 +182,17 @@ def packing_plan(problem: OperatorProblem, demand: Demand, plan: OperatorPlan) -
         busy=rate * problem.latency_s[chosen] / plan.replicas,
         rate=rate,
         replicas=plan.replicas.astype(np.int64),
-        interference=demand.beside(compute, bandwidth),
+        interference=demand.extra_time(compute, bandwidth),
         graph=problem.graph,
         apart=demand.apart,
     )
 
 
 def placement_of(method: str, slo_s: float, plan: Plan, where: IntArray, used: int) -> Placement:
-    """Return the placement of shards on the devices ``where``, of which ``used`` are used."""
+    """Return the evaluated placement of a plan: loads of its devices, slowdowns and latency.
+
+    ``where [S]`` is the device of each shard, from 0 to ``used`` - 1.
+    """
     devices, slowdown, latency = evaluate_placement(plan, where, used)
     return Placement(
         method=method,
@@ -221,9 +221,9 @@ def with_memory_of(
 def latency_at(
     problem: OperatorProblem, demand: Demand, plan: OperatorPlan, placement: Placement
 ) -> float:
-    """Return the critical path in seconds of a placed plan under another load or lengths.
+    """Return the critical path in seconds of a placed plan under the load of ``problem``.
 
-    inf: the plan is then unstable.
+    The load may differ from the one that the plan was made for. inf: the plan is then unstable.
     """
     devices: Devices
     devices, _, latency = evaluate_placement(

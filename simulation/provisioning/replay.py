@@ -161,12 +161,12 @@ class LevelReplay:
         other._curves = self._curves
         return other
 
-    def of(self, level: Level) -> ReplayedLatency:
+    def latency_of(self, level: Level) -> ReplayedLatency:
         """Return the latencies of a replay of ``level``, of the draw with the lowest attainment."""
         if level.replicas is not None:
             graph, devices = self._stations_of_replicas(level.replicas)
         else:
-            graph, devices = self.placed(level)
+            graph, devices = self._stations_of_placement(level)
         aligned = level.replicas is not None
         latencies = [
             replay_requests(self.phase, graph, devices, draw, aligned=aligned)
@@ -175,9 +175,10 @@ class LevelReplay:
         return min(latencies, key=lambda replayed: (replayed.attainment, -replayed.p95_s))
 
     def curve(self, j: int, names: tuple[str, ...] = ()) -> Curve:
-        """Return seconds by batch of operators ``names`` and their collectives, as a curve.
+        """Return the seconds of a pass through operators and their collectives, by its load.
 
-        Without ``names``, all operators count. ``j`` is the index of the parallelism.
+        ``names`` are the operators; default: all. ``j`` is the index of the parallelism. Curves are
+        cached.
         """
         if (j, names) not in self._curves:
             phase = self.phase
@@ -189,7 +190,7 @@ class LevelReplay:
         return self._curves[j, names]
 
     def _stations_of_replicas(self, plan: ReplicaPlan) -> tuple[Graph, int]:
-        """Return the stations of whole replicas, and the number of devices."""
+        """Return the stations of whole replicas, one per stage, and the number of devices."""
         phase, device_bytes = self.phase, self.device_bytes
         problem, stages = phase.problem, plan.stages
         j = int(np.searchsorted(problem.parallel, plan.parallel))
@@ -232,13 +233,13 @@ class LevelReplay:
         )
         return layout.graph(), layout.devices
 
-    def placed(self, level: Level) -> tuple[Graph, int]:
-        """Return the stations of a level with a placement, and the number of devices."""
+    def _stations_of_placement(self, level: Level) -> tuple[Graph, int]:
+        """Return the stations of placed operators or layers, and the number of devices."""
         phase, device_bytes = self.phase, self.device_bytes
         plan, placement = level.plan, level.placement
         assert plan is not None
         assert placement is not None
-        as_planned = level.seen(phase)
+        as_planned = level.as_planned(phase)
         problem, demand = as_planned.problem, as_planned.demand
         chosen = problem.chosen(plan.batch, plan.parallel)
         packed = packing_plan(problem, demand, plan)
@@ -267,7 +268,7 @@ class LevelReplay:
         slower = (gpu.link_bytes_s or 1.0) / (gpu.network_bytes_s or gpu.link_bytes_s or 1.0)
         hops = np.full(len(problem.names), 2.0) if level.cut is not None else phase.layers
         layout = StationLayout(
-            curves=self._of_stations(level),
+            curves=self._station_curves(level),
             batch=plan.batch,
             sticky=sticky,
             places=np.full(len(problem.names), NO_BATCH_LIMIT),
@@ -288,7 +289,7 @@ class LevelReplay:
         )
         return layout.graph(), layout.devices
 
-    def _of_stations(self, level: Level) -> list[Curve]:
+    def _station_curves(self, level: Level) -> list[Curve]:
         """Return the curve (seconds by batch) of each station of a level without whole replicas.
 
         Operators have a curve each, times their slowdown in a share of the multiprocessors. Runs of
@@ -299,7 +300,7 @@ class LevelReplay:
         j = np.searchsorted(phase.problem.parallel, plan.parallel)
         if level.cut is None:
             curves_alone = [self.curve(int(j[v]), (name,)) for v, name in enumerate(phase.names)]
-            slowdown_table = level.seen(phase).demand.slower
+            slowdown_table = level.as_planned(phase).demand.slower
             if slowdown_table is None:
                 return curves_alone
             slowdowns = slowdown_table[phase.problem.chosen(plan.batch, plan.parallel)]
@@ -345,7 +346,7 @@ def replay_requests(
     visits = int(replay(graph, ordered, devices, finish))
     counted = requests.counted or slice(int(WARM_UP * finish.size), None)
     latency_s = (finish - requests.arrival_s) / ordered.passes  # per prompt, or per token
-    return _figures(phase, latency_s[counted], visits)
+    return _latencies(phase, latency_s[counted], visits)
 
 
 def replay_together(
@@ -357,11 +358,13 @@ def replay_together(
     requests of each service is used, up to the end of the shortest.
     """
     graphs_and_devices = [
-        service.placed(level) for service, level in zip(replays, levels, strict=True)
+        service._stations_of_placement(level)
+        for service, level in zip(replays, levels, strict=True)
     ]
     graphs, devices = [graph for graph, _ in graphs_and_devices], graphs_and_devices[0][1]
     demands = [
-        level.seen(service.phase).demand for service, level in zip(replays, levels, strict=True)
+        level.as_planned(service.phase).demand
+        for service, level in zip(replays, levels, strict=True)
     ]
     common = _join_graphs(graphs, devices)
     common = common._replace(
@@ -369,7 +372,7 @@ def replay_together(
     )
     draws = [service.draws[0] for service in replays]
     end_s = min(float(draw.arrival_s[-1]) for draw in draws)
-    draws = [_until(draw, end_s) for draw in draws]
+    draws = [_arrived_until(draw, end_s) for draw in draws]
     # Operators have different numbers of replicas, so a request may change its replica number.
     requests = _passes([service.phase for service in replays], draws, aligned=False)
     finish = np.empty(requests.arrival_s.size)
@@ -377,12 +380,12 @@ def replay_together(
     latency_s = (finish - requests.arrival_s) / requests.passes  # per prompt, or per token
     counted = requests.arrival_s >= WARM_UP * end_s
     return [
-        _figures(service.phase, latency_s[counted & (requests.service == s)], visits)
+        _latencies(service.phase, latency_s[counted & (requests.service == s)], visits)
         for s, service in enumerate(replays)
     ]
 
 
-def _until(requests: Requests, end_s: float) -> Requests:
+def _arrived_until(requests: Requests, end_s: float) -> Requests:
     """Return the requests that arrive up to ``end_s``."""
     count = int(np.searchsorted(requests.arrival_s, end_s, side="right"))
     return Requests(requests.arrival_s[:count], requests.isl[:count], requests.osl[:count])
@@ -424,44 +427,45 @@ def _join_graphs(graphs: Sequence[Graph], devices: int) -> Graph:
     """Return the stations of several services as one graph on common devices."""
 
     def joined(name: str) -> FloatArray | IntArray:
+        """Return the arrays ``name`` of all graphs, one after the other."""
         return np.concatenate([getattr(graph, name) for graph in graphs])
 
-    def shifted(name: str, sizes: list[int]) -> IntArray:
-        """Return an index array, each part shifted by the sizes before it."""
-        offsets = np.r_[0, np.cumsum(sizes)][:-1]
-        arrays = [getattr(graph, name) for graph in graphs]
-        # Offsets have one more element than items: the end of a part is the start of the next.
-        cut = name not in ("children", "station")
-        values = [
-            indices[:-1] + offset if cut else indices + offset
-            for indices, offset in zip(arrays, offsets, strict=True)
-        ]
-        return np.concatenate([*values, [offsets[-1] + arrays[-1][-1]]] if cut else values)
+    def joined_indices(name: str, sizes: list[int]) -> IntArray:
+        """Return index arrays one after the other, so that they point into the joined arrays.
+
+        ``sizes`` are the lengths of the arrays that the indices of each graph point into.
+        """
+        shifts = np.r_[0, np.cumsum(sizes)][:-1]
+        parts = [getattr(graph, name) + shift for graph, shift in zip(graphs, shifts, strict=True)]
+        if name in ("children", "station"):
+            return np.concatenate(parts)
+        # Offsets end with the total, which is also the start of the next graph's offsets.
+        return np.concatenate([*(part[:-1] for part in parts), parts[-1][-1:]])
 
     stations = [graph.batch.size for graph in graphs]
     replicas = [graph.station.size for graph in graphs]
     device = joined("device")
-    shard = shifted("shard", [graph.device.size for graph in graphs])
+    shard = joined_indices("shard", [graph.device.size for graph in graphs])
     of_shard = np.repeat(np.arange(sum(replicas)), np.diff(shard))
     return graphs[0]._replace(
         **{name: joined(name) for name in JOINED},
-        curve=shifted("curve", [graph.curves.size for graph in graphs]),
-        child=shifted("child", [graph.children.size for graph in graphs]),
-        children=shifted("children", stations),
-        first=shifted("first", replicas),
-        station=shifted("station", stations),
+        curve=joined_indices("curve", [graph.curves.size for graph in graphs]),
+        child=joined_indices("child", [graph.children.size for graph in graphs]),
+        children=joined_indices("children", stations),
+        first=joined_indices("first", replicas),
+        station=joined_indices("station", stations),
         shard=shard,
         home=np.r_[0, np.cumsum(np.bincount(device, minlength=devices))].astype(np.int64),
         housed=of_shard[np.argsort(device, kind="stable")],
-        span=shifted("span", stations),
+        span=joined_indices("span", stations),
     )
 
 
-def _figures(phase: PhaseProblem, took_s: FloatArray, visits: int) -> ReplayedLatency:
-    """Return the latencies of requests that spent ``took_s`` seconds in the stations.
+def _latencies(phase: PhaseProblem, took_s: FloatArray, visits: int) -> ReplayedLatency:
+    """Return attainment and latencies of requests that spent ``took_s`` seconds in the stations.
 
-    NaN: never done. ``visits`` is the number of visits of stations, kept to state the size of the
-    replay.
+    NaN: never done, which counts as an infinite latency. ``visits`` is the number of visits of
+    stations, kept to state the size of the replay.
     """
     latency_s = np.where(np.isfinite(took_s), took_s + phase.service.start_s, np.inf)
     return ReplayedLatency(
@@ -480,7 +484,7 @@ def _distances(phase: PhaseProblem, level: Level) -> tuple[FloatArray, FloatArra
 
     Every replica sends equally to every replica of the next stations.
     """
-    placement, problem = level.placement, level.seen(phase).problem
+    placement, problem = level.placement, level.as_planned(phase).problem
     assert placement is not None
     count, per_node = len(problem.names), phase.service.gpu.gpus_per_node
     devices = placement.devices

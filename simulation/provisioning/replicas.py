@@ -61,9 +61,9 @@ def whole_replicas(phase: PhaseProblem, device_bytes: float) -> ReplicaPlan | No
         return None
     fewest = min(plan.devices for plan in plans)
     candidates = [(plan, watts_of(phase, plan)) for plan in plans if plan.devices == fewest]
-    enough = (1.0 + EVEN) * min(watts for _, watts in candidates)
+    max_watts = (1.0 + EVEN) * min(watts for _, watts in candidates)
     return min(
-        (cheap for cheap, watts in candidates if watts <= enough), key=lambda cheap: cheap.latency_s
+        (plan for plan, watts in candidates if watts <= max_watts), key=lambda plan: plan.latency_s
     )
 
 
@@ -82,13 +82,15 @@ def _prefill_plans(phase: PhaseProblem, device_bytes: float) -> list[ReplicaPlan
     for j, gpus_per_stage, stages in _arrangements(phase):
         for b, size in enumerate(problem.batches):
             pass_s = float(phase.replica_s[b, j]) + (stages - 1) * float(phase.crossing_s[b, j])
-            room = device_bytes - float(phase.replica_bytes[b, j]) / stages
-            if not pass_s < problem.slo_s or room <= 0:
+            kv_room_bytes = device_bytes - float(phase.replica_bytes[b, j]) / stages
+            if not pass_s < problem.slo_s or kv_room_bytes <= 0:
                 continue
             stage_s, batches_s = pass_s / stages, problem.rate / float(size)
+            # KV cache per GPU grows by this much for each second that requests stay.
+            kv_bytes_s = phase.kept_each[j] / stages * problem.rate
             count = fewest_servers(
                 batches_s * stage_s, stage_s, pass_s - stage_s, problem.slo_s,
-                phase.kept_each[j] / stages * problem.rate, room, MOST,
+                kv_bytes_s, kv_room_bytes, MOST,
             )  # fmt: skip
             if count:
                 plans.append(_replica_plan(phase, int(count), int(size), gpus_per_stage, stages))
@@ -103,7 +105,7 @@ def _decode_plans(phase: PhaseProblem, device_bytes: float) -> list[ReplicaPlan]
     problem = phase.problem
     plans = []
     for j, gpus_per_stage, stages in _arrangements(phase):
-        sizes, seconds, weight_bytes = _figures_by_size(phase, j, stages)
+        sizes, seconds, weight_bytes = _pass_by_sequences(phase, j, stages)
         feasible = (seconds <= problem.slo_s) & (
             weight_bytes + sizes * phase.kept_each[j] <= device_bytes
         )
@@ -117,13 +119,13 @@ def _decode_plans(phase: PhaseProblem, device_bytes: float) -> list[ReplicaPlan]
     return plans
 
 
-def _figures_by_size(
+def _pass_by_sequences(
     phase: PhaseProblem, j: int, stages: int
 ) -> tuple[IntArray, FloatArray, FloatArray]:
-    """Return figures of a decoding replica for each number of sequences from 1 on.
+    """Return three arrays for a decoding replica with 1, 2, 3, ... sequences per stage.
 
-    They are the number, the seconds of a pass, and the bytes per GPU without KV cache. ``j`` is the
-    index of the parallelism.
+    They are the number of sequences, the seconds of a pass through all ``stages``, and the bytes
+    per GPU without KV cache. ``j`` is the index of the parallelism.
     """
     batches = phase.problem.batches
     sizes = np.arange(1, int(batches[-1]) + 1)
@@ -183,7 +185,7 @@ def _replica_state(
             busy=rate / batch * takes / stages,
         )
     rate /= stages  # per batch in the pipeline
-    sizes, seconds, weight_bytes = _figures_by_size(phase, j, stages)
+    sizes, seconds, weight_bytes = _pass_by_sequences(phase, j, stages)
     keeps_up = np.flatnonzero(sizes / seconds >= rate * (1.0 - 1e-12))
     if not keeps_up.size:
         return None
@@ -225,11 +227,11 @@ def watts_of(phase: PhaseProblem, plan: ReplicaPlan) -> float:
     j = int(np.searchsorted(problem.parallel, plan.parallel))
     batch = float(problem.batches[-1]) if running is None else running.batch
     busy = 1.0 if running is None else min(running.busy, 1.0)
-    above = float(
-        _at_batch(problem.latency_s[:, :, j] * power.above_w[:, :, j], phase, batch).sum()
-    )
+    operator_joules = problem.latency_s[:, :, j] * power.above_w[:, :, j]  # above the floor
+    joules = float(_at_batch(operator_joules, phase, batch).sum())
     seconds = float(_at_batch(problem.latency_s[:, :, j], phase, batch).sum())
-    watts_per_device = power.idle_w + busy * (power.floor_w - power.idle_w + above / seconds)
+    running_w = power.floor_w + joules / seconds
+    watts_per_device = power.idle_w + busy * (running_w - power.idle_w)
     return plan.devices * watts_per_device
 
 

@@ -19,7 +19,10 @@ class Savings:
 
 
 def saved_shares(coarse: Sequence[float], fine: Sequence[float]) -> Savings:
-    """Return the shares that ``fine`` saves of ``coarse``: each are GPUs, energy and memory."""
+    """Return the shares that ``fine`` saves of ``coarse``.
+
+    Both have three figures: GPUs, energy and memory. Their units cancel.
+    """
     return Savings(
         *(
             1.0 - fine_figure / coarse_figure if coarse_figure else None

@@ -82,8 +82,10 @@ def sensitivity(
     )
     if alone.demand.table is not None and alone.demand.kinds is not None:
         for v, kinds in enumerate(alone.demand.kinds):
-            seen = measured_at_share(alone.demand.table, SHARED_KINDS[kinds.argmax()], SHARES)
-            by_share[v] = np.where(np.isfinite(seen), seen * seconds[v], by_share[v])
+            main_kind = SHARED_KINDS[kinds.argmax()]
+            slowdowns = measured_at_share(alone.demand.table, main_kind, SHARES)
+            measured_s = slowdowns * seconds[v]
+            by_share[v] = np.where(np.isfinite(measured_s), measured_s, by_share[v])
     compute = alone.demand.compute[:, :1, 0]
     rate = service.requests_s * (1.0 if service.phase == "prefill" else service.osl)
     return Sensitivity(
@@ -100,10 +102,10 @@ def sensitivity(
         shares=SHARES,
         latency_by_share=by_share / seconds[:, None],
         arithmetic_by_length=np.stack(
-            [at_one.demand.compute[:, 0, 0] for at_one in at_length], axis=1
+            [phase.demand.compute[:, 0, 0] for phase in at_length], axis=1
         ),
         bandwidth_by_length=np.stack(
-            [at_one.demand.bandwidth[:, 0, 0] for at_one in at_length], axis=1
+            [phase.demand.bandwidth[:, 0, 0] for phase in at_length], axis=1
         ),
         wait_by_rate=_waits(arrivals[None], seconds[:, None]),
         wait_by_length=_waits(np.full((1, 1), rate), latency),

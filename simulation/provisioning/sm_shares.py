@@ -26,9 +26,9 @@ ROUNDING = 1.0 + 1e-9
 
 
 def slowdown_at_share(demand: Demand, share: float) -> FloatArray:
-    """Return the slowdown of operators with ``share`` of the multiprocessors, ``[V, B, P]``.
+    """Return the slowdown factor of operators on a share of the multiprocessors, ``[V, B, P]``.
 
-    Measured slowdowns are used if there are any, else modelled ones.
+    Measured slowdowns of the operator's main kind are used if there are any, else modelled ones.
     """
     slowdown = latency_at_share(1.0, demand.compute, demand.bandwidth, share)
     if demand.table is not None and demand.kinds is not None:

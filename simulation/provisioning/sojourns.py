@@ -78,8 +78,9 @@ def fewest_servers(
 ) -> int:
     """Return the fewest replicas that keep ``limit`` and have memory for requests in flight.
 
-    0: none of up to ``max_replicas`` does. ``after`` seconds follow the service. Memory in flight
-    is ``kept`` bytes per second of sojourn in total. Each replica has ``room`` bytes.
+    0: none of up to ``max_replicas`` does. A request takes its wait, ``service`` and ``after``, all
+    in seconds like ``limit``. All requests in flight need ``kept`` bytes for each second that one
+    takes. Each replica has ``room`` bytes.
     """
     blocked = 1.0
     for r in range(1, max_replicas + 1):
@@ -121,11 +122,12 @@ def fill_sojourns(problem: Any, out: Any) -> None:
 
 @cached_kernel
 def fill_frontiers(problem: Any, replicas: int, fewest: Any, low: Any, which: Any) -> None:
-    """Fill ``low[v, s]`` with the least sojourn of operator ``v`` on at most ``s`` slots.
+    """Fill ``low[v, s]`` with the least sojourn (s) of operator ``v`` on at most ``s`` slots.
 
-    ``which`` gets the choice, as index of an array ``[B, P, R]``. ``fewest`` are the fewest
-    replicas that fit in memory. Most batches and parallelisms are skipped: even without a wait they
-    are no faster than the choices found for their slots.
+    ``which[v, s]`` gets the choice with it, as index into an array ``[B, P, R]``. ``replicas`` is
+    R, the most replicas. ``fewest [V, B, P]`` are the fewest that fit in memory. Most batches and
+    parallelisms are skipped: even without a wait they are no faster than the choices found for
+    their slots.
     """
     operators, sizes, spreads = problem.latency_s.shape
     top = low.shape[1] - 1
@@ -179,7 +181,8 @@ def _cheapest_choice(
 ) -> int:
     """Return the cheapest choice of operator ``u``, from 0 to ``pick``, that keeps the limit.
 
-    All other operators stay as in ``s``. ``pick`` itself is known to keep the limit.
+    All other operators keep their sojourns ``s [V]``. ``pick`` itself is known to keep the limit
+    ``slo`` (seconds). ``ends [V]`` is a work array.
     """
     before = s[u]
     low, high = 0, pick
@@ -198,7 +201,8 @@ def _cheapest_choice(
 def improve_choices(choices: Choices, graph: Graph, slo: float, picks: Any) -> bool:
     """Move ``picks`` along the frontiers until the limit is kept, then release unneeded slots.
 
-    ``picks`` is changed in place. Returns False if no remaining choice shortens the path.
+    ``picks [V]`` has the choice of each operator as a position on its frontier, and is changed in
+    place. ``slo`` is the limit in seconds. Returns False if no remaining choice shortens the path.
     """
     first, slots, sojourn_s = choices.first, choices.slots, choices.sojourn_s
     count = picks.size

@@ -82,7 +82,7 @@ class ReplayState(NamedTuple):
     free: Any  # stack of free slots
     count: Any  # [4] transfers, free slots, visits, requests in ``again``
     again: Any  # [N] requests about to begin their next pass
-    kicked: Any  # queues with waiting requests to check
+    kicked: Any  # stack of queues whose requests may be able to start now
     kicks: Any  # [1] length of ``kicked``
     finish: Any  # [N] completion time; NaN: never
     line: Any  # [S] next request of each service to admit; -1: none

@@ -31,7 +31,7 @@ STATION, FIRST = range(2)  # columns of Run.flight
 
 @inlined_kernel
 def _update_end(run: ReplayState, k: int, end: float) -> None:
-    """Set the end time of the batch on replica ``k`` in the tree of end times."""
+    """Set the end time of replica ``k`` in the tree, in which each node has the least below."""
     tree, i = run.tree, run.tree.size // 2 + k
     tree[i] = end
     i //= 2
@@ -94,13 +94,16 @@ def _change_load(graph: Graph, run: ReplayState, k: int, sign: float, t: float) 
 
 @inlined_kernel
 def _queue_number(graph: Graph, run: ReplayState, v: int, r: int) -> int:
-    """Return the queue of request ``r`` at station ``v``; sticky replicas have their own."""
+    """Return the queue of request ``r`` at station ``v``.
+
+    A queue has the number of its replica if that is sticky, else of the station's first replica.
+    """
     return int(graph.first[v] + run.own[v, r]) if graph.sticky[v] else int(graph.first[v])
 
 
 @inlined_kernel
 def _enqueue(graph: Graph, run: ReplayState, v: int, r: int) -> None:
-    """Add request ``r`` to its queue at station ``v``."""
+    """Add request ``r`` to its queue at station ``v``, and mark an empty queue to be checked."""
     q = _queue_number(graph, run, v, r)
     run.after[v, r] = -1
     if run.waiting[q] == 0:
@@ -114,7 +117,7 @@ def _enqueue(graph: Graph, run: ReplayState, v: int, r: int) -> None:
 
 
 @kernel
-def _insert_sorted(
+def _sort_queue(
     after: IntArray, head: IntArray, tail: IntArray, key: FloatArray, v: int, q: int
 ) -> None:
     """Sort the waiting requests of queue ``q`` by ``key``, ties in order of arrival.
@@ -148,7 +151,7 @@ def _start_batch(
     v = graph.station[k]
     decodes = graph.decodes[v]
     if requests.ordered and not decodes:
-        _insert_sorted(run.after, run.head, run.tail, requests.key, v, q)
+        _sort_queue(run.after, run.head, run.tail, requests.key, v, q)
     n = min(run.waiting[q], graph.batch[v])
     first = run.head[q]
     r, last = first, first

@@ -25,20 +25,20 @@ def output_traffic(problem: OperatorProblem, plan: OperatorPlan) -> FloatArray:
 
 
 def traffic(
-    placement: Placement, handed: FloatArray, edges: tuple[tuple[int, int], ...]
+    placement: Placement, sent: FloatArray, edges: tuple[tuple[int, int], ...]
 ) -> FloatArray:
     """Return the traffic between devices, ``[D, D]``, in link seconds per second.
 
-    ``handed [V]`` is the traffic that each operator sends (``output_traffic``). Every replica sends
+    ``sent [V]`` is the traffic that each operator sends (``output_traffic``). Every replica sends
     equally to all replicas of the following operators.
     """
-    share_on_device = np.zeros((handed.size, placement.devices))
+    share_on_device = np.zeros((sent.size, placement.devices))
     np.add.at(share_on_device, (placement.operator, placement.device), 1.0)
     share_on_device /= share_on_device.sum(axis=1, keepdims=True)
     flow = np.zeros((placement.devices, placement.devices))
     for u, v in edges:
         after = sum(1 for before, _ in edges if before == u)
-        flow += handed[u] / after * np.outer(share_on_device[u], share_on_device[v])
+        flow += sent[u] / after * np.outer(share_on_device[u], share_on_device[v])
     np.fill_diagonal(flow, 0.0)
     return flow + flow.T
 
@@ -50,7 +50,7 @@ def share_across_nodes(flow: FloatArray, node: IntArray) -> float:
 
 
 def renumber_by_affinity(
-    placement: Placement, handed: FloatArray, edges: tuple[tuple[int, int], ...], per_node: int
+    placement: Placement, sent: FloatArray, edges: tuple[tuple[int, int], ...], per_node: int
 ) -> Placement:
     """Return ``placement`` with devices renumbered so that less traffic crosses between nodes.
 
@@ -60,7 +60,7 @@ def renumber_by_affinity(
     count = placement.devices
     if not per_node < count <= MOST:
         return placement
-    flow = traffic(placement, handed, edges)
+    flow = traffic(placement, sent, edges)
     weight = flow + APART * max(float(flow.sum()), 1.0) * _same_replica(placement)
     as_is = np.arange(count) // per_node
     from_filled = _exchange_devices(weight, _fill_nodes(weight, per_node))
@@ -83,13 +83,13 @@ def renumber_by_affinity(
 
 def _same_replica(placement: Placement) -> FloatArray:
     """Return 1 for pairs of devices with shards of the same replica, else 0, ``[D, D]``."""
-    joined = np.zeros((placement.devices, placement.devices))
+    same_replica = np.zeros((placement.devices, placement.devices))
     replica = placement.operator * (1 + int(placement.replica.max())) + placement.replica
     for instance in np.unique(replica):
         devices = placement.device[replica == instance]
-        joined[np.ix_(devices, devices)] = 1.0
-    np.fill_diagonal(joined, 0.0)
-    return joined
+        same_replica[np.ix_(devices, devices)] = 1.0
+    np.fill_diagonal(same_replica, 0.0)
+    return same_replica
 
 
 def _fill_nodes(weight: FloatArray, per_node: int) -> IntArray:
@@ -101,11 +101,13 @@ def _fill_nodes(weight: FloatArray, per_node: int) -> IntArray:
     node = np.full(count, -1)
     for k in range(-(-count // per_node)):
         free = np.flatnonzero(node < 0)
-        first = free[weight[np.ix_(free, free)].sum(axis=1).argmax()]
-        node[first] = k
+        traffic_to_free = weight[np.ix_(free, free)].sum(axis=1)
+        node[free[traffic_to_free.argmax()]] = k
         for _ in range(min(per_node, free.size) - 1):
             free = np.flatnonzero(node < 0)
-            node[free[weight[np.ix_(free, np.flatnonzero(node == k))].sum(axis=1).argmax()]] = k
+            on_node = np.flatnonzero(node == k)
+            traffic_to_node = weight[np.ix_(free, on_node)].sum(axis=1)
+            node[free[traffic_to_node.argmax()]] = k
     return node
 
 

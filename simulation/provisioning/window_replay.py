@@ -17,7 +17,7 @@ from simulation.provisioning.workload import PhaseLoad, PhaseProblem
 VISITS = 4_000_000  # most station visits of one pass through all windows
 FEWEST, MOST = 12, 200  # number of windows
 MEAN_SOJOURNS = 4.0  # warm-up and tail of a window, as a multiple of the limit for prompts
-SEQUENCE_LIVES = 1.0  # the same for decoding sequences
+SEQUENCE_LIMITS = 1.0  # the same for decoding sequences, as a multiple of their length x limit
 
 
 class SampledWindows:
@@ -39,17 +39,18 @@ class SampledWindows:
         ``stations`` is the number of stations at the finest level.
         """
         self.seconds, self.requests, self.device_bytes = windows.seconds, requests, device_bytes
-        passes, lives = np.ones_like(requests.osl), MEAN_SOJOURNS
+        passes, limits = np.ones_like(requests.osl), MEAN_SOJOURNS
         if service.phase != "prefill":
-            passes, lives = np.maximum(requests.osl - 1, 1), SEQUENCE_LIVES
-        self.around_s = lives * service.slo_s * float(passes.mean())
+            passes, limits = np.maximum(requests.osl - 1, 1), SEQUENCE_LIMITS
+        # Seconds of requests that are replayed before and after a window.
+        self.around_s = limits * service.slo_s * float(passes.mean())
         visits_per_window = float(passes.sum()) * stations / windows.requests_s.size
         # Each window is replayed with requests before and after it.
         visits_per_window *= 1.0 + 2.0 * self.around_s / self.seconds
         self.picked = _evenly_spaced(
             windows.requests_s, int(np.clip(VISITS / visits_per_window, FEWEST, MOST))
         )
-        self._shares: dict[tuple[int, int], float] = {}
+        self._attainments: dict[tuple[int, int], float] = {}
         # Keeps levels alive, because ``id`` of a deleted one may be reused.
         self._kept: list[Level] = []
         self._replay: LevelReplay | None = None
@@ -60,9 +61,9 @@ class SampledWindows:
         ``plans`` has a plan by window, with the phase that it was made for. None means no active
         plan: no request is served.
         """
-        return float(np.mean([self._share(int(w), plans[w]) for w in self.picked]))
+        return float(np.mean([self._window_attainment(int(w), plans[w]) for w in self.picked]))
 
-    def _share(self, w: int, plan: tuple[Level, PhaseProblem] | None) -> float:
+    def _window_attainment(self, w: int, plan: tuple[Level, PhaseProblem] | None) -> float:
         """Return the share of requests of window ``w`` within the limit, with its active plan.
 
         Results are cached.
@@ -70,13 +71,15 @@ class SampledWindows:
         if plan is None:
             return 0.0
         level, phase = plan
-        if (w, id(level)) not in self._shares:
+        if (w, id(level)) not in self._attainments:
             if self._replay is None:
                 self._replay = LevelReplay(phase, [], self.device_bytes)
-            replayed = self._replay.with_requests(phase, [self._requests_around(w)]).of(level)
+            replayed = self._replay.with_requests(phase, [self._requests_around(w)]).latency_of(
+                level
+            )
             self._kept.append(level)
-            self._shares[w, id(level)] = replayed.attainment
-        return self._shares[w, id(level)]
+            self._attainments[w, id(level)] = replayed.attainment
+        return self._attainments[w, id(level)]
 
     def _requests_around(self, w: int) -> Requests:
         """Return the requests of window ``w``, and some before and after it."""

@@ -34,6 +34,7 @@ def windows_of(
     count = np.bincount(window)
 
     def mean(lengths: npt.ArrayLike) -> FloatArray:
+        """Return the mean length in each window, or of the last window with requests, ``[W]``."""
         total = np.bincount(window, weights=np.asarray(lengths, np.float64))
         means = np.divide(total, count, out=np.full(count.size, np.nan), where=count > 0)
         with_requests = np.flatnonzero(count > 0)
@@ -56,8 +57,9 @@ def block_means(windows: Windows, every: int) -> Windows:
     weight = np.maximum(windows.requests_s, 1e-12)
 
     def mean(lengths: FloatArray) -> FloatArray:
-        total = np.bincount(block, lengths * weight) / np.bincount(block, weight)
-        return np.asarray(total[block], np.float64)
+        """Return the mean length in the block of each window, weighted by requests, ``[W]``."""
+        block_mean = np.bincount(block, lengths * weight) / np.bincount(block, weight)
+        return np.asarray(block_mean[block], np.float64)
 
     return Windows(windows.seconds, rate[block], mean(windows.isl), mean(windows.osl))
 

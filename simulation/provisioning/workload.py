@@ -87,10 +87,11 @@ class PhaseLoad:
         )
 
     def kept_tokens(self, operator: Attention) -> float:
-        """Return the tokens of KV cache in flight that attention reads (Little's law).
+        """Return the tokens of KV cache of all requests in flight that ``operator`` reads.
 
-        Requests are in flight as long as the latency limit. In chunked iterations, attention of
-        prompts has the prompts in computation.
+        By Little's law, this is their rate times their time in flight, which is assumed to be the
+        latency limit. In chunked iterations, attention of prompts has only the prompts in
+        computation. A sliding window limits the tokens of each request.
         """
         window = operator.window or np.inf
         if self.phase == "chunked" and operator.axis != "decodes":
@@ -265,7 +266,10 @@ def _reached_speeds(timing: Timing, operator: Operator, gpu: GpuSpec) -> tuple[f
 def _count_measured(
     into: FloatArray, seconds: FloatArray, timing: Timing, operator: Operator, it: Iteration
 ) -> None:
-    """Add ``seconds`` of a call to row 0 of ``into`` if measured, or to row 1 if extrapolated."""
+    """Add ``seconds`` of a call to row 0 of ``into`` if measured, or to row 1 if extrapolated.
+
+    Modelled calls add nothing.
+    """
     if isinstance(timing, OperatorTiming):
         measured = timing.measured(operator, it)
         into[0] += np.where(measured == 1.0, seconds, 0.0)

@@ -165,7 +165,7 @@ def level_figures(case: Case, level: Level) -> LevelFigures:
     replicas, bottleneck = level.replicas, None
     if replicas is None and level.plan is not None:
         slowest = int(level.plan.sojourn_s.argmax())
-        bottleneck = level.seen(case.problem).problem.names[slowest]
+        bottleneck = level.as_planned(case.problem).problem.names[slowest]
     return LevelFigures(
         needs=_total_needs([with_start_time(case, level)]),
         request_j=level.power_w / case.service.requests_s,

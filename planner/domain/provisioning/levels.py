@@ -336,7 +336,7 @@ def _level_chain(
         if is_source_method:
             level = plan(phase)
             if level is not None:
-                replayed = None if judge is None else judge[0].of(level)
+                replayed = None if judge is None else judge[0].latency_of(level)
                 levels[name] = replace(level, replayed=replayed)
             continue
         level = (

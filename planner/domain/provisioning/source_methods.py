@@ -71,7 +71,7 @@ def methods_of(phase: PhaseProblem, judge: Judge | None, epsilon: float) -> tupl
             plan = level.plan
             key = np.stack([plan.replicas, plan.batch, plan.parallel]).tobytes()
             if key not in replayed:
-                replayed[key] = replay.of(level)
+                replayed[key] = replay.latency_of(level)
             level = replace(level, replayed=replayed[key])
         methods.append(_figures(WORDS[name], phase, level))
     return tuple(methods)

@@ -52,7 +52,7 @@ def timing_word(shares: FloatArray) -> str:
 
 def measured_shares(phase: PhaseProblem, level: Level) -> FloatArray:
     """Return the measured and the extrapolated share of a plan's iteration time, ``[2]``."""
-    plan, phase_as_planned = level.plan or level.replicas, level.seen(phase)
+    plan, phase_as_planned = level.plan or level.replicas, level.as_planned(phase)
     assert plan is not None
     chosen = phase_as_planned.problem.chosen(plan.batch, plan.parallel)
     seconds = phase_as_planned.problem.latency_s[chosen]

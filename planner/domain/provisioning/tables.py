@@ -53,7 +53,7 @@ def operators_table(cases: list[Case]) -> pl.DataFrame:
             )  # fmt: skip
         if plan is None or placement is None:
             return
-        phase = level.seen(case.problem)
+        phase = level.as_planned(case.problem)
         problem = phase.problem
         chosen = problem.chosen(plan.batch, plan.parallel)
         busy = problem.rate / plan.batch * problem.latency_s[chosen] / plan.replicas
@@ -115,7 +115,7 @@ def shards_table(cases: list[Case]) -> pl.DataFrame:
         placed, plan = level.placement, level.plan
         if placed is None or plan is None:
             return
-        as_planned = level.seen(case.problem)
+        as_planned = level.as_planned(case.problem)
         chosen = as_planned.problem.chosen(plan.batch, plan.parallel)
         shard_gb = as_planned.demand.shard_bytes(*chosen, plan.replicas) / 1e9
         pairs, counts = np.unique(

@@ -174,7 +174,9 @@ def test_windows_are_judged_by_the_requests_that_came_in_them():
     judge = SampledWindows(windows, requests, phase.service, 12, 72e9)
     assert judge.picked.size == 200
     assert (judge.picked == 10).mean() == pytest.approx(rates[10] / sum(rates), abs=0.02)
-    at_once = LevelReplay(phase, [replace(requests, counted=slice(0, None))], 72e9).of(level)
+    at_once = LevelReplay(phase, [replace(requests, counted=slice(0, None))], 72e9).latency_of(
+        level
+    )
     # After the burst its queue is there in the one, gone with its window in the other.
     assert judge.attainment([(level, phase)] * 14) >= at_once.attainment - 0.02
     calm = judge.attainment([(level, phase) if w != 10 else None for w in range(14)])

@@ -75,7 +75,7 @@ def test_one_station_is_the_engine(phase: str, rate: float) -> None:
         log.trace.output_tokens.astype(np.int64),
     )
     judge = LevelReplay(problem, [same], DEVICE)
-    came = judge.of(level_of(problem, plan))
+    came = judge.latency_of(level_of(problem, plan))
     took = log.requests.ttft_s if phase == "prefill" else log.requests.tbt_s
     took = took[int(0.1 * took.size) :]
     for share, ours in ((0.5, came.p50_s), (0.95, came.p95_s)):
@@ -125,7 +125,7 @@ def test_services_replayed_together_are_no_faster_than_alone(phase):
     level = plan_level("operator", problem, DEVICE)
     draw = draw_requests(np.full(400, 1000), np.full(400, 10), problem)
     judge = LevelReplay(problem, [draw], DEVICE)
-    alone = judge.of(level)
+    alone = judge.latency_of(level)
     (same,) = replay_together([judge], [level])
     # The warm-up is a share of the time here, and a share of the requests alone.
     assert same.p95_s == pytest.approx(alone.p95_s, rel=0.02)
@@ -151,7 +151,7 @@ def test_measured_slowdowns_hold_between_services():
         level = plan_level("operator", problem, DEVICE)
         draw = draw_requests(np.full(400, 1000), np.full(400, 40), problem)
         judge = LevelReplay(problem, [draw], DEVICE)
-        alone = judge.of(level)
+        alone = judge.latency_of(level)
         both = replay_together([judge, judge], [level, level])
         mean_s.append(min(came.mean_s for came in both) / alone.mean_s)
     assert mean_s[0] == pytest.approx(1.0, rel=0.02)

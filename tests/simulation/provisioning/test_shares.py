@@ -45,7 +45,7 @@ def test_shares_of_a_device_come_to_all_of_it_and_the_replay_takes_as_long_as_pl
     level = plan_level("operator", confined_to_shares(phase, 1.5), ROOM)
     plan, placed = level.plan, level.placement
     level = replace(level, confined=1.5)
-    seen = level.seen(phase)
+    seen = level.as_planned(phase)
     chosen = seen.problem.chosen(plan.batch, plan.parallel)
     share = seen.demand.compute[chosen]
     held = np.bincount(placed.device, weights=share[placed.operator])
@@ -56,7 +56,7 @@ def test_shares_of_a_device_come_to_all_of_it_and_the_replay_takes_as_long_as_pl
         assert np.allclose(placed.slowdown, 1.0)
     replay = LevelReplay(phase, [], ROOM)
     prompt = float(phase.service.isl)
-    for v, curve in enumerate(replay._of_stations(level)):
+    for v, curve in enumerate(replay._station_curves(level)):
         tokens = plan.batch[v] * np.array([prompt])
         seconds = evaluate(curve, np.zeros(1), np.zeros(1), tokens, tokens * prompt / 2.0)
         assert seconds[0] == pytest.approx(seen.problem.latency_s[chosen][v], rel=1e-6)
