@@ -91,21 +91,23 @@ def beside_profiles(cases: list[Case]) -> Iterator[str]:
                 if case.phase == "prefill"
                 else f"{TYPICAL:.0f} sequences of {case.service.context:,.0f} tokens take"
             )
-            read = (
+            profile = (
                 f"the {comparison.profile.kind} profile of {comparison.profile.model} on "
-                f"{comparison.profile.tp} x {comparison.profile.gpu} that plans and sizes read"
+                f"{comparison.profile.tp} x {comparison.profile.gpu}"
             )
-            there = f"{comparison.profile_s * 1e3:,.1f} ms"
+            example = (
+                f"For example, {what} {comparison.own_s * 1e3:,.1f} ms here and "
+                f"{comparison.profile_s * 1e3:,.1f} ms in the profile."
+            )
             if times == 1.0:
                 sentence = (
-                    f"Speeds here are sums of operators, not {read}: {what} "
-                    f"{comparison.own_s * 1e3:,.1f} ms, {there} in the profile. By default, the "
-                    "option speeds uses the profile."
+                    f"Speeds of {case.phase} are sums of operators. Plans and sizes use {profile}. "
+                    f"{example} By default, the option speeds uses the profile."
                 )
             else:
                 sentence = (
-                    f"Operators in {case.phase} take {times:.2f} times the sum of their kernels, "
-                    f"by {read}: {what} {there} there, {comparison.own_s * 1e3:,.1f} ms here."
+                    f"Times of {case.phase} operators are multiplied by {times:.2f}. The factor "
+                    f"makes their sum equal to {profile}, which plans and sizes use. {example}"
                 )
             if sentence not in sentences:
                 sentences.add(sentence)
@@ -148,13 +150,13 @@ def _timing_fact(cases: list[Case]) -> Fact:
 
 
 def _by_profile(cases: list[Case]) -> str:
-    """Return a clause on the factors from sums of operator times to the profiles, or ""."""
+    """Return a clause on the factors that match operator times to the profiles, or ""."""
     times = [
-        f"{case.measured.times:.2f} times that in {case.phase} of {case.model}"
+        f"by {case.measured.times:.2f} in {case.phase} of {case.model}"
         for case in cases
         if case.measured.times != 1.0
     ]
-    return f"; by the scenario's own profiles {', '.join(times)}" if times else ""
+    return f"; multiplied {', '.join(times)} to match the scenario's profiles" if times else ""
 
 
 def _interference_fact(cases: list[Case]) -> Fact:
@@ -176,5 +178,8 @@ def _interference_fact(cases: list[Case]) -> Fact:
     if not table.published:
         return Fact(what, "measured", source)
     ratio = modelled_over_table(table)
-    source += f". On a share of the SMs, decode attention takes {ratio.min():.2f} to "
-    return Fact(what, "published", f"{source}{ratio.max():.2f} times as long by that model")
+    source += (
+        f". For decode attention on a share of the SMs, the model gives {ratio.min():.2f} to "
+        f"{ratio.max():.2f} times the published seconds"
+    )
+    return Fact(what, "published", source)

@@ -173,14 +173,14 @@ def test_one_level_and_the_exact_method(stored: StoredTrace) -> None:
     alone = provision.run(small(), {"t": stored}, by_profile, progress=silent).document
     assert alone["savings"] == {} and not alone["pays"]
     # As fast as plans and sizes have it: a typical pass takes what the scenario's profile says.
-    notes = [note for note in alone["notes"] if "times the sum of their kernels" in note]
-    times = re.findall(r"take ([\d.]+) times", " ".join(notes))
+    notes = [note for note in alone["notes"] if "are multiplied by" in note]
+    times = re.findall(r"multiplied by ([\d.]+)\.", " ".join(notes))
     assert [float(factor) for factor in times] == pytest.approx(
         [pool["times"] for pool in alone["pools"]], abs=0.005
     )
     assert all(pool["times"] != 1.0 for pool in alone["pools"]) and len(notes) == 2
-    for there, here in re.findall(r"([\d.,]+) ms there, ([\d.,]+) ms here", " ".join(notes)):
-        assert there == here
+    examples = re.findall(r"([\d.,]+) ms here and ([\d.,]+) ms in the profile", " ".join(notes))
+    assert len(examples) == 2 and all(here == there for here, there in examples)
     assert all(pool["times"] == 1.0 for pool in document["pools"])
     assert sum("uses the profile" in note for note in document["notes"]) == 2
 
