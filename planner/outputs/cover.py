@@ -7,6 +7,7 @@ from datetime import datetime
 from planner.domain.formats import when
 from planner.models import Run
 from planner.selectors.review import approvals_of, proposal_approved
+from planner.selectors.runs import stored_result
 
 PREPARED, REVIEWED, APPROVED = "Prepared by", "Reviewed by", "Approved by"
 SIGNED = (Run.Kind.PLAN, Run.Kind.COMPARE, Run.Kind.SIMULATE)  # kinds that people sign
@@ -46,8 +47,9 @@ class Cover:
 
 def cover_of(run: Run, now: datetime) -> Cover:
     """Return the cover of a run's report."""
-    policy = str((run.result.get("recommended") or {}).get("policy"))
-    signs = tuple(_sign_offs(run, policy)) if run.kind in SIGNED else ()
+    signs = (
+        tuple(_sign_offs(run, stored_result(run).recommended_policy)) if run.kind in SIGNED else ()
+    )
     return Cover(
         run.pk, run.get_kind_display(), when(run.finished_at), when(now), run.code_version, signs
     )

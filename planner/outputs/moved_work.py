@@ -1,10 +1,10 @@
 """Read from a result when deferrable work is done, and write it for the controller of a queue."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
 
+from planner.domain.planning.purchases import ShiftFigures
 from planner.policies.registry import traits_of
 
 
@@ -19,27 +19,21 @@ class WorkRow:
     input_tokens: int
 
 
-def moved_work(result: Mapping[str, Any], policy: str) -> tuple[WorkRow, ...]:
-    """Return the moved work that the policy of a result releases by period.
+def moved_work(shift: ShiftFigures | None, ends: datetime, policy: str) -> tuple[WorkRow, ...]:
+    """Return the moved work that ``policy`` releases by period, in a window that ``ends`` then.
 
     It is empty if the plan moves no work, or if the policy does not follow that plan.
     """
-    shift = (result.get("plan") or result).get("shift")
     followed = traits_of(policy).plan
-    if not shift or followed is None or followed.method is not None:
+    if shift is None or not shift.hours or followed is None or followed.method is not None:
         return ()
-    hours = shift["hours"]
-    if not hours:
-        return ()
-    starts = sorted({datetime.fromisoformat(row["period"]) for row in hours})
+    starts = sorted({hour.period for hour in shift.hours})
     # The hours of a stored result have no end; all periods are equally long.
-    ends = datetime.fromisoformat(result["window"]["end"])
     period = (ends - starts[0]) / len(starts)
     return tuple(
-        WorkRow(row["region"], model, begins, begins + period, round(tokens))
-        for row in hours
-        for begins in [datetime.fromisoformat(row["period"])]
-        for model, tokens in row.get("by_model", {}).items()
+        WorkRow(hour.region, model, hour.period, hour.period + period, round(tokens))
+        for hour in shift.hours
+        for model, tokens in hour.by_model.items()
     )
 
 

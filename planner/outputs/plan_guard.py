@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
+from planner.domain.study import Setting
 from simulation.policies.guarded_plan import IN_FLIGHT, OUTPUT, PER_POOL_OR_REGION, PROMPT, Guarded
 
 
@@ -46,14 +46,14 @@ class Guard:
         return float(a), float(slope / a)
 
 
-def guards_of(settings: Sequence[dict[str, Any]]) -> dict[str, Guard]:
+def guards_of(settings: Sequence[Setting]) -> dict[str, Guard]:
     """Return the guard of each pool, from the settings of a policy in a result.
 
     The result is empty if the policy has no guard, or if an earlier release wrote the result.
     """
-    settings_of_place: dict[str, dict[str, Any]] = {}
+    settings_of_place: dict[str, dict[str, float | str | bool]] = {}
     for setting in settings:
-        settings_of_place.setdefault(setting["where"], {})[setting["what"]] = setting["value"]
+        settings_of_place.setdefault(setting.where, {})[setting.what] = setting.value
     shared = settings_of_place.pop("", {})
     return {
         place: Guard(

@@ -9,6 +9,19 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Literal, cast
 from zoneinfo import ZoneInfo
 
+import polars as pl
+
+from planner.domain.deserialise import from_json
+from planner.domain.planning.figures import Decision
+from planner.domain.replicas import Replica
+from planner.domain.results.answer import ReplicaSchedule
+from planner.domain.results.stored import (
+    PlannedReplicas,
+    StoredPolicy,
+    StoredRecommendation,
+    StoredResult,
+)
+from planner.domain.study import Setting
 from planner.errors import NotFound, NotReady, PlannerError
 from planner.models import Run
 from planner.outputs.moved_work import WorkRow, moved_work
@@ -23,11 +36,10 @@ from planner.policies.choice import policy_of
 from planner.policies.registry import TYPES, name_of, traits_of
 from planner.selectors.active_plans import active_plan_of_policy
 from planner.selectors.review import proposal_approved
-from planner.selectors.runs import run_result, run_table, run_tables
+from planner.selectors.runs import run_table, run_tables, stored_result, typed_result
 from simulation.arrays import IntArray
 
 KINDS = (Run.Kind.PLAN, Run.Kind.COMPARE)
-REPLICA = ("model", "region", "gpu", "tp", "role", "market", "arrangement")
 MARKETS = {"owned": "", "spot": "spot"}
 ROLES = {"mixed": "", "both": ""}
 
@@ -148,15 +160,16 @@ def plan_of(run: Run, options: ExportOptions, now: datetime) -> Plan:
     Raises NotReady if the run has no plan. Raises NotFound if an option names something that the
     plan does not have.
     """
-    result = run_result(run)
+    result = stored_result(run)
     if run.kind not in KINDS:
         raise NotReady(
             f"Run {run.pk} is not a plan ({run.get_kind_display().lower()}). Plan or compare its "
             "scenario, and export that run."
         )
-    window = result["window"]
-    begins, ends = (datetime.fromisoformat(window[key]) for key in ("start", "end"))
-    policy, label, rows, rule = _policy_of(run, result, options.policy)
+    window = result.window
+    assert window is not None  # runs of these kinds have one
+    begins, ends = window.start, window.end
+    policy, label, rows, rule = _policy_of(run, result, begins, options.policy)
     if not rows:
         raise NotReady(
             f"{label} has no replicas in run {run.pk}, or an earlier release did not store them. "
@@ -166,23 +179,23 @@ def plan_of(run: Run, options: ExportOptions, now: datetime) -> Plan:
     repeat = (
         cast(Repeat, active.repeat)
         if active
-        else _repeat(options.repeat, begins, ends, now, window.get("clock", "utc"))
+        else _repeat(options.repeat, begins, ends, now, result.clock)
     )
     zone = ZoneInfo(options.timezone)
     _check_zone(zone, min(row[1] for row in rows), ends, options.timezone)
     facts = facts_of(run)
-    guards = {} if rule else guards_of(_figures(result, policy).get("settings") or [])
+    guards = {} if rule else guards_of(_figures(result, policy).settings)
     pools = _name_pools(list(_pools(rows, ends, zone, facts, rule, guards)), options.names)
     chosen = tuple(_chosen_pools(pools, options, run))
     return Plan(
         run=run.pk,
-        scenario=result.get("scenario") or run.name,
+        scenario=result.scenario or run.name,
         policy=policy,
         label=label,
         computed=run.finished_at,
         begins=begins,
         ends=ends,
-        clock=window.get("clock", "utc"),
+        clock=result.clock,
         repeat=repeat,
         zone=options.timezone,
         pools=chosen,
@@ -192,7 +205,7 @@ def plan_of(run: Run, options: ExportOptions, now: datetime) -> Plan:
             *_notes(result, policy, rule, guards, len(chosen) < len(pools)),
         ),
         proposal=approved.pk if (approved := proposal_approved(run.pk, policy)) else None,
-        work=() if rule else moved_work(result, policy),
+        work=() if rule else moved_work(result.plan.shift if result.plan else None, ends, policy),
     )
 
 
@@ -200,40 +213,43 @@ Row = tuple[Key, datetime, int]  # pool, time of the request, replicas
 
 
 def _policy_of(
-    run: Run, result: dict[str, Any], policy_asked: str | None
+    run: Run, result: StoredResult, begins: datetime, policy_asked: str | None
 ) -> tuple[str, str, list[Row], Rule | None]:
     """Return the policy to export: its name, label, schedule as rows, and reactive rule.
 
     ``policy_asked`` names it; None: the recommended one. A policy with a schedule has no rule. For
     a rule, the rows are the replica limits.
     """
-    recommended = result.get("recommended") or {}
-    policies = result.get("policies") or {}
-    policy = policy_asked or recommended.get("policy")
+    recommended = result.recommended or StoredRecommendation()
+    policies = result.policies
+    policy = policy_asked or recommended.policy
     if not policy:
         raise NotReady(
             f"Run {run.pk} recommends no policy, because all use future data. Name one with policy."
         )
-    if policy not in policies and policy != recommended.get("policy"):
-        there_are = ", ".join(policies) or recommended.get("policy")
+    if policy not in policies and policy != recommended.policy:
+        there_are = ", ".join(policies) or recommended.policy
         raise NotFound(f"There is no policy {policy!r} in run {run.pk}. Known: {there_are}.")
-    label = (policies.get(policy) or recommended).get("label", policy)
-    timetable = recommended.get("timetable") if policy == recommended.get("policy") else None
+    label = (policies.get(policy) or recommended).label or policy
+    timetable = recommended.timetable if policy == recommended.policy else None
     # A timetable marked ``by_itself`` holds only the first replicas of a rule.
-    if timetable and not timetable["by_itself"]:
+    if timetable and not timetable.by_itself:
         return policy, label, _rows_of_timetable(timetable), None
     if "timetables" in run_tables(run):
         table = run_table(run, "timetables")
-        rows = [row for row in table.to_dicts() if row["policy"] == policy]
+        rows = [
+            _row(from_json(Replica, row), row["region"], row["begins"], row["replicas"])
+            for row in table.filter(pl.col("policy") == policy).to_dicts()
+        ]
         if rows:
-            return policy, label, [_row(row, row["begins"], row["replicas"]) for row in rows], None
-    settings = _figures(result, policy).get("settings") or []
+            return policy, label, rows, None
+    settings = _figures(result, policy).settings
     rule = _rule(policy, settings)
     if rule is None and traits_of(policy).group == Group.ROLES:
         return (
             policy,
             label,
-            list(_rows_of_limits(settings, result, ("replicas at the start",))),
+            list(_rows_of_limits(run, settings, begins, ("replicas at the start",))),
             None,
         )
     if rule is None:
@@ -242,32 +258,35 @@ def _policy_of(
             f"Name another policy with a plan or a static fleet (run {run.pk} has: "
             f"{', '.join(policies)})."
         )
-    return policy, label, list(_rows_of_limits(settings, result, LIMITS)), rule
+    return policy, label, list(_rows_of_limits(run, settings, begins, LIMITS)), rule
 
 
-def _rows_of_timetable(timetable: dict[str, Any]) -> list[Row]:
+def _rows_of_timetable(timetable: ReplicaSchedule) -> list[Row]:
     """Return the schedule of the recommended policy as rows."""
     return [
-        _row({**pool["replica"], "region": pool["region"]}, row["begins"], row["replicas"][i])
-        for row in timetable["rows"]
-        for i, pool in enumerate(timetable["pools"])
+        _row(pool.replica, pool.region, row.begins, count)
+        for row in timetable.rows
+        for pool, count in zip(timetable.pools, row.replicas, strict=True)
     ]
 
 
-def _row(pool: dict[str, Any], begins: str | datetime, replicas: int) -> Row:
+def _row(replica: Replica, region: str, begins: datetime, replicas: int) -> Row:
     """Return (pool, time of the request in UTC, replicas)."""
-    moment = datetime.fromisoformat(begins) if isinstance(begins, str) else begins
-    key: Key = tuple(pool.get(name, "") for name in REPLICA)
-    return key, moment.astimezone(UTC), replicas
+    # Results of earlier releases have no market and no arrangement.
+    market, arrangement = replica.market or "", replica.arrangement or ""
+    key = (
+        replica.model, region, replica.gpu, replica.tp, replica.role or "", market, arrangement,
+    )  # fmt: skip
+    return key, begins.astimezone(UTC), replicas
 
 
-def _rule(policy: str, settings: Sequence[dict[str, Any]]) -> Rule | None:
+def _rule(policy: str, settings: Sequence[Setting]) -> Rule | None:
     """Return the rule that a policy's settings describe; None if it is no reactive policy."""
     if traits_of(policy).group in (Group.OPPONENT, Group.ROLES):
         tuned = policy_of_settings(name_of(policy), settings)
         fixed = isinstance(tuned, TokenVelocity) and not tuned.changes_counts
         return None if fixed else rule_of(tuned, settings)
-    values = {setting["what"]: setting["value"] for setting in settings if not setting["where"]}
+    values = {setting.what: setting.value for setting in settings if not setting.where}
     if not {"metric", "target", "tolerance"} <= values.keys() or isinstance(values["target"], str):
         return None
     return Rule(
@@ -279,32 +298,32 @@ def _rule(policy: str, settings: Sequence[dict[str, Any]]) -> Rule | None:
     )
 
 
-def policy_of_settings(name: str, settings: Sequence[dict[str, Any]]) -> Policy:
+def policy_of_settings(name: str, settings: Sequence[Setting]) -> Policy:
     """Return the policy with the parameter values that a result lists for it."""
     parameters: dict[str, Any] = {}
     for setting in settings:
-        first, *inner = setting["what"].split(".")
-        if setting["where"] or first not in TYPES[name].model_fields:
+        first, *inner = setting.what.split(".")
+        if setting.where or first not in TYPES[name].model_fields:
             continue
         if not inner:
-            parameters[first] = setting["value"]
+            parameters[first] = setting.value
         elif len(inner) == 1:
-            parameters.setdefault(first, {})[inner[0]] = setting["value"]
+            parameters.setdefault(first, {})[inner[0]] = setting.value
         else:  # a row of a list; its lists are texts
             rows = parameters.setdefault(first, [])
             if int(inner[0]) == len(rows):
                 rows.append({})
-            value = setting["value"]
-            rows[-1][inner[1]] = value.split() if inner[1] == "days" else value
+            value = setting.value
+            rows[-1][inner[1]] = str(value).split() if inner[1] == "days" else value
     return policy_of(name, **parameters)
 
 
-def rule_of(policy: Policy, settings: Sequence[dict[str, Any]]) -> Rule:
+def rule_of(policy: Policy, settings: Sequence[Setting]) -> Rule:
     """Return the tuned rule of a policy that models another system's autoscaler."""
     computed: dict[str, dict[str, float]] = {}
     for setting in settings:
-        if setting["where"] and isinstance(setting["value"], int | float):
-            computed.setdefault(setting["where"], {})[setting["what"]] = float(setting["value"])
+        if setting.where and isinstance(setting.value, int | float):
+            computed.setdefault(setting.where, {})[setting.what] = float(setting.value)
     kinds = {"epp": "keda", "dynamo": "dynamo", "aibrix": "aibrix", "token": "keda"}
     kind = kinds[policy.name.split("-")[0]]
     # Metric and target are of rules on one metric, which these policies do not have.
@@ -316,26 +335,25 @@ LIMITS = ("replicas at least", "replicas at most")
 
 
 def _rows_of_limits(
-    settings: Sequence[dict[str, Any]], result: dict[str, Any], names: Sequence[str]
+    run: Run, settings: Sequence[Setting], begins: datetime, names: Sequence[str]
 ) -> Iterable[Row]:
     """Yield the replicas of pools whose policy has no schedule, one row for each of ``names``.
 
     These are settings in the result, such as "replicas at least". The rows begin with the window.
     """
-    start = datetime.fromisoformat(result["window"]["start"])
-    decisions = {_pool_name(decision): decision for decision in result["plan"]["decisions"]}
+    plan = typed_result(run, PlannedReplicas).plan
+    decisions = {_pool_name(row): row for row in (plan.decisions if plan else ())}
     for place, decision in decisions.items():
-        limits = {
-            setting["what"]: setting["value"] for setting in settings if setting["where"] == place
-        }
+        limits = {setting.what: setting.value for setting in settings if setting.where == place}
         if names[-1] in limits:
             for name in names:
-                yield _row(decision, start, int(limits[name]))
+                yield _row(decision.replica, decision.region, begins, int(limits[name]))
 
 
-def _pool_name(decision: dict[str, Any]) -> str:
+def _pool_name(decision: Decision) -> str:
     """Return the name of a pool in the settings of a result."""
-    return f"{decision['model']} in {decision['region']}, {decision.get('arrangement', '')}"
+    replica = decision.replica
+    return f"{replica.model} in {decision.region}, {replica.arrangement or ''}"
 
 
 def _pools(
@@ -460,7 +478,7 @@ def _check_zone(zone: ZoneInfo, begins: datetime, ends: datetime, name: str) -> 
 
 
 def _notes(
-    result: dict[str, Any], policy: str, rule: Rule | None, guards: dict[str, Guard], part: bool
+    result: StoredResult, policy: str, rule: Rule | None, guards: dict[str, Guard], part: bool
 ) -> Iterable[str]:
     """Yield notes on the policy for the reader of an exported file."""
     if rule is None and not guards and traits_of(policy).beyond:
@@ -479,15 +497,15 @@ def _notes(
         yield "Only the chosen part of the plan. It has other regions or models."
     if missed := tiers_missed(result, policy):
         yield f"In its simulation, it missed the SLO of {', '.join(missed)}."
-    if not _figures(result, policy).get("slo_met"):
+    if not _figures(result, policy).slo_met:
         yield "It was not simulated, so its SLO attainment is unknown."
 
 
-def _release_notes(run: Run, result: dict[str, Any], rule: Rule | None) -> Iterator[str]:
+def _release_notes(run: Run, result: StoredResult, rule: Rule | None) -> Iterator[str]:
     """Yield a note if the times of a schedule are starts of periods, as in earlier releases."""
-    timetable = (result.get("recommended") or {}).get("timetable") or {}
+    timetable = result.recommended and result.recommended.timetable
     # Later releases store the period beside the exact time of a request.
-    exact = any(row.get("period") for row in timetable.get("rows") or ())
+    exact = any(row.period for row in (timetable.rows if timetable else ()))
     if not exact and "timetables" in run_tables(run):
         exact = "period" in run_table(run, "timetables").columns
     if rule is None and not exact:
@@ -497,18 +515,15 @@ def _release_notes(run: Run, result: dict[str, Any], rule: Rule | None) -> Itera
         )
 
 
-def tiers_missed(result: dict[str, Any], policy: str) -> list[str]:
+def tiers_missed(result: StoredResult, policy: str) -> list[str]:
     """Return the tiers below their SLO target in the replay; empty if there was no replay."""
-    met = _figures(result, policy).get("slo_met") or {}
-    return [tier for tier, is_met in met.items() if not is_met]
+    return [tier for tier, met in _figures(result, policy).slo_met.items() if not met]
 
 
-def _figures(result: dict[str, Any], policy: str) -> dict[str, Any]:
+def _figures(result: StoredResult, policy: str) -> StoredPolicy:
     """Return the figures of a policy; without a simulation, only whether it meets its SLO."""
-    figures = (result.get("policies") or {}).get(policy)
-    if figures is None:
-        recommended = result.get("recommended") or {}
-        met = recommended.get("meets_slo")
-        # The recommendation says only whether all tiers are met, so the tier has no name.
-        figures = {"slo_met": {} if met is None else {"a tier": met}}
-    return dict(figures)
+    if policy in result.policies:
+        return result.policies[policy]
+    met = result.recommended.meets_slo if result.recommended else None
+    # The recommendation says only whether all tiers are met, so the tier has no name.
+    return StoredPolicy(slo_met={} if met is None else {"a tier": met})

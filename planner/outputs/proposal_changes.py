@@ -6,13 +6,13 @@ Pages, the API and reports use it.
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
 
 from django.utils import timezone
 
 from planner.domain.columns import SHARE
 from planner.domain.options import options_of
 from planner.domain.replay.equal_attainment import EQUAL_SLO
+from planner.domain.results.stored import StoredPolicy, StoredResult
 from planner.domain.serialise import shares_in_time
 from planner.errors import PlannerError
 from planner.models import Proposal, Run
@@ -21,17 +21,17 @@ from planner.outputs.plans import plan_of
 from planner.outputs.stored_pools import pools_of
 from planner.outputs.weekly_pattern import Step
 from planner.policies.registry import traits_of
-from planner.selectors.policies import default_policy
 from planner.selectors.run_comparison import compare_runs, windows
 from planner.selectors.run_comparison_figures import (
     BETTER,
     WORSE,
+    Attainment,
     ComparedFigure,
     Group,
     Setting,
     replay_groups,
 )
-from planner.selectors.runs import run_result
+from planner.selectors.runs import stored_result
 from planner.selectors.savings import saving_at_equal
 
 REPLAYS = "As simulated"  # title of the figures that judge a proposal
@@ -109,8 +109,8 @@ def proposed_of(proposal: Proposal) -> Proposed | None:
         groups = tuple(replay_groups(pair, names, "", ())) if name else ()
         against = _base_in_run(proposal, result, name)
     if outcome_run != run:
-        notes.append(_separate_run_note(outcome_run, result["policies"][policy]))
-    elif policy not in (result.get("policies") or {}):
+        notes.append(_separate_run_note(outcome_run, result.policies[policy]))
+    elif policy not in result.policies:
         notes.append(_not_simulated_note(run, proposal.outcome))
     rows = [row for group in groups if group.title == REPLAYS for row in group.rows]
     # A note on the replayed figures says that they do not compare like with like.
@@ -137,26 +137,26 @@ def replay_of(proposal: Proposal) -> Run | None:
     return replay if replay is not None and replay.state == Run.State.COMPLETED else None
 
 
-def compared_policies(proposal: Proposal, run: Run) -> tuple[list[dict[str, Any]], list[str]]:
+def compared_policies(proposal: Proposal, run: Run) -> tuple[list[StoredResult], list[str]]:
     """Return the results and the policy names of the base and of the proposed run.
 
     Without a base run, both are of the proposed run. The base is then the active plan, or the run's
     baseline if no plan is active. It is "" if the run did not simulate it.
     """
     outcome_run, policy = outcome_of(proposal, run)
-    result, base = run_result(outcome_run), proposal.base_run
+    result, base = stored_result(outcome_run), proposal.base_run
     if (replay := replay_of(proposal)) is not None:
-        return [run_result(replay), result], [REPLAYED, policy]
+        return [stored_result(replay), result], [REPLAYED, policy]
     if base is not None and base.state == Run.State.COMPLETED:
-        return [run_result(base), result], [_base_policy(proposal), policy]
+        return [stored_result(base), result], [_base_policy(proposal), policy]
     if (active := proposal.base) is None:
         return [result, result], [_baseline(result, policy), policy]
     # The figures stay of the fleet that the replicas are compared with, or are not shown.
-    is_known = active.run_id == run.pk and active.policy in (result.get("policies") or {})
+    is_known = active.run_id == run.pk and active.policy in result.policies
     return [result, result], [active.policy if is_known else "", policy]
 
 
-def _base_in_run(proposal: Proposal, result: dict[str, Any], name: str) -> str:
+def _base_in_run(proposal: Proposal, result: StoredResult, name: str) -> str:
     """Return in words what a proposal is compared with in its own run."""
     if (active := proposal.base) is not None:
         if name:
@@ -178,11 +178,11 @@ def outcome_of(proposal: Proposal, run: Run) -> tuple[Run, str]:
     return run, proposal.policy
 
 
-def _separate_run_note(outcome_run: Run, figures: dict[str, Any]) -> str:
+def _separate_run_note(outcome_run: Run, figures: StoredPolicy) -> str:
     """Return the note on a proposed schedule that was simulated in a separate run."""
     return (
         f"The proposed plan had no simulation. Its schedule was replayed as run {outcome_run.pk}: "
-        f"SLO {shares_in_time(figures['slo_attainment'])} for ${figures['cost_usd']:,.2f}."
+        f"SLO {shares_in_time(figures.slo_attainment)} for ${figures.cost_usd:,.2f}."
     )
 
 
@@ -225,28 +225,25 @@ def _base_policy(proposal: Proposal) -> str:
     base, run = proposal.base, proposal.base_run
     if base is not None and run is not None and base.run_id == run.pk:
         return base.policy
-    return default_policy(run_result(run)) if run else ""
+    return stored_result(run).default_policy if run else ""
 
 
-def _baseline(result: dict[str, Any], policy: str) -> str:
+def _baseline(result: StoredResult, policy: str) -> str:
     """Return the first baseline of the result that does not use future data, or "".
 
     The policy itself does not count.
     """
-    policies = result.get("policies") or {}
-    names = [result.get("baseline"), *(result.get("baselines") or [])]
-    able = [n for n in names if n in policies and n != policy and not traits_of(n).hindsight]
-    return str(next(iter(able), ""))
+    names = [result.baseline, *result.baselines]
+    able = [n for n in names if n in result.policies and n != policy and not traits_of(n).hindsight]
+    return next(iter(able), "")
 
 
-def _label(result: dict[str, Any], name: str) -> str:
+def _label(result: StoredResult, name: str) -> str:
     """Return the label of a policy in a result."""
-    return str(
-        ((result.get("policies") or {}).get(name) or {}).get("label") or name or "as planned"
-    )
+    return result.labels.get(name) or name or "as planned"
 
 
-def _saving(pair: Sequence[dict[str, Any]], names: Sequence[str]) -> float | None:
+def _saving(pair: Sequence[StoredResult], names: Sequence[str]) -> float | None:
     """Return the saving of the proposal as a share of the base cost.
 
     None if the windows differ, a cost is missing, or the SLO attainment differs.
@@ -255,23 +252,21 @@ def _saving(pair: Sequence[dict[str, Any]], names: Sequence[str]) -> float | Non
     if len(windows(pair)) > 1:
         return None
     base, proposed = (
-        (result.get("policies") or {}).get(name) or {}
+        result.policies.get(name) or StoredPolicy()
         for result, name in zip(pair, names, strict=True)
     )
-    if not base.get("cost_usd") or proposed.get("cost_usd") is None:
+    if not base.cost_usd or proposed.cost_usd is None:
         return None
     if (equal := saving_at_equal(proposed, base)) is not None:
         return equal
-    if proposed.get("slo_attainment") and attainment_differs(
-        proposed["slo_attainment"], base.get("slo_attainment")
+    if proposed.slo_attainment and _attainment_differs(
+        proposed.slo_attainment, base.slo_attainment
     ):
         return None
-    return float(1 - proposed["cost_usd"] / base["cost_usd"])
+    return 1 - proposed.cost_usd / base.cost_usd
 
 
-def attainment_differs(
-    its: dict[str, float | None], others: dict[str, float | None] | None
-) -> bool:
+def _attainment_differs(its: Attainment, others: Attainment) -> bool:
     """Return whether the SLO attainment of any tier differs (methods.md X4)."""
     return not others or any(
         share is None or others.get(tier) is None or abs(share - (others[tier] or 0.0)) > EQUAL_SLO
@@ -289,7 +284,7 @@ def _replica_changes(
     proposal: Proposal, run: Run
 ) -> tuple[tuple[ReplicaChange, ...], ReplicaChange]:
     """Return the change of each pool's replicas, and the change of all pools together."""
-    after = _steps_by_pool(run, dict(proposal.options))
+    after = _steps_by_pool(run, options_of(ExportOptions, dict(proposal.options)))
     if proposal.base is not None:
         before = {pool.name: pool.steps for pool in pools_of(proposal.base)}
     else:
@@ -301,17 +296,20 @@ def _replica_changes(
     return tuple(changes), _change("", _total(before), _total(after))
 
 
-def _steps_by_pool(run: Run, options: dict[str, Any]) -> dict[str, tuple[Step, ...]]:
+def _steps_by_pool(run: Run, options: ExportOptions) -> dict[str, tuple[Step, ...]]:
     """Return the steps of each pool of a run's plan."""
-    plan = plan_of(run, options_of(ExportOptions, options), timezone.now())
+    plan = plan_of(run, options, timezone.now())
     return {pool.name: pool.steps for pool in plan.pools}
 
 
 def _baseline_steps(proposal: Proposal, run: Run) -> dict[str, tuple[Step, ...]]:
     """Return the schedule steps of a run's baseline; {} if no baseline has a schedule."""
-    baseline = _baseline(run_result(run), proposal.policy)
+    baseline = _baseline(stored_result(run), proposal.policy)
+    if not baseline:
+        return {}
     try:
-        return _steps_by_pool(run, {**proposal.options, "policy": baseline}) if baseline else {}
+        options = options_of(ExportOptions, {**proposal.options, "policy": baseline})
+        return _steps_by_pool(run, options)
     except PlannerError:
         return {}
 

@@ -8,7 +8,7 @@ from planner.domain.report import Report
 from planner.domain.reports.registry import REPORTS
 from planner.errors import NotReady, PlannerError
 from planner.models import Run
-from planner.selectors.runs import run_result, run_table, run_tables
+from planner.selectors.runs import run_result, run_table, run_tables, stored_result
 
 REPORTED = tuple(REPORTS)
 
@@ -32,11 +32,9 @@ def policy_report(run: Run, policy: str) -> Report | None:
     """Return the report of a run about ``policy``; None if there is none about it."""
     if run.state != Run.State.COMPLETED:
         return None
-    result = run.result or {}
-    alternatives = result.get("alternatives") or {}
-    chosen = next((name for name, key in alternatives.items() if key == policy), "")
-    recommended = (result.get("recommended") or {}).get("policy")
-    if run.kind == Run.Kind.COMPARE and not chosen and recommended != policy:
+    result = stored_result(run)
+    chosen = next((name for name, key in result.alternatives.items() if key == policy), "")
+    if run.kind == Run.Kind.COMPARE and not chosen and result.recommended_policy != policy:
         return None  # the report would be about another policy
     try:
         return run_report(run, chosen)

@@ -1,10 +1,13 @@
 """Compare what comparisons expected of their recommendations with what happened in the window."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
 from typing import Any
 
+from planner.domain.deserialise import from_json
 from planner.domain.recommend.rule import TIE, Interval
+from planner.domain.results.assurance import AssuranceFigures
+from planner.domain.results.stored import StoredPolicy
 from planner.models import Run
 
 NEWEST = 50  # comparisons that are read
@@ -31,20 +34,32 @@ class Expectation:
         return bool(self.expected.contains(self.outcome, TIE if self.what == COST else 0.0))
 
 
+@dataclass(frozen=True, slots=True)
+class _ComparedResult:
+    """The parts of a comparison's result that state and measure its expectations."""
+
+    assurance: dict[str, AssuranceFigures]
+    alternatives: dict[str, str]  # levels of assurance and the static fleet: policies
+    policies: dict[str, StoredPolicy]
+
+
+def _compared_result(parts: Sequence[Any]) -> _ComparedResult:
+    names = [part.name for part in fields(_ComparedResult)]
+    return from_json(_ComparedResult, dict(zip(names, (part or {} for part in parts), strict=True)))
+
+
 def expectations() -> list[Expectation]:
     """Return the expectations of the newest comparisons of past windows, newest first."""
     rows = (
         Run.objects.filter(kind=Run.Kind.COMPARE, state=Run.State.COMPLETED)
         .exclude(result__window__rank=None)
         .order_by("-pk")
-        .values_list("pk", "name", "result__assurance", "result__alternatives", "result__policies")[
-            :NEWEST
-        ]
+        .values_list("pk", "name", *(f"result__{part.name}" for part in fields(_ComparedResult)))
     )
     return [
         expectation
-        for pk, name, *result in rows
-        for expectation in _expectations_of_run(pk, name, *(part or {} for part in result))
+        for pk, name, *parts in rows[:NEWEST]
+        for expectation in _expectations_of_run(pk, name, _compared_result(parts))
     ]
 
 
@@ -56,33 +71,23 @@ def coverage(stated: Sequence[Expectation]) -> dict[str, tuple[int, int]]:
     return {name: (sum(within), len(within)) for name, within in inside.items()}
 
 
-def _expectations_of_run(
-    pk: int,
-    name: str,
-    assurance: Mapping[str, Any],
-    alternatives: Mapping[str, str],
-    policies: Mapping[str, Any],
-) -> list[Expectation]:
-    """Return what one run expected of its policies, beside what was measured in the end.
-
-    ``assurance`` has the expected range of cost and of each tier's attainment by assurance level.
-    ``alternatives`` is the policy of each level, ``policies`` has the figures of each policy.
-    """
+def _expectations_of_run(pk: int, name: str, result: _ComparedResult) -> list[Expectation]:
+    """Return what one run expected of its policies, beside what was measured in the end."""
     by_policy: dict[str, list[str]] = {}
-    for level, policy in alternatives.items():
-        if level in assurance and policy in policies:
+    for level, policy in result.alternatives.items():
+        if level in result.assurance and policy in result.policies:
             by_policy.setdefault(policy, []).append(level)
     expectations = []
     for policy, levels in by_policy.items():
-        expected = assurance[levels[0]]["expected"]
-        measured = policies[policy]
-        pairs = [(COST, expected["cost_usd"], measured["cost_usd"])] + [
-            (tier, interval, measured["slo_attainment"].get(tier))
-            for tier, interval in expected["attainment"].items()
+        expected = result.assurance[levels[0]].expected
+        measured = result.policies[policy]
+        pairs = [(COST, expected.cost_usd, measured.cost_usd)] + [
+            (tier, interval, measured.slo_attainment.get(tier))
+            for tier, interval in expected.attainment.items()
         ]
         expectations += [
-            Expectation(pk, name, tuple(levels), what, Interval(**interval), outcome)
+            Expectation(pk, name, tuple(levels), what, interval, outcome)
             for what, interval, outcome in pairs
-            if interval is not None and interval["low"] is not None and outcome is not None
+            if interval is not None and interval.low is not None and outcome is not None
         ]
     return expectations

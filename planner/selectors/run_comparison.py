@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from planner.domain.results.stored import StoredResult
 from planner.errors import NotReady, PlannerError, ScenarioError
 from planner.inputs.scenario.address import values_by_address
 from planner.inputs.scenario.document import parse
 from planner.models import Run
-from planner.selectors.policies import default_policy, policies_in_order
 from planner.selectors.run_comparison_figures import (
     Group,
     Setting,
@@ -19,7 +19,7 @@ from planner.selectors.run_comparison_figures import (
     replay_groups,
     size_groups,
 )
-from planner.selectors.runs import run_get, run_result
+from planner.selectors.runs import run_get, stored_result
 
 MIN_RUNS, MAX_RUNS = 2, 8  # runs on one page
 
@@ -68,10 +68,10 @@ def compare_runs(
     for run in runs:
         if run.kind == Run.Kind.INGEST:
             raise NotReady(f"Run {run.pk} took in a trace; compare runs of scenarios.")
-    results = [run_result(run) for run in runs]
+    results = [stored_result(run) for run in runs]
     policies = policy_per_run or [policy] * len(runs)
     chosen = [
-        requested if requested in (result.get("policies") or {}) else default_policy(result)
+        requested if requested in result.policies else result.default_policy
         for result, requested in zip(results, policies, strict=True)
     ]
     settings, unreadable = _settings(runs)
@@ -98,23 +98,23 @@ def compare_runs(
         groups=tuple(groups),
         notes=tuple(notes),
         policies=tuple(
-            dict.fromkeys(name for result in results for name in policies_in_order(result))
+            dict.fromkeys(name for result in results for name in result.policies_in_order)
         ),
     )
 
 
-def _compared_run(run: Run, result: dict[str, Any], policy: str) -> ComparedRun:
+def _compared_run(run: Run, result: StoredResult, policy: str) -> ComparedRun:
     """Return the head of a run's column: its name, policy, recommendation and window."""
-    window, recommended = result.get("window") or {}, result.get("recommended") or {}
+    window, recommended = result.window, result.recommended
     return ComparedRun(
         run=run.pk,
         kind=run.get_kind_display(),
         name=run.name,
         policy=policy,
-        label=((result.get("policies") or {}).get(policy) or {}).get("label", ""),
-        answer=recommended.get("sentence") or result.get("headline") or "",
-        start=datetime.fromisoformat(window["start"]) if window else None,
-        end=datetime.fromisoformat(window["end"]) if window else None,
+        label=result.policies[policy].label if policy in result.policies else "",
+        answer=(recommended and recommended.sentence) or result.headline or "",
+        start=window.start if window else None,
+        end=window.end if window else None,
     )
 
 
@@ -145,17 +145,17 @@ def _settings(runs: Sequence[Run]) -> tuple[list[dict[str, Any]], list[str]]:
     return by_run, unreadable
 
 
-def _notes(runs: Sequence[Run], results: Sequence[dict[str, Any]]) -> Iterator[str]:
+def _notes(runs: Sequence[Run], results: Sequence[StoredResult]) -> Iterator[str]:
     """Yield notes if releases or simulated shares of the traffic differ between runs."""
     if len({run.code_version for run in runs}) > 1:
         yield "Different versions of Headroom made these runs. That alone may change figures."
-    cells = {(result.get("replayed") or {}).get("cells", 1) for result in results}
+    cells = {(result.replayed and result.replayed.cells) or 1 for result in results}
     if len(cells) > 1:
         yield ("The runs replayed different shares of their traffic (traffic.max_replayed).")
 
 
 def _why_not_ranked(
-    runs: Sequence[Run], results: Sequence[dict[str, Any]], differences: Iterable[Setting]
+    runs: Sequence[Run], results: Sequence[StoredResult], differences: Iterable[Setting]
 ) -> str:
     """Return why the runs are not ranked: different traffic or windows; "" if they are."""
     traffic = [
@@ -170,10 +170,6 @@ def _why_not_ranked(
     return ""
 
 
-def windows(results: Iterable[dict[str, Any]]) -> set[tuple[str | None, str | None]]:
+def windows(results: Iterable[StoredResult]) -> set[tuple[datetime, datetime]]:
     """Return the distinct windows of the results, as (start, end)."""
-    return {
-        (window.get("start"), window.get("end"))
-        for result in results
-        if (window := result.get("window"))
-    }
+    return {(result.window.start, result.window.end) for result in results if result.window}

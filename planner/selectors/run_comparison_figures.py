@@ -20,12 +20,16 @@ from planner.domain.columns import (
     Column,
 )
 from planner.domain.replay.equal_attainment import EQUAL_SLO
+from planner.domain.results.basis import SizedReplica
 from planner.domain.results.figures import POLICIES, POLICY_TABLE, REQUEST_TABLE, START_TABLE
+from planner.domain.results.stored import StoredForecast, StoredPolicy, StoredResult
+
+Attainment = Mapping[str, float | None]  # by tier, as a share of requests
 
 TOLERANCE = 0.005  # relative difference within which neither figure is marked better
 BETTER, WORSE = "better", "worse"
 EFFORT = (USD, HOURS, KWH, KG)  # units of effort: less is better only at an equal SLO attainment
-# Settings of the demand and attainments of a plan. Plans that differ in these are not ranked.
+# Settings of the demand and service of a plan. Plans that differ in these are not ranked.
 PLAN_SETTINGS = (
     "forecast.",
     "objective.spare.",
@@ -106,10 +110,10 @@ def first_keys(keys: Sequence[str]) -> str:
 
 
 def plan_groups(
-    results: Sequence[dict[str, Any]], not_ranked: str, differences: Iterable[Setting]
+    results: Sequence[StoredResult], not_ranked: str, differences: Iterable[Setting]
 ) -> Iterator[Group]:
     """Yield the figures of plans, if at least two runs have a plan."""
-    totals = [(result.get("plan") or {}).get("totals") for result in results]
+    totals = [result.plan and result.plan.totals for result in results]
     if not _has_several(totals):
         return
     differing = [row.key for row in differences if row.key.startswith(PLAN_SETTINGS)]
@@ -120,27 +124,27 @@ def plan_groups(
             "is not better until it is replayed."
         )
     rows = [
-        _compare(column, head, [_value(row, column.name) for row in totals], fair=not note)
+        _compare(column, head, [getattr(row, column.name, None) for row in totals], fair=not note)
         for head, column in PLAN.items()
     ]
     yield Group("As planned", (*rows, *_percentile_rows(results)), note)
 
 
-def _percentile_rows(results: Sequence[dict[str, Any]]) -> Iterator[ComparedFigure]:
+def _percentile_rows(results: Sequence[StoredResult]) -> Iterator[ComparedFigure]:
     """Yield the forecast percentile that each plan uses, by tier."""
     levels_of_runs = [
-        {row["tier"]: row for row in (result.get("forecast") or {}).get("quantile") or []}
+        {row.tier: row for row in (result.forecast.quantile if result.forecast else ())}
         for result in results
     ]
     for tier in dict.fromkeys(tier for levels in levels_of_runs for tier in levels):
         for head, column in LEVELS.items():
-            values = [_value(levels.get(tier), column.name) for levels in levels_of_runs]
+            values = [getattr(levels.get(tier), column.name, None) for levels in levels_of_runs]
             if any(value is not None for value in values):
                 yield _compare(column, f"{head}, {tier}", values, fair=False)
 
 
 def replay_groups(
-    results: Sequence[dict[str, Any]],
+    results: Sequence[StoredResult],
     chosen: Sequence[str],
     not_ranked: str,
     differences: Iterable[Setting],
@@ -150,10 +154,7 @@ def replay_groups(
     ``chosen`` is the policy of each run. ``not_ranked`` says why no run is marked as the best, if
     so. If tiers' limits are among ``differences``, only latencies are ranked.
     """
-    figures = [
-        (result.get("policies") or {}).get(name)
-        for result, name in zip(results, chosen, strict=True)
-    ]
+    figures = [result.policies.get(name) for result, name in zip(results, chosen, strict=True)]
     if not _has_several(figures):
         return
     limits = [row.key for row in differences if row.key.startswith("tiers[")]
@@ -163,9 +164,9 @@ def replay_groups(
             f"The limits differ ({first_keys(limits)}): each run uses its own for SLO attainment, "
             "so neither attainment nor cost is ranked."
         )
-    attainments = [(row or {}).get("slo_attainment") or {} for row in figures]
+    attainments = [row.slo_attainment if row else {} for row in figures]
     rows = []
-    for column, key, label in _columns(figures):
+    for column, key, label in _columns(attainments):
         values = [_value_of_tier(row, column.name, key) for row in figures]
         if not any(values) or len({isinstance(value, str) for value in values if value}) > 1:
             continue
@@ -176,11 +177,9 @@ def replay_groups(
     yield Group("As simulated", tuple(rows), note)
 
 
-def _columns(figures: Sequence[Any]) -> Iterator[tuple[Column, str, str]]:
+def _columns(attainments: Sequence[Attainment]) -> Iterator[tuple[Column, str, str]]:
     """Yield the columns of the tables of policies; columns by tier once per tier."""
-    tiers = list(
-        dict.fromkeys(tier for row in figures for tier in ((row or {}).get("slo_attainment") or {}))
-    )
+    tiers = list(dict.fromkeys(tier for attainment in attainments for tier in attainment))
     for table in (POLICY_TABLE, REQUEST_TABLE, START_TABLE):
         for column in POLICIES.on(table):
             head = column.heads[table]
@@ -193,9 +192,7 @@ def _columns(figures: Sequence[Any]) -> Iterator[tuple[Column, str, str]]:
                     yield column, tier, head.format(tier)
 
 
-def _without_unfair_marks(
-    row: ComparedFigure, attainments: Sequence[Mapping[str, Any]]
-) -> ComparedFigure:
+def _without_unfair_marks(row: ComparedFigure, attainments: Sequence[Attainment]) -> ComparedFigure:
     """Return the figures without marks of cost that unequal SLO attainment makes unfair.
 
     Lower cost is better only if no tier has a lower attainment. Higher cost is worse only if none
@@ -215,7 +212,7 @@ def _without_unfair_marks(
     return replace(row, marks=marks)
 
 
-def _serves_worse(attainment: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+def _serves_worse(attainment: Attainment, other: Attainment) -> bool:
     """Return whether any tier's attainment is below the other's by more than the tolerance."""
     return any(
         (
@@ -227,26 +224,26 @@ def _serves_worse(attainment: Mapping[str, Any], other: Mapping[str, Any]) -> bo
     )
 
 
-def size_groups(results: Sequence[dict[str, Any]], not_ranked: str) -> Iterator[Group]:
+def size_groups(results: Sequence[StoredResult], not_ranked: str) -> Iterator[Group]:
     """Yield the capacity of a replica; no value is marked better, since limits decide it."""
     rows_by_run = [
         {
-            f"{row['model']} on {row.get('arrangement') or row['gpu']}"
-            + (f" ({row['role']})" if row.get("role", "mixed") != "mixed" else ""): row
-            for row in (result.get("capacity") or result.get("pools") or [])
-            if "max_rps" in row
+            f"{row.replica.model} on {row.replica.arrangement or row.replica.gpu}"
+            + (f" ({row.replica.role})" if row.replica.role not in (None, "mixed") else ""): row
+            for row in (result.capacity or result.pools)
+            if row.max_rps is not None
         }
         for result in results
     ]
     yield from _group_by_name("Replica capacity", rows_by_run, SIZE, fair=False, note=not_ranked)
 
 
-def error_groups(results: Sequence[dict[str, Any]], not_ranked: str) -> Iterator[Group]:
+def error_groups(results: Sequence[StoredResult], not_ranked: str) -> Iterator[Group]:
     """Yield the forecast errors by series, if at least two runs have them."""
     rows_by_run = [
         {
-            f"{row['model']} in {row['region']}, {row['tier']}": row
-            for row in (result.get("forecast") or {}).get("series") or result.get("series") or []
+            f"{row.model} in {row.region}, {row.tier}": row
+            for row in (result.forecast.series if result.forecast else ()) or result.series
         }
         for result in results
     ]
@@ -257,7 +254,7 @@ def error_groups(results: Sequence[dict[str, Any]], not_ranked: str) -> Iterator
 
 def _group_by_name(
     title: str,
-    rows_by_run: Sequence[Mapping[str, Any]],
+    rows_by_run: Sequence[Mapping[str, SizedReplica | StoredForecast]],
     columns: Mapping[str, Column],
     *,
     fair: bool,
@@ -270,7 +267,7 @@ def _group_by_name(
         _compare(
             column,
             f"{name}: {head}",
-            [_value(rows.get(name), column.name) for rows in rows_by_run],
+            [getattr(rows.get(name), column.name, None) for rows in rows_by_run],
             fair=fair,
         )
         for name in dict.fromkeys(name for rows_of_run in rows_by_run for name in rows_of_run)
@@ -283,12 +280,8 @@ def _has_several(parts: Sequence[Any]) -> bool:
     return sum(bool(part) for part in parts) > 1
 
 
-def _value(row: Mapping[str, Any] | None, name: str) -> Any:
-    return (row or {}).get(name)
-
-
-def _value_of_tier(row: Mapping[str, Any] | None, name: str, key: str) -> Any:
-    value = _value(row, name)
+def _value_of_tier(row: StoredPolicy | None, name: str, key: str) -> Any:
+    value = row.columns.get(name) if row else None
     return (value or {}).get(key) if key else value
 
 

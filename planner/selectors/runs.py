@@ -11,6 +11,7 @@ from django.db.models.functions import Coalesce
 
 from planner.domain.deserialise import from_json
 from planner.domain.formats import figure
+from planner.domain.results.stored import StoredResult
 from planner.errors import NotReady
 from planner.models import Run
 from planner.selectors.lookup import row_by_number
@@ -95,6 +96,11 @@ def run_result(run: Run) -> dict[str, Any]:
 def typed_result(run: Run, kind: type[T]) -> T:
     """Return the result of a completed run as its type; raise NotReady as ``run_result`` does."""
     return from_json(kind, run_result(run))
+
+
+def stored_result(run: Run) -> StoredResult:
+    """Return the shared parts of a completed run's result; raise NotReady as ``run_result``."""
+    return typed_result(run, StoredResult)
 
 
 def run_tables(run: Run) -> list[str]:

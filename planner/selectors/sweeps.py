@@ -1,20 +1,20 @@
 """Read sweeps and the figures of their runs as a grid."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from itertools import product
-from typing import Any
 
 from django.db.models import Count, QuerySet
 
+from planner.domain.results.stored import PlannedReplicas
 from planner.domain.whatif.figures import FIGURES, Cell, Figure, RankedCell, ranked
 from planner.errors import PlannerError
 from planner.models import Run, Sweep
 from planner.selectors.lookup import row_by_number
-from planner.selectors.policies import default_policy
+from planner.selectors.runs import stored_result, typed_result
 
-Document = Mapping[str, Any]
 DEFAULT = FIGURES[0]
 # Names of a figure in a simulated policy's row, and in the totals of a plan that was not simulated.
 SIMULATED = {
@@ -26,21 +26,32 @@ SIMULATED = {
 }
 
 
-def run_figure(result: Document, name: str) -> float | None:
-    """Return a figure of the recommended policy, or of the plan if nothing was simulated."""
-    row = (result.get("policies") or {}).get(default_policy(dict(result))) or {}
-    plan = result.get("plan") or {}
-    if name == "attainment":
-        attained = row.get("slo_attainment") or (result.get("recommended") or {}).get("attainment")
-        return min((s for s in (attained or {}).values() if s is not None), default=None)
-    if name == "replicas":
-        periods = Counter[str]()
-        for decision in plan.get("decisions") or []:
-            periods[decision["period"]] += decision["target"]
-        return float(max(periods.values())) if periods else None
-    simulated, planned = SIMULATED[name]
-    value = row.get(simulated) if row else (plan.get("totals") or {}).get(planned)
-    return None if value is None else float(value)
+def run_figures(run: Run) -> dict[str, float | None]:
+    """Return the figures of the recommended policy, or of the plan if nothing was simulated."""
+    result = stored_result(run)
+    row = result.policies.get(result.default_policy)
+    totals = result.plan and result.plan.totals
+    attained = (row and row.slo_attainment) or (
+        result.recommended and result.recommended.attainment
+    )
+    figures: dict[str, float | None] = {
+        name: row.columns.get(simulated) if row else getattr(totals, planned, None)
+        for name, (simulated, planned) in SIMULATED.items()
+    }
+    shares = [share for share in (attained or {}).values() if share is not None]
+    figures |= {"attainment": min(shares, default=None), "replicas": _most_replicas(run)}
+    return {
+        one.name: None if (value := figures[one.name]) is None else float(value) for one in FIGURES
+    }
+
+
+def _most_replicas(run: Run) -> float | None:
+    """Return the most replicas that the plan of a run has in a period; None without a plan."""
+    plan = typed_result(run, PlannedReplicas).plan
+    periods = Counter[datetime]()
+    for decision in plan.decisions if plan else ():
+        periods[decision.period] += decision.target
+    return float(max(periods.values())) if periods else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +96,7 @@ def sweep_cells(sweep: Sweep) -> list[Cell]:
             cells.append(Cell(values, {}, "removed"))
             continue
         done = run.state == Run.State.COMPLETED
-        figures = {one.name: run_figure(run.result, one.name) for one in FIGURES} if done else {}
+        figures = run_figures(run) if done else {}
         cells.append(Cell(values, figures, run.state, run.problem, run.pk))
     return cells
 

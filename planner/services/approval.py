@@ -1,18 +1,18 @@
 """Apply the rules of review: who may approve a proposal, and which approvals are missing."""
 
 from datetime import datetime, timedelta
-from typing import Any
 
 from django.db import transaction
 from django.utils import timezone
 
 from planner.domain.options import options_of
 from planner.domain.reports.change import Check, Simulated, checks
+from planner.domain.results.stored import StoredPolicy, StoredResult
 from planner.errors import NotAllowed, NotReady, PlannerError
 from planner.models import ActivePlan, Proposal, ReviewRules, Run, User
 from planner.outputs.options import ExportOptions
 from planner.selectors.review import approvals_of, authors_of, review_rules
-from planner.selectors.runs import run_result
+from planner.selectors.runs import stored_result
 from planner.services.access import check_may_administer, check_may_approve, may_administer
 from planner.services.active_plans import activatable_plan, plans_replaced_by
 from planner.services.audit import record
@@ -87,22 +87,19 @@ def cost_usd_30d(run: Run, policy: str) -> float | None:
 
     None if its result has no cost or no window.
     """
-    result = run_result(run)
-    recommended = result.get("recommended") or {}
-    figures = (result.get("policies") or {}).get(policy) or {}
+    result = stored_result(run)
+    figures, recommended = result.policies.get(policy, StoredPolicy()), result.recommended
     # Prefer the simulated cost; older results and plans alone have only later sources.
-    cost = figures.get("cost_usd")
+    cost = figures.cost_usd
     if cost is not None:  # starts before the window and work after it happen once
-        cost -= (figures.get("before_cost_usd") or 0.0) + (figures.get("after_cost_usd") or 0.0)
-    if cost is None and recommended.get("policy") == policy:
-        cost = recommended.get("cost_usd")
-    if cost is None:
-        cost = ((result.get("plan") or {}).get("totals") or {}).get("usd")
-    window = result.get("window") or {}
-    if cost is None or not window:
+        cost -= (figures.before_cost_usd or 0.0) + (figures.after_cost_usd or 0.0)
+    if cost is None and recommended is not None and recommended.policy == policy:
+        cost = recommended.cost_usd
+    if cost is None and result.plan and result.plan.totals:
+        cost = result.plan.totals.usd
+    if cost is None or result.window is None:
         return None
-    begins, ends = (datetime.fromisoformat(window[key]) for key in ("start", "end"))
-    return float(cost * MONTH_S / (ends - begins).total_seconds())
+    return cost * MONTH_S / (result.window.end - result.window.start).total_seconds()
 
 
 def check_up_to_date(proposal: Proposal) -> None:
@@ -162,7 +159,7 @@ def rules_change(
 
 
 def checks_of(
-    proposal: Proposal, result: dict[str, Any], after: Simulated | None, now: datetime
+    proposal: Proposal, result: StoredResult, after: Simulated | None, now: datetime
 ) -> list[Check]:
     """Return the checks of a proposal for its reviewers.
 
@@ -178,12 +175,11 @@ def checks_of(
     )
 
 
-def _data_age(run: Run, result: dict[str, Any], now: datetime) -> timedelta | None:
+def _data_age(run: Run, result: StoredResult, now: datetime) -> timedelta | None:
     """Return the time since the end of the plan's traffic; None for a trace without dates."""
-    window = result.get("window") or {}
-    if window.get("clock", "utc") != "utc" or "start" not in window:
+    if result.clock != "utc" or result.window is None:
         return None
-    ends = [datetime.fromisoformat(window["start"])]
+    ends = [result.window.start]
     if (known_until := traffic_known_until(run)) is not None:
         ends.append(known_until)
     return now - min(ends)

@@ -22,7 +22,7 @@ from planner.outputs.weekly_pattern import DAY, UNKNOWN, WEEK, Repeat, minute_of
 from planner.policies.builtin.periodic import MOST_STEPS, WEEKDAYS
 from planner.schema_types import ROLES
 from planner.selectors.run_comparison import compare_runs, windows
-from planner.selectors.runs import run_result
+from planner.selectors.runs import stored_result
 from planner.services.runs import run_create
 from simulation.arrays import IntArray
 
@@ -57,7 +57,7 @@ def proposed_replay_start(plan: ActivePlan, run: Run, by: User | None) -> Run | 
 
     Returns None if ``run`` itself simulated that schedule, or if no exact replay is possible.
     """
-    if plan.policy in (run_result(run).get("policies") or {}):
+    if plan.policy in stored_result(run).policies:
         return None
     return _replay(plan, run, f"Proposed by run {run.pk}", by)
 
@@ -66,9 +66,9 @@ def _replay(plan: ActivePlan, run: Run, name: str, by: User | None) -> Run | Non
     """Start a replay of a plan on a run's scenario; None if no exact replay is possible."""
     try:
         scenario = text.parse(run.document, run.name)
-        window = run_result(run)["window"]
-        begins, ends = (datetime.fromisoformat(window[key]) for key in ("start", "end"))
-        schedule = list(periodic_rows(plan, begins, ends))
+        window = stored_result(run).window
+        assert window is not None  # runs with a plan have one
+        schedule = list(periodic_rows(plan, window.start, window.end))
         if not (_has_unique_pools(plan, scenario) and 0 < len(schedule) <= MOST_STEPS):
             return None
         document = text.edit(
@@ -89,8 +89,8 @@ def _replay(plan: ActivePlan, run: Run, name: str, by: User | None) -> Run | Non
 
 def _same_inputs(base: Run, run: Run, policy: str) -> bool:
     """Return whether both runs simulated the same requests, limits, prices and speeds."""
-    results = [run_result(base), run_result(run)]
-    if policy not in (results[0].get("policies") or {}) or len(windows(results)) > 1:
+    results = [stored_result(base), stored_result(run)]
+    if policy not in results[0].policies or len(windows(results)) > 1:
         return False
     comparison = compare_runs([base, run], policy_per_run=[policy, ""])
     return all(row.key.startswith(IGNORED_SETTINGS) for row in comparison.differences)

@@ -26,7 +26,7 @@ from planner.outputs.plans import Plan, Pool, tiers_missed
 from planner.outputs.stored_pools import StoredPool, pools_of
 from planner.outputs.weekly_pattern import in_utc
 from planner.selectors.review import UNDECIDED
-from planner.selectors.runs import run_result, run_table, run_tables
+from planner.selectors.runs import run_table, run_tables, stored_result
 from planner.services.access import check_may_plan
 from planner.services.active_plans import activatable_plan, plans_replaced_by
 from planner.services.notifications import notify
@@ -216,7 +216,7 @@ def _propose_plan(firing: Firing, run: Run | None, now: datetime) -> bool:
     plan = activatable_plan(run, ExportOptions(**options), now)
     difference = difference_from_active(plan, next(iter(plans_replaced_by(plan, run)), None))
     rule = ActivationRule(schedule.most_replicas, schedule.most_cost)
-    reason = rule.reason_for_review(difference, tiers_missed(run_result(run), plan.policy))
+    reason = rule.reason_for_review(difference, tiers_missed(stored_result(run), plan.policy))
     sentences = [
         reason or "Within the limits.",
         difference.sentence if difference else "",
@@ -238,14 +238,14 @@ def _policy_sentence(schedule: Schedule, run: Run, plan: Plan) -> str:
     """Return in words which policy of a comparison is used and why; "" for other runs."""
     if run.kind != Run.Kind.COMPARE:
         return ""
-    result = run_result(run)
-    best = result.get("recommended") or {}
-    first = f"Of {len(result.get('policies') or {})} policies compared it is {plan.label}"
+    result = stored_result(run)
+    first = f"Of {len(result.policies)} policies compared it is {plan.label}"
     if not schedule.policy:
         return f"{first}, which is recommended."
-    if best.get("policy") == plan.policy:
+    if result.recommended_policy == plan.policy:
         return f"{first}, chosen by the schedule and recommended."
-    return f"{first}, chosen by the schedule. Recommended: {best.get('label') or 'none'}."
+    best = (result.recommended and result.recommended.label) or "none"
+    return f"{first}, chosen by the schedule. Recommended: {best}."
 
 
 def _open_or_amend_proposal(

@@ -45,9 +45,8 @@ from planner.models import Run, Scenario, Sweep, User, take_numbers
 from planner.optimizer.pareto_front import SLACK
 from planner.policies.base import SEPARATOR
 from planner.policies.choice import policy_of
-from planner.selectors.policies import default_policy
 from planner.selectors.run_hardware import hardware_of, stored_hardware
-from planner.selectors.runs import run_result
+from planner.selectors.runs import run_result, stored_result
 from planner.selectors.sweeps import sweep_cells
 from planner.services import runs
 from planner.services.access import check_may_plan, check_may_remove
@@ -118,18 +117,18 @@ def recommended_policy(run: Run) -> SimulatedPolicy | None:
 
     A what-if changes the plan. The recommended policy may also scale by load.
     """
-    result = run_result(run)
-    recommended = result.get("recommended") or {}
-    figures = (result.get("policies") or {}).get(recommended.get("policy"))
-    if run.kind != Run.Kind.COMPARE or not figures:
+    result = stored_result(run)
+    recommended = result.recommended
+    if run.kind != Run.Kind.COMPARE or not recommended or recommended.policy not in result.policies:
         return None
-    timetable = recommended.get("timetable") or {}
-    totals = [sum(row["replicas"]) for row in timetable.get("rows") or ()]
-    scheduled = totals and not timetable.get("by_itself")
+    figures, timetable = result.policies[recommended.policy], recommended.timetable
+    assert figures.cost_usd is not None  # it was simulated
+    totals = [sum(row.replicas) for row in timetable.rows] if timetable else []
+    scheduled = timetable and totals and not timetable.by_itself
     return SimulatedPolicy(
-        recommended["policy"],
-        figures["label"],
-        figures["cost_usd"],
+        recommended.policy,
+        figures.label,
+        figures.cost_usd,
         (min(totals), max(totals)) if scheduled else None,
     )
 
@@ -227,9 +226,9 @@ def front_values(run: Run, plan: int) -> dict[str, Any]:
 
 def _simulation(run: Run, changes: Variation) -> tuple[str, str]:
     """Return the scenario restricted to the run's recommended policy, and that policy."""
-    result = run_result(run)
-    policy = (default_policy(result) or THE_PLAN).partition(SEPARATOR)[0]
-    parameters = (result.get("recommended") or {}).get("parameters") or {}
+    result = stored_result(run)
+    policy = (result.default_policy or THE_PLAN).partition(SEPARATOR)[0]
+    parameters = result.recommended.parameters if result.recommended else {}
     # A static fleet is sized anew, so its number of replicas is no key of its row.
     known = type(policy_of(policy)).model_fields
     row = {"name": policy, **{key: parameters[key] for key in parameters if key in known}}

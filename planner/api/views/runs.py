@@ -50,6 +50,7 @@ from planner.selectors.runs import (
     run_table_rows,
     run_tables,
     runs_list,
+    stored_result,
 )
 from planner.selectors.savings import savings
 from planner.services.exports import run_export
@@ -139,17 +140,17 @@ class RunSavingsView(ApiView):
         `saved` and `fraction` of the baseline. A negative saving is a loss.
         """
         query = valid(SavingsAsked(data=request.query_params))
-        result = run_result(run_get(run_id))
-        policies = result.get("policies", {})
+        result = stored_result(run_get(run_id))
+        policies = result.policies
         if not policies:
             raise NotReady(f"Run {run_id} simulated no policies; compare a scenario for savings.")
-        baseline = query.get("baseline") or result["baseline"]
+        baseline = query.get("baseline") or result.baseline
         if baseline not in policies:
             there_are = ", ".join(policies)
             raise exceptions.ValidationError(
                 {"baseline": f"{baseline!r} is not in this run. Known: {there_are}."}
             )
-        return Response({"baseline": baseline, "policies": savings(result, baseline)})
+        return Response({"baseline": baseline, "policies": savings(policies, baseline)})
 
 
 class RunSensitivityView(ApiView):

@@ -1,10 +1,9 @@
 """Report what a proposal changes: the five figures that decide, and the checks of its plan."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 from math import ceil
-from typing import Any
 
 from planner.domain.deserialise import from_json
 from planner.domain.formats import figure, percent
@@ -24,6 +23,7 @@ from planner.domain.reports.policies import (
     time_text,
 )
 from planner.domain.results.assurance import TestDayFigures
+from planner.domain.results.stored import StoredResult
 
 SEASON = timedelta(days=7)  # demand repeats by week, so older data lacks the latest week
 NOW, BEFORE = "now", "before the plan:"
@@ -80,25 +80,14 @@ class Simulated:
         ]
 
 
-def simulated(result: Mapping[str, Any], policy: str) -> Simulated | None:
+def simulated(result: StoredResult, policy: str) -> Simulated | None:
     """Return the outcome of ``policy`` in a stored result; None if it was not simulated."""
-    figures = (result.get("policies") or {}).get(policy)
-    if not figures:
+    if policy not in result.policies:
         return None
-    days = tuple(from_json(TestDayFigures, day) for day in result.get("test_days") or ())
-    outcome = from_json(Outcome, {**figures, "name": policy})
-    assurance = (result.get("recommended") or {}).get("assurance") or ""
-    deferrable = frozenset(result.get("deferrable") or ())
-    return Simulated(outcome, days, deferrable, assurance, _window(result))
-
-
-def _window(result: Mapping[str, Any]) -> timedelta | None:
-    """Return the length of the window of a result, if it has one."""
-    window = result.get("window") or {}
-    if not {"start", "end"} <= window.keys():
-        return None
-    begins, ends = (datetime.fromisoformat(window[key]) for key in ("start", "end"))
-    return ends - begins
+    outcome = from_json(Outcome, {**result.policies[policy].columns, "name": policy})
+    assurance = (result.recommended and result.recommended.assurance) or ""
+    window = result.window.end - result.window.start if result.window else None
+    return Simulated(outcome, result.test_days, frozenset(result.deferrable), assurance, window)
 
 
 def change_tiles(

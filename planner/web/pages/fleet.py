@@ -9,6 +9,7 @@ from zoneinfo import ZoneInfo
 from planner.domain.formats import figure, when
 from planner.domain.report import Chart, Fact, Report, Role, Series
 from planner.domain.reports.over_time import CAPACITY_TODAY
+from planner.domain.results.stored import StoredPolicy
 from planner.models import ActivePlan, Firing, Outcome, Proposal, Source, User
 from planner.outputs.active_plan_metrics import (
     desired,
@@ -21,6 +22,7 @@ from planner.outputs.reports import policy_report
 from planner.outputs.weekly_pattern import CYCLES, Repeat
 from planner.selectors.active_plans import active_plans
 from planner.selectors.review import UNDECIDED, proposals_list
+from planner.selectors.runs import stored_result
 from planner.services.approval import why_not_approvable
 
 MOST = 3  # plans with a chart
@@ -136,10 +138,12 @@ def _present(plan: ActivePlan, now: datetime) -> Iterator[Fact]:
 
 def _saved(plan: ActivePlan, now: datetime) -> Iterator[Fact]:
     """Yield the dollars that a plan saved while it was active; nothing if that is unknown."""
-    result = (plan.run and plan.run.result) or {}
-    policies = result.get("policies") or {}
+    if plan.run is None:
+        return
+    result = stored_result(plan.run)
     cost, before = (
-        (policies.get(name) or {}).get("cost_usd") for name in (plan.policy, result.get("baseline"))
+        result.policies.get(name, StoredPolicy()).cost_usd
+        for name in (plan.policy, result.baseline)
     )
     if cost is None or before is None:
         return

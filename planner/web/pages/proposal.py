@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from html import escape
 from typing import Any
 
@@ -10,6 +11,7 @@ from django.utils import timezone
 from planner.domain.formats import NOTHING
 from planner.domain.reports.change import BEFORE, NOW, change_tiles, simulated
 from planner.domain.reports.policies import Span, span_text
+from planner.domain.results.stored import StoredResult
 from planner.models import Proposal, ProposalEntry, Run, User
 from planner.outputs.proposal_changes import (
     REPLAYED,
@@ -22,11 +24,10 @@ from planner.outputs.proposal_changes import (
 )
 from planner.outputs.render.figure import RED, Figure, points
 from planner.policies.base import TODAY
-from planner.selectors.policies import policies_in_order
 from planner.selectors.review import approvals_of, authors_of, proposal_entries, review_rules
 from planner.selectors.run_comparison import ComparedRun
 from planner.selectors.run_comparison_figures import ComparedFigure
-from planner.selectors.runs import run_result, run_tables
+from planner.selectors.runs import run_tables, stored_result
 from planner.services.access import may_administer, may_approve, may_plan
 from planner.services.approval import (
     barred_authors,
@@ -227,21 +228,24 @@ def _charts(proposal: Proposal, entries: Sequence[ProposalEntry]) -> dict[str, F
         courses.insert(0, _course(other, policy, label, base=True))
     drawn = [course for course in courses if course is not None]
     comments = [entry for entry in entries if entry.revision == proposal.revision]
-    result = run_result(run)
-    clock = (result.get("window") or {}).get("clock", "utc")
-    different_windows = other is not None and run_result(other).get("window", {}).get(
-        "start"
-    ) != result["window"].get("start")
+    result = stored_result(run)
+    different_windows = other is not None and _start(stored_result(other)) != _start(result)
     figures = {
-        REPLICAS: course_figure(drawn, "ready", "replicas", clock=clock, apart=different_windows),
+        REPLICAS: course_figure(
+            drawn, "ready", "replicas", clock=result.clock, apart=different_windows
+        ),
         COST: course_figure(
-            drawn, "usd_per_hour", "$ an hour", clock=clock, apart=different_windows
+            drawn, "usd_per_hour", "$ an hour", clock=result.clock, apart=different_windows
         ),
     }
     return {
         f"{name}_figure": _with_comments(its_figure, name, comments)
         for name, its_figure in figures.items()
     }
+
+
+def _start(result: StoredResult) -> datetime | None:
+    return result.window.start if result.window else None
 
 
 def _with_comments(
@@ -301,7 +305,7 @@ def _baseline_label(proposal: Proposal) -> str:
     if proposal.run is None or proposal.base or stated or replay_of(proposal) is not None:
         return ""
     (result, _), (policy, _) = compared_policies(proposal, proposal.run)
-    return "" if policy in ("", TODAY) else str(result["policies"][policy].get("label") or policy)
+    return "" if policy in ("", TODAY) else result.labels[policy]
 
 
 def _course(run: Run, policy: str, label: str, *, base: bool = False) -> Course | None:
@@ -309,7 +313,7 @@ def _course(run: Run, policy: str, label: str, *, base: bool = False) -> Course 
 
     None if the run has no tables. ``base`` marks the line that the proposal is compared with.
     """
-    known = policies_in_order(run_result(run))
+    known = stored_result(run).policies
     if not run_tables(run):
         return None
     compared = ComparedRun(

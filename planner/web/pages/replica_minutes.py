@@ -10,8 +10,7 @@ from planner.domain.report import Axis, Chart, Form, Series, Shape
 from planner.models import Run
 from planner.outputs.render.figure import FEW_REPLICAS, Figure
 from planner.outputs.render.plotly import figure_of
-from planner.selectors.policies import default_policy, policies_in_order
-from planner.selectors.runs import run_result, run_table, run_tables
+from planner.selectors.runs import run_table, run_tables, stored_result
 from planner.web.charts.over_time import thin
 
 POOL = ("model", "region", "arrangement")
@@ -110,21 +109,20 @@ FIRST = ("states", "tokens")  # charts shown at once; the others are folded
 
 def minutes_context(run: Run, params: Mapping[str, str]) -> dict[str, Any]:
     """Return the charts over time of the chosen policy and pool, by default all pools."""
-    result = run_result(run)
+    result = stored_result(run)
     if "replicas" not in run_tables(run):
         return {"run": run, "minute_charts": []}
     table = run_table(run, "replicas")
-    labels = {name: row["label"] for name, row in policies_in_order(result).items()}
+    labels = result.labels
     policy = params.get("policy", "")
     if policy not in labels:
-        policy = default_policy(result) or table["policy"][0]
+        policy = result.default_policy or table["policy"][0]
     table = table.filter(pl.col("policy") == policy)
     choices = pool_choices(table)
     pool = params.get("pool", "")
     chosen = choices.get(pool, {})
     for column, value in chosen.items():
         table = table.filter(pl.col(column) == value)
-    clock = (result.get("window") or {}).get("clock", "utc")
     return {
         "run": run,
         "minute_policies": labels or {policy: policy},
@@ -132,7 +130,7 @@ def minutes_context(run: Run, params: Mapping[str, str]) -> dict[str, Any]:
         "minute_pools": list(choices),
         "minute_pool": pool if chosen else "",
         "minute_step_s": _step_s(table),
-        "minute_charts": minute_charts(table, clock),
+        "minute_charts": minute_charts(table, result.clock),
     }
 
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any
 
 import polars as pl
@@ -13,10 +12,9 @@ from planner.domain.reports.over_time import BORROWED, to_end
 from planner.models import Run
 from planner.outputs.render.figure import Figure
 from planner.outputs.table_text import figure_text
-from planner.selectors.policies import policies_in_order
 from planner.selectors.run_comparison import ComparedRun, RunComparison, compare_runs
 from planner.selectors.run_comparison_figures import BETTER, ComparedFigure, Group, Setting
-from planner.selectors.runs import run_result, run_table, run_tables
+from planner.selectors.runs import run_table, run_tables, stored_result
 from planner.web.charts.run_comparison import Course, course_figure
 
 
@@ -39,9 +37,9 @@ class Line:
 def page_context(runs: Sequence[Run], params: Mapping[str, str]) -> dict[str, Any]:
     """Return the context of the page that compares ``runs``."""
     comparison = compare_runs(runs, params.get("policy", ""))
-    results = [run_result(run) for run in runs]
+    results = [stored_result(run) for run in runs]
     windows = {(compared.start, compared.end) for compared in comparison.runs}
-    clocks = {(result.get("window") or {}).get("clock", "utc") for result in results}
+    clocks = {result.clock for result in results}
     return {
         "beside": comparison,
         "numbers": [run.pk for run in runs],
@@ -52,11 +50,7 @@ def page_context(runs: Sequence[Run], params: Mapping[str, str]) -> dict[str, An
             if (rows := [figure_line(row) for row in group.rows])
         ],
         "policy": params.get("policy", ""),
-        "policies": {
-            name: row.get("label", name)
-            for result in results
-            for name, row in policies_in_order(result).items()
-        },
+        "policies": {name: label for each in results for name, label in each.labels.items()},
         "clock": next(iter(clocks)) if len(clocks) == 1 else "utc",
         **charts(runs, comparison, next(iter(clocks)), apart=len(windows) > 1 or len(clocks) > 1),
     }
@@ -130,16 +124,15 @@ def charts(
 
 def replica_steps(run: Run) -> tuple[pl.DataFrame | None, dict[str, str]]:
     """Return replicas over time and the labels of policies: as simulated, else as planned."""
-    names, result = run_tables(run), run_result(run)
+    names, result = run_tables(run), stored_result(run)
     if "replicas" in names:
         steps = run_table(run, "replicas")
         steps = steps.filter(~pl.col("arrangement").str.ends_with(BORROWED))  # serve nobody
-        labels = {name: row["label"] for name, row in policies_in_order(result).items()}
-        return steps, labels or {name: name for name in steps["policy"].unique().sort()}
+        return steps, result.labels or {name: name for name in steps["policy"].unique().sort()}
     if "plan" in names:
         plan = run_table(run, "plan").rename({"period_start": "time", "target": "ready"})
-        end = datetime.fromisoformat(result["window"]["end"])
-        plan = to_end(plan, end).with_columns(pl.lit("lt-i").alias("policy"))
+        assert result.window is not None  # runs with a plan have one
+        plan = to_end(plan, result.window.end).with_columns(pl.lit("lt-i").alias("policy"))
         return plan, {"lt-i": "Planned replicas"}
     return None, {}
 

@@ -9,8 +9,7 @@ from planner.domain.replay.detail import ALL, GROUPED
 from planner.domain.results.figures import GROUP_TABLE, GROUPS
 from planner.models import Run
 from planner.outputs.table_text import figure_table
-from planner.selectors.policies import default_policy, policies_in_order
-from planner.selectors.runs import run_result, run_table, run_tables
+from planner.selectors.runs import run_table, run_tables, stored_result
 
 EACH = "each"  # grouping columns: a row for every tier, model or region
 MOST_ROWS = 200  # rows on the page; the CSV has all
@@ -20,11 +19,11 @@ def groups_context(run: Run, params: Mapping[str, str]) -> dict[str, Any]:
     """Return the rows for the chosen policy and grouping; the default grouping is by tier."""
     if "groups" not in run_tables(run):
         return {"run": run, "group_rows": None}
-    result, table = run_result(run), run_table(run, "groups")
-    labels = {name: row["label"] for name, row in policies_in_order(result).items()}
+    result, table = stored_result(run), run_table(run, "groups")
+    labels = result.labels
     policy = params.get("policy", "")
     if policy not in labels:
-        policy = default_policy(result) or table["policy"][0]
+        policy = result.default_policy or table["policy"][0]
     rows = table.filter(pl.col("policy") == policy)
     fields = []
     for name in GROUPED:

@@ -19,7 +19,7 @@ from planner.outputs.manifests.kinds import MANIFESTS
 from planner.outputs.options import ExportOptions
 from planner.outputs.plans import Plan, plan_of
 from planner.selectors.active_plans import active_plan_of_policy, active_plan_of_run, active_plans
-from planner.selectors.runs import run_get, run_result
+from planner.selectors.runs import run_get, run_result, stored_result
 from planner.services.access import may_approve
 from planner.services.active_plans import plan_activate, plan_end
 from planner.services.deployments import deployment_names_save
@@ -91,7 +91,7 @@ def _preview(request: Request, run: Run) -> HttpResponse:
 
 def _active_otherwise(run: Run, options: ExportOptions) -> ActivePlan | None:
     """Return the active plan with the exported schedule, if it repeats otherwise than the file."""
-    policy = options.policy or (run_result(run).get("recommended") or {}).get("policy", "")
+    policy = options.policy or stored_result(run).recommended_policy
     active = active_plan_of_policy(run, policy)
     return active if active and options.repeat not in ("auto", active.repeat) else None
 
@@ -165,12 +165,9 @@ def _plan(run: Run) -> tuple[Plan | None, str]:
 
 def _assurance(run: Run, plan: Plan | None) -> str:
     """Return the level of assurance of the plan; "" if the run does not recommend it."""
-    recommended = (run.result or {}).get("recommended") or {}
-    return (
-        str(recommended.get("assurance") or "")
-        if plan and plan.policy == recommended.get("policy")
-        else ""
-    )
+    recommended = stored_result(run).recommended
+    chosen = plan and recommended and plan.policy == recommended.policy
+    return recommended.assurance or "" if recommended and chosen else ""
 
 
 def _form(sent: QueryDict, run: Run, plan: Plan | None, current: ActivePlan | None) -> OptionsForm:
@@ -180,8 +177,7 @@ def _form(sent: QueryDict, run: Run, plan: Plan | None, current: ActivePlan | No
         initial["repeat"] = current.repeat
     # Names are edited in the table of deployments, for every export.
     form = OptionsForm(ExportOptions, without=("table", "names"), initial=initial | sent.dict())
-    policies = run.result.get("policies") or {}
-    _choose(form, "policy", {"": "Recommended"} | {k: v["label"] for k, v in policies.items()})
+    _choose(form, "policy", {"": "Recommended"} | stored_result(run).labels)
     for what in ("region", "model"):
         names = dict.fromkeys(getattr(pool, what) for pool in plan.pools) if plan else {}
         _choose(form, what, {"": "All"} | {name: name for name in names})

@@ -25,7 +25,7 @@ from planner.selectors.review import (
     proposals_list,
     review_rules,
 )
-from planner.selectors.runs import run_get
+from planner.selectors.runs import run_get, stored_result
 from planner.services import proposals
 from planner.services.access import check_may_administer, may_administer, may_approve
 from planner.services.active_plans import activatable_plan, plans_replaced_by
@@ -124,7 +124,8 @@ def new(request: Request) -> HttpResponse:
     except PlannerError:  # report this only once the run is proposed: another policy may be valid
         replaced = [current] if (current := active_plan_of_run(run)) else []
     people = User.objects.filter(is_active=True).order_by("username")
-    recommended = (run.result.get("recommended") or {}).get("policy", "")
+    result = stored_result(run)
+    recommended = result.recommended_policy
     about = policy_report(run, sent.get("policy") or recommended)
     context = {
         "facts": about and about.facts,
@@ -133,7 +134,7 @@ def new(request: Request) -> HttpResponse:
         "sentences": str(problem).splitlines() if problem else [],
         "title": "The proposal was not made",
         "repeats": REPEATS,
-        "policies": {k: v["label"] for k, v in (run.result.get("policies") or {}).items()},
+        "policies": result.labels,
         "recommended": recommended,
         "reviewers": [
             person for person in people if may_approve(person) and person != request.user

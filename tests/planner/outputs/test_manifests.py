@@ -4,6 +4,7 @@ import csv
 import json
 from copy import deepcopy
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,8 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from planner.domain.planning.purchases import ShiftFigures, WorkHour
+from planner.domain.study import Setting
 from planner.errors import NotReady, PlannerError
 from planner.outputs.manifests import aibrix, deferrable_work, dynamo, keda, kserve, llmd, wva
 from planner.outputs.manifests.common import unguarded
@@ -204,7 +207,7 @@ def test_token_velocity_leaves_with_the_work_of_each_role():
     policy = policy_of("token-velocity", target=0.5, keep_s=600)
     pools = [pool_of((), f"chat-{role}", role) for role in ("prefill", "decode")]
     computed = [
-        {"where": f"llama-3.1-8b in us-east, {pool.arrangement}", "what": what, "value": value}
+        Setting(what, f"llama-3.1-8b in us-east, {pool.arrangement}", value)
         for pool in pools
         for what, value in ((VELOCITY, 12_000.0), (DECODE_BATCH, 80.0))
     ]
@@ -408,14 +411,15 @@ def test_no_word_of_a_scenario_ends_a_comment():
 
 
 def test_the_hours_of_moved_work_leave_with_the_schedule():
-    hours = [
-        {"period": f"2026-05-18T0{p}:00:00+00:00", "region": region,
-         "by_model": {"llama-3.1-8b": 1e6 * p + 0.4}}
+    begins = datetime(2026, 5, 18, tzinfo=UTC)
+    hours = tuple(
+        WorkHour(begins + timedelta(hours=p), region, 0.0, 0.0, 0.0, 0.0,
+                 {"llama-3.1-8b": 1e6 * p + 0.4})
         for p in (0, 1) for region in ("us-east", "us-west")
-    ]  # fmt: skip
-    result = {"window": {"end": "2026-05-18T02:00:00+00:00"}, "plan": {"shift": {"hours": hours}}}
-    work = moved_work(result, "lt-i")
-    assert moved_work(result, "flat-peak") == moved_work({"plan": {}}, "lt-i") == ()
+    )  # fmt: skip
+    shift, ends = ShiftFigures(0.0, None, None, None, 0.0, hours), begins + timedelta(hours=2)
+    work = moved_work(shift, ends, "lt-i")
+    assert moved_work(shift, ends, "flat-peak") == moved_work(None, ends, "lt-i") == ()
     plan = replace(plan_of(pool_of(steps_of([(120, 2)]))), work=work)  # of one region
     (document,) = deferrable_work.documents(asked(plan, namespace="batch"))
     assert not list(faults(document.schema, document.body))

@@ -1,15 +1,21 @@
 """What the results page picks out of a run's document."""
 
+from typing import Any
+
 import pytest
 
 from planner.domain.deserialise import from_json
 from planner.domain.reports.policies import Outcome, Row, parameters_section, policies_table
 from planner.domain.results.figures import BY_NAME
 from planner.domain.results.ranking import compare
+from planner.domain.results.stored import StoredPolicy, StoredRecommendation, StoredResult
 from planner.domain.study import PolicyRun
-from planner.selectors.policies import default_policy
 from tests.planner.domain.results.test_verdict import run
 from tests.planner.reports import rows_of
+
+
+def stored(*policies: str, **parts: Any) -> StoredResult:
+    return StoredResult(policies=dict.fromkeys(policies, StoredPolicy()), **parts)
 
 
 @pytest.mark.parametrize(
@@ -26,25 +32,21 @@ def test_the_cards_mean_the_plan_that_the_headline_means(names: list[str], plan:
     runs = [run(name, usd.get(name, 20)) for name in names]
     comparison = compare(runs)
     assert "$19.00" in comparison.warnings[0]
-    document = {"policies": {run.name: {} for run in runs}, "ranking": comparison.ranking}
-    assert default_policy(document) == plan
+    assert stored(*(run.name for run in runs), ranking=comparison.ranking).default_policy == plan
 
 
 def test_without_a_plan_the_cards_show_the_best_that_can_be_run() -> None:
     comparison = compare([run("lt-i-perfect", 1), run("reactive", 9), run("hpa", 8)])
-    document = {"policies": dict.fromkeys(comparison.ranking), "ranking": comparison.ranking}
-    assert default_policy(document) == "hpa"
-    assert default_policy({"policies": {"lt-i-perfect": {}}}) == "lt-i-perfect"
-    assert default_policy({}) == ""
+    ranking = comparison.ranking
+    assert stored(*ranking, ranking=ranking).default_policy == "hpa"
+    assert stored("lt-i-perfect").default_policy == "lt-i-perfect"
+    assert stored().default_policy == ""
 
 
 def test_cards_and_chart_are_of_the_policy_that_is_recommended() -> None:
-    document = {
-        "policies": {"lt-i": {}, "flat-before": {}},
-        "ranking": ["lt-i", "flat-before"],
-        "recommended": {"policy": "flat-before"},
-    }
-    assert default_policy(document) == "flat-before"
+    names = ("lt-i", "flat-before")
+    recommended = StoredRecommendation(policy="flat-before")
+    assert stored(*names, ranking=names, recommended=recommended).default_policy == "flat-before"
 
 
 def rows(*policies: PolicyRun) -> list[Row]:

@@ -7,6 +7,7 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
+from planner.domain.deserialise import from_json
 from planner.domain.recommend.rule import Candidate, CaseResult, Choice
 from planner.domain.recommend.test_days import Case, TestDay
 from planner.domain.results.answer import Answer
@@ -14,6 +15,8 @@ from planner.domain.results.equal_attainment_savings import cost_difference_word
 from planner.domain.results.figures import POLICIES as POLICY_COLUMNS
 from planner.domain.results.ranking import ChoiceOfPolicy, PolicyComparison, compare
 from planner.domain.results.recommended_policy import HINDSIGHT, TOLD
+from planner.domain.results.stored import StoredPolicy
+from planner.domain.serialise import as_json
 from planner.domain.study import PolicyRun
 from planner.policies.registry import POLICIES
 from planner.selectors.savings import savings
@@ -354,7 +357,10 @@ def test_savings_of_policies_that_serve_unequally_are_at_equal_attainment() -> N
     assert comparison.recommended is not None
     assert comparison.recommended.equal_slo_saving == pytest.approx(0.0625)
     # What the page computes of a kept result is the same.
-    kept = {"policies": {policy.name: POLICY_COLUMNS.row(policy) for policy in (plan, base)}}
+    kept = {
+        policy.name: from_json(StoredPolicy, as_json(POLICY_COLUMNS.row(policy)))
+        for policy in (plan, base)
+    }
     assert savings(kept, "flat-peak")["lt-i"]["cost_usd"]["equal"] == pytest.approx(0.0625)
 
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from ruamel.yaml import YAML
 
 from planner.domain.replay.replay import settings_of
+from planner.domain.study import Setting
 from planner.inputs.fleet import read_fleet
 from planner.outputs.manifests.kinds import MANIFESTS
 from planner.outputs.plans import policy_of_settings, rule_of
@@ -29,7 +30,7 @@ TARGETS = st.floats(0.01, 100).map(lambda value: float(f"{value:.5g}"))
 
 def exported(policy: Policy, roles: tuple[str, ...] = ("mixed",), **options: str) -> str:
     """The export of a policy, whose objects their reader takes."""
-    rule = rule_of(policy, [{"what": w, "where": PLACE, "value": v} for w, v in FOUND.items()])
+    rule = rule_of(policy, [Setting(w, PLACE, v) for w, v in FOUND.items()])
     pools = [pool_of((), f"chat-{role}" if len(roles) > 1 else "chat", role) for role in roles]
     documents = MANIFESTS[rule.kind].documents(asked(plan_of(*pools, rule=rule), **options))
     for document in documents:
@@ -148,8 +149,7 @@ def test_the_settings_of_a_result_state_the_whole_policy(policy):
     zero = np.zeros((1, 1))
     series: Any = SimpleNamespace(ready=zero, starting=zero)
     rows = settings_of(policy, Static([1]), made, series, ["1 x gpu"])
-    listed = [{"what": row.what, "where": row.where, "value": row.value} for row in rows]
-    assert policy_of_settings(policy.name, listed) == policy
+    assert policy_of_settings(policy.name, rows) == policy
 
 
 SCENARIO = """

@@ -1,0 +1,161 @@
+"""Read the parts of a stored result that comparisons, exports and proposals share.
+
+Kinds of run differ, and so do releases. What a result does not have is None, or empty.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from planner.domain.planning.figures import Decision, PlanTotals
+from planner.domain.planning.purchases import ShiftFigures
+from planner.domain.results.answer import ReplicaSchedule
+from planner.domain.results.assurance import TestDayFigures
+from planner.domain.results.basis import ReplayedTraffic, SizedReplica, WindowFacts
+from planner.domain.serialise import MERGED
+from planner.domain.study import Setting
+from planner.domain.traffic.forecast_percentile import PlannedQuantile
+from planner.policies.registry import plan_policy, traits_of
+
+
+@dataclass(frozen=True, slots=True)
+class StoredPolicy:
+    """The figures of one policy; ``columns`` has them all, by the name of their column.
+
+    Costs are in dollars of the window. ``asked`` is False for a baseline that was added.
+    """
+
+    label: str = ""
+    asked: bool = True
+    cost_usd: float | None = None
+    before_cost_usd: float | None = None
+    after_cost_usd: float | None = None
+    flat_usd: float | None = None
+    gpu_hours: float | None = None
+    wasted_gpu_hours: float | None = None
+    energy_kwh: float | None = None
+    carbon_kg: float | None = None
+    slo_attainment: dict[str, float | None] = field(default_factory=dict)
+    slo_met: dict[str, bool] = field(default_factory=dict)
+    settings: tuple[Setting, ...] = ()
+    columns: Mapping[str, Any] = field(default_factory=dict, metadata={MERGED: True})
+
+
+@dataclass(frozen=True, slots=True)
+class StoredRecommendation:
+    """The recommended policy of a comparison or of a plan."""
+
+    policy: str = ""
+    label: str = ""
+    sentence: str = ""
+    why: str = ""
+    assurance: str = ""
+    parameters: dict[str, float] = field(default_factory=dict)
+    follows_plan: bool = False
+    cost_usd: float | None = None
+    gpu_hours: float | None = None
+    attainment: dict[str, float | None] | None = None
+    meets_slo: bool | None = None
+    timetable: ReplicaSchedule | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StoredPlan:
+    """The totals of a plan, and the deferrable work that it moves."""
+
+    totals: PlanTotals | None = None
+    shift: ShiftFigures | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StoredForecast:
+    """A forecast of one series, and its errors in the window as shares of demand."""
+
+    model: str
+    region: str
+    tier: str
+    method: str = ""
+    wape: float | None = None
+    peak_wape: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StoredForecasts:
+    """The forecasts of a result, and the percentiles that its plan uses."""
+
+    series: tuple[StoredForecast, ...] = ()
+    quantile: tuple[PlannedQuantile, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class StoredResult:
+    """The shared parts of a stored result of any kind of run."""
+
+    scenario: str = ""
+    headline: str = ""
+    window: WindowFacts | None = None
+    replayed: ReplayedTraffic | None = None
+    recommended: StoredRecommendation | None = None
+    policies: dict[str, StoredPolicy] = field(default_factory=dict)
+    baseline: str = ""
+    baselines: tuple[str, ...] = ()
+    ranking: tuple[str, ...] = ()
+    alternatives: dict[str, str] = field(default_factory=dict)  # levels of assurance: policies
+    plan: StoredPlan | None = None
+    forecast: StoredForecasts | None = None
+    series: tuple[StoredForecast, ...] = ()  # of a forecast run
+    capacity: tuple[SizedReplica, ...] = ()
+    deferrable: tuple[str, ...] = ()  # tiers that may wait
+    test_days: tuple[TestDayFigures, ...] = ()
+    pools: tuple[SizedReplica, ...] = ()  # of a size run; of other kinds they have no max_rps
+
+    @property
+    def recommended_policy(self) -> str:
+        """Return the name of the recommended policy, or ""."""
+        return self.recommended.policy if self.recommended else ""
+
+    @property
+    def clock(self) -> str:
+        """Return "utc", or "relative" for a trace without dates."""
+        return (self.window and self.window.clock) or "utc"
+
+    @property
+    def policies_in_order(self) -> dict[str, StoredPolicy]:
+        """Return the policies in the scenario's order, as PostgreSQL keeps no key order."""
+        order = dict.fromkeys([*self.baselines, *self.policies])
+        return {name: self.policies[name] for name in order if name in self.policies}
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """Return the labels of the policies in order."""
+        return {name: row.label or name for name, row in self.policies_in_order.items()}
+
+    @property
+    def default_policy(self) -> str:
+        """Return the recommended policy.
+
+        In a result without one, it is the policy reported as the plan, else the best deployable
+        one.
+        """
+        policies = self.policies_in_order
+        if self.recommended_policy in policies:
+            return self.recommended_policy
+        ranking = [name for name in self.ranking if name in policies]
+        best_first = dict.fromkeys([*ranking, *policies])
+        deployable = [name for name in best_first if not traits_of(name).reads_future]
+        in_comparison = [name for name in best_first if policies[name].asked]
+        return plan_policy(in_comparison) or next(iter([*deployable, *best_first]), "")
+
+
+@dataclass(frozen=True, slots=True)
+class StoredDecisions:
+    """The decisions of a plan; there can be thousands, so most readers leave them out."""
+
+    decisions: tuple[Decision, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedReplicas:
+    """The decisions of a result with a plan."""
+
+    plan: StoredDecisions | None = None
