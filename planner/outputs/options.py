@@ -1,5 +1,6 @@
 """Declare the options of an export once for the command line, the API and the pages."""
 
+import re
 from typing import Annotated, Literal
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
@@ -26,6 +27,14 @@ def _pair(text: str) -> str:
     if not equals or not old:
         raise ValueError("give DEFAULT=NAME, the names that the file has and that you have")
     checked_name(new)
+    return text
+
+
+def _footprint(text: str) -> str:
+    """Return ``text`` if it has the form MODEL=GIB, else raise ValueError."""
+    model, equals, size = text.rpartition("=")
+    if not equals or not model or not re.fullmatch(r"\d{1,5}(\.\d{1,3})?", size) or not float(size):
+        raise ValueError("give MODEL=GIB, such as llama-3.1-8b=17.5")
     return text
 
 
@@ -81,6 +90,16 @@ class ExportOptions(RunOptions):
         min_length=1,
         max_length=500,
         description="Rename a deployment: DEFAULT=NAME.",
+    )
+    footprints: tuple[Annotated[str, Field(max_length=200), AfterValidator(_footprint)], ...] = (
+        Field(
+            (),
+            title="Footprints",
+            min_length=1,
+            max_length=500,
+            description="GPU memory of a model besides its KV cache, measured on its engine, for a "
+            "ModelClaim: MODEL=GIB.",
+        )
     )
     at: AwareDatetime | None = Field(
         None,

@@ -235,6 +235,11 @@ def _model_claim(body: Body) -> Iterator[str]:
     for field in ("artifactURL", "podSelector"):
         if not spec.get(field):
             yield f"$.spec.{field}: it is required"
+    for field in ("maximumFootprint", "kvFloor"):
+        if not re.fullmatch(r"[1-9]\d*Mi", spec.get("perGPU", {}).get(field, "")):
+            yield f"$.spec.perGPU.{field}: it is required, above 0"
+    if "--gpu-memory-utilization" in spec.get("engineConfig", {}).get("args", {}):
+        yield "$.spec.engineConfig.args: kvcached sets the memory of an engine"
     if spec.get("engine", "vllm") not in ("vllm", "sglang"):
         yield f"$.spec.engine: {spec['engine']} is not vllm or sglang"
     if spec.get("replicas", 1) != 1:

@@ -41,6 +41,11 @@ class SharingModel:
         return len(self.arrival_s)
 
     @property
+    def longest(self) -> int:
+        """Return the tokens of the longest request, prompt and answer."""
+        return int((self.input_tokens + self.output_tokens).max(initial=1))
+
+    @property
     def room_bytes(self) -> float:
         """Return the GPU memory for weights and KV cache of one replica."""
         return self.weight_bytes + self.profile.kv_capacity_tokens * self.kv_bytes_per_token
@@ -127,10 +132,7 @@ class GpuReplay:
 
 def fits_by_memory(models: Sequence[SharingModel], host: SharedHost) -> bool:
     """Return whether all weights and the longest request of each model fit on one GPU."""
-    longest = max(
-        int((model.input_tokens + model.output_tokens).max(initial=1)) * model.kv_bytes_per_token
-        for model in models
-    )
+    longest = max(model.longest * model.kv_bytes_per_token for model in models)
     return sum(model.weight_bytes for model in models) + longest <= _room(models, host)
 
 

@@ -46,6 +46,8 @@ class ModelFigures:
     shared: ServedFigures
     unseen_attainment: float  # lowest of its GPUs, in replays that the packing did not see
     why_alone: str  # empty if it shares a GPU
+    longest_tokens: int | None = None  # prompt and answer; None: results of earlier releases
+    kv_floor_gib: float | None = None  # KV cache of such a request on each GPU, in whole pages
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +65,7 @@ class GpuFigures:
     loading: float  # share of the time in loads
     loads_per_hour: float
     attainment: float  # lowest attainment of a model
+    memory_gib: float | None = None  # of one GPU
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +148,8 @@ def model_figures(
             shared=_served(pool, parts, on_shared),
             unseen_attainment=min(plan.unseen[i] for plan, i in mine),
             why_alone="" if others else _why_alone(pool, m),
+            longest_tokens=model.longest,
+            kv_floor_gib=pool.kv_floor_bytes[m] / 2**30,
         )
 
 
@@ -188,6 +193,7 @@ def gpu_figures(
             loading=sum(replay.load_s for replay in replays) / end_s,
             loads_per_hour=3600 * sum(replay.loads for replay in replays) / end_s,
             attainment=min(float(1.0 - replay.late.mean()) for replay in replays),
+            memory_gib=pool.memory_gib,
         )
 
 

@@ -10,14 +10,18 @@ from planner.domain.provisioning.load import cached_tokens
 from planner.inputs.scenario.build import Hardware
 from planner.inputs.scenario.schema.fleet import Sharing
 from planner.inputs.scenario.sharing import host_of
+from planner.inputs.scenario.speeds import arrangement_of
 from simulation.arrays import BoolArray, FloatArray
 from simulation.fleet import Tier
-from simulation.performance.memory import weight_bytes
+from simulation.performance.memory import gpu_kv_bytes, weight_bytes
 from simulation.performance.specs import Provenance
 from simulation.sharing.replay import SharedHost, SharingModel, replay_gpu
 from simulation.trace import Trace
 
 MOST_REPLICAS = 256  # of one model and region that are tried
+# kvcached maps memory in pages of 2 MiB, one each for keys and values of every layer
+# (kvcached/kv_cache_manager.py).
+PAGE_BYTES = 2 * 2**21
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -38,6 +42,8 @@ class SharingPool:
     busy_s: FloatArray  # [part] seconds of iterations, alone
     feasible: tuple[bool, ...]  # [model] whether some number of replicas meets its SLOs
     host: SharedHost
+    memory_gib: float  # of one GPU
+    kv_floor_bytes: tuple[float, ...]  # [model] of its longest request on each GPU, in pages
 
     def replicas(self, m: int) -> int:
         """Return the replicas that model ``m`` needs alone."""
@@ -66,9 +72,14 @@ def sharing_pools(
             models = tuple(_model(hardware, m, g, r, trace) for m, g in members)
             g = members[0][1]
             host = host_of(sharing, hardware.gpus[g], tp, facts)
-            yield _pool_of_parts(
-                models, host, (region.name, gpu, tp), float(hardware.usd_per_gpu_hour[r, g])
+            floors = tuple(
+                _kv_floor_bytes(hardware, m, g, model.longest)
+                for (m, g), model in zip(members, models, strict=True)
             )
+            yield SharingPool(
+                region.name, gpu, tp, float(hardware.usd_per_gpu_hour[r, g]), models,
+                *_parts_of(models, host), host, hardware.gpus[g].memory_bytes / 2**30, floors,
+            )  # fmt: skip
 
 
 def sharing_columns(hardware: Hardware, m: int, r: int) -> list[int]:
@@ -120,6 +131,20 @@ def _model(hardware: Hardware, m: int, g: int, r: int, trace: Trace) -> SharingM
     )
 
 
+def _kv_floor_bytes(hardware: Hardware, m: int, g: int, tokens: int) -> float:
+    """Return the KV cache of a request of ``tokens`` on each GPU of a replica, in whole pages.
+
+    Without the model's shape, each GPU is assumed to hold all of it.
+    """
+    spec, arrangement = hardware.models[m], arrangement_of(hardware.sections[m, g])
+    if spec.shape is None:
+        used, page = tokens * spec.kv_bytes_per_token, PAGE_BYTES
+    else:
+        used = gpu_kv_bytes(spec.shape, tokens, arrangement)
+        page = PAGE_BYTES * ceil(spec.shape.layers / arrangement.pp)
+    return float(ceil(used / page) * page)
+
+
 def requests_of(trace: Trace, model: str, region: str) -> BoolArray:
     """Return a mask of the requests of a model in a region; none if the trace has neither."""
     if model not in trace.models or region not in trace.regions:
@@ -134,15 +159,12 @@ def _limits(tiers: list[Tier], name: str) -> FloatArray:
     return np.array([np.inf if value is None else value for value in values])
 
 
-def _pool_of_parts(
-    models: tuple[SharingModel, ...],
-    host: SharedHost,
-    place: tuple[str, str, int],
-    usd_per_gpu_hour: float,
-) -> SharingPool:
-    """Return the pool of ``models``, each divided into the parts that it needs alone.
+def _parts_of(
+    models: tuple[SharingModel, ...], host: SharedHost
+) -> tuple[tuple[SharingModel, ...], tuple[int, ...], FloatArray, tuple[bool, ...]]:
+    """Return ``parts``, ``model``, ``busy_s`` and ``feasible`` of a pool of ``models``.
 
-    ``place`` is the region, the GPU type and the GPUs of a replica.
+    Each model is divided into the parts that it needs alone.
     """
     parts: list[SharingModel] = []
     numbers: list[int] = []
@@ -154,11 +176,7 @@ def _pool_of_parts(
         parts += own or [model]
         numbers += [m] * len(own or [model])
         busy += seconds
-    region, gpu, gpus = place
-    return SharingPool(
-        region, gpu, gpus, usd_per_gpu_hour, models, tuple(parts), tuple(numbers),
-        np.array(busy), tuple(feasible), host,
-    )  # fmt: skip
+    return tuple(parts), tuple(numbers), np.array(busy), tuple(feasible)
 
 
 def _parts_alone(

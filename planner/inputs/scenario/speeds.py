@@ -164,10 +164,11 @@ def _capacity(section: Profile, model: ModelSpec, gpu: GpuSpec, tokens: int) -> 
     if model.shape is None or section.precision == section.kv_precision == "bf16":
         return kv_capacity_tokens(model, gpu, section.tp, tokens)
     context = typical_context(model.max_context)
-    return capacity_tokens(model.shape, gpu, _arrangement(section), context, tokens)
+    return capacity_tokens(model.shape, gpu, arrangement_of(section), context, tokens)
 
 
-def _arrangement(section: Profile) -> Arrangement:
+def arrangement_of(section: Profile) -> Arrangement:
+    """Return parallelism and precision of a profile's replica."""
     return Arrangement(
         **{name: getattr(section, name) for name in WIDTHS},
         weights=section.precision,
@@ -182,7 +183,7 @@ def _roofline(section: Profile, model: ModelSpec, gpu: GpuSpec, known: UserFacts
             f"profiles: kind: roofline needs to know what {section.model} computes. Give the model "
             "by shape or config instead of weight_gb, or a built-in one."
         )
-    arrangement = _arrangement(section)
+    arrangement = arrangement_of(section)
     if section.attention_ffn is not None:
         return split_speed(section, section.attention_ffn, model, gpu)
     adapters = None
@@ -230,7 +231,7 @@ def split_speed(section: Profile, apart: AttentionFfn, model: ModelSpec, gpu: Gp
         None if apart.gb_s is None else apart.gb_s * 1e9,
         None if apart.latency_us is None else apart.latency_us / 1e6,
     )
-    where, tokens = _arrangement(section), section.max_batch_tokens or MAX_BATCH_TOKENS
+    where, tokens = arrangement_of(section), section.max_batch_tokens or MAX_BATCH_TOKENS
     try:
         kept = kv_tokens(shape, gpu, where, split, typical_context(shape.max_context), tokens)
         engine = EngineSettings(

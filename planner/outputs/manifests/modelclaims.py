@@ -1,13 +1,15 @@
 """Write models that share GPUs as AIBrix ModelClaims, one per model and GPU.
 
-A claim selects a warm runtime pool by the label ``pool.aibrix.ai/name``. AIBrix's documentation
-(docs/source/features/modelclaim.rst @ 01e507d) lists the fields and how to make a pool.
-``perGPU`` is required (api/model/v1alpha1 @ 1de52d83), but its footprint must be measured on the
-engine, so the user adds it.
+A claim selects a warm runtime pool by the label ``pool.aibrix.ai/name``. Fields and rules are those
+of AIBrix's API (api/model/v1alpha1 @ 1de52d83) and documentation
+(docs/source/features/modelclaim.rst @ 01e507d). AIBrix divides a GPU by ``perGPU``. Its footprint
+has allocator memory that no weights tell, so it is measured. Its KV floor is that of the longest
+request, which is also the engine's limit.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from datetime import datetime
+from math import ceil
 from typing import Any
 
 from planner.domain.serialise import gpu_words
@@ -23,50 +25,102 @@ from planner.selectors.runs import run_result
 
 API, KIND = "model.aibrix.ai/v1alpha1", "ModelClaim"
 POOL = "pool.aibrix.ai/name"
+Row = Mapping[str, Any]
 
 
 def model_claims(run: Run, options: ExportOptions, now: datetime) -> bytes:
     """Return the claims of a run of ``share`` as YAML.
 
-    Raises NotReady for another kind of run, or if no models share a GPU.
+    Raises NotReady for another kind of run, if no models share a GPU, if a footprint is missing, or
+    if a GPU's claims need more memory than it has.
     """
     from planner.outputs.validation import check  # slow to import; no page needs it
 
     if run.kind != Run.Kind.SHARE:
         raise NotReady(f"Run {run.pk} shares no GPUs. Run share, and export that run.")
-    shared = [gpu for gpu in run_result(run)["gpus"] if gpu["way"] != ALONE]
+    result = run_result(run)
+    shared = [gpu for gpu in result["gpus"] if gpu["way"] != ALONE]
     if not shared:
         raise NotReady(f"No models share a GPU in run {run.pk}, so there are no claims.")
+    models = {(row["region"], row["model"]): row for row in result["models"]}
+    footprints = _footprints(options, [model for gpu in shared for model in gpu["models"]])
     bodies, heads = [], []
     for gpu in shared:
-        for i, body in enumerate(_claims(run, gpu, options)):
+        rows = [models[gpu["region"], model] for model in gpu["models"]]
+        needed = _needed_gib(run, gpu, rows, footprints)
+        for i, row in enumerate(rows):
+            body = _claim(run, gpu, row, options, footprints[row["model"]])
             check(KIND, body, body["metadata"]["name"])
             bodies.append(body)
-            heads.append(_head(run, gpu, now) if i == 0 else ())
+            heads.append(_head(run, gpu, needed, now) if i == 0 else ())
     return yaml_text(bodies, heads).encode()
 
 
-def _claims(run: Run, gpu: Mapping[str, Any], options: ExportOptions) -> Iterator[dict[str, Any]]:
-    """Yield a claim for each model of a GPU."""
-    pool = name_of([gpu["name"]])
-    for model in gpu["models"]:
-        yield {
-            "apiVersion": API,
-            "kind": KIND,
-            "metadata": {
-                "name": name_of([pool, model]),
-                **({"namespace": options.namespace} if options.namespace else {}),
-                "labels": {"app.kubernetes.io/managed-by": OURS, f"{OURS}/run": str(run.pk),
-                           f"{OURS}/region": label_of(gpu["region"])},
-            },
-            "spec": {
-                "modelName": model,
-                "podSelector": {"matchLabels": {POOL: pool}},
-                "artifactURL": f"huggingface://{_repository(model)}",
-                "engine": "vllm",
-                "replicas": 1,
-            },
-        }  # fmt: skip
+def _footprints(options: ExportOptions, models: list[str]) -> dict[str, float]:
+    """Return the measured GiB of each model; raise NotReady if one is missing."""
+    pairs = (text.rpartition("=") for text in options.footprints)
+    given = {model: float(size) for model, _, size in pairs}
+    if unknown := sorted(given.keys() - set(models)):
+        raise NotReady(
+            f"footprints: {', '.join(unknown)} shares no GPU in this run. Remove it, or use the "
+            "names of the scenario."
+        )
+    missing = sorted(set(models) - given.keys())
+    if missing:
+        raise NotReady(
+            f"footprints: AIBrix needs the measured GPU memory besides the KV cache of "
+            f"{', '.join(missing)}. Run each engine alone, and give MODEL=GIB for each."
+        )
+    return given
+
+
+def _needed_gib(run: Run, gpu: Row, rows: list[Row], footprints: Mapping[str, float]) -> float:
+    """Return the GiB that the claims of a GPU reserve; raise NotReady if they cannot fit."""
+    if gpu.get("memory_gib") is None:
+        raise NotReady(f"Run {run.pk} is of an earlier release. Run share again for its claims.")
+    needed: float = sum(footprints[row["model"]] + row["kv_floor_gib"] for row in rows)
+    if needed > gpu["memory_gib"]:
+        asleep = " AIBrix also reserves it for engines that sleep." if gpu["way"] == TIME else ""
+        raise NotReady(
+            f"{gpu['name']}: footprints and KV floors take {needed:.1f} GiB of "
+            f"{gpu['memory_gib']:.4g} GiB.{asleep} Run share --by memory, or with fewer models."
+        )
+    return needed
+
+
+def _claim(
+    run: Run, gpu: Row, row: Row, options: ExportOptions, footprint: float
+) -> dict[str, Any]:
+    """Return the claim of one model on a GPU, with a measured ``footprint`` in GiB."""
+    pool, model = name_of([gpu["name"]]), row["model"]
+    args = {"--max-model-len": str(row["longest_tokens"])}
+    if gpu["gpus"] > 1:  # AIBrix requires as many as its Pods have
+        args["--tensor-parallel-size"] = str(gpu["gpus"])
+    return {
+        "apiVersion": API,
+        "kind": KIND,
+        "metadata": {
+            "name": name_of([pool, model]),
+            **({"namespace": options.namespace} if options.namespace else {}),
+            "labels": {"app.kubernetes.io/managed-by": OURS, f"{OURS}/run": str(run.pk),
+                       f"{OURS}/region": label_of(gpu["region"])},
+        },
+        "spec": {
+            "modelName": model,
+            "podSelector": {"matchLabels": {POOL: pool}},
+            "artifactURL": f"huggingface://{_repository(model)}",
+            "engine": "vllm",
+            "engineConfig": {"args": args},
+            "replicas": 1,
+            "perGPU": {"maximumFootprint": _mebibytes(footprint),
+                       "kvFloor": _mebibytes(row["kv_floor_gib"])},
+        },
+    }  # fmt: skip
+
+
+def _mebibytes(gib: float) -> str:
+    """Return a Kubernetes quantity in whole Mi, rounded up."""
+    return f"{ceil(gib * 1024 - 1e-9)}Mi"
 
 
 def _repository(model: str) -> str:
@@ -79,14 +133,15 @@ def _repository(model: str) -> str:
     return found
 
 
-def _head(run: Run, gpu: Mapping[str, Any], now: datetime) -> tuple[str, ...]:
-    """Return the comment above the claims of one GPU."""
+def _head(run: Run, gpu: Row, needed: float, now: datetime) -> tuple[str, ...]:
+    """Return the comment above the claims of one GPU, which reserve ``needed`` GiB."""
     sleep = "Let idle engines of the pool sleep: the plan loads their weights from host memory."
     return (
         f"Headroom, run {run.pk}; written {now:%Y-%m-%d %H:%M} UTC. {gpu['name']}: "
         f"{len(gpu['models'])} models with {gpu['weights_gb']:,.0f} GB of weights.",
         f"It needs a warm pool of one Pod with {gpu_words(gpu['gpus'])} ({gpu['gpu']}) and this "
         "label.",
+        f"Footprints (measured) and KV floors take {needed:.1f} of {gpu['memory_gib']:.4g} GiB.",
+        "--max-model-len is the longest request of the run. Longer ones are refused.",
         *((sleep,) if gpu["way"] == TIME else ()),
-        "Add perGPU to each claim, measured in a run of the model. AIBrix refuses claims without.",
     )

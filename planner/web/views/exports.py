@@ -29,6 +29,8 @@ from planner.web.forms.options import OptionsForm, options_posted
 from planner.web.request import Request
 
 DEFAULT = "keda"  # its schedule needs no metrics source
+CLAIMS = "modelclaim"  # of a run of share
+FOOTPRINTS = "MODEL=GIB MODEL=GIB, measured"
 REPEATS = {
     "auto": "Default",
     "once": "Once, on its dates",
@@ -125,6 +127,9 @@ def names(request: Request, pk: int) -> HttpResponse:
 
 
 def _options(sent: QueryDict) -> ExportOptions:
+    """Return the sent options; footprints of several models are words of one field."""
+    sent = sent.copy()
+    sent.setlist("footprints", sent.get("footprints", "").split())
     return options_of(ExportOptions, options_posted(ExportOptions, sent))
 
 
@@ -139,12 +144,14 @@ def _context(request: Request, run: Run, problem: PlannerError | None) -> dict[s
     return {
         "run": run,
         "groups": groups,
-        "to": request.GET.get("to", DEFAULT if plan else ""),
+        "to": request.GET.get(
+            "to", DEFAULT if plan else CLAIMS if run.kind == Run.Kind.SHARE else ""
+        ),
         "plan": plan,
         "assurance": _assurance(run, plan),
         "why_none": why,
         "form": _form(request.GET, run, plan, current),
-        "texts": " ".join((*MANIFESTS, "csv", "json")),
+        "texts": " ".join((*MANIFESTS, CLAIMS, "csv", "json")),
         "title": "The file was not written",
         "sentences": str(problem).splitlines() if problem else [],
         "in_force": current,
@@ -172,11 +179,19 @@ def _assurance(run: Run, plan: Plan | None) -> str:
 
 def _form(sent: QueryDict, run: Run, plan: Plan | None, current: ActivePlan | None) -> OptionsForm:
     """Return the form of export options; choices come from the run's policies and plan."""
+    if run.kind == Run.Kind.SHARE:
+        others = tuple(ExportOptions.model_fields.keys() - {"namespace", "footprints"})
+        form = OptionsForm(ExportOptions, without=others, initial=sent.dict())
+        form.fields["footprints"].widget.attrs["placeholder"] = FOOTPRINTS
+        for field in form.fields.values():
+            field.widget.attrs["data-for"] = CLAIMS
+        return form
     initial = {"timezone": zone_name()}
     if current and current.run_id == run.pk:  # an export repeats as the active plan does
         initial["repeat"] = current.repeat
     # Names are edited in the table of deployments, for every export.
-    form = OptionsForm(ExportOptions, without=("table", "names"), initial=initial | sent.dict())
+    without = ("table", "names", "footprints")
+    form = OptionsForm(ExportOptions, without=without, initial=initial | sent.dict())
     _choose(form, "policy", {"": "Recommended"} | stored_result(run).labels)
     for what in ("region", "model"):
         names = dict.fromkeys(getattr(pool, what) for pool in plan.pools) if plan else {}

@@ -1,7 +1,10 @@
 """bin/manage share, its page and its REST view: the same run on all three ways in."""
 
+from collections.abc import Iterable
 from datetime import UTC, datetime
+from math import ceil
 from pathlib import Path
+from typing import Any
 
 import pytest
 from django.urls import reverse
@@ -39,17 +42,27 @@ def test_its_page_and_its_tables(planner: User) -> None:
     client = signed_in(planner)
     assert run.result["headline"] in text_of(client.get(reverse("web:run", args=[run.pk])))
     with pytest.raises(NotReady, match="Hugging Face"):
-        export_file(run=run, to="modelclaim", options=ExportOptions(), now=NOW)
+        claims_of(run, MODELS)
+    sent = {"to": "modelclaim", "preview": "1", "footprints": " ".join(f"{m}=17" for m in MODELS)}
+    page = reverse("web:run-export", args=[run.pk])
+    assert "Hugging Face" in text_of(client.get(page, sent))
+    assert 'name="footprints"' in client.get(page).content.decode()
     table = client.get(f"/api/v1/runs/{run.pk}/export/?to=csv&table=gpus").content.decode()
     assert len(table.splitlines()) == 1 + len(run.result["gpus"])
+
+
+def claims_of(run: Run, models: Iterable[str], gib: float = 17) -> list[dict[str, Any]]:
+    """Return the claims of a run, with a footprint of ``gib`` for each of ``models``."""
+    options = ExportOptions(footprints=tuple(f"{model}={gib}" for model in models))
+    file = export_file(run=run, to="modelclaim", options=options, now=NOW)
+    return [*YAML(typ="safe", pure=True).load_all(file.content)]
 
 
 def test_claims_name_a_pool_for_each_shared_gpu(planner: User) -> None:
     document = document_text([f"org/{name}" for name in MODELS])
     run = run_create(kind=Run.Kind.SHARE, document=document, options={"replays": 1}, owner=planner)
     run = run_execute(run_id=run.pk)
-    file = export_file(run=run, to="modelclaim", options=ExportOptions(), now=NOW)
-    claims = [*YAML(typ="safe", pure=True).load_all(file.content)]
+    claims = claims_of(run, run_models := [f"org/{name}" for name in MODELS])
     shared = [gpu for gpu in run.result["gpus"] if gpu["way"] != "alone"]
     assert [claim["spec"]["modelName"] for claim in claims] == [
         model for gpu in shared for model in gpu["models"]
@@ -59,5 +72,21 @@ def test_claims_name_a_pool_for_each_shared_gpu(planner: User) -> None:
     for claim in claims:
         assert not [*faults("ModelClaim", claim)]
         assert claim["spec"]["artifactURL"] == f"huggingface://{claim['spec']['modelName']}"
-        for name, value in (("artifactURL", ""), ("engine", "x"), ("replicas", 2), ("gpus", 1)):
+        for name, value in (
+            ("artifactURL", ""), ("engine", "x"), ("replicas", 2), ("gpus", 1), ("perGPU", {}),
+            ("engineConfig", {"args": {"--gpu-memory-utilization": "0.9"}}),
+        ):  # fmt: skip
             assert [*faults("ModelClaim", {**claim, "spec": {**claim["spec"], name: value}})]
+    # A page of 131,072 bytes a token holds 16 tokens, and a floor is the longest request.
+    rows = {row["model"]: row for row in run.result["models"]}
+    for claim in claims:
+        spec, row = claim["spec"], rows[claim["spec"]["modelName"]]
+        assert spec["engineConfig"]["args"] == {"--max-model-len": str(row["longest_tokens"])}
+        pages = ceil(row["longest_tokens"] * 131_072 / 2**22)
+        assert spec["perGPU"] == {"maximumFootprint": "17408Mi", "kvFloor": f"{4 * pages}Mi"}
+    with pytest.raises(NotReady, match="org/d"):
+        claims_of(run, run_models[:3])
+    with pytest.raises(NotReady, match="other"):
+        claims_of(run, [*run_models, "other"])
+    with pytest.raises(NotReady, match="GiB of"):
+        claims_of(run, run_models, gib=25)
