@@ -149,18 +149,18 @@ class Actions:
 class Guard(NamedTuple):
     """State of a reactive guard (``policies.parts.guard``): arrays that its decisions update.
 
-    The last row of ``looks`` and of ``asked`` is the newest. Row names are in that module. From one
-    decision to the next, instances grow by at most the factor ``growth`` of ``settings``, or by
-    ``least_growth`` instances if that is more.
+    The last row of ``loads`` and of ``requested`` is the newest. Row names are in that module. From
+    one decision to the next, instances grow by at most a factor of ``settings``, or by a
+    number of instances there if that is more.
     """
 
     pools: FloatArray  # [rows, pools] rates and requests of an instance of each pool
     capacity: FloatArray  # [pools, N + 1] load that 0 to N instances serve
-    looks: FloatArray  # [decisions, LOOK, pools] of the last ``rise_s``
-    looks_s: FloatArray  # [decisions] their times
+    loads: FloatArray  # [decisions, LOAD, pools] of the last ``rise_s``
+    loads_s: FloatArray  # [decisions] their times
     memory: FloatArray  # [MEMORY, pools]
-    asked: FloatArray  # [decisions, pools] instances requested in the last ``fall_s``
-    asked_s: FloatArray  # [decisions] their times
+    requested: FloatArray  # [decisions, pools] instances requested in the last ``fall_s``
+    requested_s: FloatArray  # [decisions] their times
     targets: FloatArray  # [pools] of the last decision
     decided_s: FloatArray  # [1] time of the last decision
     settings: FloatArray  # [SETTINGS]

@@ -341,7 +341,10 @@ def run_memory_mb(memory: int, concurrency: int) -> int:
 
 
 def check_production(*, debug: bool, hosts: list[str], secret: str) -> None:
-    """Refuse to start a public installation with settings for a private machine."""
+    """Refuse to start a public installation with settings for a private machine.
+
+    ``hosts`` are HEADROOM_ALLOWED_HOSTS, ``secret`` is SECRET_KEY. Raises ImproperlyConfigured.
+    """
     if len(secret) < SECRET_CHARACTERS:
         raise ImproperlyConfigured(
             f"SECRET_KEY has {len(secret)} characters, which can be guessed. Give at least "

@@ -99,7 +99,10 @@ def options_in(declared: type[BaseModel]) -> dict[str, Option]:
 
 
 def _option(name: str, field: dict[str, Any], required: bool) -> Option:
-    """Return an option from the JSON Schema of its field."""
+    """Return an option from the JSON Schema of its field.
+
+    ``required`` tells that it has no default.
+    """
     declared = next(form for form in field.get("anyOf", [field]) if form["type"] != "null")
     value = declared
     if declared["type"] == "array":

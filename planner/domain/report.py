@@ -176,7 +176,11 @@ def table(
     note: str = "",
     marked: Callable[[T], bool] | None = None,
 ) -> Table:
-    """Return a row per item, without the columns that have no value in any row."""
+    """Return a row per item, without the columns that have no value in any row.
+
+    Each column is a heading and a function from an item to its cell. Rows of items for which
+    ``marked`` returns True are highlighted.
+    """
     listed = list(items)
     cells = [[value(item) for _, value in columns] for item in listed]
     kept = [

@@ -73,26 +73,30 @@ class Covering:
         return left
 
     def _add(self, pools: _Pools, need: FloatArray, side: Side, single: bool) -> FloatArray:
-        """Add instances for ``need`` more tokens/s; return the uncovered tokens/s, ``[n]``."""
+        """Add instances of a side for ``need`` more tokens/s; return the uncovered ones, ``[n]``.
+
+        In each round, each uncovered need takes the candidate with the lowest price per token/s.
+        With ``single``, there is only one round, of one instance each.
+        """
         left, slack = need.copy(), TOLERANCE * np.maximum(need, 0.0)
-        going = np.flatnonzero(left > slack)
-        while going.size:
-            candidates = pools.of(going)
-            count, added, price_per_token = self._step(candidates, left[going], side, single)
+        uncovered = np.flatnonzero(left > slack)  # needs that are not covered yet
+        while uncovered.size:
+            candidates = pools.of(uncovered)
+            count, added, price_per_token = self._step(candidates, left[uncovered], side, single)
             best = np.argmin(price_per_token, axis=1)
-            rows = np.arange(len(going))
+            rows = np.arange(len(uncovered))
             possible = np.isfinite(price_per_token[rows, best])
-            going, rows, best = going[possible], rows[possible], best[possible]
+            uncovered, rows, best = uncovered[possible], rows[possible], best[possible]
             chosen = tuple(where[rows, best] for where in candidates.at)
             added_counts = count[rows, best]
             self.target[chosen] += added_counts
             model, region, column = chosen
             gpus = added_counts * self._problem.gpus_per_instance[model, column]
             self.free[region, self._problem.rows[column]] -= gpus
-            left[going] -= added[rows, best]
+            left[uncovered] -= added[rows, best]
             if single:
                 break
-            going = going[left[going] > slack[going]]
+            uncovered = uncovered[left[uncovered] > slack[uncovered]]
         return np.where(left > slack, left, 0.0)
 
     def _step(
@@ -102,7 +106,7 @@ class Covering:
 
         The number is that of instances which ``need`` uses in full, at least one. The price is in
         charge per useful token/s. It is infinite if nothing fits. Capacity beyond the need is not
-        useful, so it makes an instance dearer per token.
+        useful, so it makes an instance dearer per token. With ``single``, the number is 1.
         """
         problem, cells, need = self._problem, pools.at, need[:, None]
         model, region, column = cells

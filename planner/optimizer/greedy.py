@@ -76,7 +76,7 @@ def _remove_unneeded(
                     capacity_curve(problem, model, gpu, present, int(side.lost[gpu])) / side.share
                 )
                 drops[side_index] = pool[present] - pool[fewer : present + 1][::-1]
-        # As many as leave every side with enough.
+        # Remove as many as leave every side with enough.
         count = min(
             int(np.searchsorted(drop, max(0.0, served[side_index] - required), side="right")) - 1
             for side_index, drop in drops.items()
@@ -108,11 +108,11 @@ def _removable(
         first = np.arange(serves.shape[1]) == ranked[:, -1:]
         others = others - np.where(first, second if second.size else 0.0, best)
     required = np.minimum(serves, np.maximum(local, total[:, None] - others))
-    loose = target > problem.minimum
+    removable = target > problem.minimum
     for side, served in zip(all_sides, served_by, strict=True):
         fewer = carried_by_pools(problem, target, side.lost) - carried_by_pools(
             problem, target - 1, side.lost
         )
         spare = (served - required) * (1 + LOOSE) + LOOSE * served
-        loose &= ~side.columns | (fewer / side.share <= spare[..., None])
-    return loose
+        removable &= ~side.columns | (fewer / side.share <= spare[..., None])
+    return removable

@@ -116,7 +116,10 @@ def _greedy_by_policy(
     policy: str,
     tiers: tuple[FloatArray, FloatArray] | None,
 ) -> IntArray:
-    """Return the target ``[l, r, g]`` of a greedy ``policy``, starting from the minimums."""
+    """Return the target ``[l, r, g]`` of a greedy ``policy``, starting from the minimums.
+
+    ``tiers`` are the demand and weights by tier, if these replace ``weight``.
+    """
     covering, capped = Covering(problem), bool(caps(problem))
     target, free = covering.target, covering.free
 
@@ -208,7 +211,10 @@ def unserved_by_tier(
 def _workloads(
     problem: PlanningProblem, weight: FloatArray, tiers: tuple[FloatArray, FloatArray] | None
 ) -> list[_Workload]:
-    """Return the workloads by falling weight, regional ones before joint ones, large first."""
+    """Return the workloads by falling weight, regional ones before joint ones, large first.
+
+    ``tiers`` are the demand and weights by tier, if these replace ``weight``.
+    """
     local, peak = local_need_tps(problem), global_need_tps(problem)
     works = [
         work

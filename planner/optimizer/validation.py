@@ -226,7 +226,10 @@ def _check_feasibility(problem: PlanningProblem) -> None:
 def _check_shape(
     problem: PlanningProblem, field: str, axes: str, values: npt.NDArray[np.generic]
 ) -> None:
-    """Raise ``ScenarioError`` unless ``values`` have the shape of ``axes``."""
+    """Raise ``ScenarioError`` unless ``values`` have the shape of ``axes``.
+
+    Axes are letters: l models, r regions, g GPU columns, w windows, t rows of capacity, n replicas.
+    """
     windows = problem.demand_tps.shape[-1] if problem.demand_tps.ndim == 3 else 0
     size = {
         "l": len(problem.models),

@@ -158,10 +158,11 @@ def _solve_whole(problem: PlanningProblem, effort: Effort) -> tuple[Outcome, flo
     began = perf_counter()
     search = Search.of(single_period(problem), effort)
     built = perf_counter()
-    return _decomposition_outcome(search, search.best()), built - began, perf_counter() - built
+    return _outcome_of_solution(search, search.best()), built - began, perf_counter() - built
 
 
-def _decomposition_outcome(search: Search, solved: Solution) -> Outcome:
+def _outcome_of_solution(search: Search, solved: Solution) -> Outcome:
+    """Return the whole instances and the bound of a solved program."""
     bound = solved.bound if np.isfinite(solved.bound) else 0.0
     target = None
     if solved.values is not None:
@@ -195,7 +196,7 @@ def _solve_decomposed(problem: PlanningProblem, effort: Effort) -> tuple[Outcome
         search = replace(Search.of(single_period(problem), effort), until=solved + left_s)
         values = search.draft.values_of(outcome.target[None])
         near = search.fewer_changes(Solution(outcome.status, values, outcome.bound))
-        outcome = replace(_decomposition_outcome(search, near), bound=outcome.bound)
+        outcome = replace(_outcome_of_solution(search, near), bound=outcome.bound)
         solved = perf_counter()
     return outcome, built - began, solved - built
 

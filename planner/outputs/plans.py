@@ -480,7 +480,10 @@ def _check_zone(zone: ZoneInfo, begins: datetime, ends: datetime, name: str) -> 
 def _notes(
     result: StoredResult, policy: str, rule: Rule | None, guards: dict[str, Guard], part: bool
 ) -> Iterable[str]:
-    """Yield notes on the policy for the reader of an exported file."""
+    """Yield notes on the policy for the reader of an exported file.
+
+    ``rule`` is its reactive rule, if it has one. ``part``: only some pools are exported.
+    """
     if rule is None and not guards and traits_of(policy).beyond:
         yield (
             "This file has only the schedule of the policy. To scale on load too, add a trigger "

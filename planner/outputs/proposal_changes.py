@@ -187,7 +187,10 @@ def _separate_run_note(outcome_run: Run, figures: StoredPolicy) -> str:
 
 
 def _not_simulated_note(run: Run, outcome_run: Run | None) -> str:
-    """Return the note on a proposal that was not simulated."""
+    """Return the note on a proposal that was not simulated.
+
+    ``outcome_run`` is the run that should simulate it, if any.
+    """
     known = f"Run {run.pk} planned and replayed nothing"
     if outcome_run is None:
         return (

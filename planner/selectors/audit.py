@@ -30,7 +30,8 @@ def audit_list(
 ) -> QuerySet[AuditRecord]:
     """Return the records of the current workspace and of its members, newest first.
 
-    ``action`` is a whole action such as ``run.create``, or only its part before the full stop.
+    ``action`` is a whole action such as ``run.create``, or only its part before the full stop. With
+    ``all_workspaces``, return those of every workspace.
     """
     rows: QuerySet[AuditRecord] = AuditRecord.objects.all()
     if not all_workspaces:

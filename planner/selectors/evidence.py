@@ -142,7 +142,10 @@ def _files(calibration: Calibration) -> tuple[list[Row], Row]:
 def _row_uses(
     calibration: Calibration, known: MeasuredCorrections | None, kept: Sequence[Measurement]
 ) -> tuple[RowUse, ...]:
-    """Return for each row of a file whether estimates use it, its weight, and why not."""
+    """Return for each row of a file whether estimates use it, its weight, and why not.
+
+    ``known`` are the corrections that estimates use; ``kept`` are the rows that they could use.
+    """
     weights = {row.row: row.weight for row in kept}
     notes = known.notes if known else ()
     uses = []
@@ -177,7 +180,10 @@ def _effects(
     deployments: Sequence[Deployment],
     fit: EstimateFit,
 ) -> list[Effect]:
-    """Return the estimates that the file changes, the largest change first."""
+    """Return the estimates that the file changes, the largest change first.
+
+    ``before`` and ``after`` are the corrections without and with the file; None: there are none.
+    """
     was, now = (
         changes(known, deployments, fit) if known else unchanged(deployments, fit)
         for known in (before, after)

@@ -121,7 +121,10 @@ def measurements_of_rows(rows: Any, name: str, hardware: UserFacts) -> MeasuredC
 def merge_measurements(
     first: MeasuredCorrections | None, second: MeasuredCorrections | None
 ) -> MeasuredCorrections | None:
-    """Return two sets of measurements as one."""
+    """Return two sets of measurements as one.
+
+    None if both are None.
+    """
     if first is None or second is None:
         return first or second
     return corrections_from(

@@ -260,7 +260,10 @@ def _group_by_name(
     fair: bool,
     note: str,
 ) -> Iterator[Group]:
-    """Yield a group with a row per name and column, if at least two runs have any."""
+    """Yield a group with a row per name and column, if at least two runs have any.
+
+    ``fair``: the runs may be ranked, so that figures are marked better or worse.
+    """
     if not _has_several(rows_by_run):
         return
     rows = [
@@ -286,7 +289,10 @@ def _value_of_tier(row: StoredPolicy | None, name: str, key: str) -> Any:
 
 
 def _compare(column: Column, label: str, values: Sequence[Any], *, fair: bool) -> ComparedFigure:
-    """Return a figure of all runs, with changes and marks against the first run."""
+    """Return a figure of all runs, with changes and marks against the first run.
+
+    ``fair``: the runs may be ranked, so that figures are marked better or worse.
+    """
     first, *others = values
     return ComparedFigure(
         column.name,
@@ -304,7 +310,10 @@ def _numbers(*values: Any) -> bool:
 
 
 def _change(column: Column, first: Any, value: Any) -> float | None:
-    """Return the change from ``first``: a fraction, or a difference for shares."""
+    """Return the change from ``first``: a fraction, or a difference for shares.
+
+    None: there is no number to compare.
+    """
     if not _numbers(first, value):
         return None
     if column.unit == SHARE:

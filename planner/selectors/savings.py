@@ -36,7 +36,8 @@ def savings(
 def saving_at_equal(policy: StoredPolicy, base: StoredPolicy) -> float | None:
     """Return the saving in cost of a policy over another at equal SLO attainment.
 
-    It uses domain.results.equal_attainment_savings on two policies of a stored result.
+    It uses domain.results.equal_attainment_savings on two policies of a stored result. None if it
+    cannot be compared.
     """
     unequal = any(
         share is not None

@@ -25,7 +25,11 @@ def check_may_approve(user: User | None) -> None:
 def check_may_remove(
     user: User | None, owner_id: int | None, thing: str, verb: str = "made"
 ) -> None:
-    """Raise NotAllowed unless ``user`` owns the row or is an admin."""
+    """Raise NotAllowed unless ``user`` owns the row or is an admin.
+
+    ``owner_id`` is the row's owner; None: removed. ``user`` None: the command line, which may do
+    all.
+    """
     if user is not None and not user.may_remove(owner_id):
         raise NotAllowed(f"Only the person who {verb} {thing} or an admin may remove it.")
 

@@ -140,7 +140,10 @@ def plans_replaced_by(plan: Plan, run: Run) -> list[ActivePlan]:
 def _plans_replaced_by_pools(
     current: ActivePlan | None, pools: set[tuple[str, str]]
 ) -> list[ActivePlan]:
-    """Return the plans that end when a plan with these ``pools`` (name, region) takes effect."""
+    """Return the plans that end when a plan with these ``pools`` (name, region) takes effect.
+
+    ``current`` is the plan that is replaced in any case, if any.
+    """
     replaced = [current] if current else []
     for other in active_plans():
         other_pools = {pool.key for pool in pools_of(other)}

@@ -141,7 +141,12 @@ def rules_change(
     admin_above_usd_30d: float | None,
     required: bool,
 ) -> ReviewRules:
-    """Set the review rules, as an admin; existing approvals stay valid."""
+    """Set the review rules, as an admin; existing approvals stay valid.
+
+    ``approvals`` are needed for a plan. With ``self_approval``, an author may approve. Above
+    ``admin_above_usd_30d`` (cost in 30 days; None: never) an admin must. If ``required``, plans
+    become active by proposals only.
+    """
     check_may_administer(by)
     if not 1 <= approvals <= MAX_APPROVALS:
         raise PlannerError(f"approvals: {approvals} is not within 1 to {MAX_APPROVALS}.")

@@ -293,7 +293,10 @@ def _has_kernels(path: Path, name: str, options: CalibrationOptions) -> bool:
 def _save(
     calibration: Calibration, tables: dict[str, pl.DataFrame], kernels: Path | None = None
 ) -> Calibration:
-    """Store the row, its tables and its kernel file in one transaction: all or nothing."""
+    """Store the row, its tables and its kernel file in one transaction: all or nothing.
+
+    ``kernels`` is the path of the kernel file, if there is one.
+    """
     with transaction.atomic():
         calibration.save()
         calibration.store = f"{CALIBRATIONS}/{calibration.pk}"

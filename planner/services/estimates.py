@@ -256,7 +256,8 @@ def _fitted_error(
 ) -> ExpectedError:
     """Return the error of similar benchmark rows.
 
-    ``change``, the correction by the user's rows, only adds to the words on its basis.
+    ``change``, the correction by the user's rows, only adds to the words on its basis. ``split``:
+    prefill and decode run on separate instances.
     """
     version = deployed.version and f"{deployed.engine} {deployed.version}"
     basis = fit.basis(deployed.shape.name, deployed.gpu, version)
@@ -283,7 +284,10 @@ def _fitted_error(
 
 
 def _narrowed(error: ExpectedError, change: Change | None) -> ExpectedError:
-    """Return the expected error with the user's own rows, which can only make it smaller."""
+    """Return the expected error with the user's own rows, which can only make it smaller.
+
+    ``change`` is the correction by these rows; None: there are none.
+    """
     if change is None:
         return error
     (ttft, ttft_90), (tbt, tbt_90) = change.ttft_error, change.tbt_error
@@ -304,7 +308,10 @@ def error_properties(deployed: Deployment) -> CellSelector:
 
 
 def _error_basis(basis: str, change: Change | None, measured: str) -> str:
-    """Return in words what the stated error of an estimate is based on."""
+    """Return in words what the stated error of an estimate is based on.
+
+    ``change`` is the correction by the user's rows, if any.
+    """
     basis_words = f"{BASIS[basis]}: {measured}"
     if change is None or not change.rows:
         return basis_words
@@ -315,7 +322,10 @@ def _error_basis(basis: str, change: Change | None, measured: str) -> str:
 def _own_correction(
     before: Estimate, change: Change | None, error: ExpectedError
 ) -> OwnRows | None:
-    """Return how the user's measurements changed an estimate; None if they did not."""
+    """Return how the user's measurements changed an estimate; None if they did not.
+
+    ``before`` is the estimate without them, ``change`` their correction.
+    """
     if change is None:
         return None
     return OwnRows(

@@ -316,7 +316,10 @@ def _new_profiles(
 
 
 def _parallelism(pool: RunningPool, width: int, *, experts: bool) -> Row:
-    """Return how the model is split over the GPUs of a replica, as fields of a profile."""
+    """Return how the model is split over the GPUs of a replica, as fields of a profile.
+
+    ``width`` is the number of GPUs. ``experts``: the model is a mixture of experts.
+    """
     pp, attention_dp = pool.pp or 1, 1
     if pool.expert_parallel or pool.attention_dp:
         attention_dp = pool.dp or 1

@@ -39,7 +39,8 @@ def identity_provider(
 ) -> IdentityProvider | None:
     """Return the identity provider's settings; None if HEADROOM_OIDC_ISSUER is not set.
 
-    Raises ImproperlyConfigured if another setting is missing or wrong.
+    Raises ImproperlyConfigured if another setting is missing or wrong. ``second_factor``: a login
+    through it counts as a second factor.
     """
     groups = os.environ.get("HEADROOM_OIDC_GROUPS", "").strip()
     grants = tuple(_parse_grant(text) for text in groups.split(",")) if groups else ()

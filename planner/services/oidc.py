@@ -312,7 +312,10 @@ def _request_json(
     body: bytes | None = None,
     headers: dict[str, str] | None = None,
 ) -> Document:
-    """Return the JSON object that the provider responds with; raise ProviderFailed without one."""
+    """Return the JSON object that the provider responds with; raise ProviderFailed without one.
+
+    With a ``body`` the request is a POST.
+    """
     allowed = outgoing_requests.parse_allowed([idp.issuer, *idp.hosts], "HEADROOM_OIDC_HOSTS")
     try:
         response = outgoing_requests.request(

@@ -80,7 +80,10 @@ def password_path(person: User) -> str:
 def person_change(
     *, by: User | None, person: User, role: str | None = None, active: bool | None = None
 ) -> User:
-    """Change a role, or disable or enable a person; disabling ends all of their sessions."""
+    """Change a role, or disable or enable a person; disabling ends all of their sessions.
+
+    ``role`` and ``active`` None: no change.
+    """
     check_may_administer(by)
     # One change at a time: two admins must not remove each other's role.
     Workspace.objects.select_for_update().get(pk=current_workspace().pk)

@@ -45,7 +45,9 @@ def profile_save(
 ) -> ProfileVersion:
     """Store ``profile`` as the next version under ``name``; the first version creates the name.
 
-    Raises CatalogueError if the name belongs to another model, GPU type or number of GPUs.
+    Raises CatalogueError if the name belongs to another model, GPU type or number of GPUs. ``made``
+    states how it was made. A repeated request with the same idempotency ``key`` returns the version
+    of the first.
     """
     check_may_plan(user)
     key = key or Key()

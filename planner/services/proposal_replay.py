@@ -45,7 +45,7 @@ def active_replay_start(
     """Start a run that replays the active ``plan`` on the demand of ``run``.
 
     Returns None if both were already simulated on the same requests, or if no exact replay is
-    possible.
+    possible. ``base`` is the run of that plan, if it still exists.
     """
     if base is not None and _same_inputs(base, run, plan.policy):
         return None

@@ -74,7 +74,8 @@ def propose(
 
     ``options`` are those of planner.outputs.options: policy, repeat, timezone, names. The proposal
     is compared with the active plan that it would replace, or with ``base_run``. ``rule`` is the
-    author if ``by`` is None. Raises NotReady if the run has no replica schedule.
+    author if ``by`` is None. Raises NotReady if the run has no replica schedule. A ``draft`` is not
+    open for review yet.
     """
     check_may_plan(by)
     title = title.strip()
@@ -217,7 +218,8 @@ def approve(
     """Approve the current revision; activate its plan once there are enough approvals.
 
     If ``by`` is None, ``rule`` approves and the plan is active at once. A rule may not approve a
-    plan above the cost that needs an admin.
+    plan above the cost that needs an admin. ``now`` is the time of activation; default: the
+    present.
     """
     locked = _lock(proposal)
     if by is not None:
@@ -280,7 +282,10 @@ def _add_entry(
     run: Run | None = None,
     anchor: Mapping[str, Any] | None = None,
 ) -> ProposalEntry:
-    """Add an entry to a proposal by a user or ``rule``, and notify those concerned or mentioned."""
+    """Add an entry to a proposal by a user or ``rule``, and notify those concerned or mentioned.
+
+    ``anchor`` is the place that a comment refers to, such as a setting or a point of a chart.
+    """
     entry = ProposalEntry.objects.create(
         proposal=proposal,
         kind=kind,

@@ -37,7 +37,8 @@ class LimitReached(NamedTuple):
 def count_refusal(status: int, *, signed_in: bool) -> None:
     """Count one refused request by its HTTP status.
 
-    In a file-based cache, two refusals at the same moment may count as one.
+    In a file-based cache, two refusals at the same moment may count as one. Requests that were
+    ``signed_in`` are counted separately.
     """
     key = _key(status, CALLERS[0] if signed_in else CALLERS[1])
     cache.add(key, 0, timeout=None)

@@ -90,7 +90,10 @@ class Tally:
 def differences(
     expected: dict[str, TableFigures], actual: dict[str, TableFigures], *, digests: bool = True
 ) -> list[str]:
-    """Return one sentence for each table whose rows differ from the expected ones."""
+    """Return one sentence for each table whose rows differ from the expected ones.
+
+    Without ``digests``, only the numbers of rows are compared.
+    """
     none: TableFigures = {"rows": 0, "sha256": "0" * (DIGEST_BITS // 4)}
     sentences = []
     for table in sorted({*expected, *actual}):

@@ -97,6 +97,7 @@ def source_read(
     """Claim a source and read it; return None if another worker does or it is not due.
 
     A problem is stored with the source as a sentence. With ``raise_errors`` it is also raised.
+    Without ``only_due``, a source is read even if it is not due.
     """
     now = timezone.now()
     claimable = _due_sources(now) if only_due else _unclaimed(now)

@@ -59,7 +59,11 @@ def source_create(
     bin_s: int = BIN_S,
     every_s: int | None = None,
 ) -> Source:
-    """Create a source and queue its first reading; raise SourceError if it is invalid."""
+    """Create a source and queue its first reading; raise SourceError if it is invalid.
+
+    Bins have ``bin_s`` seconds. It is read each ``every_s`` seconds; default: each bin, at least 60
+    s.
+    """
     check_may_plan(owner, "not make sources")
     checked = settings_of(kind, settings)
     check_allowed(kind, checked)
@@ -277,7 +281,10 @@ def source_series(source: Source) -> GrowingSeries:
 
 
 def _samples_until(source: Source, until_s: float | None = None) -> Samples:
-    """Return all bins, and the histograms of lengths of only the last LENGTH_DAYS."""
+    """Return all bins, and the histograms of lengths of only the last LENGTH_DAYS.
+
+    ``until_s`` (epoch seconds) limits both.
+    """
     grown = source_series(source)
     bins = grown.bins(until_s)
     if bins.is_empty():

@@ -137,7 +137,11 @@ def _claim_next(queue: str) -> Run | None:
 def _carry_out(
     run: Run, observer: Progress | None = None, *, raise_errors: bool = False, leads: bool = True
 ) -> Run:
-    """Execute ``run`` and store how it ended; a worker that does not lead only helps."""
+    """Execute ``run`` and store how it ended; a worker that does not lead only helps.
+
+    ``observer`` receives the progress. With ``raise_errors`` (a command), the error of the run is
+    raised too, and all parts run in this process.
+    """
     shared = SharedParts(run, leads=leads)
     watcher = _RunWatch(shared, None if raise_errors else _end_stuck_worker, observer)
     with within(run.workspace), logging_run(run.pk), watcher as watch:
@@ -171,7 +175,10 @@ def _carry_out(
 def _end_unfinished(
     shared: SharedParts, error: BaseException, *, in_command: bool
 ) -> BaseException | None:
-    """Store how a run ended that raised ``error``; return the error of a command, if any."""
+    """Store how a run ended that raised ``error``; return the error of a command, if any.
+
+    ``in_command``: the run belongs to a command, which shows the error.
+    """
     run = shared.run
     if isinstance(error, RunCancelled):
         cancelled = shared.active_row().filter(cancel_requested=True)

@@ -44,7 +44,10 @@ def workspace_rename(*, by: User | None, workspace: Workspace, name: str) -> Wor
 
 
 def workspace_rule(*, by: User | None, workspace: Workspace, second_factor: bool) -> Workspace:
-    """Set whether all members of the workspace need a second factor, as an admin of it."""
+    """Set whether all members of the workspace need a second factor, as an admin of it.
+
+    They do if ``second_factor`` is True.
+    """
     if by is not None and not by.is_superuser and by.role_in(workspace) != Role.ADMIN:
         raise NotAllowed("Only an admin of the workspace may set its requirements.")
     workspace.second_factor = second_factor

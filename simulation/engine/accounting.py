@@ -136,7 +136,7 @@ def count_arrival(state: Any, pool: int, t: float, tokens: int) -> None:
 
 @kernel
 def count_tokens(state: Any, slot: int, t: float, decoded: int, first_tokens: int) -> None:
-    """Count the tokens of the run of iterations that ended at ``t``.
+    """Count the tokens of the run of iterations that ended at ``t``, in totals and by interval.
 
     ``decoded`` are output tokens of decodes, ``first_tokens`` those of finished prompts. Prefill
     tokens count at ``t``, output tokens at the end of each iteration.

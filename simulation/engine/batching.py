@@ -203,27 +203,30 @@ def _fill_with_prompts(state: Any, slot: int, preempted: bool, t: float) -> tupl
 def _plan_run(
     state: Any, slot: int, decodes: int, chunk: int, pairs: float, preempted: bool, t: float
 ) -> None:
-    """Plan the run that begins at ``t``: the duration of its iterations and their number.
+    """Plan the run of iterations that begins at ``t``: their number and durations.
 
-    Its first iteration has ``decodes`` sequences, ``chunk`` prompt tokens and ``pairs`` token
-    pairs.
+    The first iteration has ``decodes`` sequences, ``chunk`` prompt tokens, and ``pairs`` of tokens
+    in their attention. Without prompts, the run goes on with equal iterations until the batch,
+    memory, curve segment or queue order changes. ``preempted`` is 1 after a preemption, which
+    limits it to one iteration.
     """
     instance = state.instances[slot]
     pool = state.pools[instance.pool]
     curve = state.curves[pool.curve]
-    b, c, p = float(decodes), float(instance.context) if decodes > 0 else 0.0, float(chunk)
+    sequences, prompt = float(decodes), float(chunk)
+    context = float(instance.context) if decodes > 0 else 0.0
     pace = instance.slow * pool.pace
     instance.t0 = t
-    instance.dt = pace * iteration_seconds(curve, b, c, p, pairs)
+    instance.dt = pace * iteration_seconds(curve, sequences, context, prompt, pairs)
     instance.growth = 0.0
-    instance.outside = not measured(curve, b, c, p, pairs)
+    instance.outside = not measured(curve, sequences, context, prompt, pairs)
     instance.chunk = chunk
     instance.k = 1
     if chunk == 0 and not preempted:
         # A run must end before the batch, memory, curve segment or queue order changes.
         to_finish = batch_first(state, slot) - instance.counter
         memory_lasts = (pool.usable - instance.kv) // decodes + 1
-        growth, same_segment = decode_growth(curve, b, c)
+        growth, same_segment = decode_growth(curve, sequences, context)
         instance.growth = pace * growth
         instance.k = min(to_finish, memory_lasts, same_segment)
         instance.k = min(instance.k, steps_in_order(state, slot, t))

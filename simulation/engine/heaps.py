@@ -205,9 +205,9 @@ def delivery_pop(state: Any) -> int:
         if child >= size:
             break
         if child + 1 < size:
-            a, b = state.delivery_time[child], state.delivery_time[child + 1]
-            if b < a or (
-                b == a and state.delivery_request[child + 1] < state.delivery_request[child]
+            left, right = state.delivery_time[child], state.delivery_time[child + 1]
+            if right < left or (
+                right == left and state.delivery_request[child + 1] < state.delivery_request[child]
             ):
                 child += 1
         key, key_r = state.delivery_time[child], state.delivery_request[child]

@@ -14,7 +14,7 @@ from simulation.engine.compiled_observation import WAITING, read_observation
 from simulation.engine.loop import advance_until, route_deferred_requests
 from simulation.engine.scaling import apply_targets
 from simulation.engine.signals import forget_latencies
-from simulation.policies.parts.guard import SEEN, decide_targets
+from simulation.policies.parts.guard import OBSERVED, decide_targets
 
 EVENTS = 1 << 40  # more than there are between two decisions
 ALL = np.iinfo(np.int64).max
@@ -90,7 +90,7 @@ def hold_decision(
         timing.place[0] += 1
         read_observation(state, now, reading)
         if guard.pools.shape[1]:
-            decide_targets(now, _seen(reading, planned), guard)
+            decide_targets(now, _guard_inputs(reading, planned), guard)
             targets[:] = guard.targets.astype(np.int64)
         for p in range(pools):
             pool = state.pools[p]
@@ -103,13 +103,14 @@ def hold_decision(
 
 
 @kernel
-def _seen(reading: Any, planned: Any) -> Any:
-    """Return the inputs of the guard, ``[SEEN, pools]``, as ``guarded_plan._guard_inputs`` does.
+def _guard_inputs(reading: Any, planned: Any) -> Any:
+    """Return what the guard observes, ``[OBSERVED, pools]``, as ``guarded_plan._guard_inputs``.
 
-    ``reading.measured`` has the rows of ``signals.read_signals``: 2 to 4 are tokens/s of prompts
-    and outputs and the batch, 7 and 8 the late shares.
+    ``planned [pools]`` are the planned instances. ``reading.measured`` has the rows of
+    ``signals.read_signals``: 2 to 4 are tokens/s of prompts and outputs and the batch, 7 and 8 the
+    late shares.
     """
-    out = np.full((len(SEEN), len(planned)), np.nan)
+    out = np.full((len(OBSERVED), len(planned)), np.nan)
     out[0] = planned
     out[1:3] = reading.counts[:2]
     out[3] = reading.counts[WAITING]

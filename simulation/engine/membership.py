@@ -91,7 +91,11 @@ def complete(state: Any, slot: int, r: int, t: float) -> None:
 
 @kernel
 def _preempt_newest(state: Any, slot: int, t: float) -> None:
-    """Preempt the request admitted last: free its memory and requeue it at the head."""
+    """Preempt the request admitted last: free its memory and put it first in its queue.
+
+    Its KV cache is lost. At the next admission its prompt and the tokens generated so far are
+    computed again.
+    """
     instance = state.instances[slot]
     pool = state.pools[instance.pool]
     r = instance.newest
@@ -250,7 +254,11 @@ def _count_hit(state: Any, slot: int, r: int, t: float) -> None:
 
 @kernel
 def admit(state: Any, slot: int, q: int, cached: int, t: float) -> None:
-    """Admit the first request of queue ``q``, with ``cached`` blocks of its prompt cached."""
+    """Move the first request of queue ``q`` into the batch of an instance, at time ``t``.
+
+    ``cached`` is the number of blocks of its prompt in the prefix cache. Its prompt is computed
+    next, or it decodes at once if a prefill instance computed the prompt.
+    """
     instance = state.instances[slot]
     pool = state.pools[instance.pool]
     r = take_head(state, slot, q)

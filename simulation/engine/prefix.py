@@ -103,7 +103,10 @@ def hold_blocks(state: Any, slot: int, r: int, blocks: int) -> None:
 
 @kernel
 def cache_blocks(state: Any, slot: int, r: int, tokens: int) -> None:
-    """Cache the whole blocks among the first ``tokens`` of a prompt, which are now computed."""
+    """Add the whole blocks of the first ``tokens`` of a prompt, now computed, to the prefix cache.
+
+    The request ``r`` holds them until it ends.
+    """
     request, instance, cache = state.requests[r], state.instances[slot], state.caches[slot]
     size = state.pools[instance.pool].block_tokens
     first = state.prefix_start[r]
@@ -180,7 +183,10 @@ def _add_holder(state: Any, slot: int, node: int) -> int:
 
 @kernel
 def _free_request(state: Any, slot: int, r: int, tokens: int) -> None:
-    """Free the tokens of a request and the blocks that no other request uses."""
+    """Free ``tokens`` KV tokens of a request, without the cached blocks that it holds.
+
+    Blocks that no other request holds stay cached, but count as idle, so that they may be evicted.
+    """
     request, instance, cache = state.requests[r], state.instances[slot], state.caches[slot]
     size = state.pools[instance.pool].block_tokens
     first = state.prefix_start[r]

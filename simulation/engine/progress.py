@@ -32,20 +32,23 @@ def _iterations_in(dt: float, growth: float, x: float, max_iterations: float) ->
 
 @kernel
 def iterations_done(instance: Any, t: float) -> int:
-    """Return how many iterations of the run ended strictly before ``t``; the last never counts."""
+    """Return how many iterations of the current run ended strictly before ``t``.
+
+    The last one never counts: ``batching.finish_run`` ends it.
+    """
     if instance.k <= 1:
         return 0
-    x = t - instance.t0
+    elapsed_s = t - instance.t0
     if instance.growth == 0.0:
         if instance.dt <= 0.0:
             return int(instance.k - 1)
-        j = int(np.ceil(x / instance.dt)) - 1
+        done = int(np.ceil(elapsed_s / instance.dt)) - 1
     else:
-        j = _iterations_in(instance.dt, instance.growth, x, float(instance.k))
-    j = min(max(j, 0), int(instance.k - 1))
+        done = _iterations_in(instance.dt, instance.growth, elapsed_s, float(instance.k))
+    done = min(max(done, 0), int(instance.k - 1))
     # Rounding may put the estimate off by one: let the boundary times decide.
-    while j > 0 and iteration_end(instance, j) >= t:
-        j -= 1
-    while j < instance.k - 1 and iteration_end(instance, j + 1) < t:
-        j += 1
-    return int(j)
+    while done > 0 and iteration_end(instance, done) >= t:
+        done -= 1
+    while done < instance.k - 1 and iteration_end(instance, done + 1) < t:
+        done += 1
+    return int(done)

@@ -98,9 +98,11 @@ def next_queue(state: Any, slot: int, t: float) -> int:
 
 @kernel
 def _next_queue(state: Any, slot: int, t: float) -> int:
-    """Return the queue whose first request is admitted next, under EDF, PF or DPA.
+    """Return the queue of an instance whose first request is admitted next, under EDF, PF or DPA.
 
-    DPA first moves requests whose deadline has passed from queue q to q - 1.
+    A preempted request comes first, then the lowest scheduling class, then the lowest value in it.
+    Under DPA, each tier has two queues, 2 k and 2 k + 1. Requests whose deadline has passed move
+    from the second to the first.
     """
     pool = state.pools[state.instances[slot].pool]
     best, best_class, best_value = state.queues.shape[1] - 1, 9, 0.0

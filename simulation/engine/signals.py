@@ -44,7 +44,7 @@ def read_signals(state: Any, t: float, since_s: float, before: Any, out: Any) ->
 
     The sums in the records of pools are reset to 0. ``before [2, pools]`` has two counters as they
     were at the last decision: the seconds that instances were ready, and the preemptions. It is
-    updated.
+    set to their present values.
     """
     _measure(state, t)
     for p in range(state.pools.shape[0]):

@@ -137,7 +137,8 @@ class Layout:
         Layers with copies run as in ``reading``, limited by the slowest copy. Each run of copies
         costs one scatter and gather. So does each layer, feed-forward part or KV cache away from
         the module that it works with. Weights on the host cross to the GPU in every pass. A pass
-        may ignore copies, so copies alone never slow the instance. For ``busy`` see ``paces``.
+        may ignore copies, so copies alone never slow the instance. ``batch`` is the number of
+        sequences. For ``busy`` see ``paces``.
         """
         n = self.home.size
         pass_time_s = self.pass_s(profile, batch)
@@ -147,18 +148,20 @@ class Layout:
         # Crossings between devices at home are part of ``pass_s``, so only further ones count.
         away += float((np.diff(state.home) != 0).sum() - (np.diff(self.home) != 0).sum())
         share = self._attention_time(batch)
-        unit = share / paces[state.home] + (1.0 - share) / paces[state.ffn_home]  # [n] of a layer's
-        offloaded = state.offloaded_bytes / HOST_BYTES_S
-        without = float((pass_time_s / n * unit).sum()) + crossing * away + offloaded
+        # [n] time of a layer on its devices over that on an idle own device
+        slowdown = share / paces[state.home] + (1.0 - share) / paces[state.ffn_home]
+        offloaded_s = state.offloaded_bytes / HOST_BYTES_S
+        without_copies = float((pass_time_s / n * slowdown).sum()) + crossing * away + offloaded_s
         if not state.replicated.any():
-            return pass_time_s / without
+            return pass_time_s / without_copies
         copies = 1 + state.replicated.sum(axis=1)
         part_s = self._part_s(profile, batch, copies)
         slowest = np.where(state.replicated, 1.0 / paces, 0.0).max(axis=1)
-        layers = part_s * np.maximum(slowest, unit)
-        with_copies = float(layers.sum()) + crossing * (runs(state.replicated) + away) + offloaded
+        layers_s = part_s * np.maximum(slowest, slowdown)
+        crossings = runs(state.replicated) + away
+        with_copies = float(layers_s.sum()) + crossing * crossings + offloaded_s
         # Copies are optional in each pass, so the faster way counts.
-        return pass_time_s / min(with_copies, without)
+        return pass_time_s / min(with_copies, without_copies)
 
     def problem(self, state: Instance, profile: Profile, batch: float, reserve: float = 0.0,
                 busy: float | FloatArray = 0.0) -> ModuleProblem:  # fmt: skip

@@ -18,10 +18,11 @@ class Module:
 
 
 def modules_of(shape: ModelShape, precision: str = "bf16", tokens: int = 256) -> tuple[Module, ...]:
-    """Return the modules of a layer as in table 1, for a prompt of ``tokens`` (there 256).
+    """Return the modules of a layer with their bytes and FLOPs, as in table 1 of the source.
 
-    FLOPs are two per weight that a token uses. Attention scores add two per token pair and head
-    dimension, twice. They are not halved for the causal mask, as in the source.
+    FLOPs are of a prompt of ``tokens`` (there 256), two per weight that a token uses. Attention
+    scores add two per token pair and head dimension, twice. They are not halved for the causal
+    mask, as in the source.
     """
     parts, n = parameters(shape), shape.layers
     attention, feed_forward = parts.attention / n, (parts.feed_forward + parts.experts) / n
@@ -29,13 +30,15 @@ def modules_of(shape: ModelShape, precision: str = "bf16", tokens: int = 256) ->
     if shape.experts:
         active += parts.experts / n * shape.experts_per_token / shape.experts
     scores = 4.0 * tokens * tokens * shape.heads * (shape.v_head_dim or shape.head_dim)
-    size, up = BYTES[precision], 3 if shape.gated else 2
+    size, matrices_in = BYTES[precision], 3 if shape.gated else 2
     projection = shape.hidden * shape.heads * shape.head_dim
-    one_up = active / up if not shape.experts else 0.0
+    gate_or_up = active / matrices_in if not shape.experts else 0.0
     rows = [Module("self_attn.q_proj", projection * size, 2.0 * projection * tokens)]
     rows.append(Module("self_attn", attention * size, 2.0 * attention * tokens + scores))
-    if one_up:
-        rows.append(Module("ffn.up_proj", one_up * size, 2.0 * one_up * tokens, up))
+    if gate_or_up:
+        rows.append(
+            Module("ffn.up_proj", gate_or_up * size, 2.0 * gate_or_up * tokens, matrices_in)
+        )
     layer = attention + feed_forward
     rows += [
         Module("ffn", feed_forward * size, 2.0 * active * tokens),

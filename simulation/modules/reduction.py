@@ -232,23 +232,25 @@ def _device_most_in_need(state: Instance, now: Assessment) -> int:
 def _evict(
     state: Instance, now: Assessment, sizes: LayerBytes, speed: FloatArray
 ) -> tuple[Instance, Action] | None:
-    """Return the state after the eviction of the copy that costs least on the fullest device.
+    """Return the state after the eviction of a copy from the fullest device.
 
-    It is a copy of the layer with most copies, at the end of a run. None without a memory shortage,
-    since an eviction would only slow the instance.
+    The copy that costs least goes: one at the end of a run, of the layer with most copies. None
+    without a memory shortage, since an eviction would only slow the instance.
     """
     d = int(now.over_bytes.argmax())
     copied = np.flatnonzero(state.replicated[:, d])
     if now.over_bytes[d] <= 0 or not copied.size:
         return None
     copies = state.replicated.sum(axis=1)
-    inner = np.array(
+    within_run = np.array(
         [
             0 < i < copies.size - 1 and state.replicated[i - 1, d] and state.replicated[i + 1, d]
             for i in copied
         ]
     )
-    i = int(copied[np.lexsort((-copied, -copies[copied], inner))[0]])
+    # Ends of runs first, then layers with most copies, then the last layer.
+    order = np.lexsort((-copied, -copies[copied], within_run))
+    i = int(copied[order[0]])
     replicated = state.replicated.copy()
     replicated[i, d] = False
     return replace(state, replicated=replicated), Action("evict replica", i, d, -1)

@@ -42,6 +42,7 @@ def algorithm1(problem: ModuleProblem, *, vacancy_threshold: float = 0.0) -> Rep
     for d in np.argsort(-problem.vacancy, kind="stable"):
         if problem.vacancy[d] < vacancy_threshold:
             continue
+        # ``room`` is the number of layers that fit.
         for i in _by_continuity(problem, replicated, int(d))[: problem.room[d]]:
             replicated[i, d] = True
             after = speedup(problem, replicated)

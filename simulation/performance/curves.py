@@ -109,6 +109,7 @@ def linear(
 ) -> Curve:
     """Return the curve ``max(alpha if b, gamma if p) + beta b + delta p``.
 
+    b are the decodes of an iteration, p its prompt tokens.
     The last three arguments are the largest sizes among the fitted rows.
     """
     limits = [min(limit, NO_LIMIT) for limit in (decodes, prefill_tokens, context)]
@@ -199,48 +200,62 @@ def _part_seconds(values: Any, start: int, x: float, y: float) -> float:
 
 
 @kernel
-def _grid_seconds(values: Any, b: float, c: float, p: float, a: float) -> float:
-    """Return the seconds of one iteration of a GRID curve, at least 0."""
+def _grid_seconds(
+    values: Any, decodes: float, context: float, prompt: float, pairs: float
+) -> float:
+    """Return the seconds of one iteration of a GRID curve, at least 0.
+
+    For the arguments see ``iteration_seconds``.
+    """
     total = 0.0
-    if b > 0 and p > 0 and values[MIXED] > 0:
-        total = values[MIXED] * _part_seconds(values, PREFILL, p + b, a / p)
+    if decodes > 0 and prompt > 0 and values[MIXED] > 0:
+        total = values[MIXED] * _part_seconds(values, PREFILL, prompt + decodes, pairs / prompt)
         return max(float(total), 0.0)
-    if b + p > 0:
-        total += _part_seconds(values, DENSE, b + p, 0.0)
-    if b > 0:
-        has_mixed_part = p > 0 and values[BESIDE + 1] > 0
-        total += _part_seconds(values, BESIDE if has_mixed_part else DECODE, b, c / b)
-    if p > 0:
-        total += _part_seconds(values, PREFILL, p, a / p)
-        if b > 0:
+    if decodes + prompt > 0:
+        total += _part_seconds(values, DENSE, decodes + prompt, 0.0)
+    if decodes > 0:
+        has_mixed_part = prompt > 0 and values[BESIDE + 1] > 0
+        total += _part_seconds(
+            values, BESIDE if has_mixed_part else DECODE, decodes, context / decodes
+        )
+    if prompt > 0:
+        total += _part_seconds(values, PREFILL, prompt, pairs / prompt)
+        if decodes > 0:
             total -= values[OVERLAP]
     return max(float(total), 0.0)
 
 
 @kernel
-def iteration_seconds(values: Any, b: float, c: float, p: float, a: float) -> float:
-    """Return the seconds of one iteration from ``Curve.values``; see the module's docstring."""
+def iteration_seconds(
+    values: Any, decodes: float, context: float, prompt: float, pairs: float
+) -> float:
+    """Return the seconds of one iteration from ``Curve.values``.
+
+    It has ``decodes`` sequences with ``context`` tokens in all, and ``prompt`` tokens of prompts
+    with ``pairs`` of tokens in their attention.
+    """
     if values[KIND] == LINEAR:
-        base = values[ALPHA] if b > 0 else 0.0
-        if p > 0:
+        base = values[ALPHA] if decodes > 0 else 0.0
+        if prompt > 0:
             base = max(base, values[GAMMA])
-        return float(base + values[BETA] * b + values[DELTA] * p)
-    return float(_grid_seconds(values, b, c, p, a))
+        return float(base + values[BETA] * decodes + values[DELTA] * prompt)
+    return float(_grid_seconds(values, decodes, context, prompt, pairs))
 
 
 @kernel
 def _measured_limits(values: Any, start: int, x: float) -> tuple[float, float]:
-    """Return the smallest and the largest measured y at ``x``."""
+    """Return the smallest and the largest measured y at ``x``, in the part at ``start``."""
     first, n, m = int(values[start]), int(values[start + 1]), int(values[start + 2])
     low = first + n + m + n * m  # after n x, m y and their grid: n lower, then n upper limits
+    high = low + n
     if n == 1:
-        return float(values[low]), float(values[low + 1])
+        return float(values[low]), float(values[high])
     i = _segment(values, first, n, x)
-    u = (x - values[first + i]) / (values[first + i + 1] - values[first + i])
-    u = min(max(u, 0.0), 1.0)
+    share = (x - values[first + i]) / (values[first + i + 1] - values[first + i])
+    share = min(max(share, 0.0), 1.0)
     return (
-        float(values[low + i] + u * (values[low + i + 1] - values[low + i])),
-        float(values[low + n + i] + u * (values[low + n + i + 1] - values[low + n + i])),
+        float(values[low + i] + share * (values[low + i + 1] - values[low + i])),
+        float(values[high + i] + share * (values[high + i + 1] - values[high + i])),
     )
 
 
@@ -280,16 +295,16 @@ def _grid_growth(values: Any, decodes: float, total_context: float) -> tuple[flo
 
 
 @kernel
-def decode_growth(values: Any, b: float, c: float) -> tuple[float, int]:
+def decode_growth(values: Any, decodes: float, context: float) -> tuple[float, int]:
     """Return the growth in seconds per iteration of a run of decodes, and the length of the run.
 
-    The iterations decode the same ``b`` sequences, the first with context ``c``. The mean context
-    grows by one token per iteration, so a run is one segment of the curve. All iterations of a run
-    are inside the measured range, or none.
+    The iterations decode the same sequences, the first with ``context`` tokens in all. The mean
+    context grows by one token per iteration, so a run is one segment of the curve. All iterations
+    of a run are inside the measured range, or none.
     """
     if values[KIND] == LINEAR:
         return 0.0, FOREVER
-    growth, iterations = _grid_growth(values, b, c)
+    growth, iterations = _grid_growth(values, decodes, context)
     return float(growth), int(iterations)
 
 
@@ -306,44 +321,52 @@ def _is_measured(values: Any, start: int, x: float, y: float) -> bool:
 
 
 @kernel
-def _grid_measured(values: Any, b: float, c: float, p: float, a: float) -> bool:
+def _grid_measured(
+    values: Any, decodes: float, context: float, prompt: float, pairs: float
+) -> bool:
     """Return whether an iteration is inside the measured range of a GRID curve.
 
-    It has ``b`` decodes with ``c`` tokens of context, and ``p`` prompt tokens with ``a`` pairs of
-    tokens in their attention.
+    For the arguments see ``iteration_seconds``.
     """
-    if b > 0 and p > 0 and values[MIXED] > 0:
-        return bool(_is_measured(values, PREFILL, p + b, a / p))
-    if b + p > 0 and not _is_measured(values, DENSE, b + p, 0.0):
+    if decodes > 0 and prompt > 0 and values[MIXED] > 0:
+        return bool(_is_measured(values, PREFILL, prompt + decodes, pairs / prompt))
+    if decodes + prompt > 0 and not _is_measured(values, DENSE, decodes + prompt, 0.0):
         return False
-    has_mixed_part = p > 0 and values[BESIDE + 1] > 0
-    if b > 0 and not _is_measured(values, BESIDE if has_mixed_part else DECODE, b, c / b):
+    has_mixed_part = prompt > 0 and values[BESIDE + 1] > 0
+    if decodes > 0 and not _is_measured(
+        values, BESIDE if has_mixed_part else DECODE, decodes, context / decodes
+    ):
         return False
-    return p <= 0 or bool(_is_measured(values, PREFILL, p, a / p))
+    return prompt <= 0 or bool(_is_measured(values, PREFILL, prompt, pairs / prompt))
 
 
 @kernel
-def measured(values: Any, b: float, c: float, p: float, a: float) -> bool:
-    """Return whether one iteration is inside the measured range (GRID) or fitted rows (LINEAR)."""
+def measured(values: Any, decodes: float, context: float, prompt: float, pairs: float) -> bool:
+    """Return whether one iteration is inside the measured range (GRID) or fitted rows (LINEAR).
+
+    For the arguments see ``iteration_seconds``.
+    """
     if values[KIND] == LINEAR:
         return bool(
-            b <= values[MOST_DECODES] and p <= values[MOST_TOKENS] and c <= values[MOST_CONTEXT] * b
+            decodes <= values[MOST_DECODES]
+            and prompt <= values[MOST_TOKENS]
+            and context <= values[MOST_CONTEXT] * decodes
         )
-    return bool(_grid_measured(values, b, c, p, a))
+    return bool(_grid_measured(values, decodes, context, prompt, pairs))
 
 
 @cached_kernel
-def _evaluate(values: Any, b: Any, c: Any, p: Any, a: Any, out: Any) -> None:
+def _evaluate(values: Any, decodes: Any, context: Any, prompt: Any, pairs: Any, out: Any) -> None:
     """Fill ``out`` with the seconds of iterations; all arrays are flat."""
     for i in range(out.size):
-        out[i] = iteration_seconds(values, b[i], c[i], p[i], a[i])
+        out[i] = iteration_seconds(values, decodes[i], context[i], prompt[i], pairs[i])
 
 
 @cached_kernel
-def _inside(values: Any, b: Any, c: Any, p: Any, a: Any, out: Any) -> None:
+def _inside(values: Any, decodes: Any, context: Any, prompt: Any, pairs: Any, out: Any) -> None:
     """Fill ``out`` with the mask of iterations inside the measured range; all arrays are flat."""
     for i in range(out.size):
-        out[i] = measured(values, b[i], c[i], p[i], a[i])
+        out[i] = measured(values, decodes[i], context[i], prompt[i], pairs[i])
 
 
 def _broadcast(*arrays: npt.ArrayLike) -> tuple[tuple[int, ...], list[FloatArray]]:
@@ -353,20 +376,34 @@ def _broadcast(*arrays: npt.ArrayLike) -> tuple[tuple[int, ...], list[FloatArray
 
 
 def evaluate(
-    curve: Curve, b: npt.ArrayLike, c: npt.ArrayLike, p: npt.ArrayLike, a: npt.ArrayLike
+    curve: Curve,
+    decodes: npt.ArrayLike,
+    context: npt.ArrayLike,
+    prompt: npt.ArrayLike,
+    pairs: npt.ArrayLike,
 ) -> FloatArray:
-    """Return the seconds of many iterations, broadcast over the four arrays."""
-    shape, flat = _broadcast(b, c, p, a)
+    """Return the seconds of many iterations, broadcast over the four arrays.
+
+    For these see ``iteration_seconds``.
+    """
+    shape, flat = _broadcast(decodes, context, prompt, pairs)
     out = np.empty(flat[0].size)
     _evaluate(curve.values, *flat, out)
     return out.reshape(shape)
 
 
 def inside(
-    curve: Curve, b: npt.ArrayLike, c: npt.ArrayLike, p: npt.ArrayLike, a: npt.ArrayLike
+    curve: Curve,
+    decodes: npt.ArrayLike,
+    context: npt.ArrayLike,
+    prompt: npt.ArrayLike,
+    pairs: npt.ArrayLike,
 ) -> BoolArray:
-    """Return the mask of iterations inside the measured range (GRID) or fitted rows (LINEAR)."""
-    shape, flat = _broadcast(b, c, p, a)
+    """Return the mask of iterations inside the measured range (GRID) or fitted rows (LINEAR).
+
+    The four arrays are broadcast. For these see ``iteration_seconds``.
+    """
+    shape, flat = _broadcast(decodes, context, prompt, pairs)
     out = np.empty(flat[0].size, np.bool_)
     _inside(curve.values, *flat, out)
     return out.reshape(shape)
@@ -385,6 +422,16 @@ def measured_to(curve: Curve) -> str:
     return f" (up to {', '.join(ranges)})" if ranges else ""
 
 
+def seconds_of_part(values: FloatArray, header_index: int) -> FloatArray:
+    """Return the seconds of a part of a GRID curve, a view ``[x knots, y knots]`` of ``values``.
+
+    ``header_index`` is that of the part, such as DECODE. A part that is missing has no knots.
+    """
+    first, x_knots, y_knots = (int(v) for v in values[header_index : header_index + 3])
+    table = first + x_knots + y_knots
+    return values[table : table + x_knots * y_knots].reshape(x_knots, y_knots)
+
+
 def scaled(curve: Curve, factor: float) -> Curve:
     """Return a curve with all seconds times ``factor``, such as 1 plus an error."""
     if not 0 < factor < np.inf:
@@ -395,8 +442,7 @@ def scaled(curve: Curve, factor: float) -> Curve:
         return Curve(values)
     values[OVERLAP] *= factor
     for header_index in (DENSE, DECODE, PREFILL, BESIDE):
-        first, n, m = (int(v) for v in values[header_index : header_index + 3])
-        values[first + n + m : first + n + m + n * m] *= factor
+        seconds_of_part(values, header_index)[:] *= factor
     return Curve(values)
 
 
@@ -421,8 +467,7 @@ def slower_by_phase(curve: Curve, prefill: float, decode: float) -> Curve:
         (PREFILL, prefill),
         (BESIDE, decode),
     ):
-        first, n, m = (int(v) for v in values[header_index : header_index + 3])
-        part = values[first + n + m : first + n + m + n * m]
+        part = seconds_of_part(values, header_index)
         if header_index == DENSE and part.size:
             read = np.minimum(part, part[0])
             part[:] = decode * read + prefill * (part - read)
@@ -437,9 +482,10 @@ def beside_host(curve: Curve, seconds: float) -> Curve:
         return curve
     values = curve.values.copy()
     for header_index in (DECODE, BESIDE):
-        first, n, m = (int(v) for v in values[header_index : header_index + 3])
-        table = values[first + n + m : first + n + m + n * m].reshape(n, m)
-        table[:] = overlapped(table, seconds * values[first : first + n, None])
+        table = seconds_of_part(values, header_index)
+        first = int(values[header_index])
+        sequences = values[first : first + len(table), None]
+        table[:] = overlapped(table, seconds * sequences)
     return Curve(values)
 
 

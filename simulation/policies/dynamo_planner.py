@@ -247,7 +247,7 @@ class DynamoPlanner(ScalingPolicy):
                 else [self._by_load(p, n, s, observation)
                       for p, n, s in zip(unit, ready, pending, strict=True)]
             )  # fmt: skip
-            targets[list(unit)] = self._counts(i, ready, pending, asked)
+            targets[list(unit)] = self._within_limits(i, ready, pending, asked)
         return targets
 
     def gauge(self, observation: Observation) -> Gauge:
@@ -358,21 +358,22 @@ class DynamoPlanner(ScalingPolicy):
             asked.append(max(bounded, self.min_replicas))
         return asked
 
-    def _counts(
+    def _within_limits(
         self, i: int, ready: list[int], pending: list[int], asked: list[int | None]
     ) -> list[int]:
         """Return the targets of unit ``i`` (a pool or a pair), within its minimum and its budgets.
 
-        Per pool, ``ready`` replicas serve, ``pending`` ones start, and ``asked`` is the request,
-        None for no change. While replicas start, nothing is added.
+        Each list has a number per pool: ``ready`` replicas serve, ``pending`` ones start, and
+        ``asked`` are requested, None for no change. While replicas start, nothing is added.
         """
         if any(pending):
             return [
-                n + s if a is None or a > n else a
-                for n, s, a in zip(ready, pending, asked, strict=True)
+                serving + starting if request is None or request > serving else request
+                for serving, starting, request in zip(ready, pending, asked, strict=True)
             ]
         wanted = [
-            max(n if a is None else a, self.min_replicas) for n, a in zip(ready, asked, strict=True)
+            max(serving if request is None else request, self.min_replicas)
+            for serving, request in zip(ready, asked, strict=True)
         ]
         budgets = (self.max_gpus, self._gpus), (self._budgets_w[i], self._watts)
         for budget, cost in budgets:

@@ -92,17 +92,18 @@ def replicas_by_latency(
 ) -> IntArray:
     """Return the replicas that the control law of the latency signal requests, ``[pools]``.
 
-    ``saturation`` is latency over its limit, clamped and averaged. To scale out, it is multiplied
-    by ready / present, so that starting replicas count as help to come. To scale in, it is not.
+    ``saturation`` is latency over its limit, clamped and averaged. Above ``out_above`` the pool
+    scales out, below ``in_below`` it scales in. ``present`` are ``ready`` and starting replicas. To
+    scale out, saturation is multiplied by ready / present, as if starting replicas served already.
     """
-    n = np.maximum(present, 1)
-    credit = np.where((ready > 0) & (ready < present), ready / n, 1.0)
-    up = present + np.ceil(present * (saturation * credit / out_above - 1) - ROUNDING)
-    down = present - np.floor(present * (1 - saturation / in_below) + ROUNDING)
-    out: IntArray = np.where(
-        saturation > out_above, up, np.where(saturation < in_below, down, present)
-    ).astype(np.int64)
-    return out
+    some_start = (ready > 0) & (ready < present)
+    ready_share = np.where(some_start, ready / np.maximum(present, 1), 1.0)
+    excess = saturation * ready_share / out_above - 1
+    vacancy = 1 - saturation / in_below
+    scaled_out = present + np.ceil(present * excess - ROUNDING)
+    scaled_in = present - np.floor(present * vacancy + ROUNDING)
+    conditions = [saturation > out_above, saturation < in_below]
+    return np.select(conditions, [scaled_out, scaled_in], present).astype(np.int64)
 
 
 def replicas_by_total(
@@ -200,12 +201,15 @@ class EndpointPicker(ScalingPolicy):
         ], np.int64)  # fmt: skip
 
     def gauge(self, observation: Observation) -> Gauge:
-        latency = self.signal == "latency"
-        values = self.saturation if latency else self._triggers(observation)[0]
-        per = values if latency else values / np.maximum(observation.ready, 1)
-        low = self._set.second if latency else self._set.target * (1 - self.tolerance)
-        high = self._set.target * (1.0 if latency else 1 + self.tolerance)
-        return Gauge(self._set.words, latency or self.signal == "saturation", per, high, low)
+        """Return the signal per replica, and its values above and below which pools scale."""
+        if self.signal == "latency":
+            target = self._set.target
+            return Gauge(self._set.words, True, self.saturation, target * 1.0, self._set.second)
+        per_replica = self._triggers(observation)[0] / np.maximum(observation.ready, 1)
+        out_above = self._set.target * (1 + self.tolerance)
+        in_below = self._set.target * (1 - self.tolerance)
+        is_share = self.signal == "saturation"
+        return Gauge(self._set.words, is_share, per_replica, out_above, in_below)
 
     def computed_parameters(self) -> tuple[ComputedParameter, ...]:
         if self.signal == "latency":

@@ -44,7 +44,7 @@ class Guarded(ScalingPolicy):
       pile, since they never exceed what all instances can serve. Nothing more is added while the
       pile falls by more than ``tolerance``, or waits for starting instances and no longer grows.
       Nothing is removed before it is gone;
-    - for the tokens served at the observed capacity (``guard._overload``). It counts if that is
+    - for the tokens served at the observed capacity (``guard._late_load``). It counts if that is
       below the planned one: requests were late, none piled up, and the requests in flight exceeded
       those that the instances hold by over ``tolerance``.
 
@@ -88,8 +88,8 @@ class Guarded(ScalingPolicy):
             (pool.model, pool.role, island)
             for pool, island in zip(fleet.pools, fleet.islands.tolist(), strict=True)
         ]
-        # Rows for every decision within ``rise_s`` and ``fall_s``, and one for rounding.
-        looks, asked = (int(span // self.interval_s) + 2 for span in (self.rise_s, self.fall_s))
+        # Rows for every decision within ``rise_s`` or ``fall_s``, and one for rounding.
+        loads, requested = (int(span // self.interval_s) + 2 for span in (self.rise_s, self.fall_s))
         # Limits on growth are per period, so they apply several times in a longer interval.
         windows = max(1.0, self.interval_s / SCALING_POLICY_PERIOD_S)
         memory = np.full((len(guard.MEMORY), len(counts)), -np.inf)
@@ -103,11 +103,11 @@ class Guarded(ScalingPolicy):
                 [_allowed_late_share(fleet, pool) for pool in fleet.pools],
             ]),
             capacity=guard.capacity_table(len(counts), self.shares),
-            looks=np.zeros((looks, len(guard.LOOK), len(counts))),
-            looks_s=np.array([*[guard.UNUSED_S] * (looks - 1), 0.0]),
+            loads=np.zeros((loads, len(guard.LOAD), len(counts))),
+            loads_s=np.array([*[guard.UNUSED_S] * (loads - 1), 0.0]),
             memory=memory,
-            asked=np.zeros((asked, len(counts))),
-            asked_s=np.full(asked, guard.UNUSED_S),
+            requested=np.zeros((requested, len(counts))),
+            requested_s=np.full(requested, guard.UNUSED_S),
             targets=counts.astype(np.float64),
             decided_s=np.full(1, np.nan),
             settings=np.array([
@@ -174,8 +174,8 @@ def _allowed_late_share(fleet: Fleet, pool: Pool) -> float:
 
 
 def _guard_inputs(observation: Observation, planned: IntArray) -> FloatArray:
-    """Return the rows ``guard.SEEN``, ``[rows, pools]``; NaN where nothing was measured."""
-    out = np.full((len(guard.SEEN), len(observation.ready)), np.nan)
+    """Return the rows ``guard.OBSERVED``, ``[rows, pools]``; NaN where nothing was measured."""
+    out = np.full((len(guard.OBSERVED), len(observation.ready)), np.nan)
     out[:4] = planned, observation.ready, observation.starting, observation.waiting
     signals = observation.signals
     if signals is not None:

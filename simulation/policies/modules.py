@@ -89,10 +89,10 @@ class _PoolState:
     count: int
     tbt_s: float  # tightest limit of its tiers
     until_s: float = -np.inf
-    calm: int = 0
+    calm: int = 0  # decisions in a row without pressure
     limit: int = UNLIMITED  # sequences, set by module reduction
     tried: tuple[object, ...] = ()  # last state for which nothing helped
-    seen: tuple[object, ...] = ()  # last recorded standing
+    recorded: tuple[object, ...] = ()  # last recorded placements
     speeds: dict[tuple[Instance, int, bytes], float] = field(default_factory=dict)
 
 
@@ -233,7 +233,7 @@ class ModuleScaling(ScalingPolicy):
                 memory[host] += used_bytes[d] / layout.room_bytes[d]
         return computing, memory
 
-    def _pays(
+    def _is_worth_its_copies(
         self, p: int, before: Instance, after: Instance, gain: float, observation: Observation
     ) -> bool:
         """Return whether copies add more capacity per dollar than another replica would.
@@ -362,7 +362,9 @@ class ModuleScaling(ScalingPolicy):
                     elastic.state, profile, running, MARGIN * needed, self.vacancy_threshold, busy
                 )
                 gain = layout.speed(with_copies, profile, running, busy) / now_speed - 1.0
-                if gain > MIN_GAIN and self._pays(p, elastic.state, with_copies, gain, observation):
+                if gain > MIN_GAIN and self._is_worth_its_copies(
+                    p, elastic.state, with_copies, gain, observation
+                ):
                     self._change(p, now, "copy", with_copies, running)
                     return
             if not (short or violated):
@@ -459,9 +461,9 @@ class ModuleScaling(ScalingPolicy):
     def _record_location(self, p: int, now: float, speed: float) -> None:
         """Record the location of the modules of pool ``p`` if it changed."""
         elastic, layout = self._pools[p], self._layout(p)
-        if elastic.seen == (elastic.state, elastic.wanted):
+        if elastic.recorded == (elastic.state, elastic.wanted):
             return
-        elastic.seen = elastic.state, elastic.wanted
+        elastic.recorded = elastic.state, elastic.wanted
         devices, state = layout.room_bytes.size, elastic.state
         borrowed = 0
         if layout.hosts:

@@ -230,8 +230,8 @@ def watts_of(phase: PhaseProblem, plan: ReplicaPlan) -> float:
     operator_joules = problem.latency_s[:, :, j] * power.above_w[:, :, j]  # above the floor
     joules = float(_at_batch(operator_joules, phase, batch).sum())
     seconds = float(_at_batch(problem.latency_s[:, :, j], phase, batch).sum())
-    running_w = power.floor_w + joules / seconds
-    watts_per_device = power.idle_w + busy * (running_w - power.idle_w)
+    above_idle_w = power.floor_w - power.idle_w + joules / seconds
+    watts_per_device = power.idle_w + busy * above_idle_w
     return plan.devices * watts_per_device
 
 

@@ -75,8 +75,9 @@ class Speeds:
 def speeds_of(instances: Sequence[Instance], requests: Requests) -> Speeds:
     """Return the speeds of ``instances`` at ``POINTS`` numbers of sequences each.
 
-    The numbers are powers of the most sequences that an instance can decode at once. Speeds are
-    computed at ``KNOTS`` such numbers per profile, and interpolated for the others.
+    The numbers lie evenly, on a log scale, between 1 and the most sequences that an instance can
+    decode at once. Speeds are computed at ``KNOTS`` of them per profile, and interpolated for the
+    others.
     """
     share = np.linspace(0.0, 1.0, KNOTS)
     shape = (len(instances), KNOTS)

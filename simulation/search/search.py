@@ -216,19 +216,19 @@ def _aggregated_points(table: Table, complete: Loads, requests: Requests) -> Poi
 
 
 def _pair_points(table: Table, second: Loads, requests: Requests) -> Points:
-    """Return some loads of the decode instances of prefill-decode pairs as points.
+    """Return prefill-decode pairs at ``PAIR_LOADS`` loads of their decode instances, as points.
 
-    Their TTFT is NaN here, so they are on the TBT front only.
+    A point is a row of the table, its requests/s, TTFT and TBT (seconds). Their TTFT is NaN here,
+    so they are on the TBT front only. ``second`` are the loads of decode instances.
     """
     rows = np.flatnonzero(table.prefill >= 0)
-    k = table.decode[rows]
+    instance = table.decode[rows]
     loads = np.linspace(0, second.rate.shape[1] - 1, PAIR_LOADS).astype(np.int64)
-    rates = table.decodes[rows][:, None] * second.rate[k][:, loads]
-    row, load = np.nonzero(
-        second.within(requests)[k][:, loads] & (rates <= table.rate[rows][:, None])
-    )
-    nothing = np.full(len(row), np.nan)
-    return rows[row], rates[row, load], nothing, second.tbt_s[k][:, loads][row, load]
+    rates = table.decodes[rows][:, None] * second.rate[instance][:, loads]
+    keeps_limits = second.within(requests)[instance][:, loads]
+    row, load = np.nonzero(keeps_limits & (rates <= table.rate[rows][:, None]))
+    no_ttft = np.full(len(row), np.nan)
+    return rows[row], rates[row, load], no_ttft, second.tbt_s[instance][:, loads][row, load]
 
 
 def pareto_front(first: FloatArray, second: FloatArray) -> IntArray:

@@ -48,7 +48,11 @@ def arrangements(
 def _experts(
     shape: ModelShape, tp: int, pp: int, dp: int, weights: str, kv_cache: str
 ) -> Iterator[Arrangement | str]:
-    """Yield the arrangements of experts on ``tp * dp`` GPUs, or reasons against them."""
+    """Yield the arrangements of experts on ``tp * dp`` GPUs, or reasons against them.
+
+    All of these GPUs hold experts: ``moe_ep`` of them whole experts, the rest parts of each. A
+    dense model has one arrangement.
+    """
     group = tp * dp
     if not feed_forward_layers(shape)[0]:
         yield Arrangement(tp, pp, dp, 1, 1, weights, kv_cache)

@@ -156,9 +156,10 @@ def best_ratios(
 ) -> RatioTable:
     """Return the integer ratio with the highest capacity per GPU for each pair of instances.
 
-    Rates are requests/s, GPUs those of an instance, ``[p]`` and ``[d]``. x prefill and y decode
-    instances sustain the smaller of x and y times their rates. A larger ratio is chosen only if its
-    capacity per GPU is ``SMALLER`` times as high.
+    Rates are requests/s, GPUs those of an instance: ``[p]`` for prefill, ``[d]`` for decode. The
+    result has arrays ``[p, d]``. x prefill and y decode instances sustain the smaller of x and y
+    times their rates. A larger ratio is chosen only if its capacity per GPU is ``SMALLER`` times as
+    high.
     """
     shape = (len(prefill_rps), len(decode_rps))
     best, rate = np.zeros(shape), np.zeros(shape)

@@ -36,35 +36,35 @@ def _evict(state: State, keep: int, idle: bool) -> float:
     With ``idle``, only a model without requests may go. Returns the bytes of KV cache that move to
     the host; -1 if no model can go.
     """
-    out = -1
+    evicted = -1
     for j in range(state.models.size):
         may_go = j != keep and state.models[j].resident and not (idle and has_work(state, j))
-        if may_go and (out < 0 or state.models[j].used_at < state.models[out].used_at):
-            out = j
-    if out < 0:
+        if may_go and (evicted < 0 or state.models[j].used_at < state.models[evicted].used_at):
+            evicted = j
+    if evicted < 0:
         return -1.0
-    state.models[out].resident = False
-    state.gpu[0].used -= state.models[out].weights + state.models[out].reserved
-    return float(state.models[out].context * state.models[out].kv)
+    state.models[evicted].resident = False
+    state.gpu[0].used -= state.models[evicted].weights + state.models[evicted].reserved
+    return float(state.models[evicted].context * state.models[evicted].kv)
 
 
 @kernel
-def _host(state: State, m: int) -> None:
-    """Keep the weights of model ``m`` in the host's memory, if it is large enough.
+def _keep_on_host(state: State, m: int) -> None:
+    """Keep the weights of model ``m`` in the host's memory, if it is large enough for them.
 
-    Those of the least recently used models leave it.
+    If it is full, the weights of the least recently used models leave it.
     """
     if state.models[m].hosted or state.models[m].weights > state.gpu[0].host:
         return
     while state.gpu[0].hosted + state.models[m].weights > state.gpu[0].host:
-        out = -1
+        evicted = -1
         for j in range(state.models.size):
             if state.models[j].hosted and (
-                out < 0 or state.models[j].used_at < state.models[out].used_at
+                evicted < 0 or state.models[j].used_at < state.models[evicted].used_at
             ):
-                out = j
-        state.models[out].hosted = False
-        state.gpu[0].hosted -= state.models[out].weights
+                evicted = j
+        state.models[evicted].hosted = False
+        state.gpu[0].hosted -= state.models[evicted].weights
     state.models[m].hosted = True
     state.gpu[0].hosted += state.models[m].weights
 
@@ -77,16 +77,16 @@ def _make_room(state: State, m: int, keep: int) -> float:
     """
     seconds = load_seconds(state, m)
     need = state.models[m].weights + state.models[m].reserved
-    out = 0.0
+    evicted = 0.0
     while state.gpu[0].used + need > state.gpu[0].room:
         kv = _evict(state, keep, False)
         if kv < 0.0:
             if keep != m:
                 return -1.0
             break
-        out += kv
+        evicted += kv
     state.gpu[0].used += need
-    return float(max(seconds, state.gpu[0].switch_s + out / state.gpu[0].host_bytes_s))
+    return float(max(seconds, state.gpu[0].switch_s + evicted / state.gpu[0].host_bytes_s))
 
 
 @kernel
@@ -108,7 +108,7 @@ def _load(state: State, m: int, t: float) -> float:
         _give_up_load(state)
         seconds = _make_room(state, m, m)
     state.models[m].resident = True
-    _host(state, m)
+    _keep_on_host(state, m)
     state.models[m].loads += 1
     state.models[m].load_s += seconds
     return float(seconds)
@@ -116,9 +116,10 @@ def _load(state: State, m: int, t: float) -> float:
 
 @kernel
 def _during_loads(state: State, m: int, t: float) -> int:
-    """Return the model to run now if model ``m`` is to be next.
+    """Return the model to run at ``t`` if model ``m`` is to be next.
 
-    With ``overlap``, the present model goes on while ``m`` loads.
+    It is ``m``, or with ``overlap`` the present model while ``m`` loads. A load that is done
+    decides first: its model runs.
     """
     if state.gpu[0].coming >= 0 and t >= state.gpu[0].coming_at:
         return int(state.gpu[0].coming)
@@ -138,7 +139,11 @@ def _during_loads(state: State, m: int, t: float) -> int:
 
 @kernel
 def _admit(state: State, m: int, alone: bool) -> bool:
-    """Reserve memory for the next prompt of model ``m``; return False if there is none."""
+    """Admit the next prompt of model ``m``; return False if there is no memory for it.
+
+    Memory is reserved for its prompt and answer. Other models are evicted for it: those without
+    work, or any if ``alone``, which means that nothing of model ``m`` runs.
+    """
     r = state.models[m].head
     need = (state.requests[r].isl + state.requests[r].osl) * state.models[m].kv
     while state.gpu[0].used + need > state.gpu[0].room:
@@ -160,6 +165,7 @@ def _admit(state: State, m: int, alone: bool) -> bool:
 
 @kernel
 def _miss(state: State, r: int) -> None:
+    """Count request ``r`` as late, once; the replay fails if its group has too many late ones."""
     if not state.requests[r].late:
         state.requests[r].late = True
         group = state.requests[r].group
@@ -170,7 +176,7 @@ def _miss(state: State, r: int) -> None:
 
 @kernel
 def _complete(state: State, m: int, r: int, t: float) -> None:
-    """End request ``r`` at ``t`` and free its memory, which may let prompts of any model in."""
+    """End request ``r`` of model ``m`` at ``t`` and free its memory, for prompts of any model."""
     state.requests[r].end = t
     need = (state.requests[r].isl + state.requests[r].osl) * state.models[m].kv
     state.models[m].reserved -= need
@@ -206,8 +212,9 @@ def _iterations(dt: float, growth: float, most: int, until: float, pass_over: bo
 def _fill_with_prompts(state: State, m: int, others: bool) -> tuple[int, int, float]:
     """Spend the token budget of an iteration on prompts of model ``m``.
 
-    ``others``: other models have work. Returns the number of prompts that end, the prompt tokens,
-    and the token pairs of their attention.
+    ``others`` tells that other models have work. Then, with ``whole``, a batch that runs already
+    admits no more. Returns the number of prompts that end, the prompt tokens, and the token pairs
+    of their attention.
     """
     left, chunk, pairs, fresh = state.models[m].budget - state.models[m].running, 0, 0.0, 0
     while left > 0:

@@ -12,6 +12,7 @@ MOST_LOAD_SHARE = 0.5  # of a round that loads may take; Aegaeon's least alpha
 
 @kernel
 def has_work(state: State, m: int) -> bool:
+    """Return whether model ``m`` decodes, computes a prompt, or has one that it can admit."""
     return bool(
         state.models[m].running > 0
         or state.models[m].partial >= 0
@@ -37,6 +38,7 @@ def load_seconds(state: State, m: int) -> float:
 
 @kernel
 def _next_prompt(state: State, m: int) -> int:
+    """Return the request whose prompt model ``m`` computes next; -1: none waits."""
     return int(
         state.models[m].partial
         if state.models[m].partial >= 0
@@ -66,12 +68,16 @@ def _due(state: State, m: int) -> float:
 
 @kernel
 def _step_seconds(state: State, m: int) -> float:
-    """Return the seconds of an iteration that decodes the sequences of ``m``, at least one."""
-    b, c = state.models[m].running, state.models[m].context
-    if b == 0:
+    """Return the seconds of an iteration that decodes the sequences of model ``m``.
+
+    Without sequences, it is that of its next request after the prompt.
+    """
+    sequences, context = state.models[m].running, state.models[m].context
+    if sequences == 0:
         r = _next_prompt(state, m)
-        b, c = 1, state.requests[r].isl if r >= 0 else 1
-    return float(iteration_seconds(state.curves[m], float(b), float(c), 0.0, 0.0))
+        sequences, context = 1, state.requests[r].isl if r >= 0 else 1
+    curve = state.curves[m]
+    return float(iteration_seconds(curve, float(sequences), float(context), 0.0, 0.0))
 
 
 @kernel
@@ -83,8 +89,9 @@ def _latest_start(state: State, m: int) -> float:
     r = _next_prompt(state, m)
     if r < 0 or state.models[m].blocked:
         return np.inf
-    p = float(state.requests[r].prompt)
-    seconds = iteration_seconds(state.curves[m], 0.0, 0.0, p, p * (state.requests[r].isl - 0.5 * p))
+    tokens = float(state.requests[r].prompt)
+    pairs = tokens * (state.requests[r].isl - 0.5 * tokens)
+    seconds = iteration_seconds(state.curves[m], 0.0, 0.0, tokens, pairs)
     limit = min(state.requests[r].ttft, state.requests[r].e2e)
     return float(state.requests[r].arrival + limit - load_seconds(state, m) - seconds)
 
@@ -93,8 +100,9 @@ def _latest_start(state: State, m: int) -> float:
 def turn(state: State, m: int) -> float:
     """Return the seconds that model ``m`` keeps the GPU while others wait, at most ``MOST_TURN_S``.
 
-    With 0 it yields after one iteration. The length follows from the slack of each model, its TBT
-    limit over the time of its iterations (module ``shared_gpu``).
+    With 0 it yields after one iteration. The module ``shared_gpu`` has the formula. ``slack`` is
+    its n: the TBT limit of a model divided by the time of its iterations. ``total`` is the sum of
+    1 / n, ``loads`` its c.
     """
     loads, total, least, own = 0.0, 0.0, np.inf, 0.0
     for j in range(state.models.size):
@@ -145,23 +153,25 @@ def choose(state: State, t: float) -> int:
 def _most_urgent(state: State, t: float, mine: bool) -> int:
     """Return the model that runs next if some model with work is not on the GPU.
 
-    ``mine``: the present model has work.
+    At the end of a turn, it is the model whose next token is due first. During a turn, the present
+    model goes on, unless a prompt of another would miss its TTFT after one more iteration. ``mine``
+    tells that the present model has work.
     """
     now, best, urgent, due = state.gpu[0].current, -1, -1, np.inf
     if mine and state.gpu[0].open:
         return int(now)
-    over = not mine or t >= state.gpu[0].turn_end
-    step = _step_seconds(state, now) if not over else 0.0
+    turn_is_over = not mine or t >= state.gpu[0].turn_end
+    step = _step_seconds(state, now) if not turn_is_over else 0.0
     for j in range(state.models.size):
         if j == now or not has_work(state, j):
             continue
-        if over:
+        if turn_is_over:
             soon = _due(state, j) - load_seconds(state, j)
             if best < 0 or soon < due:
                 best, due = j, soon
         elif t <= _latest_start(state, j) < t + step:
             urgent = j
-    if over:
+    if turn_is_over:
         return int(best)
     return int(urgent) if urgent >= 0 and not state.gpu[0].whole else int(now)
 

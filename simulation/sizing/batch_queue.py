@@ -140,8 +140,8 @@ def instance_speeds(profile: Profile, workload: Workload, role: str, limit: int)
     """Return the times of one instance that receives ``workload.rate`` requests/s.
 
     Each array has an element for 1 to ``limit`` running sequences, in seconds. A prompt delays
-    decoding by ``extra`` seconds in total. At ``rate`` prompts/s, a second of decoding therefore
-    takes 1 / (1 - rate * extra) seconds.
+    decoding by ``longer`` seconds in total. At ``rate`` prompts/s, a second of decoding therefore
+    takes 1 / (1 - rate * longer) seconds. The rate of admitted prompts depends on that in turn.
     """
     context, gaps = workload.facts.decode_context, workload.facts.mean_osl - 1.0
     sequences = np.arange(1.0, limit + 1.0)
@@ -176,7 +176,8 @@ def _prefill_with_decodes(
 ) -> tuple[FloatArray, FloatArray]:
     """Return the seconds to prefill a prompt among decodes, and the delay that this causes them.
 
-    Both are ``[n, lengths]``: for ``n`` sequences with the prompt, by the length of the prompt.
+    Both are ``[n, lengths]``: ``n`` are numbers of sequences, the prompt included, and ``lengths``
+    the prompt lengths of the workload. ``decode_s [n]`` are seconds of an iteration without it.
     """
     context, isl = workload.facts.decode_context, workload.facts.prefill_points
     alone = prefill_alone_s(profile, isl, n[:, None] - 1.0, context)
@@ -314,7 +315,11 @@ def _instance_occupancy(law: Occupancy, instances: int, limit: int) -> FloatArra
 
 
 def _gap_spread(speed: Speeds, occupied: FloatArray, workload: Workload) -> Spread:
-    """Return the distribution of a sequence's mean gap between tokens, in seconds."""
+    """Return the distribution of a sequence's mean gap between output tokens, in seconds.
+
+    ``occupied`` is the probability of 0, 1, 2, ... running sequences on an instance. A sequence
+    meets different numbers of others during its life. Prompts of others delay it too.
+    """
     answers = workload.facts.osl_points[workload.facts.osl_points > 1.0]
     if not len(answers):
         return NOTHING

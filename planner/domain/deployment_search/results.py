@@ -198,7 +198,7 @@ def fronts_of(
     """Return the Pareto fronts of latency and of speed in one list by rising cost.
 
     Deployments are equal if their instances, counts and rate are. A deployment on both fronts has
-    one row, which names both.
+    one row, which names both. ``measurements`` correct the estimates, if there are any.
     """
     by_key: dict[tuple[object, ...], tuple[Rated, tuple[str, ...]]] = {}
     for name, front in ((LATENCY, searched.latency), (SPEED, searched.speed)):

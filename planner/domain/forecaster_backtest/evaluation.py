@@ -76,7 +76,9 @@ def _level_of_equal_attainment(
 ) -> EqualAttainment | None:
     """Find the forecast level (0 to 1) at which the forecaster's plan just meets the SLO target.
 
-    Returns None if no tried level has a feasible plan.
+    Returns None if no tried level has a feasible plan. With ``by_replay``, attainment is measured
+    by replays, else by the share of demand peaks that the plan covers. ``as_run`` are the figures
+    at ``quantiles``, if they are known.
     """
     tried = 0
 
@@ -114,7 +116,8 @@ def _figures(
 ) -> Figures | None:
     """Return the figures of a plan, by a replay or by its coverage; None if it is infeasible.
 
-    ``heights`` are the forecast levels to plan for, by group of tiers.
+    ``heights`` are the forecast levels to plan for, by group of tiers. With ``by_replay`` they are
+    those of a replay.
     """
     try:
         if not by_replay:
@@ -141,7 +144,7 @@ def _oracle_cost_of_plan(
 ) -> OracleCost | None:
     """Return the plan's cost at equal attainment, and the lowest cost of serving as much.
 
-    The latter uses future data (oracle).
+    The latter uses future data (oracle). None without ``equal``.
     """
     if equal is None:
         return None
@@ -184,7 +187,10 @@ def baseline_row(study: Study, name: str, seed: int, *, turn: bool, progress: Pr
 def _row(
     study: Study, name: str, policy: Policy, run: PolicyRun, word: str, value: float | None
 ) -> Baseline:
-    """Return the result row of a policy from its replay; ``word`` names any use of future data."""
+    """Return the result row of a policy from its replay; ``word`` names any use of future data.
+
+    ``value`` is the tuned parameter; None: the default.
+    """
     pools: Sequence[int] = [pool.initial for pool in run.fleet.pools]
     return Baseline(
         name=name,

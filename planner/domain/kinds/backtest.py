@@ -205,7 +205,10 @@ def run(
 def _forecaster(
     study: Study, seed: int, name: str, progress: Progress, *, by_replay: bool
 ) -> Forecaster | str:
-    """Return the result row of the forecaster ``name``, or a sentence on why it has none."""
+    """Return the result row of the forecaster ``name``, or a sentence on why it has none.
+
+    With ``by_replay``, its plans are replayed; otherwise only their coverage of demand is computed.
+    """
     try:
         driver = Driver.of(study, name, seed, part(progress, 0.0, 0.1))
         return evaluate_forecaster(driver, by_replay=by_replay, progress=part(progress, 0.1, 1.0))
@@ -216,7 +219,10 @@ def _forecaster(
 def _confirm_by_simulation(
     study: Study, seed: int, row: Forecaster, progress: Progress
 ) -> Forecaster:
-    """Return ``row`` with simulated figures of the forecaster's plan of equal coverage added."""
+    """Return ``row`` with simulated figures of the forecaster's plan of equal coverage added.
+
+    That is the plan at the forecast level that covers just the target share of demand peaks.
+    """
     driver = Driver.of(study, row.method, seed, part(progress, 0.0, 0.1))
     return confirm_by_replay(driver, row, part(progress, 0.1, 1.0))
 
@@ -224,7 +230,10 @@ def _confirm_by_simulation(
 def _baseline_or_reason(
     study: Study, seed: int, name: str, progress: Progress, *, turn: bool
 ) -> Baseline | str:
-    """Return the row of a policy that uses no forecast, or a sentence on why it cannot run."""
+    """Return the row of a policy that uses no forecast, or a sentence on why it cannot run.
+
+    With ``turn``, its parameter is tuned on the window itself.
+    """
     try:
         return baseline_row(study, name, seed, turn=turn, progress=progress)
     except EXPECTED as problem:

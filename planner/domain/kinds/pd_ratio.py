@@ -228,7 +228,8 @@ def _pairs(
     """Return pairs of prefill and decode columns (GPU types), each with its best ratio.
 
     The ratio is that of the closed forms. The cheapest pair per token comes first. The second value
-    has sentences on pairs that are left out.
+    has sentences on pairs that are left out. ``m`` is the index of the model. ``shared`` has its
+    cached tokens or prompt blocks, if known.
     """
     pairs = pairs_of(hardware, m)
     for side, name in (("prefill", options.prefill), ("decode", options.decode)):
@@ -293,7 +294,10 @@ def beats_aggregated(best: RatioFigures, mixed: AggregatedCapacity | None) -> bo
 
 
 def headline(best: RatioFigures, mixed: AggregatedCapacity | None, count: int) -> str:
-    """Return a sentence on the best ratio, or on aggregated serving if that is as good."""
+    """Return a sentence on the best ratio, or on aggregated serving if that is as good.
+
+    ``mixed`` is the capacity of ``count`` aggregated replicas; None: there is no profile for them.
+    """
     split = f"{best.name} of {count} replicas, {best.max_tps:,.0f} tokens/s"
     if mixed is None:
         return f"Best split: {split}"

@@ -372,6 +372,8 @@ def _rates_at_profile_error(
     """Return the highest requests/s with each profile slower and faster by its own error.
 
     0 means that no rate meets the tier. None means that the profile's error is not known.
+
+    ``lengths``, ``arrivals`` and ``shared`` (cached prompts, if known) have an item for each model.
     """
     rates: dict[At, dict[str, float | None]] = {}
     for done, ((m, g), error) in enumerate(errors.items()):

@@ -66,7 +66,11 @@ class RatioRow:
     def of(
         cls, closed: RatioCapacity, pools: RatioCapacity, simulated: RatioCapacity | None
     ) -> RatioRow:
-        """Return the figures of a ratio: of its simulation if there is one, else of the pools."""
+        """Return the figures of a ratio: of its simulation if there is one, else of the pools.
+
+        ``pools`` is its capacity if each pool is computed alone, ``closed`` that by closed forms
+        only.
+        """
         ratio = simulated or pools
         error = None
         if simulated is not None and simulated.max_tps > 0:

@@ -72,7 +72,10 @@ def service_of(
     shared: SharedPrompts | None = None,
     burstiness: Burstiness = 1.0,
 ) -> PdService:
-    """Return the inputs of closed forms and simulations for a model on a pair of columns."""
+    """Return the inputs of closed forms and simulations for a model on a pair of columns.
+
+    ``m`` is the index of the model. ``shared`` has its cached tokens or prompt blocks, if known.
+    """
     lengths, blocks = cached_blocks(hardware, m, lengths, shared)
     counted = blocks if isinstance(blocks, CachedTokens) else None
     return PdService(
@@ -110,6 +113,7 @@ def strictest_split(
     """Return the service at its most limiting tier, and its best ratio there.
 
     Both are by closed forms, for Poisson arrivals. Raise SimulationError if no ratio meets a tier.
+    ``instances`` is the number of prefill and decode instances together.
     """
     splits: list[tuple[PdService, RatioCapacity]] = []
     for tier in hardware.limits_of(m):

@@ -115,7 +115,10 @@ def instance_kw(inputs: PlanInput) -> FloatArray:
 
 
 def electricity_usd(region: Region, start_s: float | None, period_s: float) -> float:
-    """Return the price of electricity over the period in USD per kWh, by UTC hour."""
+    """Return the price of electricity over the period in USD per kWh, by UTC hour.
+
+    Without ``start_s`` (epoch seconds), it is the mean over a day.
+    """
     by_hour = np.array(region.electricity_usd_per_kwh)
     if start_s is None:
         return float(by_hour.mean())
@@ -123,7 +126,10 @@ def electricity_usd(region: Region, start_s: float | None, period_s: float) -> f
 
 
 def carbon_g(region: Region, start_s: float | None, period_s: float) -> float:
-    """Return the g CO2e per kWh over the period, by UTC hour if hourly values are known."""
+    """Return the g CO2e per kWh over the period, by UTC hour if hourly values are known.
+
+    Without ``start_s`` (epoch seconds), it is the yearly mean.
+    """
     if region.carbon_hourly_g_per_kwh is None or start_s is None:
         return region.carbon_g_per_kwh
     by_hour = np.array(region.carbon_hourly_g_per_kwh)

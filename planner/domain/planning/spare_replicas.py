@@ -71,7 +71,10 @@ def loss_words(spare: SpareSettings) -> str:
 def _sentence(
     spare: SpareSettings, usd: float | None, gpu_hours: float | None, share: float | None
 ) -> str:
-    """Return the sentence on the spare replicas and their extra cost."""
+    """Return the sentence on the spare replicas and their extra cost.
+
+    ``share`` is the extra cost over the cost without spares. None: no plan without spares is known.
+    """
     kept = f"Demand is carried without {loss_words(spare)}"
     if usd is None or gpu_hours is None:
         return f"{kept}. No plan without it was found."

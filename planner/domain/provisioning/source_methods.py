@@ -57,7 +57,8 @@ class Method:
 def methods_of(phase: PhaseProblem, judge: Judge | None, epsilon: float) -> tuple[Method, ...]:
     """Return the operator plan of every method, placed on GPUs and replayed.
 
-    A method's plan is reported even if whole replicas need fewer GPUs.
+    A method's plan is reported even if whole replicas need fewer GPUs. Without ``judge``, which has
+    the requests to replay, plans are not replayed.
     """
     room = MEMORY_SHARE * phase.service.gpu.memory_bytes
     replay = None

@@ -194,7 +194,10 @@ def recommend(
 
 
 def _nearest(candidates: Sequence[Candidate], days: Sequence[TestDay], level: int) -> Choice | None:
-    """Return the candidate with the smallest shortfall on its worst required day, as a choice."""
+    """Return the candidate with the smallest shortfall on its worst required day, as a choice.
+
+    None: there are no candidates.
+    """
     if not candidates:
         return None
     nearest = min(candidates, key=lambda c: (c.shortfall(days, level), c.expected(days)))

@@ -114,7 +114,8 @@ class Trials:
     def static_fleet(self, level: int, spare: bool) -> IntArray:
         """Return the smallest static fleet that passes the days required at ``level``, ``[pools]``.
 
-        It is sized on every required day on which a static fleet can be sized.
+        It is sized on every required day on which a static fleet can be sized. With ``spare``, it
+        has spare replicas (N+1) too.
         """
         key = level, spare
         with self._lock:
@@ -283,7 +284,11 @@ class Trials:
     def _loss(
         self, policy: Policy, trial: Trial, report: Progress, known: CaseResult | None
     ) -> Loss:
-        """Return the loss to simulate: the worst one on the forecast day."""
+        """Return the loss to simulate: the worst one on the forecast day.
+
+        ``known`` is the result on the forecast day, if the caller has it. Otherwise that day is
+        simulated.
+        """
         losses = losses_of(self.study)
         if len(losses) == 1:
             return losses[0]

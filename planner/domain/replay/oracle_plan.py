@@ -181,7 +181,10 @@ class Oracle:
         return Candidate(counts, replace(window, period_s=window.bin_s))
 
     def _constant_plan(self, factor: float) -> Candidate | None:
-        """Return the largest counts of the plan for ``factor`` times the demand, kept constant."""
+        """Return the largest counts of the plan for ``factor`` times the demand, kept constant.
+
+        None if there is no such plan.
+        """
         planned = self._plan_at(factor)
         if planned is None:
             return None

@@ -84,7 +84,11 @@ class RollingPlanner:
 def as_decided(
     study: Study, periods: Periods, known: ScalingPlan | None, solved: Solved
 ) -> FollowedPlan:
-    """Return a plan to follow that is computed period by period, when each decision is due."""
+    """Return a plan to follow that is computed period by period, when each decision is due.
+
+    ``known`` is a plan whose periods need not be solved again. ``solved`` keeps solutions by period
+    and fleet, and is extended.
+    """
     window = study.window
     rolling = RollingPlanner(study, periods, known, solved)
     schedule = RollingSchedule(

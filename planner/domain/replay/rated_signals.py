@@ -117,7 +117,8 @@ def _tested_replicas(
 ) -> tuple[IntArray, float]:
     """Return the replicas of each pool of ``group`` to test, and the requests/s they can serve.
 
-    ``group`` is a single pool, or a prefill and a decode pool. Counts are near today's.
+    ``group`` is a single pool, or a prefill and a decode pool. Counts are near today's. With
+    ``many``, they are USUAL_INSTANCES instead. For ``ratio`` see ``pressure_test``.
     """
     index, hardware = study.hardware.pool_index, study.hardware
     m = index[group[0]][0]

@@ -104,7 +104,7 @@ def with_spare(
     """Add to a static fleet the spare replicas (N+1) that it needs to meet the SLO after a loss.
 
     Losses of single replicas are replayed. Spares for the loss of a region are added by capacity,
-    since they belong elsewhere.
+    since they belong elsewhere. ``known`` keeps results of earlier replays, and is extended.
     """
     study, known = windows[0], {} if known is None else known
     if study.settings.plan.spare.region:
@@ -180,7 +180,10 @@ def holds(
     seed: int,
     known: Known | None = None,
 ) -> bool:
-    """Return whether a static fleet of ``counts`` ``[pools]`` meets the ``goals`` of every tier."""
+    """Return whether a static fleet of ``counts`` ``[pools]`` meets the ``goals`` of every tier.
+
+    ``known`` keeps results of earlier replays, and is extended.
+    """
     models, known = range(len(study.hardware.models)), {} if known is None else known
     meets = _slo_test([study], models, [goals], seed, alive=lambda: None, known=known, requests={})
     return meets(counts)

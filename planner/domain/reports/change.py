@@ -130,7 +130,10 @@ def change_tiles(
 
 
 def _attainment(new: Outcome, old: Outcome | None, tier: str, was: str) -> Fact:
-    """Return the tile of a tier's SLO attainment, with its change in points."""
+    """Return the tile of a tier's SLO attainment, with its change in points.
+
+    ``old`` is the plan to compare with, if any; ``was`` is its name.
+    """
     share, old_share = new.slo_attainment[tier], old.slo_attainment.get(tier) if old else None
     points = None if share is None or old_share is None else share - old_share
     met = all(new.slo_met.values())
@@ -152,7 +155,9 @@ def checks(
 ) -> Iterator[Check]:
     """Yield the checks: SLO met, N+1, test days, budget and fresh data.
 
-    ``data_age`` is the time since the traffic ends; None if it has no calendar.
+    ``data_age`` is the time since the traffic ends; None if it has no calendar. ``after`` is the
+    simulated proposal; None: it was not simulated. ``usd_30d`` is its cost in 30 days, and above
+    ``budget_usd_30d`` an admin must approve.
     """
     unknown = "Not simulated."
     if after is None:

@@ -232,7 +232,10 @@ def _schedule(view: ComparisonView) -> Schedule | None:
 
 
 def _replicas(view: ComparisonView, schedule: Schedule | None, key: str) -> Span | None:
-    """Return the least and the most replicas of policy ``key``: as scheduled, else as simulated."""
+    """Return the least and the most replicas of policy ``key``: as scheduled, else as simulated.
+
+    None if neither is known.
+    """
     if schedule is not None and not schedule.by_itself and schedule.totals:
         return min(schedule.totals), max(schedule.totals)
     found = view.tables("replicas")

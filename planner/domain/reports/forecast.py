@@ -90,7 +90,10 @@ def _verdict(rows: Rows) -> str:
 
 
 def _overall_error(ahead: pl.DataFrame | None) -> float | None:
-    """Return the WAPE over all series of the table of the forecast; None without demand."""
+    """Return the WAPE over all series of the table of the forecast; None without demand.
+
+    Only bins with a forecast and actual demand count.
+    """
     if ahead is None or not {"actual", "mean"} <= set(ahead.columns):
         return None
     known = ahead.filter(pl.col("actual").is_finite(), pl.col("mean").is_finite())

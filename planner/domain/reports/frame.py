@@ -54,7 +54,10 @@ def basis_sections(frame: Frame, notes: Sequence[str] = ()) -> tuple[Section, ..
 
 
 def assumptions_section(frame: Frame, *, folded: bool = False) -> tuple[Section, ...]:
-    """Return the section of inputs: those with the largest effect first, then the assumed ones."""
+    """Return the section of inputs: those with the largest effect first, then the assumed ones.
+
+    ``folded``: a page shows it closed.
+    """
     if not frame.assumptions:
         return ()
     assumed = sum(row.provenance == ASSUMED for row in frame.assumptions)

@@ -211,7 +211,10 @@ def _heat(
     columns: Sequence[float | None],
     cells: Sequence[Sequence[Split]],
 ) -> Table:
-    """Return a heat map of ratios; darker cells have a larger share of prefill replicas."""
+    """Return a heat map of ratios; darker cells have a larger share of prefill replicas.
+
+    ``rows`` and ``columns`` are the values of its axes, ``cells`` the ratios by row and column.
+    """
 
     def label(value: float | None) -> str:
         return "no limit" if value is None else f"{value:,.4g}"

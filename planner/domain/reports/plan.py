@@ -67,7 +67,10 @@ def report(result: PlanResult, tables: Tables) -> Report:
 
 
 def _counts(schedule: Schedule | None, plan: PlanFigures) -> str:
-    """Return the least and the most replicas as "4 to 7"."""
+    """Return the least and the most replicas as "4 to 7".
+
+    Without a schedule they are those of the plan's periods.
+    """
     totals = list(schedule.totals) if schedule is not None else []
     if not totals:
         by_period: dict[object, int] = {}
@@ -111,7 +114,10 @@ def _tiles(result: PlanResult, counts: str) -> Iterator[Fact]:
 
 
 def _attainment(attainment: dict[str, float | None] | None, met: bool | None) -> Iterator[Fact]:
-    """Yield the least attainment of a tier, or that the plan was not simulated."""
+    """Yield the least attainment of a tier, or that the plan was not simulated.
+
+    ``met`` tells whether all targets were met; None: not known.
+    """
     known = {tier: share for tier, share in (attainment or {}).items() if share is not None}
     if not known:
         yield Fact("SLO attainment", None, note="not simulated")

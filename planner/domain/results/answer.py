@@ -298,7 +298,10 @@ def _growth_words(study: Study) -> str:
 
 
 def _attainment_words(run: PolicyRun, ahead: bool) -> str:
-    """Return each tier's SLO attainment and target, in words."""
+    """Return each tier's SLO attainment and target, in words.
+
+    ``ahead``: the window is in the future, so that demand is a forecast.
+    """
     targets = {tier.name: tier.attainment for tier in run.fleet.tiers}
     parts = [
         f"{per_cent(share)} of {tier} (target {100 * targets[tier]:.4g}%)"

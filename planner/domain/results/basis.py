@@ -195,7 +195,10 @@ def frame_of(study: Study, *, kept: bool = False) -> Frame:
 
 
 def replayed_traffic(study: Study, *, kept: bool = False) -> ReplayedTraffic:
-    """Return how much traffic was replayed, on how many cells, and how accurate percentiles are."""
+    """Return how much traffic was replayed, on how many cells, and how accurate percentiles are.
+
+    ``kept``: all requests were kept in memory, so that percentiles are exact.
+    """
     drawn, cells = len(study.trace), study.cells
     sentences = []
     if cells > 1:

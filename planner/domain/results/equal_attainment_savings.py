@@ -113,7 +113,10 @@ def amount(value: float) -> str:
 
 
 def _reasons_unequal(unequal: EqualSlo | None, base: PolicyRun) -> Iterator[str]:
-    """Yield reasons in words why the costs of a policy and its baseline do not compare directly."""
+    """Yield reasons in words why the costs of a policy and its baseline do not compare directly.
+
+    ``unequal`` compares them at equal attainment; None: they serve equally well.
+    """
     if not base.meets_slo:
         yield "it misses a tier"
     if unequal is None:

@@ -22,7 +22,10 @@ def never_moves(run: PolicyRun) -> bool:
 
 
 def static_beats_plan(by_name: dict[str, PolicyRun], planned: PolicyRun | None) -> list[str]:
-    """Return a warning if a static fleet meets every SLO at no higher cost than the plan."""
+    """Return a warning if a static fleet meets every SLO at no higher cost than the plan.
+
+    ``planned`` is the run of the plan. The list is empty without one, or without requests.
+    """
     if planned is None or not planned.summary.arrived:
         return []
     # A static fleet of equal cost is the plan itself if the plan never changes.

@@ -56,7 +56,10 @@ def closed_rps(
 def _pool_calls(
     hardware: Hardware, m: int, g: int, lengths: Lengths, shared: SharedPrompts | None
 ) -> list[list[tuple[Profile, Workload, Tier, PoolShape, float]]]:
-    """Return the arguments of ``largest_pool_rate`` by tier: for one instance, for a large pool."""
+    """Return the arguments of ``largest_pool_rate`` by tier: for one instance, for a large pool.
+
+    ``m`` and ``g`` are the indices of model and column. ``shared`` has cached prompts, if known.
+    """
     work, pool = workload_of(hardware, m, lengths, shared), sized_pool(hardware, m, g)
     tiers = strictest_tiers(hardware.limits_of(m))
     return [
@@ -87,7 +90,11 @@ def closed_rates(
     hardware: Hardware, pools: Iterable[tuple[int, int]], lengths: Sequence[Lengths],
     shared: Sequence[SharedPrompts | None],
 ) -> FloatArray:  # fmt: skip
-    """Return ``closed_rps`` of each model and column of ``pools``, ``[2, l, g]``; NaN elsewhere."""
+    """Return ``closed_rps`` of each model and column of ``pools``, ``[2, l, g]``; NaN elsewhere.
+
+    The first row is of one instance, the second of an instance in a large pool. ``shared`` has the
+    cached prompts of each model, if known.
+    """
     rates = np.full((2, len(hardware.models), len(hardware.columns)), np.nan)
     for m, g in pools:
         rates[:, m, g] = closed_rps(hardware, m, g, lengths[m], shared[m] if shared else None)
@@ -109,7 +116,11 @@ def size_factors(
     before: Hardware, after: Hardware, sizes: Sizes, lengths: Sequence[Lengths],
     shared: Sequence[SharedPrompts | None],
 ) -> FloatArray:  # fmt: skip
-    """Return how ``sizes`` change if the hardware ``after`` replaces ``before``, ``[l, g, N]``."""
+    """Return how ``sizes`` change if the hardware ``after`` replaces ``before``, ``[l, g, N]``.
+
+    They are ratios of capacities by closed forms. ``shared`` has the cached prompts of each model,
+    if known.
+    """
     rates = (closed_rates(each, sizes.capacity, lengths, shared) for each in (before, after))
     return closed_factors(*rates)
 

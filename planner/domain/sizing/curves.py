@@ -91,7 +91,10 @@ def sized_alone(
     burstiness: Burstiness = 1.0,
     shared: SharedPrompts | None = None,
 ) -> float:
-    """Return one instance's requests/s with another profile, the lowest of all tiers."""
+    """Return one instance's requests/s with another profile, the lowest of all tiers.
+
+    ``shared`` has the cached tokens or prompt blocks of the model, if known.
+    """
     m, g = model_column
     cases = _cases_by_tier(hardware, m, g, lengths, seed, burstiness, shared)
     return min(capacity(replace(case, profile=profile)).max_rps for _, case in cases)
@@ -101,7 +104,10 @@ def _cases_by_tier(
     hardware: Hardware, m: int, g: int, lengths: Lengths, seed: int, burstiness: Burstiness,
     shared: SharedPrompts | None,
 ) -> list[tuple[Tier, SizingCase]]:  # fmt: skip
-    """Return the simulation inputs of a capacity curve for each of the strictest tiers."""
+    """Return the simulation inputs of a capacity curve for each of the strictest tiers.
+
+    ``m`` and ``g`` are the indices of model and column. ``shared`` has cached prompts, if known.
+    """
     role = hardware.columns[g].role
     link = hardware.link_to(m) if role == "decode" else None
     lengths, blocks = cached_blocks(hardware, m, lengths, None if role == "decode" else shared)
@@ -137,7 +143,10 @@ def workload_of(
     shared: SharedPrompts | None = None,
     burstiness: float = 1.0,
 ) -> Workload:
-    """Return a model's requests for closed forms, with cached tokens but without prompt blocks."""
+    """Return a model's requests for closed forms, with cached tokens but without prompt blocks.
+
+    ``m`` is the index of the model. ``shared`` has its cached prompts, if known.
+    """
     if shared is None or not isinstance(shared.blocks, CachedTokens):
         return Workload(*lengths, burstiness=burstiness)
     lengths, counted = cached_blocks(hardware, m, lengths, shared)

@@ -118,7 +118,10 @@ def _lost_bins_of(grid: Grid, series: str, outage: Outage) -> LostBins:
 
 
 def _notes(report: IngestReport, grid: Grid, *, sampled: bool) -> tuple[str, ...]:
-    """Return sentences on what the file lacks, and on how its data were changed."""
+    """Return sentences on what the file lacks, and on how its data were changed.
+
+    ``sampled``: a sample of request lengths is stored with the counts.
+    """
     notes = [
         f"{count:,} {by if by == 'series' else f'{by}s'}; the {LISTED} largest are shown."
         for by, names in grid.labels.items()

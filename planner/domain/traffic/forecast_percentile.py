@@ -174,7 +174,8 @@ class Quantiles:
     def _planned_of(self, group: Group, at_once: bool, progress: Progress) -> PlannedQuantile:
         """Return a group's percentile: the scenario's, else the one chosen by past periods.
 
-        With too little history for a choice, it follows from the SLO target.
+        With too little history for a choice, it follows from the SLO target. ``at_once``: all
+        periods are planned at the first decision.
         """
         stated = self._stated(group)
         if stated is not None:
@@ -191,7 +192,10 @@ class Quantiles:
         return replace(chosen, start=moment(start), end=moment(end))
 
     def begin(self, *, at_once: bool) -> None:
-        """Begin the forecasts that ``of`` will need in a second process, if there is one."""
+        """Begin the forecasts that ``of`` will need in a second process, if there is one.
+
+        ``at_once``: all periods are planned at the first decision.
+        """
         origins = past_origins(self.window, self.traffic.demand.start_s, at_once=at_once)
         for group in groups_of(self.hardware, apart=self.apart):
             if self._stated(group) is None and len(origins):
@@ -206,7 +210,8 @@ class Quantiles:
     def _pasts(self, group: Group, origins: FloatArray, at_once: bool) -> list[PastPeriods]:
         """Return past plans and demand of the largest series (model x region) of a group.
 
-        Series with too little history, or without demand, are omitted.
+        Series with too little history, or without demand, are omitted. ``at_once``: all periods are
+        planned at the first decision.
         """
         requests = dict(series_of(self.traffic, group, REQUESTS))
         pasts = []

@@ -314,7 +314,8 @@ def scaled_sessions(
     """Return ``scale`` times the sessions: arrivals in order, indices of originals, session ids.
 
     Each session is kept, left out or repeated as a whole, with its times between turns. A request
-    without a session (-1) counts as a session of its own.
+    without a session (-1) counts as a session of its own. ``sampled``: the file is a sample of the
+    real traffic.
     """
     groups = Groups.of(session, len(arrived))
     copy_begin, of_copy = scaled_arrivals(

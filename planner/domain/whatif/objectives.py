@@ -61,7 +61,10 @@ def front(
     solved = 0
 
     def least(of: str, other: str, level: float) -> FrontPoint[tuple[WhatIf, Variation]] | None:
-        """Minimise ``of`` with the second objective at most ``level``; ``other`` breaks ties."""
+        """Minimise ``of`` with the second objective at most ``level``; ``other`` breaks ties.
+
+        None: no plan keeps that level.
+        """
         nonlocal solved
         tie = TIE * scale[of] / scale[other]
         variation: dict[str, Any] = {

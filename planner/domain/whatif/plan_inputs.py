@@ -193,7 +193,10 @@ def _capacity_alone(max_rps: float, input_tps: float, ttft_s: float, tbt_s: floa
 def basis_of(
     study: Study, planned: PlannedWindow, load_factor: float = 1.0, flat: IntArray | None = None
 ) -> Basis:
-    """Return the inputs of the plan of ``study``, with the quantiles that ``planned`` used."""
+    """Return the inputs of the plan of ``study``, with the quantiles that ``planned`` used.
+
+    ``flat [l, r, g]`` is the static fleet that takes the place of a plan, if any.
+    """
     window, traffic, sizes = study.window, study.traffic, study.sizes
     shape = study.hardware.minimum.shape
     alone = np.full((4, shape[0], shape[2]), np.nan)

@@ -93,7 +93,11 @@ def hourly(
 
 @cache
 def _relative_values(name: str, day: int | None, weekend: bool | None) -> FloatArray:
-    """Return the 24 values of :func:`hourly` for a yearly mean of 1; many regions share a grid."""
+    """Return the carbon by UTC hour of grid ``name`` over its yearly mean, 24 values.
+
+    ``day`` of the year and ``weekend`` choose a day; None: the mean over all days. Results are
+    cached, since many regions share a grid.
+    """
     known_cycles = cycles()
     if name not in known_cycles:
         raise CatalogueError(

@@ -120,7 +120,8 @@ class _Reader:
     def number(self, *fields: str, source: Config | None = None) -> int | None:
         """Return the value of the first field that is present, a whole number of at least 0.
 
-        A list with one number per layer is accepted if all its numbers are equal.
+        A list with one number per layer is accepted if all its numbers are equal. None: no field is
+        present. Fields are read from ``source``, by default the text model's part.
         """
         keys = _keys(fields)
         if source is None:

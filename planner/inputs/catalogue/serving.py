@@ -45,7 +45,10 @@ def batch_limits(
     max_batch_tokens: int | None = None,
     kv_capacity_tokens: int | None = None,
 ) -> EngineSettings:
-    """Return only the batch limits and KV capacity, which do not depend on the engine."""
+    """Return only the batch limits and KV capacity, which do not depend on the engine.
+
+    Values that are not given are defaults: vLLM's limits, and the KV cache that fits in memory.
+    """
     tokens = max_batch_tokens or MAX_BATCH_TOKENS
     capacity = kv_capacity_tokens or capacity_tokens(
         shape, gpu, arrangement, typical_context(shape.max_context), tokens

@@ -170,7 +170,8 @@ def compare_with_built_in(deployment: Deployment, estimate: Estimate) -> tuple[s
 def built_in_section(deployment: Deployment, any_engine: bool = False) -> Section | None:
     """Return the scenario section of the deployment's built-in profile.
 
-    None: there is no such profile, or only one of another engine.
+    None: there is no such profile, or only one of another engine. With ``any_engine``, those of
+    another engine count too.
     """
     at = deployment.decode
     is_plain = at == Arrangement(tp=at.tp, moe_tp=at.moe_tp, moe_ep=at.moe_ep)

@@ -139,7 +139,8 @@ def engine_facts(
 ) -> RunningPool:
     """Return the facts in a launch command about its engine.
 
-    ``engine`` is the engine of the container image.
+    ``engine`` is the engine of the container image. ``variables`` are the environment variables
+    that the command may refer to.
     """
     text = " ".join(command)
     engine = next((name for name, p in STARTS.items() if re.search(p, text)), engine)

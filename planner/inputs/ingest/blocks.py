@@ -74,7 +74,8 @@ def all_records(data: bytes, name: str, *, quoted: bool) -> Records:
 def _short_block(block: Block, quoted: bool) -> Iterator[Block]:
     """Yield the block in parts of at most about MOST_LINES lines, to limit memory.
 
-    The positions of lines take memory, too.
+    The positions of lines take memory, too. ``quoted``: line breaks within double quotes do not end
+    a record.
     """
     lines = block.data.count(b"\n")
     half = len(block.data) // 2
@@ -88,7 +89,10 @@ def _short_block(block: Block, quoted: bool) -> Iterator[Block]:
 
 
 def whole_records(data: bytes, quoted: bool) -> int:
-    """Return the length in bytes of the part of ``data`` that ends with its last whole record."""
+    """Return the length in bytes of the part of ``data`` that ends with its last whole record.
+
+    ``quoted``: line breaks within double quotes do not end a record.
+    """
     if not quoted or b'"' not in data:
         return data.rfind(b"\n") + 1
     buffer = np.frombuffer(data, np.uint8)
@@ -155,7 +159,10 @@ class Records:
 
 
 def records(block: Block, *, quoted: bool) -> Records:
-    """Return the records of a block without the blank lines."""
+    """Return the records of a block without the blank lines.
+
+    ``quoted``: line breaks within double quotes do not end a record.
+    """
     buffer = np.frombuffer(block.data, np.uint8)
     newlines = np.flatnonzero(buffer == _NEWLINE)
     quoted = quoted and b'"' in block.data

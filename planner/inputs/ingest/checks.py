@@ -171,7 +171,11 @@ _MULTIPLE = {"k": 1e3, "K": 1e3, "M": 1e6, "Mil": 1e6, "G": 1e9, "B": 1e9, "Bil"
 
 
 def _numbers_as_written(text: pl.Series, number: FloatArray, whole: bool) -> FloatArray:
-    """Return numbers as people and dashboards write them: 1,700 or 1.700, 2,5 and 1.2 K req/s."""
+    """Return the values of numbers as people and dashboards write them, such as 1,700 or 1.2 K.
+
+    ``text`` are the cells, ``number`` their values where plain. If they must be ``whole``, 1.700 is
+    1700. A comma before other than three digits is a decimal one: 2,5.
+    """
     pointed = text.str.contains(_POINTED).fill_null(False)
     plain = text.str.replace_all(r"[, '\u00a0\u202f_]", "").cast(pl.Float64, strict=False)
     result = pl.Series(number).fill_nan(None)

@@ -476,7 +476,10 @@ def declared_layout(connector: Connector) -> DemandLayout:
 def demand_layout(
     probe: pl.DataFrame, options: IngestOptions, name: str, known: Mapping[str, str] | None = None
 ) -> DemandLayout:
-    """Find the columns of a demand file; raise IngestError that names the missing field."""
+    """Find the columns of a demand file; raise IngestError that names the missing field.
+
+    ``known`` are columns by field that the format declares.
+    """
     find = Resolver(probe.columns, options, name, known)
     time, unit = find.time("time")
     if "time" not in options.mapping and not known:
@@ -558,7 +561,10 @@ def _stated_bases(amounts: Mapping[str, Expression], probe: pl.DataFrame) -> dic
 def _single_source(
     find: Resolver, time: tuple[str, ...], unit: str | None, probe: pl.DataFrame
 ) -> tuple[Amounts, tuple[str, ...]]:
-    """Return the amounts of a file in which one column per field has them, and notes on them."""
+    """Return the amounts of a file in which one column per field has them, and notes on them.
+
+    ``time`` are the columns of the time, ``unit`` is the unit of its numbers, if stated.
+    """
     found = {field: find.expression(field) for field in AMOUNTS}
     amounts = {name: each for name, each in found.items() if each and each.columns[0] not in time}
     notes: tuple[str, ...] = ()
@@ -589,7 +595,8 @@ def _source_per_column(
 ) -> tuple[Amounts, ...]:
     """Return one source per column of requests, if a file has several (one per service).
 
-    They are mapped, or found by name. Return () if one column has all requests.
+    They are mapped, or found by name. Return () if one column has all requests. ``time`` are the
+    columns of the time, ``unit`` is the unit of its numbers, if stated.
     """
     mapped = find.mapping.get("requests", "")
     if mapped not in find.columns and "," in mapped:
@@ -657,7 +664,8 @@ def _panel(
 ) -> tuple[Amounts, ...]:
     """Return one source per column of a table exported from a dashboard's panel.
 
-    The name of a column is that of its model. Return () if the table is none.
+    The name of a column is that of its model. Return () if the table is none. ``time`` are the
+    columns of the time, ``unit`` is the unit of its numbers, if stated.
     """
     if find.mapping or not panel_like(probe):
         return ()

@@ -125,7 +125,10 @@ def run_checks(names: Sequence[str], evidence: Evidence) -> dict[str, str]:
 
 
 def _time_unit(evidence: Evidence) -> Finding | None:
-    """Ask whether numbers count seconds or milliseconds from the start."""
+    """Ask whether numbers count seconds or milliseconds from the start.
+
+    None: the unit is certain, or plausible for the gaps between the times.
+    """
     clock, numbers = evidence.clock, evidence.numbers
     if clock is None or clock.kind != RELATIVE or clock.certain or numbers.size < FEW_TIMES:
         return None
@@ -153,7 +156,10 @@ def _time_unit(evidence: Evidence) -> Finding | None:
 
 
 def _clock_change(evidence: Evidence) -> Finding | None:
-    """Ask for the time zone of local times in which an hour occurs twice or never."""
+    """Ask for the time zone of local times in which an hour occurs twice or never.
+
+    None: no time shows such an hour, or the zone is certain.
+    """
     if evidence.clock is None or evidence.clock.certain or evidence.clock.kind == RELATIVE:
         return None
     jumps = evidence.jump_ns[:50].tolist()
@@ -321,7 +327,10 @@ def _repeated_rows(evidence: Evidence) -> Finding | None:
 
 
 def _latency_gaps(evidence: Evidence) -> Finding | None:
-    """State that requests start when others end, as in a benchmark with a fixed concurrency."""
+    """State that requests start when others end, as in a benchmark with a fixed concurrency.
+
+    None if they do not.
+    """
     start, latency = evidence.numbers, evidence.latency_s
     if start.size < FEW_TIMES or not (latency > 0).all():
         return None
@@ -353,7 +362,10 @@ def _absent_bins(evidence: Evidence) -> Finding | None:
 
 
 def _counter(evidence: Evidence) -> Finding | None:
-    """Find amounts that hardly ever fall; a name such as requests_total makes them a counter."""
+    """Find amounts that hardly ever fall; a name such as requests_total makes them a counter.
+
+    None: they fall too.
+    """
     if not only_grows(evidence.before, evidence.after):
         return None
     named = evidence.column.lower().endswith(COUNTER_NAMES)
@@ -373,7 +385,10 @@ def _sums_or_means(evidence: Evidence) -> bool:
 
 
 def _bin_ends(evidence: Evidence) -> Finding | None:
-    """Find bins that last much shorter or longer than the step between them."""
+    """Find bins that last much shorter or longer than the step between them.
+
+    None if there are none.
+    """
     step = evidence.step_s
     length = float(np.nanmedian(evidence.values)) if evidence.values.size else 0.0
     near = not step or not length > 0 or 0.5 < length / step < 1.5

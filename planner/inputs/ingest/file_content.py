@@ -69,7 +69,10 @@ class Reading:
             self.findings[name] = self.findings.get(name) or words
 
     def clock(self, columns: tuple[str, ...], unit: str | None) -> clocks.Clock:
-        """Return the clock (time notation) of columns; raise Question if several are possible."""
+        """Return the clock (time notation) of columns; raise Question if several are possible.
+
+        ``unit`` is the unit of numbers, if stated.
+        """
         options = self.options
         dates = "" if options.dates == AUTO else options.dates
         stated = clocks.StatedTimes(unit, self.format.connector.unit, options.timezone or "", dates)
@@ -155,7 +158,10 @@ class Reading:
 def read_times(
     reading: Reading, batch: Batch, when: clocks.Clock, order: clocks.Order | None = None
 ) -> clocks.Times:
-    """Return the times of a batch; raise IngestError if a number is in another unit."""
+    """Return the times of a batch; raise IngestError if a number is in another unit.
+
+    ``order`` keeps the direction of the times across batches.
+    """
     times = clocks.read(batch.frame, when, order)
     if times.other_unit is not None:
         row, words = times.other_unit

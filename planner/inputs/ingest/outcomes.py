@@ -26,7 +26,7 @@ _KNOWN_HITS = re.compile(r"hit|miss|true|false|yes|no|^[01]$|disabled|refresh|by
 def _matches(
     series: pl.Series, pattern: re.Pattern[str], *, but: re.Pattern[str] | None = None
 ) -> BoolArray:
-    """Return the rows whose word fits ``pattern``, ``[rows]``."""
+    """Return the mask of rows whose word fits ``pattern`` and not ``but``, ``[rows]``."""
     text = series.cast(pl.String, strict=False).fill_null("").str.strip_chars().str.to_lowercase()
     words = text.unique().to_list()
     found = [word for word in words if pattern.search(word) and not (but and but.search(word))]

@@ -197,7 +197,10 @@ def _text_head(head: bytes, name: str) -> bytes:
 
 
 def _sample(head: bytes, name: str, quoted: bool) -> blocks.Records:
-    """Return the whole records at the start of a text file."""
+    """Return the whole records at the start of a text file.
+
+    ``quoted``: line breaks within double quotes do not end a record.
+    """
     if len(head) < PROBE_BYTES:  # the whole file
         if not head.strip():
             raise IngestError(f"{name} holds no row. Export it again.")

@@ -32,7 +32,10 @@ def path_steps(path: str) -> tuple[str, ...]:
 
 
 def unfold_rows(value: Any, path: Sequence[str], above: Row | None = None) -> Iterator[Row]:
-    """Yield the rows at ``path`` in a document, with the fields of the objects around them."""
+    """Yield the rows at ``path`` in a document, with the fields of the objects around them.
+
+    ``above`` are the fields of the objects around ``value``.
+    """
     above = above or {}
     if not path:
         if isinstance(value, dict):

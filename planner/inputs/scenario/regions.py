@@ -45,7 +45,11 @@ def region_of(section: RegionSection, facts: Facts) -> Region:
 def _carbon(
     section: RegionSection, like: catalogue.CatalogueRegion | None, facts: Facts
 ) -> tuple[float, tuple[float, ...] | None]:
-    """Return the yearly mean and, if known, 24 values by UTC hour, in g CO2e per kWh."""
+    """Return the yearly mean and, if known, 24 values by UTC hour, in g CO2e per kWh.
+
+    ``like`` is the built-in region with the defaults of the section. Append the source to
+    ``facts``.
+    """
     what, grams = f"Carbon intensity in {section.name}", section.carbon_g_per_kwh
     if isinstance(grams, list):
         facts.append((what, GIVEN))

@@ -103,7 +103,10 @@ def _with_prices(prices: Prices, part: FloatArray, of_demand: bool) -> Prices:
 
 
 def _blocks(cells: Cells, prices: Prices, priced: PricedCells, by_model: bool) -> FloatArray:
-    """Return each model's or each region's contribution to the lower bound."""
+    """Return each model's or each region's contribution to the lower bound.
+
+    With ``by_model`` the result is ``[l]``, else ``[r]``.
+    """
     if by_model:
         joint: FloatArray = priced.lowest.sum(axis=1) + prices.demand * cells.joint / cells.tokens
         return joint

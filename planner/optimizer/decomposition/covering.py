@@ -110,7 +110,7 @@ def carried_tps(cell: Any, g: int, count: int) -> Any:
 
 @inlined_kernel
 def _fill_row(cell: Any, g: int, x: int, tables: Any) -> None:
-    """Fill ``gain[g, x]`` (tokens/s) and ``cost[g, x]`` (dollars) of x instances of type ``g``.
+    """Fill ``gain[g, x]`` (tokens/s) and ``cost[g, x]`` (dollars) of x extra instances of type g.
 
     Instances that run already cost ``first`` each, the others ``further``. The value of the tokens
     that they serve is deducted.
@@ -124,14 +124,18 @@ def _fill_row(cell: Any, g: int, x: int, tables: Any) -> None:
 
 @kernel
 def _fill_tables(cell: Any, limit: float, tables: Any) -> None:
-    """Fill the ``tables`` of a cell for each count that can belong to a cover of cost ``limit``."""
+    """Fill the ``tables`` of a cell for each count that can belong to a cover of cost ``limit``.
+
+    Gains and costs are then made relative to each type's cheapest count, ``origin``.
+    """
     gain, cost, origin, top, base = tables
     base[0] = base[1] = 0.0
-    # First the types whose instances may be worth more than they cost: ``base`` is then known.
-    for side in range(2):
+    # First the types whose instances may be worth more than they cost. Other types cost least at
+    # 0 instances, so ``base`` is then known.
+    for paying_types in (True, False):
         for g in range(top.size):
             pays = cell.first[g] - cell.token_value * cell.steepest[g] <= 0.0
-            if pays != (side == 0):
+            if pays != paying_types:
                 continue
             cheapest = 0
             for x in range(cell.max_extra[g] + 1):
@@ -155,8 +159,9 @@ def _fill_tables(cell: Any, limit: float, tables: Any) -> None:
 def _fill_hulls(tables: Any, item: Any, orders: Any, hull: Any) -> Any:
     """Return the steps along each type's lower hull of cost over tokens/s, the cheapest first.
 
-    They are written to ``item``, by rising cost per token/s. Types are in the order of their first
-    step, and those without steps come last. ``orders`` and ``hull`` are work arrays.
+    A step leads from one count of a type to a larger one. Steps are written to ``item``, by rising
+    cost per token/s. Types are in the order of their first step, and those without steps come last.
+    ``orders`` and ``hull`` are work arrays.
     """
     gain, cost, origin, top, _ = tables
     rank, order = orders[0], orders[1]
@@ -201,10 +206,11 @@ def _fill_hulls(tables: Any, item: Any, orders: Any, hull: Any) -> Any:
 
 @kernel
 def _hull_cost(items: Any, after: int, but: int, missing: float) -> Any:
-    """Return the least cost of ``missing`` more tokens/s along the hulls of the later types.
+    """Return the least cost of ``missing`` more tokens/s if parts of instances are allowed.
 
-    Types ranked up to ``after``, and type ``but``, do not count. The result is infinite if the
-    hulls do not suffice. It is a lower bound on the cost of whole instances.
+    It uses the steps of ``items``, so it is a lower bound on the cost of whole instances. Types
+    ranked up to ``after``, and type ``but``, do not count (-1: all count). The result is infinite
+    if the others do not suffice.
     """
     item, n, rank = items.steps, items.n, items.rank
     paid = 0.0
@@ -243,9 +249,10 @@ def _least_cover(
 ) -> Any:
     """Return a lower bound on the cost of ``need`` > 0 tokens/s above the cheapest counts.
 
-    It is a depth-first search over the counts of each type. ``chosen`` is filled with the cheapest
-    counts found. Their cost equals the bound unless the search takes more than ``NODES`` nodes. The
-    bound is infinite if all types together do not suffice. ``state`` is a work array.
+    It is a depth-first search over the counts of each type. ``chosen [g]`` is filled with the
+    cheapest counts found. Their cost equals the bound unless the search takes more than ``NODES``
+    nodes. The bound is infinite if all types together do not suffice. ``linear`` tells that every
+    instance of a type adds the same tokens/s. ``state`` is a work array.
     """
     gain, cost, origin, top, _ = tables
     order, types = items.order, items.types
@@ -303,10 +310,10 @@ def _work_arrays(cells: Any) -> Any:
 
 @kernel
 def _best_single_type(cell: Any) -> Any:
-    """Return the type of which one instance is provably the cheapest cover, its cost and tokens/s.
+    """Return the GPU type of which one instance is the cheapest cover, its cost and tokens/s.
 
-    The type is -1 if this quick test cannot prove that, and -2 if no instance is needed. The test
-    decides most cells of large plans.
+    The type is -1 if this quick test cannot prove it, and -2 if no instance is needed. The test
+    decides most cells of large plans without a search.
     """
     least_cost, least_per_token, least_alone, best, carried = np.inf, np.inf, np.inf, -1, 0.0
     for g in range(cell.theta.size):
@@ -365,10 +372,11 @@ def cheapest_cells(cells: Any, x: Any, low: Any, served: Any) -> None:
 
 @kernel
 def _count_ranges(items: Any, tables: Any, missing: float, may: float, low: Any, high: Any) -> None:
-    """Fill ``low`` and ``high`` with the range of counts of each type within the cost ``may``.
+    """Fill ``low [g]`` and ``high [g]`` with the counts of each type that a cover may have.
 
-    ``missing`` tokens/s must be added. The cost of a count includes the cheapest fractional cover
-    of the tokens/s that it leaves.
+    The cover must add ``missing`` tokens/s at a cost of at most ``may``. A count is possible if its
+    cost, and that of the cheapest fractional cover of the rest, are within ``may``. If none is,
+    ``low`` exceeds ``high``.
     """
     for g in range(low.size):
         low[g], high[g] = tables.top[g] + 1, -1

@@ -85,12 +85,13 @@ def _fewest_more(cell: Any, g: int, held: int, missing: float, largest: int) -> 
 
 @kernel
 def _best_move(problem: Any, now: Any, model: int, region: int, row: int) -> Any:
-    """Return the best move of a cell: key, removed type and count, added type and count.
+    """Return the best move of a cell: its key, removed type and count, added type and count.
 
-    A move takes up to ``AT_ONCE`` instances of one type away. If demand would be uncovered, it adds
-    as many of another type as replace them; the added type is -1 if none is needed. With a ``row``
-    of capacity, only moves that free GPUs of it count, and the key is the added cost per freed GPU.
-    With -1, the key is the added cost. The lowest key is best; infinite: there is no move.
+    A move removes up to ``AT_ONCE`` instances of one type. If demand would then be uncovered, it
+    adds the fewest instances of another type that cover it; without need, the added type is -1. If
+    ``row`` is a row of capacity, only moves that free its GPUs count, and the key is the change in
+    cost per freed GPU. If ``row`` is -1, the key is the change in cost. The lowest key is best;
+    infinite: there is no move.
     """
     cell, x = one_cell(problem.cells, model, region), now.x[model, region]
     size, rows = problem.size[model], problem.rows

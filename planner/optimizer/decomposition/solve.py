@@ -163,16 +163,17 @@ def _branch_and_bound(
     """Search ever wider bands of columns until the gap is proven.
 
     A plan outside the band costs at least ``best.bound + band``. The smaller of that and the bound
-    proven inside the band is therefore a bound on every plan.
+    proven inside the band is therefore a bound on every plan. Returns None if the widest band has
+    no plan.
     """
     size = cells.need.size
-    mean, many = max(best.bound, 1.0) / size, MANY * size + 10_000
+    mean, most_variables = max(best.bound, 1.0) / size, MANY * size + 10_000
     band = widest_band(
         cells, best.prices, best.priced, at_most=BAND * mean, max_variables=FEW * size + 1000
     )
     if band.width < NARROW * mean:  # Prices leave many columns equally good, so allow more of them.
         band = widest_band(
-            cells, best.prices, best.priced, at_most=NARROW * mean, max_variables=many
+            cells, best.prices, best.priced, at_most=NARROW * mean, max_variables=most_variables
         )
     plan: IntArray | None = None
     master: WholePlan | None = None
@@ -199,14 +200,16 @@ def _branch_and_bound(
         # A column further than the gap from its cell's cheapest is in no plan cheaper than
         # ``plan``.
         wider = min(cost - best.bound, 4 * max(band.width, NARROW * mean))
-        grown = widest_band(cells, best.prices, best.priced, at_most=wider, max_variables=many)
-        if grown.width <= band.width:
+        wider_band = widest_band(
+            cells, best.prices, best.priced, at_most=wider, max_variables=most_variables
+        )
+        if wider_band.width <= band.width:
             if plan is None:
                 return None
             break
         # The wider band may hold no further column. The proof for the old band then covers it too.
-        master = master if grown.size == band.size and not len(grown.boxes.cell) else None
-        band = grown
+        master = master if wider_band.size == band.size and not len(wider_band.boxes.cell) else None
+        band = wider_band
     if plan is None:
         return Outcome(
             TIMEOUT, target=None, bound=bound, died="" if master is None else master.died

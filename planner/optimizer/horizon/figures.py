@@ -12,20 +12,21 @@ from simulation.arrays import IntArray
 
 
 def totals(problem: HorizonProblem, target: IntArray, lent: IntArray) -> tuple[Totals, ...]:
-    """Return each period's use of every measure by instances that are up or starting.
+    """Return cost, GPU-hours, energy, carbon, starts and stops of each period.
 
-    Income from lent instances is deducted, and so is the saving by reserved GPUs.
+    Instances count while they are up or starting. Income from lent instances is deducted from the
+    cost, and so is the saving by reserved GPUs.
     """
-    begun, moved = problem.asked_for(target), problem.changes(target)
+    starts, moved = problem.asked_for(target), problem.changes(target)
     reserved = reservation_usd(problem, target, cheapest_reservation(problem, target))
     out = []
     for period, window in enumerate(problem.windows):
-        starting = begun[max(0, period - problem.lead + 1) : period + 1].sum(axis=0)
+        starting = starts[max(0, period - problem.lead + 1) : period + 1].sum(axis=0)
         starting = starting if problem.lead else np.zeros_like(starting)
         usd, gpu_hours, kwh, kg = (
             float(
                 (per_hour(window, m) * (target[period] + starting)).sum()
-                + (per_start(window, m) * begun[period]).sum()
+                + (per_start(window, m) * starts[period]).sum()
             )
             * problem.hours
             for m in MEASURES

@@ -60,10 +60,11 @@ def by_priority(services: Sequence[Service]) -> list[int]:
 def _scale_out(
     problem: PlacementProblem, ledger: Ledger, placed: Placement, s: int, more: tuple[int, ...]
 ) -> tuple[list[Row], list[Unplaced]]:
-    """Place ``more`` replicas by role of service ``s``; return rows and what found no room.
+    """Place ``more`` replicas of service ``s``, by role; return new rows and what found no room.
 
-    If only some roles grow, their replicas join the units that are there. Else new units are placed
-    one by one. Where there is no room, the next attempt gives up affinity or preferred GPU types.
+    If only some roles grow, their replicas join the service's units. Else new units are placed one
+    by one. Where there is no room, the next attempt gives up affinity or preferred GPU types.
+    ``ledger`` has the free GPUs and is updated.
     """
     service = problem.services[s]
     present = placed.rows(placed.service == s)
@@ -113,20 +114,24 @@ def candidate_domains(
     """Return the domains with room for a unit, in the order of Algorithm 4.
 
     A domain is one S1 switch if ``narrow``, else a subgroup of them. Domains of low subgroup
-    priority come first, then those that the service already uses, then the fullest.
+    priority come first, then those that service ``s`` already uses, then the fullest. ``present``
+    are its placed replicas, ``parts`` those of the unit.
     """
     centre = problem.services[s].centre
-    s1s = np.flatnonzero(problem.centre_of_s1 == centre)
-    key = s1s if narrow else problem.subgroup[s1s]
-    domains = [tuple(s1s[key == k].tolist()) for k in np.unique(key)]
+    switches = np.flatnonzero(problem.centre_of_s1 == centre)
+    domain_numbers = switches if narrow else problem.subgroup[switches]
+    domains = [
+        tuple(switches[domain_numbers == number].tolist()) for number in np.unique(domain_numbers)
+    ]
     switches_in_use = set(problem.topology.s1[present.node].tolist())
     types = sorted({gpu for block in parts for _, gpu, _ in block.instances})
 
     def rank(domain: Domain) -> tuple[int, bool, int, int]:
-        room = int(ledger.free_s1[np.ix_(domain, types)].sum())
-        return int(problem.tiers[domain[0]]), switches_in_use.isdisjoint(domain), room, domain[0]
+        """Return priority, whether the service is absent, free GPUs, and a number to break ties."""
+        free = int(ledger.free_s1[np.ix_(domain, types)].sum())
+        return int(problem.tiers[domain[0]]), switches_in_use.isdisjoint(domain), free, domain[0]
 
-    return sorted((d for d in domains if ledger.has_room(parts, d)), key=rank)
+    return sorted((domain for domain in domains if ledger.has_room(parts, domain)), key=rank)
 
 
 def _add_to_groups(

@@ -32,7 +32,7 @@ class SwitchClasses:
         return all(len(members) == 1 for members in self.switches)
 
     def counts_by_class(self, subgroup: IntArray, where: Where) -> tuple[dict[Key, int], Where]:
-        """Return unit counts by class from those by switch, and the counts of no class.
+        """Return unit counts by class from those by switch (``where``), and the counts of no class.
 
         Every class must be a single switch. ``subgroup`` is the subgroup of each S1 switch.
         """
@@ -62,10 +62,11 @@ class SwitchClasses:
 
 
 def switch_classes(problem: PlacementProblem, *, together: bool) -> SwitchClasses:
-    """Return the classes of identical switches and subgroups; without ``together``, all are single.
+    """Return the classes of identical S1 switches and subgroups.
 
     S1 switches are identical if their nodes have equal GPU types, sizes and free GPUs. Subgroups
-    are if they lie in one data centre with equal priority, and have identical switches.
+    are if they lie in one data centre with equal priority, and have identical switches. Without
+    ``together``, each switch and each subgroup is a class of its own.
     """
     tree = problem.topology
     free = tree.gpus - problem.taken

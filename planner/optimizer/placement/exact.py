@@ -57,8 +57,8 @@ def place_exact(
     check = throttled(check)
     room = FreeSlots.of(problem)
 
-    def scored(where: Where) -> tuple[float, Placement]:
-        placement = placement_of(problem, where)
+    def scored(counts: Where) -> tuple[float, Placement]:
+        placement = placement_of(problem, counts)
         return measure_placement(problem, placement, shares).penalty, placement
 
     candidates = [run_algorithm4(problem), place_blind(problem)]
@@ -70,33 +70,33 @@ def place_exact(
         key=_sum_points,
     )
     until = began + SOLVING * time_limit_s
-    bound, where = 0.0, None
+    bound, counts = 0.0, None
     for together in (True, False):
         left = until - perf_counter()
         if left <= 0 or best[0] - bound <= max(gap, ENOUGH) * best[0]:
             break
         kinds = switch_classes(problem, together=together)
         program = build_program(problem, kinds, room, shares)
-        begin = None if where is None else kinds.counts_by_class(problem.subgroup, where)[0]
+        begin = None if counts is None else kinds.counts_by_class(problem.subgroup, counts)[0]
         answer = solve_placement(program, gap=gap, time_limit_s=left, check=check, begin=begin)
         bound = max(bound, answer.bound)
         if answer.counts is not None:
-            where = assign_switches(problem, kinds, room, answer.counts)
-            best = min(best, scored(where), key=_sum_points)
+            counts = assign_switches(problem, kinds, room, answer.counts)
+            best = min(best, scored(counts), key=_sum_points)
         if kinds.alone or len(problem.tiers) > WHOLE_UP_TO:
             break
-    if where is not None and len(problem.tiers) > WHOLE_UP_TO:
-        points = scored(where)[0]
-        where = improve_counts(
+    if counts is not None and len(problem.tiers) > WHOLE_UP_TO:
+        points = scored(counts)[0]
+        counts = improve_counts(
             problem,
             room,
-            where,
+            counts,
             shares,
             enough=lambda gained: points - gained - bound <= gap * bound,
             until=until,
             check=check,
         )
-        best = min(best, scored(where), key=_sum_points)
+        best = min(best, scored(counts), key=_sum_points)
     penalty = best[0]
     placement = replace(best[1], unplaced=_merge_unplaced(best[1].unplaced))
     return ExactPlacement(

@@ -27,7 +27,11 @@ class Block:
 def unit_blocks(
     service: Service, shape: Sequence[int], alternative: Sequence[Sequence[int]]
 ) -> list[Block]:
-    """Return the replicas of a unit on the GPU types of ``alternative``, largest replicas first."""
+    """Return the replicas of a unit on the GPU types of ``alternative``, largest replicas first.
+
+    ``shape`` is the number of replicas by role. ``alternative`` has the GPU type of each part of a
+    replica, by role.
+    """
     replicas = []
     for r, (count, role, types) in enumerate(zip(shape, service.roles, alternative, strict=True)):
         instances = [

@@ -95,7 +95,7 @@ def measure_placement(
     free = problem.topology.gpus - used
     fragments = int(free[(used > 0) & (free > 0)].sum())
     high = problem.tiers[problem.topology.s1] == HIGH
-    speaking = units.gpus * several
+    communicating_gpus = units.gpus * several
     return Measures(
         units=units,
         placed_units=len(units.unit),
@@ -104,7 +104,9 @@ def measure_placement(
         honoured=float(units.honoured[several].mean()) if several.any() else None,
         missed_units=int((~units.honoured).sum()),
         split_units=int(units.split.sum()),
-        bandwidth_lost=float((speaking * (1 - units.share)).sum() / max(1, speaking.sum())),
+        bandwidth_lost=float(
+            (communicating_gpus * (1 - units.share)).sum() / max(1, communicating_gpus.sum())
+        ),
         fallback_gpus=int(units.fallback_gpus.sum()),
         dear_gpus=int(units.dear_gpus.sum()),
         high_free=int(free[high].sum()),
@@ -126,7 +128,7 @@ def measure_units(
     keys, unit = np.unique(
         np.stack([placement.service, placement.unit]), axis=1, return_inverse=True
     )
-    unit, count = unit.reshape(-1), keys.shape[1]  # of each row its unit; number of units
+    unit, count = unit.reshape(-1), keys.shape[1]  # unit of each row; number of units
     service = keys[0]
     level = _lowest_level(tree.above, placement.node, unit, count)
     s1 = tree.s1[placement.node]

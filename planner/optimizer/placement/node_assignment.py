@@ -100,30 +100,32 @@ def assign_switches(
             size = problem.services[service].gpus(problem.services[service].shapes[shape][0])
             pending += [(-size, kind, service, shape, alternative, where)] * n
     chosen = _switches_of_replicas(kinds, counts) if kinds.alone else {}
-    over: list[tuple[int, int]] = []
+    left_over: list[tuple[int, int]] = []
     # The largest units first: they find a switch least easily.
     for _, kind, service, shape, alternative, where in sorted(pending):
         spec = problem.services[service]
         parts = unit_blocks(spec, spec.shapes[shape][0], spec.alternatives[alternative])
         if kind == "unit":
-            fine = assigner.place_near(service, shape, alternative, kinds.switches[where], parts)
+            placed_unit = assigner.place_near(
+                service, shape, alternative, kinds.switches[where], parts
+            )
         elif kinds.alone:
             placed = [
                 (block, chosen[service, block.role, alternative, where].pop()) for block in parts
             ]
             assigner.place_chosen(service, shape, alternative, placed)
-            fine = True
+            placed_unit = True
         else:
-            fine = any(
+            placed_unit = any(
                 assigner.place_across(service, shape, alternative, members, parts)
                 for members in kinds.pools[where]
             )
-        if not fine:
-            over.append((service, shape))
+        if not placed_unit:
+            left_over.append((service, shape))
     for (kind, service, shape, *_), n in counts.items():
         if kind == "none":
             assigner.count(("none", service, shape, 0, 0, 0), n)
-    for service, shape in over:
+    for service, shape in left_over:
         if not _place_in_any_subgroup(assigner, service, shape):
             assigner.count(("none", service, shape, 0, 0, 0))
     return assigner.counts
@@ -172,10 +174,11 @@ def _place_in_any_subgroup(assigner: SwitchAssigner, service: int, shape: int) -
 
 
 def placement_of(problem: PlacementProblem, counts: Where) -> Placement:
-    """Choose nodes for all instances, given ``counts`` by switch; the largest instances come first.
+    """Return the placement of all instances on nodes, given the ``counts`` of units by switch.
 
-    In that order, all instances fit if their slots do (``FreeSlots``) and sizes divide one another.
-    Otherwise an instance may not fit. Its unit is then unplaced.
+    The largest instances come first. In that order, all instances fit if their slots do
+    (``FreeSlots``) and sizes divide one another. Otherwise an instance may not fit. Its unit is
+    then unplaced.
     """
     parts: dict[tuple[int, int, int, int], list[int]] = {}
     for (kind, service, role, alternative, switch, pool), count in sorted(counts.items()):

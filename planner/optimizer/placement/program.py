@@ -8,7 +8,7 @@
 
 There is no variable for a unit across subgroups, because a unit is never split (methods.md D5).
 Identical subtrees form one class with all their slots (``classes``). That is a relaxation, so the
-bound is valid, and ``realise`` assigns switches afterwards.
+bound is valid, and ``assign_switches`` assigns switches afterwards.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -43,6 +43,7 @@ class Program:
     fixed: float = 0.0  # constant of the objective
 
     def row(self, low: float, high: float) -> int:
+        """Add a constraint whose entries sum to ``low`` to ``high``; return its index."""
         self.low.append(low)
         self.high.append(high)
         return len(self.low) - 1
@@ -92,7 +93,12 @@ def build_program(
 
     Per service, shape and set of GPU types, a column "unit" counts units within an S1 switch of a
     class. "wide" counts units over the switches of a subgroup, whose replicas "part" places. "none"
-    counts units without a place. ``numbers`` limits the units if not all are to be placed.
+    counts units without a place. ``room`` has the slots of each switch. ``shares`` gives the share
+    of bandwidth at each level of switches. ``numbers`` limits the units by (service, shape) if not
+    all are to be placed.
+
+    Indices: s service, k shape, a set of GPU types, c class of switches, p class of subgroups, r
+    role.
     """
     program = Program()
     slots = np.array([room.slots[list(members)].sum(axis=0) for members in kinds.switches])
@@ -184,7 +190,10 @@ def solve_placement(
     check: Callable[[], None],
     begin: dict[Key, int] | None = None,
 ) -> Answer:
-    """Solve to ``gap`` of the objective or until time runs out, from ``begin`` if given."""
+    """Solve to ``gap`` of the objective or until time runs out; return counts and a bound.
+
+    ``begin`` are counts to start the search from. Raises SolverFailed if HiGHS stops with an error.
+    """
     highs = silent_highs(time_limit_s=time_limit_s, gap=gap)
     load_program(highs, program.lp())
     if begin is not None:

@@ -15,11 +15,11 @@ def placed_replicas(placed: Placement, s: int, roles: int) -> tuple[int, ...]:
 def scale_in(
     problem: PlacementProblem, placed: Placement, s: int, less: tuple[int, ...]
 ) -> Placement:
-    """Return ``placed`` without ``less`` replicas by role of service ``s``.
+    """Return ``placed`` with fewer replicas of service ``s``: by ``less``, a number per role.
 
-    Whole units are removed while they are within ``less``. Those on subgroups of the highest
-    priority go first, then the newest. The rest comes from single units in the same order, down to
-    one replica of each role. The last replicas go only if the service ends.
+    Whole units are removed while they have no more replicas than are left to remove. Those on
+    subgroups of the highest priority go first, then the newest. The rest comes from single units in
+    the same order, down to one replica of each role. The last replicas go only if the service ends.
     """
     roles = len(problem.services[s].roles)
     of_service = np.flatnonzero(placed.service == s)
@@ -31,22 +31,22 @@ def scale_in(
     order = sorted(highest, key=lambda unit: (-highest[unit], -unit))
     count = {unit: placed_replicas(placed.rows(placed.unit == unit), s, roles) for unit in order}
     left = np.array(less)
-    gone = np.zeros(len(placed), bool)
+    removed = np.zeros(len(placed), bool)
     reduced = []
     for unit in order:
         if (np.array(count[unit]) <= left).all():
             left = left - count[unit]
-            gone |= (placed.service == s) & (placed.unit == unit)
+            removed |= (placed.service == s) & (placed.unit == unit)
         else:
             reduced.append(unit)
     for replicas_left in (1, 0):
         for unit in reduced:
             for role in range(roles):
                 members = (
-                    (placed.service == s) & (placed.unit == unit) & (placed.role == role) & ~gone
+                    (placed.service == s) & (placed.unit == unit) & (placed.role == role) & ~removed
                 )
                 replicas = np.unique(placed.replica[members])
-                go = replicas[max(replicas_left, len(replicas) - int(left[role])) :]
-                gone |= members & np.isin(placed.replica, go)
-                left[role] -= len(go)
-    return placed.rows(~gone)
+                removed_replicas = replicas[max(replicas_left, len(replicas) - int(left[role])) :]
+                removed |= members & np.isin(placed.replica, removed_replicas)
+                left[role] -= len(removed_replicas)
+    return placed.rows(~removed)

@@ -46,7 +46,11 @@ def _place_unit(
     shape: tuple[int, ...],
     of_type: dict[int, np.ndarray],
 ) -> list[Row]:
-    """Place a unit, each instance on its preferred GPU type with room; else no row."""
+    """Place a unit of service ``s``; return its rows, or none if an instance finds no room.
+
+    Each instance goes to the freest node of its most preferred GPU type with room. ``of_type`` has
+    the nodes of each GPU type.
+    """
     service = problem.services[s]
     rows: list[Row] = []
     first = ledger.instance

@@ -59,7 +59,11 @@ def _add(
     lost: IntArray,
     need: float,
 ) -> None:
-    """Add the facets of a demand of ``need`` tokens/s as rows; ``region`` None: of all."""
+    """Add rows that whole instances must satisfy to serve ``need`` tokens/s of a model in a period.
+
+    They are the facets of ``cover_facets`` on GPU ``columns``, each with ``lost`` instances.
+    ``region`` None: all regions serve the demand together.
+    """
     first = draft.problem.first
     rows = cover_facets(first, model, columns, lost, need)
     if not len(rows):
@@ -111,9 +115,9 @@ def facets(
 ) -> FloatArray:
     """Return rows ``[a, b]`` with  a n >= b  for all whole n >= 0 with  sum C(n) >= need.
 
-    C(n) is the capacity of n instances of a column. Shape ``[f, g + 1]``, with a >= 0, scaled to
-    b = 1. Rows with b = 0 are omitted. ``bends`` lists C(1), C(2), ... per column, up to the first
-    that suffices alone. Without ``bends``, C is theta n. Too large a problem has no rows.
+    C(n) is the capacity of n instances of a column, ``theta`` each. ``bends`` lists C(1), C(2), ...
+    per column if C is no line, up to the first that suffices alone. The shape is ``[f, g + 1]``,
+    with a >= 0, scaled to b = 1. Rows with b = 0 are omitted. Too large a problem has no rows.
     """
     if bends:
         curves = [np.append(0.0, bend) for bend in bends]

@@ -136,15 +136,17 @@ def _served(
     models, regions, columns = (range(size) for size in problem.current.shape)
     sides = role_sides(problem)
     pairs = [(i, j) for i in models for j in regions]
-    carried: dict[tuple[int, int, int, int], Expression] = {}
+    pool_tps: dict[tuple[int, int, int, int], Expression] = {}
 
     def capacity(i: int, j: int, side: Side) -> Expression:
+        """Return the tokens/s of all pools of model i in region j that belong to ``side``."""
         inside = [k for k in columns if side.columns[k] and (i, j, k) in fleet]
         for k in inside:
+            # Sides often share pools, so build each pool's expression once.
             key = (i, j, k, int(side.lost[k]))
-            if key not in carried:
-                carried[key] = _pool_capacity(program, problem, fleet[i, j, k], key)
-        return pulp.lpSum(carried[i, j, k, int(side.lost[k])] for k in inside)
+            if key not in pool_tps:
+                pool_tps[key] = _pool_capacity(program, problem, fleet[i, j, k], key)
+        return pulp.lpSum(pool_tps[i, j, k, int(side.lost[k])] for k in inside)
 
     if len(sides) == 1:
         return {(i, j): capacity(i, j, sides[0]) for i, j in pairs}
@@ -254,7 +256,11 @@ def solve_window_program(
 def _with_fewer_changes(
     problem: PlanningProblem, stated: WindowProgram, solved: Solution, effort: Effort, left_s: float
 ) -> IntArray:
-    """Return the replicas with the fewest starts and stops at a cost <= bound (1 + gap)."""
+    """Return the replicas with the fewest starts and stops at a cost <= bound (1 + gap).
+
+    ``stated`` is the program with the solution ``solved``. At most ``left_s`` seconds go into
+    solving it again. If that finds nothing better, return the replicas of ``solved``.
+    """
     target, program, cost = stated.target(), stated.program, stated.program.objective
     if stated.changes.value() + int(problem.current.sum()) < 0.5:
         return target

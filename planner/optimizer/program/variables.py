@@ -199,11 +199,14 @@ class Draft:
             return [*entries, (0, self.x[period - 1], 1.0)], 0.0
         return entries, float(self.problem.first.current.sum())
 
-    def whole_counts(self, values: FloatArray, of: IntArray | None) -> IntArray:
-        """Round the values of variables ``of [p, n]`` to counts ``[p, l, r, g]``; 0 elsewhere."""
+    def whole_counts(self, values: FloatArray, variables: IntArray | None) -> IntArray:
+        """Return the values of ``variables [p, n]`` as whole counts of instances, ``[p, l, r, g]``.
+
+        Counts without a variable are 0. ``values`` has the values of all variables of the program.
+        """
         out = np.zeros((len(self.x), *self.problem.first.current.shape), np.int64)
-        if of is not None:
-            out[(slice(None), *self.cell)] = np.rint(values[of])
+        if variables is not None:
+            out[(slice(None), *self.cell)] = np.rint(values[variables])
         return out
 
     def values_of(self, target: IntArray, lent: IntArray | None = None) -> FloatArray:

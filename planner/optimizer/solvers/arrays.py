@@ -122,7 +122,10 @@ class Builder:
         upper: npt.ArrayLike = INF,
         integral: bool = False,
     ) -> IntArray:
-        """Add ``count`` variables and return their column indices."""
+        """Add ``count`` variables and return their column indices.
+
+        ``integral`` variables take whole numbers only.
+        """
         filled = [np.broadcast_to(np.asarray(a, float), count) for a in (cost, lower, upper)]
         self._variables.append((filled[0], filled[1], filled[2], np.full(count, integral)))
         self.count += count
@@ -138,7 +141,8 @@ class Builder:
     ) -> IntArray:
         """Add variables >= 0 in an array of ``shape`` and return their column indices.
 
-        ``cost`` and ``upper`` broadcast to the shape.
+        ``cost`` and ``upper`` broadcast to the shape. ``integral`` variables take whole numbers
+        only.
         """
         flattened = [np.broadcast_to(np.asarray(a, float), shape).ravel() for a in (cost, upper)]
         count = int(np.prod(shape))
@@ -157,7 +161,8 @@ class Builder:
     ) -> None:
         """Add ``count`` rows of one constraint family with bounds ``lower`` and ``upper``.
 
-        ``entries`` are (row counted from 0, column, coefficient) and broadcast.
+        ``entries`` are (row counted from 0, column, coefficient) and broadcast. ``words`` returns a
+        row in words, for messages on conflicts.
         """
         for row, column, value in entries:
             rows, columns, coefficients = np.broadcast_arrays(row, column, np.asarray(value, float))

@@ -56,7 +56,8 @@ def solve_program(
     The caller may have left out solutions that cost at least ``outside``. The search also ends when
     its bound reaches ``outside`` and the best solution costs more than that by over the gap. An
     exception from ``check`` ends the search and is raised here. A solver that dies without a
-    solution counts as a timeout, with a message in ``died``.
+    solution counts as a timeout, with a message in ``died``. Programs with ``guard_from`` variables
+    or more are solved in a process of their own, which can be ended.
     """
     if len(program.cost) < (SEPARATE_PROCESS_FROM if guard_from is None else guard_from):
         return _solve_in_process(program, gap, time_limit_s, check, start, outside)
@@ -124,6 +125,7 @@ def _solve_in_process(
     """Solve in this process, which is faster for small programs; see ``solve_program``."""
 
     def enough(best: float, bound: float) -> bool:
+        """Return whether plans outside the band now decide: the search inside cannot help."""
         return bound >= outside and outside < best * (1 - gap) and best < highspy.kHighsInf
 
     highs = silent_highs(time_limit_s=time_limit_s, gap=gap)

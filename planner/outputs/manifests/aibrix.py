@@ -142,7 +142,7 @@ def _metric_source(metric: str, target: str) -> dict[str, str]:
 
 
 def floor_of(counts: IntArray, floor: int) -> int:
-    """Return the smallest number of replicas that the object itself may have.
+    """Return the minimum of replicas that the object needs apart from its schedules.
 
     It is the largest number in the last minute of any day, because no schedule covers that minute.
     """

@@ -181,7 +181,10 @@ def _on_top(series: Series, below: Sequence[float | None]) -> tuple[float | None
 def _points(
     series: Series, x: Scale, y: Scale, values: Sequence[float | None] = ()
 ) -> list[tuple[float, float]]:
-    """Return the positions of a series without its gaps; steps get corner points."""
+    """Return the positions of a series without its gaps; steps get corner points.
+
+    ``values`` replace those of the series, such as one end of its band.
+    """
     points: list[tuple[float, float]] = []
     for at, value in zip(series.x, values or series.y, strict=True):
         if value is None:

@@ -67,7 +67,10 @@ def points(
     hover: str | None = "%{x}: %{y:,.4~r}",
     **style: Any,
 ) -> Any:
-    """Return points of a figure without a line between them."""
+    """Return points of a figure without a line between them.
+
+    ``hover`` is Plotly's template of the label; None: Plotly's own.
+    """
     look = {"color": colour, "symbol": symbol, "size": size}
     return _scatter(x, y, name, "markers", hover, {"marker": look}, style)
 
@@ -83,7 +86,8 @@ def _scatter(
 ) -> dict[str, Any]:
     """Return a Plotly trace as plain data.
 
-    Plotly's own objects check each value, which took half of the time of a results page.
+    Plotly's own objects check each value, which took half of the time of a results page. ``look``
+    has the settings of line or markers. ``hover`` is the template of the label; None: Plotly's own.
     """
     drawn = {"type": "scatter", "x": list(x), "y": list(y), "name": name, "mode": mode, **look}
     if hover is not None:
@@ -128,7 +132,8 @@ def plain_figure(
 ) -> Figure:
     """Return a figure of traces that are already plain data.
 
-    Nothing is checked, which takes a thirtieth of the time of ``figure``.
+    Nothing is checked, which takes a thirtieth of the time of ``figure``. ``together``: one label
+    shows all lines at an x. ``layout`` has settings of Plotly.
     """
     return {"data": list(traces), "layout": _layout(height, x, y, "", together, layout)}
 
@@ -144,7 +149,11 @@ DATES = [
 def _layout(
     height: int, x: str, y: str, right: str, together: bool, special: dict[str, Any]
 ) -> dict[str, Any]:
-    """Return the Plotly layout of a figure; ``special`` has settings that override it."""
+    """Return the Plotly layout of a figure; ``special`` has settings that override it.
+
+    ``x``, ``y`` and ``right`` are the titles of the axes. ``together``: one label shows all lines
+    at an x.
+    """
     layout = {name: value for name, value in special.items() if name != "bare"}
     axes = {
         "xaxis": {"title": {"text": x}, "showgrid": False, "automargin": True},

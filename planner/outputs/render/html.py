@@ -66,7 +66,10 @@ def sections_shown(report: Report, *, live: bool) -> tuple[ShownSection, ...]:
 
 
 def _shown(sections: Sequence[Section], clock: str, live: bool) -> tuple[ShownSection, ...]:
-    """Return sections with what their templates need."""
+    """Return sections with what their templates need.
+
+    With ``live``, the page's script draws charts; otherwise they are SVG.
+    """
     return tuple(
         ShownSection(
             section,
@@ -121,7 +124,10 @@ def _shown_block(block: Block, element: str, clock: str, live: bool) -> ShownBlo
 
 
 def _shown_table(table: Table, clock: str, live: bool) -> ShownTable:
-    """Return a table for templates, with its values as text."""
+    """Return a table for templates, with its values as text.
+
+    ``live``: the page has scripts, which can copy the table and show wide rows as cards.
+    """
     looks = ["num" if head.numeric else WIDE.get(head.wide, "wide") for head in table.heads]
     rows = tuple(
         (

@@ -108,7 +108,10 @@ class _Terminal:
     def _text(
         self, text: str, meaning: Meaning = Meaning.NEUTRAL, *, painted: bool = False
     ) -> Iterable[str]:
-        """Return a sentence as lines."""
+        """Return a sentence as lines.
+
+        ``painted`` lines have the colour of their ``meaning``.
+        """
         lines = wrap(text, self.width) if self.width else [text]
         return [self._painted(line, meaning) for line in lines] if painted else lines
 
@@ -157,7 +160,10 @@ class Grid:
             yield Grid(part, [False, *[True] * (len(part[0]) - 1)])
 
     def lines(self, room: int | None, marks: Sequence[str] | None = None) -> Iterator[str]:
-        """Yield the lines of the grid; cells wrap if it is wider than ``room`` characters."""
+        """Yield the lines of the grid; cells wrap if it is wider than ``room`` characters.
+
+        ``room`` None: any width. ``marks`` has a character to put before each row.
+        """
         widths = self._widths(room)
         for i, row in enumerate(self.rows):
             cells = [

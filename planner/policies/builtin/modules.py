@@ -136,7 +136,8 @@ class ModuleLevel(Policy):
         """Return the idle GPUs that each pool may borrow.
 
         A pool first borrows GPUs of the same type. Pools of that type share them in proportion to
-        the GPUs of their instances. Then it borrows of other types, the fastest first.
+        the GPUs of their instances. Then it borrows of other types, the fastest first. ``modules``
+        has those of each pool's model; None: its layers are not known.
         """
         each = np.array([pool.gpus_per_instance for pool in today.pools])
         idle = [
@@ -175,7 +176,10 @@ class ModuleLevel(Policy):
         self, lenders: list[_Lender], p: int, today: Fleet, counts: IntArray,
         modules: tuple[Modules | None, ...],
     ) -> None:  # fmt: skip
-        """Add the pools to ``lenders`` that lend idle memory to pool ``p`` while they serve."""
+        """Add the pools to ``lenders`` that lend idle memory to pool ``p`` while they serve.
+
+        ``modules`` has those of each pool's model; None: its layers are not known.
+        """
         pool_modules = modules[p]
         assert pool_modules is not None
         for q, other in enumerate(today.pools):
@@ -202,7 +206,10 @@ class ModuleLevel(Policy):
         self, context: PolicyContext, today: Fleet, p: int, count: int,
         modules: tuple[Modules | None, ...], lenders: list[_Lender], first: int,
     ) -> Layout:  # fmt: skip
-        """Return the layout of a pool: its layers, and the room and speed of each device."""
+        """Return the layout of a pool: its layers, and the room and speed of each device.
+
+        ``count`` instances borrow from ``lenders``. ``modules`` has those of each pool's model.
+        """
         pool_modules = modules[p]
         assert pool_modules is not None
         kv_bytes = _kv_bytes(today.pools[p], pool_modules)

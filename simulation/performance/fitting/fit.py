@@ -13,7 +13,7 @@ import numpy as np
 from simulation.arrays import FloatArray
 from simulation.errors import SimulationError
 from simulation.performance.adjusted_profile import AdjustedProfile, adjusted
-from simulation.performance.curves import DECODE, DENSE, GRID, Curve
+from simulation.performance.curves import DECODE, DENSE, GRID, Curve, seconds_of_part
 from simulation.performance.curves import PREFILL as PREFILL_PART
 from simulation.performance.fitting.compare import (  # fmt: skip
     FITTED,
@@ -357,13 +357,11 @@ def by_phase(curve: Curve, decode: float, prefill: float, decodes: float, tokens
     values = curve.values.copy()
     values[1] *= min(decode, prefill)  # the seconds by which decode and prefill overlap
     for header_index, factor in ((DECODE, decode), (PREFILL_PART, prefill)):
-        # A part is its n knots, its m knots, and then its table.
-        first, n, m = (int(v) for v in values[header_index : header_index + 3])
-        values[first + n + m : first + n + m + n * m] *= factor
-    first, n, m = (int(v) for v in values[DENSE : DENSE + 3])
-    knots = np.log(np.maximum(values[first : first + n], 1.0))
+        seconds_of_part(values, header_index)[:] *= factor
+    table = seconds_of_part(values, DENSE)
+    first = int(values[DENSE])
+    knots = np.log(np.maximum(values[first : first + len(table)], 1.0))
     ends = np.log([decodes, max(tokens, 2 * decodes)])
     share = np.interp(knots, ends, [0.0, 1.0])
-    table = values[first + n + m : first + n + m + n * m].reshape(n, m)
     table *= (decode ** (1 - share) * prefill**share)[:, None]
     return Curve(values)

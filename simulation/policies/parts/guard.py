@@ -9,14 +9,14 @@ from simulation.compiler import cached_kernel, kernel
 from simulation.policies.parts.stability import PILED_UP, ROUNDING
 from simulation.policy import Guard
 
-# Rows of ``seen``: the planned instances, and what a decision reads from its observation.
-SEEN = _PLANNED, _READY, _STARTING, _WAITING, _PREFILL_TPS, _DECODE_TPS, _BATCH, _LATE = tuple(
+# Rows of ``observed``: the planned instances, and what a decision reads from its observation.
+OBSERVED = _PLANNED, _READY, _STARTING, _WAITING, _PREFILL_TPS, _DECODE_TPS, _BATCH, _LATE = tuple(
     range(8)
 )
 # Rows of ``pools``: rates and requests of an instance of each pool.
 POOLS = _MOST_PREFILL_TPS, _MOST_DECODE_TPS, _HOLDS, _KIND, _WORTH, _ALLOWED = tuple(range(6))
-# Rows of a decision in ``looks``; those of ``memory``.
-LOOK = _SERVED, _FLIGHT, _HELD, _FULL, _IS_LATE = tuple(range(5))
+# Rows of a decision in ``loads``; those of ``memory``.
+LOAD = _SERVED, _FLIGHT, _HELD, _FULL, _IS_LATE = tuple(range(5))
 MEMORY = _PILED_S, TOO_MUCH = tuple(range(2))
 _TOLERANCE, _RISE_S, _FALL_S, _GROWTH, _LEAST_GROWTH = tuple(range(5))
 UNUSED_S = -np.inf  # time of a row without a decision
@@ -26,7 +26,7 @@ def unguarded(pools: int) -> Guard:
     """Return a guard without pools, which never acts, for policies that have none."""
     none = np.zeros(0)
     return Guard(
-        np.zeros((len(POOLS), 0)), np.zeros((0, 1)), np.zeros((0, len(LOOK), 0)), none,
+        np.zeros((len(POOLS), 0)), np.zeros((0, 1)), np.zeros((0, len(LOAD), 0)), none,
         np.zeros((len(MEMORY), 0)), np.zeros((0, 0)), none, np.zeros(pools), np.zeros(1), none,
     )  # fmt: skip
 
@@ -55,7 +55,7 @@ def load_of(capacity: Any, p: int, count: float) -> float:
 
 
 @kernel
-def fewest(capacity: Any, p: int, load: float) -> float:
+def fewest_instances(capacity: Any, p: int, load: float) -> float:
     """Return the smallest whole number of instances that serve ``load``."""
     most, needed, count = capacity.shape[1] - 1, load - ROUNDING, 0
     while count <= most and capacity[p, count] < needed:
@@ -64,38 +64,41 @@ def fewest(capacity: Any, p: int, load: float) -> float:
 
 
 @kernel
-def _record_load(seen: Any, pools: Any, capacity: Any, looks: Any) -> None:
-    """Write the load of each pool at this decision to the last row of ``looks``.
+def _record_load(observed: Any, pools: Any, capacity: Any, loads: Any) -> None:
+    """Write the load of each pool at this decision to the last row of ``loads``.
 
-    Served load is in instances of a large pool. Requests in flight and those that the ready
-    instances hold at their rated load are counts.
+    It has the served load in instances of a large pool, the requests in flight, those that the
+    ready instances hold at their rated load, the served load over their capacity, and whether more
+    requests are late than the tiers allow.
     """
-    for p in range(seen.shape[1]):
-        ready = seen[_READY, p]
+    for p in range(observed.shape[1]):
+        ready = observed[_READY, p]
         served = 0.0
         for tps, most in ((_PREFILL_TPS, _MOST_PREFILL_TPS), (_DECODE_TPS, _MOST_DECODE_TPS)):
-            if seen[tps, p] > 0:
-                served = max(served, seen[tps, p] / pools[most, p])
-        batch = seen[_BATCH, p] if seen[_BATCH, p] > 0 else 0.0
-        flight = (batch + seen[_WAITING, p] / ready) * ready if ready > 0 else seen[_WAITING, p]
+            if observed[tps, p] > 0:
+                served = max(served, observed[tps, p] / pools[most, p])
+        batch = observed[_BATCH, p] if observed[_BATCH, p] > 0 else 0.0
+        flight = observed[_WAITING, p]
+        if ready > 0:
+            flight = (batch + observed[_WAITING, p] / ready) * ready
         carried = load_of(capacity, p, max(ready, 1.0))
         holds = pools[_HOLDS, p] * carried
-        looks[-1, _SERVED, p], looks[-1, _FLIGHT, p] = served, flight
-        looks[-1, _HELD, p], looks[-1, _FULL, p] = holds, served / carried
-        looks[-1, _IS_LATE, p] = 1.0 if seen[_LATE, p] > pools[_ALLOWED, p] else 0.0
+        loads[-1, _SERVED, p], loads[-1, _FLIGHT, p] = served, flight
+        loads[-1, _HELD, p], loads[-1, _FULL, p] = holds, served / carried
+        loads[-1, _IS_LATE, p] = 1.0 if observed[_LATE, p] > pools[_ALLOWED, p] else 0.0
 
 
 @kernel
-def _smallest(looks: Any, row: int, p: int) -> float:
-    """Return the smallest value of a row of ``looks`` for pool ``p`` over its decisions."""
-    least = looks[0, row, p]
-    for i in range(1, looks.shape[0]):
-        least = min(least, looks[i, row, p])
+def _smallest(loads: Any, row: int, p: int) -> float:
+    """Return the smallest value of a row of ``loads`` for pool ``p`` over its decisions."""
+    least = loads[0, row, p]
+    for i in range(1, loads.shape[0]):
+        least = min(least, loads[i, row, p])
     return float(least)
 
 
 @kernel
-def _overload(looks: Any, p: int, settled: bool, tolerance: float, too_much: float) -> float:
+def _late_load(loads: Any, p: int, settled: bool, tolerance: float, too_much: float) -> float:
     """Return the load above which requests are late, as a share of planned capacity of pool ``p``.
 
     Planned capacity assumes the lengths of earlier requests. Longer outputs use memory for longer,
@@ -103,73 +106,79 @@ def _overload(looks: Any, p: int, settled: bool, tolerance: float, too_much: flo
     requests are late and too many are in flight, though none wait.
 
     ``too_much`` is the value at the last decision; infinite: no such load is known. It falls to the
-    present load if every decision in ``looks`` saw late requests and too many in flight. It rises
+    present load if every decision in ``loads`` saw late requests and too many in flight. It rises
     if a load less than ``tolerance`` below it was served in time. It falls only in a ``settled``
     pool, where no instance starts and no requests piled up lately.
     """
     late, full, held = 0.0, 0.0, np.inf
-    for i in range(looks.shape[0]):
-        late += looks[i, _IS_LATE, p]
-        full += looks[i, _FULL, p]
-        holds = looks[i, _HELD, p]
-        held = min(held, looks[i, _FLIGHT, p] / holds if holds > 0 else 0.0)
-    full /= looks.shape[0]
-    if settled and late == looks.shape[0] and held > 1 + tolerance and full > 0:
+    for i in range(loads.shape[0]):
+        late += loads[i, _IS_LATE, p]
+        full += loads[i, _FULL, p]
+        holds = loads[i, _HELD, p]
+        held = min(held, loads[i, _FLIGHT, p] / holds if holds > 0 else 0.0)
+    full /= loads.shape[0]
+    if settled and late == loads.shape[0] and held > 1 + tolerance and full > 0:
         too_much = min(too_much, full)
     return max(too_much, full * (1 + tolerance)) if late == 0 else too_much
 
 
 @kernel
-def _queue(looks: Any, seen: Any, pools: Any, capacity: Any, p: int, tolerance: float) -> float:
-    """Return the instances of pool ``p`` that can serve its piled-up requests; 0 without a pile.
+def _instances_for_queue(
+    loads: Any, observed: Any, pools: Any, capacity: Any, p: int, tolerance: float
+) -> float:
+    """Return the instances of pool ``p`` that its piled-up requests require; 0 without a pile.
 
-    It is the present number while the pile shrinks by more than ``tolerance``, or waits for
-    starting instances and does not grow.
+    Requests are piled up if every decision in ``loads`` saw more than ``PILED_UP`` times those that
+    ready instances hold. The present instances are enough while the pile shrinks by more than
+    ``tolerance``. While instances start, it is enough that the pile hardly grows.
     """
-    now = looks[-1]
-    if _smallest(looks, _FLIGHT, p) <= PILED_UP * now[_HELD, p]:
+    now = loads[-1]
+    if _smallest(loads, _FLIGHT, p) <= PILED_UP * now[_HELD, p]:
         return 0.0
-    present = seen[_READY, p] + seen[_STARTING, p]
-    change = tolerance if seen[_STARTING, p] > 0 else -tolerance
-    if now[_FLIGHT, p] <= (1 + change) * looks[0, _FLIGHT, p]:
+    present = observed[_READY, p] + observed[_STARTING, p]
+    change = tolerance if observed[_STARTING, p] > 0 else -tolerance
+    if now[_FLIGHT, p] <= (1 + change) * loads[0, _FLIGHT, p]:
         return float(present)
-    holding = fewest(capacity, p, now[_FLIGHT, p] / pools[_HOLDS, p])
+    holding = fewest_instances(capacity, p, now[_FLIGHT, p] / pools[_HOLDS, p])
     return float(max(holding, present))
 
 
 @kernel
-def _instances_above_plan(time_s: float, seen: Any, guard: Any, looks: Any, out: Any) -> bool:
+def _instances_above_plan(time_s: float, observed: Any, guard: Any, loads: Any, out: Any) -> bool:
     """Fill ``out [pools]`` with the instances that the guard requires; 0 where the plan suffices.
 
-    Returns whether it requires any. The last row of ``looks`` is written here.
+    Returns whether it requires any. ``observed`` has the rows ``OBSERVED``. ``loads`` are those of
+    the last decisions; the last row is written here.
     """
     pools, capacity, memory = guard.pools, guard.capacity, guard.memory
-    tolerance, planned = guard.settings[_TOLERANCE], seen[_PLANNED]
-    _record_load(seen, pools, capacity, looks)
-    count, some = seen.shape[1], False
+    tolerance, planned = guard.settings[_TOLERANCE], observed[_PLANNED]
+    _record_load(observed, pools, capacity, loads)
+    count, requires_any = observed.shape[1], False
     serving, room = np.zeros(count), np.zeros(count)  # of all pools of a model and role together
     for p in range(count):
         kind, worth = int(pools[_KIND, p]), pools[_WORTH, p]
-        serving[kind] += _smallest(looks, _SERVED, p) * worth
+        serving[kind] += _smallest(loads, _SERVED, p) * worth
         room[kind] += (load_of(capacity, p, planned[p]) * (1 + tolerance) + ROUNDING) * worth
     for p in range(count):
         out[p] = 0.0
-        kind, load = int(pools[_KIND, p]), _smallest(looks, _SERVED, p)
+        kind, load = int(pools[_KIND, p]), _smallest(loads, _SERVED, p)
         alone = load_of(capacity, p, planned[p]) * (1 + tolerance) + ROUNDING
         if load > alone and serving[kind] > room[kind]:
-            out[p] = fewest(capacity, p, load)
-        piled = _queue(looks, seen, pools, capacity, p, tolerance)
-        if piled > 0:
+            out[p] = fewest_instances(capacity, p, load)
+        for_queue = _instances_for_queue(loads, observed, pools, capacity, p, tolerance)
+        if for_queue > 0:
             memory[_PILED_S, p] = time_s
-        settled = time_s - memory[_PILED_S, p] > guard.settings[_FALL_S] and seen[_STARTING, p] == 0
-        memory[TOO_MUCH, p] = _overload(looks, p, settled, tolerance, memory[TOO_MUCH, p])
+        settled = (
+            time_s - memory[_PILED_S, p] > guard.settings[_FALL_S] and observed[_STARTING, p] == 0
+        )
+        memory[TOO_MUCH, p] = _late_load(loads, p, settled, tolerance, memory[TOO_MUCH, p])
         if np.isfinite(memory[TOO_MUCH, p]):
-            learned = fewest(capacity, p, load * (1 + tolerance) / memory[TOO_MUCH, p])
+            learned = fewest_instances(capacity, p, load * (1 + tolerance) / memory[TOO_MUCH, p])
             if learned > planned[p]:
                 out[p] = max(out[p], learned)
-        out[p] = max(out[p], piled)
-        some = some or out[p] > 0
-    return some
+        out[p] = max(out[p], for_queue)
+        requires_any = requires_any or out[p] > 0
+    return requires_any
 
 
 @kernel
@@ -183,35 +192,35 @@ def _shift(times_s: Any, rows: Any, time_s: float) -> None:
 
 
 @kernel
-def decide_targets(time_s: float, seen: Any, guard: Any) -> None:
-    """Set ``guard.targets`` from ``seen [SEEN, pools]``: the planned instances, or more.
+def decide_targets(time_s: float, observed: Any, guard: Any) -> None:
+    """Set ``guard.targets`` from ``observed [OBSERVED, pools]``: the planned instances, or more.
 
     More are requested at once, within the limits on growth, and kept for ``fall_s``.
     """
     settings = guard.settings
-    _shift(guard.looks_s, guard.looks, time_s)
+    _shift(guard.loads_s, guard.loads, time_s)
     first = 0
-    while guard.looks_s[first] <= time_s - settings[_RISE_S]:
+    while guard.loads_s[first] <= time_s - settings[_RISE_S]:
         first += 1
-    needed = np.zeros(seen.shape[1])
-    some = _instances_above_plan(time_s, seen, guard, guard.looks[first:], needed)
-    if some:
-        _shift(guard.asked_s, guard.asked, time_s)
-    newest = guard.asked.shape[0] - 1
-    for p in range(seen.shape[1]):
-        if some:
-            present = seen[_READY, p] + seen[_STARTING, p]
+    needed = np.zeros(observed.shape[1])
+    requires_any = _instances_above_plan(time_s, observed, guard, guard.loads[first:], needed)
+    if requires_any:
+        _shift(guard.requested_s, guard.requested, time_s)
+    newest = guard.requested.shape[0] - 1
+    for p in range(observed.shape[1]):
+        if requires_any:
+            present = observed[_READY, p] + observed[_STARTING, p]
             limit = max(present * settings[_GROWTH], present + settings[_LEAST_GROWTH])
-            guard.asked[newest, p] = np.floor(min(needed[p], limit))
-        target = seen[_PLANNED, p]
-        for i in range(guard.asked.shape[0]):
-            if guard.asked_s[i] >= time_s - settings[_FALL_S]:
-                target = max(target, guard.asked[i, p])
+            guard.requested[newest, p] = np.floor(min(needed[p], limit))
+        target = observed[_PLANNED, p]
+        for i in range(guard.requested.shape[0]):
+            if guard.requested_s[i] >= time_s - settings[_FALL_S]:
+                target = max(target, guard.requested[i, p])
         guard.targets[p] = target
     guard.decided_s[0] = time_s
 
 
 @cached_kernel
-def decide(time_s: float, seen: Any, guard: Any) -> None:
+def decide(time_s: float, observed: Any, guard: Any) -> None:
     """Set ``guard.targets``, called from Python; compiled code calls ``decide_targets``."""
-    decide_targets(time_s, seen, guard)
+    decide_targets(time_s, observed, guard)

@@ -168,10 +168,11 @@ class CapacityLimit(Wrapper):
     def _grant(
         self, targets: IntArray, pools: Sequence[int], fresh: IntArray, free: IntArray
     ) -> IntArray:
-        """Reduce ``targets`` in place by the ``fresh`` instances for which there are no GPUs.
+        """Reduce ``targets`` in place by the instances for which there are no GPUs.
 
-        ``fresh`` is reduced too. ``free [groups]`` are free GPUs. Returns the missing GPUs,
-        ``[groups]``.
+        ``fresh [pools]`` are the instances of ``pools`` that need free GPUs; it is reduced too.
+        ``free [groups]`` are free GPUs. All pools of a group get the same share of what they need,
+        rounded by the largest remainder. Returns the missing GPUs, ``[groups]``.
         """
         missing = np.zeros(len(self._groups), np.int64)
         for g, (group, _) in enumerate(self._groups):
@@ -205,7 +206,7 @@ class CapacityLimit(Wrapper):
         ``present``, ``draining`` and ``back`` (lent instances called back) are instances
         ``[pools]``. ``missing [priorities, groups]`` are GPUs. GPUs that become free anyway are
         deducted. The lowest priority shrinks first. Returns the mask of pools that shrink,
-        ``[pools]``.
+        ``[pools]``; their instances stop without a soft scale-in.
         """
         firm = np.zeros(len(targets), np.bool_)
         leaving = np.maximum(present - targets, 0)

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from simulation.policies.parts.guard import capacity_table, fewest, load_of
+from simulation.policies.parts.guard import capacity_table, fewest_instances, load_of
 
 N = np.arange(1, 65)
 SHARES = np.array([1.0 - 0.5 * (N**-0.5 - 1 / 8), np.ones(64)])  # square-root staffing; a line
@@ -27,7 +27,9 @@ def test_the_fewest_that_carry_a_load_are_those_of_trying_all():
     loads = carried(range(200))
     for load in np.random.default_rng(1).uniform(0, 120, 60):
         for p in range(2):
-            assert fewest.py_func(TABLE, p, load) == (loads[:, p] < load).sum()
+            assert fewest_instances.py_func(TABLE, p, load) == (loads[:, p] < load).sum()
     for n in (0, 1, 2, 7, 64, 99):  # what n carry takes n
-        assert [fewest.py_func(TABLE, p, loads[n, p]) for p in range(2)] == [n, n]
-    assert fewest.py_func(capacity_table(1, None), 0, 4.2) == 5.0  # without shares: a line
+        assert [fewest_instances.py_func(TABLE, p, loads[n, p]) for p in range(2)] == [n, n]
+    assert (
+        fewest_instances.py_func(capacity_table(1, None), 0, 4.2) == 5.0
+    )  # without shares: a line

@@ -172,7 +172,10 @@ class Prometheus:
             raise self._not_prometheus_error() from None
 
     def _ask(self, what: str, body: bytes | None) -> Any:
-        """Request the API's path ``what`` and return its data; raise SourceError if that fails."""
+        """Request the API's path ``what`` and return its data; raise SourceError if that fails.
+
+        With a ``body``, the request is a POST.
+        """
         headers = {"Accept": "application/json", "User-Agent": "headroom"}
         if self._access.authorization:
             headers["Authorization"] = self._access.authorization
