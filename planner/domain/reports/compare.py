@@ -32,6 +32,7 @@ from planner.domain.reports.modules import modules_section
 from planner.domain.reports.over_time import BORROWED, Load, demand_chart, replicas_chart
 from planner.domain.reports.plan_details import plan_sections
 from planner.domain.reports.policies import (
+    NO_SAVING,
     Outcome,
     Row,
     Span,
@@ -75,8 +76,9 @@ class Plan:
 
     @property
     def title(self) -> str:
-        """Return the name for people, then its policy."""
-        return f"{self.label} · {self.outcome.label}" if self.name else self.label
+        """Return the name for people, then its policy without its key."""
+        policy = self.outcome.label.removesuffix(f" ({self.outcome.name.upper()})")
+        return f"{self.label} · {policy}" if self.name else self.label
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,16 +298,9 @@ def _replicas_tile(view: ComparisonView, schedule: Schedule | None) -> Iterator[
     yield Fact(
         "Replicas", span_text(counts),
         change="" if today is None else f"{span_text(today)} today",
-        note=" · ".join(filter(None, (guarded, split, _passed(view.plan)))),
+        note=" · ".join(filter(None, (guarded, split))),
         link="schedule" if schedule is not None else "",
     )  # fmt: skip
-
-
-def _passed(plan: Plan) -> str:
-    """Return which test days the plan passes at the lowest cost; "" if it passes no level."""
-    if plan.level is None or not plan.level.qualifies:
-        return ""
-    return f"cheapest that passes the {plan.name} test days"
 
 
 def _comparison_words(view: ComparisonView) -> str:
@@ -330,13 +325,8 @@ def _attainment_tile(view: ComparisonView) -> Iterator[Fact]:
     tier = tightest_tier(outcome, [t for t in outcome.slo_attainment if t not in deferrable])
     if tier is None:
         return
-    target, worst = outcome.target(tier), outcome.worst_hour.get(tier)
-    # Hours with few requests do not count as the worst, so it may exceed the mean.
-    share = outcome.slo_attainment[tier] or 0.0
-    notes = (
-        f"target {percent(target, 0)}" if target is not None else "",
-        f"worst hour {percent(worst)}" if worst is not None and worst <= share else "",
-    )
+    target = outcome.target(tier)
+    notes = ("simulated", f"target {percent(target, 0)}" if target is not None else "")
     met = all(outcome.slo_met.values())
     yield Fact(
         f"SLO attainment, {tier}", outcome.slo_attainment[tier], form=Form.SHARE,
@@ -353,7 +343,8 @@ def _risk_tile(view: ComparisonView) -> Fact:
         return Fact("Risk", days, note=price, meaning=Meaning.MISSED)
     redundant, share = redundancy(plan.outcome, view.tests.days, view.frame.deferrable)
     meaning = {True: Meaning.MET, False: Meaning.RISK, None: Meaning.NEUTRAL}[redundant]
-    note = " · ".join(filter(None, (loss_text(redundant, share), _days_passed(view), price)))
+    loss = "survives losing 1 replica" if redundant else loss_text(redundant, share)
+    note = " · ".join(filter(None, (loss, _days_passed(view), price)))
     link = "test-days" if view.tests.days else ""
     return Fact("Risk", redundancy_text(redundant), note=note, meaning=meaning, link=link)
 
@@ -364,7 +355,7 @@ def _days_passed(view: ComparisonView) -> str:
     passed = sum(day.policies[view.key].passes for day in required)
     if not required:
         return ""
-    return f"{passed} of {len(required)} test days passed"
+    return f"{passed} of {len(required)} test days"
 
 
 def _required(view: ComparisonView) -> list[TestDayFigures]:
@@ -426,24 +417,27 @@ def _is_untested(view: ComparisonView, plan: Plan) -> bool:
 
 
 def _plan_note(view: ComparisonView, plan: Plan) -> str:
-    """Return the line below a plan's price: its redundancy and policy, or its fixed replicas.
+    """Return the line below a plan's price: its redundancy or its fixed replicas, and its saving.
 
-    The policy is named for the plan that is shown, and for plans with another policy.
+    The recommended plan is marked.
     """
+    saving = view.saving(plan.outcome.name)
+    saved = "" if saving is None or abs(saving) < NO_SAVING else signed_percent(-saving, 0)
     if plan.name == STATIC:
         counts = _replicas(view, schedule_of(view.tables, plan.outcome.name), plan.outcome.name)
-        return "" if counts is None else f"{span_text(counts)} replicas, always"
+        return " · ".join(
+            filter(None, ("" if counts is None else f"{span_text(counts)} replicas", saved))
+        )
     if plan.level is not None and not plan.level.qualifies:
         return f"fails {len(plan.level.failing)} test days"
     spare = "N+1" if _is_spare(view, plan) else "without N+1"
     if plan.level is not None and plan.level.spare and not _is_spare(view, plan):
         spare = "N+1 on test days only"
     if plan is not view.plan and plan.outcome.name == view.key:
-        return f"{spare}, same plan"
-    policy, shown = (
-        each.outcome.label.removesuffix(f" ({each.name})") for each in (plan, view.plan)
-    )
-    return f"{spare} · {policy}" if plan is view.plan or policy != shown else spare
+        return "same plan"
+    recommended = view.comparison.recommended
+    marked = recommended is not None and recommended.assurance == plan.name
+    return " · ".join(filter(None, ("recommended" if marked else "", spare, saved)))
 
 
 def _missed_slo_warning(view: ComparisonView) -> Iterator[str]:

@@ -6,13 +6,12 @@ from datetime import timedelta
 from typing import Any, cast
 
 from forecasting.method_choice import MARGIN
-from planner.domain.formats import duration, local, percent, when, zone_name
+from planner.domain.formats import local, percent, when, zone_name
 from planner.domain.report import Form, Head, Section, sources_section, table
 from planner.domain.results.assumptions import Assumption
 from planner.domain.results.basis import Forecasts, Frame, WindowFacts
 from planner.domain.traffic.groups import DEFERRABLE, INTERACTIVE
 from planner.domain.traffic.traffic import FORECAST
-from planner.domain.traffic.window_rank import ordinal
 from planner.domain.verification.profile_error import ProfileError
 
 ASSUMED = "assumed"
@@ -30,7 +29,7 @@ def window_text(window: WindowFacts) -> str:
 
 
 def window_title(frame: Frame) -> str:
-    """Return what the window is: a backtest or a forecast, its day, and how busy it was."""
+    """Return what the window is: a backtest or a forecast, its day, and whether it has demand."""
     window = frame.window
     kind = "Forecast" if window.replay == FORECAST else "Backtest"
     start, whole_day = local(window.start), window.end - window.start == timedelta(days=1)
@@ -38,12 +37,8 @@ def window_title(frame: Frame) -> str:
         parts = [f"{kind} of {start:%a} {start.day} {start:%b %Y}"]
     else:
         parts = [f"{kind}, {window_text(window)}".removesuffix(f" {zone_name()}")]
-    rank = window.rank
-    if rank is not None and rank.rank is not None and rank.of > 1:
-        span = duration((window.end - window.start).total_seconds())
-        what = "days" if whole_day else f"windows of {span}"
-        place = "the" if rank.rank == 1 else ordinal(rank.rank)
-        parts.append(f"{place} busiest of {rank.of} {what}" if rank.amount else "no demand")
+    if window.rank is not None and not window.rank.amount and window.rank.rank is not None:
+        parts.append("no demand")
     return " · ".join([*parts, zone_name()] if window.clock == "utc" else parts)
 
 

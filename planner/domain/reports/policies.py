@@ -65,7 +65,6 @@ class Outcome:
     carbon_kg: float
     slo_attainment: dict[str, float | None]
     slo_met: dict[str, bool]
-    worst_hour: dict[str, float | None]
     tiers: dict[str, TierOutcome]
     meets_slo: bool
     hindsight: bool  # an oracle baseline, which nobody can run
@@ -144,10 +143,10 @@ def time_text(window: timedelta) -> str:
 
 
 def guard_text(scheduled: Span, simulated: Span | None, policy: str) -> str:
-    """Return "up to n" if a simulation had more replicas than the schedule, else ""."""
+    """Return the most replicas of a simulation that had more than the schedule, else ""."""
     if simulated is None or simulated[1] <= scheduled[1]:
         return ""
-    return f"up to {simulated[1]:,} {'with the guard' if 'guard' in policy else 'in simulation'}"
+    return f"{'guard' if 'guard' in policy else 'simulation'} up to {simulated[1]:,}"
 
 
 def days_text(passed: int, of: int, level: str) -> str:

@@ -28,7 +28,7 @@ COLOURS = {
 OTHERS = (BLUE, ORANGE, GREEN, PURPLE, SKY, RED, GREY)
 DASHES = {Role.BASELINE: "dash", Role.LIMIT: "dot"}
 WIDTHS = {Role.RECOMMENDED: 3.0, Role.LIMIT: 1.5, Role.BASELINE: 1.5, Role.DEMAND: 1.0}
-BANDS = {Role.SHORTFALL: 0.5, Role.DEFERRABLE: 0.16}  # opacity
+BANDS = {Role.SHORTFALL: 0.5}  # opacity
 AREAS = (BLUE, SKY, PURPLE, GREEN, GREY)
 HEIGHT, SMALL, HALF = 290, 280, 152
 PER_CENT = (Form.SHARE, Form.CHANGE)
@@ -130,11 +130,15 @@ def _traces(series: Series, colour: str, chart: Chart, clock: str) -> Iterator[d
         hidden_edge = {"line": line | {"width": 0}, "hoverinfo": "skip", "hovertemplate": None}
         yield trace | hidden_edge | {"y": list(series.low), "showlegend": False}
         opacity = BANDS.get(series.role, 0.22)
-        yield trace | hidden_edge | {"fill": "tonexty", "fillcolor": _with_opacity(colour, opacity)}
+        fill: dict[str, Any] = {"fill": "tonexty", "fillcolor": _with_opacity(colour, opacity)}
+        if series.role is Role.DEFERRABLE:  # striped, because it stands on other demand
+            stripes = {"shape": "/", "size": 6, "solidity": 0.2, "fgcolor": colour}
+            fill = {"fill": "tonexty", "fillpattern": stripes}
+        yield trace | hidden_edge | fill
         return
     if series.shape is Shape.AREA:
-        fill = {"stackgroup": "all", "fillcolor": _with_opacity(colour, 0.7)}
-        yield trace | fill | {"line": {"color": colour, "width": 0.5, "shape": "hv"}}
+        stacked = {"stackgroup": "all", "fillcolor": _with_opacity(colour, 0.7)}
+        yield trace | stacked | {"line": {"color": colour, "width": 0.5, "shape": "hv"}}
         return
     if series.role is Role.DEMAND:
         trace |= {"fill": "tozeroy", "fillcolor": _with_opacity(colour, 0.34)}

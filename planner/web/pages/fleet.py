@@ -126,7 +126,7 @@ def _day(moment: datetime) -> str:
 
 def _present(plan: ActivePlan, now: datetime) -> Iterator[Fact]:
     """Yield the current replicas of an active plan and their next change."""
-    yield Fact("Replicas now", replicas_now(plan, now), note=plan.label or plan.policy)
+    yield Fact("Scheduled now", replicas_now(plan, now), "replicas", note=plan.label or plan.policy)
     change = next_change(plan, now)
     if change is not None:
         date, _, clock = when(change.at).partition(", ")
@@ -154,7 +154,7 @@ def _saved(plan: ActivePlan, now: datetime) -> Iterator[Fact]:
         note = f"as scheduled, {_day(plan.since)} to {_day(plan.until)}"
         yield Fact("Saved", saved, "$", note=note)
     else:
-        yield Fact("Saved so far", saved, "$", note=f"as scheduled, since {_day(plan.since)}")
+        yield Fact("Saved, as scheduled", saved, "$", note=f"since {_day(plan.since)}")
 
 
 def _saved_usd(plan: ActivePlan, now: datetime, cost: float, before: float) -> float | None:
@@ -181,13 +181,13 @@ def _report(plan: ActivePlan) -> Report | None:
 def _key_facts(report: Report) -> Iterator[Fact]:
     """Yield cost and SLO attainment of the active plan.
 
-    In their notes, "today" becomes "before the plan", and the attainment is marked as simulated.
+    In their notes, "today" becomes "before the plan".
     """
     for fact in report.facts:
         if fact.label.startswith("Cost"):
             yield replace(fact, note=fact.note.replace("today", "before the plan"))
         elif fact.label.startswith("SLO attainment"):
-            yield replace(fact, note=" · ".join(filter(None, ("simulated", fact.note))))
+            yield fact
 
 
 def _charts(
@@ -205,7 +205,7 @@ def _charts(
         lines = [
             replace(
                 line,
-                label="Capacity, active plan"
+                label="Capacity, active plan, simulated"
                 if line.role is Role.RECOMMENDED
                 else line.label.replace(CAPACITY_TODAY, "Capacity before the plan"),
                 x=tuple(x + shift if isinstance(x, datetime) else x for x in line.x),

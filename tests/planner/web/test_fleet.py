@@ -156,7 +156,7 @@ def test_a_plan_that_stays_has_no_next_change(run: Run, approver: User) -> None:
     later = NOW + 1.5 * (plan.ends - plan.begins)
     facts = {fact.label: fact.value for fact in fleet_plan(plan, later, charts=0).facts}
     saving = before - run.result["policies"][plan.policy]["cost_usd"]
-    assert facts["Saved so far"] == pytest.approx(1.5 * saving) and saving > 0
+    assert facts["Saved, as scheduled"] == pytest.approx(1.5 * saving) and saving > 0
 
 
 def test_home_shows_the_active_plan_and_what_needs_attention(
@@ -167,7 +167,7 @@ def test_home_shows_the_active_plan_and_what_needs_attention(
     answer = client.get(reverse("web:home"))
     page = text_of(answer)
     assert reverse("web:plan-in-force", args=[plan.pk]) in answer.content.decode()
-    assert "Replicas now" in page and "Next change" in page
+    assert "Scheduled now" in page and "Next change" in page
     assert "Cost per day" in page and "SLO attainment" in page
     assert "schedule of today, demand of 18 May 2024" in page
     lines = {line["name"]: line for line in json_in(answer, f"plan-{plan.pk}-1-data")["data"]}
@@ -186,7 +186,7 @@ def test_the_saving_follows_the_schedule(run: Run, approver: User) -> None:
 
     def saved(hours: float) -> Any:
         facts = fleet_plan(plan, NOW + timedelta(hours=hours), charts=0).facts
-        return next(fact.value for fact in facts if fact.label == "Saved so far")
+        return next(fact.value for fact in facts if fact.label == "Saved, as scheduled")
 
     # 2 replicas for 8 h, 5 for 12 h, 3 for 4 h. It is active from 6:30 on.
     day = (plan.ends - plan.begins) / timedelta(hours=1)
