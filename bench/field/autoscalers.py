@@ -36,6 +36,7 @@ from simulation.policies.endpoint_picker import (
     quantile,
     replicas_by_latency,
     replicas_by_total,
+    replicas_guarded,
 )
 from simulation.policy import (
     LATENCY_BOUNDS_S,
@@ -169,11 +170,16 @@ def _laws(rng: np.random.Generator) -> float:
     s, total = rng.uniform(0, CLAMP, CASES), rng.uniform(0, 500, CASES)
     n = rng.integers(1, 60, CASES)
     r = rng.integers(0, n + 1)
+    demand = total / 16.0
+    guarded = replicas_guarded(demand, n, r)
     error = 0.0
     ours = replicas_by_latency(s, n, r, 0.55, 0.40)
     by_total = [replicas_by_total(total, target, n, 0.1) for target in (1.0, 16.0, 0.7, 1.5, 0.8)]
     for i in range(CASES):
         error = max(error, abs(int(ours[i]) - _published(s[i], int(n[i]), int(r[i]))))
+        pending = int(n[i] - r[i])
+        held = demand[i] if demand[i] <= n[i] else max(demand[i] - pending, float(n[i]))
+        error = max(error, abs(float(guarded[i]) - held))
         for target, asked in zip((1.0, 16.0, 0.7, 1.5, 0.8), by_total, strict=True):
             usage = total[i] / (target * n[i])
             expected = n[i] if abs(usage - 1) <= 0.1 else ceil(total[i] / target)

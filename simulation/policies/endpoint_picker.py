@@ -28,7 +28,7 @@ from simulation.policy import (
     ScalingPolicy,
 )
 
-Signal = Literal["queue", "inflight", "saturation", "tokens", "latency"]
+Signal = Literal["queue", "queue-guard", "inflight", "saturation", "tokens", "latency"]
 TTFT_LIMIT, TBT_LIMIT = "limit of TTFT, ms", "limit of TBT, ms"  # computed parameters
 VELOCITY = "prefill velocity, tokens/s"
 LOOK_S = 15.0  # polling interval of the ScaledObjects, and sync period of the HPA controller
@@ -53,6 +53,9 @@ class Setting:
 AFTER_5_MIN = Way(100, 0, 15, 300)  # also out, so that starting replicas are not asked for twice
 SETTINGS: dict[Signal, Setting] = {
     "queue": Setting("requests in the picker's queue", 1.0, 16.0, AFTER_5_MIN, AFTER_5_MIN),
+    "queue-guard": Setting(
+        "requests in the picker's queue", 1.0, 16.0, Way(100, 0, 15, 0), AFTER_5_MIN
+    ),
     "inflight": Setting("running requests", 16.0, 16.0, AFTER_5_MIN, AFTER_5_MIN),
     "saturation": Setting("pool saturation", 0.7, 16.0, AFTER_5_MIN, AFTER_5_MIN),
     "tokens": Setting("prefill backlog, s", 1.5, 0.8, Way(0, 1, 180, 0), Way(0, 1, 300, 300)),
@@ -106,6 +109,16 @@ def replicas_by_latency(
     return np.select(conditions, [scaled_out, scaled_in], present).astype(np.int64)
 
 
+def replicas_guarded(demand: FloatArray, present: IntArray, ready: IntArray) -> FloatArray:
+    """Return the replicas that the guard of the queue signal requests, ``[pools]``.
+
+    ``demand`` is in replicas. A larger one than the present replicas is reduced by those that
+    start, at most to the present ones.
+    """
+    guarded = np.maximum(demand - (present - ready), present)
+    return np.asarray(np.where(demand <= present, demand, guarded), np.float64)
+
+
 def replicas_by_total(
     total: FloatArray, target: float, present: IntArray, tolerance: float
 ) -> IntArray:
@@ -126,6 +139,7 @@ class EndpointPicker(ScalingPolicy):
     ``signal`` selects the triggers, of which the larger request counts:
 
     - queue: requests that wait at the picker, and running requests, each per replica.
+    - queue-guard: the same demand, less the replicas that start (``replicas_guarded``).
     - inflight: running requests alone.
     - saturation: the pool's saturation and running requests. The saturation is one number, so its
       trigger never requests more than saturation / target replicas.
@@ -229,6 +243,10 @@ class EndpointPicker(ScalingPolicy):
                 replicas.astype(np.float64), target=1.0, present=present, tolerance=self.tolerance
             )
         first, second = self._triggers(observation)
+        if self.signal == "queue-guard":
+            demand = np.maximum(first / self._set.target, second / self._set.second)
+            guarded = replicas_guarded(demand, present, observation.ready)
+            return replicas_by_total(guarded, 1.0, present, self.tolerance)
         asked: IntArray = np.maximum(
             replicas_by_total(first, self._set.target, present, self.tolerance) * self._prefills,
             replicas_by_total(second, self._set.second, present, self.tolerance) * self._decodes,

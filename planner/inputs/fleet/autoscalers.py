@@ -45,6 +45,12 @@ def scaled_object_row(body: Body) -> Row | None:
     law = one_line(section(spec, "advanced", "scalingModifiers").get("formula"))
     band = re.search(rf"saturation\s*>\s*{NUMBER}.*saturation\s*<\s*{NUMBER}", law, re.DOTALL)
     row = _latency_policy(band, queries) if band else _load_policy(queries)
+    if row.get("name") == "epp-queue" and "pending" in law:
+        # The formula states the targets. KEDA ignores the triggers' thresholds then.
+        row["name"] = "epp-queue-guard"
+        for key, per in (("target", "queue"), ("second_target", "running")):
+            if stated := re.search(rf"{per}_per_replica\s*=\s*{NUMBER}", law):
+                row[key] = float(stated[1])
     if not row:
         return None
     behaviour = section(spec, "advanced", "horizontalPodAutoscalerConfig", "behavior")

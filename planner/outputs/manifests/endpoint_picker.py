@@ -50,7 +50,8 @@ PREDICTED = (
 
 def notes(policy: EndpointPicker) -> tuple[str, ...]:
     """Return notes on what the triggers of a policy assume."""
-    by_signal = {"epp-queue": (FLOW_CONTROL,), "epp-saturation": (FLOW_CONTROL,),
+    by_signal = {"epp-queue": (FLOW_CONTROL,), "epp-queue-guard": (FLOW_CONTROL,),
+                 "epp-saturation": (FLOW_CONTROL,),
                  "epp-latency": (PREDICTED,)}  # fmt: skip
     return LABELS, *by_signal.get(policy.name, ())
 
@@ -67,9 +68,9 @@ def scaled_object(export: Export, pool: Pool, target: Target, rule: Rule) -> Doc
     if len(pool.name) > LONGEST:
         config["name"] = name_of([pool.name])
     advanced: dict[str, Any] = {"horizontalPodAutoscalerConfig": config}
-    if policy.name == "epp-latency":
+    if law := FORMULAS.get(policy.name):
         advanced["scalingModifiers"] = {
-            "formula": formula(*policy.targets), "target": "1", "metricType": "AverageValue",
+            "formula": law(*policy.targets), "target": "1", "metricType": "AverageValue",
         }  # fmt: skip
     body = {
         "apiVersion": API,
@@ -110,6 +111,18 @@ def formula(out_above: float, in_below: float) -> str:
     )
 
 
+def guard(queue: float, running: float) -> str:
+    """Return the guard of the queue signal, with its requests per replica, as a KEDA expression."""
+    return (
+        f"let queue_per_replica = {queue:.6g}; let running_per_replica = {running:.6g}; "
+        "let demand = max(queue / queue_per_replica, running / running_per_replica); "
+        "demand <= replicas ? demand : max(demand - (pending ?? 0), replicas)"
+    )
+
+
+FORMULAS = {"epp-latency": formula, "epp-queue-guard": guard}
+
+
 def _triggers(
     policy: EndpointPicker, pool: Pool, rule: Rule, export: Export
 ) -> list[tuple[str, str, float]]:
@@ -123,12 +136,17 @@ def _triggers(
     namespace = export.options.namespace
     pinned = f'namespace="{namespace}",' if namespace else ""
     model_label = f'{pinned}model_name="{pool.model}"'
+    deployment_label = f'{pinned}deployment="{pool.name}"'
+    status = "kube_deployment_status_replicas"
+    replicas = ("replicas", f"max({status}{{{deployment_label}}})", 1.0)
     running = f"sum({RUNNING}{{{model_label}}})"
     if policy.name == "epp-inflight":
         return [("running", running, first)]
-    if policy.name == "epp-queue":
+    if policy.name.startswith("epp-queue"):
         queue = f"sum({QUEUE}{{{model_label}}})"
-        return [("queue", queue, first), ("running", running, second)]
+        pending = ("pending", f"max({status}_unavailable{{{deployment_label}}})", 1.0)
+        guarding = [pending, replicas] if policy.name == "epp-queue-guard" else []
+        return [("queue", queue, first), ("running", running, second), *guarding]
     if policy.name == "epp-saturation":
         saturation = f'max({SATURATION}{{{pinned}inference_pool="{pool.name}"}})'
         return [("saturation", saturation, first), ("running", running, second)]
@@ -153,11 +171,10 @@ def _triggers(
     larger_share = " or ".join(f'label_replace({share}, "of", "{i}", "", "")'
                         for i, share in enumerate(shares))  # fmt: skip
     capped = f"clamp_max(max({larger_share}) or vector(0), {CLAMP:g})"
-    deployment_label = f'{pinned}deployment="{pool.name}"'
     return [
         ("saturation", f"avg_over_time({capped}[{MEAN_S:g}s:15s])", 1.0),
-        ("replicas", f"max(kube_deployment_status_replicas{{{deployment_label}}})", 1.0),
-        ("readyReplicas", f"max(kube_deployment_status_replicas_ready{{{deployment_label}}})", 1.0),
+        replicas,
+        ("readyReplicas", f"max({status}_ready{{{deployment_label}}})", 1.0),
     ]
 
 

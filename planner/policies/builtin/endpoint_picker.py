@@ -49,6 +49,12 @@ class EndpointPicker(Policy):
             Group.OPPONENT,
             complexity=14,
         ),
+        "epp-queue-guard": Traits(
+            "llm-d, KEDA on queue with guard",
+            "Demand of epp-queue, less starting replicas.",
+            Group.OPPONENT,
+            complexity=15,
+        ),
         "epp-inflight": Traits(
             "llm-d, KEDA on in-flight requests",
             "KEDA on the running requests of the endpoint picker.",
@@ -75,7 +81,10 @@ class EndpointPicker(Policy):
         ),
     }
 
-    name: Literal["epp-queue", "epp-inflight", "epp-saturation", "epp-tokens", "epp-latency"]
+    name: Literal[
+        "epp-queue", "epp-queue-guard", "epp-inflight", "epp-saturation", "epp-tokens",
+        "epp-latency",
+    ]  # fmt: skip
     # Per replica: requests held, running requests, saturation, seconds of backlog. Latency: share
     # of the SLO that scales out. Default: 1, 16, 0.7, 1.5 and 0.55, as published.
     target: Target | None = None

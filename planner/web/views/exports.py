@@ -149,7 +149,7 @@ def _context(request: Request, run: Run, problem: PlannerError | None) -> dict[s
         ),
         "plan": plan,
         "assurance": _assurance(run, plan),
-        "why_none": why,
+        "why_none": "" if run.kind == Run.Kind.SHARE else why,
         "form": _form(request.GET, run, plan, current),
         "texts": " ".join((*MANIFESTS, CLAIMS, "csv", "json")),
         "title": "The file was not written",

@@ -14,6 +14,7 @@ from simulation.policies.endpoint_picker import (
     idle_prefill_tps,
     quantile,
     replicas_by_latency,
+    replicas_guarded,
 )
 from simulation.policies.parts.hpa_behaviour import HpaBehaviour, Way
 from simulation.policy import LATENCY_BOUNDS_S
@@ -91,6 +92,25 @@ def test_queue_and_running_requests_race():
     assert picker("queue").decide(seen(15.0, 4, batch=30.0)).tolist() == [8]
 
 
+@given(st.floats(0, 50), st.integers(1, 20), st.integers(0, 20))
+def test_the_guard_is_the_published_one(demand, replicas, ready):
+    pending = replicas - min(ready, replicas)
+    expected = demand if demand <= replicas else max(demand - pending, replicas)
+    asked = replicas_guarded(
+        np.array([demand]), np.array([replicas]), np.array([replicas - pending])
+    )
+    assert asked.tolist() == [expected]
+
+
+def test_the_guard_counts_starting_replicas_as_help_to_come():
+    # 4 of 8 are ready and run 40 each: 160 over 16 are 10, less 4 that start, at least 8.
+    look = seen(15.0, 4, starting=4, batch=40.0)
+    assert picker("queue", 8).decide(look).tolist() == [10]
+    assert picker("queue-guard", 8).decide(look).tolist() == [8]
+    # 26 wait, 6 of them at the picker: 6 replicas. None starts, so all are requested.
+    assert picker("queue-guard").decide(seen(15.0, 4, waiting=26, batch=0.0)).tolist() == [6]
+
+
 def test_saturation_alone_never_asks_for_more_than_its_share_of_the_target():
     full = seen(15.0, 4, saturation=1.4, batch=0.0)
     assert picker("saturation").decide(full).tolist() == [2]
@@ -147,6 +167,6 @@ def test_wrong_settings_are_refused():
         EndpointPicker("latency").reset(fleet(pool()))
 
 
-@pytest.mark.parametrize("signal", ["queue", "saturation", "tokens", "latency"])
+@pytest.mark.parametrize("signal", ["queue", "queue-guard", "saturation", "tokens", "latency"])
 def test_it_keeps_the_protocol(signal):
     check(lambda: EndpointPicker(signal, ttft_s=1.0, tbt_s=0.1))

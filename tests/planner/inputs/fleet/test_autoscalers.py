@@ -2,7 +2,7 @@
 
 import re
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -20,6 +20,7 @@ from planner.outputs.yaml_text import yaml_text
 from planner.policies.base import Policy
 from planner.policies.choice import policy_of
 from planner.services.fleet_imports import Given, with_fleet
+from simulation.policies.endpoint_picker import Signal
 from simulation.policies.static import Static
 from tests.planner.outputs.samples import asked, plan_of, pool_of
 from tests.simulation.builders import fleet
@@ -52,7 +53,7 @@ def back(text: str) -> Policy:
 
 
 @given(
-    st.sampled_from(["queue", "inflight", "saturation", "tokens", "latency"]), TARGETS,
+    st.sampled_from(get_args(Signal)), TARGETS,
     st.integers(1, 200), st.integers(0, 9), st.integers(15, 600), st.integers(0, 600),
 )  # fmt: skip
 def test_a_scaled_object_comes_back(signal, target, percent, replicas, period, window):
@@ -72,7 +73,7 @@ def test_a_scaled_object_comes_back(signal, target, percent, replicas, period, w
         assert (read.ttft_ms, read.tbt_ms) == (1000.0, 200.0)
 
 
-@pytest.mark.parametrize("signal", ["queue", "inflight", "saturation", "tokens", "latency"])
+@pytest.mark.parametrize("signal", get_args(Signal))
 def test_every_query_keeps_to_a_given_namespace(signal):
     text = exported(policy_of(f"epp-{signal}"), namespace="serving")
     (body,) = YAML(typ="safe", pure=True).load_all(text)
