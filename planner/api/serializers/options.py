@@ -4,7 +4,8 @@ The options are declared in planner.domain, so that the API accepts and refuses 
 the command line.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, ClassVar
 
 from drf_spectacular.types import OpenApiTypes
@@ -26,7 +27,7 @@ METHODS = options_in(forecast.Options)["method"].choices
 FORMATS = list(OFFERED["format"].choices)
 WORK = [kind for kind in Run.Kind.choices if kind[0] in KINDS]
 ORIGINS = ("scenario", "document", "trace")
-OF_JSON: dict[str, Any] = {
+OF_JSON: dict[str, Callable[..., Any]] = {
     "boolean": serializers.BooleanField,
     "integer": serializers.IntegerField,
     "number": FiniteField,
@@ -101,19 +102,21 @@ def _option_field(option: OptionLabel) -> serializers.Field[Any, Any, Any, Any]:
 
 def field_of(option: Option) -> Any:
     """Return the request field of an option, with its limits and its help."""
-    words: dict[str, Any] = {"required": option.required, "help_text": option.help or None}
     limits = {
         "min_value": option.above if option.least is None else option.least,
         "max_value": option.most,
         "max_length": option.longest,
     }
-    alone: dict[str, Any] = {name: value for name, value in limits.items() if value is not None}
-    if not option.many:
-        if option.choices:
-            return serializers.ChoiceField(option.choices, **words)
-        return OF_JSON[option.type](**alone, **words)
-    members: dict[str, Any] = {"min_length": option.fewest, "max_length": option.largest}
-    return serializers.ListField(child=OF_JSON[option.type](**alone), **members, **words)
+    limits = {name: value for name, value in limits.items() if value is not None}
+    # A choice is checked against its values, whatever their type.
+    one: Callable[..., Any] = partial(OF_JSON[option.type], **limits)
+    if option.choices:
+        one = partial(serializers.ChoiceField, option.choices)
+    if option.many:
+        one = partial(
+            serializers.ListField, child=one(), min_length=option.fewest, max_length=option.largest
+        )
+    return one(required=option.required, help_text=option.help or None)
 
 
 def chosen_values(declared: type[RunOptions], values: dict[str, Any]) -> dict[str, Any]:

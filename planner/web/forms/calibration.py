@@ -1,7 +1,7 @@
 """Define the forms of the calibration pages: the file, what to fit, what to compare it with."""
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from django import forms
@@ -48,14 +48,6 @@ def _name(label: str, options: str = "", **how: Any) -> forms.CharField:
 def _limit(label: str, hint: str) -> forms.IntegerField:
     return forms.IntegerField(
         label=label, required=False, min_value=1, max_value=10**9, help_text=hint
-    )
-
-
-def _kernels() -> forms.MultipleChoiceField:
-    return forms.MultipleChoiceField(
-        label="Files of measured kernels",
-        required=False,
-        help_text="Kernel files of an operator profile or sweep. Several are merged.",
     )
 
 
@@ -129,59 +121,61 @@ class _RowsForm(forms.Form):
         dress(self)
 
 
-class FitForm(_RowsForm):
-    """Which profile to fit from which rows.
+class _ProfileForm(forms.Form):
+    """The fields that every new profile has.
 
-    Empty limits follow from the rows and the memory.
+    Empty limits follow from the rows, if there are any, and from the memory.
     """
 
-    kind = forms.ChoiceField(label="Kind", choices=[(k, KIND_WORDS[k]) for k in KINDS])
     name = _name("Name of the profile", "profile-names",
                  help_text="An existing name gets a new version.")  # fmt: skip
     model = _name("Model", "model-names")
     gpu = _name("GPU", "gpu-names")
-    tp = forms.IntegerField(label="GPUs per replica", min_value=1, max_value=1024)
     precision = forms.ChoiceField(label="Precision", choices=[(p, p) for p in BYTES])
     max_batch = _limit("Sequences in a batch", "Default: 256, or the largest batch in the table.")
     max_batch_tokens = _limit("Tokens of an iteration", "Chunked prefill budget. Default: 2,048.")
     kv_capacity_tokens = _limit("KV cache, tokens", "Default: 90% of the memory minus the weights.")
-    kernels = _kernels()
+    kernels = forms.MultipleChoiceField(
+        label="Files of measured kernels",
+        required=False,
+        help_text="Kernel files of an operator profile or sweep. Several are merged.",
+    )
 
     def __init__(self, *args: Any, kernels: list[tuple[str, str]], **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.fields["kernels"].choices = kernels  # type: ignore[attr-defined]
+        dress(self)
 
     def spec(self) -> ProfileSpec:
         """Return the profile to make, from the form."""
-        values = self.cleaned_data
-        model, gpu, _ = json.loads(values["rows"])
-        keys = ("name", "kind", "model", "gpu", "tp", "precision", *LIMITS)
-        return ProfileSpec(
-            rows_model=model,
-            rows_gpu=gpu,
-            kernels=tuple(int(pk) for pk in values["kernels"]),
-            **{key: values[key] for key in keys},
-        )
+        own = {field.name for field in fields(ProfileSpec)} & self.fields.keys()
+        values = {name: self.cleaned_data[name] for name in own}
+        return ProfileSpec(**values | {"kernels": tuple(map(int, values["kernels"]))})
 
 
-class ComputedForm(forms.Form):
+class FitForm(_ProfileForm, _RowsForm):
+    """Which profile to fit from which rows."""
+
+    kind = forms.ChoiceField(label="Kind", choices=[(k, KIND_WORDS[k]) for k in KINDS])
+    tp = forms.IntegerField(label="GPUs per replica", min_value=1, max_value=1024)
+
+    def spec(self) -> ProfileSpec:
+        """Return the profile to make, with the names of its rows in the file."""
+        model, gpu, _ = json.loads(self.cleaned_data["rows"])
+        return replace(super().spec(), rows_model=model, rows_gpu=gpu)
+
+
+class ComputedForm(_ProfileForm):
     """A profile computed from the model's shape, without a fit."""
 
     kind = forms.ChoiceField(label="Kind", choices=list(COMPUTED_WORDS.items()))
-    name = _name("Name of the profile", "profile-names",
-                 help_text="An existing name gets a new version.")  # fmt: skip
-    model = _name("Model", "model-names")
-    gpu = _name("GPU", "gpu-names")
-    kernels = _kernels()
-    precision = forms.ChoiceField(label="Weights", choices=[(p, p) for p in BYTES])
     kv_precision = forms.ChoiceField(label="KV cache", choices=[("bf16", "bf16"), ("fp8", "fp8")])
-    max_batch = _limit("Sequences in a batch", "Default: 256.")
-    max_batch_tokens = _limit("Tokens of an iteration", "Chunked prefill budget. Default: 2,048.")
-    kv_capacity_tokens = _limit("KV cache, tokens", "Default: as memory allows.")
 
-    def __init__(self, *args: Any, kernels: list[tuple[str, str]], **kwargs: Any) -> None:
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.fields["kernels"].choices = kernels  # type: ignore[attr-defined]
+        self.fields["precision"].label = "Weights"
+        self.fields["max_batch"].help_text = "Default: 256."
+        self.fields["kv_capacity_tokens"].help_text = "Default: as memory allows."
         for width, label in WIDTHS.items():
             self.fields[width] = forms.IntegerField(
                 label=label, required=False, min_value=1, max_value=1024, initial=1
@@ -195,11 +189,10 @@ class ComputedForm(forms.Form):
         return [self[limit] for limit in LIMITS]
 
     def spec(self) -> ProfileSpec:
-        values = self.cleaned_data
-        keys = ("name", "kind", "model", "gpu", "precision", "kv_precision", *LIMITS)
-        sent: dict[str, Any] = {key: values[key] for key in keys}
-        sent |= {width: values[width] or 1 for width in WIDTHS}
-        return ProfileSpec(kernels=tuple(int(pk) for pk in values["kernels"]), **sent)
+        """Return the profile to make; an empty width is 1."""
+        spec = super().spec()
+        widths: Any = {width: getattr(spec, width) or 1 for width in WIDTHS}
+        return replace(spec, **widths)
 
 
 class CompareForm(_RowsForm):

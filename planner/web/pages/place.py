@@ -1,6 +1,8 @@
 """Build the part of a placement page beside its report: the tree filled by one method."""
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
 from typing import Any
 
 import polars as pl
@@ -30,6 +32,103 @@ CELL = 10  # width of a GPU in the picture
 BAR = 160  # width of a bar that represents several nodes
 
 
+@dataclass(frozen=True, slots=True)
+class _Node:
+    """A row of the table ``nodes``."""
+
+    node: int
+    s2: int
+    s1: int
+    rack: int
+    priority: str
+    gpu: str
+    gpus: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Instance:
+    """A row of the table ``instances``: a replica, or a part of one, on a node."""
+
+    node: int
+    instance: int
+    service: str
+    role: str
+    part: str
+    gpus: int
+
+    @property
+    def letter(self) -> str:
+        """Return the letter of its part or role in the picture."""
+        return LETTERS.get(self.part, LETTERS.get(self.role, "M"))
+
+
+@dataclass(frozen=True, slots=True)
+class _Box:
+    """A box in the picture of a node or a bar; lengths are in its units."""
+
+    x: float
+    width: float
+    middle: float
+    colour: str
+    letter: str
+    new: bool = False  # since the start
+
+
+@dataclass(frozen=True, slots=True)
+class _NodePicture:
+    """A node with the boxes of its instances, and the positions of its free GPUs."""
+
+    width: int
+    boxes: list[_Box]
+    free: list[int]
+    title: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Rack:
+    gpu: str
+    nodes: list[_NodePicture]
+
+
+@dataclass(frozen=True, slots=True)
+class _Bar:
+    """The GPUs of one type under a switch; boxes are the shares of each service and role."""
+
+    gpu: str
+    gpus: int
+    used: int
+    boxes: list[_Box]
+    width: int = BAR
+
+
+@dataclass(frozen=True, slots=True)
+class _S1Switch:
+    """An S1 switch with its racks, or in a large tree with a bar per GPU type."""
+
+    number: int
+    priority: str
+    types: str
+    gpus: int
+    used: int
+    words: list[str]
+    bars: list[_Bar]
+    racks: list[_Rack]
+
+
+@dataclass(frozen=True, slots=True)
+class _S2Switch:
+    number: int
+    switches: list[_S1Switch]
+
+    @property
+    def gpus(self) -> int:
+        return sum(switch.gpus for switch in self.switches)
+
+    @property
+    def used(self) -> int:
+        return sum(switch.used for switch in self.switches)
+
+
 def page_context(run: Run, params: Mapping[str, str]) -> dict[str, Any]:
     """Return the tree of one region in one state, as ``params`` choose."""
     result = typed_result(run, PlaceResult)
@@ -50,9 +149,8 @@ def page_context(run: Run, params: Mapping[str, str]) -> dict[str, Any]:
     )
     first_numbers = set(first_instances["instance"].to_list())
     services = [row.name for row in result.services]
-    letters = sorted(
-        {_letter(row) for row in shown_instances.iter_rows(named=True)}, key="PDMAF".index
-    )
+    listed = _listed(shown_instances)
+    letters = sorted({instance.letter for instance in listed}, key="PDMAF".index)
     shown_state = figures[state] or placed.start
     return {
         "run": run,
@@ -62,19 +160,17 @@ def page_context(run: Run, params: Mapping[str, str]) -> dict[str, Any]:
         "state_choices": [(name, STATES[name]) for name in states],
         "region": region,
         "regions": regions,
-        "used": int(shown_instances["gpus"].sum()),
+        "used": sum(instance.gpus for instance in listed),
         "unplaced": shown_state.unplaced_units,  # over all regions
         "chosen_services": placed.services,
         "legend": [
             (name, f"place-{i % COLOURS}")
             for i, name in enumerate(services)
-            if name in set(shown_instances["service"].to_list())
+            if name in {instance.service for instance in listed}
         ],
         "letters": [(letter, MEANINGS[letter]) for letter in letters],
         "grouped": nodes.height > MANY,
-        "tree": _tree(
-            nodes, shown_instances, services, first_numbers if state == "grown" else None
-        ),
+        "tree": _tree(nodes, listed, services, first_numbers if state == "grown" else None),
     }
 
 
@@ -82,131 +178,128 @@ def _chosen(name: str, known: list[str]) -> str:
     return name if name in known else known[0]
 
 
-def _letter(row: dict[str, Any]) -> str:
-    return LETTERS.get(row["part"], LETTERS.get(row["role"], "M"))
+def _listed(instances: pl.DataFrame) -> list[_Instance]:
+    """Return the rows of the table, by service, unit and role."""
+    names = [column.name for column in fields(_Instance)]
+    rows = instances.sort("service", "unit", "role", "instance").select(names).iter_rows()
+    return [_Instance(*row) for row in rows]
 
 
 def _tree(
     nodes: pl.DataFrame,
-    instances: pl.DataFrame,
-    services: list[str],
+    instances: Iterable[_Instance],
+    services: Sequence[str],
     first_numbers: set[int] | None,
-) -> list[dict[str, Any]]:
+) -> list[_S2Switch]:
     """Return the S2 switches, with S1 switches and racks; bars above ``MANY`` nodes."""
     colour = {name: f"place-{i % COLOURS}" for i, name in enumerate(services)}
-    by_node: dict[int, list[dict[str, Any]]] = {}
-    for row in instances.sort("service", "unit", "role", "instance").iter_rows(named=True):
-        by_node.setdefault(row["node"], []).append(row)
-    spines = []
-    for (s2,), s2_nodes in nodes.group_by("s2", maintain_order=True):
-        switches = []
-        for (s1,), s1_nodes in s2_nodes.group_by("s1", maintain_order=True):
-            rows = s1_nodes.to_dicts()
-            listed = [placed for row in rows for placed in by_node.get(row["node"], [])]
-            used = sum(placed["gpus"] for placed in listed)
-            switch: dict[str, Any] = {
-                "number": s1,
-                "priority": rows[0]["priority"],
-                "types": ", ".join(dict.fromkeys(row["gpu"] for row in rows)),
-                "gpus": sum(row["gpus"] for row in rows),
-                "used": used,
-                "words": _words(listed),
-            }
-            if nodes.height > MANY:
-                switch["bars"] = _bars(rows, by_node, colour)
-            else:
-                switch["racks"] = [
-                    {
-                        "number": rack,
-                        "gpu": ", ".join(dict.fromkeys(row["gpu"] for row in in_rack.to_dicts())),
-                        "nodes": [
-                            _node(row, by_node.get(row["node"], []), colour, first_numbers)
-                            for row in in_rack.to_dicts()
-                        ],
-                    }
-                    for (rack,), in_rack in s1_nodes.group_by("rack", maintain_order=True)
-                ]
-            switches.append(switch)
-        gpus = sum(row["gpus"] for row in switches)
-        used = sum(row["used"] for row in switches)
-        spines.append({"number": s2, "gpus": gpus, "used": used, "switches": switches})
-    return spines
+    by_node: dict[int, list[_Instance]] = {}
+    for instance in instances:
+        by_node.setdefault(instance.node, []).append(instance)
+
+    def switch(number: int, rows: Sequence[_Node]) -> _S1Switch:
+        listed = [instance for row in rows for instance in by_node.get(row.node, [])]
+        barred = nodes.height > MANY
+        racks = [] if barred else [
+            _Rack(
+                _types(rack),
+                [_node(row, by_node.get(row.node, []), colour, first_numbers) for row in rack],
+            )
+            for _, rack in _grouped(rows, "rack")
+        ]  # fmt: skip
+        return _S1Switch(
+            number=number,
+            priority=rows[0].priority,
+            types=_types(rows),
+            gpus=sum(row.gpus for row in rows),
+            used=sum(instance.gpus for instance in listed),
+            words=_words(listed),
+            bars=_bars(rows, by_node, colour) if barred else [],
+            racks=racks,
+        )
+
+    rows = [_Node(*row) for row in nodes.select(each.name for each in fields(_Node)).iter_rows()]
+    return [
+        _S2Switch(s2, [switch(s1, under_s1) for s1, under_s1 in _grouped(under_s2, "s1")])
+        for s2, under_s2 in _grouped(rows, "s2")
+    ]
+
+
+def _grouped(rows: Iterable[_Node], name: str) -> list[tuple[int, list[_Node]]]:
+    """Return the rows by an attribute, in the order of its first row."""
+    groups: dict[int, list[_Node]] = {}
+    for row in rows:
+        groups.setdefault(getattr(row, name), []).append(row)
+    return list(groups.items())
+
+
+def _types(rows: Iterable[_Node]) -> str:
+    """Return the GPU types of nodes, as text."""
+    return ", ".join(dict.fromkeys(row.gpu for row in rows))
 
 
 def _node(
-    row: dict[str, Any],
-    listed: list[dict[str, Any]],
-    colour: dict[str, str],
-    first_numbers: set[int] | None,
-) -> dict[str, Any]:
-    """Return a node as boxes: instances (new if not in ``first_numbers``), free GPUs."""
+    row: _Node, listed: Iterable[_Instance], colour: Mapping[str, str], first: set[int] | None
+) -> _NodePicture:
+    """Return a node as boxes: instances (new if not among the ``first``), free GPUs."""
     gpus_in_use, boxes = 0, []
     for instance in listed:
         boxes.append(
-            {
-                "x": gpus_in_use * CELL,
-                "width": instance["gpus"] * CELL - 1,
-                "middle": gpus_in_use * CELL + instance["gpus"] * CELL / 2,
-                "colour": colour[instance["service"]],
-                "letter": _letter(instance),
-                "new": first_numbers is not None and instance["instance"] not in first_numbers,
-            }
+            _Box(
+                x=gpus_in_use * CELL,
+                width=instance.gpus * CELL - 1,
+                middle=gpus_in_use * CELL + instance.gpus * CELL / 2,
+                colour=colour[instance.service],
+                letter=instance.letter,
+                new=first is not None and instance.instance not in first,
+            )
         )
-        gpus_in_use += instance["gpus"]
-    free = row["gpus"] - gpus_in_use
-    free_words = f"{free} free" if free else "full"
-    return {
-        "width": row["gpus"] * CELL,
-        "boxes": boxes,
-        "free": [i * CELL for i in range(gpus_in_use, row["gpus"])],
-        "title": f"Node {row['node']}, {row['gpus']} x {row['gpu']}: "
-        + "; ".join([*_words(listed), free_words]),
-    }
+        gpus_in_use += instance.gpus
+    free = row.gpus - gpus_in_use
+    words = [*_words(listed), f"{free} free" if free else "full"]
+    return _NodePicture(
+        width=row.gpus * CELL,
+        boxes=boxes,
+        free=[i * CELL for i in range(gpus_in_use, row.gpus)],
+        title=f"Node {row.node}, {row.gpus} x {row.gpu}: {'; '.join(words)}",
+    )
 
 
 def _bars(
-    rows: list[dict[str, Any]], by_node: dict[int, list[dict[str, Any]]], colour: dict[str, str]
-) -> list[dict[str, Any]]:
-    """Return one bar per GPU type under a switch; boxes are the shares of each service and role."""
+    rows: Iterable[_Node], by_node: Mapping[int, list[_Instance]], colour: Mapping[str, str]
+) -> list[_Bar]:
+    """Return one bar per GPU type under a switch."""
     bars = []
-    for gpu in dict.fromkeys(row["gpu"] for row in rows):
-        of_type = [row for row in rows if row["gpu"] == gpu]
-        total = sum(row["gpus"] for row in of_type)
-        gpus_in_use: dict[tuple[str, str], int] = {}
-        for instance in (instance for row in of_type for instance in by_node.get(row["node"], [])):
-            key = (instance["service"], _letter(instance))
-            gpus_in_use[key] = gpus_in_use.get(key, 0) + instance["gpus"]
+    by_gpu: dict[str, list[_Node]] = {}
+    for row in rows:
+        by_gpu.setdefault(row.gpu, []).append(row)
+    for gpu, of_type in by_gpu.items():
+        total = sum(row.gpus for row in of_type)
+        in_use = Counter[tuple[str, str]]()
+        for instance in (instance for row in of_type for instance in by_node.get(row.node, [])):
+            in_use[instance.service, instance.letter] += instance.gpus
         offset, boxes = 0.0, []
-        for (service, letter), count in sorted(gpus_in_use.items()):
+        for (service, letter), count in sorted(in_use.items()):
             width = BAR * count / total
             boxes.append(
-                {
-                    "x": round(offset, 2),
-                    "width": round(max(0.5, width - 0.5), 2),
-                    "middle": round(offset + width / 2, 2),
-                    "colour": colour[service],
-                    "letter": letter if width >= CELL else "",
-                }
+                _Box(
+                    x=round(offset, 2),
+                    width=round(max(0.5, width - 0.5), 2),
+                    middle=round(offset + width / 2, 2),
+                    colour=colour[service],
+                    letter=letter if width >= CELL else "",
+                )
             )
             offset += width
-        bars.append(
-            {
-                "gpu": gpu,
-                "gpus": total,
-                "used": sum(gpus_in_use.values()),
-                "width": BAR,
-                "boxes": boxes,
-            }
-        )
+        bars.append(_Bar(gpu, total, in_use.total(), boxes))
     return bars
 
 
-def _words(listed: list[dict[str, Any]]) -> list[str]:
+def _words(listed: Iterable[_Instance]) -> list[str]:
     """Return in words what runs at a place, for readers who cannot see colours."""
-    sums: dict[tuple[str, str], int] = {}
+    sums = Counter[tuple[str, str]]()
     for instance in listed:
-        key = (instance["service"], MEANINGS[_letter(instance)].split(":")[0])
-        sums[key] = sums.get(key, 0) + instance["gpus"]
+        sums[instance.service, MEANINGS[instance.letter].split(":")[0]] += instance.gpus
     return [
         f"{service}, {role}: {gpu_words(count)}" for (service, role), count in sorted(sums.items())
     ]
