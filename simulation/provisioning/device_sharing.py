@@ -206,12 +206,12 @@ def chunked_service(prefill: PhaseLoad, decode: PhaseLoad) -> PhaseLoad:
     )
 
 
-def best_chunked(phase: PhaseProblem, device_bytes: float) -> ChunkedPlan:
+def best_chunked(phase: PhaseProblem, device_bytes: float, slo_share: float = 1.0) -> ChunkedPlan:
     """Return the plans with the fewest devices, by whole replicas and by operators.
 
     ``phase`` is the phase of a ``chunked_service``. Each of its batches is tried alone, because the
-    limit of an iteration depends on it. Of plans with equally many devices, the one with the lowest
-    power wins.
+    limit of an iteration depends on it. Plans keep ``slo_share`` of both limits. Of plans with
+    equally many devices, the one with the lowest power wins.
     """
     service = phase.service
     best_model: Level | None = None
@@ -219,7 +219,7 @@ def best_chunked(phase: PhaseProblem, device_bytes: float) -> ChunkedPlan:
     model_batch = None
     for b, size in enumerate(phase.problem.batches):
         # A prompt takes the osl / batch iterations of its chunks, which must end within the TTFT.
-        limit_s = min(service.slo_s, service.ttft_s * float(size) / service.osl)
+        limit_s = min(service.slo_s, service.ttft_s * float(size) / service.osl) * slo_share
         with_this_batch = with_some_choices(phase, slice(b, b + 1), slo_s=limit_s)
         model = model_level(with_this_batch, device_bytes)
         if model is not None and (best_model is None or _uses_less(model, best_model)):

@@ -4,7 +4,8 @@ Request lengths are drawn evenly from a sample. Arrivals are Poisson at the load
 ``LevelReplay`` sends them through a level as a graph of ``stations``. Each whole replica is one
 station, or one per stage of a pipeline. Runs of layers and operators are stations with replicas on
 the devices of their placement. Tensors between devices use NVLink within a node and the network
-between nodes. Each hop adds ``MESSAGE_S``.
+between nodes. Each hop adds ``MESSAGE_S``. Operators with chunked prefill compute prompts in the
+chunks of their plan. Their requests must keep both limits: TTFT and TBT.
 """
 
 from __future__ import annotations
@@ -40,9 +41,10 @@ MEAN_SOJOURNS = 4  # run length, as a multiple of the requests in flight at the 
 WARM_UP = 0.1  # share of requests at the start that do not count, since the plan fills up
 SPARE = 1.1  # largest batch of a pipeline stage over the mean batch, so that batches stay spread
 NO_BATCH_LIMIT = 1 << 40
+CATCH_UP = 2.0  # most prompt tokens of a batch over the planned ones, to catch up after a burst
 JOINED = (
-    "curves", "batch", "sticky", "places", "room", "hop_s", "row_s", "before", "device",
-    "compute", "bandwidth", "decodes",
+    "curves", "batch", "sticky", "places", "room", "hop_s", "row_s", "budget", "visited", "before",
+    "device", "compute", "bandwidth",
 )  # fmt: skip
 
 
@@ -78,12 +80,16 @@ class StationLayout:
     bandwidth: FloatArray  # [V] share of a device's memory bandwidth while it runs
     interference: FloatArray  # [V, V] measured slowdown of v by a running u; empty: shares are used
     devices: int
-    decodes: bool  # whether the stations run decoding sequences, not prompts
+    budget: float = np.inf  # most prompt tokens beside ``batch`` sequences; inf: no chunks
+    visited: npt.NDArray[np.bool_] | None = None  # [V, 2] by passes of prompts, and of decodes
 
     def graph(self) -> Graph:
         """Return the arrays of the stations for compiled code."""
         count, total = len(self.curves), int(self.replicas.sum())
-        before = np.bincount([w for _, w in self.edges], minlength=count)
+        visited = np.ones((count, 2), np.bool_) if self.visited is None else self.visited
+        before = np.zeros((count, 2), np.int64)
+        for u, w in self.edges:
+            before[w] += visited[u]
         pairs = sorted(self.edges)
         child = np.r_[0, np.cumsum(np.bincount([u for u, _ in pairs], minlength=count))]
         shards = np.argsort(self.of_shard, kind="stable")
@@ -101,7 +107,9 @@ class StationLayout:
             room=np.ascontiguousarray(self.room),
             hop_s=np.ascontiguousarray(self.hop_s, np.float64),
             row_s=np.ascontiguousarray(self.row_s, np.float64),
-            before=before.astype(np.int64),
+            budget=np.full(count, self.budget),
+            visited=visited,
+            before=before,
             child=child.astype(np.int64),
             children=np.array([w for _, w in pairs], np.int64),
             first=np.r_[0, np.cumsum(self.replicas)].astype(np.int64),
@@ -113,7 +121,6 @@ class StationLayout:
             compute=np.ascontiguousarray(self.compute),
             bandwidth=np.ascontiguousarray(self.bandwidth),
             interference=self.interference,
-            decodes=np.full(count, self.decodes),
             span=np.array([0, count]),
         )
 
@@ -143,8 +150,8 @@ def draw_requests(
 
 
 def can_replay(phase: PhaseProblem) -> bool:
-    """Return whether a phase can be replayed: no images and no chunked iterations."""
-    return phase.service.phase != "chunked" and not phase.service.image_tokens
+    """Return whether a phase can be replayed: only without images."""
+    return not phase.service.image_tokens
 
 
 class LevelReplay:
@@ -169,7 +176,9 @@ class LevelReplay:
             graph, devices = self._stations_of_placement(level)
         aligned = level.replicas is not None
         latencies = [
-            replay_requests(self.phase, graph, devices, draw, aligned=aligned)
+            replay_requests(
+                self.phase, graph, devices, draw, aligned=aligned, chunk=self._chunk(level)
+            )
             for draw in self.draws
         ]
         return min(latencies, key=lambda replayed: (replayed.attainment, -replayed.p95_s))
@@ -229,7 +238,6 @@ class LevelReplay:
             bandwidth=np.zeros(stages),
             interference=np.empty((0, 0)),
             devices=shards.size,
-            decodes=not phase.queues,
         )
         return layout.graph(), layout.devices
 
@@ -247,6 +255,7 @@ class LevelReplay:
         if demand.kept_bytes is not None:
             kv_bytes = demand.kept_bytes[chosen[0], chosen[2]]
         sticky = (kv_bytes > 0) & (not phase.queues)
+        visited = self._visited(level)
         first = np.r_[0, np.cumsum(plan.replicas)]
         of_shard = first[placement.operator] + placement.replica
         # A sticky replica has its planned KV cache and a part of the spare memory of its devices.
@@ -256,6 +265,12 @@ class LevelReplay:
         room = np.full(int(first[-1]), np.inf)
         with np.errstate(divide="ignore", invalid="ignore"):
             bytes_per_token = kv_bytes / (problem.rate * level.latency_s) / phase.service.context
+            if phase.service.phase == "chunked":
+                # Attention of prompts is planned for prompts in flight as long as the TTFT limit.
+                shortened = level.latency_s / phase.service.within_s
+                prompts = phase.service.requests_s * phase.service.ttft_s * shortened
+                of_prompt = ~visited[:, 1]
+                bytes_per_token[of_prompt] = kv_bytes[of_prompt] / prompts / phase.service.isl
             tokens_room = (kv_bytes / plan.replicas)[placement.operator] + (spare / sharing)[
                 placement.device
             ]
@@ -263,6 +278,9 @@ class LevelReplay:
         np.minimum.at(room, of_shard[holds], tokens[holds])
         # ``transfer_s`` is of a whole batch. A station sends prompt tokens, or one per sequence.
         rows = plan.batch * (phase.service.isl if phase.queues else 1.0)
+        chunk = self._chunk(level)
+        if phase.service.phase == "chunked":
+            rows = visited @ np.array([chunk, float(plan.batch.max())])
         to_other_device, to_other_node = _distances(phase, level)
         gpu = phase.service.gpu
         slower = (gpu.link_bytes_s or 1.0) / (gpu.network_bytes_s or gpu.link_bytes_s or 1.0)
@@ -285,9 +303,29 @@ class LevelReplay:
             bandwidth=packed.bandwidth,
             interference=packed.interference,
             devices=placement.devices,
-            decodes=not phase.queues,
+            budget=CATCH_UP * chunk,
+            visited=visited,
         )
         return layout.graph(), layout.devices
+
+    def _chunk(self, level: Level) -> float:
+        """Return the prompt tokens of a batch of a chunked plan; inf for other phases.
+
+        A plan has one prompt per sequence that ends. All its operators have the same batch.
+        """
+        service = self.phase.service
+        if service.phase != "chunked" or level.plan is None:
+            return float(np.inf)
+        return float(level.plan.batch.max()) * service.isl / service.osl
+
+    def _visited(self, level: Level) -> npt.NDArray[np.bool_]:
+        """Return which stations passes of prompts and of decodes visit, ``[V, 2]``."""
+        phase = self.phase
+        if phase.service.phase != "chunked":
+            return np.ones((len(level.as_planned(phase).problem.names), 2), np.bool_)
+        graph = operator_graph(phase.service.shape, Arrangement(weights=phase.weights))
+        axes = np.array([graph[name].axis for name in phase.names])
+        return np.stack([axes != "decodes", axes != "prefill"], axis=1)
 
     def _station_curves(self, level: Level) -> list[Curve]:
         """Return the curve (seconds by batch) of each station of a level without whole replicas.
@@ -335,18 +373,25 @@ def _with_collectives(
 
 
 def replay_requests(
-    phase: PhaseProblem, graph: Graph, devices: int, requests: Requests, *, aligned: bool
-) -> ReplayedLatency:
+    phase: PhaseProblem, graph: Graph, devices: int, requests: Requests, *, aligned: bool,
+    chunk: float = np.inf,
+) -> ReplayedLatency:  # fmt: skip
     """Return the latencies of requests that pass through the stations of ``graph``.
 
-    With ``aligned``, a request uses the replica with the same number at every station.
+    With ``aligned``, a request uses the replica with the same number at every station. ``chunk`` is
+    the size of prompt chunks in tokens. Then the latencies are those between tokens, and the
+    attainment counts requests that keep the limit of TTFT too.
     """
-    finish = np.empty(requests.arrival_s.size)
-    ordered = _passes([phase], [requests], aligned=aligned)
-    visits = int(replay(graph, ordered, devices, finish))
+    finish, prefilled = np.empty((2, requests.arrival_s.size))
+    ordered = _passes([phase], [requests], aligned=aligned, chunk=chunk)
+    visits = int(replay(graph, ordered, devices, finish, prefilled))
     counted = requests.counted or slice(int(WARM_UP * finish.size), None)
-    latency_s = (finish - requests.arrival_s) / ordered.passes  # per prompt, or per token
-    return _latencies(phase, latency_s[counted], visits)
+    if phase.service.phase != "chunked":
+        latency_s = (finish - requests.arrival_s) / ordered.passes  # per prompt, or per token
+        return _latencies(phase, latency_s[counted], visits)
+    in_time = prefilled - requests.arrival_s <= phase.service.ttft_s
+    latency_s = (finish - prefilled) / (ordered.passes - ordered.chunks)
+    return _latencies(phase, latency_s[counted], visits, in_time[counted])
 
 
 def replay_together(
@@ -375,8 +420,8 @@ def replay_together(
     draws = [_arrived_until(draw, end_s) for draw in draws]
     # Operators have different numbers of replicas, so a request may change its replica number.
     requests = _passes([service.phase for service in replays], draws, aligned=False)
-    finish = np.empty(requests.arrival_s.size)
-    visits = int(replay(common, requests, devices, finish))
+    finish, prefilled = np.empty((2, requests.arrival_s.size))
+    visits = int(replay(common, requests, devices, finish, prefilled))
     latency_s = (finish - requests.arrival_s) / requests.passes  # per prompt, or per token
     counted = requests.arrival_s >= WARM_UP * end_s
     return [
@@ -392,21 +437,32 @@ def _arrived_until(requests: Requests, end_s: float) -> Requests:
 
 
 def _passes(
-    phases: Sequence[PhaseProblem], requests: Sequence[Requests], *, aligned: bool
-) -> Passes:
+    phases: Sequence[PhaseProblem], requests: Sequence[Requests], *, aligned: bool,
+    chunk: float = np.inf,
+) -> Passes:  # fmt: skip
     """Return the requests of all services together, in order of arrival, with their passes.
 
-    A prompt makes one pass through the stations, a sequence one per token after the first. With
-    ``aligned``, a request uses the replica with the same number at every station.
+    A prompt makes one pass through the stations, a sequence one per token after the first. A
+    chunked request makes both, and one pass per ``chunk`` tokens of its prompt. With ``aligned``, a
+    request uses the replica with the same number at every station.
     """
     service = np.repeat(np.arange(len(phases)), [draw.arrival_s.size for draw in requests])
     arrival_s = np.concatenate([draw.arrival_s for draw in requests])
     order = np.argsort(arrival_s, kind="stable")
     isl = np.concatenate([draw.isl for draw in requests])[order]
-    passes = np.concatenate(
+    both = list(zip(phases, requests, strict=True))
+    chunks = np.concatenate(
         [
-            np.ones_like(draw.osl) if phase.queues else np.maximum(draw.osl - 1, 1)
-            for phase, draw in zip(phases, requests, strict=True)
+            np.zeros_like(draw.isl)
+            if phase.service.phase == "decode"
+            else np.maximum(np.ceil(draw.isl / chunk), 1).astype(np.int64)
+            for phase, draw in both
+        ]
+    )[order]
+    decodes = np.concatenate(
+        [
+            np.zeros_like(draw.osl) if phase.queues else np.maximum(draw.osl - 1, 1)
+            for phase, draw in both
         ]
     )[order]
     service = service[order]
@@ -418,8 +474,8 @@ def _passes(
         heads[s] = rows[0] if rows.size else -1
     shortest = any(phase.service.order == "shortest" and phase.queues for phase in phases)
     return Passes(
-        arrival_s[order], isl, passes, service, following, heads, aligned, shortest,
-        isl.astype(np.float64),
+        arrival_s[order], isl, chunks + decodes, chunks, service, following, heads, aligned,
+        shortest, isl.astype(np.float64),
     )  # fmt: skip
 
 
@@ -461,7 +517,10 @@ def _join_graphs(graphs: Sequence[Graph], devices: int) -> Graph:
     )
 
 
-def _latencies(phase: PhaseProblem, took_s: FloatArray, visits: int) -> ReplayedLatency:
+def _latencies(
+    phase: PhaseProblem, took_s: FloatArray, visits: int,
+    in_time: npt.NDArray[np.bool_] | bool = True,
+) -> ReplayedLatency:  # fmt: skip
     """Return attainment and latencies of requests that spent ``took_s`` seconds in the stations.
 
     NaN: never done, which counts as an infinite latency. ``visits`` is the number of visits of
@@ -469,7 +528,7 @@ def _latencies(phase: PhaseProblem, took_s: FloatArray, visits: int) -> Replayed
     """
     latency_s = np.where(np.isfinite(took_s), took_s + phase.service.start_s, np.inf)
     return ReplayedLatency(
-        attainment=float((latency_s <= phase.service.slo_s).mean()),
+        attainment=float(((latency_s <= phase.service.slo_s) & in_time).mean()),
         mean_s=float(latency_s.mean()),
         p50_s=float(np.quantile(latency_s, 0.5, method="lower")),
         p95_s=float(np.quantile(latency_s, 0.95, method="lower")),

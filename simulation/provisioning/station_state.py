@@ -22,7 +22,11 @@ class Graph(NamedTuple):
     room: Any  # [Q] KV-cache capacity of a sticky replica, tokens
     hop_s: Any  # [V] latency of a transfer to the next stations, seconds
     row_s: Any  # [V] link seconds per prompt token (prefill) or per sequence (decode)
-    before: Any  # [V] number of preceding stations
+    budget: Any  # [V] most prompt tokens beside ``batch`` sequences; inf: ``batch`` requests in all
+    # [V, 2] whether passes visit the station, of prompts and of decoding sequences. Both kinds end
+    # at a station that both visit.
+    visited: Any
+    before: Any  # [V, 2] number of preceding stations that these passes visit
     child: Any  # [V + 1] offsets into ``children``
     children: Any  # following stations
     first: Any  # [V + 1] first replica of each station
@@ -34,7 +38,6 @@ class Graph(NamedTuple):
     compute: Any  # [V] share of a device's arithmetic while the station runs
     bandwidth: Any  # [V] share of a device's memory bandwidth while it runs
     interference: Any  # [V, V] measured slowdown of v by a running u; empty: by shares
-    decodes: Any  # [V] whether the station runs decoding sequences, not prompts
     span: Any  # [S + 1] first station of each service; services share devices only
 
 
@@ -43,7 +46,8 @@ class Passes(NamedTuple):
 
     arrival_s: Any
     isl: Any
-    passes: Any  # [N] 1 for a prompt, decoded tokens for a sequence
+    passes: Any  # [N] of the chunks of the prompt, then one per decoded token
+    chunks: Any  # [N] passes of the prompt: 1 if it is computed at once, 0 if only tokens decode
     service: Any  # [N]
     following: Any  # [N] next request of the same service; -1: last
     heads: Any  # [S] first request of each service; -1: none
@@ -85,16 +89,22 @@ class ReplayState(NamedTuple):
     kicked: Any  # stack of queues whose requests may be able to start now
     kicks: Any  # [1] length of ``kicked``
     finish: Any  # [N] completion time; NaN: never
+    prefilled: Any  # [N] time at which the prompt was done and decoding began; NaN: never
     line: Any  # [S] next request of each service to admit; -1: none
 
 
-def initial_state(graph: Graph, requests: Passes, devices: int, finish: FloatArray) -> ReplayState:
-    """Return the state before the first arrival; completion times are written to ``finish``."""
+def initial_state(
+    graph: Graph, requests: Passes, devices: int, finish: FloatArray, prefilled: FloatArray
+) -> ReplayState:
+    """Return the state before the first arrival.
+
+    Completion times are written to ``finish``, those of prompts before decoding to ``prefilled``.
+    """
     n, stations, replicas = requests.arrival_s.size, graph.batch.size, graph.station.size
     leaves = 1 << (max(2, replicas) - 1).bit_length()
     flights = 2 * n + 16
     idle = [np.arange(graph.first[v + 1] - 1, graph.first[v] - 1, -1) for v in range(stations)]
-    finish[:] = np.nan
+    finish[:] = prefilled[:] = np.nan
     return ReplayState(
         after=np.full((stations, n), -1, np.int64),
         head=np.full(replicas, -1, np.int64),
@@ -125,5 +135,6 @@ def initial_state(graph: Graph, requests: Passes, devices: int, finish: FloatArr
         kicked=np.zeros(4 * replicas + 4 * stations + 16, np.int64),
         kicks=np.zeros(1, np.int64),
         finish=finish,
+        prefilled=prefilled,
         line=requests.heads.copy(),
     )

@@ -4,6 +4,10 @@ A station is an operator, a run of layers, a pipeline stage or a whole replica, 
 devices. A request makes one pass (a prompt), or one per token (a decoding sequence). A pass visits
 every station once, after its predecessors in the graph, for the work of all its layers.
 
+A chunked request makes a pass per chunk of its prompt, then one per token. Its prompt passes skip
+attention of decodes, and its decode passes skip that of prompts. The two kinds share batches at all
+other stations. The KV cache of a prompt moves to decode attention without delay.
+
 A free replica processes waiting requests up to its batch: first come, first served, or shortest
 prompts first. The duration is the station's curve at the tokens, pairs and KV cache of these
 requests. Stations with KV cache are sticky: a request stays on the replica that it got at
@@ -16,6 +20,8 @@ arithmetic shares, sum of bandwidth shares), or by measured slowdowns of pairs. 
 crosses the sender's link after earlier ones, and arrives after the latency of its hops.
 """
 
+from typing import Any
+
 import numpy as np
 
 from simulation.arrays import FloatArray, IntArray
@@ -27,6 +33,7 @@ NEVER = np.inf
 FLYING, FREE, VISITS, AGAIN = range(4)  # indices of Run.count
 LANDS, SLOT = range(2)  # columns of Run.flights, a heap
 STATION, FIRST = range(2)  # columns of Run.flight
+PROMPT, DECODE = range(2)  # columns of Graph.visited and Graph.before
 
 
 @inlined_kernel
@@ -144,39 +151,79 @@ def _sort_queue(
 
 
 @inlined_kernel
+def _in_prompt(requests: Passes, run: ReplayState, r: int) -> bool:
+    """Return whether the present pass of request ``r`` computes a part of its prompt."""
+    return bool(run.done[r] < requests.chunks[r])
+
+
+@inlined_kernel
+def _take_batch(graph: Graph, requests: Passes, run: ReplayState, q: int, v: int) -> Any:
+    """Remove the next batch from queue ``q`` of station ``v``, in the order of the queue.
+
+    Returns its first request, sequences, their KV-cache tokens, prompt tokens, and their pairs. If
+    the station has a token budget, prompts within it join ``batch`` sequences, and what exceeds
+    either waits. The first prompt always fits. Else the batch has ``batch`` requests.
+    """
+    after, most, budget = run.after, graph.batch[v], graph.budget[v]
+    first, last, waits, last_waits = -1, -1, -1, -1
+    decodes, prompts, context, tokens, pairs = 0, 0, 0.0, 0.0, 0.0
+    mixed, closed = budget < NEVER, False
+    r = run.head[q]
+    while r >= 0 and (decodes + prompts < most or (mixed and not (closed and decodes >= most))):
+        following = after[v, r]
+        if _in_prompt(requests, run, r):
+            size = float(requests.isl[r]) / requests.chunks[r]
+            closed = closed or (mixed and prompts > 0 and tokens + size > budget)
+            taken = not closed
+            if taken:
+                prompts += 1
+                tokens += size
+                pairs += size * (run.done[r] * size + 0.5 * size)
+        else:
+            taken = decodes < most
+            if taken:
+                decodes += 1
+                context += float(requests.isl[r]) + 1.0 + run.done[r] - requests.chunks[r]
+        if taken:
+            if last < 0:
+                first = r
+            else:
+                after[v, last] = r
+            last = r
+        else:
+            if last_waits < 0:
+                waits = r
+            else:
+                after[v, last_waits] = r
+            last_waits = r
+        r = following
+    after[v, last] = -1
+    if last_waits < 0:
+        run.head[q] = r
+    else:
+        run.head[q] = waits
+        after[v, last_waits] = r
+        if r < 0:
+            run.tail[q] = last_waits
+    run.waiting[q] -= decodes + prompts
+    run.count[VISITS] += decodes + prompts
+    return first, decodes, context, tokens, pairs
+
+
+@inlined_kernel
 def _start_batch(
     graph: Graph, requests: Passes, run: ReplayState, q: int, k: int, t: float
 ) -> None:
     """Start a batch of requests from queue ``q`` on replica ``k`` at time ``t``."""
     v = graph.station[k]
-    decodes = graph.decodes[v]
-    if requests.ordered and not decodes:
+    if requests.ordered and _in_prompt(requests, run, run.head[q]):
         _sort_queue(run.after, run.head, run.tail, requests.key, v, q)
-    n = min(run.waiting[q], graph.batch[v])
-    first = run.head[q]
-    r, last = first, first
-    tokens, pairs = 0.0, 0.0
-    for _ in range(n):
-        isl = float(requests.isl[r])
-        if decodes:
-            tokens += isl + 1.0 + run.done[r]
-        else:
-            tokens += isl
-            pairs += 0.5 * isl * isl
-        last = r
-        r = run.after[v, r]
-    run.after[v, last] = -1
-    run.head[q] = r
-    run.waiting[q] -= n
+    first, decodes, context, tokens, pairs = _take_batch(graph, requests, run, q, v)
     if run.waiting[q] > 0:
         run.kicked[run.kicks[0]] = q
         run.kicks[0] += 1
     curve = graph.curves[graph.curve[v] : graph.curve[v + 1]]
-    if decodes:
-        seconds = iteration_seconds(curve, float(n), tokens, 0.0, 0.0)
-    else:
-        seconds = iteration_seconds(curve, 0.0, 0.0, tokens, pairs)
-    run.count[VISITS] += n
+    seconds = iteration_seconds(curve, float(decodes), context, tokens, pairs)
     run.busy[k] = first
     run.work[k], run.since[k] = seconds, t
     _change_load(graph, run, k, 1.0, t)
@@ -206,22 +253,35 @@ def _start_free_replicas(graph: Graph, requests: Passes, run: ReplayState, t: fl
 def _begin_pass(graph: Graph, requests: Passes, run: ReplayState, r: int) -> None:
     """Begin a pass of request ``r``: enqueue it at every station without predecessors."""
     first, end = graph.span[requests.service[r]], graph.span[requests.service[r] + 1]
-    run.left[r] = end - first
+    kind = PROMPT if _in_prompt(requests, run, r) else DECODE
+    run.left[r] = 0
     for v in range(first, end):
-        run.need[r, v] = graph.before[v]
-        if graph.before[v] == 0:
-            _enqueue(graph, run, v, r)
+        if graph.visited[v, kind]:
+            run.left[r] += 1
+            run.need[r, v] = graph.before[v, kind]
+            if graph.before[v, kind] == 0:
+                _enqueue(graph, run, v, r)
+
+
+@inlined_kernel
+def _held_tokens(graph: Graph, requests: Passes, v: int, r: int) -> float:
+    """Return the KV-cache tokens that request ``r`` reserves at the sticky station ``v``.
+
+    A station that decoding skips has those of the prompt only, and others have the whole sequence.
+    """
+    if not graph.visited[v, DECODE]:
+        return float(requests.isl[r])
+    return float(requests.isl[r] + max(requests.passes[r] - requests.chunks[r], 1))
 
 
 @inlined_kernel
 def _assign_replicas(graph: Graph, requests: Passes, run: ReplayState, r: int) -> bool:
     """Give request ``r`` a replica at every sticky station; return False if one has no room."""
-    size = requests.isl[r] + requests.passes[r]
     leading, first, end = -1, graph.span[requests.service[r]], graph.span[requests.service[r] + 1]
     for v in range(first, end):
         if not graph.sticky[v]:
             continue
-        best = -1
+        best, size = -1, _held_tokens(graph, requests, v, r)
         if requests.aligned and leading >= 0:
             best = graph.first[v] + leading
             if run.held[best] >= graph.places[v] or run.tokens[best] + size > graph.room[best]:
@@ -239,23 +299,24 @@ def _assign_replicas(graph: Graph, requests: Passes, run: ReplayState, r: int) -
         if graph.sticky[v]:
             k = graph.first[v] + run.own[v, r]
             run.held[k] += 1
-            run.tokens[k] += size
+            run.tokens[k] += _held_tokens(graph, requests, v, r)
     return True
 
 
 @inlined_kernel
-def _release_replicas(graph: Graph, requests: Passes, run: ReplayState, r: int, t: float) -> None:
-    """Release the replicas of request ``r``, which is done at time ``t``."""
-    run.finish[r] = t
+def _release_replicas(
+    graph: Graph, requests: Passes, run: ReplayState, r: int, decodes: bool
+) -> None:
+    """Release the replicas of request ``r`` at stations that decoding visits, or does not visit."""
     for v in range(graph.span[requests.service[r]], graph.span[requests.service[r] + 1]):
-        if graph.sticky[v]:
+        if graph.sticky[v] and graph.visited[v, DECODE] == decodes:
             k = graph.first[v] + run.own[v, r]
             run.held[k] -= 1
-            run.tokens[k] -= requests.isl[r] + requests.passes[r]
+            run.tokens[k] -= _held_tokens(graph, requests, v, r)
 
 
 @inlined_kernel
-def _deliver(graph: Graph, run: ReplayState, v: int, first: int) -> None:
+def _deliver(graph: Graph, requests: Passes, run: ReplayState, v: int, first: int) -> None:
     """Enqueue a finished batch of station ``v`` at the stations that now have all predecessors.
 
     ``first`` is the first request of the batch.
@@ -263,11 +324,13 @@ def _deliver(graph: Graph, run: ReplayState, v: int, first: int) -> None:
     r = first
     while r >= 0:
         following = run.after[v, r]
+        kind = PROMPT if _in_prompt(requests, run, r) else DECODE
         for i in range(graph.child[v], graph.child[v + 1]):
             w = graph.children[i]
-            run.need[r, w] -= 1
-            if run.need[r, w] == 0:
-                _enqueue(graph, run, w, r)
+            if graph.visited[w, kind]:
+                run.need[r, w] -= 1
+                if run.need[r, w] == 0:
+                    _enqueue(graph, run, w, r)
         r = following
 
 
@@ -334,15 +397,20 @@ def _finish_batch(graph: Graph, requests: Passes, run: ReplayState, k: int, t: f
     rows, r = 0.0, first
     while r >= 0:
         following = run.after[v, r]
-        rows += 1.0 if graph.decodes[v] else float(requests.isl[r])
+        in_prompt = _in_prompt(requests, run, r)
+        rows += float(requests.isl[r]) / requests.chunks[r] if in_prompt else 1.0
         run.left[r] -= 1
         if run.left[r] == 0:
             run.done[r] += 1
             if run.done[r] < requests.passes[r]:
                 run.again[run.count[AGAIN]] = r
                 run.count[AGAIN] += 1
+                if run.done[r] == requests.chunks[r]:
+                    run.prefilled[r] = t
+                    _release_replicas(graph, requests, run, r, False)
             else:
-                _release_replicas(graph, requests, run, r, t)
+                run.finish[r] = t
+                _release_replicas(graph, requests, run, r, True)
         r = following
     goes_on = -1
     if graph.child[v] < graph.child[v + 1]:
@@ -382,7 +450,7 @@ def _replay_loop(graph: Graph, requests: Passes, run: ReplayState) -> None:
         else:
             coming += 1
         if first >= 0:
-            _deliver(graph, run, v, first)
+            _deliver(graph, requests, run, v, first)
         # Requests with another pass come before new admissions.
         for again in range(run.count[AGAIN]):
             _begin_pass(graph, requests, run, run.again[again])
@@ -396,11 +464,14 @@ def _replay_loop(graph: Graph, requests: Passes, run: ReplayState) -> None:
         _start_free_replicas(graph, requests, run, t)
 
 
-def replay(graph: Graph, requests: Passes, devices: int, finish: FloatArray) -> int:
+def replay(
+    graph: Graph, requests: Passes, devices: int, finish: FloatArray, prefilled: FloatArray
+) -> int:
     """Replay all requests; write completion times to ``finish``, return the visits of stations.
 
-    NaN means that the request never fitted.
+    ``prefilled`` gets the times at which prompts of chunked requests were done. NaN means that the
+    request never fitted.
     """
-    run = initial_state(graph, requests, devices, finish)
+    run = initial_state(graph, requests, devices, finish, prefilled)
     _replay_loop(graph, requests, run)
     return int(run.count[VISITS])

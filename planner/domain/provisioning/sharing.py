@@ -18,13 +18,15 @@ from simulation.performance.graph import operator_graph
 from simulation.performance.memory import MEMORY_SHARE, kv_bytes_per_token
 from simulation.performance.specs import Arrangement
 from simulation.provisioning.device_sharing import (
+    ChunkedPlan,
     SharedPlan,
     best_chunked,
     chunked_service,
     place_on_common_devices,
 )
 from simulation.provisioning.level import Level
-from simulation.provisioning.replay import LevelReplay, can_replay, replay_together
+from simulation.provisioning.level_confirmation import TIGHTER
+from simulation.provisioning.replay import CATCH_UP, LevelReplay, can_replay, replay_together
 from simulation.provisioning.workload import PhaseProblem
 from simulation.sizing.capacity import SizingCase, isolated_role
 from simulation.sizing.trial import RequestDraws, Trial, pool_of
@@ -39,9 +41,7 @@ HOW = {
 }
 
 
-MORE, TWICE = 1.5, 2.0
-"""Most replicas of chunked prefill that a replay tries, and prompt tokens of an iteration: as
-multiples of the plan's, so that prompts catch up after a burst."""
+MORE = 1.5  # most replicas of chunked prefill that a replay tries, as a multiple of the plan's
 REQUESTS = 2000  # of a replay of chunked prefill
 
 
@@ -140,9 +140,8 @@ def _service(prefill: Case, decode: Case) -> SharedService:
     if chunks.model is not None:
         ways[CHUNKED_MODEL] = _replayed_chunks(chunks.model, chunked, prefill, decode)
     if chunks.operator is not None and chunks.operator.replicas is None:
-        # No simulator replays operators that compute prompts in chunks, so requests confirm none.
-        way = _way_of_level(chunks.operator)
-        ways[CHUNKED_OPERATOR] = replace(way, confirmed=prefill.judge is None)
+        fewest = min(way.gpus for way in ways.values() if way.confirmed)
+        ways[CHUNKED_OPERATOR] = _replayed_operators(chunks, chunked, prefill, decode, fewest)
     # Rounding makes equal powers tie. Then ``min`` takes the first way, which is the simplest.
     return SharedService(
         model=prefill.model,
@@ -213,7 +212,7 @@ def _replayed_chunks(level: Level, phase: PhaseProblem, prefill: Case, decode: C
     profile = GraphProfile(
         model=prefill.model, gpu=prefill.gpu, tp=plan.parallel,
         max_batch=plan.stages * int(phase.problem.batches[-1]),
-        max_batch_tokens=sequences + max(int(TWICE * prompt_tokens), 256),
+        max_batch_tokens=sequences + max(int(CATCH_UP * prompt_tokens), 256),
         kv_capacity_tokens=max(1, int(free / kv_bytes_per_token(shape))),
         provenance=gpu.provenance, kind="roofline", curve=compile_graph(graph, phase.timing),
         graph=graph, timing=phase.timing, spread=0.0,
@@ -236,6 +235,37 @@ def _replayed_chunks(level: Level, phase: PhaseProblem, prefill: Case, decode: C
             )  # fmt: skip
     way = _way_of_level(level)
     return replace(way, attainment=attained, confirmed=False)
+
+
+def _replayed_operators(
+    chunks: ChunkedPlan, phase: PhaseProblem, prefill: Case, decode: Case, fewest: int
+) -> SharingWay:
+    """Return operators with chunked prefill that meet both limits in a replay.
+
+    ``chunks`` has the plan by mean values. Plans for tighter limits follow while they need less
+    than ``fewest`` GPUs. If none of them meets the limits, the first way is not confirmed. Images
+    are not replayed, so that such plans are not confirmed either.
+    """
+    level, judge = chunks.operator, prefill.judge
+    assert level is not None
+    way = _way_of_level(level)
+    if judge is None or not can_replay(phase):
+        return replace(way, confirmed=judge is None)
+    room = MEMORY_SHARE * phase.service.gpu.memory_bytes
+    replay = LevelReplay(phase, draws_of(phase, judge), room)
+    attainment = max(prefill.limit.attainment, decode.limit.attainment)
+    way = replace(way, attainment=replay.latency_of(level).attainment, confirmed=False)
+    attained = way.attainment
+    for slo_share in TIGHTER[1:]:
+        if attained is None or attained >= attainment or level.devices >= fewest:
+            break
+        tighter = best_chunked(phase, room, slo_share).operator
+        if tighter is None or tighter.replicas is not None:
+            break
+        level, attained = tighter, replay.latency_of(tighter).attainment
+    if attained is not None and attained >= attainment:
+        return replace(_way_of_level(level), attainment=attained)
+    return way
 
 
 def _sharing_models(group: list[Case]) -> SharedModels:

@@ -14,6 +14,7 @@ from simulation.performance.curves import Part as CurvePart
 from simulation.performance.graph import operator_graph
 from simulation.performance.specs import Arrangement
 from simulation.provisioning import level_confirmation
+from simulation.provisioning.device_sharing import chunked_service
 from simulation.provisioning.interference import SHARED_KINDS, InterferenceTable
 from simulation.provisioning.level import no_worse
 from simulation.provisioning.levels import level_of, model_level, plan_level
@@ -27,7 +28,7 @@ from simulation.provisioning.replay import (
 from simulation.provisioning.replicas import under_load
 from simulation.provisioning.station_state import Passes
 from simulation.provisioning.stations import replay
-from simulation.provisioning.workload import phase_problem
+from simulation.provisioning.workload import phase_problem, with_some_choices
 from simulation.sizing.capacity import HUGE, SizingCase, isolated_role
 from simulation.sizing.trial import RequestDraws, Trial
 from tests.simulation.provisioning.test_workload import GPU, SHAPE, service, timing
@@ -82,8 +83,13 @@ def test_one_station_is_the_engine(phase: str, rate: float) -> None:
         assert ours == pytest.approx(np.quantile(took, share, method="lower"), rel=1e-3)
 
 
-def stations(edges, seconds, replicas, device, compute, *, batch=1, sticky=False, hop=0.0):
-    """Stations of constant times, a replica each on ``device[q]``."""
+def stations(*args, **kwargs):
+    """Return the graph of ``layout``."""
+    return layout(*args, **kwargs).graph()
+
+
+def layout(edges, seconds, replicas, device, compute, *, batch=1, sticky=False, hop=0.0):
+    """Return stations of constant times, a replica each on ``device[q]``."""
     count = len(seconds)
     return StationLayout(
         curves=[flat(s) for s in seconds],
@@ -101,8 +107,7 @@ def stations(edges, seconds, replicas, device, compute, *, batch=1, sticky=False
         bandwidth=np.zeros(count),
         interference=np.empty((0, 0)),
         devices=int(np.max(device)) + 1,
-        decodes=False,
-    ).graph()
+    )
 
 
 def ends(graph, arrival, devices, passes=1, key=()):
@@ -111,10 +116,10 @@ def ends(graph, arrival, devices, passes=1, key=()):
     ones = np.ones(arrival.size, np.int64)
     following = np.r_[np.arange(1, arrival.size), -1]
     problem = Passes(
-        arrival, ones, passes * ones, 0 * ones, following, np.zeros(1, np.int64), False,
-        len(key) > 0, np.array([*key, 0.0]),
+        arrival, ones, passes * ones, passes * ones, 0 * ones, following, np.zeros(1, np.int64),
+        False, len(key) > 0, np.array([*key, 0.0]),
     )  # fmt: skip
-    visits = replay(graph, problem, devices, finish)
+    visits = replay(graph, problem, devices, finish, np.empty(arrival.size))
     assert visits == arrival.size * passes * (graph.batch.size)
     return finish
 
@@ -314,3 +319,79 @@ def test_what_alone_takes_too_long_is_said_with_what_comes_nearest() -> None:
 
 def test_a_flat_curve_is_flat() -> None:
     assert evaluate(flat(2.0), 0.0, 0.0, 7.0, 1.0) == pytest.approx(2.0)
+
+
+def chunked(graph, arrival, isl, chunks, decodes):
+    """Replay chunked requests; return ends of their prompts, their ends, and the visits."""
+    arrival = np.asarray(arrival, float)
+    isl, chunks, decodes = (np.full(arrival.size, n) for n in (isl, chunks, decodes))
+    following = np.r_[np.arange(1, arrival.size), -1]
+    requests = Passes(
+        arrival, isl, chunks + decodes, chunks, 0 * isl, following, np.zeros(1, np.int64), False
+    )
+    finish, prefilled = np.empty((2, arrival.size))
+    visits = replay(graph, requests, int(graph.device.max()) + 1, finish, prefilled)
+    return prefilled, finish, visits
+
+
+BOTH_ATTENTIONS = np.array([[True, True], [True, False], [False, True], [True, True]])
+FORK = ((0, 1), (0, 2), (1, 3), (2, 3))
+
+
+def fork(batch: int = 1, room: float = np.inf) -> StationLayout:
+    """Projection (1 s), attention of prompts (2 s) beside that of decodes (3 s), output (0.5 s)."""
+    return replace(
+        layout(FORK, [1.0, 2.0, 3.0, 0.5], [1] * 4, range(4), [0.1] * 4, batch=batch),
+        visited=BOTH_ATTENTIONS,
+        budget=1e9,
+        sticky=np.array([False, True, True, False]),
+        room=np.array([np.inf, room, np.inf, np.inf]),
+    )
+
+
+def test_a_chunked_request_passes_prompt_then_decode_stations_by_hand() -> None:
+    prefilled, finish, visits = chunked(fork().graph(), [0.0], isl=100, chunks=2, decodes=3)
+    assert prefilled == pytest.approx([2 * 3.5])
+    assert finish == pytest.approx([2 * 3.5 + 3 * 4.5])
+    assert visits == 2 * 3 + 3 * 3
+
+
+def test_a_finished_prompt_leaves_its_cache_to_the_next() -> None:
+    """With memory for one prompt, the second starts when the first decodes; else right behind."""
+    one, _, _ = chunked(fork(8, room=100.0).graph(), [0.0, 0.0], isl=100, chunks=1, decodes=4)
+    two, _, _ = chunked(fork(8, room=200.0).graph(), [0.0, 0.0], isl=100, chunks=1, decodes=4)
+    assert one == pytest.approx([3.5, 7.0])
+    assert two == pytest.approx([3.5, 5.5])
+
+
+@pytest.mark.parametrize(
+    ("batch", "budget", "expected"),
+    [(2, 10.0, [2, 3, 4]), (2, 20.0, [2, 3, 3]), (1, 20.0, [2, 3, 4])],
+)
+def test_prompts_within_the_budget_join_the_sequences_by_hand(batch, budget, expected) -> None:
+    """Prompts of 10 tokens and one decoded token each, through one station of 1 s."""
+    line = replace(layout((), [1.0], [1], [0], [1.0], batch=batch), budget=budget)
+    _, finish, _ = chunked(line.graph(), [0.0, 0.1, 0.1], isl=10, chunks=1, decodes=1)
+    assert finish == pytest.approx(expected)
+
+
+def test_operators_with_chunked_prefill_keep_both_limits_in_a_replay() -> None:
+    isl, osl = lengths(400)
+    mean = {"isl": float(isl.mean()), "osl": float(osl.mean())}
+    prefill, decode = (
+        replace(service(phase, 20.0, limit), **mean)
+        for phase, limit in (("prefill", 1.0), ("decode", 0.08))
+    )
+    phase = phase_problem(chunked_service(prefill, decode), timing, batches=(16,))
+    limit = 0.7 * min(decode.slo_s, prefill.slo_s * 16 / decode.osl)
+    level = plan_level("operator", with_some_choices(phase, slice(0, 1), slo_s=limit), DEVICE)
+    draws = [draw_requests(isl, osl, phase)]
+    met = LevelReplay(phase, draws, DEVICE).latency_of(level)
+    # Batches are smaller than planned where requests do not wait for each other.
+    assert met.attainment > 0.9 and 0.3 * level.latency_s < met.mean_s < 1.5 * level.latency_s
+    # The same requests within less time for prompts, or tokens: fewer keep the limits.
+    hurried = replace(phase, service=replace(phase.service, ttft_s=0.2))
+    assert LevelReplay(hurried, draws, DEVICE).latency_of(level).attainment < met.attainment - 0.1
+    faster = replace(phase, service=replace(phase.service, slo_s=met.p50_s))
+    half = LevelReplay(faster, draws, DEVICE).latency_of(level).attainment
+    assert half == pytest.approx(0.5, abs=0.05)
