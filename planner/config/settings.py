@@ -141,6 +141,8 @@ TEMPLATES = [
     }
 ]
 
+FORM_RENDERER = "planner.web.forms.widgets.FormRenderer"
+
 # A core dump would write secrets to a disk.
 resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 

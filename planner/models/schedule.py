@@ -11,7 +11,7 @@ class Schedule(Numbered, InWorkspace):
     """When to plan a scenario again, and how much a new plan may differ without a review."""
 
     class Kind(models.TextChoices):
-        PLAN = "plan", "Plan"
+        PLAN = "plan", "Plan without simulation"
         COMPARE = "compare", "Plan and compare"
 
     name = models.CharField(max_length=120)

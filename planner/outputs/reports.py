@@ -1,6 +1,9 @@
 """Return the report of a run."""
 
+from collections import OrderedDict
+from dataclasses import dataclass
 from functools import cache
+from threading import Lock
 
 import polars as pl
 
@@ -9,23 +12,54 @@ from planner.domain.reports.registry import REPORTS
 from planner.errors import NotReady, PlannerError
 from planner.models import Run
 from planner.selectors.runs import run_result, run_table, run_tables, stored_result
+from planner.storage.row_arrays import TablesState, tables_state
 
 REPORTED = tuple(REPORTS)
+KEPT = 8  # reports of a process that are not built again
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """A report, and what it was built from: a result and the state of its tables."""
+
+    result: object  # the document in the database
+    tables: TablesState
+    report: Report
+
+
+_kept: OrderedDict[tuple[int, str], _Kept] = OrderedDict()  # by run and alternative
+_lock = Lock()
 
 
 def run_report(run: Run, alternative: str = "") -> Report:
     """Return the report of a completed run; raise NotReady if its kind has none.
 
     ``alternative`` names the plan that the report of a comparison describes. Default: the
-    recommended one.
+    recommended one. Reports that were shown last are kept until their run changes.
     """
-    result, names = run_result(run), run_tables(run)
-    if run.kind in REPORTS:
-        read = cache(lambda name: run_table(run, name) if name in names else pl.DataFrame())
-        return REPORTS[run.kind].of(result, read, alternative)
-    raise NotReady(
-        f"Run {run.pk} ({run.get_kind_display().lower()}) has no report. Export it to json or csv."
-    )
+    result = run_result(run)
+    if run.kind not in REPORTS:
+        raise NotReady(
+            f"Run {run.pk} ({run.get_kind_display().lower()}) has no report. "
+            "Export it to json or csv."
+        )
+    key, tables = (run.pk, alternative), tables_state(run.store)
+    with _lock:
+        kept = _kept.pop(key, None)
+    if kept is None or (kept.tables, kept.result) != (tables, result):
+        kept = _Kept(result, tables, _built(run, alternative))
+    with _lock:
+        _kept[key] = kept
+        while len(_kept) > KEPT:
+            _kept.popitem(last=False)
+    return kept.report
+
+
+def _built(run: Run, alternative: str) -> Report:
+    """Build the report of a completed run."""
+    names = run_tables(run)
+    read = cache(lambda name: run_table(run, name) if name in names else pl.DataFrame())
+    return REPORTS[run.kind].of(run_result(run), read, alternative)
 
 
 def policy_report(run: Run, policy: str) -> Report | None:

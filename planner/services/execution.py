@@ -83,7 +83,8 @@ def stored_traces(scenario: Scenario) -> dict[str, StoredTrace]:
                 f"traffic.sources[{index}].file: paths are for the command line. Upload the file "
                 "and name it under trace instead."
             )
-        stored[source.trace] = stored_trace(ready_trace(source.trace))
+        if source.trace not in stored:
+            stored[source.trace] = stored_trace(ready_trace(source.trace))
     return stored
 
 

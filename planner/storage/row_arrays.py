@@ -35,6 +35,7 @@ LOCKS = "locks"
 AGAIN = "carry the run out again, or restore a backup"
 LOOK_S = 0.2  # interval at which a lock is tried again
 _TABLE = re.compile(r"[a-z][a-z0-9_]*")
+TablesState = tuple[tuple[str, int, int], ...]  # name, time of the last change in ns, bytes
 
 
 def data_dir() -> Path:
@@ -221,6 +222,13 @@ def tables_list(relative: str) -> list[str]:
     if not relative:
         return []
     return sorted(path.stem for path in local_path(relative).glob("*.parquet"))
+
+
+def tables_state(relative: str) -> TablesState:
+    """Return the tables in a stored folder, to tell whether they changed."""
+    paths = [local_path(relative) / f"{name}.parquet" for name in tables_list(relative)]
+    states = [(path.name, path.stat()) for path in paths]
+    return tuple((name, state.st_mtime_ns, state.st_size) for name, state in states)
 
 
 def table_path(relative: str, name: str) -> Path:

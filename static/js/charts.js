@@ -217,17 +217,25 @@
     const map = figure.data.find((line) => line.type === "heatmap");
     if (map) return [[across, ...map.x], ...map.z.map((row, at) => [map.y[at], ...row.map((value) => value ?? "")])];
     const lines = figure.data.filter((line) => line.x && line.y);
+    // Points of one series with the same x, as at a step, take a row each.
     const rows = new Map();
-    lines.forEach((line, i) => line[first].forEach((x, at) => {
-      if (!rows.has(x)) rows.set(x, Array(lines.length).fill(""));
-      rows.get(x)[i] = line[second][at] ?? "";
-    }));
+    lines.forEach((line, i) => {
+      const seen = new Map();
+      line[first].forEach((x, at) => {
+        const nth = seen.get(x) || 0;
+        seen.set(x, nth + 1);
+        if (!rows.has(x)) rows.set(x, []);
+        const same = rows.get(x);
+        same[nth] ||= Array(lines.length).fill("");
+        same[nth][i] = line[second][at] ?? "";
+      });
+    });
     const order = [...rows].sort(([a], [b]) => (a < b ? -1 : a > b ? 1 : 0));
     const names = lines.map((line) => line.name || title(figure.layout, `${second}axis`));
     const heads = names.map((name, at) => ( // the two ends of a band
       names.indexOf(name) !== at ? `${name}, high` : names.lastIndexOf(name) !== at ? `${name}, low` : name
     ));
-    return [[across, ...heads], ...order.map(([x, values]) => [x, ...values])];
+    return [[across, ...heads], ...order.flatMap(([x, same]) => same.map((values) => [x, ...values]))];
   };
 
   // For those who do not see the chart, and to read values off.

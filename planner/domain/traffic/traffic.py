@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence, Set
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -179,6 +180,7 @@ def build_traffic(settings: TrafficSettings, traces: dict[str, StoredTrace]) -> 
     measured: list[MeasuredSource] = []
     binned: list[BinnedSource] = []
     notes: list[str] = []
+    read_once = cache(read_whole_demand)  # several sources may name one trace
     for index, source in enumerate(settings.sources):
         where = f"traffic.sources[{index}]"
         if source.launch is not None:
@@ -191,7 +193,7 @@ def build_traffic(settings: TrafficSettings, traces: dict[str, StoredTrace]) -> 
             measured.append(requests)
             notes += prefix_notes
         else:
-            whole, absent = read_whole_demand(stored.store)
+            whole, absent = read_once(stored.store)
             notes += [f"{stored.name}: {words}" for words in absent]
             series = [bins_by(columns, settings.until_s) for columns in whole]
             drawn = binned_sources(template, source, series, where)

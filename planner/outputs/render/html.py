@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from django.template.loader import render_to_string
-from django.utils.html import format_html, format_html_join
+from django.utils.html import escape, format_html, format_html_join
 from django.utils.safestring import SafeString
 
 from planner.domain.report import Block, Chart, Facts, Head, Note, Report, Section, Table
@@ -20,21 +20,12 @@ SHADES = 8  # classes heat-1 to heat-8 of the style sheet
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
-    """The text of a table cell, the head of its column, and its CSS classes (``look``)."""
-
-    text: str
-    label: str
-    look: str
-
-
-@dataclass(frozen=True, slots=True)
 class ShownTable:
-    """A table whose values are text."""
+    """A table whose rows are HTML. A template per cell would take most of a page's time."""
 
     table: Table
     heads: tuple[tuple[Head, str], ...]  # with their classes
-    rows: tuple[tuple[bool, tuple[Cell, ...]], ...]  # whether it is marked, and its cells
+    rows: SafeString
     live: bool  # on a page with scripts, which copy it
     cards: bool  # on a phone its rows are cards
 
@@ -129,22 +120,20 @@ def _shown_table(table: Table, clock: str, live: bool) -> ShownTable:
     ``live``: the page has scripts, which can copy the table and show wide rows as cards.
     """
     looks = ["num" if head.numeric else WIDE.get(head.wide, "wide") for head in table.heads]
-    rows = tuple(
-        (
-            i in table.marked,
-            tuple(
-                Cell(
-                    text,
-                    head.text,
-                    f"{look}{_heat_class(table, i, j)}{_unchanged_class(table, i, j)}",
-                )
-                for j, (text, head, look) in enumerate(zip(texts, table.heads, looks, strict=True))
-            ),
+    cards = live and len(table.heads) > COLUMNS and not table.shades
+    labels = [format_html(' data-label="{}"', head.text) if cards else "" for head in table.heads]
+    rows = "".join(
+        ('<tr class="marked">' if i in table.marked else "<tr>")
+        + "".join(
+            f'<td class="{look}{_heat_class(table, i, j)}{_unchanged_class(table, i, j)}"{label}>'
+            f"{escape(text)}</td>"
+            for j, (text, label, look) in enumerate(zip(texts, labels, looks, strict=True))
         )
+        + "</tr>"
         for i, texts in enumerate(table.texts(clock))
     )
-    cards = live and len(table.heads) > COLUMNS and not table.shades
-    return ShownTable(table, tuple(zip(table.heads, looks, strict=True)), rows, live, cards)
+    heads = tuple(zip(table.heads, looks, strict=True))
+    return ShownTable(table, heads, SafeString(rows), live, cards)
 
 
 def _unchanged_class(table: Table, row: int, column: int) -> str:

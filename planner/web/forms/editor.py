@@ -3,6 +3,7 @@
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, NamedTuple
 
 from django import forms
@@ -50,18 +51,12 @@ def names_of(data: dict[str, Any]) -> Names:
     labels = {ProfileChoice.of(row): _label(row) for row in profiles}
     for choice in own_profiles:
         labels.setdefault(choice, choice.label)
-    for key, profile in sorted(catalogue.profiles().items()):
-        choice = ProfileChoice(*key)
-        labels.setdefault(choice, f"{choice.label} ({_basis(profile.provenance)})")
-    for computed in modelled_profiles():
-        choice = ProfileChoice.of(
-            {"model": computed.model, "gpu": computed.gpu, "tp": computed.tp, "kind": computed.kind,
-             "precision": computed.precision}
-        )  # fmt: skip
-        labels.setdefault(choice, choice.label)
+    lines = [(choice.model, choice.encode(), label) for choice, label in labels.items()]
+    seen = {line for _, line, _ in lines}
+    lines += [line for line in _built_in_profiles() if line[1] not in seen]
     groups: dict[str, list[tuple[str, str]]] = {}
-    for choice, label in labels.items():
-        groups.setdefault(choice.model, []).append((choice.encode(), label))
+    for model, encoded, label in lines:
+        groups.setdefault(model, []).append((encoded, label))
     return Names(
         profiles=[("", "choose"), *groups.items()],
         models=_unique(row.get("model") for row in profiles),
@@ -71,6 +66,22 @@ def names_of(data: dict[str, Any]) -> Names:
         tiers=_unique(row.get("name") for row in rows_of(data, "tiers")),
         traces=list(traces_list().filter(state=Trace.State.READY).values_list("name", flat=True)),
     )
+
+
+@cache
+def _built_in_profiles() -> list[tuple[str, str, str]]:
+    """Return model, code and label of each profile of the catalogue, which does not change."""
+    labels: dict[ProfileChoice, str] = {}
+    for key, profile in sorted(catalogue.profiles().items()):
+        choice = ProfileChoice(*key)
+        labels[choice] = f"{choice.label} ({_basis(profile.provenance)})"
+    for computed in modelled_profiles():
+        choice = ProfileChoice.of(
+            {"model": computed.model, "gpu": computed.gpu, "tp": computed.tp, "kind": computed.kind,
+             "precision": computed.precision}
+        )  # fmt: skip
+        labels.setdefault(choice, choice.label)
+    return [(choice.model, choice.encode(), label) for choice, label in labels.items()]
 
 
 def _label(row: dict[str, Any]) -> str:

@@ -1,16 +1,86 @@
 """Apply Tabler's classes to Django's widgets, in one place."""
 
+import html
 from collections.abc import Iterable
 from functools import cache
 from typing import Any, TypeVar
 from zoneinfo import available_timezones
 
 from django import forms
-from django.forms.utils import flatatt
-from django.utils.html import escape, format_html
+from django.forms.renderers import DjangoTemplates
+from django.utils.html import format_html
 from django.utils.safestring import SafeString, mark_safe
 
 AnyForm = TypeVar("AnyForm", bound=forms.BaseForm)
+
+
+INPUTS = frozenset(
+    widget.template_name
+    for widget in (
+        forms.TextInput, forms.NumberInput, forms.EmailInput, forms.URLInput, forms.PasswordInput,
+        forms.HiddenInput, forms.DateInput, forms.DateTimeInput, forms.TimeInput,
+        forms.CheckboxInput,
+    )
+)  # fmt: skip
+BOXES = frozenset(
+    widget.option_template_name for widget in (forms.CheckboxSelectMultiple, forms.RadioSelect)
+)
+
+
+class FormRenderer(DjangoTemplates):
+    """Render inputs and selects without templates.
+
+    Django renders two templates per input and per choice. They would take most of the time of a
+    page with hundreds of fields.
+    """
+
+    def render(self, template_name: str, context: dict[str, Any], request: Any = None) -> str:
+        widget = context.get("widget", {})
+        if template_name == forms.Select.template_name:
+            return _select(widget)
+        if template_name in INPUTS or (template_name in BOXES and not widget["wrap_label"]):
+            named = {"type": widget["type"], "name": widget["name"], "value": widget["value"]}
+            return format_html("<input{}>", _attributes(named | widget["attrs"]))
+        return super().render(template_name, context, request)
+
+
+def _select(widget: dict[str, Any]) -> SafeString:
+    """Return the HTML of a select."""
+    groups = [
+        format_html('<optgroup label="{}">{}</optgroup>', group, _choices(options))
+        if group
+        else _choices(options)
+        for group, options, _ in widget["optgroups"]
+    ]
+    attributes = _attributes({"name": widget["name"]} | widget["attrs"])
+    return format_html("<select{}>{}</select>", attributes, SafeString("".join(groups)))
+
+
+def _choices(options: Iterable[dict[str, Any]]) -> SafeString:
+    """Return the HTML of choices."""
+    return SafeString(
+        "".join(
+            f"<option{_attributes({'value': option['value']} | option['attrs'])}>"
+            f"{_escaped(option['label'])}</option>"
+            for option in options
+        )
+    )
+
+
+def _attributes(values: dict[str, Any]) -> SafeString:
+    """Return the HTML of attributes: of True the name alone, of False and None nothing."""
+    return SafeString(
+        "".join(
+            f" {name}" if value is True else f' {name}="{_escaped(value)}"'
+            for name, value in values.items()
+            if value is not None and value is not False
+        )
+    )
+
+
+def _escaped(value: Any) -> str:
+    """Return a text for HTML. Django's ``escape`` also takes lazy texts, which costs more."""
+    return value if isinstance(value, SafeString) else html.escape(str(value))
 
 
 class LongSelect(forms.Select):
@@ -25,7 +95,7 @@ class LongSelect(forms.Select):
         selected = {str(item) for item in self.format_value(value)}
         options = mark_safe("".join(_options(self.choices, selected)))  # noqa: S308 - escaped there
         named = {"name": name} if name else {}  # an element without a name is not sent
-        attributes = flatatt(self.build_attrs(self.attrs, named | (attrs or {})))
+        attributes = _attributes(named | self.build_attrs(self.attrs, attrs))
         return format_html("<select{}>{}</select>", attributes, options)
 
 
@@ -33,12 +103,12 @@ def _options(choices: Iterable[Any], selected: set[str]) -> Iterable[str]:
     """Yield the HTML of choices and groups of choices."""
     for value, label in choices:
         if isinstance(label, list | tuple):
-            yield f'<optgroup label="{escape(value)}">'
+            yield f'<optgroup label="{_escaped(value)}">'
             yield from _options(label, selected)
             yield "</optgroup>"
         else:
             chosen = " selected" if str(value) in selected else ""
-            yield f'<option value="{escape(value)}"{chosen}>{escape(label)}</option>'
+            yield f'<option value="{_escaped(value)}"{chosen}>{_escaped(label)}</option>'
 
 
 class DressedForm(forms.Form):

@@ -73,6 +73,10 @@ def proposal_context(proposal: Proposal, user: User) -> dict[str, Any]:
     entries = proposal_entries(proposal)
     proposed = proposed_of(proposal)
     may_say, undecided = may_plan(user), proposal.is_undecided
+    stale = why_outdated(proposal) if undecided else ""
+    now = undecided and not stale  # compared with the present fleet
+    run = proposal.run
+    course = _course(*outcome_of(proposal, run), "Proposed") if run else None
     return {
         "proposal": proposal,
         "colour": STATE_COLOURS[proposal.state],
@@ -82,11 +86,11 @@ def proposal_context(proposal: Proposal, user: User) -> dict[str, Any]:
         "groups": _groups(proposed),
         "worse": _lines(proposed.worse) if proposed else [],
         "better": _lines(proposed.better) if proposed else [],
-        **(_difference(proposal, proposed) if proposed else {}),
+        **(_difference(proposal, proposed, course, now=now) if proposed else {}),
         "rules": review_rules(),
         "missing": missing_approvals(proposal) if undecided else "",
         "approvals": approvals_of(proposal),
-        "stale": why_outdated(proposal) if undecided else "",
+        "stale": stale,
         "why_not": why_not_approvable(proposal, user) if may_approve(user) else "",
         "is_author": user.pk in barred_authors(proposal),
         "may_decide": may_approve(user),
@@ -96,7 +100,7 @@ def proposal_context(proposal: Proposal, user: User) -> dict[str, Any]:
         "askable": _askable(proposal) if may_say and undecided else [],
         "amendable": _runs_like(proposal) if may_say and undecided else [],
         "holds": proposal.plans.filter(until=None).exists(),
-        **_charts(proposal, entries),
+        **_charts(proposal, entries, course, now=now),
     }
 
 
@@ -123,19 +127,25 @@ def _lines(rows: Iterable[ComparedFigure]) -> list[Line]:
     return [figure_line(row) for row in rows]
 
 
-def _difference(proposal: Proposal, proposed: Proposed) -> dict[str, Any]:
-    """Return figures, checks, and the replicas of each pool before and as proposed."""
+def _difference(
+    proposal: Proposal, proposed: Proposed, course: Course | None, *, now: bool
+) -> dict[str, Any]:
+    """Return figures, checks, and the replicas of each pool before and as proposed.
+
+    ``course`` is the proposed run over time. ``now`` tells whether the fleet that it is compared
+    with is still the present one.
+    """
     assert proposal.run is not None
     pair, names = compared_policies(proposal, proposal.run)
     before, after = (simulated(*outcome) for outcome in zip(pair, names, strict=True))
     total, pools = proposed.total, list(proposed.pools)
-    was = NOW if _compared_with_now(proposal) else BEFORE
+    was = NOW if now else BEFORE
     policy = _baseline_label(proposal)
     note = f"{policy}:" if policy else was
     return {
         "tiles": list(
             change_tiles(
-                before, after, _spans(total), proposed.saving, note, _simulated_span(proposal)
+                before, after, _spans(total), proposed.saving, note, _simulated_span(course)
             )
         ),
         "was_head": f"num:{was.capitalize().removesuffix(':')}",
@@ -145,17 +155,10 @@ def _difference(proposal: Proposal, proposed: Proposed) -> dict[str, Any]:
     }
 
 
-def _simulated_span(proposal: Proposal) -> Span | None:
+def _simulated_span(course: Course | None) -> Span | None:
     """Return the least and the most replicas of the proposal in its simulation, or None."""
-    assert proposal.run is not None
-    course = _course(*outcome_of(proposal, proposal.run), "Proposed")
     counts = course.table["ready"].to_list() if course else []
     return (round(min(counts)), round(max(counts))) if counts else None
-
-
-def _compared_with_now(proposal: Proposal) -> bool:
-    """Return whether the fleet that the proposal is compared with is still the present one."""
-    return proposal.is_undecided and not why_outdated(proposal)
 
 
 def _spans(change: ReplicaChange) -> tuple[Span | None, Span | None]:
@@ -214,7 +217,9 @@ def _runs_like(proposal: Proposal) -> list[Run]:
     return sorted(runs, key=lambda run: (run.scenario_id != proposal.scenario_id, -run.pk))[:30]
 
 
-def _charts(proposal: Proposal, entries: Sequence[ProposalEntry]) -> dict[str, Figure | None]:
+def _charts(
+    proposal: Proposal, entries: Sequence[ProposalEntry], course: Course | None, *, now: bool
+) -> dict[str, Figure | None]:
     """Draw replicas and cost of the proposed run and of the run it is compared with.
 
     Comments on the current revision appear as points. The result is empty without a run.
@@ -222,8 +227,8 @@ def _charts(proposal: Proposal, entries: Sequence[ProposalEntry]) -> dict[str, F
     run = proposal.run
     if run is None:
         return {}
-    other, policy, label = _comparison_base(proposal)
-    courses = [_course(*outcome_of(proposal, run), "Proposed")]
+    other, policy, label = _comparison_base(proposal, now=now)
+    courses = [course]
     if other is not None:
         courses.insert(0, _course(other, policy, label, base=True))
     drawn = [course for course in courses if course is not None]
@@ -278,13 +283,13 @@ def _place(text: str) -> float | str:
         return text
 
 
-def _comparison_base(proposal: Proposal) -> tuple[Run | None, str, str]:
+def _comparison_base(proposal: Proposal, *, now: bool) -> tuple[Run | None, str, str]:
     """Return the run and policy that the proposal is compared with, and their label.
 
     It is the replay of the active plan, else the base run, else the base in the proposed run.
     """
     label = _baseline_label(proposal)
-    label = label or ("Now" if _compared_with_now(proposal) else "Before the plan")
+    label = label or ("Now" if now else "Before the plan")
     if (replay := replay_of(proposal)) is not None:
         return replay, REPLAYED, label
     base = proposal.base_run

@@ -5,6 +5,8 @@ from typing import Any
 import pytest
 from django import forms
 from django.core.exceptions import ValidationError
+from django.forms.renderers import DjangoTemplates
+from django.test.html import parse_html
 
 from planner.domain.kinds.registry import KINDS
 from planner.inputs.scenario.document import edit, outline, parse
@@ -24,6 +26,7 @@ from planner.web.forms.holidays import countries
 from planner.web.forms.options import OptionsForm
 from planner.web.forms.profile_choice import ProfileChoice, ProfileField
 from planner.web.forms.scenario import SharesField
+from planner.web.forms.widgets import FormRenderer
 from tests.planner.web.study import DOCUMENT
 
 EMPTY_SOURCE = dict.fromkeys(
@@ -375,3 +378,42 @@ def test_holidays_come_back_as_they_were_written_and_unknown_ones_are_refused() 
         with pytest.raises(forms.ValidationError, match="a country's code, such as US or DE-BY"):
             field.clean(f"US, {wrong}")
     assert ("US", "United States") in countries() and ("DE", "Germany") in countries()
+
+
+HOSTILE = '<b a="1">&\''
+CHOICES = [("", "none"), (HOSTILE, HOSTILE), ("group <", [("1", "one"), ("2", "two")])]
+
+
+@pytest.mark.parametrize("value", [None, "", 0, 1.5, True, HOSTILE, "1"])
+@pytest.mark.parametrize(
+    "widget",
+    [
+        forms.TextInput({"class": HOSTILE, "required": True, "disabled": False}),
+        forms.NumberInput({"step": "any", "placeholder": "all"}),
+        forms.PasswordInput(),
+        forms.HiddenInput(),
+        forms.CheckboxInput(),
+        forms.DateTimeInput(),
+        forms.Select(choices=CHOICES),
+        forms.SelectMultiple(choices=CHOICES),
+        forms.CheckboxSelectMultiple(choices=CHOICES),
+        forms.RadioSelect(choices=CHOICES),
+        forms.ClearableFileInput(),
+        forms.Textarea(),
+    ],
+    ids=lambda widget: type(widget).__name__,
+)
+def test_elements_are_those_of_djangos_templates(widget: forms.Widget, value: Any) -> None:
+    attrs = {"id": "one", "aria-describedby": HOSTILE}
+    drawn, templated = (
+        widget.render("name", value, attrs, renderer)
+        for renderer in (FormRenderer(), DjangoTemplates())
+    )
+    assert parse_html(drawn) == parse_html(templated)
+    for part in widget.subwidgets("name", value, attrs):
+        context = {"widget": {**part, "wrap_label": False}}
+        drawn, templated = (
+            renderer.render(part["template_name"], context)
+            for renderer in (FormRenderer(), DjangoTemplates())
+        )
+        assert parse_html(drawn) == parse_html(templated)

@@ -63,6 +63,20 @@ def test_results_begin_with_tiles_and_charts_and_the_rest_follows(
     assert study.result["warnings"][0] in text
 
 
+def test_a_report_is_kept_until_its_run_changes(study: Run) -> None:
+    recommended(study)
+    report = run_report(Run.objects.get(pk=study.pk))
+    assert run_report(study) is report
+    study.result["recommended"]["label"] = "Renamed"
+    study.save()
+    changed = run_report(study)
+    assert changed is not report
+    name = row_arrays.tables_list(study.store)[0]
+    path = row_arrays.table_path(study.store, name)
+    pl.read_parquet(path).head(0).write_parquet(path)
+    assert run_report(study) is not changed
+
+
 def test_tiles_have_the_figures_of_the_recommended_policy(client: Client, study: Run) -> None:
     recommended(study)
     facts = {fact.label: fact for fact in run_report(study).facts}
