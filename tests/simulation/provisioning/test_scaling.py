@@ -17,7 +17,7 @@ from simulation.sizing.queueing import mmc_mean_wait
 from tests.simulation.provisioning.brute_force import brute
 from tests.simulation.provisioning.cases import by_hand, random_problem
 
-CASES = range(120)
+CASES = range(60)
 
 
 @cache
