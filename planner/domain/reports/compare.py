@@ -293,7 +293,7 @@ def _replicas_tile(view: ComparisonView, schedule: Schedule | None) -> Iterator[
     if TODAY in view.outcomes and view.key != TODAY:
         today = _replicas(view, schedule_of(view.tables, TODAY), TODAY)
     ratio = schedule.ratio() if schedule is not None else ""
-    split = f"P:D {ratio} at peak" if ratio else ""
+    split = f"prefill:decode {ratio}" if ratio else ""
     guarded = guard_text(counts, _replicas(view, None, view.key), view.plan.outcome.label)
     yield Fact(
         "Replicas", span_text(counts),
@@ -329,7 +329,7 @@ def _attainment_tile(view: ComparisonView) -> Iterator[Fact]:
     notes = ("simulated", f"target {percent(target, 0)}" if target is not None else "")
     met = all(outcome.slo_met.values())
     yield Fact(
-        f"SLO attainment, {tier}", outcome.slo_attainment[tier], form=Form.SHARE,
+        f"SLO attainment, tier {tier}", outcome.slo_attainment[tier], form=Form.SHARE,
         note=" · ".join(filter(None, notes)), meaning=Meaning.MET if met else Meaning.MISSED,
     )  # fmt: skip
 
@@ -425,9 +425,10 @@ def _plan_note(view: ComparisonView, plan: Plan) -> str:
     saved = "" if saving is None or abs(saving) < NO_SAVING else signed_percent(-saving, 0)
     if plan.name == STATIC:
         counts = _replicas(view, schedule_of(view.tables, plan.outcome.name), plan.outcome.name)
-        return " · ".join(
-            filter(None, ("" if counts is None else f"{span_text(counts)} replicas", saved))
-        )
+        replicas = "" if counts is None else f"{span_text(counts)} replicas"
+        redundant = redundancy(plan.outcome, view.tests.days, view.frame.deferrable)[0]
+        words = {True: "N+1", False: "without N+1", None: ""}[redundant]
+        return " · ".join(filter(None, (replicas, words, saved)))
     if plan.level is not None and not plan.level.qualifies:
         return f"fails {len(plan.level.failing)} test days"
     spare = "N+1" if _is_spare(view, plan) else "without N+1"

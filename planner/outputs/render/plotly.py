@@ -28,7 +28,7 @@ COLOURS = {
 OTHERS = (BLUE, ORANGE, GREEN, PURPLE, SKY, RED, GREY)
 DASHES = {Role.BASELINE: "dash", Role.LIMIT: "dot"}
 WIDTHS = {Role.RECOMMENDED: 3.0, Role.LIMIT: 1.5, Role.BASELINE: 1.5, Role.DEMAND: 1.0}
-BANDS = {Role.SHORTFALL: 0.5}  # opacity
+BANDS = {Role.SHORTFALL: 0.5, Role.FORECAST: 0.1}  # opacity
 AREAS = (BLUE, SKY, PURPLE, GREEN, GREY)
 HEIGHT, SMALL, HALF = 290, 280, 152
 PER_CENT = (Form.SHARE, Form.CHANGE)
@@ -127,7 +127,9 @@ def _traces(series: Series, colour: str, chart: Chart, clock: str) -> Iterator[d
         "shape": "hv" if series.shape is Shape.STEP else "linear",
     }  # fmt: skip
     if series.shape is Shape.BAND:
-        hidden_edge = {"line": line | {"width": 0}, "hoverinfo": "skip", "hovertemplate": None}
+        # A forecast has edges, so that it is seen over other areas.
+        edge = {"width": 1.0, "dash": "dot"} if series.role is Role.FORECAST else {"width": 0}
+        hidden_edge = {"line": line | edge, "hoverinfo": "skip", "hovertemplate": None}
         yield trace | hidden_edge | {"y": list(series.low), "showlegend": False}
         opacity = BANDS.get(series.role, 0.22)
         fill: dict[str, Any] = {"fill": "tonexty", "fillcolor": _with_opacity(colour, opacity)}

@@ -7,7 +7,7 @@ from typing import Any, cast
 from zoneinfo import ZoneInfo
 
 from planner.domain.formats import figure, when
-from planner.domain.report import Chart, Fact, Report, Role, Series
+from planner.domain.report import Chart, Fact, Meaning, Report, Role, Series
 from planner.domain.reports.over_time import CAPACITY_TODAY
 from planner.domain.results.stored import StoredPolicy
 from planner.models import ActivePlan, Firing, Outcome, Proposal, Source, User
@@ -154,7 +154,7 @@ def _saved(plan: ActivePlan, now: datetime) -> Iterator[Fact]:
         note = f"as scheduled, {_day(plan.since)} to {_day(plan.until)}"
         yield Fact("Saved", saved, "$", note=note)
     else:
-        yield Fact("Saved, as scheduled", saved, "$", note=f"since {_day(plan.since)}")
+        yield Fact("Saved, as scheduled", saved, "$", note=f"since {when(plan.since)}")
 
 
 def _saved_usd(plan: ActivePlan, now: datetime, cost: float, before: float) -> float | None:
@@ -187,7 +187,7 @@ def _key_facts(report: Report) -> Iterator[Fact]:
         if fact.label.startswith("Cost"):
             yield replace(fact, note=fact.note.replace("today", "before the plan"))
         elif fact.label.startswith("SLO attainment"):
-            yield fact
+            yield replace(fact, meaning=Meaning.NEUTRAL)  # green would look measured
 
 
 def _charts(
@@ -205,9 +205,7 @@ def _charts(
         lines = [
             replace(
                 line,
-                label="Capacity, active plan, simulated"
-                if line.role is Role.RECOMMENDED
-                else line.label.replace(CAPACITY_TODAY, "Capacity before the plan"),
+                label=_label(line, _date(plan)),
                 x=tuple(x + shift if isinstance(x, datetime) else x for x in line.x),
             )
             for line in chart.series
@@ -219,6 +217,15 @@ def _charts(
         charts.append(replace(chart, series=tuple(lines)))
     shown = replace(report, charts=tuple(charts))
     return charts_shown(shown, live=True, prefix=f"plan-{plan.pk}")
+
+
+def _label(line: Series, date: str) -> str:
+    """Return the label of a line that a simulation of ``date`` gave, at another time."""
+    if line.role is Role.RECOMMENDED:
+        return "Capacity, active plan, simulated"
+    if line.role is Role.DEMAND:
+        return f"{line.label} of {date}"
+    return line.label.replace(CAPACITY_TODAY, "Capacity before the plan")
 
 
 def _in_window(plan: ActivePlan, now: datetime) -> datetime | None:

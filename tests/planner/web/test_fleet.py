@@ -171,10 +171,10 @@ def test_home_shows_the_active_plan_and_what_needs_attention(
     assert "Cost per day" in page and "SLO attainment" in page
     assert "schedule of today, demand of 18 May 2024" in page
     lines = {line["name"]: line for line in json_in(answer, f"plan-{plan.pk}-1-data")["data"]}
-    assert "Demand" in lines
+    demand = lines["Demand of 18 May 2024"]
     # The planned day repeats, so the chart shows it at today's date.
     assert lines["Now"]["x"][0].startswith(f"{timezone.now():%Y-%m-%d}")
-    assert lines["Demand"]["x"][0] <= lines["Now"]["x"][0] <= lines["Demand"]["x"][-1]
+    assert demand["x"][0] <= lines["Now"]["x"][0] <= demand["x"][-1]
     assert reverse("web:source", args=["prom"]) in answer.content.decode()
     assert 'id="latest"' not in answer.content.decode()
 
