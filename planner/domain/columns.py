@@ -36,7 +36,6 @@ class Column:
     flat: bool = True  # whether flat tables have the column
     once: str = ""  # an older name, which flat tables have too
     heads: Mapping[str, str] = field(default_factory=dict)  # heading by table of a page
-    below: bool = False  # on a page, shown small below the column before it
     better: int = 0  # LESS or MORE, all else being equal; 0: neither
 
     def value(self, item: Any) -> Any:

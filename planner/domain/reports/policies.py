@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from planner.domain import columns
-from planner.domain.columns import Column
+from planner.domain.columns import Column, Columns
 from planner.domain.deserialise import from_json
 from planner.domain.formats import duration, parameter_text, percent, signed_percent
 from planner.domain.report import (
@@ -197,12 +197,14 @@ class Row:
     figures: Mapping[str, Any]
 
 
-def columns_of(name: str, rows: Sequence[Row]) -> Iterator[tuple[Head, Callable[[Row], Value]]]:
-    """Yield the columns of the policy table ``name``, as declared in results/figures.
+def columns_of(
+    name: str, rows: Sequence[Row], declared: Columns = POLICIES
+) -> Iterator[tuple[Head, Callable[[Row], Value]]]:
+    """Yield the columns of the table ``name``, as declared in results/figures.
 
     A heading with a placeholder, such as for a tier, gets one column per name.
     """
-    for column in POLICIES.on(name):
+    for column in declared.on(name):
         head, (form, unit) = column.heads[name], UNITS[column.unit]
         if "{}" not in head:
             yield Head(head, form, unit), partial(_value, column)

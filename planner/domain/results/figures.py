@@ -293,14 +293,13 @@ GROUPS = Columns(
         Column("region", TEXT, "home region, or all", heads={GROUP_TABLE: "Region"}),
         Column("arrived", COUNT, "requests that arrived", heads={GROUP_TABLE: "Arrived"}),
         Column("lost", COUNT, "requests that were not served (page only)", flat=False,
-               heads={GROUP_TABLE: "not served"}, below=True),
+               heads={GROUP_TABLE: "Not served"}),
         *(Column(name, COUNT, f"{name.replace('_', ' ')} requests") for name in OUTCOMES.values()),
         Column("attainment", SHARE, "share of arrived requests within every limit",
                heads={GROUP_TABLE: "SLO attainment"}),
         *(Column(name, NUMBER, "mean tokens") for name in ("mean_isl", "mean_osl")),
         *(Column(f"{name}_ms_p{share}", MS, "percentile of requests that have a value",
-                 heads={GROUP_TABLE: f"p{share}" if share != 50 else f"{name.upper()} p50"},
-                 below=share != 50)
+                 heads={GROUP_TABLE: f"{name.upper()} p{share}"})
           for name in ("ttft", "tbt", "e2e") for share in PERCENTILES),
     )
 )  # fmt: skip

@@ -103,7 +103,7 @@ def _shown_block(block: Block, element: str, clock: str, live: bool) -> ShownBlo
     """
     match block:
         case Table():
-            return ShownBlock("table", block, element, table=_shown_table(block, clock, live))
+            return ShownBlock("table", block, element, table=shown_table(block, clock, live))
         case Chart() if live:
             return ShownBlock("chart", block, element, figure=figure_of(block, clock))
         case Chart():
@@ -114,7 +114,7 @@ def _shown_block(block: Block, element: str, clock: str, live: bool) -> ShownBlo
             return ShownBlock("note", block, element)
 
 
-def _shown_table(table: Table, clock: str, live: bool) -> ShownTable:
+def shown_table(table: Table, clock: str, live: bool) -> ShownTable:
     """Return a table for templates, with its values as text.
 
     ``live``: the page has scripts, which can copy the table and show wide rows as cards.

@@ -6,9 +6,11 @@ from typing import Any
 import polars as pl
 
 from planner.domain.replay.detail import ALL, GROUPED
+from planner.domain.report import Head, Table, table
+from planner.domain.reports.policies import Row, columns_of
 from planner.domain.results.figures import GROUP_TABLE, GROUPS
 from planner.models import Run
-from planner.outputs.table_text import figure_table
+from planner.outputs.render.html import shown_table
 from planner.selectors.runs import run_table, run_tables, stored_result
 
 EACH = "each"  # grouping columns: a row for every tier, model or region
@@ -18,13 +20,13 @@ MOST_ROWS = 200  # rows on the page; the CSV has all
 def groups_context(run: Run, params: Mapping[str, str]) -> dict[str, Any]:
     """Return the rows for the chosen policy and grouping; the default grouping is by tier."""
     if "groups" not in run_tables(run):
-        return {"run": run, "group_rows": None}
-    result, table = stored_result(run), run_table(run, "groups")
+        return {"run": run, "group_table": None}
+    result, groups = stored_result(run), run_table(run, "groups")
     labels = result.labels
     policy = params.get("policy", "")
     if policy not in labels:
-        policy = result.default_policy or table["policy"][0]
-    rows = table.filter(pl.col("policy") == policy)
+        policy = result.default_policy or groups["policy"][0]
+    rows = groups.filter(pl.col("policy") == policy)
     fields = []
     for name in GROUPED:
         values = [value for value in rows[name].unique().sort() if value != ALL]
@@ -38,10 +40,15 @@ def groups_context(run: Run, params: Mapping[str, str]) -> dict[str, Any]:
         "group_policies": labels or {policy: policy},
         "group_policy": policy,
         "group_fields": fields,
-        "group_rows": figure_table(
-            GROUPS, GROUP_TABLE, [(row["tier"], row) for row in rows.head(MOST_ROWS).to_dicts()]
-        ),
+        "group_table": shown_table(_table(rows.head(MOST_ROWS)), result.clock, live=True),
         "group_more": max(0, rows.height - MOST_ROWS),
         "group_all": ALL,
         "group_each": EACH,
     }
+
+
+def _table(rows: pl.DataFrame) -> Table:
+    """Return the table of groups, a row per tier, model and region."""
+    items = [Row(row["tier"], row) for row in rows.to_dicts()]
+    tier = (Head("Tier"), lambda row: row.title)
+    return table(items, tier, *columns_of(GROUP_TABLE, items, GROUPS))

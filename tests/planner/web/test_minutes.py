@@ -69,7 +69,7 @@ def test_a_choice_that_is_not_there_falls_back(client: Client, study: Run) -> No
     page = text_of(part(client, study, "minutes", policy="none", pool="mars"))
     assert "A value every 15 min" in page
     rows = text_of(part(client, study, "groups", policy="none", tier="mars", model="<x>"))
-    assert "93.50" in rows and "<x>" not in rows
+    assert "93.5%" in rows and "<x>" not in rows
 
 
 def test_groups_are_filtered(client: Client, study: Run) -> None:
@@ -78,7 +78,7 @@ def test_groups_are_filtered(client: Client, study: Run) -> None:
     assert table.count("<tr>") == 3 and "IW-F" in table and "IW-N" in table  # by tier at first
     each = part(client, study, "groups", tier="IW-F", model="each", region="each")
     body = each.content.decode().partition("<tbody>")[2]
-    assert body.count("<tr>") == len(POOLS) and body.count("97.00") == len(POOLS)
+    assert body.count("<tr>") == len(POOLS) and body.count("97.0%") == len(POOLS)
     narrow = part(client, study, "groups", tier="all", model=POOLS[0][0], policy="today")
     assert narrow.content.decode().partition("<tbody>")[2].count("<tr>") == 1
 
