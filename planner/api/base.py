@@ -81,6 +81,14 @@ class ApiView(APIView):
         assert isinstance(self.request.user, User)
         return self.request.user
 
+    def finalize_response(
+        self, request: Request, response: Response | None, *args: Any, **kwargs: Any
+    ) -> Response:
+        """Return the response of the view, or 204 (no content) if it returned none."""
+        if response is None:
+            response = Response(status=status.HTTP_204_NO_CONTENT)
+        return super().finalize_response(request, response, *args, **kwargs)
+
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
         """Enter the workspace, and check the second factor and the size of the body."""
         super().initial(request, *args, **kwargs)

@@ -5,7 +5,12 @@ from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from planner.api.serializers.options import BytesField, OptionsSerializer
-from planner.api.serializers.strict_fields import FiniteField, StrictSerializer
+from planner.api.serializers.strict_fields import (
+    FiniteField,
+    OptionalText,
+    RelatedText,
+    StrictSerializer,
+)
 from planner.api.serializers.typed import LinkField, TypedField
 from planner.domain.options import options_in
 from planner.inputs.profiles.spec import COMPUTED, KINDS, ProfileSpec
@@ -66,14 +71,12 @@ class ProfileDetail(ProfileItem):
         str, lambda profile: profile.report.get("range", ""), help_text="Measured range, as text."
     )
     created_at = serializers.DateTimeField(allow_null=True)
-    created_by = serializers.CharField(
-        source="row.created_by.username", read_only=True, default=None, allow_null=True
-    )
+    created_by = RelatedText("row.created_by.username", read_only=True)
 
 
 class VersionItem(serializers.ModelSerializer[ProfileVersion]):
     checks = TypedField(list[Check])
-    created_by = serializers.CharField(source="created_by.username", default=None, allow_null=True)
+    created_by = RelatedText("created_by.username")
     calibration = serializers.IntegerField(source="calibration_id", allow_null=True)
 
     class Meta:
@@ -132,7 +135,7 @@ class CalibrationLinks(serializers.Serializer[Any]):
 
 
 class CalibrationItem(serializers.ModelSerializer[Calibration]):
-    owner = serializers.CharField(source="owner.username", default=None, allow_null=True)
+    owner = RelatedText("owner.username")
     arrangements = ArrangementRows(
         source="report.arrangements", many=True, read_only=True, default=list
     )
@@ -220,17 +223,15 @@ class FitRequest(ComputeRequest):
     """
 
     kind = serializers.ChoiceField(KINDS)
-    rows_model = serializers.CharField(
-        max_length=200, default="", allow_blank=True, help_text="Model name in the file."
-    )
-    rows_gpu = serializers.CharField(max_length=200, default="", allow_blank=True)
+    rows_model = OptionalText(max_length=200, help_text="Model name in the file.")
+    rows_gpu = OptionalText(max_length=200)
 
 
 class CompareAsked(StrictSerializer):
     profile = serializers.CharField(max_length=200)
     version = serializers.IntegerField(min_value=1, max_value=10**9, required=False)
-    rows_model = serializers.CharField(max_length=200, default="", allow_blank=True)
-    rows_gpu = serializers.CharField(max_length=200, default="", allow_blank=True)
+    rows_model = OptionalText(max_length=200)
+    rows_gpu = OptionalText(max_length=200)
 
 
 class Compared(serializers.Serializer[Any]):

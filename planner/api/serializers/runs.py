@@ -4,6 +4,7 @@ from typing import Any
 from rest_framework import serializers
 
 from planner.api.serializers.options import OptionsSerializer, chosen_values
+from planner.api.serializers.strict_fields import RelatedText
 from planner.api.serializers.typed import LinkField, TypedField
 from planner.domain.options import options_in
 from planner.models import Run
@@ -25,9 +26,9 @@ class RunLinks(serializers.Serializer[Any]):
 class RunItem(serializers.ModelSerializer[Run]):
     """A run as lists show it."""
 
-    scenario = serializers.CharField(source="scenario.name", default=None, allow_null=True)
-    trace = serializers.CharField(source="trace.name", default=None, allow_null=True)
-    owner = serializers.CharField(source="owner.username", default=None, allow_null=True)
+    scenario = RelatedText("scenario.name")
+    trace = RelatedText("trace.name")
+    owner = RelatedText("owner.username")
     progress = serializers.FloatField(help_text="Progress, 0 to 1.")
     stage = serializers.CharField(help_text="Current step.")
     problem = serializers.CharField(help_text="Reason of a failure. Empty: none.")

@@ -1,4 +1,4 @@
-"""Refuse unknown fields in bodies, unknown choices, and numbers that are not finite."""
+"""Define fields of bodies. Unknown fields, unknown choices and infinite numbers are refused."""
 
 import math
 from typing import Any
@@ -28,6 +28,20 @@ def _name_choices(field: Any) -> None:
     if isinstance(field, serializers.ChoiceField):
         names = ", ".join(map(str, field.choices)).replace("{", "{{").replace("}", "}}")
         field.error_messages["invalid_choice"] = f"There is no '{{input}}'. Choose from {names}."
+
+
+class OptionalText(serializers.CharField):
+    """A text that may be left out or empty."""
+
+    def __init__(self, **more: Any) -> None:
+        super().__init__(required=False, default="", allow_blank=True, **more)
+
+
+class RelatedText(serializers.CharField):
+    """A text of a related row, by its path; null without that row."""
+
+    def __init__(self, path: str, **more: Any) -> None:
+        super().__init__(source=path, default=None, allow_null=True, **more)
 
 
 class FiniteField(serializers.FloatField):

@@ -212,10 +212,9 @@ class MyFactorView(ApiView):
 
 class MyTokenView(ApiView):
     @operation({204: OpenApiResponse(description="Revoked.")})
-    def delete(self, request: Request) -> Response:
+    def delete(self, request: Request) -> None:
         """Revoke all your tokens."""
         tokens.tokens_end(user=self.user)
-        return Response(status=status.HTTP_204_NO_CONTENT)
 
 
 class MyTokensView(ApiView):
@@ -227,7 +226,6 @@ class MyTokensView(ApiView):
 
 class MyTokenNumberView(ApiView):
     @operation({204: OpenApiResponse(description="Revoked.")}, 404)
-    def delete(self, request: Request, number: int) -> Response:
+    def delete(self, request: Request, number: int) -> None:
         """Revoke one of your tokens."""
         tokens.token_end(user=self.user, number=number)
-        return Response(status=status.HTTP_204_NO_CONTENT)

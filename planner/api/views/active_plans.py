@@ -11,7 +11,7 @@ from planner.api.base import ApiView, valid
 from planner.api.filters import KeptPlanFilter, ListView, StrictFilter, lists
 from planner.api.schema import operation
 from planner.api.serializers.options import OptionsSerializer, chosen_values
-from planner.api.serializers.strict_fields import StrictSerializer
+from planner.api.serializers.strict_fields import OptionalText, RelatedText, StrictSerializer
 from planner.api.serializers.typed import TypedField
 from planner.api.views.scenarios import ScenarioDetail
 from planner.api.views.versions import BranchRequest
@@ -47,13 +47,7 @@ TAKEN = {
 
 
 class WhySaid(StrictSerializer):
-    message = serializers.CharField(
-        required=False,
-        default="",
-        allow_blank=True,
-        max_length=MAX_MESSAGE_CHARACTERS,
-        help_text="Reason.",
-    )
+    message = OptionalText(max_length=MAX_MESSAGE_CHARACTERS, help_text="Reason.")
 
 
 class InForceRequest(WhySaid, OptionsSerializer):
@@ -90,12 +84,7 @@ class KeptPlan(serializers.ModelSerializer[ActivePlan]):
         source="proposal_id", allow_null=True, help_text="Approved proposal. null: none."
     )
     timezone = serializers.CharField(source="zone")
-    by = serializers.CharField(
-        source="by.username",
-        default=None,
-        allow_null=True,
-        help_text="null: activated by a rule or the CLI.",
-    )
+    by = RelatedText("by.username", help_text="null: activated by a rule or the CLI.")
     message = serializers.CharField(source="why", help_text="Reason, or the title of the proposal.")
     origin = serializers.IntegerField(
         source="origin_id", allow_null=True, help_text="Earlier plan that was restored. null: none."
@@ -192,7 +181,7 @@ class InForceView(ApiView):
         return Response(InForce(plan).data, status.HTTP_201_CREATED)
 
     @operation({204: None}, 400, 403, 404, 409, parameters=[InForceAsked])
-    def delete(self, request: Request) -> Response:
+    def delete(self, request: Request) -> None:
         """Deactivate the active plan; for approvers and admins.
 
         Name the scenario if several have an active plan.
@@ -203,7 +192,6 @@ class InForceView(ApiView):
             user=self.user, now=timezone.now(), plan=plan
         ):
             raise NotFound(NONE)
-        return Response(status=status.HTTP_204_NO_CONTENT)
 
 
 @lists(KeptPlan)

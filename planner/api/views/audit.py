@@ -7,6 +7,7 @@ from rest_framework import serializers
 
 from planner.api.base import valid
 from planner.api.filters import ListView, lists
+from planner.api.serializers.strict_fields import OptionalText
 from planner.models import AuditRecord
 from planner.selectors.audit import FIELDS, audit_list
 
@@ -14,15 +15,12 @@ from planner.selectors.audit import FIELDS, audit_list
 class AuditAsked(serializers.Serializer[Any]):
     """Filters of audit records; default: all records."""
 
-    actor = serializers.CharField(required=False, default="", allow_blank=True, max_length=200)
-    action = serializers.CharField(
-        required=False,
-        default="",
-        allow_blank=True,
+    actor = OptionalText(max_length=200)
+    action = OptionalText(
         max_length=40,
         help_text="Action, such as proposal.approved, or proposal for all its actions.",
     )
-    search = serializers.CharField(required=False, default="", allow_blank=True, max_length=200)
+    search = OptionalText(max_length=200)
     page = serializers.IntegerField(required=False, min_value=1, max_value=2**31 - 1)
     cursor = serializers.CharField(required=False, allow_blank=True)
     page_size = serializers.IntegerField(required=False, min_value=1, max_value=500)

@@ -152,13 +152,12 @@ class GpuView(GpuEntry):
         return self.keep(known.own_gpu_get(name))
 
     @removal
-    def delete(self, request: Request, name: str) -> Response:
+    def delete(self, request: Request, name: str) -> None:
         """Remove your own GPU type.
 
         It is refused while something uses the type.
         """
         hardware.hardware_delete(row=known.own_gpu_get(name), user=self.user)
-        return Response(status=status.HTTP_204_NO_CONTENT)
 
 
 class ModelListView(ModelEntry):
@@ -193,13 +192,12 @@ class ModelView(ModelEntry):
         return self.keep(known.own_model_get(name))
 
     @removal
-    def delete(self, request: Request, name: str) -> Response:
+    def delete(self, request: Request, name: str) -> None:
         """Remove your own model.
 
         It is refused while something uses the model.
         """
         hardware.hardware_delete(row=known.own_model_get(name), user=self.user)
-        return Response(status=status.HTTP_204_NO_CONTENT)
 
 
 class HardwareFileView(ApiView):
@@ -272,13 +270,12 @@ class PriceListsView(ApiView):
 
 class PriceListDetailView(ApiView):
     @removal
-    def delete(self, request: Request, name: str) -> Response:
+    def delete(self, request: Request, name: str) -> None:
         """Remove your own price list.
 
         It is refused while a scenario names the list.
         """
         hardware.price_list_delete(row=known.price_list_get(name), user=self.user)
-        return Response(status=status.HTTP_204_NO_CONTENT)
 
 
 class CarbonListView(ApiView):

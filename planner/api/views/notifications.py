@@ -45,12 +45,11 @@ class ChannelsView(ApiView):
 
 class ChannelView(ApiView):
     @operation({204: OpenApiResponse(description="Notifications ended.")}, 403, 404)
-    def delete(self, request: Request, number: int) -> Response:
+    def delete(self, request: Request, number: int) -> None:
         """Remove a notification channel."""
         notifications.channel_remove(
             user=self.user, channel=notifications.channel_get(self.user, number)
         )
-        return Response(status=status.HTTP_204_NO_CONTENT)
 
 
 class ChannelTestView(ApiView):

@@ -115,11 +115,10 @@ class PersonView(ApiView):
         return Response(Person(person).data)
 
     @operation({204: OpenApiResponse(description="Removed.")}, 403, 404)
-    def delete(self, request: Request, name: str) -> Response:
+    def delete(self, request: Request, name: str) -> None:
         """Remove somebody from this workspace; for admins. The account and its work stay."""
         check_may_administer(self.user)
         workspaces.person_leave(by=self.user, person=person_get(name))
-        return Response(status=status.HTTP_204_NO_CONTENT)
 
 
 class AccountView(ApiView):

@@ -94,7 +94,7 @@ class ProfileView(ApiView):
         return Response(ProfileDetail(profile, context={"request": request}).data)
 
     @removal
-    def delete(self, request: Request, name: str) -> Response:
+    def delete(self, request: Request, name: str) -> None:
         """Remove a profile with all its versions.
 
         It is refused while a scenario or an unfinished run uses it.
@@ -103,7 +103,6 @@ class ProfileView(ApiView):
         if profile.row is None:
             raise NotReady(f"{name} is built in and stays.")
         profile_delete(profile=profile.row.profile, user=self.user)
-        return Response(status=status.HTTP_204_NO_CONTENT)
 
 
 class ProfileVersionsView(ApiView):
@@ -189,13 +188,12 @@ class CalibrationView(ApiView):
         return Response(_calibration(calibration_get(number), request))
 
     @removal
-    def delete(self, request: Request, number: int) -> Response:
+    def delete(self, request: Request, number: int) -> None:
         """Remove uploaded measurements.
 
         Profiles that were fitted to them stay.
         """
         calibrations.calibration_delete(calibration=calibration_get(number), user=self.user)
-        return Response(status=status.HTTP_204_NO_CONTENT)
 
 
 class CalibrationFitsView(ApiView):

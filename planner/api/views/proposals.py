@@ -13,7 +13,12 @@ from planner.api.base import ApiView, valid
 from planner.api.filters import ListView, ProposalFilter, StrictFilter, StrictOrdering, lists
 from planner.api.schema import LOCATION, operation
 from planner.api.serializers.options import OptionsSerializer, chosen_values
-from planner.api.serializers.strict_fields import FiniteField, StrictSerializer
+from planner.api.serializers.strict_fields import (
+    FiniteField,
+    OptionalText,
+    RelatedText,
+    StrictSerializer,
+)
 from planner.api.serializers.typed import TypedField
 from planner.api.views.active_plans import TAKEN
 from planner.domain.serialise import as_json
@@ -32,12 +37,7 @@ MOST_NUMBER = 2**31 - 1
 
 
 class ProposalEntryItem(serializers.ModelSerializer[ProposalEntry]):
-    by = serializers.CharField(
-        source="by.username",
-        default=None,
-        allow_null=True,
-        help_text="null: activated by a rule or the CLI.",
-    )
+    by = RelatedText("by.username", help_text="null: activated by a rule or the CLI.")
     run = serializers.IntegerField(source="run_id", allow_null=True)
     anchor = serializers.DictField(
         help_text="Setting or chart point of a comment. {}: the whole proposal."
@@ -51,9 +51,9 @@ class ProposalEntryItem(serializers.ModelSerializer[ProposalEntry]):
 class ProposalItem(serializers.ModelSerializer[Proposal]):
     """A proposal as lists show it."""
 
-    author = serializers.CharField(source="author.username", default=None, allow_null=True)
+    author = RelatedText("author.username")
     run = serializers.IntegerField(source="run_id", allow_null=True)
-    scenario = serializers.CharField(source="scenario.name", default=None, allow_null=True)
+    scenario = RelatedText("scenario.name")
     version = serializers.IntegerField(source="version.number", default=None, allow_null=True)
     usd_30d = serializers.FloatField(
         allow_null=True, help_text="Cost of the plan, scaled to 30 days, USD."
@@ -107,7 +107,7 @@ class ProposeRequest(OptionsSerializer):
     declared = TAKEN
     run = serializers.IntegerField(min_value=1, max_value=MOST_NUMBER)
     title = serializers.CharField(max_length=160)
-    message = serializers.CharField(required=False, default="", allow_blank=True, max_length=20_000)
+    message = OptionalText(max_length=20_000)
     base_run = serializers.IntegerField(
         required=False,
         allow_null=True,
@@ -128,7 +128,7 @@ class ProposeRequest(OptionsSerializer):
 
 class AmendRequest(StrictSerializer):
     run = serializers.IntegerField(min_value=1, max_value=MOST_NUMBER)
-    message = serializers.CharField(required=False, default="", allow_blank=True, max_length=20_000)
+    message = OptionalText(max_length=20_000)
 
 
 class CommentRequest(StrictSerializer):
@@ -142,7 +142,7 @@ class CommentRequest(StrictSerializer):
 
 
 class SayRequest(StrictSerializer):
-    text = serializers.CharField(required=False, default="", allow_blank=True, max_length=20_000)
+    text = OptionalText(max_length=20_000)
 
 
 class ReviewersRequest(StrictSerializer):

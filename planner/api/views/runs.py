@@ -5,7 +5,7 @@ from django.http import FileResponse, HttpResponse
 from django.http.response import HttpResponseBase
 from django.utils import timezone
 from drf_spectacular.types import OpenApiTypes
-from rest_framework import exceptions, serializers, status
+from rest_framework import exceptions, serializers
 from rest_framework.renderers import JSONRenderer
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -80,10 +80,9 @@ class RunView(ApiView):
         return _run_response(run_get(run_id), request)
 
     @removal
-    def delete(self, request: Request, run_id: int) -> Response:
+    def delete(self, request: Request, run_id: int) -> None:
         """Remove a finished run and its results."""
         run_delete(run=run_get(run_id), user=self.user)
-        return Response(status=status.HTTP_204_NO_CONTENT)
 
 
 class RunCancelView(ApiView):

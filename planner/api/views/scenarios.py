@@ -14,7 +14,7 @@ from planner.api.renderers import TextYamlRenderer, YamlRenderer
 from planner.api.schema import DOCUMENT, JSON, LOCATION, YAML, operation, removal, run_started
 from planner.api.serializers.options import RunRequest
 from planner.api.serializers.runs import RunDetail
-from planner.api.serializers.strict_fields import StrictSerializer
+from planner.api.serializers.strict_fields import RelatedText, StrictSerializer
 from planner.api.serializers.typed import LinkField
 from planner.errors import ScenarioError
 from planner.inputs.scenario.document import parse
@@ -36,7 +36,7 @@ class ScenarioLinks(serializers.Serializer[Any]):
 
 
 class ScenarioItem(serializers.ModelSerializer[Scenario]):
-    owner = serializers.CharField(source="owner.username", default=None, allow_null=True)
+    owner = RelatedText("owner.username")
     links = ScenarioLinks(source="*", read_only=True)
 
     class Meta:
@@ -168,13 +168,12 @@ class ScenarioView(ApiView):
         return self._save(request, scenario, sent)
 
     @removal
-    def delete(self, request: Request, scenario: str) -> Response:
+    def delete(self, request: Request, scenario: str) -> None:
         """Remove a scenario.
 
         Its runs keep their copy of it.
         """
         scenario_delete(scenario=scenario_get(scenario), user=self.user)
-        return Response(status=status.HTTP_204_NO_CONTENT)
 
     def _save(self, request: Request, name: str, sent: dict[str, Any]) -> Response:
         """Save the document or the changes; the service checks If-Match."""

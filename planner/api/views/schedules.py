@@ -12,7 +12,7 @@ from rest_framework.response import Response
 from planner.api.base import ApiView, valid
 from planner.api.filters import ListView, lists
 from planner.api.schema import LOCATION, operation, removal
-from planner.api.serializers.strict_fields import FiniteField, StrictSerializer
+from planner.api.serializers.strict_fields import FiniteField, RelatedText, StrictSerializer
 from planner.api.serializers.typed import LinkField
 from planner.models import Firing, Outcome, Schedule
 from planner.selectors.scenarios import scenario_get
@@ -101,8 +101,8 @@ class FireRequest(StrictSerializer):
 
 
 class ScheduleItem(serializers.ModelSerializer[Schedule]):
-    scenario = serializers.CharField(source="scenario.name", default=None, allow_null=True)
-    owner = serializers.CharField(source="owner.username", default=None, allow_null=True)
+    scenario = RelatedText("scenario.name")
+    owner = RelatedText("owner.username")
     timezone = serializers.CharField(source="zone")
     options = serializers.DictField()
     link = LinkField("schedule", "number")
@@ -116,12 +116,7 @@ class ScheduleItem(serializers.ModelSerializer[Schedule]):
 
 class FiringItem(serializers.ModelSerializer[Firing]):
     schedule = serializers.CharField(source="schedule.name")
-    by = serializers.CharField(
-        source="by.username",
-        default=None,
-        allow_null=True,
-        help_text="null: started by the schedule.",
-    )
+    by = RelatedText("by.username", help_text="null: started by the schedule.")
     difference = serializers.DictField(
         help_text="Change from the active plan. Empty: no active plan."
     )
@@ -207,10 +202,9 @@ class ScheduleView(ApiView):
         return Response(_schedule_json(schedule, request))
 
     @removal
-    def delete(self, request: Request, number: int) -> Response:
+    def delete(self, request: Request, number: int) -> None:
         """Remove a schedule with its history; runs and plans stay."""
         schedule_delete(schedule=schedule_get(str(number)), user=self.user)
-        return Response(status=status.HTTP_204_NO_CONTENT)
 
 
 class SchedulePauseView(ApiView):

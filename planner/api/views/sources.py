@@ -12,7 +12,7 @@ from rest_framework.response import Response
 from planner.api.base import ApiView, valid
 from planner.api.filters import ListView, lists
 from planner.api.schema import operation, removal
-from planner.api.serializers.strict_fields import FiniteField, StrictSerializer
+from planner.api.serializers.strict_fields import FiniteField, RelatedText, StrictSerializer
 from planner.api.serializers.typed import LinkField, TypedField
 from planner.domain.serialise import as_json
 from planner.inputs.live.samples import HISTOGRAM_FIELDS, of_rows
@@ -53,7 +53,7 @@ class SourceLinks(serializers.Serializer[Any]):
 class SourceItem(serializers.ModelSerializer[Source]):
     """A live source; a scenario uses it like a trace."""
 
-    owner = serializers.CharField(source="owner.username", default=None, allow_null=True)
+    owner = RelatedText("owner.username")
     settings = serializers.DictField()
     found = serializers.DictField(help_text="Engines and queries, or files, of the source.")
     speed = serializers.ListField(
@@ -259,13 +259,12 @@ class SourceView(ApiView):
         return Response(_source_json(source, request))
 
     @removal
-    def delete(self, request: Request, name: str) -> Response:
+    def delete(self, request: Request, name: str) -> None:
         """Remove a source with all its data.
 
         It is refused while a scenario names it.
         """
         source_delete(source=source_get(name), user=self.user)
-        return Response(status=status.HTTP_204_NO_CONTENT)
 
 
 class SourceReadView(ApiView):

@@ -11,7 +11,7 @@ from planner.api.base import ApiView, idempotency_key, valid
 from planner.api.filters import ListView, lists
 from planner.api.schema import KEY, LOCATION, operation, removal
 from planner.api.serializers.options import WORK, chosen_values
-from planner.api.serializers.strict_fields import StrictSerializer
+from planner.api.serializers.strict_fields import RelatedText, StrictSerializer
 from planner.api.serializers.typed import LinkField
 from planner.domain.kinds.registry import KINDS
 from planner.domain.serialise import as_json
@@ -65,8 +65,8 @@ class GridAsked(serializers.Serializer[Any]):
 
 
 class SweepItem(serializers.ModelSerializer[Sweep]):
-    scenario = serializers.CharField(source="scenario.name", default=None, allow_null=True)
-    owner = serializers.CharField(source="owner.username", default=None, allow_null=True)
+    scenario = RelatedText("scenario.name")
+    owner = RelatedText("owner.username")
     axes = serializers.ListField(child=serializers.DictField(), help_text="`key` and `values`.")
     link = LinkField("sweep", "number")
 
@@ -147,10 +147,9 @@ class SweepView(ApiView):
         return Response(_sweep_json(sweep_get(number), request, query["figure"]))
 
     @removal
-    def delete(self, request: Request, number: int) -> Response:
+    def delete(self, request: Request, number: int) -> None:
         """Remove a finished sweep with its runs."""
         sweep_delete(sweep=sweep_get(number), user=self.user)
-        return Response(status=status.HTTP_204_NO_CONTENT)
 
 
 class SweepCancelView(ApiView):

@@ -3,7 +3,7 @@ from typing import Any
 
 from django.db.models import QuerySet
 from drf_spectacular.utils import OpenApiResponse
-from rest_framework import exceptions, serializers, status
+from rest_framework import exceptions, serializers
 from rest_framework.parsers import MultiPartParser
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -15,7 +15,7 @@ from planner.api.renderers import AcceptOnly
 from planner.api.schema import KEY, LOCATION, operation, removal
 from planner.api.serializers.options import ReadingRequest, UploadRequest
 from planner.api.serializers.runs import RunDetail
-from planner.api.serializers.strict_fields import FiniteField
+from planner.api.serializers.strict_fields import FiniteField, RelatedText
 from planner.api.serializers.typed import LinkField, serializer_of
 from planner.domain.serialise import as_json
 from planner.domain.trace_statistics.figures import Character
@@ -69,7 +69,7 @@ class TraceLinks(serializers.Serializer[Any]):
 class TraceItem(serializers.ModelSerializer[Trace]):
     """A trace as lists show it; times are null if the file has relative times."""
 
-    owner = serializers.CharField(source="owner.username", default=None, allow_null=True)
+    owner = RelatedText("owner.username")
     links = TraceLinks(source="*", read_only=True)
 
     class Meta:
@@ -185,13 +185,12 @@ class TraceView(ApiView):
         return Response(TraceDetail(trace_get(name), context={"request": request}).data)
 
     @removal
-    def delete(self, request: Request, name: str) -> Response:
+    def delete(self, request: Request, name: str) -> None:
         """Remove a trace.
 
         It is refused while a scenario uses the trace, or while the trace is being read.
         """
         trace_delete(trace=trace_get(name), user=self.user)
-        return Response(status=status.HTTP_204_NO_CONTENT)
 
 
 class TraceReadingView(ApiView):

@@ -10,7 +10,7 @@ from rest_framework.response import Response
 from planner.api.base import ApiView, valid
 from planner.api.filters import ListView, lists
 from planner.api.schema import operation
-from planner.api.serializers.strict_fields import StrictSerializer
+from planner.api.serializers.strict_fields import OptionalText, RelatedText, StrictSerializer
 from planner.api.views.scenarios import ScenarioDetail
 from planner.domain.serialise import as_json
 from planner.inputs.scenario.sections import PARTS
@@ -30,7 +30,7 @@ MOST_NUMBER = 2**31 - 1
 class ScenarioVersionItem(serializers.ModelSerializer[ScenarioVersion]):
     """A version as lists show it."""
 
-    author = serializers.CharField(source="author.username", default=None, allow_null=True)
+    author = RelatedText("author.username")
     origin = serializers.SerializerMethodField(
         help_text="Origin of a restored or branched version. Empty: none."
     )
@@ -62,9 +62,7 @@ class BetweenAsked(PartAsked):
 
 
 class RestoreRequest(StrictSerializer):
-    message = serializers.CharField(
-        required=False, default="", allow_blank=True, max_length=MAX_MESSAGE_CHARACTERS
-    )
+    message = OptionalText(max_length=MAX_MESSAGE_CHARACTERS)
 
 
 class RestorePartRequest(RestoreRequest):
@@ -74,23 +72,13 @@ class RestorePartRequest(RestoreRequest):
         default="",
         help_text="Section to restore. Default: the whole document.",
     )
-    into = serializers.CharField(
-        required=False,
-        default="",
-        allow_blank=True,
-        max_length=120,
-        help_text="Name or id of the scenario that receives the section.",
+    into = OptionalText(
+        max_length=120, help_text="Name or id of the scenario that receives the section."
     )
 
 
 class BranchRequest(RestoreRequest):
-    name = serializers.CharField(
-        required=False,
-        default="",
-        allow_blank=True,
-        max_length=120,
-        help_text="Name of the new scenario. Default: a free name.",
-    )
+    name = OptionalText(max_length=120, help_text="Name of the new scenario. Default: a free name.")
 
 
 @lists(ScenarioVersionItem, 404, parameters=[PartAsked])
