@@ -343,8 +343,7 @@ def _risk_tile(view: ComparisonView) -> Fact:
         return Fact("Risk", days, note=price, meaning=Meaning.MISSED)
     redundant, share = redundancy(plan.outcome, view.tests.days, view.frame.deferrable)
     meaning = {True: Meaning.MET, False: Meaning.RISK, None: Meaning.NEUTRAL}[redundant]
-    loss = "survives losing 1 replica" if redundant else loss_text(redundant, share)
-    note = " · ".join(filter(None, (loss, _days_passed(view), price)))
+    note = " · ".join(filter(None, (loss_text(redundant, share), _days_passed(view), price)))
     link = "test-days" if view.tests.days else ""
     return Fact("Risk", redundancy_text(redundant), note=note, meaning=meaning, link=link)
 

@@ -1,7 +1,6 @@
 """Report a plan that was computed without a comparison of policies."""
 
 from collections.abc import Iterator, Sequence
-from datetime import timedelta
 
 from planner.domain.formats import duration, figure
 from planner.domain.kinds.plan import PlanResult
@@ -27,9 +26,9 @@ from planner.domain.reports.frame import (
 )
 from planner.domain.reports.over_time import demand_chart, replicas_chart
 from planner.domain.reports.plan_details import plan_sections
+from planner.domain.reports.policies import span_text, time_text
 from planner.domain.reports.schedule import Schedule, schedule_from, schedule_table
 from planner.domain.reports.tables import Tables
-from planner.domain.results.basis import Frame
 
 # What replicas are sized for, without and with a verification. A comparison adds test days.
 SIZED_ON = (
@@ -79,18 +78,17 @@ def _counts(schedule: Schedule | None, plan: PlanFigures) -> str:
         totals = list(by_period.values())
     if not totals:
         return ""
-    low, high = min(totals), max(totals)
-    return f"{high:,}" if low == high else f"{low:,} to {high:,}"
+    return span_text((min(totals), max(totals)))
 
 
 def _tiles(result: PlanResult, counts: str) -> Iterator[Fact]:
     """Yield the figures that decide: replicas, cost, SLO attainment, energy and risk."""
     plan, recommended = result.plan, result.recommended
-    span = _span(result.frame)
+    span = time_text(result.frame.window.end - result.frame.window.start)
     if counts:
         first = min((row.period for row in plan.decisions), default=None)
         current = sum(row.current for row in plan.decisions if row.period == first)
-        change = f"today {current:,}" if current else ""
+        change = f"{current:,} today" if current else ""
         yield Fact(
             "Replicas", counts, change=change, note=SIZED_ON[result.verification is not None]
         )
@@ -124,13 +122,7 @@ def _attainment(attainment: dict[str, float | None] | None, met: bool | None) ->
         return
     tier = min(known, key=lambda tier: known[tier])
     meaning = Meaning.NEUTRAL if met is None else Meaning.MET if met else Meaning.MISSED
-    yield Fact(f"SLO attainment, {tier}", known[tier], form=Form.SHARE, meaning=meaning)
-
-
-def _span(frame: Frame) -> str:
-    """Return the span that costs and energy are of."""
-    span = frame.window.end - frame.window.start
-    return "per day" if span == timedelta(days=1) else f"in {duration(span.total_seconds())}"
+    yield Fact(f"SLO attainment, tier {tier}", known[tier], form=Form.SHARE, meaning=meaning)
 
 
 def _sections(result: PlanResult, schedule: Schedule | None) -> Iterator[Section]:

@@ -127,7 +127,9 @@ def redundancy_text(redundant: bool | None) -> str | None:
 
 
 def loss_text(redundant: bool | None, share: float | None) -> str:
-    """Return the SLO attainment of a fleet that is not N+1, without a replica, or ""."""
+    """Return what the loss of a replica does: nothing, or the SLO attainment then; "": unknown."""
+    if redundant:
+        return "survives losing 1 replica"
     return f"{percent(share)} after losing 1 replica" if redundant is False and share else ""
 
 
