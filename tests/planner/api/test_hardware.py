@@ -209,22 +209,6 @@ def test_roles_are_asked_for_everywhere(reader, api, fits):
     assert reader.post("/api/v1/estimates/", DEPLOYMENT, format="json").status_code == 200
 
 
-def test_what_a_scenario_rests_on_stays(api, fits):
-    api.post(fits, FIT, format="json")
-    document = (
-        "version: 1\nname: Rests\nmodels: [llama-3.1-8b]\n"
-        "profiles:\n  - {model: llama-3.1-8b, gpu: H100-SXM, name: mine, version: 1}\n"
-        "regions:\n  - {name: east, capacity: {H100-SXM: 8}, usd_per_gpu_hour: {H100-SXM: 2},"
-        " carbon_g_per_kwh: 100, pue: 1.2}\n"
-        "tiers:\n  - {name: chat, ttft_ms: 1000}\n"
-        "traffic: {sources: [{trace: t, model: llama-3.1-8b, regions: {east: 1}}]}\n"
-    )
-    assert api.post("/api/v1/scenarios/", {"document": document}, format="json").status_code == 201
-    refused = api.delete("/api/v1/profiles/mine/")
-    assert refused.status_code == 409
-    assert "Rests" in refused.json()["detail"]
-
-
 def test_measured_rows_of_ones_own_move_estimates_when_sent_along_and_when_kept(api):
     load = {"isl": 1024, "osl": 256}
     sent = [
@@ -258,12 +242,6 @@ def test_measured_rows_of_ones_own_move_estimates_when_sent_along_and_when_kept(
     wrong = DEPLOYMENT | {"measured": [load | {"concurrency": 8}]}
     refused = api.post("/api/v1/estimates/", wrong, format="json")
     assert refused.status_code == 400 and "ttft_ms or tbt_ms" in refused.json()["detail"]
-
-
-def test_a_bad_file_of_measurements_names_its_line(api):
-    answer = upload(api, text=f"{HEAD}\nm,g,1,0,64,128,1,1\n")
-    assert answer.status_code == 422
-    assert "line 2" in answer.json()["detail"]
 
 
 def test_estimates_one_and_many_in_json_and_csv(api):

@@ -1,7 +1,5 @@
 """Traces over the API: uploading, reading, demand, removing."""
 
-import gzip
-
 import pytest
 
 from planner.models import Run, Trace
@@ -96,21 +94,6 @@ def test_options_reach_the_reader(upload, api):
     assert (report["rows"], report["models"], report["input_tokens"]) == (1, ["mine"], 5)
 
 
-@pytest.mark.parametrize(("fields", "gaps"), [({}, 1), ({"missing": "zero"}, 0)])
-def test_bins_a_demand_file_leaves_out_are_gaps_or_zero_as_is_said(upload, api, fields, gaps):
-    upload_ = upload("time,requests\n0,1\n900,2\n2700,4\n", "d.csv", format="demand", **fields)
-    assert run_execute(run_id=upload_.json()["run"]["id"]).state == "completed"
-    (series,) = api.get(f"{URL}d/").json()["report"]["series"]
-    assert (series["bins"], series["gaps"]) == (4, gaps)
-
-
-def test_another_reading_of_the_file_is_another_trace(upload, ready):
-    answer = upload(model="mine")
-    assert answer.status_code == 202
-    assert answer.json()["trace"]["id"] != ready.pk
-    assert answer.json()["trace"]["name"] == "conv-2"
-
-
 @pytest.mark.parametrize(
     ("fields", "field"),
     [
@@ -161,28 +144,6 @@ def test_a_file_above_the_quota_is_refused(upload, settings, data_dir):
     assert answer.status_code == 413
     assert answer.json()["status"] == 413
     assert not Trace.objects.exists()
-
-
-@pytest.mark.parametrize(
-    ("content", "name"),
-    [
-        ("TIMESTAMP,ContextTokens,GeneratedTokens\n", "head.csv"),
-        (b"\x89PNG\r\n\x1a\n" + bytes(100), "picture.csv"),
-        (gzip.compress(ROWS.encode(), mtime=0)[:-20], "cut.csv.gz"),
-    ],
-    ids=["header only", "binary", "truncated"],
-)
-def test_a_bad_file_is_refused_by_its_run_and_can_be_sent_again(upload, api, content, name):
-    body = upload(content, name=name).json()
-    run = run_execute(run_id=body["run"]["id"])
-    assert run.state == "failed"
-    assert name in run.problem
-    trace = api.get(body["trace"]["links"]["self"]).json()
-    assert trace["state"] == "refused"
-    assert trace["problem"] == run.problem
-    again = upload(content, name=name)
-    assert again.status_code == 202
-    assert again.json()["known"] is False
 
 
 def test_the_same_key_and_file_give_the_first_run(upload):
@@ -304,12 +265,6 @@ def test_a_trace_and_its_columns_are_removed(api, ready, data_dir):
     assert api.delete(f"{URL}conv/").status_code == 204
     assert not store.exists()
     assert api.delete(f"{URL}conv/").status_code == 404
-
-
-def test_a_trace_in_use_stays(api, trace, scenario):
-    answer = api.delete(f"{URL}conv/")
-    assert answer.status_code == 409
-    assert "Chat" in answer.json()["detail"]
 
 
 def test_who_only_reads_is_refused_before_the_body_is_read(reader, monkeypatch):

@@ -25,7 +25,6 @@ from planner.services.identity_provider_settings import Grant, IdentityProvider,
 from tests.planner.web.pages import text_of
 
 SECRET = "s3cret:with/signs"
-BACK = "http://testserver/login/provider/back/"
 
 
 class Provider(ThreadingHTTPServer):

@@ -34,7 +34,6 @@ def gpu(name: str, gib: float) -> GpuSpec:
 
 
 H100, H200, A100_40 = gpu("H100", 80), gpu("H200", 141), gpu("A100-40", 40)
-COMMON = {"max_context": 131072}
 LLAMA_2_7B = ModelShape("llama-2-7b", 32, 4096, 32000, 32, 32, 128, 11008, 4096)
 LLAMA_8B = ModelShape("llama-3.1-8b", 32, 4096, 128256, 32, 8, 128, 14336, 131072)
 LLAMA_70B = ModelShape("llama-3.1-70b", 80, 8192, 128256, 64, 8, 128, 28672, 131072)

@@ -6,7 +6,6 @@ import numpy as np
 
 from simulation.policy import Observation, Signals
 
-PER_POOL = ("ready", "starting", "draining", "waiting")
 INTEGERS = ("preemptions", "failed")
 OF_INSTANCES = ("backlog", "fullest", "longest", "saturation")
 RATES = ("busy", "sm_activity", "prefill_tps", "decode_tps", "batch", "evicted_tps")
