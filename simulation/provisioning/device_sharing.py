@@ -206,12 +206,15 @@ def chunked_service(prefill: PhaseLoad, decode: PhaseLoad) -> PhaseLoad:
     )
 
 
-def best_chunked(phase: PhaseProblem, device_bytes: float, slo_share: float = 1.0) -> ChunkedPlan:
+def best_chunked(
+    phase: PhaseProblem, device_bytes: float, slo_share: float = 1.0, *, fall_back: bool = True
+) -> ChunkedPlan:
     """Return the plans with the fewest devices, by whole replicas and by operators.
 
     ``phase`` is the phase of a ``chunked_service``. Each of its batches is tried alone, because the
     limit of an iteration depends on it. Plans keep ``slo_share`` of both limits. Of plans with
-    equally many devices, the one with the lowest power wins.
+    equally many devices, the one with the lowest power wins. With ``fall_back``, operators that are
+    no better than whole replicas give way to these.
     """
     service = phase.service
     best_model: Level | None = None
@@ -228,7 +231,7 @@ def best_chunked(phase: PhaseProblem, device_bytes: float, slo_share: float = 1.
             "operator",
             with_this_batch,
             device_bytes,
-            coarser=[] if model is None else [model],
+            coarser=[] if model is None or not fall_back else [model],
             quick=True,
         )
         if operator is not None and (best_operator is None or _uses_less(operator, best_operator)):

@@ -124,7 +124,8 @@ def _service(prefill: Case, decode: Case) -> SharedService:
     service = chunked_service(prefill.service, decode.service)
     build_problem = partial(problem_of, service, prefill.weights, measured=prefill.measured)
     chunked = with_ample_replicas(build_problem())
-    chunks = best_chunked(chunked, room)
+    # Requests decide if they are replayed, so means of queueing do not rule out operators before.
+    chunks = best_chunked(chunked, room, fall_back=prefill.judge is None)
     ways = {
         APART: SharingWay(
             shared.devices_apart,
@@ -141,7 +142,8 @@ def _service(prefill: Case, decode: Case) -> SharedService:
         ways[CHUNKED_MODEL] = _replayed_chunks(chunks.model, chunked, prefill, decode)
     if chunks.operator is not None and chunks.operator.replicas is None:
         fewest = min(way.gpus for way in ways.values() if way.confirmed)
-        ways[CHUNKED_OPERATOR] = _replayed_operators(chunks, chunked, prefill, decode, fewest)
+        if prefill.judge is None or chunks.operator.devices <= fewest:
+            ways[CHUNKED_OPERATOR] = _replayed_operators(chunks, chunked, prefill, decode, fewest)
     # Rounding makes equal powers tie. Then ``min`` takes the first way, which is the simplest.
     return SharedService(
         model=prefill.model,
@@ -242,8 +244,8 @@ def _replayed_operators(
 ) -> SharingWay:
     """Return operators with chunked prefill that meet both limits in a replay.
 
-    ``chunks`` has the plan by mean values. Plans for tighter limits follow while they need less
-    than ``fewest`` GPUs. If none of them meets the limits, the first way is not confirmed. Images
+    ``chunks`` has the plan by mean values. Plans for tighter limits follow while they need at most
+    ``fewest`` GPUs. If none of them meets the limits, the first way is not confirmed. Images
     are not replayed, so that such plans are not confirmed either.
     """
     level, judge = chunks.operator, prefill.judge
@@ -257,10 +259,10 @@ def _replayed_operators(
     way = replace(way, attainment=replay.latency_of(level).attainment, confirmed=False)
     attained = way.attainment
     for slo_share in TIGHTER[1:]:
-        if attained is None or attained >= attainment or level.devices >= fewest:
+        if attained is None or attained >= attainment:
             break
-        tighter = best_chunked(phase, room, slo_share).operator
-        if tighter is None or tighter.replicas is not None:
+        tighter = best_chunked(phase, room, slo_share, fall_back=False).operator
+        if tighter is None or tighter.devices > fewest:
             break
         level, attained = tighter, replay.latency_of(tighter).attainment
     if attained is not None and attained >= attainment:

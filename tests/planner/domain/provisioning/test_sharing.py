@@ -32,6 +32,9 @@ def test_what_services_need_together_is_beside_what_they_need_apart(stored: Stor
     # Requests confirm each way but the phases apart, whose levels they confirmed before.
     shared = [way for name, way in confirmed.items() if name != "apart"]
     assert shared and all(way["attainment"] >= 0.95 for way in shared)
+    # Operators with chunked prefill are an answer like the others, once requests confirm them.
+    operators = service["ways"]["chunked_operator"]
+    assert operators["confirmed"] and operators["gpus"] <= best["gpus"]
     if "together" in service["ways"]:
         assert service["ways"]["together"]["gpus"] < service["ways"]["apart"]["gpus"]
     assert document["sharing"]["models"] == []
