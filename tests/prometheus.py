@@ -138,7 +138,7 @@ def prometheus(folder: Path, targets: Sequence[str] = ()) -> Iterator[str]:
             yield url
         finally:
             server.terminate()
-            server.wait(timeout=30)
+            server.wait(timeout=STARTS_WITHIN_S)
 
 
 def await_value(url: str, query: str, expected: float) -> None:
@@ -147,7 +147,7 @@ def await_value(url: str, query: str, expected: float) -> None:
     asked = f"{url}/api/v1/query?{urlencode({'query': query})}"
     result: object = None
     while time.monotonic() < deadline:
-        with urllib.request.urlopen(asked, timeout=5) as answer:
+        with suppress(OSError), urllib.request.urlopen(asked, timeout=5) as answer:
             result = json.load(answer)["data"]["result"]
         if result and float(result[0]["value"][1]) == expected:
             return

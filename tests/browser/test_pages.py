@@ -343,7 +343,7 @@ def test_a_refused_file_is_mapped_on_its_page(site: Any, live_server: Any) -> No
     with site.expect_navigation():  # to the same address
         site.get_by_role("button", name="Import").click()
     run_execute(run_id=Run.objects.order_by("-pk")[0].pk)
-    expect(site.get_by_role("heading", name="Findings")).to_be_visible(timeout=30_000)
+    expect(site.get_by_role("heading", name="Findings")).to_be_visible()
     drawn(site)
 
 
