@@ -1,12 +1,12 @@
 """Read results back from the JSON that planner.domain.serialise writes."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, Field, fields, is_dataclass
 from datetime import datetime
 from enum import Enum
-from functools import cache
+from functools import cache, partial
 from types import NoneType, UnionType
-from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from planner.domain.serialise import COLUMNS, KEY, MERGED
 
@@ -54,25 +54,38 @@ def _value_from_parent(hint: Any, data: Mapping[str, Any]) -> Any:
 
 
 def _value(hint: Any, value: Any) -> Any:
-    """Return a JSON value as a value of the type ``hint``."""
+    """Return a JSON value as a value of the type ``hint``; None stays None."""
+    return None if value is None else _reader(hint)(value)
+
+
+def _as_is(value: Any) -> Any:
+    return value
+
+
+@cache
+def _reader(hint: Any) -> Callable[[Any], Any]:
+    """Return the function that reads JSON values, other than None, of the type ``hint``."""
     origin, arguments = get_origin(hint), get_args(hint)
-    if value is None or hint is Any or origin is Literal:
-        return value
     if origin in (Union, UnionType):
         kinds = [kind for kind in arguments if kind is not NoneType]
-        return _value(kinds[0], value) if len(kinds) == 1 else value
-    if origin is not None and issubclass(origin, Mapping):
-        return {key: _value(arguments[1], item) for key, item in value.items()}
-    if origin is not None and issubclass(origin, Sequence):
+        return _reader(kinds[0]) if len(kinds) == 1 else _as_is
+    if isinstance(origin, type) and issubclass(origin, Mapping):
+        of_item = arguments[1]
+        return lambda value: {key: _value(of_item, item) for key, item in value.items()}
+    if isinstance(origin, type) and issubclass(origin, Sequence):
         kinds = [kind for kind in arguments if kind is not Ellipsis]
-        kinds = kinds if len(kinds) == len(value) else [kinds[0]] * len(value)
-        items = [_value(kind, item) for kind, item in zip(kinds, value, strict=True)]
-        return tuple(items) if origin is tuple else items
-    if isinstance(hint, type):
+        return partial(_items, kinds, tuple if origin is tuple else list)
+    if origin is None and isinstance(hint, type):
         if is_dataclass(hint):
-            return from_json(hint, value)
+            return partial(from_json, hint)
         if hint is datetime:
-            return datetime.fromisoformat(value)
+            return datetime.fromisoformat
         if issubclass(hint, Enum):
-            return hint(value)
-    return value
+            return hint
+    return _as_is
+
+
+def _items(kinds: list[Any], container: type, values: Sequence[Any]) -> Any:
+    """Return a JSON list as a tuple or list: of one type per item, or of the first for all."""
+    each = kinds if len(kinds) == len(values) else [kinds[0]] * len(values)
+    return container(_value(kind, item) for kind, item in zip(each, values, strict=True))

@@ -99,8 +99,15 @@ def typed_result(run: Run, kind: type[T]) -> T:
 
 
 def stored_result(run: Run) -> StoredResult:
-    """Return the shared parts of a completed run's result; raise NotReady as ``run_result``."""
-    return typed_result(run, StoredResult)
+    """Return the shared parts of a completed run's result; raise NotReady as ``run_result``.
+
+    A page asks for them many times, so they stay with the row.
+    """
+    document, kept = run_result(run), vars(run).get("stored")
+    if kept is None or kept[0] is not document:
+        kept = vars(run)["stored"] = document, typed_result(run, StoredResult)
+    stored: StoredResult = kept[1]
+    return stored
 
 
 def run_tables(run: Run) -> list[str]:

@@ -55,6 +55,7 @@ def draft_assumptions(trace: Trace, document: str, serving: Serving) -> tuple[As
         *_assumed_spread(trace),
         *_caches(trace),
         *_unanswered(trace),
+        *_ended_early(trace, draft),
     )
 
 
@@ -260,6 +261,21 @@ def _unanswered(trace: Trace) -> Iterator[Assumption]:
             f"{count:,} of {trace.requests:,}, as prompts alone",
             "your file has no output tokens for them, as for embeddings and scores",
             "They need prefill and no decode. The TPOT limit does not apply to them.",
+        )
+
+
+def _ended_early(trace: Trace, draft: Scenario) -> Iterator[Assumption]:
+    """Yield the assumption on series that end before the time that is planned ahead."""
+    series, end = trace.report.get("series") or [], trace.report.get("end")
+    early = [row["name"] for row in series if row.get("end") != end]
+    if early and draft.horizon.start == "end":
+        yield Assumption(
+            "sources",
+            "Series that end early",
+            _first_names(early),
+            "the file has no counts of them at its end",
+            "They count as zero there, so the plan may be too small. A backtest of a day with all "
+            "series has them.",
         )
 
 

@@ -209,6 +209,12 @@
   const words = (value) => (typeof value === "number" ? value.toLocaleString("en", { maximumFractionDigits: 3 }) : value ?? "");
   const title = (layout, axis) => layout[axis]?.title?.text || "";
 
+  // Long lines come with their first moment and their step in ms.
+  const stepped = ({ x0, dx, y }) => y.map((_, at) => new Date(instant(x0) + at * dx).toISOString().slice(0, 19));
+  // Times of a trace without dates count from 1970.
+  const DAY = 86400000; // ms
+  const traceTime = (moment) => `Day ${Math.floor(instant(moment) / DAY) + 1}, ${String(moment).slice(11, 16)}`;
+
   // What a chart shows as rows, the first one with the heads.
   const rowsOf = (figure) => {
     const sideways = figure.data.some((line) => line.orientation === "h");
@@ -216,7 +222,7 @@
     const across = title(figure.layout, `${first}axis`) || figure.layout.meta || (sideways ? "Name" : first);
     const map = figure.data.find((line) => line.type === "heatmap");
     if (map) return [[across, ...map.x], ...map.z.map((row, at) => [map.y[at], ...row.map((value) => value ?? "")])];
-    const lines = figure.data.filter((line) => line.x && line.y);
+    const lines = figure.data.filter((line) => line.y && (line.x || line.dx)).map((line) => (line.x ? line : { ...line, x: stepped(line) }));
     // Points of one series with the same x, as at a step, take a row each.
     const rows = new Map();
     lines.forEach((line, i) => {
@@ -235,7 +241,8 @@
     const heads = names.map((name, at) => ( // the two ends of a band
       names.indexOf(name) !== at ? `${name}, high` : names.lastIndexOf(name) !== at ? `${name}, low` : name
     ));
-    return [[across, ...heads], ...order.flatMap(([x, same]) => same.map((values) => [x, ...values]))];
+    const told = across === "trace time" ? traceTime : (x) => x;
+    return [[across, ...heads], ...order.flatMap(([x, same]) => same.map((values) => [told(x), ...values]))];
   };
 
   // For those who do not see the chart, and to read values off.

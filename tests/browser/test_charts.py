@@ -1,9 +1,12 @@
 """Plotly's rules come as a file, since the site's policy lets no script put styles into a page."""
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from planner.outputs.render.figure import TRACE_TIME
 
 pytestmark = pytest.mark.browser
 
@@ -18,3 +21,32 @@ def test_the_file_has_the_rules_that_plotly_would_put_into_a_page(page: Any) -> 
     page.set_content("<html><head></head><body></body></html>")
     page.add_style_tag(content=(VENDORED / "plotly.css").read_text(encoding="utf-8"))
     assert len(made) > 50 and page.evaluate(RULES) == made
+
+
+def test_no_point_is_missing_in_the_table_of_a_chart(page: Any) -> None:
+    """Two points with one x stand in two rows, and a line with equal steps has all its points."""
+    hour = "1970-02-17T0{}:00:00".format
+    figure = {
+        "data": [
+            {"name": "steps", "x": [hour(0), hour(0), hour(1)], "y": [1, 2, 3]},
+            {"name": "rates", "x0": hour(0), "dx": 3_600_000, "y": [5, 6]},
+        ],
+        "layout": {"xaxis": {"title": {"text": TRACE_TIME}}},
+    }
+    page.set_content(
+        '<div class="chart-box"><div data-figure="data"></div>'
+        f'<script id="data" type="application/json">{json.dumps(figure)}</script>'
+        "<details><summary>Table</summary><div data-table-of></div></details></div>"
+    )
+    page.add_script_tag(content=Path("static/js/charts.js").read_text(encoding="utf-8"))
+    page.locator("summary").click()
+    page.locator("table").wait_for()
+    cells = page.evaluate(
+        "[...document.querySelectorAll('tr')].map(row => [...row.cells].map(c => c.textContent))"
+    )
+    assert cells == [
+        [TRACE_TIME, "steps", "rates"],
+        ["Day 48, 00:00", "1", "5"],
+        ["Day 48, 00:00", "2", ""],
+        ["Day 48, 01:00", "3", "6"],
+    ]

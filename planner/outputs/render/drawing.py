@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from itertools import cycle
 from math import ceil, floor, log10
 
-from planner.domain.formats import digits, duration, local
+from planner.domain.formats import digits, local, when
 from planner.domain.report import Axis, Chart, Form, Role, Series, Shape, Value
 
 WIDTH, HEIGHT = 700.0, 220.0  # points
@@ -313,7 +313,8 @@ def _moments(begins: datetime, ends: datetime, clock: str) -> list[tuple[datetim
 
 
 def _label(moment: datetime, step: int, clock: str) -> str:
-    """Return a tick's time as text: time of day, date, or time since the trace began."""
+    """Return a tick's time as text: time of day, date, or day of the trace."""
     if clock != "utc":
-        return duration(moment.timestamp()) if moment.timestamp() else "0"
+        day, _, time = when(moment, clock).partition(", ")
+        return day if step >= 24 else time
     return f"{moment.day} {moment:%b}" if step >= 24 else f"{moment:%H:%M}"

@@ -146,6 +146,14 @@ DATES = [
 ]
 
 
+# Times of a trace without dates count from 1 January 1970, so its days are days of that year.
+TRACE_TIME = "trace time"
+DAYS = [
+    {"dtickrange": [None, 86_399_999], "value": "%H:%M\nDay %-j"},
+    {"dtickrange": [86_400_000, None], "value": "Day %-j"},
+]
+
+
 def _layout(
     height: int, x: str, y: str, right: str, together: bool, special: dict[str, Any]
 ) -> dict[str, Any]:
@@ -159,9 +167,13 @@ def _layout(
         "xaxis": {"title": {"text": x}, "showgrid": False, "automargin": True},
         "yaxis": {"title": {"text": y}} | _AXIS,
     }
-    if x == zone_name():  # an axis of dates
+    if x in (zone_name(), TRACE_TIME):  # an axis of dates, or of days of the trace
         layout["meta"] = x
-        axes["xaxis"] |= {"tickformatstops": DATES, "hoverformat": f"%-d %b %Y, %H:%M {x}"}
+        of_trace = x == TRACE_TIME
+        axes["xaxis"] |= {
+            "tickformatstops": DAYS if of_trace else DATES,
+            "hoverformat": "Day %-j, %H:%M" if of_trace else f"%-d %b %Y, %H:%M {x}",
+        }
     if right:
         axes["yaxis2"] = {"title": {"text": right}} | _RIGHT
     if special.get("bare"):

@@ -1,7 +1,7 @@
 """Draw a chart of a report with Plotly."""
 
 from collections.abc import Iterator
-from datetime import datetime
+from datetime import UTC, datetime
 from itertools import cycle
 from typing import Any
 
@@ -16,6 +16,7 @@ from planner.outputs.render.figure import (
     PURPLE,
     RED,
     SKY,
+    TRACE_TIME,
     Figure,
     plain_figure,
 )
@@ -46,7 +47,7 @@ def figure_of(chart: Chart, clock: str = "utc") -> Figure:
     ]
     named = any(isinstance(x, str) for series in chart.series for x in series.x)
     moments = any(isinstance(x, datetime) for series in chart.series for x in series.x)
-    relative = "hours since the trace began" if clock == "relative" else zone_name()
+    time_axis = TRACE_TIME if clock == "relative" else zone_name()
     stacked = chart.stacked or chart.horizontal
     layout: dict[str, Any] = {
         # Names such as 2024-05 would be read as dates.
@@ -57,8 +58,6 @@ def figure_of(chart: Chart, clock: str = "utc") -> Figure:
     largest = (max((y for y in series.y if y), default=0.0) for series in chart.series)
     if chart.y.form is Form.COUNT and sum(largest) <= FEW:
         layout["yaxis"] |= {"dtick": 1}
-    if moments and clock == "relative":  # bare charts have no title of the axis
-        layout["xaxis"] |= {"ticksuffix": " h"}
     if chart.horizontal:
         layout["yaxis"] = {"autorange": "reversed", "type": "category", "automargin": True}
         layout["xaxis"] = _axis(chart.y)
@@ -71,7 +70,7 @@ def figure_of(chart: Chart, clock: str = "utc") -> Figure:
     titles = (chart.y.unit, "") if chart.horizontal else (chart.x.full, chart.y.title)
     height = HALF if chart.half else SMALL if chart.small else HEIGHT
     return plain_figure(
-        traces, height=height, x=relative if moments else titles[0],
+        traces, height=height, x=time_axis if moments else titles[0],
         y=titles[1], together=moments, **layout | ({"bare": True} if chart.bare else {}),
     )  # fmt: skip
 
@@ -173,9 +172,8 @@ def _position(value: Value, clock: str) -> Any:
     """Return an x value in the form that Plotly reads."""
     if not isinstance(value, datetime):
         return value
-    if clock == "relative":
-        return round(value.timestamp() / 3600, 4)
-    return local(value).strftime("%Y-%m-%dT%H:%M:%S")
+    moment = value.astimezone(UTC) if clock == "relative" else local(value)
+    return moment.strftime("%Y-%m-%dT%H:%M:%S")
 
 
 def _with_opacity(colour: str, opacity: float) -> str:

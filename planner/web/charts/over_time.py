@@ -5,19 +5,18 @@ from typing import Any
 import polars as pl
 
 from planner.domain.formats import zone_name
-from planner.outputs.render.figure import MAX_POINTS
+from planner.outputs.render.figure import MAX_POINTS, TRACE_TIME
 
 
 def times(table: pl.DataFrame, column: str, clock: str) -> list[Any]:
-    """Return a time column for an axis: ISO text, or hours since the start of the trace."""
-    if clock == "relative":
-        return (table[column].dt.epoch("ms") / 3.6e6).round(4).to_list()
-    moments = table[column].dt.convert_time_zone(zone_name())
+    """Return a time column as ISO text for an axis."""
+    zone = "UTC" if clock == "relative" else zone_name()
+    moments = table[column].dt.convert_time_zone(zone)
     return moments.dt.strftime("%Y-%m-%dT%H:%M:%S").to_list()
 
 
 def axis_title(clock: str) -> str:
-    return "hours since the trace began" if clock == "relative" else zone_name()
+    return TRACE_TIME if clock == "relative" else zone_name()
 
 
 def steps(table: pl.DataFrame, time: str, value: str, every: str = "") -> pl.DataFrame:

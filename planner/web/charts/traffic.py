@@ -80,7 +80,7 @@ def rate_figure(
         lines.append(_key_of_lost())
     return plain_figure(
         lines, height=300, x=axis_title(clock), y=unit, together=True, shapes=shapes,
-        showlegend=True, xaxis={"type": "date"} if clock == UTC_CLOCK else {},
+        showlegend=True, xaxis={"type": "date"},
     )  # fmt: skip
 
 
@@ -95,7 +95,7 @@ def _course(part: pl.DataFrame, field: str, clock: str) -> dict[str, Any]:
     return {
         "type": "scatter",
         "x0": _moment(float(part["start_s"][0]), clock),
-        "dx": 1000 * step if clock == UTC_CLOCK else step / 3600,
+        "dx": 1000 * step,
         "y": y,
     }
 
@@ -109,11 +109,10 @@ def _key_of_lost() -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _moment(epoch_s: float, clock: str) -> float | str:
-    """Return a time on an axis of dates, or of hours since the trace began."""
-    if clock != UTC_CLOCK:
-        return round(epoch_s / 3600, 6)
-    return f"{local(instant(epoch_s)):%Y-%m-%dT%H:%M:%S}"
+def _moment(epoch_s: float, clock: str) -> str:
+    """Return a time as ISO text for an axis."""
+    moment = instant(epoch_s)
+    return f"{local(moment) if clock == UTC_CLOCK else moment:%Y-%m-%dT%H:%M:%S}"
 
 
 def week_figure(

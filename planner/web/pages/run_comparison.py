@@ -42,6 +42,7 @@ def page_context(runs: Sequence[Run], params: Mapping[str, str]) -> dict[str, An
     clocks = {result.clock for result in results}
     return {
         "beside": comparison,
+        "columns": [*zip(comparison.runs, (result.clock for result in results), strict=True)],
         "numbers": [run.pk for run in runs],
         "differences": [setting_line(row) for row in comparison.differences],
         "groups": [
@@ -51,7 +52,6 @@ def page_context(runs: Sequence[Run], params: Mapping[str, str]) -> dict[str, An
         ],
         "policy": params.get("policy", ""),
         "policies": {name: label for each in results for name, label in each.labels.items()},
-        "clock": next(iter(clocks)) if len(clocks) == 1 else "utc",
         **charts(runs, comparison, next(iter(clocks)), apart=len(windows) > 1 or len(clocks) > 1),
     }
 

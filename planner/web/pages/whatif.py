@@ -24,7 +24,7 @@ from planner.errors import NotReady, PlannerError
 from planner.models import Run, Sweep
 from planner.outputs.render.html import sections_shown
 from planner.outputs.reports import run_report
-from planner.selectors.runs import run_result, run_tables
+from planner.selectors.runs import run_result, run_tables, stored_result
 from planner.selectors.sweeps import figure_by_name, sweep_cells, sweep_grid
 from planner.services.whatif import (
     base_of,
@@ -215,6 +215,7 @@ def answers_context(run: Run, params: QueryDict) -> dict[str, Any]:
         shown = replace(only_answer or before, recommended=recommended)
         changed = bool(question.fixed and only_answer)
         report = answer_report(run.name, before if changed else None, shown, same=not changed)
+        report = replace(report, clock=stored_result(run).clock)
         return context | {"choices": [""] if question.fixed else [], **_shown(report)}
     cells = [
         planned_cell(values, answer)

@@ -16,6 +16,7 @@ from planner.models import Scenario as StoredScenario
 from planner.models import Trace, User
 from planner.services.draft_assumptions import draft_assumptions
 from planner.services.draft_profiles import DEFAULT_MODEL, built_in_profiles, choose_serving
+from planner.services.draft_windows import HORIZONS
 from planner.services.drafts import scenario_draft
 from planner.services.scenario_warnings import scenario_warnings
 from planner.services.traces import trace_ingest_path
@@ -186,6 +187,25 @@ def test_sums_per_bin_leave_the_spread_of_lengths_assumed() -> None:
     both = told(input_tokens=4_800_000, output_tokens=480_000)
     assert "CV 1" in both[spread] and "Prompt lengths" not in both
     assert spread not in told() and "Prompt lengths" in told()  # the spread stands with the mean
+
+
+@pytest.mark.parametrize("days", [2, 1])
+def test_a_series_that_ends_before_the_planned_time_is_an_assumption(days: int) -> None:
+    rows = [
+        {"name": name, "bins": 24 * lasts, "bin_s": 3600, "requests": 4800, "end": f"+{lasts}d"}
+        for name, lasts in (("conv", 2), ("code", days))
+    ]
+    trace = Trace(
+        name="t", state="ready", kind="demand",
+        report={"bin_s": 3600, "series": rows, "end": "+2d"},
+    )  # fmt: skip
+    serving = choose_serving(trace)
+    for horizon, expected in ((HORIZONS["day"], ["code"][: 2 - days]), (None, [])):
+        text = scenario_draft(trace, None, horizon, serving)
+        if horizon is None:
+            text = text.replace("start: end", "start: null")
+        named = {row.what: row.value for row in draft_assumptions(trace, text, serving)}
+        assert [named[what] for what in named if what == "Series that end early"] == expected
 
 
 def blocks_of(prompts: list[list[int]]) -> str:

@@ -206,6 +206,7 @@ def test_the_what_if_of_a_flat_fleet_is_that_fleet(
     assert 'value="quantile"' not in page.content.decode()
     run.result["recommended"] |= {"policy": "flat-before", "parameters": {"replicas": 4.0}}
     run.save()
+    run.refresh_from_db()
     simulated = what_if_simulate(run=run, user=planner, chosen=chosen_of({"growth": 1.3}))
     assert simulated.options["policy"] == "flat-before"
     # Of its one bin the forecast is a line as long as the bin, which a point would not be.
