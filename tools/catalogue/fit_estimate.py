@@ -59,7 +59,7 @@ FREEDOMS = {
     "unpacked": 0.3, "iteration_s": 0.3, "far_s": 0.7, "mix": 0.1, "split_decode": 0.15,
     "split_order": 0.5, "split_start": 0.5,
     "start_s": 0.7, "eager_s": 1.0, "order": 0.2, "gather": 0.7, "polls": 0.3, "train": 0.7,
-    "sequence_s": 0.7, "foreign": 0.1, "acceptance": 0.15,
+    "sequence_s": 0.7, "acceptance": 0.15,
     "draft_s": 0.7,
     **{f"mix.{engine}": 0.1 for engine in ENGINES},
     **{f"start.{engine}": 0.3 for engine in ENGINES},
@@ -94,9 +94,7 @@ def first(rows: Served) -> Rows:
 
 
 def _fit_tbt(rows: Served) -> Calibration:
-    base = Calibration().with_values(
-        dict.fromkeys(map(str, np.unique(rows.loop.release[rows.foreign])), 1.0)
-    )
+    base = Calibration()
     names = [name for name in base.values() if not _of_ttft(name)]
     start = np.log([base.values()[name] for name in names])
     freedom = np.array([FREEDOMS.get(name, FREEDOM) for name in names])

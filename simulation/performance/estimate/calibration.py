@@ -35,6 +35,8 @@ class Calibration:
     sequence_s: float = 20e-6
     # Factor on kernels of vendors without measured kernels, beyond their published peaks.
     foreign: float = 1.5
+    # Seconds that AITER's persistent kernel of latent attention adds to each layer of a decode.
+    persistent_s: float = 100e-6
     # Probability that a drafted token is accepted after those before it. DeepSeek-V3 has 0.85 to
     # 0.9 for the first one (arXiv 2412.19437, section 5.4.3).
     acceptance: float = 0.7
@@ -58,9 +60,6 @@ class Calibration:
     split_order: float = 1.5  # factor on the wait for others there
     split_start: float = 1.5  # factor on the start there, since a request passes two engines
     engines: Mapping[str, float] = field(default_factory=dict)  # factors by "mix.vllm" and so on
-    # Factors on decode iterations of vendors without measured kernels, by "sglang cdna3 0.5.9":
-    # engine, GPU family and release.
-    releases: Mapping[str, float] = field(default_factory=dict)
 
     def of(self, what: str, engine: str) -> float:
         """Return the number ``what`` of an engine: ``mix``, ``order`` or ``start`` (seconds)."""
@@ -69,39 +68,14 @@ class Calibration:
 
     def values(self) -> dict[str, float]:
         """Return all numbers by name, engine factors as ``what.engine``."""
-        mappings = ("engines", "releases")
-        numbers = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in mappings}
-        factors = {key: self.engines.get(key, 1.0) for key in ENGINE_FACTORS}
-        return numbers | factors | dict(self.releases)
+        numbers = {name: getattr(self, name) for name in CONSTANTS}
+        return numbers | {key: self.engines.get(key, 1.0) for key in ENGINE_FACTORS}
 
     def with_values(self, values: Mapping[str, float]) -> Calibration:
         """Return a calibration with some numbers replaced, named as in ``values``."""
         numbers = {key: value for key, value in values.items() if key in CONSTANTS}
         engines = {key: value for key, value in values.items() if key in ENGINE_FACTORS}
-        releases = {key: value for key, value in values.items() if " " in key}
-        return replace(
-            self,
-            **numbers,
-            engines={**self.engines, **engines},
-            releases={**self.releases, **releases},
-        )
-
-    def of_release(self, name: str) -> float:
-        """Return the factor of the engine release ``name`` (as in ``releases``).
-
-        A release without a factor has that of the newest release before it, or else of the oldest.
-        Kernels of one GPU family do not serve another, so a family without factors has 1.
-        """
-        family, _, version = name.rpartition(" ")
-        own = {
-            release_order(key.rpartition(" ")[2]): value
-            for key, value in self.releases.items()
-            if key.startswith(f"{family} ")
-        }
-        if not own or not version:
-            return 1.0
-        before = [at for at in own if at <= release_order(version)]
-        return own[max(before) if before else min(own)]
+        return replace(self, **numbers, engines={**self.engines, **engines})
 
 
 def release_order(version: str) -> tuple[tuple[int, ...], float]:

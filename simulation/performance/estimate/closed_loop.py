@@ -28,7 +28,7 @@ from typing import Any
 
 import numpy as np
 
-from simulation.arrays import BoolArray, FloatArray, IntArray, TextArray
+from simulation.arrays import BoolArray, FloatArray, IntArray
 from simulation.performance.curves import overlapped
 from simulation.performance.efficiency import NEAREST, Efficiencies, kernel_s, link_bytes_s, unpacks
 from simulation.performance.estimate.calibration import ENGINES, PER_ENGINE, ROUNDS, Calibration
@@ -98,7 +98,7 @@ class ClosedLoop:
     median: BoolArray  # TTFT is a median of requests, not the mean
     equal: BoolArray  # all requests have the same lengths
     recv_interval: FloatArray  # decode iterations between two polls for requests
-    release: TextArray  # by ``Calibration.releases``; "" for vendors with measured kernels
+    persistent: BoolArray  # latent attention by AITER's persistent kernel
     decode: Demands  # an iteration of ``batch`` decodes with their draft tokens
     prefill: Demands  # an iteration of ``prefill_ranks`` prompts
     crowd: Demands  # an iteration of ``abreast * prefill_ranks`` prompts
@@ -143,10 +143,8 @@ def steady_state(loop: ClosedLoop, c: Calibration) -> SteadyState:
     mix, start, order = (
         np.choose(loop.engine, [c.of(what, engine) for engine in ENGINES]) for what in PER_ENGINE
     )
-    kernels = iteration_s(loop.decode, c)
-    names, release_index = np.unique(loop.release, return_inverse=True)
-    releases = np.array([c.of_release(str(name)) for name in names])[release_index]
-    kernels = kernels * releases * np.where(loop.split, c.split_decode, 1.0)
+    kernels = iteration_s(loop.decode, c) + c.persistent_s * loop.layers * loop.persistent
+    kernels = kernels * np.where(loop.split, c.split_decode, 1.0)
     # SGLang's host prepares each sequence twice, to draft and to verify. TensorRT-LLM drafts within
     # the captured graph, so its host does nothing for a draft.
     prepared = np.where((loop.engine == SGLANG) & (loop.drafted > 0.0), 2.0, 1.0)

@@ -12,8 +12,8 @@ import numpy as np
 
 from simulation.arrays import FloatArray
 from simulation.errors import SimulationError
-from simulation.performance.efficiency import NEAREST, Efficiencies
-from simulation.performance.estimate.calibration import ENGINES, Calibration
+from simulation.performance.efficiency import Efficiencies
+from simulation.performance.estimate.calibration import ENGINES, Calibration, release_order
 from simulation.performance.estimate.closed_loop import DEMANDS, ClosedLoop, demands, steady_state
 from simulation.performance.estimate.defaults import ArrangedDeployment, Deployment, arrange
 from simulation.performance.graph import operator_graph
@@ -26,6 +26,11 @@ from simulation.performance.memory import (
 from simulation.performance.specs import Arrangement, ModelShape
 from simulation.performance.work import Iteration, iteration
 
+# SGLang before these versions computes latent attention on AMD GPUs by AITER's persistent kernel.
+# It was the default until 0.5.8, even with a 16-bit KV cache (sglang pull request 17327). Recipes
+# for cdna3 then chose it for 8 bits (InferenceX pull requests 544 and 545). SGLang 0.5.10 has tuned
+# kernels and a later AITER there (InferenceX pull request 811).
+PERSISTENT = {"cdna3": "0.5.10", "cdna4": "0.5.8"}
 TIGHT_SHARE = 0.95  # of GPU memory, the most that an operator can give the engine
 
 
@@ -199,7 +204,7 @@ def loop_of(placed: Sequence[PlacedDeployment], efficiencies: Efficiencies) -> C
         median=np.array([p.deployment.median_ttft for p in placed]),
         equal=np.array([p.arranged.equal for p in placed]),
         recv_interval=np.array([p.arranged.recv_interval for p in placed]),
-        release=np.array([_release(p.deployment) for p in placed]),
+        persistent=np.array([_is_persistent(p.deployment) for p in placed]),
         decode=demands_of([p.arranged.decode for p in placed], placed, efficiencies, decode),
         prefill=demands_of([p.arranged.prefill for p in placed], placed, efficiencies, prefill),
         crowd=demands_of([p.arranged.prefill for p in placed], placed, efficiencies, crowd),
@@ -221,10 +226,11 @@ def _transfer_s(placed: PlacedDeployment) -> float:
     return gpu_kv_bytes(shape, round(deployment.isl), where) / parts / speed
 
 
-def _release(deployment: Deployment) -> str:
-    """Return the name of a deployment's release in ``Calibration.releases``."""
-    family = deployment.gpu.family
-    return "" if family in NEAREST else f"{deployment.engine} {family} {deployment.version}"
+def _is_persistent(deployment: Deployment) -> bool:
+    """Return whether AITER's persistent kernel computes latent attention (see PERSISTENT)."""
+    fixed = PERSISTENT.get(deployment.gpu.family, "")
+    slow = deployment.engine == "sglang" and deployment.shape.kv_lora_rank > 0 and fixed != ""
+    return slow and () < release_order(deployment.version)[0] < release_order(fixed)[0]
 
 
 def demands_of(

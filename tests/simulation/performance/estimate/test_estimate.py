@@ -14,6 +14,7 @@ from planner.inputs.catalogue.estimate_calibration import estimate_fit
 from planner.inputs.estimates.deployment_rows import deployment
 from simulation.errors import SimulationError
 from simulation.performance.curves import overlapped
+from simulation.performance.efficiency import REACHED
 from simulation.performance.estimate.calibration import ENGINES, Calibration
 from simulation.performance.estimate.closed_loop import demands, steady_state
 from simulation.performance.estimate.defaults import Deployment, arrange
@@ -289,10 +290,29 @@ def test_a_separate_prefill_queues_before_it_is_full_and_never_beyond_its_rate()
     assert (np.diff(busy) > 0).all() and busy[-1] > 0.9
 
 
-def test_factors_of_a_release_belong_to_one_gpu_family() -> None:
-    known = Calibration(releases={"sglang cdna4 0.5.8": 0.7, "sglang cdna4 0.5.9": 0.6})
-    names = ("sglang cdna4 0.5.8", "sglang cdna4 0.6.0", "sglang cdna4 0.1.0", "sglang cdna3 0.5.8")
-    assert [known.of_release(name) for name in (*names, "")] == [0.7, 0.6, 0.7, 1.0, 1.0]
+def test_the_persistent_kernel_adds_its_time_per_layer_to_decodes_of_some_releases() -> None:
+    shape, where = catalogue.shape("deepseek-r1"), Arrangement(tp=8, moe_tp=8, weights="fp8")
+    added = CALIBRATION.persistent_s * shape.layers
+    plain = replace(CALIBRATION, persistent_s=1e-12)
+    for gpu, version, slow in (
+        ("MI300X", "0.5.9", True), ("MI300X", "0.5.10", False), ("MI300X", "", False),
+        ("MI355X", "0.5.5.post3", True), ("MI355X", "0.5.8", False), ("B200", "0.5.5", False),
+    ):  # fmt: skip
+        query = Deployment(
+            shape, catalogue.gpu(gpu), where, 1024.0, 1024.0, 1.0, "sglang", version=version
+        )
+        slower = one(query).decode_s - one(query, plain).decode_s
+        assert slower == pytest.approx(added if slow else 0.0, rel=0.05, abs=1e-7)
+
+
+def test_kernels_of_another_vendor_lag_by_the_peaks_that_products_reach() -> None:
+    for kind, precision in (("gemm", "fp8"), ("experts", "bf16"), ("all_reduce", "bf16")):
+        own, other = (KERNELS.find(kind, family, precision) for family in ("hopper", "cdna3"))
+        lag = REACHED["hopper"] / REACHED["cdna3"]
+        assert other.floor_s == pytest.approx(lag * own.floor_s)
+        assert own.bandwidth == pytest.approx(lag * other.bandwidth)
+        assert KERNELS.find(kind, "gaudi", precision) == other
+        assert KERNELS.find(kind, "volta", precision) == KERNELS.find(kind, "ampere", precision)
 
 
 def test_caps_chunks_and_hits_change_an_estimate() -> None:
