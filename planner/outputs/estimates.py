@@ -1,19 +1,18 @@
 """Put the answers of many estimates into one table."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import polars as pl
 
 from planner.domain.estimate_answer import EstimateAnswer, Refused
 
-FLAT: dict[str, Any] = {
+FLAT: dict[str, type[pl.DataType]] = {
     "model": pl.String, "gpu": pl.String, "mode": pl.String, "ttft_ms": pl.Float64,
     "tbt_ms": pl.Float64, "tokens_per_s": pl.Float64, "power_w": pl.Float64,
     "j_per_token": pl.Float64, "j_per_request": pl.Float64,
     "memory_gb": pl.Float64, "gpus": pl.Float64, "batch": pl.Float64, "profile": pl.String,
 }  # fmt: skip
-MORE: dict[str, Any] = {
+MORE: dict[str, type[pl.DataType]] = {
     "expected_error_ttft": pl.Float64,
     "expected_error_tbt": pl.Float64,
     "expected_error_ttft_90": pl.Float64,
@@ -32,7 +31,7 @@ def answer_table(answers: Sequence[EstimateAnswer | Refused]) -> pl.DataFrame:
     return pl.DataFrame([_row(answer) for answer in answers], schema=FLAT | MORE)
 
 
-def _row(answer: EstimateAnswer | Refused) -> dict[str, object]:
+def _row(answer: EstimateAnswer | Refused) -> dict[str, str | float | None]:
     """Return an answer with its expected error, and in words what was assumed."""
     if isinstance(answer, Refused):
         return {"refused": answer.refused}

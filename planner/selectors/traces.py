@@ -1,12 +1,13 @@
 """Read traces."""
 
 from datetime import datetime
-from typing import Any
 
 import polars as pl
 from django.db.models import QuerySet
 
+from planner.domain.deserialise import from_json
 from planner.domain.trace_statistics.cache import stored_character, stored_rates, stored_total
+from planner.domain.trace_statistics.figures import Character
 from planner.domain.traffic.window import UTC_CLOCK
 from planner.domain.traffic.window_rank import WindowRank, window_rank
 from planner.errors import NotReady
@@ -49,12 +50,10 @@ def trace_demand(trace: Trace, bin_s: float) -> list[DemandColumns]:
     return bin_requests(folder, bin_s)
 
 
-def trace_character(trace: Trace) -> dict[str, Any]:
-    """Return the stored statistics of a trace as plain data, with its name.
-
-    The fields are those of trace_statistics.figures.Character.
-    """
-    return stored_character(row_arrays.local_path(trace.store)) | {"trace": trace.name}
+def trace_character(trace: Trace) -> Character:
+    """Return the stored statistics of a trace."""
+    stored = stored_character(row_arrays.local_path(trace.store))
+    return from_json(Character, stored | {"trace": trace.name})
 
 
 def trace_rates(trace: Trace, by: str) -> pl.DataFrame:

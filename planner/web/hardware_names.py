@@ -1,7 +1,5 @@
 """List the names that the hardware forms offer: models, GPUs, profiles, kernel files."""
 
-from typing import Any
-
 from planner.models import Calibration
 from planner.selectors.calibrations import calibrations_list
 from planner.selectors.hardware import gpus_list, models_list
@@ -28,7 +26,8 @@ def kernel_choices() -> list[tuple[str, str]]:
     return [(str(row.pk), f"{row.name} ({', '.join(row.report['gpus'])})") for row in rows]
 
 
-def choice_names() -> dict[str, Any]:
+def choice_names() -> dict[str, list[str]]:
+    """Return the names of models, GPU types and own profiles, by name of the page's list."""
     return {
         "model_names": [entry.name for entry in models_list()],
         "gpu_names": [entry.name for entry in gpus_list()],

@@ -260,4 +260,4 @@ class TraceCharacterView(ApiView):
         query = valid(CharacterAsked(data=request.query_params))
         trace = ready_trace(name)
         window = as_json(trace_window(trace, query["start"], query["end"])) if query else None
-        return Response(trace_character(trace) | {"window": window})
+        return Response(as_json(trace_character(trace)) | {"window": window})

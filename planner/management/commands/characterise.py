@@ -61,7 +61,8 @@ class Command(HeadroomCommand):
             raise PlannerError("Give --start and --end both, or neither.")
         trace = ready_trace(load_trace(options.trace, self.progress).name)
         window = trace_window(trace, options.start, options.end) if options.start else None
-        return trace_character(trace) | {"window": as_json(window)}
+        character: Document = as_json(trace_character(trace))
+        return character | {"window": as_json(window)}
 
     def words(self, answer: Document) -> str:
         parts = [

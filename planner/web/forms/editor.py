@@ -141,6 +141,19 @@ def _faults(form: forms.BaseForm, row_label: str) -> list[Fault]:
     ]
 
 
+@dataclass(frozen=True, slots=True)
+class ShownSection:
+    """A list section of the page: its form rows, how many are filled, and how it is shown."""
+
+    name: str
+    title: str
+    hint: str
+    rows: RowSet
+    count: int
+    open: bool
+    wraps: bool  # has more columns than fit
+
+
 class Editor:
     """All forms for one scenario document; they are bound to ``posted`` if given."""
 
@@ -201,22 +214,20 @@ class Editor:
             ),
         ]
 
-    def context(self) -> list[dict[str, Any]]:
+    def shown_sections(self) -> list[ShownSection]:
         """Return the sections in the order of the page."""
         return [
-            {
-                "name": name,
-                "title": title,
-                "hint": hint,
-                "rows": self.sections[name],
-                "count": sum(
-                    form.has_changed() or bool(form.initial) for form in self.sections[name].forms
-                ),
-                "open": name == self.added
-                or (self.sections[name].is_bound and any(self.sections[name].errors)),
-                "wraps": len(self.sections[name].empty_form.visible_fields()) > MAX_COLUMNS,
-            }
+            ShownSection(
+                name=name,
+                title=title,
+                hint=hint,
+                rows=rows,
+                count=sum(form.has_changed() or bool(form.initial) for form in rows.forms),
+                open=name == self.added or (rows.is_bound and any(rows.errors)),
+                wraps=len(rows.empty_form.visible_fields()) > MAX_COLUMNS,
+            )
             for name, (title, hint) in TITLES.items()
+            for rows in [self.sections[name]]
         ]
 
     def _rows_left(self, section: str) -> list[tuple[int, dict[str, Any]]]:

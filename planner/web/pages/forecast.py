@@ -1,7 +1,8 @@
 """Show forecast quality: errors by hour of the week, missed peaks and forecasts of past moments."""
 
 from collections.abc import Mapping
-from datetime import timedelta
+from dataclasses import dataclass
+from datetime import datetime, timedelta
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from planner.domain.report import Axis, Chart, Role, Series, Shape
 from planner.models import Run
 from planner.outputs.render.figure import Figure
 from planner.outputs.render.plotly import figure_of
-from planner.selectors.runs import run_result, run_table, run_tables
+from planner.selectors.runs import run_table, run_tables, stored_result
 from planner.web.charts.traffic import week_figure
 
 KEYS = ("model", "region", "tier", "unit")
@@ -21,15 +22,13 @@ BEFORE = timedelta(days=1)  # history shown before a forecast
 
 def forecast_context(run: Run, params: Mapping[str, str]) -> dict[str, Any]:
     """Return the template context for every kind of run that has forecast tables."""
-    names, result = run_tables(run), run_result(run)
+    names, result = run_tables(run), stored_result(run)
     context: dict[str, Any] = {"run": run}
-    window = result.get("window") or {}
-    if "forecast" in names and window:
+    if "forecast" in names and result.window is not None:
         table = run_table(run, "forecast").drop_nulls("actual")
         if table.height:
-            clock = window.get("clock", "utc")
-            context["week_errors"] = week_errors(table, clock)
-            context["missed"] = missed_peaks(table, float(window["period_s"]))
+            context["week_errors"] = week_errors(table, result.clock)
+            context["missed"] = missed_peaks(table, result.window.period_s)
     if "moments" in names:
         context |= moment_context(run, params)
     return context
@@ -53,7 +52,24 @@ def week_errors(table: pl.DataFrame, clock: str) -> Figure:
     return week_figure(cells, unit="% of demand", clock=clock, start_s=start_s)
 
 
-def missed_peaks(table: pl.DataFrame, period_s: float) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True)
+class MissedPeaks:
+    """The periods with a bin above the plan; ``rows`` are the worst of them.
+
+    Without ``planned``, they are compared with the 90% quantile.
+    """
+
+    periods: int
+    missed: int
+    planned: bool
+    rows: list[dict[str, str | float | datetime]]
+
+    @property
+    def share(self) -> float:
+        return self.missed / self.periods
+
+
+def missed_peaks(table: pl.DataFrame, period_s: float) -> MissedPeaks:
     """Return how many periods had a bin above the plan, and the worst of them.
 
     Older runs have no column ``planned``. For them the 90% quantile is used.
@@ -69,20 +85,16 @@ def missed_peaks(table: pl.DataFrame, period_s: float) -> dict[str, Any]:
         .with_columns(over=pl.col("actual") / pl.col("planned") - 1)
     )
     over = peaks.filter(pl.col("over") > 0).sort("over", descending=True)
-    return {
-        "periods": peaks.height,
-        "missed": over.height,
-        "share": over.height / peaks.height,
-        "planned": planned == "planned",
-        "rows": over.head(MOST_MISSED).to_dicts(),
-    }
+    worst = over.head(MOST_MISSED).to_dicts()
+    return MissedPeaks(peaks.height, over.height, planned == "planned", worst)
 
 
 def moment_context(run: Run, params: Mapping[str, str]) -> dict[str, Any]:
     """Return the forecast of a series at the slider's time (default: the middle)."""
     moments = run_table(run, "moments")
     trace_clock = run.trace.report.get("clock") if run.trace is not None else None
-    clock = (run_result(run).get("window") or {}).get("clock") or trace_clock or "utc"
+    window = stored_result(run).window
+    clock = (window and window.clock) or trace_clock or "utc"
     keys = [name for name in KEYS if name in moments.columns]  # older runs have no unit
     pools = {
         " / ".join(row).replace("_", " "): row

@@ -2,19 +2,22 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from functools import partial
 from typing import Any
 
 from django.http import QueryDict
 
 from planner.domain.formats import figure
+from planner.domain.planning.figures import Decision
+from planner.domain.results.stored import PlannedReplicas, StoredResult
 from planner.models import Run
 from planner.outputs.manifests.kinds import MANIFESTS
 from planner.outputs.render.html import charts_shown, sections_shown
 from planner.outputs.reports import run_report
 from planner.selectors.active_plans import active_plan_of_policy
 from planner.selectors.explanation import explanation_chains
-from planner.selectors.runs import run_result, run_tables
+from planner.selectors.runs import run_result, run_tables, stored_result, typed_result
 from planner.services.provisioning import SWEEPS
 from planner.services.whatif import month_to_replay
 from planner.web.pages import place, provision, whatif
@@ -25,13 +28,12 @@ from planner.web.pages.served_groups import groups_context
 
 def report_context(run: Run, params: Mapping[str, str]) -> dict[str, Any]:
     """Return the context of a run's page: its report, and what surrounds it."""
-    result, alternative = run_result(run), params.get("alternative", "")
+    result, alternative = stored_result(run), params.get("alternative", "")
     report = run_report(run, alternative)
-    recommended = (result.get("recommended") or {}).get("policy", "")
-    policy = (result.get("alternatives") or {}).get(alternative, recommended)
+    policy = result.alternatives.get(alternative, result.recommended_policy)
     return {
         "run": run,
-        "result": result,
+        "result": run_result(run),
         "tables": run_tables(run),
         "report": report,
         "charts": charts_shown(report, live=True),
@@ -60,22 +62,29 @@ class Page:
     parts: Mapping[str, tuple[str, Context | None]] = field(default_factory=dict)
 
 
-def next_decisions(result: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the decisions in the first period of a plan, and the number of periods."""
-    decisions = (result.get("plan") or {}).get("decisions") or []
-    first = min((decision["period"] for decision in decisions), default=None)
-    return {
-        "next_period": first,
-        "next_decisions": [row for row in decisions if row["period"] == first],
-        "periods": len({row["period"] for row in decisions}),
-    }
+@dataclass(frozen=True, slots=True)
+class NextInterval:
+    """The decisions in the first period of a plan, and the number of periods."""
+
+    period: datetime | None
+    decisions: list[Decision]
+    periods: int
+
+
+def next_interval(run: Run) -> NextInterval:
+    """Return the next interval of the plan of a run; it is empty without a plan."""
+    plan = typed_result(run, PlannedReplicas).plan
+    decisions = plan.decisions if plan else ()
+    periods = {decision.period for decision in decisions}
+    first = min(periods, default=None)
+    return NextInterval(first, [row for row in decisions if row.period == first], len(periods))
 
 
 def _planned(run: Run, params: QueryDict) -> dict[str, Any]:
     """Return the context of the page of a run that has a plan."""
     context = report_context(run, params)
     context |= groups_context(run, {}) | forecast_context(run, params)
-    context |= why_context(run) | next_decisions(context["result"])
+    context |= why_context(run) | {"next": next_interval(run)}
     return context
 
 
@@ -137,21 +146,21 @@ class Money:
 
 
 def why_context(run: Run) -> dict[str, Any]:
-    return {"chains": explanation_chains(run), "money": _money(run_result(run))}
+    return {"chains": explanation_chains(run), "money": _money(stored_result(run))}
 
 
-def _money(result: dict[str, Any]) -> Money | None:
+def _money(result: StoredResult) -> Money | None:
     """Return the parts of the recommended policy's cost."""
-    recommended = result.get("recommended") or {}
-    usd, hours = recommended.get("cost_usd"), recommended.get("gpu_hours")
-    if not usd or not hours:
+    recommended = result.recommended
+    if recommended is None or not recommended.cost_usd or not recommended.gpu_hours:
         return None
-    row = (result.get("policies") or {}).get(recommended.get("policy"))
+    usd, hours = recommended.cost_usd, recommended.gpu_hours
+    row = result.policies.get(recommended.policy)
     basis = "replayed" if row else "planned"
     words = f"{figure(hours)} GPU-hours, {basis}, mean ${usd / hours:,.2f} per GPU-hour."
-    if row and row.get("wasted_gpu_hours") is not None:
-        words += f" Cold starts: {figure(row['wasted_gpu_hours'])} GPU-hours."
-    planned = ((result.get("plan") or {}).get("totals") or {}).get("usd")
-    if row and planned and recommended.get("follows_plan"):
-        words += f" Planned cost: {figure(planned, '$')}."
-    return Money(float(usd), words)
+    if row and row.wasted_gpu_hours is not None:
+        words += f" Cold starts: {figure(row.wasted_gpu_hours)} GPU-hours."
+    totals = result.plan and result.plan.totals
+    if row and totals and totals.usd and recommended.follows_plan:
+        words += f" Planned cost: {figure(totals.usd, '$')}."
+    return Money(usd, words)

@@ -1,11 +1,13 @@
 """Build the part of a provisioning page beside its report: one pool's graph and devices."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import polars as pl
 
+from planner.domain.deserialise import from_json
 from planner.domain.kinds.provision import Options, ProvisionResult
 from planner.domain.provisioning.figures import LEVEL_NAMES, PoolFigures
 from planner.domain.report import Axis, Chart, Role, Series, Shape
@@ -45,6 +47,27 @@ SOURCE: dict[str, dict[str, list[tuple[Any, float]]]] = {
 AXES = {"length": "prompt tokens", "rate": "requests/s", "size": "model"}
 KEYS = ("model", "region", "gpu", "phase", "weights")  # of a pool
 LEVELS = ("operator", "module", "model")
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorNode:
+    """A row of the table ``operators``: an operator of a plan, as a node of its graph.
+
+    ``after`` names the operators before it. ``share`` is its GPU places over the most of any.
+    """
+
+    operator: str
+    after: str
+    replicas: int = 0
+    batch: int = 0
+    parallel: int = 0
+    slots: int = 0
+    sojourn_ms: float = 0.0
+    busy: float = 0.0  # share of time
+    slowdown: float = 1.0
+    bottleneck: bool = False
+    timing: str = ""  # source of its times
+    share: float = 0.0
 
 
 def page_context(run: Run, params: Mapping[str, str]) -> dict[str, Any]:
@@ -92,7 +115,8 @@ def plan_context(run: Run, pool: PoolFigures, level: str) -> dict[str, Any]:
         for name in ("operators", "devices", "shards")
     )
     most_slots = max(operators["slots"].to_list(), default=1)
-    nodes = [row | {"share": row["slots"] / most_slots} for row in operators.to_dicts()]
+    shares = operators.with_columns(share=pl.col("slots") / most_slots)
+    nodes = [from_json(OperatorNode, row) for row in shares.to_dicts()]
     context: dict[str, Any] = {"columns": columns(nodes), "nodes": nodes}
     if not devices.is_empty():
         room = float((devices["memory_gb"] / devices["memory"].clip(1e-9)).median() or 0.0)  # type: ignore[arg-type]
@@ -103,22 +127,22 @@ def plan_context(run: Run, pool: PoolFigures, level: str) -> dict[str, Any]:
             "devices_all": devices.height,
         }
         if level == "module":
-            order = [row["operator"] for row in nodes]
+            order = [node.operator for node in nodes]
             context["strip_figure"] = strip_figure(shards, order)
     return context
 
 
-def columns(nodes: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
+def columns(nodes: Sequence[OperatorNode]) -> list[list[OperatorNode]]:
     """Return nodes grouped into columns by depth, the longest path from a source node."""
     depth: dict[str, int] = {}
     for node in nodes:  # nodes come in topological order
-        after = f" {node['after']} "  # names may contain spaces: do not split
+        after = f" {node.after} "  # names may contain spaces: do not split
         before = [place for name, place in depth.items() if f" {name} " in after]
-        depth[node["operator"]] = 1 + max(before, default=-1)
-    if nodes and not any(node["after"] for node in nodes):
+        depth[node.operator] = 1 + max(before, default=-1)
+    if nodes and not any(node.after for node in nodes):
         return [[node] for node in nodes]
     return [
-        [node for node in nodes if depth[node["operator"]] == place]
+        [node for node in nodes if depth[node.operator] == place]
         for place in range(1 + max(depth.values(), default=-1))
     ]
 

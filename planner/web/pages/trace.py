@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from planner.domain.deserialise import from_json
 from planner.domain.formats import compact, digits, duration, percent
 from planner.domain.report import Fact
 from planner.domain.reports.trace import trace_report
@@ -29,7 +28,7 @@ def trace_context(trace: Trace, params: Mapping[str, str]) -> dict[str, Any]:
 
     ``by`` in ``params`` selects how traffic is split: by model, region, tier or series.
     """
-    character = from_json(Character, trace_character(trace))
+    character = trace_character(trace)
     kinds = list(dict.fromkeys(volume.by for volume in character.volumes))
     several = [kind for kind in kinds if sum(volume.by == kind for volume in character.volumes) > 1]
     chosen = params.get("by", "")
@@ -61,7 +60,7 @@ def trace_context(trace: Trace, params: Mapping[str, str]) -> dict[str, Any]:
 
 def amounts_figure(trace: Trace) -> Figure:
     """Draw the requests of a trace over time, or its tokens if it has no requests."""
-    character = from_json(Character, trace_character(trace))
+    character = trace_character(trace)
     return next(iter(_rates(trace, character, "all").values()))
 
 

@@ -30,8 +30,8 @@ def test_errors_are_by_hour_of_the_week_and_missed_peaks_by_period() -> None:
     (heat,) = figure["data"]
     assert heat["y"] == ["Mon"] and heat["z"][0][:3] == [10.0, 50.0, None]
     missed = missed_peaks(table, 3600.0)
-    assert (missed["missed"], missed["periods"], missed["share"]) == (1, 2, 0.5)
-    assert missed["rows"][0]["over"] == pytest.approx(0.25)
+    assert (missed.missed, missed.periods, missed.share) == (1, 2, 0.5)
+    assert missed.rows[0]["over"] == pytest.approx(0.25)
 
 
 def test_the_slider_shows_what_was_known_at_a_moment(client: Client, study: Run) -> None:

@@ -14,7 +14,7 @@ from planner.outputs.reports import run_report
 from planner.selectors.runs import run_tables
 from planner.services import provisioning
 from planner.services.calibrations import calibration_path
-from planner.web.pages.provision import columns
+from planner.web.pages.provision import OperatorNode, columns
 from tests.planner.reports import rows_of, tables_of
 from tests.planner.web.pages import signed_in, text_of
 from tests.planner.web.provision_study import few_points, provisioned, provisioned_once
@@ -61,8 +61,8 @@ def test_the_page_says_what_the_document_says(planner: User, run: Run) -> None:
 
 
 def test_a_graph_stands_in_the_order_it_runs() -> None:
-    def nodes(*pairs: tuple[str, str]) -> list[dict[str, str]]:
-        return [{"operator": name, "after": after} for name, after in pairs]
+    def nodes(*pairs: tuple[str, str]) -> list[OperatorNode]:
+        return [OperatorNode(name, after) for name, after in pairs]
 
     graph = nodes(("qkv", ""), ("encoder", ""), ("attention", "qkv encoder"), ("out", "attention"))
     assert [len(column) for column in columns(graph)] == [2, 1, 1]

@@ -128,9 +128,10 @@ def test_the_page_describes_sessions_and_samples(
     page = client.get("/traces/chats/").content.decode()
     assert 'id="sessions"' in page and "one in 20 requests" in page
     answer = trace_character(trace)
-    assert answer["sessions"]["sessions"] == 40 and answer["sessions"]["turns_mean"] == 6
-    assert answer["total"]["requests"] == 20 * 240
-    assert sum("prefix cache" in note for note in answer["notes"]) == 1
+    assert answer.sessions is not None
+    assert answer.sessions.sessions == 40 and answer.sessions.turns_mean == 6
+    assert answer.total.requests == 20 * 240
+    assert sum("prefix cache" in note for note in answer.notes) == 1
 
 
 def labelled(folder: Path, planner: User) -> None:
