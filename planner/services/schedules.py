@@ -1,12 +1,13 @@
 """Store, change, pause and remove schedules; ``services.schedule_firings`` starts their runs."""
 
 from datetime import datetime
-from typing import Any
+from typing import Annotated, Any, Literal
 
 from django.db import IntegrityError, transaction
+from pydantic import Field
 
 from planner.domain.kinds.registry import KINDS
-from planner.domain.options import options_of
+from planner.domain.options import RunOptions, options_of
 from planner.errors import NotAllowed, PlannerError
 from planner.models import Scenario, Schedule, User
 from planner.services.access import check_may_plan, check_may_remove, may_approve
@@ -16,6 +17,36 @@ from planner.services.cron import Cron
 FIELDS = ("name", "scenario", "kind", "options", "policy", "cron", "zone", "most_replicas",
           "most_cost")  # fmt: skip
 LIMITS = ("most_replicas", "most_cost")
+Share = Annotated[float, Field(ge=0, le=10)]
+
+
+class ScheduleSettings(RunOptions):
+    """The settings of a schedule, as API and command line take them. The page has its own words."""
+
+    cron: str = Field(
+        "",
+        title="Cron line",
+        max_length=120,
+        description="Cron fields: minute, hour, day of month, month, weekday.",
+    )
+    timezone: str = Field(
+        "UTC", title="Time zone", max_length=64, description="IANA name. Default: UTC."
+    )
+    kind: Literal[tuple(Schedule.Kind.values)] = Field(  # type: ignore[valid-type]
+        Schedule.Kind.PLAN.value, title="Run", description="Kind of the runs. Default: plan."
+    )
+    policy: str = Field(
+        "", title="Policy", max_length=161, description="Policy. Default: the recommended one."
+    )
+    most_replicas: Share | None = Field(
+        None,
+        title="Replica-hours",
+        description="Largest change of replica-hours without review, as a share. "
+        "Default: everything is reviewed. For approvers and admins.",
+    )
+    most_cost: Share | None = Field(
+        None, title="Cost", description="Largest change of cost without review, as a share."
+    )
 
 
 def schedule_create(

@@ -12,8 +12,10 @@ from rest_framework.response import Response
 from planner.api.base import ApiView, valid
 from planner.api.filters import ListView, lists
 from planner.api.schema import LOCATION, operation, removal
-from planner.api.serializers.strict_fields import FiniteField, RelatedText, StrictSerializer
+from planner.api.serializers.options import OptionsSerializer
+from planner.api.serializers.strict_fields import RelatedText, StrictSerializer
 from planner.api.serializers.typed import LinkField
+from planner.domain.options import options_in
 from planner.models import Firing, Outcome, Schedule
 from planner.selectors.scenarios import scenario_get
 from planner.selectors.schedules import (
@@ -26,6 +28,8 @@ from planner.selectors.schedules import (
 )
 from planner.services.schedule_firings import schedule_fire
 from planner.services.schedules import (
+    LIMITS,
+    ScheduleSettings,
     schedule_change,
     schedule_create,
     schedule_delete,
@@ -37,9 +41,10 @@ from planner.services.weekly_digest import digest_text
 TAKEN = {"timezone": "zone"}  # request fields that differ from the model's
 
 
-class ScheduleChange(StrictSerializer):
+class ScheduleChange(OptionsSerializer):
     """The settings of a schedule; those that are not given stay."""
 
+    declared = options_in(ScheduleSettings)
     name = serializers.CharField(max_length=120, required=False)
     scenario = serializers.CharField(
         max_length=120, required=False, help_text="Name or id of the scenario."
@@ -48,29 +53,13 @@ class ScheduleChange(StrictSerializer):
         Schedule.Kind.choices, required=False, help_text="Kind of the runs."
     )
     options = serializers.DictField(required=False, help_text="Run options.")
-    policy = serializers.CharField(
-        max_length=161,
-        required=False,
-        allow_blank=True,
-        help_text="Policy. Empty: the recommended one.",
-    )
-    cron = serializers.CharField(
-        max_length=120,
-        required=False,
-        help_text="Cron fields: minute, hour, day of month, month, weekday.",
-    )
-    timezone = serializers.CharField(max_length=64, required=False, help_text="IANA name.")
-    most_replicas = FiniteField(
-        required=False,
-        allow_null=True,
-        min_value=0,
-        max_value=10,
-        help_text="Largest change of replica-hours without review, as a share; "
-        "null: everything is reviewed. For approvers and admins.",
-    )
-    most_cost = FiniteField(
-        required=False, allow_null=True, min_value=0, max_value=10, help_text="The same for cost."
-    )
+
+    def get_fields(self) -> dict[str, serializers.Field[Any, Any, Any, Any]]:
+        fields = super().get_fields()
+        fields["policy"].allow_blank = True
+        for name in LIMITS:
+            fields[name].allow_null = True
+        return fields
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
         fields = {TAKEN.get(name, name): value for name, value in attrs.items()}
@@ -84,9 +73,11 @@ class ScheduleRequest(ScheduleChange):
 
     name = serializers.CharField(max_length=120)
     scenario = serializers.CharField(max_length=120, help_text="Name or id of the scenario.")
-    cron = serializers.CharField(
-        max_length=120, help_text="Cron fields: minute, hour, day of month, month, weekday."
-    )
+
+    def get_fields(self) -> dict[str, serializers.Field[Any, Any, Any, Any]]:
+        fields = super().get_fields()
+        fields["cron"].required = True
+        return fields
 
 
 class FireRequest(StrictSerializer):

@@ -11,19 +11,21 @@ from zoneinfo import ZoneInfo
 from django.db.models import Model
 from django.utils import timezone
 
+from planner.domain.options import options_in
 from planner.domain.serialise import as_json
 from planner.errors import EXPECTED, PlannerError
 from planner.inputs.scenario.document import values_of
 from planner.management.base import Document, HeadroomCommand
-from planner.management.options import moment
+from planner.management.options import add_options, moment, options_said
 from planner.management.runs import load_scenario
-from planner.models import Firing, Scenario, Schedule
+from planner.models import Firing, Scenario
 from planner.outputs.table_text import table_lines
 from planner.selectors.schedules import firings_list, outcomes_list, schedule_get, schedules_list
 from planner.services.plan_outcomes import outcomes_tick
 from planner.services.scenarios import scenario_create
 from planner.services.schedule_firings import firing_settle, schedule_fire, schedules_tick
 from planner.services.schedules import (
+    ScheduleSettings,
     schedule_change,
     schedule_create,
     schedule_pause,
@@ -66,25 +68,9 @@ class Command(HeadroomCommand):
         parser.add_argument("action", choices=list(ACTIONS), help="what to do")
         parser.add_argument("name", nargs="?", default="", help="name of the schedule")
         parser.add_argument("--scenario", help="scenario file (YAML), or a stored one's name or id")
-        parser.add_argument(
-            "--cron", help="cron fields: minute, hour, day of month, month, weekday"
-        )
-        parser.add_argument(
-            "--timezone", dest="zone", help="time zone of the cron line. Default: UTC"
-        )
-        parser.add_argument(
-            "--kind", choices=Schedule.Kind.values, help="kind of the runs. Default: plan"
-        )
-        parser.add_argument("--policy", help="policy to use. Default: the recommended one")
+        add_options(parser, options_in(ScheduleSettings))
         parser.add_argument(
             "--set", action="append", dest="options", metavar="OPTION=VALUE", help="run option"
-        )
-        parser.add_argument(
-            "--most-replicas", type=float, metavar="SHARE",
-            help="largest change of replica-hours without review, as a share",
-        )  # fmt: skip
-        parser.add_argument(
-            "--most-cost", type=float, metavar="SHARE", help="largest change of cost without review"
         )
         parser.add_argument("--as-of", type=moment, help="fire: time whose data is used")
         parser.add_argument("--now", type=moment, help="assume this time (separate database only)")
@@ -127,8 +113,9 @@ def _list(command: Command, options: Namespace) -> Document:
 
 def _fields(command: Command, options: Namespace) -> Document:
     """Return the fields of a schedule that the options give."""
-    named = ("cron", "zone", "kind", "policy", "most_replicas", "most_cost")
-    fields = {name: getattr(options, name) for name in named if getattr(options, name) is not None}
+    fields = options_said(ScheduleSettings, options)
+    if "timezone" in fields:
+        fields["zone"] = fields.pop("timezone")
     if options.options is not None:
         fields["options"] = dict(_option(text) for text in options.options)
     if options.scenario is not None:
