@@ -31,10 +31,10 @@ def _pair(text: str) -> str:
 
 
 def _footprint(text: str) -> str:
-    """Return ``text`` if it has the form MODEL=GIB, else raise ValueError."""
-    model, equals, size = text.rpartition("=")
-    if not equals or not model or not re.fullmatch(r"\d{1,5}(\.\d{1,3})?", size) or not float(size):
-        raise ValueError("give MODEL=GIB, such as llama-3.1-8b=17.5")
+    """Return ``text`` if it has the form MODEL=GIB with GIB above 0, else raise ValueError."""
+    form = re.fullmatch(r"[^\s,=]+=(\d{1,5}(\.\d{1,3})?)", text)
+    if form is None or not float(form[1]):
+        raise ValueError("give MODEL=GIB for each model, such as llama-3.1-8b=17.5")
     return text
 
 

@@ -129,7 +129,7 @@ def names(request: Request, pk: int) -> HttpResponse:
 def _options(sent: QueryDict) -> ExportOptions:
     """Return the sent options; footprints of several models are words of one field."""
     sent = sent.copy()
-    sent.setlist("footprints", sent.get("footprints", "").split())
+    sent.setlist("footprints", sent.get("footprints", "").replace(",", " ").split())
     return options_of(ExportOptions, options_posted(ExportOptions, sent))
 
 
@@ -181,7 +181,7 @@ def _form(sent: QueryDict, run: Run, plan: Plan | None, current: ActivePlan | No
     """Return the form of export options; choices come from the run's policies and plan."""
     if run.kind == Run.Kind.SHARE:
         others = tuple(ExportOptions.model_fields.keys() - {"namespace", "footprints"})
-        form = OptionsForm(ExportOptions, without=others, initial=sent.dict())
+        form = OptionsForm(ExportOptions, without=others, initial={"footprints": ""} | sent.dict())
         form.fields["footprints"].widget.attrs["placeholder"] = FOOTPRINTS
         for field in form.fields.values():
             field.widget.attrs["data-for"] = CLAIMS

@@ -10,7 +10,8 @@ import pytest
 from django.urls import reverse
 from ruamel.yaml import YAML
 
-from planner.errors import NotReady
+from planner.domain.options import options_of
+from planner.errors import NotReady, OptionsRefused
 from planner.models import Run, User
 from planner.outputs.files import export_file
 from planner.outputs.options import ExportOptions
@@ -46,7 +47,10 @@ def test_its_page_and_its_tables(planner: User) -> None:
     sent = {"to": "modelclaim", "preview": "1", "footprints": " ".join(f"{m}=17" for m in MODELS)}
     page = reverse("web:run-export", args=[run.pk])
     assert "Hugging Face" in text_of(client.get(page, sent))
-    assert 'name="footprints"' in client.get(page).content.decode()
+    empty = client.get(page).context["form"]
+    assert empty["footprints"].value() == "" and list(empty.fields) == ["namespace", "footprints"]
+    with pytest.raises(OptionsRefused):
+        options_of(ExportOptions, {"footprints": ["a=17,b=18"]})
     table = client.get(f"/api/v1/runs/{run.pk}/export/?to=csv&table=gpus").content.decode()
     assert len(table.splitlines()) == 1 + len(run.result["gpus"])
 
