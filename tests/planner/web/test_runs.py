@@ -319,6 +319,16 @@ def test_ends_without_results_are_told_in_words(client: Client, planner: User) -
             assert f"run {run.pk}" in text_of(answer)
 
 
+def test_a_waiting_run_is_cancelled_once(client: Client, planner: User) -> None:
+    run = Run.objects.create(kind=Run.Kind.COMPARE, name="Chat", owner=planner)
+    cancel = reverse("web:run-cancel", args=[run.pk])
+    assert client.post(cancel)["Location"] == url(run)
+    run.refresh_from_db()
+    assert run.state == Run.State.CANCELLED
+    again = client.post(cancel)
+    assert again.status_code == 409 and "is over" in text_of(again)
+
+
 def test_home_shows_the_latest_study_and_asks_only_while_something_runs(
     client: Client, study: Run
 ) -> None:
