@@ -165,6 +165,8 @@ def _adapted_levels(past: FloatArray, observed: BoolArray, levels: FloatArray) -
 
     The result has the shape ``[s, levels, c]``. A level moves after each past origin whose score
     could be ranked among those before it: up if the score exceeded the quantile, else down.
+    ``past [s, o, c]`` are the scores of s series at o past origins and c lead times,
+    ``observed [s, o]`` tells which are known, and ``levels`` are the shares to cover.
     """
     series, _, columns = past.shape
     adapted = np.broadcast_to(levels[:, None], (series, len(levels), columns)).copy()

@@ -49,7 +49,7 @@ def past_forecasts_each(
     """
 
     def forecasts_of(part: Sequence[DemandSeries], window: int) -> list[list[Forecast]]:
-        """Return the past forecasts of series on the same bins."""
+        """Return the past forecasts of series on the same bins; a horizon has ``window`` bins."""
         count = min(moments, part[0].bins // 2 // window)
         if not count:
             return [[] for _ in part]

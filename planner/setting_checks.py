@@ -42,7 +42,7 @@ def is_host(text: str) -> bool:
 
 
 def is_host_name(text: str) -> bool:
-    """Return whether it is a host of Django's ALLOWED_HOSTS: ``a.example``, ``.example`` or ``*``.
+    """Return whether ``text`` may be in ALLOWED_HOSTS: ``a.example``, ``.example`` or ``*``.
 
     ``check_production`` refuses ``*``.
     """

@@ -63,7 +63,7 @@ def simulate_cell(
 
     ``carried`` are the requests of one cell that are in flight as the window begins
     (``carry_over.in_flight``). They are served, but are not in the result. Streams and traces with
-    prompt blocks ignore them.
+    prompt blocks ignore them. ``watch`` counts late requests and may end the replay.
     """
     inner = fleet
     if cells > 1:

@@ -45,6 +45,8 @@ def cached_by_value(kept: int) -> Callable[[Callable[[*Ts], T]], Callable[[*Ts],
     """Return a decorator that keeps the last ``kept`` results for calls with equal arguments."""
 
     def decorate(function: Callable[[*Ts], T]) -> Callable[[*Ts], T]:
+        """Return the function with a cache of its last results, by the digest of its arguments."""
+
         @lru_cache(maxsize=kept)
         def cached(arguments: _Arguments) -> _Result[T]:
             return _Result(partial(function, *arguments.values))

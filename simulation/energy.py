@@ -62,34 +62,35 @@ def pool_energy(result: Replay, p: int) -> PoolEnergy:
     count = result.series.ready.shape[1]
     edges = np.append(np.arange(count) * result.series.interval_s, result.duration_s)
     seconds = np.diff(edges)
+    # Instance-seconds in each interval of the window, and in one more after it.
     window = (series.ready[p] + series.starting[p] + series.draining[p]) * seconds
     running = np.append(window, after.kept_s[p])
     busy = np.append(series.busy[p] * seconds, after.prefill_s[p] + after.decode_s[p])
     watts = _busy_watts(result, p, busy)
-    factor = pool.gpus_per_instance * region.pue / KWH_J
+    factor = pool.gpus_per_instance * region.pue / KWH_J  # kWh per watt and instance-second
     gpu = factor * ((running - busy) * pool.gpu.idle_w + busy * watts)
     host = factor * running * pool.host_w
     before_gpu = factor * float(result.totals.before_s[p]) * pool.gpu.idle_w
     before_host = factor * float(result.totals.before_s[p]) * pool.host_w
     inside = float(busy[:-1].sum())
     mean = float(watts[:-1] @ busy[:-1]) / inside if inside else 0.0
+    window_kwh = (gpu + host)[:-1]
+    before_kwh, after_kwh = before_gpu + before_host, float(gpu[-1] + host[-1])
+    before_g_per_kwh = _g_per_kwh(region, result, -1.0, 0.0)
+    after_g_per_kwh = _g_per_kwh(region, result, result.duration_s, after.until_s)
     return PoolEnergy(
         busy_w=mean,
-        watts=(gpu + host)[:-1] * KWH_J / seconds,
+        watts=window_kwh * KWH_J / seconds,
         gpu_kwh=gpu[:-1],
         host_kwh=host[:-1],
         before_gpu_kwh=before_gpu,
         before_host_kwh=before_host,
         after_gpu_kwh=float(gpu[-1]),
         after_host_kwh=float(host[-1]),
-        carbon_kg=carbon_kg((gpu + host)[:-1], region, result)
-        + (before_gpu + before_host) * _g_per_kwh(region, result, -1.0, 0.0) / 1000.0
-        + float(gpu[-1] + host[-1])
-        * _g_per_kwh(region, result, result.duration_s, after.until_s)
-        / 1000.0,
-        electricity_usd=_electricity_usd(
-            (gpu + host)[:-1], before_gpu + before_host, float(gpu[-1] + host[-1]), region, result
-        ),
+        carbon_kg=carbon_kg(window_kwh, region, result)
+        + before_kwh * before_g_per_kwh / 1000.0
+        + after_kwh * after_g_per_kwh / 1000.0,
+        electricity_usd=_electricity_usd(window_kwh, before_kwh, after_kwh, region, result),
     )
 
 

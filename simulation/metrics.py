@@ -391,32 +391,37 @@ def _peak_kw(result: Replay, energies: Sequence[PoolEnergy]) -> dict[str, float]
 
 
 def pool_summary(result: Replay, p: int, energy: PoolEnergy) -> PoolSummary:
-    """Return hours, energy and cost of pool ``p``."""
+    """Return hours, energy and cost of pool ``p``, before, in and after the window together.
+
+    ``energy`` is that of the pool.
+    """
     pool, totals, series = result.fleet.pools[p], result.totals, result.series
     after = result.after
     gpus = pool.gpus_per_instance
+    # After the window, instances are paid until their last work (``kept_s``), idle or not.
     worked_s, kept_s = float(after.prefill_s[p] + after.decode_s[p]), float(after.kept_s[p])
     before_s = float(totals.before_s[p])
     starting_s = float(totals.starting_s[p]) + before_s
     idle_s = float(totals.idle_s[p]) + kept_s - worked_s
     busy_s = float(totals.prefill_s[p] + totals.decode_s[p]) + worked_s
     hours = (starting_s + idle_s + busy_s) / HOUR_S
+    gpu_hours = hours * gpus
     donated = float(totals.donated_s[p]) / HOUR_S * gpus
     donated_usd = 0.0 if pool.lend_share is None else donated * pool.usd_per_gpu_hour
     earned = donated_usd * (pool.lend_share or 0.0)
     instances = series.ready[p] + series.starting[p] + series.draining[p]
     # Time before and after the window is paid at the mean price.
-    above_mean = float(
-        instances
-        @ pool.usd_above_mean[hours_of(len(instances), result.start_s, result.series.interval_s)]
-    )
+    hour_of_day = hours_of(len(instances), result.start_s, result.series.interval_s)
+    above_mean = float(instances @ pool.usd_above_mean[hour_of_day])
+    above_mean_usd = above_mean * gpus * series.interval_s / HOUR_S
+    fleet_usd = gpu_hours * pool.usd_per_gpu_hour + above_mean_usd + donated_usd - earned
     return PoolSummary(
         model=pool.model,
         region=pool.region,
         gpu=pool.gpu.name,
         gpus_per_instance=gpus,
         instance_hours=hours,
-        gpu_hours=hours * gpus,
+        gpu_hours=gpu_hours,
         wasted_gpu_hours=starting_s / HOUR_S * gpus,
         idle_gpu_hours=idle_s / HOUR_S * gpus,
         busy_gpu_hours=busy_s / HOUR_S * gpus,
@@ -424,13 +429,9 @@ def pool_summary(result: Replay, p: int, energy: PoolEnergy) -> PoolSummary:
         energy_kwh=energy.kwh,
         host_energy_kwh=energy.all_host_kwh,
         busy_w_per_gpu=energy.busy_w,
-        cost_usd=hours * gpus * pool.usd_per_gpu_hour
-        + above_mean * gpus * series.interval_s / HOUR_S
-        + donated_usd
-        - earned
-        + energy.electricity_usd,
+        cost_usd=fleet_usd + energy.electricity_usd,
         electricity_usd=energy.electricity_usd,
-        embodied_kg=hours * gpus * pool.embodied_g_per_gpu_hour / 1000,
+        embodied_kg=gpu_hours * pool.embodied_g_per_gpu_hour / 1000,
         lent_usd=earned,
         carbon_kg=energy.carbon_kg,
         before_gpu_hours=before_s / HOUR_S * gpus,

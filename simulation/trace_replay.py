@@ -31,7 +31,7 @@ Replayed = SimulationResult | StreamResult
 LONG = 10_000_000  # requests; about 2 GB in memory
 AT_ONCE = 2  # parts of a fleet that run in parallel, one core each ...
 # ... if this many requests come per scaling decision; otherwise synchronization takes too long
-PER_LOOK = 1000
+REQUESTS_PER_DECISION = 1000
 
 
 def is_long(requests: int) -> bool:
@@ -55,7 +55,11 @@ def simulate_long_trace(
     progress: Callable[[float], None] | None = None,
     watch: LateCounter | None = None,
 ) -> StreamResult:
-    """Replay a trace as a stream, on two cores if its models share nothing."""
+    """Replay a trace as a stream, on two cores if its models share nothing.
+
+    ``duration_s`` is the window's length; default: the whole intervals that contain the trace.
+    ``watch`` counts late requests and may end the replay. It needs a single core.
+    """
     by_tier = _count_by_tier(trace, fleet) if watch is not None else np.zeros(0, np.int64)
     tier_index = _tier_indices(trace.tiers, fleet)
 
@@ -70,7 +74,7 @@ def simulate_long_trace(
     if duration_s is None:
         duration_s = whole_intervals_s(trace, interval_s)
     parts = parts_of(fleet, AT_ONCE)
-    enough = len(trace) * policy.interval_s >= PER_LOOK * duration_s
+    enough = len(trace) * policy.interval_s >= REQUESTS_PER_DECISION * duration_s
     replay = partial(
         simulate_stream, seed=seed, duration_s=duration_s, interval_s=interval_s, piece=PIECE
     )

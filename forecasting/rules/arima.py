@@ -173,7 +173,9 @@ class Arima:
     ) -> _Row:
         """Return the fit of a series ``root [bins]`` on columns of ``design [bins, columns]``.
 
-        ``options`` are the harmonics to choose among.
+        ``options`` are the harmonics to choose among. ``root`` is the square root of the demand,
+        NaN in gaps. ``design`` has the columns of all harmonics. Too few observed bins give a fit
+        of NaN.
         """
         seen = ~np.isnan(root)
         cycles = np.zeros(design.shape[1])

@@ -28,6 +28,7 @@ class LocalLevel:
     scale: Logarithm
 
     def paths(self, panel: Panel, origins: IntArray, steps: int) -> FloatArray:
+        """Return the filtered level at each origin for every step, ``[series, origins, steps]``."""
         first = max(0, int(origins[0]) - MEMORY)
         values = self.scale.transform(panel.values[:, first : int(origins[-1])])
         gains, _ = _kalman_gains(~np.isnan(values), self.ratio[:, None])

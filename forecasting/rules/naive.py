@@ -63,6 +63,11 @@ class MovingMaximum:
         return self
 
     def paths(self, panel: Panel, origins: IntArray, steps: int) -> FloatArray:
+        """Return the largest amount of the last ``back_s`` seconds, repeated for every step.
+
+        The shape is ``[series, origins, steps]``. Gaps do not shorten the period. NaN: nothing was
+        observed before the origin.
+        """
         seen = panel.observed
         # The k-th observed bin of each series, so that gaps do not shorten the period.
         position = np.argsort(~seen, axis=1, kind="stable")
@@ -99,6 +104,11 @@ class ShapeTimesLevel:
         return self
 
     def paths(self, panel: Panel, origins: IntArray, steps: int) -> FloatArray:
+        """Return the mean season at the level of the last day, ``[series, origins, steps]``.
+
+        The level is the last day over the same day of the mean season. NaN: less than a season and
+        a day is known.
+        """
         season, day = panel.season_bins(self.season_s), panel.season_bins(DAY_S)
         shape_of = np.full((len(panel.values), len(origins), steps), np.nan)
         if not season or not day:

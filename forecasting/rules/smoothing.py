@@ -56,6 +56,7 @@ class LevelOverProfile:
     floor: FloatArray  # [series, 1]
 
     def paths(self, panel: Panel, origins: IntArray, steps: int) -> FloatArray:
+        """Return the seasonal profile times the present level, ``[series, origins, steps]``."""
         paths = np.full((len(panel.values), len(origins), steps), np.nan)
         if not self.season:
             return paths
@@ -82,6 +83,10 @@ class SeasonalSmoothing:
     season_s: float = DAY_S
 
     def fit(self, panel: Panel) -> LevelOverProfile:
+        """Return the rule with the gains that predicted each series best one step ahead.
+
+        Without two whole seasons, it has no season and forecasts nothing.
+        """
         season, values = panel.season_bins(self.season_s), panel.values
         seen = panel.observed
         mean = np.where(seen, values, 0.0).sum(1) / np.maximum(seen.sum(1), 1)

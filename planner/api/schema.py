@@ -160,6 +160,7 @@ def operation(
     """
 
     def describe(method: F) -> F:
+        """Add the parameters, answers and examples that all operations of its kind share."""
         shared, answered, faults = [*parameters], success, {*problems, 503}
         # Operations without authentication have no workspace.
         if more.get("auth") != []:

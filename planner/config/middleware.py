@@ -135,6 +135,7 @@ def _log_in_first(request: HttpRequest, size: int) -> HttpResponse:
 
 
 def _refusal(request: HttpRequest, status: int, title: str, sentence: str) -> HttpResponse:
+    """Return a refusal: problem+json for scripts, one sentence for browsers."""
     if not _is_script(request):
         return HttpResponse(sentence, status=status, content_type="text/plain; charset=utf-8")
     problem = {

@@ -215,6 +215,7 @@ class MemoryKills:
         return self._seen > before
 
     def _count(self) -> int:
+        """Return how many processes the kernel has ended for lack of memory; 0 if not known."""
         with suppress(OSError, ValueError):
             for line in MEMORY_EVENTS.read_text(encoding="ascii").splitlines():
                 name, count = line.split()
@@ -254,6 +255,7 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def _unusable_port(host: str, port: int, problem: OSError) -> Stopped:
+    """Return the error for a port that cannot be bound, with its remedy."""
     taken = problem.errno == errno.EADDRINUSE
     reason = "is taken" if taken else f"cannot be used ({problem.strerror})"
     return Stopped(

@@ -24,6 +24,8 @@ def shared(progress: Progress, count: int) -> list[Progress]:
     done = [0.0] * count
 
     def of(index: int) -> Progress:
+        """Return the progress of part ``index``; the whole is the mean of all parts."""
+
         def report(fraction: float, stage: str) -> None:
             done[index] = max(done[index], fraction)
             progress(sum(done) / count, stage)

@@ -57,7 +57,7 @@ def run(
     """
     raised: list[BaseException] = []
 
-    def look(event: Any) -> None:
+    def check_cancel(event: Any) -> None:
         """Check for a cancel, and stop the solver if ``check`` raised."""
         try:
             if not raised:
@@ -67,15 +67,15 @@ def run(
         if raised:
             event.interrupt()
 
-    def look_inside(event: Any) -> None:
-        """Check as ``look`` does, and end branch and bound once the result is good enough."""
-        look(event)
+    def check_bounds(event: Any) -> None:
+        """Check as ``check_cancel`` does, and end the search once the result is good enough."""
+        check_cancel(event)
         solution = event.data_out
         if enough is not None and enough(solution.mip_primal_bound, solution.mip_dual_bound):
             event.interrupt()
 
-    highs.cbMipInterrupt.subscribe(look_inside)
-    highs.cbSimplexInterrupt.subscribe(look)
+    highs.cbMipInterrupt.subscribe(check_bounds)
+    highs.cbSimplexInterrupt.subscribe(check_cancel)
     highs.run()
     if raised:
         raise raised[0]

@@ -67,6 +67,7 @@ def remembered(fits: Fits) -> Fits:
     failed: list[set[int]] = []
 
     def test(group: Group) -> bool:
+        """Return whether a group fits; one that contains a group that did not fit is not tried."""
         if len(group) == 1:
             return True
         if group not in known:

@@ -63,6 +63,7 @@ class Pressure:
 
     @staticmethod
     def _targets(values: FloatArray, reading: str) -> FloatArray:
+        """Return the targets of pools; a pool without a reading gets the mean of the others."""
         measured = values > 0
         if not measured.any():
             raise ScenarioError(
@@ -180,6 +181,7 @@ class PolicyContext:
         )
 
     def _shared(self, source_pools: Sequence[int]) -> list[Group]:
+        """Return the groups of pools that share GPUs or power, for a fleet of ``source_pools``."""
         sources, shared = np.array(source_pools, np.int64), list[Group]()
         for group in self.gpus:
             pools = np.flatnonzero(np.isin(sources, group[0])).tolist()

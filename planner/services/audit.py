@@ -93,6 +93,7 @@ def create_triggers() -> None:
 
 
 def _drop_triggers() -> None:
+    """Remove the database triggers that keep the audit log append-only."""
     with connection.cursor() as cursor:
         if connection.vendor == "postgresql":
             cursor.execute(f"DROP TRIGGER IF EXISTS {TRIGGER} ON {AuditRecord._meta.db_table}")

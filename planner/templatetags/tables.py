@@ -18,6 +18,7 @@ def heads(*labels: str) -> SafeString:
 
 
 def _head(label: str) -> SafeString:
+    """Return the cell of a table's heading; ``num:`` and ``hidden:`` before the label style it."""
     kind, colon, text = label.partition(":")
     if colon and kind == "num":
         name, _, unit = text.partition(", ")

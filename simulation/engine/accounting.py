@@ -27,24 +27,25 @@ from simulation.lifecycle import LENT, OFF, READY, STARTING
 
 @kernel
 def _kv_token_seconds(instance: Any, t: float) -> float:
-    """Return the KV token-seconds occupied from ``t0``, the start of the run, to ``t``.
+    """Return the KV token-seconds occupied from the start of the run to ``t``.
 
     The KV tokens in use rise by ``decodes`` at the end of each iteration.
     """
-    x = t - instance.t0  # iteration j of the run takes dt + growth (j - 1) seconds
-    if x == 0.0 or instance.k == 1:  # no iteration ended; half of the calls start at t0
-        return float(instance.kv * x)
+    elapsed_s = t - instance.run_start  # iteration j takes iteration_s + growth (j - 1) seconds
+    if elapsed_s == 0.0 or instance.iterations == 1:  # no iteration ended: half of the calls
+        return float(instance.kv * elapsed_s)
     steps = 0.0
     if instance.growth != 0.0:
-        last = instance.k - 1  # most calls end with their run, so try that first
+        last = instance.iterations - 1  # most calls end with their run, so try that first
         ended = iteration_end(instance, last) < t
         steps = float(last if ended else iterations_done(instance, t))
-    elif instance.dt > 0.0:
-        steps = min(np.floor(x / instance.dt), float(instance.k - 1))
+    elif instance.iteration_s > 0.0:
+        steps = min(np.floor(elapsed_s / instance.iteration_s), float(instance.iterations - 1))
     pairs = steps * (steps - 1.0) / 2.0
-    climbed = instance.dt * steps * (steps - 1.0) / 2.0 + steps * (x - steps * instance.dt)
+    since_last_s = elapsed_s - steps * instance.iteration_s
+    climbed = instance.iteration_s * steps * (steps - 1.0) / 2.0 + steps * since_last_s
     climbed -= instance.growth * pairs * (steps + 1.0) / 3.0
-    return float(instance.kv * x + instance.decodes * climbed)
+    return float(instance.kv * elapsed_s + instance.decodes * climbed)
 
 
 @kernel
@@ -80,7 +81,7 @@ def settle(state: Any, slot: int, t: float) -> None:
     if instance.status == OFF:
         return
     pool = state.pools[instance.pool]
-    busy = instance.k > 0
+    busy = instance.iterations > 0
     if busy and t > clock.duration:
         _settle_after(state, slot, max(start, clock.duration), t)
     if end <= start:
@@ -148,20 +149,20 @@ def count_tokens(state: Any, slot: int, t: float, decoded: int, first_tokens: in
     instance.tokens_counted = 0
     if instance.chunk > 0:
         add_tokens(state, S_INPUT, instance.pool, t, instance.chunk)
-    begin = instance.t0 + instance.dt
+    begin = instance.run_start + instance.iteration_s
     # Common case: all iterations of the run end in one interval.
     inside = t <= clock.duration and int(begin / clock.interval) == int(t / clock.interval)
     if inside or begin > clock.duration:
         add_tokens(state, S_OUTPUT, instance.pool, t, decoded + first_tokens)
-        add_tokens(state, S_ITERATIONS, instance.pool, t, instance.k)
+        add_tokens(state, S_ITERATIONS, instance.pool, t, instance.iterations)
         return
-    # Fused decode iterations never carry prefills: k > 1 has no first tokens.
+    # Fused decode iterations never carry prefills, so several iterations have no first tokens.
     add_tokens(state, S_OUTPUT, instance.pool, t, first_tokens)
     j = 1
     # Add all iterations that end in the same interval at once.
-    while j <= instance.k:
+    while j <= instance.iterations:
         end = iteration_end(instance, j)
-        more = instance.k - j + 1
+        more = instance.iterations - j + 1
         if end <= clock.duration:
             edge = min((int(end / clock.interval) + 1) * clock.interval, clock.duration)
             more = max(iterations_done(instance, edge) - j + 1, 1)

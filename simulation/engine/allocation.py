@@ -56,7 +56,8 @@ def allocate(
     """Return the state before time 0, without instances.
 
     Requests that no pool can serve are rejected here. Raises ``SimulationError`` if the batches of
-    all possible instances do not fit in memory.
+    all possible instances do not fit in memory. ``limits`` are those over all requests of a
+    stream, of which ``trace`` has a part.
     """
     pools_by_service = services(fleet)
     regions = [region.name for region in fleet.regions]

@@ -2,9 +2,9 @@
 
 An iteration gives one token to every decoding request. It spends the rest of the token budget on
 prefill, first come first served. Iterations of an unchanged batch run together as one run. A batch
-is unchanged if it only decodes, nothing can join or end, and memory lasts. A run has ``k``
-iterations. The first takes ``dt`` seconds and each further one ``growth`` more, within one segment
-of the profile's curve.
+is unchanged if it only decodes, nothing can join or end, and memory lasts. The first iteration of a
+run takes ``iteration_s`` seconds and each further one ``growth`` more, within one segment of the
+profile's curve.
 
 Tokens are not counted per request. A request stores the number of the iteration that will end it,
 and the instance counts iterations. So a step costs O(1) and a completion O(log batch). How requests
@@ -48,17 +48,17 @@ def finish_run(state: Any, slot: int, t: float) -> int:
     """End the current run of iterations at ``t`` and return how many requests completed."""
     settle(state, slot, t)
     instance = state.instances[slot]
-    if instance.k == 0:
+    if instance.iterations == 0:
         return 0
     pool = state.pools[instance.pool]
     # Decodes that paused did not advance.
-    steps = 0 if instance.pausing else instance.k
+    steps = 0 if instance.pausing else instance.iterations
     instance.counter += steps
-    pool.iterations += instance.k
+    pool.iterations += instance.iterations
     decoded = instance.decodes * steps
-    pool.outside += instance.k * instance.outside
+    pool.outside += instance.iterations * instance.outside
     # The tokens of the first iteration were reserved by ``_reserve_decodes``.
-    instance.kv += instance.decodes * (instance.k - 1)
+    instance.kv += instance.decodes * (instance.iterations - 1)
     instance.context += decoded
     evict_for(state, slot, instance.kv)
     note_peak(state, slot)
@@ -70,7 +70,7 @@ def finish_run(state: Any, slot: int, t: float) -> int:
         r = state.requests[r].next
     count_tokens(state, slot, t, decoded, first_tokens)
     instance.work -= decoded + instance.chunk + first_tokens
-    instance.k = 0
+    instance.iterations = 0
     instance.chunk = 0
 
     while instance.decodes > 0 and batch_first(state, slot) <= instance.counter:
@@ -216,20 +216,20 @@ def _plan_run(
     sequences, prompt = float(decodes), float(chunk)
     context = float(instance.context) if decodes > 0 else 0.0
     pace = instance.slow * pool.pace
-    instance.t0 = t
-    instance.dt = pace * iteration_seconds(curve, sequences, context, prompt, pairs)
+    instance.run_start = t
+    instance.iteration_s = pace * iteration_seconds(curve, sequences, context, prompt, pairs)
     instance.growth = 0.0
     instance.outside = not measured(curve, sequences, context, prompt, pairs)
     instance.chunk = chunk
-    instance.k = 1
+    instance.iterations = 1
     if chunk == 0 and not preempted:
         # A run must end before the batch, memory, curve segment or queue order changes.
         to_finish = batch_first(state, slot) - instance.counter
         memory_lasts = (pool.usable - instance.kv) // decodes + 1
         growth, same_segment = decode_growth(curve, sequences, context)
         instance.growth = pace * growth
-        instance.k = min(to_finish, memory_lasts, same_segment)
-        instance.k = min(instance.k, steps_in_order(state, slot, t))
+        instance.iterations = min(to_finish, memory_lasts, same_segment)
+        instance.iterations = min(instance.iterations, steps_in_order(state, slot, t))
 
 
 @kernel
@@ -252,11 +252,11 @@ def begin_run(state: Any, slot: int, t: float) -> None:
         decodes = 0
     note_peak(state, slot)
     if decodes == 0 and chunk == 0:
-        instance.k = 0
+        instance.iterations = 0
         schedule(state, slot, np.inf)
     else:
         _plan_run(state, slot, decodes, chunk, pairs, preempted, t)
         if (instance.status != READY and instance.status != DRAINING) or pool.down:
             pool.early += 1
-        schedule(state, slot, iteration_end(instance, instance.k))
+        schedule(state, slot, iteration_end(instance, instance.iterations))
     rank(state, slot)

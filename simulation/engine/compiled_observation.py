@@ -71,9 +71,11 @@ def read_observation(state: Any, t: float, reading: Any) -> None:
     for service in range(router_pool.shape[0]):
         for home in range(router_pool.shape[1]):
             if router_pool[service, home] >= 0:
-                queue_place = router_pool[service, home]
-                counts[WAITING, queue_place] += state.router_waiting[service, home]
-    for p in range(state.pools.shape[0]):  # otherwise no rule would ever start its first instance
+                shown_at = router_pool[service, home]  # the pool that shows the router's queue
+                counts[WAITING, shown_at] += state.router_waiting[service, home]
+    # A pool without ready instances counts as fully used while requests wait for it. Otherwise no
+    # rule would ever start its first instance.
+    for p in range(state.pools.shape[0]):
         if state.pools[p].ready == 0 and counts[WAITING, p] > 0:
             amounts[_UTILISATION, p] = amounts[_LOAD, p] = 1.0
     if reading.measured.shape[0]:

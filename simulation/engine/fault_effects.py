@@ -58,7 +58,7 @@ def _cut_run(state: Any, slot: int, t: float) -> None:
     settle(state, slot, t)
     done = iterations_done(instance, t)
     if done > 0:
-        instance.k = done
+        instance.iterations = done
         instance.counter += done
         state.pools[instance.pool].iterations += done
         state.pools[instance.pool].outside += done * instance.outside
@@ -67,7 +67,7 @@ def _cut_run(state: Any, slot: int, t: float) -> None:
         finish, r = batch_at(state, slot, i)
         # The heap stores only the finish number; derive the tokens generated so far.
         state.requests[r].generated = state.requests[r].osl - (finish - instance.counter)
-    instance.k = instance.chunk = instance.tokens_counted = 0
+    instance.iterations = instance.chunk = instance.tokens_counted = 0
 
 
 @kernel
@@ -143,7 +143,7 @@ def _slow_down(state: Any, slot: int, factor: float, until: float, t: float) -> 
     """Slow an instance down by ``factor`` from its next iteration until the time ``until``."""
     instance = state.instances[slot]
     instance.slow, instance.slow_until = factor, until
-    if instance.k > 1:
+    if instance.iterations > 1:
         interrupt(state, slot, t)
         rank(state, slot)
 

@@ -222,7 +222,7 @@ def free_after_transfer(state: Any, r: int, t: float) -> None:
     free_request(state, slot, r, request.isl + request.generated - 1)
     instance.sending -= 1
     # The freed memory may let a waiting request start on an idle instance.
-    if instance.k == 0 and instance.waiting > 0:
+    if instance.iterations == 0 and instance.waiting > 0:
         schedule(state, slot, t)
     elif instance.status == DRAINING and instance.running == 0 and instance.sending == 0:
         retire(state, slot, t)

@@ -1,8 +1,9 @@
 """Progress of an instance within its run of iterations.
 
-A run of ``k`` iterations began at ``t0``. The first takes ``dt`` seconds. Each further one takes
-``growth`` more than the one before (0 if only the batch matters). Boundaries are always computed
-from these numbers and never summed up. So every part of the engine uses the same instant.
+A run of equal ``iterations`` begins at ``run_start``. The first takes ``iteration_s`` seconds. Each
+further one takes ``growth`` more than the one before (0 if only the batch matters). Boundaries are
+always computed from these numbers and never summed up. So every part of the engine uses the same
+instant.
 """
 
 from typing import Any
@@ -15,19 +16,24 @@ from simulation.compiler import kernel
 @kernel
 def iteration_end(instance: Any, j: int) -> float:
     """Return the time at which the ``j``-th iteration of the run ends; for 0, the run begins."""
-    return float(instance.t0 + (j * instance.dt + 0.5 * instance.growth * j * (j - 1)))
+    return float(
+        instance.run_start + (j * instance.iteration_s + 0.5 * instance.growth * j * (j - 1))
+    )
 
 
 @kernel
-def _iterations_in(dt: float, growth: float, x: float, max_iterations: float) -> int:
-    """Return the whole iterations of a run that end within ``x`` seconds, at most the given ones.
+def _iterations_in(
+    iteration_s: float, growth: float, elapsed_s: float, max_iterations: float
+) -> int:
+    """Return the whole iterations of a run that end within ``elapsed_s``, at most the given ones.
 
-    ``dt`` is the length of the first iteration, ``growth`` what each further one takes longer. The
-    iterations j solve growth j (j - 1) / 2 + dt j = x, in the form without cancellation.
+    ``iteration_s`` is the length of the first iteration, ``growth`` what each further one takes
+    longer. The iterations j solve growth j (j - 1) / 2 + iteration_s j = elapsed_s, in the form
+    without cancellation.
     """
-    half = dt - 0.5 * growth
-    root = np.sqrt(max(half * half + 2.0 * growth * x, 0.0))
-    return int(min(max(2.0 * x / max(half + root, 1e-300), 0.0), max_iterations))
+    half = iteration_s - 0.5 * growth
+    root = np.sqrt(max(half * half + 2.0 * growth * elapsed_s, 0.0))
+    return int(min(max(2.0 * elapsed_s / max(half + root, 1e-300), 0.0), max_iterations))
 
 
 @kernel
@@ -36,19 +42,21 @@ def iterations_done(instance: Any, t: float) -> int:
 
     The last one never counts: ``batching.finish_run`` ends it.
     """
-    if instance.k <= 1:
+    if instance.iterations <= 1:
         return 0
-    elapsed_s = t - instance.t0
+    elapsed_s = t - instance.run_start
     if instance.growth == 0.0:
-        if instance.dt <= 0.0:
-            return int(instance.k - 1)
-        done = int(np.ceil(elapsed_s / instance.dt)) - 1
+        if instance.iteration_s <= 0.0:
+            return int(instance.iterations - 1)
+        done = int(np.ceil(elapsed_s / instance.iteration_s)) - 1
     else:
-        done = _iterations_in(instance.dt, instance.growth, elapsed_s, float(instance.k))
-    done = min(max(done, 0), int(instance.k - 1))
+        done = _iterations_in(
+            instance.iteration_s, instance.growth, elapsed_s, float(instance.iterations)
+        )
+    done = min(max(done, 0), int(instance.iterations - 1))
     # Rounding may put the estimate off by one: let the boundary times decide.
     while done > 0 and iteration_end(instance, done) >= t:
         done -= 1
-    while done < instance.k - 1 and iteration_end(instance, done + 1) < t:
+    while done < instance.iterations - 1 and iteration_end(instance, done + 1) < t:
         done += 1
     return int(done)

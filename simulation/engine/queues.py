@@ -152,7 +152,7 @@ def steps_in_order(state: Any, slot: int, t: float) -> int:
     instance = state.instances[slot]
     pool = state.pools[instance.pool]
     if pool.scheduler != DPA or instance.waiting == 0 or instance.running >= pool.max_batch:
-        return int(instance.k)
+        return int(instance.iterations)
     return int(iterations_done(instance, _order_changes(state, slot, t)) + 1)
 
 
@@ -160,9 +160,9 @@ def steps_in_order(state: Any, slot: int, t: float) -> int:
 def interrupt(state: Any, slot: int, t: float) -> None:
     """Shorten the run of iterations to end at its first boundary not before ``t``."""
     instance = state.instances[slot]
-    if instance.k > 1:
-        instance.k = iterations_done(instance, t) + 1
-        schedule(state, slot, iteration_end(instance, instance.k))
+    if instance.iterations > 1:
+        instance.iterations = iterations_done(instance, t) + 1
+        schedule(state, slot, iteration_end(instance, instance.iterations))
 
 
 @kernel
@@ -190,7 +190,7 @@ def enqueue(state: Any, slot: int, r: int, t: float) -> None:
         instance.work += request.isl + (request.generated + 1 if pool.hands else request.osl)
         instance.pending += request.isl + request.generated
     request.pool = instance.pool
-    if instance.k == 0:
+    if instance.iterations == 0:
         settle(state, slot, t)
         schedule(state, slot, t)
     elif instance.running < pool.max_batch and first:

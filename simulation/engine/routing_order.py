@@ -52,7 +52,7 @@ def rank(state: Any, slot: int) -> None:
     low, high, bound = 0, 0, NEVER
     if instance.status == READY:
         # KV memory grows by a token per decode and iteration, from ``low`` to ``high`` in the run.
-        coming = (instance.k - 1) * instance.decodes if instance.k > 1 else 0
+        coming = (instance.iterations - 1) * instance.decodes if instance.iterations > 1 else 0
         low, high = instance.kv, instance.kv + coming
         bound = _key(pool.router, instance, coming if pool.router == LEAST_REMAINING else 0)
     pool.kv_low += low - instance.kv_low
@@ -89,11 +89,11 @@ def _raise_bound(state: Any, pool: Any, slot: int, key: int, done: int, old: int
         _store_bound(state, pool, slot, key, np.inf)
         return
     ahead = max(key - pool.least, 0) // (2 * max(instance.decodes, 1))
-    ahead = min(ahead, instance.k - 1 - done)
+    ahead = min(ahead, instance.iterations - 1 - done)
     if key - ahead * instance.decodes <= old:
         ahead = 0
     last = done + ahead
-    until = iteration_end(instance, last + 1) if last < instance.k - 1 else np.inf
+    until = iteration_end(instance, last + 1) if last < instance.iterations - 1 else np.inf
     _store_bound(state, pool, slot, key - ahead * instance.decodes, until)
 
 

@@ -150,7 +150,10 @@ def check_inputs(
 def _requests_in_window(
     trace: Trace, duration_s: float | None, interval_s: float
 ) -> tuple[Trace, float]:
-    """Check a trace; return its requests in the window and the length of the window."""
+    """Check a trace; return its requests in the window and the length of the window.
+
+    ``duration_s`` None: the whole intervals that contain every arrival.
+    """
     if len(trace) and trace.arrival_s[0] < 0:
         raise SimulationError("Trace arrivals must not be negative. Move start_s to the first.")
     if len(trace) and min(trace.input_tokens.min(), trace.output_tokens.min()) < 1:
@@ -189,6 +192,7 @@ def run_window(
     second counts those that wait for it at the router and in the NIW queue. There are two modes.
     Normally, the policy is called at each scaling decision. A decision that returns a ``Hold``
     stays the same for a known time, which compiled code then simulates without calling the policy.
+    ``watch`` gets the records of requests at the end of each interval.
     """
     intervals = state.series.shape[2] - 1
     waiting, held = np.zeros((2, len(fleet.pools), intervals))

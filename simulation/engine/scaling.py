@@ -65,7 +65,7 @@ def _undo_drain(state: Any, p: int, t: float) -> None:
     instance.status = READY
     instance.soft_until, instance.lending = 0.0, 0
     # Cancel the event that would end the soft scale-in.
-    if instance.k == 0 and instance.waiting == 0:
+    if instance.iterations == 0 and instance.waiting == 0:
         schedule(state, slot, np.inf)
     rank(state, slot)
     pool.draining -= 1
@@ -76,7 +76,11 @@ def _undo_drain(state: Any, p: int, t: float) -> None:
 
 @kernel
 def _remove_instance(state: Any, p: int, t: float, soft_s: float, lend: bool) -> None:
-    """Cancel a starting instance of pool ``p``, or else drain a ready one."""
+    """Cancel a starting instance of pool ``p``, or else drain a ready one.
+
+    A ready one may come back for ``soft_s`` seconds. With ``lend``, the instance is then lent out,
+    not switched off.
+    """
     pool = state.pools[p]
     if pool.starting > 0:
         slot = _newest_starting(state, p)
@@ -212,7 +216,7 @@ def apply_speed(state: Any, speed: Any, t: float) -> None:
             continue
         pool.pace = 1.0 / speed[p]
         for slot in range(pool.first, pool.first + pool.top):
-            if state.instances[slot].k > 1:
+            if state.instances[slot].iterations > 1:
                 interrupt(state, slot, t)
                 rank(state, slot)
 

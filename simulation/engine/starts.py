@@ -101,10 +101,11 @@ def switch_off(state: Any, slot: int, t: float) -> None:
 
 @kernel
 def start(state: Any, p: int, t: float) -> tuple[int, float]:
-    """Start one instance and return its slot and the seconds that the start takes.
+    """Start one instance of pool ``p`` and return its slot and the seconds that the start takes.
 
-    Instances lent out by the pool are used first, then those lent out by other pools, then new
-    ones.
+    An instance that the pool has lent out is called back first. Else it is one that another pool
+    has lent out: of the same model, then of the same architecture, then of any model. Else it is a
+    new one, with the weights on its host if possible.
     """
     pool = state.pools[p]
     if pool.lent > 0:
@@ -280,21 +281,22 @@ def _registration_counts(
     if loading == 0:
         return wait
     best, most_serving = (-1, -1), -1
-    for a in range(wait[0] + 1):
-        least_b = max(int(np.ceil((ready[0] + a) / high - 1e-9)) - ready[1], 0)
-        most_b = min(int(np.floor((ready[0] + a) / low + 1e-9)) - ready[1], wait[1])
-        if least_b <= most_b and a + most_b > most_serving:
-            best, most_serving = (a, most_b), a + most_b
+    for prefills in range(wait[0] + 1):
+        ready_prefills = ready[0] + prefills
+        least = max(int(np.ceil(ready_prefills / high - 1e-9)) - ready[1], 0)
+        most = min(int(np.floor(ready_prefills / low + 1e-9)) - ready[1], wait[1])
+        if least <= most and prefills + most > most_serving:
+            best, most_serving = (prefills, most), prefills + most
     if most_serving >= 0:
         return best
-    a, b = 0, 0
+    prefills, decodes = 0, 0
     if ready[0] > high * ready[1]:
-        while b < wait[1] and ready[0] > high * (ready[1] + b):
-            b += 1
+        while decodes < wait[1] and ready[0] > high * (ready[1] + decodes):
+            decodes += 1
     else:
-        while a < wait[0] and ready[0] + a < low * ready[1]:
-            a += 1
-    return a, b
+        while prefills < wait[0] and ready[0] + prefills < low * ready[1]:
+            prefills += 1
+    return prefills, decodes
 
 
 @kernel

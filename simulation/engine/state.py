@@ -60,15 +60,15 @@ REQUEST = np.dtype(
 
 INSTANCE = np.dtype(
     [
-        ("t0", "f8"),  # time at which the current run of equal iterations began
-        ("dt", "f8"),  # duration of the first iteration in seconds
+        ("run_start", "f8"),  # time at which the current run of equal iterations began
+        ("iteration_s", "f8"),  # duration of the first iteration in seconds
         ("growth", "f8"),  # seconds that each further iteration takes longer
-        ("k", "i8"),  # iterations in the run; 0: idle
+        ("iterations", "i8"),  # iterations in the run; 0: idle
         ("decodes", "i8"),  # decoding sequences; size of the heap in State.batch
         ("kv", "i8"),  # KV tokens reserved during the first iteration of the run
         ("context", "i8"),  # KV tokens that its decodes attend to in that iteration
         ("outside", "i8"),  # 1 if the iteration is outside the measured range of the profile
-        ("work", "i8"),  # prefill and output tokens left at t0
+        ("work", "i8"),  # prefill and output tokens left at run_start
         ("pending", "i8"),  # prompt tokens of unfinished prompts, plus one per request
         ("queued", "i8"),  # KV tokens that its waiting requests need at admission
         ("turn", "i8"),  # routing number of its latest request, for round-robin

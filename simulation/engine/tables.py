@@ -131,6 +131,7 @@ class _TablesAttributes(AttributeTemplate):
 
 @lower_getattr_generic(Tables)
 def _get_table(context: Any, builder: Any, kind: Tables, value: Any, name: str) -> Any:
+    """Compile access to a table of a state: read its address and lengths from the handle."""
     table, first = kind.tables[name]
     words = builder.bitcast(value, _WORD.as_pointer())
 

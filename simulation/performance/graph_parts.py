@@ -39,7 +39,10 @@ class Parts:
         precision: str | None = None,
         axis: Axis = "tokens",
     ) -> Gemm:
-        """Return a matrix product of ``count`` layers, rows x k times k x n."""
+        """Return a matrix product of ``count`` layers, rows x k times k x n.
+
+        ``after`` names the operators before it. ``precision`` None: that of attention.
+        """
         return Gemm(
             name=name,
             after=tuple(after.split()),

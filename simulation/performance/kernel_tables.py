@@ -59,24 +59,29 @@ class Surface:
     measured: BoolArray  # [n, m], False for corners that were filled in
 
     def at(self, x: FloatArray, y: FloatArray) -> Reading:
-        """Return the seconds at points, and the mask of points in the measured range."""
-        i, u = _segment_position(self.x, x)
-        j, v = _segment_position(self.y, y)
+        """Return the seconds at points (x, y), and the mask of points in the measured range.
+
+        Logarithms of seconds are interpolated bilinearly. Beyond the last sizes, seconds grow in
+        proportion to them.
+        """
+        row, x_share = _segment_position(self.x, x)
+        column, y_share = _segment_position(self.y, y)
+        next_row = np.minimum(row + 1, self.x.size - 1)
+        next_column = np.minimum(column + 1, self.y.size - 1)
         logs = np.log(self.seconds)
-        i1, j1 = np.minimum(i + 1, self.x.size - 1), np.minimum(j + 1, self.y.size - 1)
-        low = logs[i, j] * (1 - v) + logs[i, j1] * v
-        high = logs[i1, j] * (1 - v) + logs[i1, j1] * v
-        seconds = np.exp(low * (1 - u) + high * u)
+        low = logs[row, column] * (1 - y_share) + logs[row, next_column] * y_share
+        high = logs[next_row, column] * (1 - y_share) + logs[next_row, next_column] * y_share
+        seconds = np.exp(low * (1 - x_share) + high * x_share)
         seconds = seconds * np.maximum(x / self.x[-1], 1.0) * np.maximum(y / self.y[-1], 1.0)
         inside = (x >= self.x[0]) & (x <= self.x[-1]) & (y >= self.y[0]) & (y <= self.y[-1])
         # A corner of the cell with weight 0 (the point is on a knot) may be unmeasured.
-        for row, column, weight in (
-            (i, j, (1 - u) * (1 - v)),
-            (i, j1, (1 - u) * v),
-            (i1, j, u * (1 - v)),
-            (i1, j1, u * v),
+        for corner, weight in (
+            ((row, column), (1 - x_share) * (1 - y_share)),
+            ((row, next_column), (1 - x_share) * y_share),
+            ((next_row, column), x_share * (1 - y_share)),
+            ((next_row, next_column), x_share * y_share),
         ):
-            inside &= self.measured[row, column] | (weight < 1e-9)
+            inside &= self.measured[corner] | (weight < 1e-9)
         return seconds, inside
 
 
@@ -139,9 +144,10 @@ class GemmTable:
     ks: FloatArray
 
     def at(self, m: FloatArray, n: int, k: int) -> Reading | None:
-        """Return seconds and mask of products m x k times k x n; None if not measured nearby.
+        """Return the seconds of matrix products m x k times k x n; None if not measured nearby.
 
-        The mask is of products within the measured points.
+        The second value is the mask of products within the measured points. Logarithms of seconds
+        are interpolated between the measured n and k around the product's.
         """
         exact = self.lines.get((n, k))
         if exact is not None:
@@ -222,7 +228,10 @@ class Kernels:
         return replace(self, decode={**self.decode, **self.beside}) if self.beside else None
 
     def _read(self, operator: Operator, it: Iteration) -> Reading | None:
-        """Return seconds and mask like ``read``, but not 0 seconds for iterations without rows."""
+        """Return seconds and mask as ``read`` does, without its 0 for iterations without rows.
+
+        None: the operator was not measured.
+        """
         rows = np.asarray(operator.rows(it))
         if isinstance(operator, Gemm):
             return self._gemm(operator, rows)

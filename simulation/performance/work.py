@@ -144,6 +144,7 @@ class Gemm(Operator):
         return self.matrices * self.n * self.k * BYTES[self.precision]
 
     def work(self, it: Iteration) -> Work:
+        """Return the work of the product in one iteration, which reads the weights once."""
         rows = self.rows(it)
         return _work(
             rows,
@@ -165,6 +166,7 @@ class Absorbed(Gemm):
         return 0.0
 
     def work(self, it: Iteration) -> Work:
+        """Return the work of the product in one iteration, weights that another keeps included."""
         rows = self.rows(it)
         size = self.matrices * self.n * self.k
         return _work(
@@ -191,6 +193,7 @@ class LowRank(Gemm):
         return self.adapters * self.n * self.k * BYTES[self.precision]
 
     def work(self, it: Iteration) -> Work:
+        """Return the work in one iteration: only adapters that some row uses are read."""
         rows = self.rows(it)
         missed = np.power(1.0 - 1.0 / self.adapters, rows)
         return _work(
@@ -226,6 +229,7 @@ class Attention(Operator):
         return np.minimum(keys, self.window) if self.window else keys
 
     def work(self, it: Iteration) -> Work:
+        """Return the work of attention in one iteration, with the KV cache that it reads."""
         rows, keys = self.rows(it), self.keys(it)
         # A chunk of ``rows`` tokens after ``past`` has keys = past + rows / 2 per query. It reads
         # past + rows tokens. Several chunks read more, which is not counted.

@@ -331,6 +331,7 @@ class ModuleScaling(ScalingPolicy):
         elastic.calm = 0 if short or violated or observation.waiting[p] else elastic.calm + 1
         if elastic.calm >= CALM:
             elastic.limit = UNLIMITED
+        # What was tried: the placement, the load in steps of its logarithm, and what was wrong.
         tried = elastic.state, round(log(sequences) / FINE), short, violated
         if (short or violated) and layout.moves and tried != elastic.tried:
             reduced = self._reduced(p, sequences, violated, observation)
@@ -345,9 +346,8 @@ class ModuleScaling(ScalingPolicy):
         )
         if elastic.calm >= CALM and (away or elastic.state.offloaded_bytes):
             copies = elastic.state.replicated.copy()
-            copies[np.arange(layout.home.size), layout.home] = (
-                False  # these copies become the originals
-            )
+            # Copies at home become the originals.
+            copies[np.arange(layout.home.size), layout.home] = False
             home = replace(start, replicated=copies)
             if layout.tokens(home) >= MARGIN * needed:
                 self._change(p, now, "home", home, running)

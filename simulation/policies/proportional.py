@@ -126,7 +126,10 @@ class Proportional(ServiceController):
         if not observation.ready[pool_list].any():  # no signal yet: request the first instance
             calls = not present and bool(observation.waiting[list(service.pools)].any())
             return (OUT, 1) if calls else (STAY, present)
-        expected, piled = self.expected(service, observation), self._piling_up(i, observation)
+        expected, piled = (
+            self.expected(service, observation),
+            self._instances_for_pile(i, observation),
+        )
         if not np.isfinite(expected):
             return STAY, present
         expected = max(expected, piled)
@@ -169,8 +172,13 @@ class Proportional(ServiceController):
         words = SIGNALS[self.signal].words
         return (ComputedParameter(f"target of {words}", targets), *super().computed_parameters())
 
-    def _piling_up(self, i: int, observation: Observation) -> float:
-        """Return the instances of service ``i`` for its piled-up requests; 0: there is no pile."""
+    def _instances_for_pile(self, i: int, observation: Observation) -> float:
+        """Return the instances of service ``i`` for its piled-up requests; 0: there is no pile.
+
+        Requests are piled up if more than PILED_UP times those that ready instances hold are in
+        flight. If the pile grows, the instances are enough to hold it; otherwise the present ones
+        are enough.
+        """
         pool_list = list(self.driving(self.services[i]))
         ready = int(observation.ready[pool_list].sum())
         present_before, flight_before = self._before[i]

@@ -247,7 +247,8 @@ def with_batch_wait(
 
     The source ignores this wait (seconds). A scheduler that fills batches of b at the entry makes a
     request wait (b - 1) / (2 x rate) on average. For every b, ``plan`` is called with batches up to
-    b, and with the limit less the wait. The plan with the fewest devices wins.
+    b, and with the limit less the wait. The plan with the fewest devices wins. None: no plan meets
+    the limit.
     """
     best: tuple[Level, int, float] | None = None
     for b, size in enumerate(phase.problem.batches):

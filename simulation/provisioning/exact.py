@@ -36,41 +36,13 @@ def exact_plan(
     options = frontiers(problem) if options is None else options
     if any(not option.slots.size for option in options):
         return None  # an operator that is stable with no number of replicas
-    sizes = np.array([option.slots.size for option in options])
-    first = np.r_[0, np.cumsum(sizes)]  # first choice of each operator
-    binaries, count = int(first[-1]), len(options)
-    owner = np.repeat(np.arange(count), sizes)  # operator of each choice
-    sojourn = np.concatenate([option.sojourn_s for option in options]) / problem.slo_s
-    pick = scipy.sparse.csr_array((np.ones(binaries), (owner, np.arange(binaries))))
-    takes = scipy.sparse.csr_array((sojourn, (owner, np.arange(binaries))))
-    start = scipy.sparse.eye_array(count, format="csr")
-    before, after = (np.array([edge[i] for edge in problem.edges], np.int64) for i in range(2))
-    needs = np.concatenate(
-        [
-            np.zeros((n, 1)) if o.needs is None else o.needs
-            for o, n in zip(options, sizes, strict=True)
-        ]
-    ).T  # [K, binaries] use of each resource by choice
-    # Columns: choices, start times, devices. Rows: an operator has one choice, it ends within the
-    # limit, it ends before the operators after it start, the devices suffice for each resource.
-    blocks = [
-        [pick, scipy.sparse.csr_array((count, count)), None],
-        [takes, start, None],
-        [takes[before], start[before] - start[after], None],
-        [scipy.sparse.csr_array(needs), None, scipy.sparse.csr_array(-np.ones((len(needs), 1)))],
-    ]
-    high = [np.ones(count), np.full(count, slo_share), np.zeros(before.size), np.zeros(len(needs))]
-    low = [np.ones(count), *(np.full(bounds.size, -np.inf) for bounds in high[1:])]
+    count = len(options)
+    first = np.r_[0, np.cumsum([option.slots.size for option in options])]  # of each operator
+    binaries = int(first[-1])
     slots = slot_price * np.concatenate([option.slots for option in options])
     result = scipy.optimize.milp(
         np.r_[slots, np.zeros(count), 1.0],
-        constraints=scipy.optimize.LinearConstraint(
-            scipy.sparse.block_array(
-                [row for row, bounds in zip(blocks, high, strict=True) if bounds.size], format="csr"
-            ),
-            np.concatenate(low),
-            np.concatenate(high),
-        ),
+        constraints=_constraints(problem, options, slo_share),
         integrality=np.r_[np.ones(binaries), np.zeros(count + 1)],
         bounds=scipy.optimize.Bounds(0.0, np.r_[np.ones(binaries + count), np.inf]),
         # The exact method needs a proof, so no gap is allowed.
@@ -87,3 +59,43 @@ def exact_plan(
         # The solver allows a plan that misses the limit by its tolerance.
         return exact_plan(problem, options, slo_share=1.0 - 2 * TOLERANCE, slot_price=slot_price)
     return plan
+
+
+def _constraints(
+    problem: OperatorProblem, options: Sequence[Frontier], slo_share: float
+) -> "scipy.optimize.LinearConstraint":
+    """Return the constraints of the program.
+
+    Its variables are the choices, the start time of each operator, and the number of devices.
+    """
+    sizes = np.array([option.slots.size for option in options])
+    binaries, count = int(sizes.sum()), len(options)
+    owner = np.repeat(np.arange(count), sizes)  # operator of each choice
+    sojourn = np.concatenate([option.sojourn_s for option in options]) / problem.slo_s
+    pick = scipy.sparse.csr_array((np.ones(binaries), (owner, np.arange(binaries))))
+    takes = scipy.sparse.csr_array((sojourn, (owner, np.arange(binaries))))
+    start = scipy.sparse.eye_array(count, format="csr")
+    before, after = (np.array([edge[i] for edge in problem.edges], np.int64) for i in range(2))
+    needs = np.concatenate(
+        [
+            np.zeros((n, 1)) if option.needs is None else option.needs
+            for option, n in zip(options, sizes, strict=True)
+        ]
+    ).T  # [K, binaries] use of each resource by choice
+    devices = scipy.sparse.csr_array(-np.ones((len(needs), 1)))
+    blocks = [
+        # Each operator has one choice.
+        [pick, scipy.sparse.csr_array((count, count)), None],
+        # It ends within the limit.
+        [takes, start, None],
+        # It ends before the operators after it start.
+        [takes[before], start[before] - start[after], None],
+        # The devices suffice for each resource.
+        [scipy.sparse.csr_array(needs), None, devices],
+    ]
+    high = [np.ones(count), np.full(count, slo_share), np.zeros(before.size), np.zeros(len(needs))]
+    low = [np.ones(count), *(np.full(bounds.size, -np.inf) for bounds in high[1:])]
+    rows = [row for row, bounds in zip(blocks, high, strict=True) if bounds.size]
+    return scipy.optimize.LinearConstraint(
+        scipy.sparse.block_array(rows, format="csr"), np.concatenate(low), np.concatenate(high)
+    )

@@ -215,7 +215,8 @@ def _search_devices(
     Plans that are found are appended to ``levels``. The first plan has the proven fewest devices by
     the sums of its operators' needs. Algorithm 2 may need more devices to place it. So plans with
     fewer slots, and plans for a tighter limit, are tried too. ``plan_on_devices`` then starts at
-    them and removes one device after the other. ``bound`` is the bound known before.
+    them and removes one device after the other. ``bound`` is the bound known before. ``shared``
+    allows several operators on a GPU.
     """
     least = _with_least_cache(phase)
     table = _fitting_sojourns(least, fewest_replicas(least, device_bytes))
@@ -260,6 +261,8 @@ def by_algorithm1(
     """Yield the feasible plans of the source's algorithm from every parallelism.
 
     The algorithm expects the parallelism of the model's deployment, so each one is tried.
+    ``epsilon`` is a share of the limit, ``table`` has the sojourns of all choices (see
+    ``algorithm1``).
     """
     for j in range(problem.parallel.size):
         plan = algorithm1(

@@ -53,6 +53,7 @@ def algorithm2(
     """Return the placement of a feasible plan by Algorithm 2.
 
     Raises SimulationError if the plan misses its limit, or if a replica fits on no device.
+    ``shared`` allows several operators on a GPU.
     """
     check_feasible(problem, plan)
     packed = packing_plan(problem, demand, plan)
@@ -126,6 +127,7 @@ def _place_greedily(
     """Return the device of every shard by Algorithm 2, and the number of devices used.
 
     The number is -1 if a replica does not fit. ``parallel [V]`` are the shards per replica.
+    ``shared`` allows several operators on a GPU.
     """
     sizes = np.repeat(parallel, plan.replicas)  # shards of each replica
     first = np.r_[0, np.cumsum(sizes)][:-1].astype(np.int64)  # its first shard

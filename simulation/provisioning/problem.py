@@ -147,7 +147,11 @@ def sojourns(problem: OperatorProblem) -> FloatArray:
 def evaluate(
     problem: OperatorProblem, method: str, choice: IntArray, bound: int | None = None
 ) -> OperatorPlan:
-    """Return the plan of ``choice[v]`` = (batch index, parallelism index, replicas), evaluated."""
+    """Return the plan with the choice of each operator, and its latency and slots.
+
+    ``choice [V, 3]`` has batch index, parallelism index and replicas. ``bound`` is a proven lower
+    bound on slots, if ``method`` gives one.
+    """
     b, p, r = choice.T
     chosen = (np.arange(len(problem.names)), b, p)
     service, sojourn = problem.latency_s[chosen], np.empty(len(problem.names))

@@ -276,8 +276,13 @@ def _held_tokens(graph: Graph, requests: Passes, v: int, r: int) -> float:
 
 @inlined_kernel
 def _assign_replicas(graph: Graph, requests: Passes, run: ReplayState, r: int) -> bool:
-    """Give request ``r`` a replica at every sticky station; return False if one has no room."""
-    leading, first, end = -1, graph.span[requests.service[r]], graph.span[requests.service[r] + 1]
+    """Give request ``r`` a replica at every sticky station; return False if one has no room.
+
+    It is the replica with room that has the fewest requests. If requests are ``aligned``, the
+    choice at the first station decides for all.
+    """
+    first, end = graph.span[requests.service[r]], graph.span[requests.service[r] + 1]
+    leading = -1  # number of the replica within its station; -1: none chosen yet
     for v in range(first, end):
         if not graph.sticky[v]:
             continue

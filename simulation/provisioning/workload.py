@@ -311,7 +311,10 @@ def reserve_kv_cache(phase: PhaseProblem, seconds: float) -> PhaseProblem:
 def with_some_choices(
     phase: PhaseProblem, batches: slice, parallel: slice = EVERY, *, slo_s: float | None = None
 ) -> PhaseProblem:
-    """Return ``phase`` with only some batches and parallelisms, and another limit if given."""
+    """Return ``phase`` with only some batches and parallelisms, and another limit if given.
+
+    ``slo_s`` is that limit in seconds.
+    """
     problem, demand, selection = phase.problem, phase.demand, (slice(None), batches, parallel)
     kv_bytes = None if demand.kept_bytes is None else demand.kept_bytes[:, parallel]
     return replace(

@@ -79,9 +79,9 @@ def speeds_of(instances: Sequence[Instance], requests: Requests) -> Speeds:
     decode at once. Speeds are computed at ``KNOTS`` of them per profile, and interpolated for the
     others.
     """
-    share = np.linspace(0.0, 1.0, KNOTS)
+    knots = np.linspace(0.0, 1.0, KNOTS)  # log of a number of sequences over that of the most
     shape = (len(instances), KNOTS)
-    decode, prompt, longer, limit = (np.zeros(shape) for _ in range(4))
+    decode_s, prompt_s, longer_s, limit = (np.zeros(shape) for _ in range(4))
     context = requests.workload.facts.decode_context
     isl, work = np.array([float(requests.isl)]), requests.workload
     # Engines may differ in their start only.
@@ -91,7 +91,7 @@ def speeds_of(instances: Sequence[Instance], requests: Requests) -> Speeds:
         speed_key = (id(p.curve), p.max_batch, p.max_batch_tokens, p.kv_capacity_tokens)
         first = index_of_speeds.setdefault(speed_key, k)
         if first < k:
-            for part in (decode, prompt, longer, limit):
+            for part in (decode_s, prompt_s, longer_s, limit):
                 part[k] = part[first]
             continue
         try:
@@ -99,17 +99,21 @@ def speeds_of(instances: Sequence[Instance], requests: Requests) -> Speeds:
         except SimulationError:  # not even one request fits, so no load is within the limits
             sequences = 0
         limit[k] = sequences
-        n = max(float(sequences), 1.0) ** share
+        n = max(float(sequences), 1.0) ** knots
         budget = np.maximum(instance.profile.max_batch_tokens - n + 1.0, 1.0)
-        decode[k] = iteration_s(instance.profile, n, n * context, 0.0, 0.0)
-        prompt[k] = prefill_alone_s(instance.profile, isl, n[:, None] - 1.0, context)[:, 0]
-        longer[k] = np.maximum(prompt[k] - np.ceil(isl[0] / budget) * decode[k], 0.0)
-    fine = np.linspace(0.0, 1.0, POINTS)
-    weights = np.maximum(1.0 - np.abs(fine[None, :] - share[:, None]) * (KNOTS - 1), 0.0)
+        decode_s[k] = iteration_s(instance.profile, n, n * context, 0.0, 0.0)
+        prompt_s[k] = prefill_alone_s(instance.profile, isl, n[:, None] - 1.0, context)[:, 0]
+        iterations = np.ceil(isl[0] / budget)  # over which the prompt is spread
+        longer_s[k] = np.maximum(prompt_s[k] - iterations * decode_s[k], 0.0)
+    points = np.linspace(0.0, 1.0, POINTS)
+    # Linear interpolation from the knots to the points.
+    weights = np.maximum(1.0 - np.abs(points[None, :] - knots[:, None]) * (KNOTS - 1), 0.0)
     max_sequences = limit[:, :1]
-    n = np.where(max_sequences >= 1.0, np.maximum(max_sequences, 1.0) ** fine, np.nan)
-    start = np.array([instance.profile.start_s for instance in instances])
-    return Speeds(n, limit[:, 0], decode @ weights, prompt @ weights, longer @ weights, start)
+    n = np.where(max_sequences >= 1.0, np.maximum(max_sequences, 1.0) ** points, np.nan)
+    start_s = np.array([instance.profile.start_s for instance in instances])
+    return Speeds(
+        n, limit[:, 0], decode_s @ weights, prompt_s @ weights, longer_s @ weights, start_s
+    )
 
 
 def aggregated_loads(speeds: Speeds, requests: Requests) -> Loads:

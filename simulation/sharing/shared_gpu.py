@@ -264,6 +264,7 @@ def _finish(state: State, m: int, fresh: int, iterations: int, end: float) -> No
     """Count ``iterations`` of model ``m`` that end at ``end``, and ``fresh`` first tokens."""
     decodes, kept = state.models[m].running, 0
     state.models[m].context += iterations * decodes
+    # The batch has the decoding requests first, then those with a first token.
     for i in range(decodes + fresh):
         r = state.batch[m, i]
         if i < decodes:

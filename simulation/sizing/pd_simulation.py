@@ -37,6 +37,7 @@ def simulate_ratio(
 
     Both pools together must meet the tier in both draws of requests. The search starts from
     ``start_rps``, or from the rate of the closed forms. The rate is 0 if none was found.
+    ``routing`` None: the default of the simulator.
     """
     guess = closed_form_ratio(service, prefill, decode)
     pools = _pools(service, prefill, decode)
@@ -96,7 +97,8 @@ def simulate_best_ratios(
 
     It goes on until the neighbours of the best are simulated too. ``ratios`` come from the closed
     forms or from the capacity of each pool. The closed forms ignore prefix caching. With shared
-    prompts, each simulation therefore starts at its rate in ``ratios``.
+    prompts, each simulation therefore starts at its rate in ``ratios``. ``routing`` None: the
+    default of the simulator.
     """
     rows = sorted(ratios, key=lambda ratio: ratio.prefill)
     best_index = int(np.argmax([per_gpu(service, ratio) for ratio in rows]))

@@ -277,6 +277,7 @@ def _stationary_law(arrivals: Any, after_idle: Any, cells: int, down: int) -> An
     needs no subtraction.
     """
     size = cells + 1
+    # Transition probabilities from v waiting cells to others, one iteration later.
     steps = np.zeros((size, size))
     for v in range(size):
         over = max(v - down, 0)
@@ -286,7 +287,8 @@ def _stationary_law(arrivals: Any, after_idle: Any, cells: int, down: int) -> An
             steps[v, to] = law[to - over]
             inside += steps[v, to]
         steps[v, cells] += max(1.0 - inside, 0.0)
-    lower = np.ones(size)
+    # Remove the states from the end: paths through v become steps between lower states.
+    lower = np.ones(size)  # probability to step from v below v
     for v in range(cells, 0, -1):
         first = max(v - down, 0)
         total = 0.0

@@ -37,7 +37,10 @@ def pool_of(
     batching: str = "chunked",
     prefix_cache: bool = False,
 ) -> Pool:
-    """Return a pool of ``instances`` instances that always run, at no cost, for trials."""
+    """Return a pool of ``instances`` instances that always run, at no cost, for trials.
+
+    ``link`` transfers KV cache from a prefill pool. ``prefix_cache``: shared prompts are cached.
+    """
     gpu = GpuSpec(profile.gpu, 0.0, 0.0, 0.0, 0.0, profile.provenance)
     n = instances
     return Pool(
@@ -253,7 +256,8 @@ def _systematic_sample(
     """Return ``n`` requests with lengths by systematic sampling from the sorted sample.
 
     The total work of a draw is then close to that of the sample. Draws differ mainly in the order
-    of the lengths and in the arrival times, which are drawn here too.
+    of the lengths and in the arrival times, which are drawn here too. ``cached`` are the cached
+    tokens of the sample, if known.
     """
     sorted_rows = np.lexsort((osl, isl) if cached is None else (cached.tokens, osl, isl))
     even = (np.arange(n) + rng.uniform()) * (len(isl) / n)

@@ -23,7 +23,7 @@ def both_ways(monkeypatch, requests, serving, policy, **how):
     at_once = simulate_cell(requests, serving, policy(), cells=1, **how)
     monkeypatch.setattr(trace_replay, "LONG", len(requests) - 1)
     monkeypatch.setattr(trace_replay, "PIECE", 37)
-    monkeypatch.setattr(trace_replay, "PER_LOOK", 1)
+    monkeypatch.setattr(trace_replay, "REQUESTS_PER_DECISION", 1)
     streamed = simulate_cell(requests, serving, policy(), cells=1, **how)
     assert isinstance(at_once, SimulationResult) and isinstance(streamed, StreamResult)
     return at_once, streamed
@@ -164,7 +164,7 @@ class Breaks(Together):
 
 def test_what_one_part_raises_ends_them_all(monkeypatch):
     monkeypatch.setattr(trace_replay, "LONG", 100)
-    monkeypatch.setattr(trace_replay, "PER_LOOK", 1)
+    monkeypatch.setattr(trace_replay, "REQUESTS_PER_DECISION", 1)
     with pytest.raises(SimulationError, match=r"It breaks\."):
         simulate_cell(apart_requests(), APART, Breaks(), cells=1, duration_s=300.0)
 

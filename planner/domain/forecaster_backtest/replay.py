@@ -91,6 +91,7 @@ class Driver:
 
     @property
     def given(self) -> PlanInput:
+        """Return the inputs of the study's plan, which has the scenario's forecast method."""
         return self.study.plan_input
 
     @property
@@ -106,7 +107,10 @@ class Driver:
         return tuple(rolling.at(heights[g]) for g, rolling in self.rolled)
 
     def chosen_quantiles(self, progress: Progress) -> tuple[PlannedQuantile, ...]:
-        """Return the quantile of each group of tiers, chosen on the days before the window."""
+        """Return the quantile of each group of tiers that past periods choose for this method.
+
+        Quantiles that the scenario states are ignored.
+        """
         section = self.given.settings.forecast.model_copy(
             update={"method": self.method, "quantile": None, "quantiles": {}}
         )

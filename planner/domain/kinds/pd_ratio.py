@@ -156,6 +156,7 @@ def run(
     progress(0.3, "Both pools by simulation")
 
     def best_and_drift(report: Progress) -> tuple[Judgement, tuple[Drift, ...]]:
+        """Return the judged ratios, and how the best one changes over time."""
         simulate = part(report, 0.0, 0.5)
         judged = judge_ratios(
             service, hardware.routing, count, scenario.seed,
@@ -165,6 +166,7 @@ def run(
         return judged, over_time(traffic, m, service, count, ratio, part(report, 0.5, 1.0))
 
     def moved_and_mixed(report: Progress) -> tuple[Sensitivity, AggregatedCapacity | None]:
+        """Return best ratios at other lengths and limits, and the capacity of mixed instances."""
         moved = sensitivity(service, count, part(report, 0.0, 0.7))
         return moved, _simulate_aggregated(pair, scenario.seed)
 

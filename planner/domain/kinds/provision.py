@@ -206,35 +206,32 @@ def run(
     to_solve = variants(hardware, peaks)
     # Share of the progress: the rest is for the courses over time, if there are any.
     share = 0.85 if options.over_time == OFF else 0.3
-    cases = choose_variants(
-        solve_variants(
+    limits = {(m, phase): limit_of(hardware, m, phase, peaks) for m, _ in peaks for phase in PHASES}
+    measured = measured_on(
+        known,
+        [variant.gpu.name for variant in to_solve],
+        timing=options.kernels,
+        interference=options.interference,
+    )
+    lengths = {
+        (m, r): lengths_of(
             hardware,
-            to_solve,
-            {(m, phase): limit_of(hardware, m, phase, peaks) for m, _ in peaks for phase in PHASES},
-            measured_on(
-                known,
-                [variant.gpu.name for variant in to_solve],
-                timing=options.kernels,
-                interference=options.interference,
-            ),
-            {
-                (m, r): lengths_of(
-                    hardware,
-                    traffic,
-                    (hardware.models[m].name, hardware.regions[r].name),
-                    peak,
-                    scenario.seed,
-                )
-                for (m, r), peak in peaks.items()
-            },
-            SolveSettings(
-                rules=options.rules,
-                images=Images(options.images, options.image_tokens),
-                by_profile=options.speeds == "profile",
-                seed=scenario.seed,
-            ),
-            part(progress, 0.1, 0.1 + share),
+            traffic,
+            (hardware.models[m].name, hardware.regions[r].name),
+            peak,
+            scenario.seed,
         )
+        for (m, r), peak in peaks.items()
+    }
+    settings = SolveSettings(
+        rules=options.rules,
+        images=Images(options.images, options.image_tokens),
+        by_profile=options.speeds == "profile",
+        seed=scenario.seed,
+    )
+    solving = part(progress, 0.1, 0.1 + share)
+    cases = choose_variants(
+        solve_variants(hardware, to_solve, limits, measured, lengths, settings, solving)
     )
     chosen = [case for case in cases if case.chosen]
     if not chosen:

@@ -42,7 +42,8 @@ def limited_pools(
 ) -> tuple[tuple[tuple[int, ...], int, IntArray], ...]:
     """Return, for each power limit, its pools, the limit in watts, and the watts of a replica.
 
-    ``kw`` is ``[l, r, g]``; the last value is ``[pools]``, for all pools of the hardware.
+    ``kw [l, r, g]`` are the kilowatts of a replica. The watts of a replica are ``[pools]``, for all
+    pools of the hardware.
     """
     limits = power_limits(hardware, kw)
     if limits is None:

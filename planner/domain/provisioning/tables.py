@@ -43,6 +43,7 @@ def operators_table(cases: list[Case]) -> pl.DataFrame:
     """Return one row per operator (module, whole model) of every pool, phase and level."""
 
     def rows(case: Case, level: Level) -> Rows:
+        """Yield the row of the whole model, or a row for each operator of the plan."""
         replicas, plan, placement = level.replicas, level.plan, level.placement
         if replicas is not None:
             rests_on = sources.timing_word(sources.measured_shares(case.problem, level))
@@ -92,6 +93,7 @@ def devices_table(cases: list[Case]) -> pl.DataFrame:
     """Return one row per device: its use as shares of its memory, arithmetic and bandwidth."""
 
     def rows(case: Case, level: Level) -> Rows:
+        """Yield a row for each device: GB, share of its memory, arithmetic and bandwidth."""
         room, placed = MEMORY_SHARE * case.service.gpu.memory_bytes, level.placement
         for d in range(0 if placed is None else placed.devices):
             assert placed is not None
@@ -112,6 +114,7 @@ def shards_table(cases: list[Case]) -> pl.DataFrame:
     """Return the number of shards of each operator on each device, and their memory."""
 
     def rows(case: Case, level: Level) -> Rows:
+        """Yield a row for each operator on a device: its number of shards and their gigabytes."""
         placed, plan = level.placement, level.plan
         if placed is None or plan is None:
             return

@@ -278,6 +278,7 @@ class TestDays:
         slower_of = {id(profile): slower[place] for place, profile in hardware.profiles.items()}
 
         def change(fleet: Fleet) -> Fleet:
+            """Return the fleet with the slower profiles."""
             pools = tuple(
                 replace(pool, profile=slower_of.get(id(pool.profile), pool.profile))
                 for pool in fleet.pools

@@ -173,6 +173,7 @@ def groups_table(result: SimulationResult) -> pl.DataFrame:
 
     @cache  # with a single tier, model or region, several slices have the same cells
     def tails_of(cells_of_slice: tuple[int, ...]) -> dict[str, Sequence[float]]:
+        """Return the latency percentiles of the requests in these groups together."""
         out: dict[str, Sequence[float]] = {}
         for name, parts in known.items():
             values = np.concatenate([parts[i] for i in cells_of_slice])

@@ -197,6 +197,7 @@ def _operations(
 
 
 def _with_times(rows: list[dict[str, object]], study: Study) -> pl.DataFrame:
+    """Return rows as a table, with moments in place of seconds since the window's start."""
     table = pl.DataFrame(rows)
     if table.is_empty():
         return table

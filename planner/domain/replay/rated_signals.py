@@ -201,14 +201,17 @@ def _simulated_signals(
         blocks=blocks,
     )
     end_s = float(arrival[-1])
+    # The first observation is at the start, before any load; the others are every fifth of a test.
     policy = ObservationLog(Static(counts, interval_s=end_s * WARM_UP))
     simulate(trace, fleet, policy, seed=study.settings.seed, duration_s=end_s * 1.0001)
-    signals = [look.signals for look in policy.seen[1:] if look.signals is not None]
+    signals = [
+        observation.signals for observation in policy.seen[1:] if observation.signals is not None
+    ]
     kv = np.array([pool.profile.kv_capacity_tokens for pool in pools], np.float64)
     with np.errstate(invalid="ignore"):
         means = {name: np.mean([getattr(s, name) for s in signals], axis=0) for name in READ}
         for metric in GAUGES:
-            each = [per_instance(metric, look, kv) for look in policy.seen[1:]]
+            each = [per_instance(metric, observation, kv) for observation in policy.seen[1:]]
             means[metric] = np.mean(each, axis=0) if each else np.full(len(counts), np.nan)
     return {
         name: value / counts if name.endswith("_tps") else value for name, value in means.items()

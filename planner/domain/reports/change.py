@@ -184,6 +184,7 @@ def checks(
 
 
 def _slo_check(after: Simulated) -> Check:
+    """Return whether the simulated plan meets the SLO of every tier."""
     outcome, missed = (
         after.outcome,
         [tier for tier, met in after.outcome.slo_met.items() if not met],
@@ -199,6 +200,7 @@ def _slo_check(after: Simulated) -> Check:
 
 
 def _budget_check(usd_30d: float | None, budget: float | None) -> Check:
+    """Return whether the cost in 30 days is within the budget, both in dollars."""
     if budget is None:
         return Check("Within budget", None, "The review rules have no budget.")
     if usd_30d is None:

@@ -239,6 +239,7 @@ def _action_sentence(study: Study, requests: _Requests, label: str, traits: Trai
 
 
 def _money(study: Study, run: PolicyRun) -> str:
+    """Return the cost of a day and of a month of such days, in words."""
     day = run.summary.recurring_usd * DAY_S / study.window.duration_s
     if study.window.duration_s < DAY_S:
         return (

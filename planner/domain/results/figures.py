@@ -90,6 +90,7 @@ class TierFigures:
 
 
 def tiers_of(run: PolicyRun) -> Iterator[TierFigures]:
+    """Yield the figures of each tier of a policy's replay."""
     targets = {tier.name: tier.attainment for tier in run.fleet.tiers}
     summary = run.summary
     for name, group in summary.tiers.items():

@@ -27,6 +27,7 @@ AMOUNTS = ("requests", "input_tokens", "output_tokens")
 
 
 def demand_table(demand: Demand) -> pl.DataFrame:
+    """Return a row for each bin and series with its requests and tokens."""
     when = times(demand.start_s, demand.bin_s, demand.bins)
     columns = {name: getattr(demand, name) for name in AMOUNTS}
     return _concatenate(

@@ -183,6 +183,7 @@ class PlanEvaluation:
         return "; ".join([*parts, *slow]) + "."
 
     def _in_time(self) -> list[str]:
+        """Return a phrase for each tier with its SLO attainment and target."""
         return [
             f"{tier}: SLO attainment {share:.1%} (target {100 * self.targets[tier]:.4g}%)"
             for tier, share in self.attainment.items()

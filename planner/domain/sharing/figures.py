@@ -118,7 +118,11 @@ def _p95_ms(values: Sequence[FloatArray]) -> float | None:
 def model_figures(
     pool: SharingPool, plans: Sequence[SharedGpuPlan], span_s: float, alone: Sequence[ModelReplay]
 ) -> Iterator[ModelFigures]:
-    """Yield the figures of each model of a pool. ``alone`` ``[part]`` has its own GPUs."""
+    """Yield the figures of each model of a pool, on shared GPUs and alone.
+
+    ``plans`` are the shared GPUs. ``alone`` has the replay of each part of the pool on GPUs of its
+    own. The requests span ``span_s`` seconds.
+    """
     place = {part: (plan, i) for plan in plans for i, part in enumerate(plan.parts)}
     for m, model in enumerate(pool.models):
         parts = [i for i, number in enumerate(pool.model) if number == m]

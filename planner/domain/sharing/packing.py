@@ -89,6 +89,11 @@ class Sharing:
         return [self._planned(group) for group in groups]
 
     def _planned(self, group: Group) -> SharedGpuPlan:
+        """Return the plan of a group of models on one GPU, with its replays.
+
+        The first replay is of the planned requests. Those after it are of shifted ones, which the
+        packing did not see; they give ``unseen``.
+        """
         self._alive()
         way = ALONE if len(group) == 1 else self._way[group]
         host = self._host_of(way)

@@ -73,6 +73,7 @@ def _table(store: Path, name: str) -> pl.DataFrame:
 
 
 def _total_table(characterised: Characterisation) -> pl.DataFrame:
+    """Return the total demand of a trace, one row per bin and one column per unit."""
     first = characterised.total[0]
     return pl.DataFrame(
         {

@@ -137,6 +137,7 @@ def merge_bins(columns: Sequence[DemandColumns]) -> Sequence[DemandColumns]:
         factor += 1
 
     def sums(values: Any, first_bin: int) -> Any:
+        """Return sums over ``factor`` bins each; None if the file has no such amounts."""
         if values is None:
             return None
         before = first_bin % factor

@@ -149,25 +149,26 @@ class BinnedSource:
             first + np.arange(len(columns.requests)) * columns.bin_s / bin_s + 1e-9
         )
         inside = (bin_index >= 0) & (bin_index < bins)
-        into = bin_index[inside].astype(np.int64)
+        wider_bin = bin_index[inside].astype(np.int64)  # of each of the source's bins
         per_bin = round(bin_s / columns.bin_s)
-        where = np.argwhere(self.cells > 0)
-        share = self.cells[tuple(where.T)][:, None]
+        cells = np.argwhere(self.cells > 0)  # pairs of region and tier
+        share = self.cells[tuple(cells.T)][:, None]
 
         def coarse(values: FloatArray) -> FloatArray:
             """Sum ``values`` over each wider bin, times the share of each cell, ``[cells, bins]``.
 
             A wider bin with a missing value is NaN.
             """
-            total = np.bincount(into, np.nan_to_num(values[inside]), minlength=bins)
-            seen = np.bincount(into, ~np.isnan(values[inside]), minlength=bins)
-            return np.asarray(share * np.where(seen >= per_bin, total, np.nan))
+            known = ~np.isnan(values[inside])
+            total = np.bincount(wider_bin, np.nan_to_num(values[inside]), minlength=bins)
+            known_count = np.bincount(wider_bin, known, minlength=bins)
+            return np.asarray(share * np.where(known_count >= per_bin, total, np.nan))
 
         input_tokens, output_tokens = self.tokens()
         return Demand(
             keys=tuple(
                 SeriesKey(template.models[self.model], template.regions[r], template.tiers[t])
-                for r, t in where
+                for r, t in cells
             ),
             start_s=edge_s,
             bin_s=bin_s,

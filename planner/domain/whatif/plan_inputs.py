@@ -158,6 +158,7 @@ class Basis:
         return replace(first, later=tuple(later), at=self.sizes_at)
 
     def _sizes(self, s: int) -> Sizes:
+        """Return the capacities of size set ``s``, as a plan needs them."""
         pool_tps = self.pool_tps[s]
         capacity = {
             (m, g): ("", _capacity_alone(*self.alone[:, m, g].tolist()))
@@ -255,6 +256,7 @@ def _largest_factor(study: Study, planned: PlannedWindow, load_factor: float) ->
         return load_factor
 
     def plan(factor: float) -> list[int] | None:
+        """Return the replicas planned for ``factor`` times the load; None if there is no plan."""
         try:
             made = plan_load(study.plan_input, planned.load.times(factor), silent)
         except Infeasible:

@@ -261,6 +261,7 @@ def _precision(fields: Mapping[str, Any], known: UserFacts) -> tuple[str, bool]:
 
 
 def _fits(deployment: Deployment) -> bool:
+    """Return whether the model fits into the memory of the deployment's GPUs."""
     try:
         fit_into_memory(deployment)
     except SimulationError:

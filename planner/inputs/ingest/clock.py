@@ -629,6 +629,7 @@ def _strip(series: pl.Series) -> pl.Series:
 
 
 def _numbers(series: pl.Series) -> FloatArray:
+    """Return a column as numbers; NaN where a cell is none. A comma may be the decimal point."""
     written = series if series.dtype.is_numeric() else _strip(series)
     number = written.cast(pl.Float64, strict=False)
     if number.null_count() and written.dtype == pl.String:  # perhaps a decimal comma

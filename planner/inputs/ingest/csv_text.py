@@ -97,13 +97,16 @@ def read_header(lines: Records, name: str) -> Header:
 
 
 def _below_title(lines: Records) -> Records:
-    """Return the records from the line of column names on, without comments and titles above."""
+    """Return the records from the line of column names on, without comments and titles above.
+
+    A title has a single field, or fewer fields than the lines below it.
+    """
     counts = {mark: field_counts(lines, mark, quoted=True)[:_SAMPLE] for mark in DELIMITERS}
     for start in range(min(_BLOCK, lines.start.size - 1)):
-        below = max(int(np.median(count[start + 1 :])) for count in counts.values())
-        plain = max(int(count[start]) for count in counts.values()) == 1
-        title = below > 1 and (plain or _is_above_names(lines, start, counts))
-        if not title and not lines.text(start).startswith(("#", "sep=")):
+        usual_fields = max(int(np.median(count[start + 1 :])) for count in counts.values())
+        one_field = max(int(count[start]) for count in counts.values()) == 1
+        is_title = usual_fields > 1 and (one_field or _is_above_names(lines, start, counts))
+        if not is_title and not lines.text(start).startswith(("#", "sep=")):
             return lines.keep(np.arange(lines.start.size) >= start)
     return lines
 

@@ -391,6 +391,7 @@ class _Reader:
         return {"name": name, **found, "model": model}
 
     def _notes(self) -> tuple[str, ...]:
+        """Return sentences on what was not read, on times, and on how amounts were converted."""
         notes = list(self._layout.notes)
         if self._metrics and (others := list(self._metrics.others)):
             notes.append(f"Metrics that are no load are not read: {', '.join(others[:5])}.")
@@ -592,6 +593,7 @@ def _label(values: pl.Series, field: str) -> pl.Series:
 
 
 def series_reports(grids: Sequence[Grid], kind: str) -> tuple[SeriesReport, ...]:
+    """Return the figures of each series, for the report of a file."""
     return tuple(
         SeriesReport(
             name=str(grid.identity["name"]),

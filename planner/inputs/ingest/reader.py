@@ -91,6 +91,7 @@ def with_choice(options: IngestOptions, choice: Choice) -> IngestOptions:
 
 
 def _figures(report: IngestReport) -> str:
+    """Return the amount, rate, tokens and times of a file that was read, as a phrase."""
     amount, unit = report.requests or 0, "requests"
     if not amount and report.total_tokens:
         amount, unit = report.total_tokens, "tokens"

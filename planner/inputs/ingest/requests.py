@@ -508,6 +508,7 @@ class _Reader:
         return stated or max(1.0, totals.weight / totals.accepted)
 
     def _notes(self) -> tuple[str, ...]:
+        """Return sentences on times, sorted rows, missing labels and sample rates."""
         totals = self.totals
         notes = [*clock_notes(self._clock, totals.offsets), *self._layout.notes]
         if totals.late:
@@ -542,6 +543,7 @@ def _hashed(column: pl.Series) -> pl.Series:
 
 
 def clock_notes(when: clock.Clock, offsets: Sequence[str] | set[str]) -> list[str]:
+    """Return sentences on how times were read, and on their offsets from UTC."""
     notes = [when.note] if when.note else []
     if len(offsets) > 1:
         listed = ", ".join(sorted(offsets)[:5])

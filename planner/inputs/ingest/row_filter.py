@@ -118,6 +118,7 @@ def check_columns(conditions: Iterable[Condition], columns: Sequence[str], name:
 
 
 def condition_text(condition: Condition) -> str:
+    """Return a condition as it is written in the option ``where``."""
     mark = "not in" if condition.negated else "in"
     if len(condition.values) == 1:
         return f"{condition.column} {'!=' if condition.negated else '='} {condition.values[0]}"

@@ -301,6 +301,11 @@ class ParquetTable:
         return self._digest or sha256_file(self._source.path)
 
     def batches(self, columns: Sequence[str], ids: str | None = None) -> Iterator[Batch]:
+        """Yield the rows in batches, with their line numbers and faults.
+
+        Only ``columns`` are read. ``ids`` is a column of prompt blocks; rows with a null in it are
+        refused.
+        """
         needed = list(dict.fromkeys([*columns, *([ids] if ids else [])]))
         expansion = Expansion(self._source.name, self._bytes, self._options.max_expanded_bytes)
         offset, step, rows = 0, FIRST_ROWS, self._decoder.rows

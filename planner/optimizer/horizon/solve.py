@@ -86,7 +86,10 @@ def _start_plan(search: Search) -> FloatArray | None:
 def _plan_of_solution(
     draft: Draft, solved: Solution, solver: str, seconds: tuple[float, float]
 ) -> HorizonPlan:
-    """Return the plan of a solution, or the greedy plan with an explanation."""
+    """Return the plan of a solution, or without one the greedy plan with an explanation.
+
+    ``seconds`` are those to build and to solve the program.
+    """
     problem, values = draft.problem, solved.values
     if values is None:
         target = greedy_plan(problem)
@@ -104,10 +107,11 @@ def _plan_of_solution(
         )
     objective, fleet = costs(problem, target, lent)
     bound = 0.0
-    earns = problem.lend_usd is not None or problem.reserved_usd is not None
-    if values is not None and not earns:
+    lends_or_reserves = problem.lend_usd is not None or problem.reserved_usd is not None
+    if values is not None and not lends_or_reserves:
         bound = min(objective, true_bound(problem.windows, solved.bound))
-    elif values is not None:  # what lending earns is no part of the fleet's cost
+    elif values is not None:
+        # Income from lending is no part of the fleet's cost, so ``true_bound`` does not apply.
         bound = min(objective, solved.bound - STICKINESS * fleet)
     for array in (target, lent):
         array.setflags(write=False)

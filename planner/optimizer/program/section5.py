@@ -224,6 +224,7 @@ class _Highs(pulp.HiGHS):  # type: ignore[misc]
     check: Callable[[], None]
 
     def callSolver(self, lp: pulp.LpProblem) -> None:
+        """Run HiGHS on the model, from an earlier solution if there is one."""
         values = [variable.varValue for variable in lp.variables()]
         if None not in values:  # an earlier solution is the start of the next search
             start = highspy.HighsSolution()

@@ -49,7 +49,7 @@ def _values(export: Export, service: Service) -> Document:
 
 
 def _role(export: Export, pool: Pool) -> dict[str, Any]:
-    """Return the values of a pool."""
+    """Return the Helm values of a pool: its replicas and parallelism."""
     return {
         "create": True,
         "replicas": replicas_at(export, pool),

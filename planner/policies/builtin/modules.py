@@ -139,20 +139,22 @@ class ModuleLevel(Policy):
         the GPUs of their instances. Then it borrows of other types, the fastest first. ``modules``
         has those of each pool's model; None: its layers are not known.
         """
-        each = np.array([pool.gpus_per_instance for pool in today.pools])
+        gpus_each = np.array([pool.gpus_per_instance for pool in today.pools])
+        # By group of pools that share GPUs of one type: the pools, and the GPUs they do not use.
         idle = [
-            (group[0], group[1] - int((counts * each)[list(group[0])].sum()))
+            (group[0], group[1] - int((counts * gpus_each)[list(group[0])].sum()))
             for group in context.gpus
             if len(group) == 2
         ]
-        out: list[list[_Lender]] = [[] for _ in today.pools]
+        lenders: list[list[_Lender]] = [[] for _ in today.pools]
         left = [free for _, free in idle]
         for i, (pools, free) in enumerate(idle):
             wanting = [p for p in pools if counts[p]]
-            gpus_wanted = sum(int(counts[p] * each[p]) for p in wanting)
+            gpus_wanted = sum(int(counts[p] * gpus_each[p]) for p in wanting)
             for p in wanting:
                 count = int(free * counts[p] // gpus_wanted)
-                left[i] -= int(each[p]) * self._borrow(out[p], p, count, int(counts[p]))
+                borrowed = self._borrow(lenders[p], p, count, int(counts[p]))
+                left[i] -= int(gpus_each[p]) * borrowed
         for p, pool_modules in enumerate(modules):
             if pool_modules is None or not counts[p] or not self.other_gpus:
                 continue
@@ -164,13 +166,14 @@ class ModuleLevel(Policy):
             ]
             for _, i in sorted(reachable, reverse=True):
                 if today.pools[idle[i][0][0]].spot == today.pools[p].spot:
-                    count, source = left[i] // int(each[p]), idle[i][0][0]
-                    left[i] -= int(each[p]) * self._borrow(out[p], source, count, int(counts[p]))
+                    count, source = left[i] // int(gpus_each[p]), idle[i][0][0]
+                    borrowed = self._borrow(lenders[p], source, count, int(counts[p]))
+                    left[i] -= int(gpus_each[p]) * borrowed
         if self.shared_gpus:
             for p, pool_modules in enumerate(modules):
                 if pool_modules is not None and counts[p]:
-                    self._add_serving_lenders(out[p], p, today, counts, modules)
-        return out
+                    self._add_serving_lenders(lenders[p], p, today, counts, modules)
+        return lenders
 
     def _add_serving_lenders(
         self, lenders: list[_Lender], p: int, today: Fleet, counts: IntArray,

@@ -35,7 +35,10 @@ def hours_figure(plan: PlanEvaluation) -> Figure | None:
 
 
 def demand_figure(plan: PlanEvaluation) -> Figure | None:
-    """Draw actual and forecast demand in input tokens/s."""
+    """Draw actual and forecast demand in input tokens/s.
+
+    None: neither is known.
+    """
     lines = (
         ("came_tps", "Came", Role.MEASURED),
         ("forecast_tps", "Forecast", Role.OTHER),
@@ -51,7 +54,10 @@ def _by_hour(
     shape: Shape,
     lines: Sequence[tuple[str, str, Role]],
 ) -> Figure | None:
-    """Draw several keys of the hours as lines, each with a name."""
+    """Draw several keys of the hours as lines, each with a name.
+
+    ``lines`` are key, name and role of each. None: no hour has a value.
+    """
     if not plan.hours:
         return None
     when = tuple(hour.begins for hour in plan.hours)

@@ -116,16 +116,16 @@ def study_changes(data: Row, values: Row) -> Row:
 def row_changes(data: Row, section: str, rows: Sequence[Row]) -> Row:
     """Return the edits for the rows of one section; unchanged rows and keys are kept."""
     dotted = LISTS[section]
-    have = _rows_or_default(data, section)
+    present = _rows_or_default(data, section)
     if section == "regions":
-        new = _regions(have, rows)
+        new = _regions(present, rows)
     else:
         build = {"profiles": _profile, "sources": _source, "test_days": _test_day}.get(
             section, _plain
         )
-        new = [build(_row_at(have, row.get("at")), row) for row in rows]
-    same = new == have or not (new or look(data, dotted))
-    changes: Row = {} if same else {dotted: new or None}
+        new = [build(_row_at(present, row.get("at")), row) for row in rows]
+    unchanged = new == present or not (new or look(data, dotted))
+    changes: Row = {} if unchanged else {dotted: new or None}
     if section == "profiles":
         named = {row.get("name"): row for row in rows_of(data, "models")}
         models = list(dict.fromkeys(row["model"] for row in new))

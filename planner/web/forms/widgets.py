@@ -136,7 +136,10 @@ class ZoneForm(DressedForm):
 
 
 def dress(form: AnyForm, small: bool = False) -> AnyForm:
-    """Give every widget of ``form`` its CSS class, mark fields with errors, and return it."""
+    """Give every widget of ``form`` its CSS class, mark fields with errors, and return it.
+
+    ``small`` widgets fit into a table.
+    """
     for name, field in form.fields.items():
         widget = field.widget
         if isinstance(widget, forms.CheckboxInput | forms.CheckboxSelectMultiple):

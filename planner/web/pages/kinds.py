@@ -102,7 +102,10 @@ PLANNED = Page(  # for kinds that forecast, plan and simulate
 def report_with(
     template: str, context: Context, parts: Mapping[str, tuple[str, Context | None]] | None = None
 ) -> Page:
-    """Return the page for a kind of run that shows a form or actions next to its report."""
+    """Return the page for a kind of run that shows a form or actions next to its report.
+
+    ``parts`` are templates, with their contexts, of parts that the page can load alone.
+    """
 
     def whole(run: Run, params: QueryDict) -> dict[str, Any]:
         return report_context(run, params) | {"beside": template} | context(run, params)
@@ -150,7 +153,10 @@ def why_context(run: Run) -> dict[str, Any]:
 
 
 def _money(result: StoredResult) -> Money | None:
-    """Return the parts of the recommended policy's cost."""
+    """Return the parts of the recommended policy's cost.
+
+    None: the result has no recommended policy, or no cost of it.
+    """
     recommended = result.recommended
     if recommended is None or not recommended.cost_usd or not recommended.gpu_hours:
         return None

@@ -256,7 +256,10 @@ def _start(result: StoredResult) -> datetime | None:
 def _with_comments(
     figure: Figure | None, chart: str, entries: Sequence[ProposalEntry]
 ) -> Figure | None:
-    """Return the figure with the comments that refer to points of the chart ``chart``."""
+    """Return the figure with the comments that refer to points of the chart ``chart``.
+
+    None if there is no figure.
+    """
     about = [
         entry for entry in entries if entry.anchor.get(CHART) == chart and "value" in entry.anchor
     ]

@@ -119,7 +119,10 @@ def _rates(trace: Trace, character: Character, by: str) -> dict[str, Figure]:
 
 
 def _week(character: Character) -> Figure | None:
-    """Draw the weekly pattern if the trace covers all hours of the day."""
+    """Draw the weekly pattern if the trace covers all hours of the day.
+
+    Otherwise return None.
+    """
     if character.rhythm.peak_hour is None:
         return None
     unit = "requests/s" if character.unit == "requests" else f"{character.unit.replace('_', ' ')}/s"

@@ -101,7 +101,10 @@ def page_context(found: DeploymentSearchResult) -> dict[str, Any]:
 
 
 def _front(found: DeploymentSearchResult, key: str, label: str) -> Figure | None:
-    """Draw dollars per million tokens over a measure, by GPU type and mode; listed ones in grey."""
+    """Draw dollars per million tokens over a measure, by GPU type and mode; listed ones in grey.
+
+    ``key`` is the measure, ``label`` its name. None: there is nothing to draw.
+    """
     measure = "TTFT" if key == "ttft_ms" else "user"
     priced = [row for row in found.pareto if row.usd_per_mtok is not None]
     on = [row for row in priced if any(measure in name for name in row.front)]

@@ -134,7 +134,10 @@ def _options(sent: QueryDict) -> ExportOptions:
 
 
 def _context(request: Request, run: Run, problem: PlannerError | None) -> dict[str, Any]:
-    """Return the context of the export page; raise NotReady if there is nothing to export."""
+    """Return the context of the export page; raise NotReady if there is nothing to export.
+
+    ``problem`` is why the last export was refused, if it was.
+    """
     run_result(run)  # raises the reason if there is nothing to export
     plan, why = _plan(run)
     current = active_plan_of_run(run)
@@ -178,7 +181,10 @@ def _assurance(run: Run, plan: Plan | None) -> str:
 
 
 def _form(sent: QueryDict, run: Run, plan: Plan | None, current: ActivePlan | None) -> OptionsForm:
-    """Return the form of export options; choices come from the run's policies and plan."""
+    """Return the form of export options; choices come from the run's policies and plan.
+
+    Defaults are those of the active plan ``current`` if it is of this run.
+    """
     if run.kind == Run.Kind.SHARE:
         others = tuple(ExportOptions.model_fields.keys() - {"namespace", "footprints"})
         form = OptionsForm(ExportOptions, without=others, initial={"footprints": ""} | sent.dict())

@@ -253,7 +253,10 @@ def _edit(
 
 
 def _save(request: Request, row: Any, form: Any, what: str, shaped: ModelSpec | None) -> Any:
-    """Save the GPU type or model in a valid form."""
+    """Save the GPU type or model in a valid form.
+
+    ``shaped`` is a model whose shape is known; it is then stored in place of the form.
+    """
     version = request.POST.get("version", "")
     facts: Any = shaped or form.given()
     return (hardware.gpu_save if what == "gpu" else hardware.model_save)(

@@ -139,7 +139,10 @@ def _shown(
     path: str = "",
     status: int = 200,
 ) -> HttpResponse:
-    """Show the list of people, with a new invitation or an error if there is one."""
+    """Show the list of people, with a new invitation or an error if there is one.
+
+    ``invited`` is the new person, ``path`` that of the page where they choose a password.
+    """
     context = {
         "page": paged(request, people_list()),
         "form": form,

@@ -160,7 +160,10 @@ def detail(request: Request, pk: int) -> HttpResponse:
 
 
 def _posted(request: Request, scenario: Scenario | None) -> HttpResponse:
-    """Change the view, add a row, or save and perhaps run, depending on the pressed button."""
+    """Change the view, add a row, or save and perhaps run, depending on the pressed button.
+
+    ``scenario`` None: it is new.
+    """
     mode, action = request.POST.get("mode", YAML), request.POST.get("action", "save")
     text = request.POST.get("document", "").replace("\r\n", "\n")
     if action == CHECK:
@@ -337,7 +340,10 @@ def _show(
     status: int = 200,
     draft: dict[str, Any] | None = None,
 ) -> HttpResponse:
-    """Show the page of a new or saved scenario: as form with an ``editor``, else as YAML."""
+    """Show the page of a new or saved scenario: as form with an ``editor``, else as YAML.
+
+    ``problems`` are the faults of ``text``. ``draft`` describes the assumptions of a new scenario.
+    """
     context: dict[str, Any] = {
         "scenario": scenario,
         "draft": draft,

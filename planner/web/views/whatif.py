@@ -101,7 +101,10 @@ def delete(request: Request, pk: int) -> HttpResponse:
 
 @require_safe
 def old_address(request: Request, pk: int | None = None) -> HttpResponse:
-    """Redirect from the former URL of a grid."""
+    """Redirect from the former URL of a grid.
+
+    ``pk`` is its number; None: a new grid of the scenario in the query.
+    """
     if pk is not None:
         return redirect("web:what-if", sweep_get(pk).pk, permanent=True)
     if scenario := request.GET.get("scenario"):

@@ -140,7 +140,8 @@ def telling_check(checks: Sequence[Check]) -> Check | None:
     For each quantity, checks on unseen rows are preferred, and then checks inside the measured
     range. A preference needs at least ``FEW`` rows. The worst remaining check of a quantity counts.
     Of these, checks inside the measured range come first, and then the worst is returned. TTFT
-    while serving counts only if nothing else was checked, since most of it is waiting.
+    while serving counts only if nothing else was checked, since most of it is waiting. None: there
+    are no checks.
     """
     judged = [candidate for candidate in checks if candidate.quantity != SERVED_TTFT]
     if not judged:

@@ -213,7 +213,7 @@ def cross_validated(
     """Return the residuals of each configuration under a fit to the others.
 
     Configurations are left out in FOLDS groups. ``row`` is an index into ``rows``. None if no group
-    can be left out of the fit.
+    can be left out of the fit. ``waiting`` predicts TTFT under load, if given.
     """
     _, group = np.unique(configurations(rows), axis=0, return_inverse=True)
     fold = group.ravel() % FOLDS

@@ -210,7 +210,9 @@ def _without_prefill(
     """Return the fit with gamma and delta of the modelled profile, or with upper bounds for them.
 
     The bounds are gamma = alpha and delta = beta. A prompt token reads no cache of its own, so it
-    takes no longer than a decoding sequence.
+    takes no longer than a decoding sequence. ``base`` is the modelled profile; None: there is none.
+    ``tbt`` is the line fitted to ``decode``. ``saturation`` is the batch of the peak
+    throughput, if a fall was measured.
     """
     measured = _parameters(tbt, ("alpha", "beta"))
     if base is None:

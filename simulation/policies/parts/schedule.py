@@ -111,6 +111,7 @@ def hold_step(schedule: Schedule, time_s: float, guarded: Guard | None = None) -
     """Return the counts of ``schedule`` at ``time_s`` and the time until which they apply.
 
     None if the step lends instances, since the policy must then be asked at each decision.
+    ``guarded`` is the guard that may add to them, if any.
     """
     step = schedule.step_at(time_s)
     if step.lent is not None:

@@ -80,6 +80,11 @@ class CapacityLimit(Wrapper):
         return super().reset(fleet)
 
     def decide(self, observation: Observation) -> Actions:
+        """Return the actions of the wrapped policy, with targets that fit the available GPUs.
+
+        The highest priority is served first. Lower ones give up GPUs that it lacks, and lent
+        instances are called back.
+        """
         actions = actions_of(self._policy.decide(observation))
         present = observation.ready + observation.starting
         if not (actions.targets > present).any():  # without growth no GPU is missing
