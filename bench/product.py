@@ -62,7 +62,10 @@ class Product:
             text=True,
         )
         assert self._process.stdout is not None
-        self.address = self._process.stdout.readline().split()[-1]
+        line = self._process.stdout.readline()
+        if not line.strip():
+            sys.exit("The product did not start; its message is above.")
+        self.address = line.split()[-1]
         self._port = self.address.rpartition(":")[2]
         self.started += 1
 
@@ -72,7 +75,7 @@ class Product:
         if kind == "supervisor":
             return supervisor
         word = {"web": "gunicorn", "web worker": "gunicorn", "scheduler": "beat"}.get(kind, kind)
-        processes = []
+        processes: list[psutil.Process] = []
         for child in supervisor.children():
             with suppress(psutil.Error):
                 if word in child.cmdline():

@@ -139,11 +139,14 @@ def missed_tiers(run: PolicyRun) -> list[str]:
 
 
 def _refused_starts_sentence(run: PolicyRun) -> str:
-    """Return a clause on how many replicas did not start because no GPU was left, or ""."""
+    """Return how many replicas did not start because no GPU was left, with a remedy, or ""."""
     if not run.refused_starts:
         return ""
     starts = f"{run.refused_starts:,} start{'s' * (run.refused_starts != 1)}"
-    return f". No GPU or power was available for {starts}"
+    return (
+        f". No GPU or power was available for {starts}: raise the capacity of the regions, or cap "
+        "running replicas (power_cap in fleet.today)"
+    )
 
 
 def losses(runs: Sequence[PolicyRun]) -> list[str]:
