@@ -134,11 +134,11 @@ def visits_per_second(rounds: int = 3) -> float:
     level = plan_level("module", phase, room)
     assert level is not None
     judge = LevelReplay(phase, [draw_requests(isl, osl, phase)], room)
-    visits = judge.of(level).visits
+    visits = judge.latency_of(level).visits
     took = []
     for _ in range(rounds):
         begun = time.perf_counter()
-        judge.of(level)
+        judge.latency_of(level)
         took.append(time.perf_counter() - begun)
     return visits / min(took)
 
@@ -191,7 +191,7 @@ def _agreement(phase: PhaseProblem, isl: IntArray, osl: IntArray, share: float, 
             )
         ],
         1e15,
-    ).of(level_of(phase, plan))
+    ).latency_of(level_of(phase, plan))
     took = log.requests.ttft_s if phase.queues else log.requests.tbt_s
     took = took[int(0.1 * took.size) :]
     engine = (np.quantile(took, q, method="lower") for q in (0.5, 0.95))
