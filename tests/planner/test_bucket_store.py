@@ -167,7 +167,7 @@ def test_another_process_with_an_empty_folder_reads_the_same_bytes(
     assert not keys(bucket[1], "prod/uploads/")  # read, so kept no more
     trace = Trace.objects.get(pk=trace.pk)
     machine("a")
-    assert trace_character(trace)["trace"] == trace.name
+    assert trace_character(trace).trace == trace.name
     environment = {name: value for name, value in os.environ.items() if name != "REDIS_URL"}
     done = subprocess.run(
         [sys.executable, "-c", READ_ELSEWHERE, trace.store], cwd=ROOT, capture_output=True,
