@@ -249,7 +249,8 @@ def _label(result: StoredResult, name: str) -> str:
 def _saving(pair: Sequence[StoredResult], names: Sequence[str]) -> float | None:
     """Return the saving of the proposal as a share of the base cost.
 
-    None if the windows differ, a cost is missing, or the SLO attainment differs.
+    If SLO attainments differ, it is the saving at equal attainment, or None if that is not known.
+    None also if the windows differ or a cost is missing.
     """
     # Costs of different windows do not compare.
     if len(windows(pair)) > 1:

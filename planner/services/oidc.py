@@ -102,10 +102,11 @@ class SignedInPerson(NamedTuple):
 def sign_in_finish(
     *, pending: PendingSignIn, response: dict[str, str], return_url: str
 ) -> SignedInPerson:
-    """Check the provider's response, and return the user with the roles of current groups.
+    """Check the provider's response; return the user, and when the provider verified the person.
 
-    Raises NotAllowed for a user in no group with access. Raises ProviderFailed for an invalid
-    response.
+    The user has the roles of the groups that the response names. Raises NotAllowed for an unknown
+    sign-in, a refusal by the provider, or a user in no group with access. Raises ProviderFailed for
+    an invalid response.
     """
     idp = _configured()
     if not constant_time_compare(pending.state, response.get("state", "")):

@@ -226,7 +226,8 @@ def _is_below_threshold(state: Any, service: int, region: int, t: float, thresho
 def _region_by_shares(state: Any, service: int, home: int, r: int) -> int:
     """Return the region to serve ``r`` by the planned shares of its home region; -1: none planned.
 
-    The region furthest below its planned tokens wins. It is never more than a few prompts below.
+    The region furthest below its planned tokens wins. So no region falls more than a few prompts
+    below its planned tokens.
     """
     best, largest, isl = -1, 0.0, state.requests[r].isl
     for region in range(state.latency.shape[0]):

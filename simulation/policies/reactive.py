@@ -41,7 +41,10 @@ class UnifiedReactive(ScalingPolicy):
         return initial_counts(fleet)
 
     def decide(self, observation: Observation) -> IntArray:
-        """Change endpoints beyond a threshold by one instance, unless they wait."""
+        """Change endpoints beyond a threshold by one instance.
+
+        An endpoint stays in its cooldown; without one, while an instance of it is still starting.
+        """
         ends = self._ends
         targets = observation.ready + observation.starting
         utilisation = ends.reading(observation, self.sees)
@@ -52,7 +55,8 @@ class UnifiedReactive(ScalingPolicy):
             step[ends.total(observation.starting) > 0] = 0
         if np.count_nonzero(step):
             rest_s = BETWEEN_S if self.cooldown_s is None else self.cooldown_s
-            self._rests_until[ends.move_each(targets, step)] = observation.time_s + rest_s
+            moved = ends.move_each(targets, step)  # changes ``targets``
+            self._rests_until[moved] = observation.time_s + rest_s
         return targets
 
     def gauge(self, observation: Observation) -> Gauge:

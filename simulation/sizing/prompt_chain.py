@@ -74,7 +74,7 @@ class Iterations:
         return np.asarray(np.interp(tokens, self.knots, self.took_s))
 
     def second(self, tokens: float) -> float:
-        """Return ``seconds`` of one number of tokens, much faster than of an array."""
+        """Return the same as ``seconds`` for a single number of tokens, but much faster."""
         place = min(tokens / self.room, 1.0) * (len(self.took_s) - 1)
         low = min(int(place), len(self.took_s) - 2)
         begin, end = float(self.took_s[low]), float(self.took_s[low + 1])

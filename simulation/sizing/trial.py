@@ -94,7 +94,10 @@ class RequestDraws:
         self._draws: dict[int, _Draw] = {}
 
     def __getitem__(self, draw: int) -> _Draw:
-        """Return draw 0 or 1 of the requests; draws are kept."""
+        """Return draw 0 of the requests, or draw 1, which is independent and twice as long.
+
+        Each is drawn once and stored.
+        """
         if draw not in self._draws:
             if draw == 0:
                 n, rng = self._requests, np.random.default_rng(self.seed)
