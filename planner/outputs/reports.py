@@ -7,6 +7,7 @@ from threading import Lock
 
 import polars as pl
 
+from planner.domain.formats import zone_name
 from planner.domain.report import Report
 from planner.domain.reports.registry import REPORTS
 from planner.errors import NotReady, PlannerError
@@ -27,7 +28,8 @@ class _Kept:
     report: Report
 
 
-_kept: OrderedDict[tuple[int, str], _Kept] = OrderedDict()  # by run and alternative
+# By run, alternative and time zone of the reader, in which reports write times.
+_kept: OrderedDict[tuple[int, str, str], _Kept] = OrderedDict()
 _lock = Lock()
 
 
@@ -43,7 +45,7 @@ def run_report(run: Run, alternative: str = "") -> Report:
             f"Run {run.pk} ({run.get_kind_display().lower()}) has no report. "
             "Export it to json or csv."
         )
-    key, tables = (run.pk, alternative), tables_state(run.store)
+    key, tables = (run.pk, alternative, zone_name()), tables_state(run.store)
     with _lock:
         kept = _kept.pop(key, None)
     if kept is None or (kept.tables, kept.result) != (tables, result):

@@ -7,10 +7,12 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from html.parser import HTMLParser
 from xml.etree import ElementTree
+from zoneinfo import ZoneInfo
 
 import polars as pl
 import pytest
 
+from planner.domain.formats import ZONE
 from planner.domain.report import Axis, Chart, Form, Head, Meaning, Role, Series, Shape, Table
 from planner.errors import NotReady
 from planner.models import Run
@@ -131,6 +133,19 @@ def test_a_table_too_wide_for_a_page_is_several():
     parts = _parts(Table(heads, (tuple(range(40)),)))
     assert [value for part in parts for value in part.rows[0][1:]] == list(range(1, 40))
     assert all(part.rows[0][0] == 0 and sum(least_widths(part)) <= ROOM for part in parts)
+
+
+@pytest.mark.django_db
+def test_a_report_is_in_the_zone_of_each_reader(run):
+    def about(zone: str) -> str:
+        token = ZONE.set(ZoneInfo(zone))
+        try:
+            return run_report(run).about
+        finally:
+            ZONE.reset(token)
+
+    zones = ("UTC", "Asia/Tokyo", "UTC")
+    assert [about(zone).rpartition(" ")[2] for zone in zones] == [*zones]
 
 
 @pytest.mark.django_db
