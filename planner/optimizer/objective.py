@@ -112,10 +112,10 @@ def power_caps(problem: PlanningProblem) -> Iterator[Cap]:
         return
     for region, row in np.argwhere(np.isfinite(problem.power_kw)):
         kw = np.zeros(problem.kw.shape)
-        columns = problem.on_power_row(row)
+        columns = problem.under_power_limit(row)
         kw[:, region, columns] = problem.kw[:, region, columns]
         limit = float(problem.power_kw[region, row])
-        yield Cap(POWER, kw, np.zeros(kw.shape), limit, problem.power_place(region, row))
+        yield Cap(POWER, kw, np.zeros(kw.shape), limit, problem.power_limit_name(region, row))
 
 
 def totals(problem: PlanningProblem, target: IntArray) -> Totals:

@@ -102,13 +102,16 @@ class PlanningProblem:
         """
         return self.capacity_gpus if self.types is None else self.capacity_gpus[:, self.types]
 
-    def on_power_row(self, row: int) -> BoolArray:
-        """Return the columns that a column of ``power_kw`` limits, ``[g]``."""
-        every = row == self.capacity_gpus.shape[1]
-        return np.full(len(self.gpus), True) if every else self.rows == row
+    def under_power_limit(self, row: int) -> BoolArray:
+        """Return True for each GPU column that the limits ``power_kw[:, row]`` apply to, ``[g]``.
 
-    def power_place(self, region: int, row: int) -> str:
-        """Return the name of a limit of ``power_kw``, such as "racks of A100-80GB in us-east"."""
+        The last limit is that of the site, which applies to every column.
+        """
+        is_site = row == self.capacity_gpus.shape[1]
+        return np.full(len(self.gpus), True) if is_site else self.rows == row
+
+    def power_limit_name(self, region: int, row: int) -> str:
+        """Return the name of ``power_kw[region, row]``, such as "racks of A100-80GB in us-east"."""
         if row == self.capacity_gpus.shape[1]:
             return f"site {self.regions[region]}"
         return f"racks of {self.row_names[row]} in {self.regions[region]}"
@@ -118,6 +121,7 @@ class PlanningProblem:
         """Return the name of each row of capacity, ``[t]``."""
         if self.types is None or self.type_names:
             return self.type_names or self.gpus
+        # In reverse, so that the first column of a row gives it its name.
         names = {int(row): self.gpus[g] for g, row in reversed(list(enumerate(self.types)))}
         rows = range(self.capacity_gpus.shape[1])
         return tuple(names.get(row, f"type {row + 1}") for row in rows)
@@ -176,7 +180,7 @@ class Shift:
     target: IntArray | None = None  # [p, l, r, g] a fleet that does the work
 
     def times(self, factor: float) -> Shift:
-        """Return the shift with all demand times ``factor``."""
+        """Return the shift with all demand and its bound times ``factor``, without a fleet."""
         return Shift(
             factor * self.tokens,
             factor * self.arrived,
@@ -296,18 +300,19 @@ class HorizonProblem:
     def changes(self, target: IntArray) -> IntArray:
         """Return each pool's change in instances from the period before, ``[p, l, r, g]``."""
         before = np.concatenate([self.first.current[None], target[:-1]])
-        more: IntArray = target - before
-        return more
+        change: IntArray = target - before
+        return change
 
-    def asked_for(self, target: IntArray) -> IntArray:
+    def requested_starts(self, target: IntArray) -> IntArray:
         """Return the starts to request in each period, ``[p, l, r, g]``.
 
-        They are requested ``lead`` periods early, so that the instances are up when needed.
+        They are requested ``lead`` periods early, so that the instances are up when needed. In the
+        first ``lead`` periods, no instance can be added.
         """
-        up = np.maximum(0, self.changes(target))
-        begun = np.zeros_like(up)
-        begun[: len(up) - self.lead] = up[self.lead :]
-        return begun
+        increases = np.maximum(0, self.changes(target))
+        requests = np.zeros_like(increases)
+        requests[: len(increases) - self.lead] = increases[self.lead :]
+        return requests
 
 
 def single_period(window: PlanningProblem) -> HorizonProblem:

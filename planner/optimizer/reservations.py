@@ -15,7 +15,7 @@ def gpus_in_use(problem: HorizonProblem, target: IntArray) -> IntArray:
     """Return the GPUs of replicas that are up or starting, by row of capacity, ``[p, r, t]``."""
     used = target.copy()
     if problem.lead:
-        begun = problem.asked_for(target)
+        begun = problem.requested_starts(target)
         for period in range(len(target)):
             used[period] += begun[max(0, period - problem.lead + 1) : period + 1].sum(axis=0)
     return np.stack([gpus_used(problem.first, counts) for counts in used])

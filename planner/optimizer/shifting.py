@@ -149,11 +149,11 @@ def _serve(
         now = period == p
         pair, of_model = model[now] * regions + region[now], model[now]
         mean = window.demand_tps.mean(axis=2)
-        own: list[Entry] = [*draft.serving(p, pairs), (pair, flow[now], -window.epsilon)]
+        own: list[Entry] = [*draft.served_tps(p, pairs), (pair, flow[now], -window.epsilon)]
         draft.builder.add("local", own, window.epsilon * mean.ravel(), INF, draft.pairs)
         lost_regions = range(regions) if window.lose_region else ()
         for lost in (None, *lost_regions):
             kept = (pairs % regions != lost).astype(float)
-            joint = draft.serving(p, draft.model_of_pair, kept)
+            joint = draft.served_tps(p, draft.model_of_pair, kept)
             joint.append((of_model, flow[now], -1.0))
             draft.builder.add("global", joint, mean.sum(axis=1), INF, models)

@@ -41,7 +41,7 @@ def test_kilowatts_for_another_instance_are_worth_what_counting_says(seed):
     plan, best = solve_window(instance, gap=0.0), best_by_counting(instance)
     values = capacity_values(instance, plan, gap=0.0, count=20) if best is not None else ()
     places = {
-        instance.power_place(region, row): (region, row)
+        instance.power_limit_name(region, row): (region, row)
         for region, row in np.argwhere(np.isfinite(instance.power_kw))
     }
     for value in (value for value in values if value.family == "power"):

@@ -17,7 +17,7 @@ def totals(problem: HorizonProblem, target: IntArray, lent: IntArray) -> tuple[T
     Instances count while they are up or starting. Income from lent instances is deducted from the
     cost, and so is the saving by reserved GPUs.
     """
-    starts, moved = problem.asked_for(target), problem.changes(target)
+    starts, moved = problem.requested_starts(target), problem.changes(target)
     reserved = reservation_usd(problem, target, cheapest_reservation(problem, target))
     out = []
     for period, window in enumerate(problem.windows):

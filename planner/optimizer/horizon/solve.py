@@ -119,7 +119,7 @@ def _plan_of_solution(
         status=solved.status,
         target=target,
         lent=lent,
-        asked=problem.asked_for(target),
+        asked=problem.requested_starts(target),
         rerouted_tps=rerouted_tps(problem, target - lent),
         unserved_tps=short,
         reserved=cheapest_reservation(problem, target),

@@ -41,13 +41,13 @@ class Pools:
     filled: IntArray  # [v] binary that requires the stretch to be full; NONE in a last run
 
     @classmethod
-    def straight(cls, theta: FloatArray) -> Pools:
+    def linear(cls, theta: FloatArray) -> Pools:
         """Return pools of linear capacity: every instance carries ``theta`` ``[n]`` tokens/s."""
         none = np.empty(0, np.int64)
         return cls(theta, none, none, none, none, np.empty(0), none, none)
 
     @classmethod
-    def of(
+    def from_curves(
         cls, builder: Builder, window: PlanningProblem, cell: Cell, max_counts: IntArray, lost: int
     ) -> Pools:
         """Return the pools of a window, and add their variables to ``builder``.
@@ -70,23 +70,23 @@ class Pools:
             elif len(pieces_of[key].slope):
                 curved.append((n, pieces_of[key]))
         if not curved:
-            return cls.straight(plain)
+            return cls.linear(plain)
         cells = np.repeat([n for n, _ in curved], [len(curve.slope) for _, curve in curved])
         first, length, slope, run = (
             np.concatenate([getattr(curve, name) for _, curve in curved])
             for name in ("first", "length", "slope", "run")
         )
         serving = builder.variables(len(cells), upper=length)
-        key_of_run = np.cumsum(np.append(0, (np.diff(cells) != 0) | (np.diff(run) != 0)))
-        later, back = np.unique(key_of_run[run > 0], return_inverse=True)
-        binary = builder.variables(len(later), upper=1.0, integral=True)
-        opened = np.full(len(cells), NONE)
-        opened[run > 0] = binary[back]
-        opens = np.full(int(key_of_run[-1]) + 2, NONE)  # by run
-        opens[later] = binary
-        return cls(plain, cells, serving, first, length, slope, opened, opens[key_of_run + 1])
+        # Number the runs of all cells, [v]. Each run but the first of a cell has a binary.
+        begins_run = (np.diff(cells) != 0) | (np.diff(run) != 0)
+        run_number = np.cumsum(np.append(0, begins_run))
+        later_runs = np.unique(run_number[run > 0])
+        binary_of_run = np.full(int(run_number[-1]) + 2, NONE)
+        binary_of_run[later_runs] = builder.variables(len(later_runs), upper=1.0, integral=True)
+        opened, filled = binary_of_run[run_number], binary_of_run[run_number + 1]
+        return cls(plain, cells, serving, first, length, slope, opened, filled)
 
-    def rows(self, builder: Builder, up: IntArray, lent: IntArray | None) -> None:
+    def add_rows(self, builder: Builder, up: IntArray, lent: IntArray | None) -> None:
         """Add  sum_s t[s] <= x - d  for every cell with stretches, and the order of the runs.
 
         For a stretch s with length b: t[s] <= b times the binary of its run, and t[s] >= b times
@@ -114,7 +114,10 @@ class Pools:
             )
 
     def fill(self, values: FloatArray, serving: IntArray) -> None:
-        """Set the variables for ``serving`` ``[n]`` instances that are up and not lent."""
+        """Set these variables in ``values``, those of the program, for ``serving [n]`` instances.
+
+        Instances serve if they are up and not lent. A run's binary is 1 if any serve in it.
+        """
         inside = np.clip(serving[self.cell] - self.first, 0, self.length)
         values[self.serving] = inside
         opened = self.opened != NONE

@@ -28,7 +28,7 @@ LEAST_S = 0.05  # seconds: shortest limit for the last solve
 
 def draft_program(problem: HorizonProblem, *, cuts: bool = True) -> Draft:
     """Build the variables and every family of rows, and with ``cuts`` the facets."""
-    draft = Draft.of(problem)
+    draft = Draft.from_problem(problem)
     for family in FAMILIES:
         family(draft)
     if cuts:
@@ -170,7 +170,7 @@ class Search:
         """Return the starts and stops of all periods: coefficients by variable, and a constant."""
         changes, constant = np.zeros(len(self.program.cost)), 0.0
         for period in range(len(self.draft.x)):
-            entries, offset = self.draft.changed(period)
+            entries, offset = self.draft.starts_and_stops(period)
             constant += offset
             for _, column, coefficient in entries:
                 changes[np.asarray(column)] += np.asarray(coefficient, float)

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from planner.optimizer.objective import per_hour, per_start, price, start_cost
 from planner.optimizer.pools import is_nonlinear
-from planner.optimizer.problem import HorizonProblem
+from planner.optimizer.problem import HorizonProblem, PlanningProblem
 from planner.optimizer.program.pools import Pools
 from planner.optimizer.reservations import cheapest_reservation, gpus_in_use
 from planner.optimizer.roles import Side, carried_tps, role_sides
@@ -40,7 +40,7 @@ class Draft:
     beyond: IntArray | None  # [k, p, l] unserved joint peak beyond the local needs
 
     @classmethod
-    def of(cls, problem: HorizonProblem) -> Draft:
+    def from_problem(cls, problem: HorizonProblem) -> Draft:
         """Create the variables with their costs, without rows.
 
         Minimise  sum_p hours (price x[p] + start_cost s[p] - earnings d[p]).  A starting instance
@@ -50,63 +50,35 @@ class Draft:
         x  <=  floor(capacity_gpus[r,t] / gpus_per_instance[l,g])  is implied by capacity. As a
         bound it lets HiGHS prove 0.2% instead of 0.4% on the 50x50x10 instance in 20 s.
         """
-        first, periods = problem.first, len(problem.windows)
-        models, regions = len(first.models), len(first.regions)
-        usable, region = np.meshgrid(
-            np.flatnonzero((first.theta_tps > 0).ravel()), np.arange(regions), indexing="ij"
-        )
-        model, column = np.divmod(usable.ravel(), len(first.gpus))
-        cell = (model, region.ravel(), column)
-        size = np.maximum(1, first.gpus_per_instance)[:, None, :]
-        hours, builder, shape = problem.hours, Builder(), (periods, len(model))
-        hourly, once = np.zeros((2, *shape))
-        max_counts = np.zeros(shape, np.int64)
-        for period, window in enumerate(problem.windows):
-            hourly[period], once[period] = price(window)[cell], start_cost(window)[cell]
-            max_counts[period] = (window.room[None] // size)[cell]
+        builder, periods, cell = Builder(), len(problem.windows), _usable_cells(problem.first)
+        sizes = np.maximum(1, problem.first.gpus_per_instance)[:, None, :]
+        hourly_cost = np.stack([price(window)[cell] for window in problem.windows])
+        once = np.stack([start_cost(window)[cell] for window in problem.windows])
+        max_counts = np.stack([(window.room[None] // sizes)[cell] for window in problem.windows])
         for period in range(periods):
             # A starting instance is paid for during its lead.
-            once[period] += hourly[period : period + problem.lead].sum(axis=0)
+            once[period] += hourly_cost[period : period + problem.lead].sum(axis=0)
         # Starts too late to serve within the horizon are fixed at 0.
         in_time = np.arange(periods)[:, None] < periods - problem.lead
-        x = builder.grid(shape, cost=hourly * hours, upper=max_counts, integral=True)
-        starts = builder.grid(
-            shape, cost=once * hours, upper=np.where(in_time, np.inf, 0.0), integral=True
-        )
-        lent = served = short = beyond = reserved = used = None
+        max_starts = np.where(in_time, np.inf, 0.0)
+        shape, hours = once.shape, problem.hours
+        x = builder.grid(shape, cost=hourly_cost * hours, upper=max_counts, integral=True)
+        starts = builder.grid(shape, cost=once * hours, upper=max_starts, integral=True)
+        lent = served = short = beyond = None
         if problem.lend_usd is not None:
-            earns = problem.lend_usd[cell] * first.weights.usd * hours
-            lent = builder.grid(
-                shape, cost=-earns, upper=np.where(earns > 0, np.inf, 0.0), integral=True
-            )
-        if problem.reserved_usd is not None and problem.on_demand_usd is not None:
-            offered = np.isfinite(problem.reserved_usd).ravel()
-            gpus = np.where(offered, first.capacity_gpus.ravel(), 0)
-            usd = np.where(offered, problem.reserved_usd.ravel(), 0.0)
-            span = first.weights.usd * hours
-            reserved = builder.grid(gpus.shape, cost=usd * span * periods, upper=gpus)
-            saved = np.broadcast_to(
-                problem.on_demand_usd, (periods, *problem.reserved_usd.shape)
-            ).reshape(periods, -1)
-            used = builder.grid(saved.shape, cost=-span * saved, upper=gpus)
-        straight = Pools.straight(first.theta_tps[cell[0], cell[2]])
-        bends = is_nonlinear(first).any()
-        gone = sorted({int(lost) for side in role_sides(first) for lost in side.lost})
-        pools = [
-            {
-                lost: Pools.of(builder, window, cell, upper, lost) if bends or lost else straight
-                for lost in gone
-            }
-            for window, upper in zip(problem.windows, max_counts, strict=True)
-        ]
-        if len(role_sides(first)) > 1:
-            served = builder.grid((periods, models * regions))
+            earnings = problem.lend_usd[cell] * problem.first.weights.usd * hours
+            max_lent = np.where(earnings > 0, np.inf, 0.0)
+            lent = builder.grid(shape, cost=-earnings, upper=max_lent, integral=True)
+        reserved, used = _reservation_variables(builder, problem)
+        pools = _capacity_variables(builder, problem, cell, max_counts)
+        if len(role_sides(problem.first)) > 1:
+            served = builder.grid((periods, problem.own_demand[0, 0].size))
         if problem.priority is not None:
-            regional = problem.own_demand.reshape(len(problem.demand), periods, -1)
-            short = builder.grid(regional.shape, upper=regional)
+            local_need = problem.own_demand.reshape(len(problem.demand), periods, -1)
+            short = builder.grid(local_need.shape, upper=local_need)
             beyond = builder.grid(problem.joint_demand.shape, upper=problem.joint_demand)
-        return cls(problem, builder, *cell, tuple(pools), x, starts, lent, reserved, used, served,
-                   short, beyond)  # fmt: skip
+        return cls(problem, builder, *cell, pools, x, starts, lent, reserved, used, served, short,
+                   beyond)  # fmt: skip
 
     @property
     def cell(self) -> tuple[IntArray, IntArray, IntArray]:
@@ -128,69 +100,75 @@ class Draft:
         """Return the model of each pair of model and region, ``[l * r]``."""
         return np.arange(self.pairs) // len(self.problem.first.regions)
 
-    def up(self, period: int, row: npt.ArrayLike, by: npt.ArrayLike) -> list[Entry]:
-        """Return entries with coefficient ``by`` for instances that serve (up and not lent)."""
-        entries: list[Entry] = [(row, self.x[period], by)]
+    def serving_instances(
+        self, period: int, row: npt.ArrayLike, coefficient: npt.ArrayLike
+    ) -> list[Entry]:
+        """Return entries for the instances of each cell that serve: those up and not lent."""
+        entries: list[Entry] = [(row, self.x[period], coefficient)]
         if self.lent is not None:
-            entries.append((row, self.lent[period], -np.asarray(by, float)))
+            entries.append((row, self.lent[period], -np.asarray(coefficient, float)))
         return entries
 
-    def serving(self, period: int, row: IntArray, by: FloatArray | None = None) -> list[Entry]:
-        """Return entries for the tokens/s that each pair of model and region serves, times ``by``.
-
-        ``row`` is the row of each pair.
-        """
-        by = np.ones(self.pairs) if by is None else by
-        if self.served is not None:
-            return [(row, self.served[period], by)]
-        (side,) = role_sides(self.problem.first)
-        return self.carrying(period, row[self.pair], side, by[self.pair])
-
-    def carrying(
-        self, period: int, row: IntArray, side: Side, times: FloatArray | float = 1.0
+    def served_tps(
+        self, period: int, row: IntArray, coefficient: FloatArray | None = None
     ) -> list[Entry]:
-        """Return entries for the tokens/s that each cell carries on a side, times ``times``.
+        """Return entries for the tokens/s that each pair of model and region serves.
 
-        A side is a group of columns of one role, such as prefill. ``row`` ``[n]`` is the row of
-        each cell. A pool's capacity is a line with bends, so it has entries of its own.
+        ``row`` and ``coefficient`` are ``[l * r]``; None: coefficients of 1.
+        """
+        coefficient = np.ones(self.pairs) if coefficient is None else coefficient
+        if self.served is not None:
+            return [(row, self.served[period], coefficient)]
+        (side,) = role_sides(self.problem.first)
+        return self.carried_tps(period, row[self.pair], side, coefficient[self.pair])
+
+    def carried_tps(
+        self, period: int, row: IntArray, side: Side, coefficient: FloatArray | float = 1.0
+    ) -> list[Entry]:
+        """Return entries for the tokens/s that each cell carries on a side.
+
+        A side is a group of columns of one role, such as prefill. ``row`` and ``coefficient`` are
+        ``[n]``. A piecewise linear capacity has an entry for each of its stretches.
         """
         entries: list[Entry] = []
         for lost, pools in self.pools[period].items():
-            coefficients = (side.columns & (side.lost == lost))[self.column] * np.asarray(
-                times, float
-            )
-            if coefficients.any():
-                entries += self.up(period, row, coefficients * pools.plain)
+            on_side = (side.columns & (side.lost == lost))[self.column]
+            factor = on_side * np.asarray(coefficient, float)
+            if factor.any():
+                entries += self.serving_instances(period, row, factor * pools.plain)
                 cells = pools.cell
-                entries.append((row[cells], pools.serving, coefficients[cells] * pools.slope))
+                entries.append((row[cells], pools.serving, factor[cells] * pools.slope))
         return entries
 
-    def starting(self, period: int, row: npt.ArrayLike, by: npt.ArrayLike) -> list[Entry]:
-        """Return entries with coefficient ``by`` for instances requested but not up yet."""
-        periods = range(max(0, period - self.problem.lead + 1), period + 1)
-        return [(row, self.starts[begun], by) for begun in periods] if self.problem.lead else []
+    def starting_instances(
+        self, period: int, row: npt.ArrayLike, coefficient: npt.ArrayLike
+    ) -> list[Entry]:
+        """Return entries for instances requested but not up yet; none without a ``lead``."""
+        lead = self.problem.lead
+        requested = range(max(0, period - lead + 1), period + 1) if lead else ()
+        return [(row, self.starts[earlier], coefficient) for earlier in requested]
 
-    def takes(self, period: int, measure: str) -> list[Entry]:
+    def hourly_use(self, period: int, measure: str) -> list[Entry]:
         """Return entries in row 0 for the period's hourly use of a measure, such as "kwh"."""
         window = self.problem.windows[period]
         hourly, once = per_hour(window, measure)[self.cell], per_start(window, measure)[self.cell]
         entries: list[Entry] = [(0, self.x[period], hourly), (0, self.starts[period], once)]
-        entries += self.starting(period, 0, hourly)
+        entries += self.starting_instances(period, 0, hourly)
         if measure == "usd" and self.lent is not None and self.problem.lend_usd is not None:
             entries.append((0, self.lent[period], -self.problem.lend_usd[self.cell]))
         if measure == "usd" and self.reserved is not None and self.used is not None:
-            paid, saved = self.problem.reserved_usd, self.problem.on_demand_usd
-            assert paid is not None
-            assert saved is not None
-            paid = np.where(np.isfinite(paid), paid, 0.0)
-            saved = saved if saved.ndim == paid.ndim else saved[period]
+            reserved_usd, on_demand_usd = self.problem.reserved_usd, self.problem.on_demand_usd
+            assert reserved_usd is not None
+            assert on_demand_usd is not None
+            paid = np.where(np.isfinite(reserved_usd), reserved_usd, 0.0)
+            saved = on_demand_usd if on_demand_usd.ndim == paid.ndim else on_demand_usd[period]
             entries += [(0, self.reserved, paid.ravel()), (0, self.used[period], -saved.ravel())]
         return entries
 
-    def changed(self, period: int) -> tuple[list[Entry], float]:
+    def starts_and_stops(self, period: int) -> tuple[list[Entry], float]:
         """Return entries in row 0 for the starts and stops of a period, and the constant to add.
 
-        Stops are x[p-1] + starts - x[p].
+        Stops are x[p-1] + starts - x[p]. The constant is x[-1], the present fleet.
         """
         entries: list[Entry] = [(0, self.x[period], -1.0)]
         if period >= self.problem.lead:
@@ -218,7 +196,7 @@ class Draft:
         values, cell = np.zeros(self.builder.count), (slice(None), *self.cell)
         serving = target if lent is None else target - lent
         values[self.x] = target[cell]
-        values[self.starts] = self.problem.asked_for(target)[cell]
+        values[self.starts] = self.problem.requested_starts(target)[cell]
         if self.lent is not None:
             values[self.lent] = (target - serving)[cell]
         if self.reserved is not None and self.used is not None:
@@ -231,7 +209,58 @@ class Draft:
                 pools.fill(values, serving[period][self.cell])
         if self.served is not None:
             for period, variables in enumerate(self.served):
-                values[variables] = (
-                    carried_tps(self.problem.first, serving[period]).min(axis=0).ravel()
-                )
+                # The side with the least capacity limits what is served.
+                by_side = carried_tps(self.problem.first, serving[period])
+                values[variables] = by_side.min(axis=0).ravel()
         return values
+
+
+def _usable_cells(window: PlanningProblem) -> tuple[IntArray, IntArray, IntArray]:
+    """Return model, region and column of each cell, ``[n]``, for columns that can run the model."""
+    usable, region = np.meshgrid(
+        np.flatnonzero(window.theta_tps > 0), np.arange(len(window.regions)), indexing="ij"
+    )
+    model, column = np.divmod(usable.ravel(), len(window.gpus))
+    return model, region.ravel(), column
+
+
+def _reservation_variables(
+    builder: Builder, problem: HorizonProblem
+) -> tuple[IntArray | None, IntArray | None]:
+    """Add the variables ``reserved`` and ``used`` of a draft; None for both without an offer.
+
+    A reserved GPU costs its price in every period. Each one in use saves the price on demand.
+    """
+    if problem.reserved_usd is None or problem.on_demand_usd is None:
+        return None, None
+    periods, weighted_hours = len(problem.windows), problem.first.weights.usd * problem.hours
+    offered = np.isfinite(problem.reserved_usd).ravel()
+    max_gpus = np.where(offered, problem.first.capacity_gpus.ravel(), 0)
+    usd = np.where(offered, problem.reserved_usd.ravel(), 0.0)
+    reserved = builder.grid(max_gpus.shape, cost=usd * weighted_hours * periods, upper=max_gpus)
+    shape = (periods, *problem.reserved_usd.shape)
+    saved = np.broadcast_to(problem.on_demand_usd, shape).reshape(periods, -1)
+    used = builder.grid(saved.shape, cost=-weighted_hours * saved, upper=max_gpus)
+    return reserved, used
+
+
+def _capacity_variables(
+    builder: Builder,
+    problem: HorizonProblem,
+    cell: tuple[IntArray, IntArray, IntArray],
+    max_counts: IntArray,
+) -> tuple[dict[int, Pools], ...]:
+    """Return the pools of each period by the number of instances lost, with their variables."""
+    first = problem.first
+    linear = Pools.linear(first.theta_tps[cell[0], cell[2]])
+    has_curves = is_nonlinear(first).any()
+    losses = sorted({int(lost) for side in role_sides(first) for lost in side.lost})
+    return tuple(
+        {
+            lost: Pools.from_curves(builder, window, cell, counts, lost)
+            if has_curves or lost
+            else linear
+            for lost in losses
+        }
+        for window, counts in zip(problem.windows, max_counts, strict=True)
+    )
