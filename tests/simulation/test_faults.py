@@ -27,7 +27,6 @@ from tests.simulation.builders import fleet, pool, profile, trace
 from tests.simulation.scripted_policies import Asking
 
 SLOW = profile(alpha=1.0, beta=0.0, gamma=1.0, delta=0.0, kv=1000, max_batch=4, budget=1000)
-ONE = profile(alpha=1.0, beta=0.0, gamma=1.0, delta=0.0, kv=1000, max_batch=1, budget=1000)
 
 
 def test_work_of_a_lost_instance_is_computed_again_elsewhere_and_keeps_what_it_gave():
@@ -44,17 +43,6 @@ def test_work_of_a_lost_instance_is_computed_again_elsewhere_and_keeps_what_it_g
     # Half a second of the iteration that was lost is busy time all the same.
     np.testing.assert_allclose(totals.prefill_s + totals.decode_s, 5.5 + 21)
     assert result.series.output_tokens.sum() == 40
-
-
-def test_those_that_wait_go_with_those_in_the_batch_in_their_order():
-    result = simulate(
-        trace([0.0, 0.0, 0.0, 0.0], 10, [10, 9, 2, 2]),
-        fleet(pool(ONE), faults=(Crash(0, 3.5),)),
-        Static([2]),
-    )
-    # The first instance has requests 0 and 3, the other 1 and 2. After the crash 0 (7 tokens
-    # left) and 3 queue behind 2.
-    assert result.requests.last_token_s.tolist() == [18.0, 9.0, 11.0, 20.0]
 
 
 def test_a_request_without_a_retry_left_is_given_up_and_counted():
@@ -96,30 +84,11 @@ def test_policy_replaces_what_was_lost():
     np.testing.assert_allclose(result.series.ready, [[25 / 60, 50 / 60]])
 
 
-def test_which_instance_is_counted_among_those_that_serve():
-    for instance, end in ((0, 20.0), (1, 27.0), (2, 20.0)):
-        result = simulate(
-            trace([0.0, 0.0], [10, 20], 20),
-            fleet(pool(SLOW), faults=(Crash(0, 5.5, instance),)),
-            Static([2]),
-        )
-        assert result.requests.last_token_s[1] == (21.0 if instance == 1 else end)
-        assert result.requests.last_token_s[0] == (20.0 if instance == 1 else 21.0)
-
-
 def test_nothing_happens_where_nothing_lives():
     result = simulate(
         trace([0.0], 10, 2), fleet(pool(SLOW), faults=(Crash(0, 0.0),)), Asking([0], [1])
     )
     assert result.totals.failures[0] == 0
-
-
-def test_slow_instance_takes_longer_for_a_time():
-    fault = SlowInstance(0, 5.5, 16.5, 3.0)
-    result = simulate(trace([0.0], 10, 20), fleet(pool(SLOW), faults=(fault,)), Static([1]))
-    # Six tokens by 6 s, then every three seconds: at 9, 12, 15, 18; ten left at one a second.
-    assert result.requests.last_token_s[0] == 18.0 + 10
-    assert result.totals.iterations[0] == 20
 
 
 def test_outage_sends_requests_elsewhere_at_the_latency_of_the_way():

@@ -80,43 +80,6 @@ def test_targets_are_clipped_to_the_pool():
     np.testing.assert_allclose(result.series.ready, [[1, 3]])
 
 
-def test_instance_with_the_fewest_remaining_tokens_is_chosen():
-    # 10 + 100 and 60 + 5 tokens left: the third request goes to the second instance.
-    result = simulate(
-        trace([0.0, 0.0, 0.0], [10, 60, 10], [100, 5, 2]),
-        fleet(pool(SLOW)),
-        Static([2]),
-        duration_s=120.0,
-    )
-    assert result.requests.last_token_s.tolist() == [100.0, 5.0, 2.0]
-    assert result.totals.iterations[0] == 100 + 5
-
-
-def test_full_home_overflows_to_the_nearest_region_with_room():
-    tiny = profile(alpha=1.0, beta=0.0, gamma=1.0, delta=0.0, kv=100, budget=200)
-    wire = [[0, 0.5, 0.25], [0.5, 0, 1], [0.25, 1, 0]]
-    result = simulate(
-        trace([0.0, 1.5, 1.5], [80, 10, 10], [10, 2, 2], regions=("a",)),
-        fleet(*(pool(tiny, region=r) for r in "abc"), regions=("a", "b", "c"), latency=wire),
-        Static([1, 1, 1]),
-    )
-    log = result.requests
-    assert log.pool.tolist() == [0, 2, 2]
-    assert log.first_token_s[1] == 1.75 + 1.0
-    assert log.ttft_s[1] == 0.25 + 1.0 + 0.25
-    assert log.e2e_s[1] == 0.25 + 2.0 + 0.25
-
-
-def test_all_regions_over_the_threshold_choose_the_least_used():
-    tiny = profile(alpha=1.0, beta=0.0, gamma=1.0, delta=0.0, kv=100, budget=200)
-    result = simulate(
-        trace([0.0, 0.0, 1.5], [90, 80, 5], [5, 5, 2], region=[0, 1, 0], regions=("a", "b")),
-        fleet(pool(tiny, region="a"), pool(tiny, region="b"), regions=("a", "b")),
-        Static([1, 1]),
-    )
-    assert result.requests.pool.tolist() == [0, 1, 1]
-
-
 def test_region_without_the_model_is_served_from_elsewhere():
     wire = [[0, 0.5], [0.5, 0]]
     result = simulate(
@@ -192,19 +155,6 @@ def test_aged_deferred_requests_go_at_once():
 )
 def test_a_deferred_request_is_urgent_by_its_own_deadline(tier, seconds):
     assert tier.urgent_after_s == pytest.approx(seconds)
-
-
-def test_a_deadline_of_minutes_is_kept_while_memory_is_never_free():
-    # The first holds 70% of memory for an hour, so that nothing is released; ten hours of waiting
-    # would be late, as every deferrable tier had it before.
-    tiers = [Tier("t"), Tier("niw", e2e_s=600.0, deferrable=True)]
-    result = simulate(
-        trace([0.0, 10.0], [700, 10], [250, 1], tier=[0, 1], tiers=("t", "niw")),
-        fleet(pool(profile(alpha=14.0, beta=0, gamma=1.0, delta=0, kv=1000, tp=1)), tiers=tiers),
-        Static([1]),
-        duration_s=3600.0,
-    )
-    assert result.requests.e2e_s[1] <= 600.0
 
 
 def test_what_becomes_urgent_first_is_released_first():
@@ -292,11 +242,6 @@ def test_unknown_names_are_refused(change, word):
         simulate(trace([0.0], 1, 1, **change), fleet(), Static([1]))
 
 
-def test_wrong_number_of_counts_is_refused():
-    with pytest.raises(SimulationError, match="one per pool"):
-        simulate(trace([0.0], 1, 1), fleet(), Static([1, 2]))
-
-
 @pytest.mark.parametrize(
     ("change", "word"),
     [
@@ -311,15 +256,18 @@ def test_senseless_pools_are_refused(change, word):
         simulate(trace([0.0], 1, 1), fleet(pool(**change)), Static([1]))
 
 
-def test_negative_latency_is_refused():
-    with pytest.raises(SimulationError, match="Latency"):
-        simulate(trace([0.0], 1, 1), fleet(latency=[[-1.0]]), Static([1]))
-
-
-@pytest.mark.parametrize("change", [{"duration_s": 0.0}, {"interval_s": 0.0}])
-def test_senseless_windows_are_refused(change):
-    with pytest.raises(SimulationError, match="positive"):
-        simulate(trace([0.0], 1, 1), fleet(), Static([1]), **change)
+@pytest.mark.parametrize(
+    ("served", "counts", "window", "word"),
+    [
+        (fleet(), [1], {"duration_s": 0.0}, "positive"),
+        (fleet(), [1], {"interval_s": 0.0}, "positive"),
+        (fleet(), [1, 2], {}, "one per pool"),
+        (fleet(latency=[[-1.0]]), [1], {}, "Latency"),
+    ],
+)
+def test_senseless_replays_are_refused(served, counts, window, word):
+    with pytest.raises(SimulationError, match=word):
+        simulate(trace([0.0], 1, 1), served, Static(counts), **window)
 
 
 def test_window_takes_what_arrives_before_its_end():

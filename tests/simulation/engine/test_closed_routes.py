@@ -183,26 +183,6 @@ def test_policies_see_closed_regions_as_fleets_of_their_own(policy, seed):
     assert grew
 
 
-def test_a_way_may_be_open_there_and_closed_back():
-    """More than an instance prefills comes to one of two at a time; only a may send it on."""
-    roomy = profile(max_batch=64, budget=64, kv=1 << 20)
-    arrivals = np.arange(1000) * roomy.iteration_s(0, 64) * 3 / 8
-    served = fleet(
-        *(pool(roomy, region=r) for r in "ab"), regions=("a", "b"),
-        latency=[[0.0, 1 / 32], [CLOSED, 0.0]],
-    )  # fmt: skip
-    where = {
-        home: places(
-            simulate(
-                trace(arrivals, 32, 4, region=home, regions=("a", "b")), served, Static([1, 1])
-            )
-        )
-        for home in (0, 1)
-    }
-    assert 0.2 < where[0].mean() < 0.6
-    assert (where[1] == 1).all()
-
-
 def test_requests_out_of_reach_are_rejected_and_the_longest_go_by_open_ways():
     """Model k has no pool that a may send to, and the pool of m that a reaches is the smaller."""
     small, large = profile(kv=100), profile(kv=1000)

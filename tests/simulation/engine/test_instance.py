@@ -34,45 +34,12 @@ def test_lone_request_decodes_at_batch_one():
     assert totals.idle_s[0] == 60.0 - log.e2e_s[0]
 
 
-def test_long_prompt_is_chunked_by_the_budget():
-    prof = profile(budget=64)
-    log = replay(prof, [0.0], [150], [1]).requests
-    chunks = [prof.iteration_s(0, 64), prof.iteration_s(0, 64), prof.iteration_s(0, 22)]
-    assert log.ttft_s[0] == sum(chunks)
-
-
-def test_arrival_joins_at_the_next_boundary_in_a_mixed_batch():
-    prof = profile()
-    first = prof.iteration_s(0, 32)
-    boundary = first + prof.iteration_s(1, 0)
-    late = first + prof.iteration_s(1, 0) / 2
-    log = replay(prof, [0.0, late], [32, 32], [5, 4]).requests
-    mixed = boundary + prof.iteration_s(1, 32)
-    a_last = mixed + 2 * prof.iteration_s(2, 0)
-    assert log.first_token_s.tolist() == [first, mixed]
-    assert log.last_token_s.tolist() == [a_last, a_last + prof.iteration_s(1, 0)]
-
-
-def test_arrival_on_a_boundary_joins_there():
-    prof = profile()
-    boundary = prof.iteration_s(0, 32) + 2 * prof.iteration_s(1, 0)
-    log = replay(prof, [0.0, boundary], [32, 32], [50, 1]).requests
-    assert log.first_token_s[1] == boundary + prof.iteration_s(1, 32)
-
-
 def test_decodes_come_out_of_the_token_budget_before_prefill():
     prof = profile(budget=64)
     first = prof.iteration_s(0, 32)
     log = replay(prof, [0.0, first], [32, 100], [50, 1]).requests
     # Beside one decode 63 tokens of the prompt fit, then the other 37.
     assert log.first_token_s[1] == first + prof.iteration_s(1, 63) + prof.iteration_s(1, 37)
-
-
-def test_full_batch_makes_the_next_wait_for_a_completion():
-    prof = profile(max_batch=2)
-    log = replay(prof, [0.0, 0.0, 0.0], [8, 8, 8], [2, 2, 1]).requests
-    end = prof.iteration_s(0, 16) + prof.iteration_s(2, 0)
-    assert log.first_token_s[2] == end + prof.iteration_s(0, 8)
 
 
 def test_memory_shortage_preempts_the_newest_and_recomputes_it():

@@ -32,23 +32,6 @@ def test_the_kv_cache_travels_between_first_and_second_token():
     assert log.pool.tolist() == [1, 0]
 
 
-@pytest.mark.parametrize(
-    ("link", "instances", "waits"),
-    [
-        (LINK, 1, [0.5, 1.0]),  # one after the other on the sender's link
-        (LINK, 2, [0.5, 0.5]),
-        (KvLink(1.0, 64.0, 32.0), 2, [1.0, 2.0]),  # all senders share half as much
-    ],
-)
-def test_transfers_queue_at_their_links(link, instances, waits):
-    prof = profile(alpha=0.25, beta=0.0, max_batch=1)
-    log = run(apart(prof, link), [1.0, 1.0], [32, 32], [2, 2], [instances, 2]).requests
-    travelled = log.last_token_s - 0.25 - log.first_token_s
-    # With one sender the second prompt is computed while the first cache is on its way.
-    late = prof.iteration_s(0, 32) if instances == 1 else 0.0
-    assert travelled.tolist() == [waits[0], waits[1] - late]
-
-
 def test_what_leaves_after_a_decision_has_the_share_of_the_link_that_it_says():
     prof = profile(alpha=0.25, beta=0.0, max_batch=1)
     policy = Asking([1, 2], {"targets": [1, 2], "link_share": [0.5, 1.0]}, every=4.0)
@@ -75,14 +58,6 @@ def test_decodes_sit_out_an_iteration_of_prompts_they_do_not_fit_beside():
     served = fleet(pool(prof, batching="alone"))
     log = run(served, [0.0, first], [32, 63], [5, 1], [1]).requests
     assert log.last_token_s[0] == first + alone + 4 * step
-
-
-def test_prompts_are_not_cut():
-    prof = profile(budget=64)
-    served = fleet(pool(prof, batching="whole"))
-    log = run(served, [0.0] * 3, [200, 40, 30], 1, [1]).requests
-    lengths = [prof.iteration_s(0, n) for n in (200, 40, 30)]
-    assert log.first_token_s.tolist() == np.cumsum(lengths).tolist()
 
 
 @pytest.mark.parametrize(

@@ -37,21 +37,6 @@ def test_a_repeated_prompt_computes_its_last_tokens_alone():
     assert result.series.hit_rate[0].tolist()[:1] == [0.4]
 
 
-def test_at_least_one_token_is_computed():
-    prof = profile()
-    result = replay(prof, [0.0, 20.0, 40.0], [64] * 3, [1] * 3, [[1, 2, 3, 4]] * 3)
-    assert result.totals.hit_tokens[0] == 2 * 48
-    assert result.requests.ttft_s[2] == prof.iteration_s(0, 16)
-
-
-def test_unlike_prompts_share_nothing():
-    lists = np.arange(400).reshape(100, 4).tolist()
-    result = replay(profile(), np.arange(100.0), [64] * 100, [2] * 100, lists)
-    assert rate(result) == 0.0
-    assert result.totals.looked_up_tokens[0] == 6400
-    assert result.totals.evicted_tokens[0] > 0
-
-
 def test_off_means_off():
     lists = [[1, 2, 3, 4]] * 2
     requests = trace([0.0, 20.0], [60, 60], [1, 1], blocks=(lists, 16))
@@ -73,16 +58,6 @@ def test_the_cached_context_is_attended_to():
     prof = adjusted(profile(), curve=grid(prefill=Part(part.x, part.y, part.seconds / 1024)))
     result = replay(prof, [0.0, 200.0], [60, 60], [1, 1], [[1, 2, 3, 4]] * 2)
     assert result.requests.ttft_s == pytest.approx([60 * 30 / 1024, 12 * (48 + 6) / 1024])
-
-
-def test_the_least_recently_used_goes_and_of_a_prompt_its_end():
-    """Memory for 8 blocks: A, B of 3 blocks each, A again, then C of 3 blocks evicts the end of B,
-    for which B's first block is still found."""
-    prof = profile(kv=128, budget=256)
-    a, b, c = [1, 2, 3], [11, 12, 13], [21, 22, 23]
-    result = replay(prof, np.arange(5) * 10.0, [48] * 5, [1] * 5, [a, b, a, c, b])
-    # A again finds two blocks. C needs 49 tokens beside 96 cached: two blocks go. B finds one.
-    assert result.totals.hit_tokens[0] == 32 + 16
 
 
 def test_blocks_in_use_stay_and_are_counted_once():
@@ -122,15 +97,6 @@ def test_the_router_prefers_where_the_prompt_is_unless_it_is_busy():
     # Of two at once the second goes elsewhere: 48 tokens saved are less than the 64 before it.
     result = replay(prof, [0.0, 10.0, 10.0], [64] * 3, [2] * 3, [first] * 3, 16, 2, aware)
     assert result.totals.hit_tokens[0] == 48
-
-
-def test_same_bytes_again():
-    rng = np.random.default_rng(5)
-    lists = [[int(c), 50 + int(c)] for c in rng.integers(0, 30, 200)]
-    args = (profile(kv=256), np.arange(200) * 0.1, [40] * 200, [5] * 200, lists)
-    a, b = (replay(*args, count=2) for _ in range(2))
-    assert a.requests.last_token_s.tobytes() == b.requests.last_token_s.tobytes()
-    assert a.totals.evicted_tokens.tobytes() == b.totals.evicted_tokens.tobytes()
 
 
 def test_blocks_are_checked_and_follow_their_requests():

@@ -52,12 +52,6 @@ def test_a_region_with_waiting_requests_never_watches_an_idle_one():
     assert worst["seen"] < 1.0 < 10.0 < worst["blind"]
 
 
-def test_home_serves_what_it_can_take_at_once():
-    requests = from_east(200, every_s=2.0)
-    served = simulate(requests, two_regions(), Static([1, 1])).requests.pool
-    assert (served == 0).all()
-
-
 def test_planned_shares_are_kept_to_within_a_few_prompts():
     rng = np.random.default_rng(1)
     n = 1000
@@ -167,22 +161,6 @@ def two_pools(**how):
     """A fast and a slow pool of one model in one region."""
     slow = profile(gamma=1 / 4, max_batch=64, budget=64, kv=1 << 20)
     return fleet(pool(ROOMY), pool(slow), routing=Routing(**how))
-
-
-def test_of_several_pools_the_one_with_the_least_memory_comes_first():
-    """The first has twice the memory, so it takes the second request too."""
-    small = profile(max_batch=64, budget=64, kv=1000)
-    large = profile(max_batch=64, budget=64, kv=4000)
-    fleets = {
-        name: fleet(pool(small), pool(large), routing=Routing(endpoint=name))
-        for name in ("least-memory", "together")
-    }
-    requests = trace([0.0, 0.5, 1.0], [20, 30, 30], 50)
-    where = {
-        name: simulate(requests, served_by, Static([1, 1])).requests.pool.tolist()
-        for name, served_by in fleets.items()
-    }
-    assert where == {"least-memory": [0, 1, 1], "together": [0, 1, 0]}
 
 
 def test_no_request_waits_in_a_pool_while_another_takes_it_at_once():

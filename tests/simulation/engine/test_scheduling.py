@@ -31,20 +31,12 @@ def order(scheduler, rows, tau_n_s=0.0, tau_p_s=0.0):
 ROWS = [(0.0, 1), (0.1, 0), (0.2, 1), (0.3, 0), (0.4, 1), (0.5, 1)]
 
 
-def test_first_come_first_served():
-    assert order("fcfs", ROWS) == [0, 1, 2, 3, 4, 5]
-
-
 def test_earliest_deadline_first():
     assert order("edf", ROWS) == [0, 2, 4, 5, 1, 3]
     # A slow one of long ago is due before a fast one of now.
     late = [(0.0, 1), (0.0, 1), (0.0, 1), (0.0, 1), (0.0, 1), (0.1, 0), (4.5, 1)]
     assert order("edf", late) == [0, 1, 2, 3, 4, 5, 6]
     assert order("pf", late) == [0, 1, 2, 3, 4, 6, 5]
-
-
-def test_priority_first():
-    assert order("pf", ROWS) == [0, 2, 4, 5, 1, 3]
 
 
 def test_deadline_and_priority_aware():

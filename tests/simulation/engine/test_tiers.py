@@ -8,7 +8,7 @@ from simulation.engine.allocation import allocate, services
 from simulation.engine.observations import Observer
 from simulation.engine.run import simulate
 from simulation.errors import SimulationError
-from simulation.fleet import KvLink, Routing, Tier
+from simulation.fleet import KvLink, Tier
 from simulation.policies.schedule_follower import ScheduleFollower
 from simulation.policies.static import Static
 from tests.simulation.builders import fleet, pool, profile, trace
@@ -33,26 +33,6 @@ def test_tiers_served_by_the_same_pools_are_one_service():
         ("m", ("batch",)): (1, 2),
         ("x", ("fast", "batch")): (3,),
     }
-
-
-def test_silos_take_only_their_own_tier():
-    silos = tiered(pool(SLOW, tiers=("fast",)), pool(SLOW, tiers=("batch",)))
-    result = simulate(
-        trace([0.0] * 4, 10, 5, tier=[0, 0, 0, 1], tiers=TIERS), silos, Static([1, 1])
-    )
-    # Three wait for one another in their silo while the other is idle from 5 s on.
-    assert result.requests.last_token_s.tolist() == [5.0, 10.0, 15.0, 5.0]
-    assert result.requests.pool.tolist() == [0, 0, 0, 1]
-
-
-def test_mixed_pool_serves_both_tiers_and_takes_the_overflow_of_each():
-    # Fewest tokens left decides: own pool first (lower number), then the mixed one.
-    mixed = tiered(pool(SLOW, tiers=("fast",)), pool(SLOW), pool(SLOW, tiers=("batch",)))
-    result = simulate(
-        trace([0.0] * 4, 10, 5, tier=[0, 0, 1, 1], tiers=TIERS), mixed, Static([1, 1, 1])
-    )
-    assert result.requests.pool.tolist() == [0, 1, 2, 1]
-    assert result.requests.last_token_s.tolist() == [5.0, 5.0, 5.0, 10.0]
 
 
 def test_instance_of_a_mixed_pool_takes_what_waited_for_either_tier():
@@ -154,17 +134,3 @@ def test_signals_since_the_last_decision_are_exact_in_the_middle_of_runs():
     assert (seen.busy, seen.tbt_s, seen.late_done) == (69.5 / 79.5, 1.0, 0.0)
     assert np.isnan([seen.ttft_s, seen.late_first]).all()
     assert state.series[:, 0].sum(axis=1)[[7, 8, 9]].tolist() == [100.0, 100.0, 10.0]
-
-
-def test_router_thresholds_see_the_pools_of_the_tier_alone():
-    """The silo of one tier is full, that of the other empty: only the first overflows."""
-    tiny = profile(alpha=1.0, beta=0.0, gamma=1.0, delta=0.0, kv=100, budget=200)
-    pools = [pool(tiny, region=r, tiers=(t,)) for r in "ab" for t in TIERS]
-    result = simulate(
-        trace(
-            [0.0, 1.5, 1.5], [80, 10, 10], [10, 2, 2], tier=[0, 0, 1], tiers=TIERS, regions=("a",)
-        ),
-        tiered(*pools, regions=("a", "b"), routing=Routing()),
-        Static([1] * 4),
-    )
-    assert result.requests.pool.tolist() == [0, 2, 1]
