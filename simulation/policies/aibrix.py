@@ -49,9 +49,8 @@ def replicas_by_apa(
 ) -> int:
     """Return the replicas that APA requests for a pool of ``n`` replicas.
 
-    ``value`` is the metric, a mean over the pods. ``tolerances`` are shares of the target within
-    which nothing changes. ``rates`` are the largest factors of a change. Both are for scale-out and
-    for scale-in.
+    ``value`` is the metric, a mean over the pods. Within ``tolerances``, shares of the target,
+    nothing changes. ``rates`` are the largest factors of a change. Both pairs are (out, in).
     """
     ratio = value / target
     asked = ceil(n * ratio - ROUNDING)
@@ -63,7 +62,10 @@ def replicas_by_apa(
 
 
 def in_panic(stable: float, panic: float, threshold: float) -> bool:
-    """Return whether the short mean ``panic`` exceeds ``threshold`` times the long one."""
+    """Return whether the mean of the panic window exceeds ``threshold`` times the stable one.
+
+    A stable mean of 0 counts as panic.
+    """
     return stable <= 0 or panic / stable > threshold
 
 
@@ -99,17 +101,18 @@ def replicas_by_kpa(
 def replicas_with_pending(
     strategy: Strategy, asked: int, value: float, target: float, ready: int, n: int
 ) -> int:
-    """Return the replicas that remain of ``asked`` while only ``ready`` of ``n`` serve.
+    """Return ``asked``, moved toward ``n`` because only ``ready`` of the ``n`` replicas serve.
 
     On scale-out, replicas that start count as idle. On scale-in, they count as used at the target.
     ``value`` is the mean metric of a ready pod.
     """
-    if asked == n or ready >= n:
+    starting = n - ready
+    if asked == n or starting <= 0:
         return asked
-    load = value * ready / target
+    load = value * ready / target  # in replicas at the target
     if asked < n:
-        return min(max(ceil(load + (n - ready) - ROUNDING), asked), n)
-    if strategy == "kpa":  # the mean of a pod over the target is the count
+        return min(max(ceil(load + starting - ROUNDING), asked), n)
+    if strategy == "kpa":  # as in ``replicas_by_kpa``, the metric of one pod gives the count
         load /= n
     return min(max(ceil(load - ROUNDING), n), asked)
 
@@ -209,13 +212,15 @@ class PodAutoscaler(ScalingPolicy):
         since_monday_s = (self.offset_s + now) % WEEK_S
         for row in self.bounds:
             if row.begin_s <= since_monday_s < row.end_s:
-                return [row.minimum] * len(self._most), [
-                    min(row.maximum, int(maximum)) for maximum in self._most
-                ]
+                most = [min(row.maximum, int(maximum)) for maximum in self._most]
+                return [row.minimum] * len(self._most), most
         return [min(self.min_replicas, int(maximum)) for maximum in self._most], self._most.tolist()
 
     def _recommended_replicas(self, p: int, now: float, n: int) -> tuple[int, float]:
-        """Return the replicas that the strategy requests for pool ``p``, and the metric it used."""
+        """Return the replicas that the strategy requests for pool ``p``, and the metric it used.
+
+        The metric is its mean over the stable window, or over the panic window in a panic of KPA.
+        """
         values = self._values[p]
         while values[0][0] < now - self.stable_window_s:
             values.popleft()
@@ -238,10 +243,12 @@ class PodAutoscaler(ScalingPolicy):
         recent.append((now, asked))
         while recent[0][0] <= now - max(self.up_cooldown_s, self.down_cooldown_s, 1e-9):
             recent.popleft()
-        outs, ins = (
+        in_up_window, in_down_window = (
             [count for t, count in recent if t > now - window_s] or [asked]
             for window_s in (self.up_cooldown_s, self.down_cooldown_s)
         )
-        if self.holds:
-            return min(max(n, min(outs)), max(ins))
-        return n if asked == n else max(outs) if asked > n else min(ins)
+        if self.holds:  # the smallest recommendation limits scale-out, the largest scale-in
+            return min(max(n, min(in_up_window)), max(in_down_window))
+        if asked == n:
+            return n
+        return max(in_up_window) if asked > n else min(in_down_window)

@@ -58,29 +58,27 @@ class Chiron(ScalingPolicy):
         """Group pools by what they serve, cheapest first, and read limits from the tiers."""
         self._fleet, self._ends = fleet, Endpoints(fleet)
         kinds = [pool_kind(pool, fleet) for pool in fleet.pools]
-        self._places: dict[tuple[str, str], tuple[tuple[int, ...], tuple[int, ...]]] = {}
-        # By model and group of regions that share requests.
-        self._batch: dict[tuple[str, int], tuple[int, ...]] = {}
+        # Interactive and mixed pools of each model and region.
+        self._latency_pools: list[tuple[tuple[int, ...], tuple[int, ...]]] = []
         for model_and_region in dict.fromkeys((pool.model, pool.region) for pool in fleet.pools):
             pools_here = [
                 p for p, q in enumerate(fleet.pools) if (q.model, q.region) == model_and_region
             ]
             interactive = [p for p in pools_here if kinds[p] == INTERACTIVE]
             mixed = [p for p in pools_here if kinds[p] not in (INTERACTIVE, BATCH)]
-            self._places[model_and_region] = (
-                cheapest_first(fleet, interactive),
-                cheapest_first(fleet, mixed),
+            self._latency_pools.append(
+                (cheapest_first(fleet, interactive), cheapest_first(fleet, mixed))
             )
+        # Batch pools of each model and group of regions that share requests, with their queue.
+        batch_pools: dict[tuple[str, int], list[int]] = {}
         for p, (pool, island) in enumerate(zip(fleet.pools, fleet.islands.tolist(), strict=True)):
             if kinds[p] == BATCH:
-                self._batch[pool.model, island] = (*self._batch.get((pool.model, island), ()), p)
-        self._batch = {of: cheapest_first(fleet, pools) for of, pools in self._batch.items()}
-        self._queues: dict[tuple[str, int], deque[list[float]]] = {
-            of: deque() for of in self._batch
-        }
-        self._largest = np.array([pool.profile.max_batch for pool in fleet.pools], np.float64)
-        self._sizes = self._largest.copy()
-        self._throughput = np.zeros(len(fleet.pools))
+                batch_pools.setdefault((pool.model, island), []).append(p)
+        self._batch_pools = [cheapest_first(fleet, pools) for pools in batch_pools.values()]
+        self._queues: list[deque[list[float]]] = [deque() for _ in self._batch_pools]
+        self._max_batch = np.array([pool.profile.max_batch for pool in fleet.pools], np.float64)
+        self._batch_limits = self._max_batch.copy()  # what ``tune_batch`` changes
+        self._throughput = np.zeros(len(fleet.pools))  # tokens/s per instance, last decision
         self._tbt = np.array([_tbt_limit(fleet, p) for p in range(len(fleet.pools))])
         batch_tiers = [tier for tier in fleet.tiers if tier.deferrable]
         limits = [limit for t in batch_tiers for limit in (t.e2e_s, t.ttft_s) if limit is not None]
@@ -93,10 +91,10 @@ class Chiron(ScalingPolicy):
     def decide(self, observation: Observation) -> Actions:
         """Scale interactive and mixed pools by region, then batch pools by queue."""
         targets = observation.ready + observation.starting
-        for interactive, mixed in self._places.values():
+        for interactive, mixed in self._latency_pools:
             self._scale_interactive(targets, interactive, mixed, observation)
-        for model_and_island, pools in self._batch.items():
-            self._scale_batch(targets, self._queues[model_and_island], pools, observation)
+        for pools, queue in zip(self._batch_pools, self._queues, strict=True):
+            self._scale_batch(targets, queue, pools, observation)
         return Actions(
             targets, max_batch=self._largest_batches(observation) if self.tune_batch else None
         )
@@ -148,12 +146,12 @@ class Chiron(ScalingPolicy):
             if idle and present:
                 self._ends.move(targets, pools, -present)
             return
-        rate = self._requests_s(pools[0])
-        ahead, needed = 0.0, 1
+        rps = self._requests_s(pools[0])
+        due, needed = 0.0, 1
         for queued_s, count in queue:
-            ahead += count
+            due += count  # requests of this group and of those before it
             left_s = max(queued_s + self._deadline_s - now, self.interval_s)
-            needed = max(needed, ceil(ahead / (rate * left_s) - ROUNDING))
+            needed = max(needed, ceil(due / (rps * left_s) - ROUNDING))
         if needed > present:
             self._ends.move(targets, pools, needed - present)
 
@@ -185,31 +183,33 @@ class Chiron(ScalingPolicy):
         profile = self._fleet.pools[p].profile
         isl, osl = float(self._isl[p]), float(self._osl[p])
         fits = profile.kv_capacity_tokens / (isl + osl)
-        batch = max(1.0, min(float(self._sizes[p]), fits))
+        batch = max(1.0, min(float(self._batch_limits[p]), fits))
         context = isl + osl / 2
-        base = float(iteration_s(profile, batch, batch * context, 0, 0))
-        prefill = float(iteration_s(profile, 0, 0, isl, isl * isl / 2))
-        return 1.0 / (prefill + osl * base / batch)
+        decode_s = float(iteration_s(profile, batch, batch * context, 0, 0))
+        prefill_s = float(iteration_s(profile, 0, 0, isl, isl * isl / 2))
+        return 1.0 / (prefill_s + osl * decode_s / batch)
 
     def _largest_batches(self, observation: Observation) -> IntArray:
-        """Return the largest batch of each pool after this decision's backpressure, ``[pools]``."""
+        """Return the largest batch of each pool after this decision's backpressure, ``[pools]``.
+
+        Pools that computed no token since the last decision keep theirs.
+        """
         signals = observation.signals
         if signals is not None:
             with np.errstate(invalid="ignore", divide="ignore"):
-                of_tbt = np.nan_to_num(signals.tbt_s / self._tbt)
+                tbt_ratio = np.nan_to_num(signals.tbt_s / self._tbt)
                 throughput = signals.decode_tps / np.maximum(observation.ready, 1)
-                full = signals.batch >= FULL * self._sizes
-                of_throughput = np.where(
+                full = signals.batch >= FULL * self._batch_limits
+                throughput_ratio = np.where(
                     full & (throughput > 0), self._throughput / throughput, 0.0
                 )
-            pressure = np.maximum(of_tbt, of_throughput)
-            seen = (observation.ready > 0) & (signals.decode_tps > 0)
+            pressure = np.maximum(tbt_ratio, throughput_ratio)
+            served = (observation.ready > 0) & (signals.decode_tps > 0)
             factor = np.where(pressure < 1, self.grow, np.where(pressure > 1, self.shrink, 1.0))
-            self._sizes = np.where(
-                seen, np.clip(self._sizes * factor, 1.0, self._largest), self._sizes
-            )
-            self._throughput = np.where(seen, throughput, self._throughput)
-        return np.floor(self._sizes).astype(np.int64)
+            changed = np.clip(self._batch_limits * factor, 1.0, self._max_batch)
+            self._batch_limits = np.where(served, changed, self._batch_limits)
+            self._throughput = np.where(served, throughput, self._throughput)
+        return np.floor(self._batch_limits).astype(np.int64)
 
 
 def _tbt_limit(fleet: Fleet, p: int) -> float:

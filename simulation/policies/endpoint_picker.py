@@ -43,7 +43,7 @@ class Setting:
     shares of the SLO above which it scales out, and below which it scales in.
     """
 
-    words: str
+    words: str  # name of the signal for users
     target: float
     second: float
     up: Way
@@ -64,7 +64,10 @@ SETTINGS: dict[Signal, Setting] = {
 
 
 def idle_prefill_tps(profile: Profile) -> float:
-    """Return the prefill velocity V_P in tokens/s: a full chunk over its idle TTFT."""
+    """Return the prefill velocity V_P in tokens/s: a full chunk over its TTFT on an idle replica.
+
+    A full chunk has the tokens of the largest batch.
+    """
     chunk = profile.max_batch_tokens
     return chunk / (float(iteration_s(profile, 0, 0, chunk, chunk**2 / 2)) + profile.start_s)
 
@@ -76,17 +79,18 @@ def quantile(counts: IntArray, bounds_s: FloatArray, share: float = QUANTILE) ->
     Within a bucket, values are assumed evenly spread. The last bucket is open, so a quantile in it
     is its lower bound.
     """
-    upto = counts.cumsum(axis=1)
-    total = upto[:, -1]
+    cumulative = counts.cumsum(axis=1)
+    total = cumulative[:, -1]
     rank = share * total
-    bucket = np.argmax(upto >= rank[:, None] - ROUNDING, axis=1)
-    closed = np.minimum(bucket, len(bounds_s) - 1)
+    bucket = np.argmax(cumulative >= rank[:, None] - ROUNDING, axis=1)
+    closed = np.minimum(bucket, len(bounds_s) - 1)  # the bucket, if it is not the open one
     pools = np.arange(len(counts))
-    lower = np.where(closed > 0, bounds_s[closed - 1], 0.0)
+    lower_s = np.where(closed > 0, bounds_s[closed - 1], 0.0)
     inside = counts[pools, closed]
-    part = (rank - (upto[pools, closed] - inside)) / np.where(inside > 0, inside, 1)
-    value = lower + (bounds_s[closed] - lower) * np.clip(part, 0, 1)
-    out: FloatArray = np.where(bucket == len(bounds_s), bounds_s[-1], value)
+    below = cumulative[pools, closed] - inside
+    part = np.clip((rank - below) / np.where(inside > 0, inside, 1), 0, 1)
+    value_s = lower_s + (bounds_s[closed] - lower_s) * part
+    out: FloatArray = np.where(bucket == len(bounds_s), bounds_s[-1], value_s)
     return np.where(total > 0, out, np.nan)
 
 
@@ -101,8 +105,8 @@ def replicas_by_latency(
     """
     some_start = (ready > 0) & (ready < present)
     ready_share = np.where(some_start, ready / np.maximum(present, 1), 1.0)
-    excess = saturation * ready_share / out_above - 1
-    vacancy = 1 - saturation / in_below
+    excess = saturation * ready_share / out_above - 1  # above the threshold, relative to it
+    vacancy = 1 - saturation / in_below  # below the threshold, relative to it
     scaled_out = present + np.ceil(present * excess - ROUNDING)
     scaled_in = present - np.floor(present * vacancy + ROUNDING)
     conditions = [saturation > out_above, saturation < in_below]
@@ -112,8 +116,8 @@ def replicas_by_latency(
 def replicas_guarded(demand: FloatArray, present: IntArray, ready: IntArray) -> FloatArray:
     """Return the replicas that the guard of the queue signal requests, ``[pools]``.
 
-    ``demand`` is in replicas. A larger one than the present replicas is reduced by those that
-    start, at most to the present ones.
+    It prevents that replicas which start are requested twice. A ``demand`` (in replicas) above the
+    ``present`` ones is reduced by those that start, but never below the present ones.
     """
     guarded = np.maximum(demand - (present - ready), present)
     return np.asarray(np.where(demand <= present, demand, guarded), np.float64)
@@ -171,7 +175,7 @@ class EndpointPicker(ScalingPolicy):
         if self.signal not in SETTINGS:
             raise SimulationError(f"There is no signal {self.signal!r}. Use {', '.join(SETTINGS)}.")
         published = SETTINGS[self.signal]
-        self._set = replace(
+        self._settings = replace(
             published,
             target=self.target or published.target,
             second=self.second_target or published.second,
@@ -179,29 +183,29 @@ class EndpointPicker(ScalingPolicy):
             down=self.down or published.down,
         )
         self.name = self.name or f"epp-{self.signal}"
-        if self.signal == "latency" and self._set.second >= self._set.target:
+        if self.signal == "latency" and self._settings.second >= self._settings.target:
             raise SimulationError(f"Policy {self.name!r}: second_target must be below target.")
 
     def reset(self, fleet: Fleet) -> IntArray:
         """Prepare what the signal needs: roles, prefill speeds, or limits and windows."""
         counts = initial_counts(fleet)
-        self._behaviour = HpaBehaviour(self._set.up, self._set.down, counts)
+        self._behaviour = HpaBehaviour(self._settings.up, self._settings.down, counts)
         self._least = np.where(counts > 0, self.min_replicas, 0)
         roles = [pool.role for pool in fleet.pools]
         # The token triggers belong to one role each. The others apply to every pool.
-        phases = self.signal == "tokens"
-        self._prefills = np.array([not phases or role != "decode" for role in roles])
-        self._decodes = np.array([not phases or role != "prefill" for role in roles])
+        by_role = self.signal == "tokens"
+        self._first_applies = np.array([not by_role or role != "decode" for role in roles])
+        self._second_applies = np.array([not by_role or role != "prefill" for role in roles])
         self._velocity = np.array([
             self.prefill_tps or idle_prefill_tps(pool.profile) for pool in fleet.pools
         ])  # fmt: skip
         self._limits = [np.broadcast_to(s, len(counts)) for s in (self.ttft_s, self.tbt_s)]
         if self.signal == "latency" and np.isnan(self._limits).all():
             raise SimulationError(f"Policy {self.name!r} needs a tier with a limit on TTFT or TBT.")
-        self._counted: deque[tuple[IntArray, IntArray]] = deque(
+        self._recent_counts: deque[tuple[IntArray, IntArray]] = deque(
             maxlen=self._decisions_within(RATE_S)
         )
-        self._means: deque[FloatArray] = deque(maxlen=self._decisions_within(MEAN_S))
+        self._recent_saturation: deque[FloatArray] = deque(maxlen=self._decisions_within(MEAN_S))
         return counts
 
     def decide(self, observation: Observation) -> IntArray:
@@ -217,13 +221,15 @@ class EndpointPicker(ScalingPolicy):
     def gauge(self, observation: Observation) -> Gauge:
         """Return the signal per replica, and its values above and below which pools scale."""
         if self.signal == "latency":
-            target = self._set.target
-            return Gauge(self._set.words, True, self.saturation, target * 1.0, self._set.second)
+            target = self._settings.target
+            return Gauge(
+                self._settings.words, True, self.saturation, target * 1.0, self._settings.second
+            )
         per_replica = self._triggers(observation)[0] / np.maximum(observation.ready, 1)
-        out_above = self._set.target * (1 + self.tolerance)
-        in_below = self._set.target * (1 - self.tolerance)
+        out_above = self._settings.target * (1 + self.tolerance)
+        in_below = self._settings.target * (1 - self.tolerance)
         is_share = self.signal == "saturation"
-        return Gauge(self._set.words, is_share, per_replica, out_above, in_below)
+        return Gauge(self._settings.words, is_share, per_replica, out_above, in_below)
 
     def computed_parameters(self) -> tuple[ComputedParameter, ...]:
         if self.signal == "latency":
@@ -236,7 +242,7 @@ class EndpointPicker(ScalingPolicy):
         if self.signal == "latency":
             saturation = self._saturation(observation)
             replicas = replicas_by_latency(
-                saturation, present, observation.ready, self._set.target, self._set.second
+                saturation, present, observation.ready, self._settings.target, self._settings.second
             )
             # The HPA reads the number of replicas as a metric with the target 1.
             return replicas_by_total(
@@ -244,12 +250,13 @@ class EndpointPicker(ScalingPolicy):
             )
         first, second = self._triggers(observation)
         if self.signal == "queue-guard":
-            demand = np.maximum(first / self._set.target, second / self._set.second)
+            demand = np.maximum(first / self._settings.target, second / self._settings.second)
             guarded = replicas_guarded(demand, present, observation.ready)
             return replicas_by_total(guarded, 1.0, present, self.tolerance)
+        by_first = replicas_by_total(first, self._settings.target, present, self.tolerance)
+        by_second = replicas_by_total(second, self._settings.second, present, self.tolerance)
         asked: IntArray = np.maximum(
-            replicas_by_total(first, self._set.target, present, self.tolerance) * self._prefills,
-            replicas_by_total(second, self._set.second, present, self.tolerance) * self._decodes,
+            by_first * self._first_applies, by_second * self._second_applies
         )
         return asked
 
@@ -278,24 +285,25 @@ class EndpointPicker(ScalingPolicy):
         at_picker = (observation.waiting - dispatched).astype(np.float64)
         return at_picker, running
 
-    def _saturation(self, seen: Observation) -> FloatArray:
+    def _saturation(self, observation: Observation) -> FloatArray:
         """Return the clamped mean of P90 latency over its limit, ``[pools]``; 0 when idle.
 
         The larger of TTFT and TBT counts. P90 is over the last ``RATE_S`` seconds, clamped at
         ``CLAMP``. The mean is over the decisions of the last ``MEAN_S`` seconds.
         """
-        if seen.ttft_counts is not None and seen.tbt_counts is not None:
-            self._counted.append((seen.ttft_counts, seen.tbt_counts))
-        pools = len(self._velocity)
-        raw = np.zeros(pools)
+        if observation.ttft_counts is not None and observation.tbt_counts is not None:
+            self._recent_counts.append((observation.ttft_counts, observation.tbt_counts))
+        worst = np.zeros(len(self._velocity))
         # The buckets of TBT are a tenth of those of TTFT.
-        for kind, (limit, scale) in enumerate(zip(self._limits, (1.0, 0.1), strict=True)):
-            if self._counted:
-                counts = np.sum([latency_counts[kind] for latency_counts in self._counted], axis=0)
-                share = quantile(counts, LATENCY_BOUNDS_S * scale) / limit
-                raw = np.fmax(raw, share)  # NaN: no limit or no traffic
-        self._means.append(np.minimum(raw, CLAMP))
-        self.saturation: FloatArray = np.asarray(np.mean(self._means, axis=0), np.float64)
+        for kind, (limit_s, scale) in enumerate(zip(self._limits, (1.0, 0.1), strict=True)):
+            if self._recent_counts:
+                counts = np.sum([both[kind] for both in self._recent_counts], axis=0)
+                share = quantile(counts, LATENCY_BOUNDS_S * scale) / limit_s
+                worst = np.fmax(worst, share)  # NaN: no limit or no traffic
+        self._recent_saturation.append(np.minimum(worst, CLAMP))
+        self.saturation: FloatArray = np.asarray(
+            np.mean(self._recent_saturation, axis=0), np.float64
+        )
         return self.saturation
 
     def _decisions_within(self, seconds: float) -> int:

@@ -60,19 +60,19 @@ class Hpa(ScalingPolicy):
         if self.metric not in get_args(Metric):
             metrics = ", ".join(get_args(Metric))
             raise SimulationError(f"There is no metric {self.metric!r}. Use {metrics}.")
-        self._given = np.asarray(self.target, np.float64)
-        if self._given.ndim > 1 or not np.all(self._given > 0):
+        self._stated_target = np.asarray(self.target, np.float64)
+        if self._stated_target.ndim > 1 or not np.all(self._stated_target > 0):
             raise SimulationError(f"Policy {self.name!r}: the target must be above 0.")
         self.wants_signals = self.metric in NEEDS_SIGNALS
 
     def reset(self, fleet: Fleet) -> IntArray:
         counts = initial_counts(fleet)
-        if self._given.ndim and len(self._given) != len(counts):
+        if self._stated_target.ndim and len(self._stated_target) != len(counts):
             raise SimulationError(
-                f"Policy {self.name!r} has {len(self._given)} targets for {len(counts)} pools. "
-                "Give one, or one per pool."
+                f"Policy {self.name!r} has {len(self._stated_target)} targets for {len(counts)} "
+                "pools. Give one, or one per pool."
             )
-        self._target = np.broadcast_to(self._given, len(counts))
+        self._target = np.broadcast_to(self._stated_target, len(counts))
         self._kv = np.array([pool.profile.kv_capacity_tokens for pool in fleet.pools], np.float64)
         self._least = np.where(counts > 0, self.min_replicas, 0)
         # The initial fleet counts as recommended.
@@ -116,12 +116,13 @@ class Hpa(ScalingPolicy):
         if not np.isfinite(value) or not ready:
             return present
         ratio = value / float(self._target[p])
-        usage = ratio
+        mean_ratio = ratio  # the mean over all pods, relative to the target
         if starting:
-            usage = (ratio * ready + (starting if ratio < 1 else 0)) / present
-        if abs(usage - 1) <= self.tolerance + ROUNDING or (usage - 1) * (ratio - 1) < 0:
+            mean_ratio = (ratio * ready + (starting if ratio < 1 else 0)) / present
+        within_tolerance = abs(mean_ratio - 1) <= self.tolerance + ROUNDING
+        if within_tolerance or (mean_ratio - 1) * (ratio - 1) < 0:
             return present
-        return ceil(usage * present - ROUNDING)
+        return ceil(mean_ratio * present - ROUNDING)
 
     def _stabilised(self, p: int, time_s: float, present: int, recommended: int) -> int:
         """Return the recommendation within the scale-up limit and the stabilization window."""
@@ -156,8 +157,8 @@ class Keda(Hpa):
     def reset(self, fleet: Fleet) -> IntArray:
         counts = super().reset(fleet)
         self._least = np.where(counts > 0, max(self.min_replicas, 1), 0)  # an HPA never goes lower
-        self._active_s = np.zeros(len(counts))
-        self._polled = -1
+        self._last_active_s = np.zeros(len(counts))
+        self._polls = -1  # polls so far; -1: none yet
         return counts
 
     def decide(self, observation: Observation) -> IntArray:
@@ -167,13 +168,14 @@ class Keda(Hpa):
         metric = per_instance(self.metric, observation, self._kv)
         active = (np.nan_to_num(metric) > 0) | (observation.waiting > 0)
         polls = int(now // self.polling_s)
-        reads = active & (polls > self._polled)
-        self._polled = polls
-        self._active_s[reads] = now
-        none = observation.ready + observation.starting == 0
-        targets[none] = np.where(reads, max(1, self.min_replicas), 0)[none]
+        polled_active = active & (polls > self._polls)
+        self._polls = polls
+        self._last_active_s[polled_active] = now
+        is_empty = observation.ready + observation.starting == 0
+        targets[is_empty] = np.where(polled_active, max(1, self.min_replicas), 0)[is_empty]
         if self.min_replicas == 0:
-            targets[~none & ~active & (now - self._active_s >= self.cooldown_s)] = 0
+            cooled_down = now - self._last_active_s >= self.cooldown_s
+            targets[~is_empty & ~active & cooled_down] = 0
         return targets
 
     def _recommended(self, p: int, value: float, ready: int, starting: int) -> int:

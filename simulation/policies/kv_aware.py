@@ -38,14 +38,14 @@ class KvAware(ServiceController):
 
     def reset(self, fleet: Fleet) -> IntArray:
         counts = super().reset(fleet)
-        # Hit rate and when, per service
-        self._best = [(0.0, 0.0)] * len(self.services)
-        self._seen_s = 0.0
+        # By service: the best recent hit rate, and the time in seconds at which it was seen.
+        self._best_hit_rate = [(0.0, 0.0)] * len(self.services)
+        self._last_decision_s = 0.0
         return counts
 
     def decide(self, observation: Observation) -> Actions:
-        self._since_s = max(observation.time_s - self._seen_s, 1e-9)
-        self._seen_s = observation.time_s
+        self._since_s = max(observation.time_s - self._last_decision_s, 1e-9)
+        self._last_decision_s = observation.time_s
         return super().decide(observation)
 
     def wanted(self, i: int, observation: Observation) -> tuple[int, int]:
@@ -55,17 +55,17 @@ class KvAware(ServiceController):
         pool_list = list(pools)
         present = int((observation.ready + observation.starting)[pool_list].sum())
         ready = int(observation.ready[pool_list].sum())
-        if not ready:
-            calls = not present and bool(observation.waiting[list(service.pools)].any())
-            return (OUT, 1) if calls else (STAY, present)
+        if not ready:  # no signal yet: start the first instance if a request waits for it
+            starts = not present and bool(observation.waiting[list(service.pools)].any())
+            return (OUT, 1) if starts else (STAY, present)
         pressure = pool_mean(observation.utilisation, observation.ready, pools)
         expected = ready * pressure / self.target
-        starved = self._is_memory_short(i, service, observation)
-        if starved and not observation.starting[pool_list].any():
+        is_short = self._is_memory_short(i, service, observation)
+        if is_short and not observation.starting[pool_list].any():
             expected = max(expected, float(stepped(present, self.step)))
             return OUT, max(present + 1, damped(expected, present, self.stability.damping))
         direction = direction_of(expected, present, self.stability)
-        if direction == IN and starved:
+        if direction == IN and is_short:
             return STAY, present
         return direction, max(1, damped(expected, present, self.stability.damping))
 
@@ -96,16 +96,21 @@ class KvAware(ServiceController):
         )
 
     def _is_cache_too_small(self, i: int, service: Service, observation: Observation) -> bool:
-        """Return whether the prefix cache evicts a lot while its hit rate has fallen."""
+        """Return whether the prefix cache evicts a lot while its hit rate has fallen.
+
+        Also updates the best hit rate of the last ``memory_s``, with which the present one is
+        compared.
+        """
         signals = observation.signals
         assert signals is not None
         hit = pool_mean(signals.hit_rate, observation.ready, service.prefill)
         if not np.isfinite(hit):
             return False
-        best, when = self._best[i]
-        if hit >= best or observation.time_s - when > self.memory_s:
-            self._best[i] = (hit, observation.time_s)
+        best, best_at_s = self._best_hit_rate[i]
+        if hit >= best or observation.time_s - best_at_s > self.memory_s:
+            self._best_hit_rate[i] = (hit, observation.time_s)
             return False
         pools = list(service.prefill)
         evicted, computed = signals.evicted_tps[pools].sum(), signals.prefill_tps[pools].sum()
-        return bool(evicted > self.evicted_share * computed and hit < best - self.hit_drop)
+        evicts_much = evicted > self.evicted_share * computed
+        return bool(evicts_much and hit < best - self.hit_drop)

@@ -52,11 +52,12 @@ class Event:
     layers: int  # moved whole, or their attention
     projections: int  # feed-forward parts moved without the rest
     caches: int  # moved without their layer
-    given_up: int  # copies
-    offloaded_bytes: float = 0.0
+    given_up: int  # copies that are removed
+    offloaded_bytes: float = 0.0  # weights moved to the host
 
     @property
     def modules(self) -> int:
+        """Return the modules of an instance that were copied, moved or removed."""
         return self.copied + self.layers + self.projections + self.caches + self.given_up
 
 
@@ -86,14 +87,14 @@ class _PoolState:
 
     state: Instance
     wanted: Instance
-    count: int
-    tbt_s: float  # tightest limit of its tiers
-    until_s: float = -np.inf
+    count: int  # instances
+    tbt_s: float  # tightest limit of its tiers; inf: none
+    until_s: float = -np.inf  # end of the last operation
     calm: int = 0  # decisions in a row without pressure
     limit: int = UNLIMITED  # sequences, set by module reduction
     tried: tuple[object, ...] = ()  # last state for which nothing helped
     recorded: tuple[object, ...] = ()  # last recorded placements
-    speeds: dict[tuple[Instance, int, bytes], float] = field(default_factory=dict)
+    speeds: dict[tuple[Instance, int, bytes], float] = field(default_factory=dict)  # see _speed
 
 
 @dataclass(eq=False)
@@ -139,25 +140,26 @@ class ModuleScaling(ScalingPolicy):
         for p in self._pools:
             self._act(p, observation, now)
         pools = len(self._fleet.pools)
-        speed, share = np.ones(pools), np.ones(pools)
-        batch = np.array([pool.profile.max_batch for pool in self._fleet.pools], np.int64)
+        speed, kv_share = np.ones(pools), np.ones(pools)
+        max_batch = np.array([pool.profile.max_batch for pool in self._fleet.pools], np.int64)
         for p, elastic in self._pools.items():
             layout, profile = self._layout(p), self._fleet.pools[p].profile
-            pace = self._speed(p, elastic.state, observation)
-            speed[p] *= pace
+            own_speed = self._speed(p, elastic.state, observation)
+            speed[p] *= own_speed
             tokens = self._layout_with_free_memory(p, observation).tokens(elastic.state)
-            share[p] *= float(np.clip(tokens / profile.kv_capacity_tokens, 1e-6, 1.0))
+            kv_share[p] *= float(np.clip(tokens / profile.kv_capacity_tokens, 1e-6, 1.0))
             # Last step of Algorithm 2: limit sequences to those that fit with all their tokens.
-            fit = tokens / (layout.isl + layout.osl) if layout.moves else np.inf
-            batch[p] = int(np.clip(min(fit, elastic.limit), 1, profile.max_batch))
-            self._record_location(p, now, pace)
+            sequences_fit = tokens / (layout.isl + layout.osl) if layout.moves else np.inf
+            max_batch[p] = int(np.clip(min(sequences_fit, elastic.limit), 1, profile.max_batch))
+            self._record_location(p, now, own_speed)
             computing, memory = self._displaced(p, elastic.state, observation)
             speed /= 1.0 + computing
-            share *= np.maximum(1.0 - memory, 1e-6)
+            kv_share *= np.maximum(1.0 - memory, 1e-6)
+            # Share of the interval until the next decision in which the operation still runs.
             acting = min(max(elastic.until_s - now, 0.0) / self.interval_s, 1.0)
             speed[self._neighbours(p)] /= 1.0 + LATENCY_DISTURBANCE * acting
         self._record_memory(now)
-        return Actions(self._targets(), max_batch=batch, speed=speed, kv_share=share)
+        return Actions(self._targets(), max_batch=max_batch, speed=speed, kv_share=kv_share)
 
     def _neighbours(self, p: int) -> list[int]:
         """Return pool ``p`` and the pools that an operation on its modules slows.
@@ -168,9 +170,9 @@ class ModuleScaling(ScalingPolicy):
         if not layout.hosts:
             return [p]
         used = layout.borrows(elastic.state, elastic.wanted)
-        hosts = {host for host, on in zip(layout.hosts, used.tolist(), strict=True) if on}
-        others = {q for q in self._pools if hosts & set(self._layout(q).hosts) - {-1}}
-        return sorted({p} | others | {host for host in hosts if self._serves(host)})
+        hosts = {host for host, is_used in zip(layout.hosts, used.tolist(), strict=True) if is_used}
+        sharing = {q for q in self._pools if hosts & set(self._layout(q).hosts) - {-1}}
+        return sorted({p} | sharing | {host for host in hosts if self._serves(host)})
 
     def _serves(self, host: int) -> bool:
         """Return whether pool ``host`` serves requests, so that only a part of its GPUs is idle."""
@@ -197,15 +199,19 @@ class ModuleScaling(ScalingPolicy):
         return replace(layout, room_bytes=layout.room_bytes * vacant) if vacant else layout
 
     def _others_busy(self, p: int, observation: Observation) -> FloatArray:
-        """Return the share of time that other instances compute on each device, ``[D]``."""
+        """Return the time that other instances compute on each device, as a share, ``[D]``.
+
+        They are instances of pool ``p`` that share the device, and those of the pool that owns it.
+        Above 1 if several compute all the time.
+        """
         assert observation.signals is not None
         layout, busy = self._layout(p), np.nan_to_num(observation.signals.busy)
         sharers = 1.0 if layout.sharers is None else layout.sharers
-        others = np.maximum(sharers - 1.0, 0.0) * busy[p] * np.ones(layout.room_bytes.size)
+        others_busy = np.maximum(sharers - 1.0, 0.0) * busy[p] * np.ones(layout.room_bytes.size)
         for d, host in enumerate(layout.hosts):
-            others[d] += busy[host] if self._serves(host) else 0.0
+            others_busy[d] += busy[host] if self._serves(host) else 0.0
         # Rounded, so that cached speeds hold for small changes of load.
-        return np.asarray(np.round(others, 1), np.float64)
+        return np.asarray(np.round(others_busy, 1), np.float64)
 
     def _displaced(
         self, p: int, state: Instance, observation: Observation
@@ -227,7 +233,8 @@ class ModuleScaling(ScalingPolicy):
         used_bytes = layout.used(state) + caches * layout.kv_layer_token_bytes * tokens
         for d, host in enumerate(layout.hosts):
             if self._serves(host):
-                per_host = elastic.count / max(int(observation.ready[host]), 1)  # instances
+                # Instances of pool p for each instance of the host
+                per_host = elastic.count / max(int(observation.ready[host]), 1)
                 busy = float(np.nan_to_num(observation.signals.busy[p]))
                 computing[host] += busy * work[d] * per_host
                 memory[host] += used_bytes[d] / layout.room_bytes[d]
@@ -244,27 +251,28 @@ class ModuleScaling(ScalingPolicy):
         """
         assert self._fleet is not None
         layout, elastic = self._layout(p), self._pools[p]
+        # Dollars per hour of an instance of each pool
         prices = np.array(
             [pool.gpus_per_instance * (pool.usd_per_gpu_hour or 1.0) for pool in self._fleet.pools]
         )
         cost = 0.0
-        more = np.maximum(layout.borrows(after) - layout.borrows(before), 0)
+        newly_borrowed = np.maximum(layout.borrows(after) - layout.borrows(before), 0)
         for d, host in enumerate(layout.hosts):
             if host >= 0 and not self._serves(host):
-                cost += float(more[d]) * layout.held[d] * prices[host]
-        displaced_before, displaced_after = (
-            self._displaced(p, state, observation) for state in (before, after)
-        )
+                cost += float(newly_borrowed[d]) * layout.held[d] * prices[host]
+        computing_before, memory_before = self._displaced(p, before, observation)
+        computing_after, memory_after = self._displaced(p, after, observation)
         assert observation.signals is not None
         busy = np.minimum(MARGIN * np.nan_to_num(observation.signals.busy), 1.0)
-        lost = np.zeros(prices.size)
-        for use, before_use, after_use in (
-            (busy, displaced_before[0], displaced_after[0]),
-            (self._kv_use(observation), displaced_before[1], displaced_after[1]),
+        lost = np.zeros(prices.size)  # capacity that each pool loses, as a share
+        for own_use, displaced_before, displaced_after in (
+            (busy, computing_before, computing_after),
+            (self._kv_use(observation), memory_before, memory_after),
         ):
-            # Idle time and memory cost nothing.
-            more_lost = np.maximum(use + after_use, 1.0) - np.maximum(use + before_use, 1.0)
-            lost = np.maximum(lost, more_lost)
+            # Idle time and memory cost nothing, so only use beyond all of it is a loss.
+            excess_before = np.maximum(own_use + displaced_before, 1.0)
+            excess_after = np.maximum(own_use + displaced_after, 1.0)
+            lost = np.maximum(lost, excess_after - excess_before)
         cost += float(lost @ (observation.ready * prices))
         return gain * elastic.count * float(prices[p]) > cost
 
@@ -275,7 +283,10 @@ class ModuleScaling(ScalingPolicy):
         return layout
 
     def _targets(self) -> IntArray:
-        """Return the instances of each pool; of lending pools, those borrowed now or soon."""
+        """Return the instances of each pool; of lending pools, those that modules borrow.
+
+        Modules borrow them before and after the running operation.
+        """
         assert self._fleet is not None
         # Pools that only serve keep their instances.
         targets = np.array([0 if pool.lends else pool.initial for pool in self._fleet.pools])
@@ -322,10 +333,10 @@ class ModuleScaling(ScalingPolicy):
         running = _running(observation, p)
         waiting = float(observation.waiting[p]) / max(int(observation.ready[p]), 1)
         sequences = max(min(running + waiting, float(profile.max_batch)), 1.0)
-        needed = sequences * (layout.isl + layout.osl)
+        needed_tokens = sequences * (layout.isl + layout.osl)
         late = float(np.nanmax([signals.late_first[p], signals.late_done[p], 0.0]))
         violated = late > self.violation_threshold
-        short = needed > layout.tokens(elastic.state) or signals.preemptions[p] > 0
+        short = needed_tokens > layout.tokens(elastic.state) or signals.preemptions[p] > 0
         # Modules leave a GPU that serves others if those need its memory.
         short |= bool((layout.used(elastic.state) > layout.room_bytes).any())
         elastic.calm = 0 if short or violated or observation.waiting[p] else elastic.calm + 1
@@ -339,44 +350,52 @@ class ModuleScaling(ScalingPolicy):
             elastic.tried = tried
             if elastic.until_s > now:
                 return
-        start = layout.start
-        away = any(
-            (getattr(elastic.state, name) != getattr(start, name)).any()
-            for name in ("home", "ffn_home", "kv_home")
-        )
-        if elastic.calm >= CALM and (away or elastic.state.offloaded_bytes):
+        if elastic.calm >= CALM and _is_away(elastic.state, layout.start):
             copies = elastic.state.replicated.copy()
             # Copies at home become the originals.
             copies[np.arange(layout.home.size), layout.home] = False
-            home = replace(start, replicated=copies)
-            if layout.tokens(home) >= MARGIN * needed:
+            home = replace(layout.start, replicated=copies)
+            if layout.tokens(home) >= MARGIN * needed_tokens:
                 self._change(p, now, "home", home, running)
                 return
-        trying = elastic.state, round(log(running) / FINE), round(log(needed) / FINE)
+        trying = elastic.state, round(log(running) / FINE), round(log(needed_tokens) / FINE)
         if layout.copies and trying != elastic.tried:
-            busy = self._others_busy(p, observation)
-            now_speed = layout.speed(elastic.state, profile, running, busy)
-            # First only on GPUs that cost nothing more, then on idle GPUs too.
-            for candidate in (self._without_idle_gpus(p, layout), layout):
-                with_copies = candidate.copied(
-                    elastic.state, profile, running, MARGIN * needed, self.vacancy_threshold, busy
-                )
-                gain = layout.speed(with_copies, profile, running, busy) / now_speed - 1.0
-                if gain > MIN_GAIN and self._is_worth_its_copies(
-                    p, elastic.state, with_copies, gain, observation
-                ):
-                    self._change(p, now, "copy", with_copies, running)
-                    return
-            if not (short or violated):
+            copied = self._copied(p, running, needed_tokens, observation)
+            if copied is not None:
+                self._change(p, now, "copy", copied, running)
+            elif not (short or violated):
                 elastic.tried = trying
+
+    def _copied(
+        self, p: int, running: float, needed_tokens: float, observation: Observation
+    ) -> Instance | None:
+        """Return the placement with copies of layers by Algorithm 1; None if they do not pay.
+
+        ``running`` sequences are in a batch. KV memory for ``needed_tokens`` stays free.
+        """
+        assert self._fleet is not None
+        state, profile = self._pools[p].state, self._fleet.pools[p].profile
+        layout = self._layout_with_free_memory(p, observation)
+        busy = self._others_busy(p, observation)
+        speed_now = layout.speed(state, profile, running, busy)
+        # First only on GPUs that cost nothing more, then on idle GPUs too.
+        for candidate in (self._without_idle_gpus(p, layout), layout):
+            copied = candidate.copied(
+                state, profile, running, MARGIN * needed_tokens, self.vacancy_threshold, busy
+            )
+            gain = layout.speed(copied, profile, running, busy) / speed_now - 1.0
+            if gain > MIN_GAIN and self._is_worth_its_copies(p, state, copied, gain, observation):
+                return copied
+        return None
 
     def _without_idle_gpus(self, p: int, layout: Layout) -> Layout:
         """Return the layout without the idle GPUs that are not borrowed yet."""
         elastic = self._pools[p]
         borrowed = layout.borrows(elastic.state) > 0
+        # Devices that cost nothing more: borrowed already, its own, or of a pool that serves.
         free = [
-            bool(on) or host < 0 or self._serves(host)
-            for host, on in zip(layout.hosts, borrowed.tolist(), strict=False)
+            bool(is_borrowed) or host < 0 or self._serves(host)
+            for host, is_borrowed in zip(layout.hosts, borrowed.tolist(), strict=False)
         ]
         return (
             replace(layout, room_bytes=np.where(free, layout.room_bytes, 0.0)) if free else layout
@@ -387,19 +406,19 @@ class ModuleScaling(ScalingPolicy):
     ) -> Instance:
         """Return the placement of an instance after module reduction (Algorithm 2).
 
-        ``sequences`` run or wait on the instance. With ``violated``, TBT must be kept too. The
-        pool's limit on sequences is set as well.
+        ``sequences`` run or wait on the instance. With ``violated``, TBT must be kept too. Also
+        sets the pool's limit on sequences.
         """
         assert self._fleet is not None
         assert observation.signals is not None
         elastic, layout = self._pools[p], self._layout_with_free_memory(p, observation)
         profile, busy = self._fleet.pools[p].profile, self._others_busy(p, observation)
-        per_sequence = layout.kv_layer_token_bytes * (layout.isl + layout.osl)
+        per_sequence_bytes = layout.kv_layer_token_bytes * (layout.isl + layout.osl)
 
         def assess(state: Instance) -> Assessment:
             """Return the violations of a placement, and its speed."""
             caches = np.bincount(state.kv_home, minlength=layout.room_bytes.size)
-            used_bytes = layout.used(state) + caches * state.batch * per_sequence
+            used_bytes = layout.used(state) + caches * state.batch * per_sequence_bytes
             missed, speed = False, 1.0
             if violated and np.isfinite(elastic.tbt_s):  # a smaller batch only shortens TBT
                 speed = layout.speed(state, profile, float(state.batch), busy)
@@ -410,7 +429,7 @@ class ModuleScaling(ScalingPolicy):
         # Copies on a device may leave no memory for caches, so also try without copies.
         for replicated in (elastic.state.replicated, np.zeros_like(elastic.state.replicated)):
             candidate = replace(elastic.state, replicated=replicated, batch=round(sequences))
-            sizes = layout.sizes(candidate.batch * per_sequence)
+            sizes = layout.sizes(candidate.batch * per_sequence_bytes)
             reduction = reduce(candidate, assess, sizes, layout.paces(busy))
             tokens = layout.tokens(reduction.state)
             if tokens > most_tokens:
@@ -430,36 +449,41 @@ class ModuleScaling(ScalingPolicy):
         elastic, layout = self._pools[p], self._layout(p)
         before, sizes = elastic.state, layout.sizes()
         copied = int((after.replicated & ~before.replicated).sum())
-        moved = after.home != before.home
-        parts = after.ffn_home != before.ffn_home
-        layers, projections = int(moved.sum()), int((parts & ~moved).sum())
-        caches = int(((after.kv_home != before.kv_home) & ~moved).sum())
-        gone = int((before.replicated & ~after.replicated).sum())
-        offloaded = max(after.offloaded_bytes - before.offloaded_bytes, 0.0)
-        if not copied + layers + projections + caches + gone and not offloaded:
+        home_moved = after.home != before.home
+        ffn_moved = (after.ffn_home != before.ffn_home) & ~home_moved
+        cache_moved = (after.kv_home != before.kv_home) & ~home_moved
+        layers, projections = int(home_moved.sum()), int(ffn_moved.sum())
+        caches = int(cache_moved.sum())
+        removed = int((before.replicated & ~after.replicated).sum())
+        offloaded_bytes = max(after.offloaded_bytes - before.offloaded_bytes, 0.0)
+        if not copied + layers + projections + caches + removed and not offloaded_bytes:
             return
         seconds = COORDINATE_S if copied else 0.0
         tokens = max(running, 1.0) * (layout.isl + layout.osl / 2)
-        cache = max(tokens * layout.kv_layer_token_bytes, 1.0)
-        for action, size in (
+        cache_bytes = max(tokens * layout.kv_layer_token_bytes, 1.0)
+        for action, size_bytes in (
             ("replicate", copied * layout.layer_bytes),
             ("migrate", layers * layout.layer_bytes),
             ("migrate", projections * sizes.feed_forward),
-            ("migrate", caches * cache),
-            ("migrate", offloaded),
+            ("migrate", caches * cache_bytes),
+            ("migrate", offloaded_bytes),
         ):
-            seconds += acting_cost(action, size, layout.link_bytes_s).seconds if size else 0.0
+            if size_bytes:
+                seconds += acting_cost(action, size_bytes, layout.link_bytes_s).seconds
         elastic.wanted, elastic.until_s = after, now + seconds
-        # Stop using dropped copies now, since the operation needs their memory.
-        if gone:
-            shared = before.replicated & after.replicated
-            elastic.state, elastic.speeds = replace(before, replicated=shared), {}
+        # Stop using removed copies now, since the operation needs their memory.
+        if removed:
+            kept = before.replicated & after.replicated
+            elastic.state, elastic.speeds = replace(before, replicated=kept), {}
         self.events.append(
-            Event(now, now + seconds, p, kind, copied, layers, projections, caches, gone, offloaded)
-        )
+            Event(
+                now, now + seconds, p, kind, copied, layers, projections, caches, removed,
+                offloaded_bytes,
+            )
+        )  # fmt: skip
 
     def _record_location(self, p: int, now: float, speed: float) -> None:
-        """Record the location of the modules of pool ``p`` if it changed."""
+        """Append the location of the modules of pool ``p`` to ``standings`` if it changed."""
         elastic, layout = self._pools[p], self._layout(p)
         if elastic.recorded == (elastic.state, elastic.wanted):
             return
@@ -468,10 +492,11 @@ class ModuleScaling(ScalingPolicy):
         borrowed = 0
         if layout.hosts:
             devices_used = layout.borrows(state, elastic.wanted)
-            hosts_held_used = zip(layout.hosts, layout.held, devices_used.tolist(), strict=True)
             borrowed = sum(
-                count * on
-                for host, count, on in hosts_held_used
+                instances * is_used
+                for host, instances, is_used in zip(
+                    layout.hosts, layout.held, devices_used.tolist(), strict=True
+                )
                 if host >= 0 and not self._serves(host)
             )
         self.standings.append(
@@ -488,13 +513,21 @@ class ModuleScaling(ScalingPolicy):
         )
 
     def _record_memory(self, now: float) -> None:
-        """Record the bytes of copies, and the caches away from home, of each pool with a layout."""
-        pairs = [(elastic, self._layout(p)) for p, elastic in self._pools.items()]
-        copies = [
-            float(elastic.wanted.replicated.sum()) * layout.layer_bytes for elastic, layout in pairs
-        ]
-        away = [float((elastic.wanted.kv_home != layout.home).sum()) for elastic, layout in pairs]
+        """Append a row to ``held``: bytes of copies and caches away from home, by pool."""
+        pairs = [(elastic.wanted, self._layout(p)) for p, elastic in self._pools.items()]
+        copies = [float(wanted.replicated.sum()) * layout.layer_bytes for wanted, layout in pairs]
+        away = [float((wanted.kv_home != layout.home).sum()) for wanted, layout in pairs]
         self.held.append((now, np.array(copies), np.array(away)))
+
+
+def _is_away(state: Instance, start: Instance) -> bool:
+    """Return whether a module is on another device than in ``start``, or on the host."""
+    return bool(
+        state.offloaded_bytes
+        or (state.home != start.home).any()
+        or (state.ffn_home != start.ffn_home).any()
+        or (state.kv_home != start.kv_home).any()
+    )
 
 
 def _running(observation: Observation, p: int) -> float:
@@ -504,6 +537,6 @@ def _running(observation: Observation, p: int) -> float:
 
 
 def _tbt_s(fleet: Fleet, pool: Pool) -> float:
-    """Return the tightest TBT limit of the pool's tiers that are not deferrable."""
+    """Return the tightest TBT limit of the pool's tiers that are not deferrable; inf: none."""
     limits = [tier.tbt_s for tier in fleet.tiers if pool.takes(tier.name) and not tier.deferrable]
     return min((limit for limit in limits if limit is not None), default=np.inf)

@@ -41,12 +41,12 @@ class Periodic(ScalingPolicy):
 
     def reset(self, fleet: Fleet) -> IntArray:
         self._steps.reset(fleet)
-        return self._at(0.0)
+        return self._counts_at(0.0)
 
     def decide(self, observation: Observation) -> IntArray:
-        return self._at(observation.time_s)
+        return self._counts_at(observation.time_s)
 
-    def _at(self, time_s: float) -> IntArray:
+    def _counts_at(self, time_s: float) -> IntArray:
         """Return the counts at ``time_s`` of the simulation, ``[pools]``."""
         # Before the first step of a day the index is -1: the last step of the day before.
         step = self._steps.step((time_s + self.offset_s) % self.day_s)

@@ -93,8 +93,8 @@ class Proportional(ServiceController):
         if self.signal not in SIGNALS:
             raise SimulationError(f"There is no signal {self.signal!r}. Use {', '.join(SIGNALS)}.")
         self.name = self.name or self.signal
-        self._given = np.asarray(self.target, np.float64)
-        if self._given.ndim > 1 or not np.all(self._given > 0):
+        self._stated_target = np.asarray(self.target, np.float64)
+        if self._stated_target.ndim > 1 or not np.all(self._stated_target > 0):
             raise SimulationError(f"Policy {self.name!r}: every target must be above 0.")
 
     @property
@@ -103,17 +103,17 @@ class Proportional(ServiceController):
 
     def reset(self, fleet: Fleet) -> IntArray:
         counts = super().reset(fleet)
-        self._holds = np.broadcast_to(
+        self._in_flight_at_target = np.broadcast_to(  # of one instance; inf: off
             np.inf if self.in_flight is None else np.asarray(self.in_flight), len(fleet.pools)
         )
         # Ready instances and requests in flight of each service at the last decision.
-        self._before = [(0, 0.0)] * len(self.services)
+        self._last_seen = [(0, 0.0)] * len(self.services)
         try:
-            self._target = np.broadcast_to(self._given, len(fleet.pools))
+            self._target = np.broadcast_to(self._stated_target, len(fleet.pools))
         except ValueError:
             raise SimulationError(
-                f"Policy {self.name!r} has {self._given.size} targets for {len(fleet.pools)} "
-                "pools. Give one, or one per pool."
+                f"Policy {self.name!r} has {self._stated_target.size} targets for "
+                f"{len(fleet.pools)} pools. Give one, or one per pool."
             ) from None
         return counts
 
@@ -124,15 +124,13 @@ class Proportional(ServiceController):
         pool_list = list(pools)
         present = int((observation.ready + observation.starting)[pool_list].sum())
         if not observation.ready[pool_list].any():  # no signal yet: request the first instance
-            calls = not present and bool(observation.waiting[list(service.pools)].any())
-            return (OUT, 1) if calls else (STAY, present)
-        expected, piled = (
-            self.expected(service, observation),
-            self._instances_for_pile(i, observation),
-        )
+            starts = not present and bool(observation.waiting[list(service.pools)].any())
+            return (OUT, 1) if starts else (STAY, present)
+        expected = self.expected(service, observation)
+        for_pile = self._instances_for_pile(i, observation)
         if not np.isfinite(expected):
             return STAY, present
-        expected = max(expected, piled)
+        expected = max(expected, for_pile)
         direction = direction_of(expected, present, self.stability)
         return direction, max(1, damped(expected, present, self.stability.damping))
 
@@ -179,30 +177,29 @@ class Proportional(ServiceController):
         flight. If the pile grows, the instances are enough to hold it; otherwise the present ones
         are enough.
         """
-        pool_list = list(self.driving(self.services[i]))
+        pools = self.driving(self.services[i])
+        pool_list = list(pools)
         ready = int(observation.ready[pool_list].sum())
-        present_before, flight_before = self._before[i]
-        flight = float("nan")
+        ready_before, in_flight_before = self._last_seen[i]
+        in_flight = float("nan")
         if observation.signals is not None:
-            # Means are over the instances that were ready at the last decision.
-            running = (
-                pool_mean(observation.signals.batch, observation.ready, tuple(pool_list))
-                * present_before
-            )
-            flight = np.nan_to_num(running) + float(observation.waiting[pool_list].sum())
-        self._before[i] = (ready, flight)
-        holding = flight / pool_mean(self._holds, observation.ready, tuple(pool_list))
-        if not holding > PILED_UP * ready:
+            # The mean batch is over the instances that were ready at the last decision.
+            batch = pool_mean(observation.signals.batch, observation.ready, pools)
+            waiting = float(observation.waiting[pool_list].sum())
+            in_flight = np.nan_to_num(batch * ready_before) + waiting
+        self._last_seen[i] = (ready, in_flight)
+        enough = in_flight / pool_mean(self._in_flight_at_target, observation.ready, pools)
+        if not enough > PILED_UP * ready:
             return 0.0
-        grows = flight > (1 + self.stability.theta_out) * flight_before
-        return (
-            min(holding, SURGE * ready)
-            if grows
-            else ready + float(observation.starting[pool_list].sum())
-        )
+        if in_flight > (1 + self.stability.theta_out) * in_flight_before:
+            return min(enough, SURGE * ready)
+        return ready + float(observation.starting[pool_list].sum())
 
     def expected(self, service: Service, observation: Observation) -> float:
-        """Return the driving instances that would each show the target signal; NaN: unknown."""
+        """Return the driving instances at which each would show the target signal; NaN: unknown.
+
+        These are the ready instances times their mean signal over ``target``, as a fraction.
+        """
         pools = self.driving(service)
         if observation.signals is None:
             return float("nan")
@@ -212,5 +209,5 @@ class Proportional(ServiceController):
             # Convert pools of other speeds to instances of the mean target, weighted by ready ones.
             mean_target = pool_mean(self._target, observation.ready, pools)
             return float(np.nansum(values[list(pools)])) / mean_target
-        share = pool_mean(values / self._target, observation.ready, pools)
-        return share * int(observation.ready[list(pools)].sum())
+        ratio = pool_mean(values / self._target, observation.ready, pools)
+        return ratio * int(observation.ready[list(pools)].sum())

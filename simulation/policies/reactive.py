@@ -37,26 +37,27 @@ class UnifiedReactive(ScalingPolicy):
 
     def reset(self, fleet: Fleet) -> IntArray:
         self._ends = Endpoints(fleet)
-        self._rests_until = np.full(len(self._ends), -np.inf)
+        self._cooldown_until_s = np.full(len(self._ends), -np.inf)
         return initial_counts(fleet)
 
     def decide(self, observation: Observation) -> IntArray:
         """Change endpoints beyond a threshold by one instance.
 
-        An endpoint stays in its cooldown; without one, while an instance of it is still starting.
+        An endpoint in its cooldown does not change. Without a cooldown, it does not change while
+        one of its instances starts.
         """
         ends = self._ends
         targets = observation.ready + observation.starting
         utilisation = ends.reading(observation, self.sees)
         above, below = utilisation > self.scale_out_above, utilisation < self.scale_in_below
         step = np.subtract(above, below, dtype=np.int64)
-        step[self._rests_until > observation.time_s] = 0
+        step[self._cooldown_until_s > observation.time_s] = 0
         if self.cooldown_s is None:
             step[ends.total(observation.starting) > 0] = 0
         if np.count_nonzero(step):
-            rest_s = BETWEEN_S if self.cooldown_s is None else self.cooldown_s
+            cooldown_s = BETWEEN_S if self.cooldown_s is None else self.cooldown_s
             moved = ends.move_each(targets, step)  # changes ``targets``
-            self._rests_until[moved] = observation.time_s + rest_s
+            self._cooldown_until_s[moved] = observation.time_s + cooldown_s
         return targets
 
     def gauge(self, observation: Observation) -> Gauge:

@@ -77,7 +77,7 @@ class TokenVelocity(ScalingPolicy):
         self._ends = Endpoints(fleet)
         self._pools = fleet.pools
         self._services = [service for service in services(fleet) if service.paired]
-        self._kinds = [same_replica(pool) for pool in fleet.pools]
+        self._replica_kinds = [same_replica(pool) for pool in fleet.pools]
         self._isl, osl = np.asarray(self.lengths, np.float64).T
         self._context = self._isl + osl / 2
         limits = (np.nan_to_num(np.broadcast_to(limit, len(counts)), nan=np.inf)
@@ -85,7 +85,7 @@ class TokenVelocity(ScalingPolicy):
         self._ttft_s, self._tbt_s = limits
         self._prefill_tps = np.array([idle_prefill_tps(pool.profile) for pool in fleet.pools])
         self._batch = np.array([self._largest_batch(p) for p in range(len(counts))])
-        self._kept: list[deque[tuple[float, ...]]] = [deque() for _ in self._services]
+        self._recent_needs: list[deque[tuple[float, ...]]] = [deque() for _ in self._services]
         self._chunks: dict[tuple[int, int], int] = {}
         return counts
 
@@ -93,12 +93,12 @@ class TokenVelocity(ScalingPolicy):
         targets = observation.ready + observation.starting
         moves = np.zeros((len(targets),) * 2, np.int64)
         for i, service in enumerate(self._services):
-            self._change(i, service, observation, targets, moves)
+            self._change_service(i, service, observation, targets, moves)
         chunks = None
         if self.takes_over:
             chunks = np.zeros(len(targets), np.int64)
             for p in (p for service in self._services for p in service.decode):
-                chunks[p] = self._chunk(p, observation)
+                chunks[p] = self._prompt_chunk(p, observation)
         overflow_s = self.overflow * float(min(self._ttft_s, default=np.inf))
         return Actions(
             targets, moves=moves, switch_s=self.switch_s, prompt_chunk=chunks, overflow_s=overflow_s
@@ -115,46 +115,55 @@ class TokenVelocity(ScalingPolicy):
                 prefill[p] = self._prefill_tps[p]
             for p in service.decode:
                 largest[p] = batch = self._batch[p]
-                decode[p] = batch / self._seconds(p, batch, 0)
+                decode[p] = batch / self._iteration_s(p, batch, 0)
         return (ComputedParameter(VELOCITY, prefill),
                 ComputedParameter("decode velocity, tokens/s", decode),
                 ComputedParameter(DECODE_BATCH, largest))  # fmt: skip
 
-    def _change(
+    def _change_service(
         self, i: int, service: Service, observation: Observation, targets: IntArray, moves: IntArray
     ) -> None:
-        """Write the targets and moves of service ``i`` in place."""
-        sides = (service.prefill, service.decode)
-        present = tuple(int(targets[list(pools)].sum()) for pools in sides)
+        """Write the targets and moves of service ``i`` in place.
+
+        Replicas switch from a role with too many to the one with too few. With ``scales``, the rest
+        of the change is started or removed.
+        """
+        roles = (service.prefill, service.decode)
+        present = tuple(int(targets[list(pools)].sum()) for pools in roles)
         needs = self._needs(service, observation)
         change = (
-            self._scaling(i, needs, present, observation)
+            self._change_by_need(i, needs, present, observation)
             if self.scales
-            else self._switching(needs, present)
+            else self._change_to_best_split(needs, present)
         )
-        moved = 0
-        if self.switches and change[0] * change[1] < 0:
-            short = 0 if change[0] > 0 else 1
-            moved = self._move(
-                sides[1 - short], sides[short], min(map(abs, change)), observation, moves
+        switched = 0
+        if self.switches and change[0] * change[1] < 0:  # one role grows, the other shrinks
+            growing = 0 if change[0] > 0 else 1
+            switched = self._move(
+                roles[1 - growing], roles[growing], min(map(abs, change)), observation, moves
             )
         if self.scales:
-            for pools, count in zip(sides, change, strict=True):
-                self._ends.move(targets, pools, count - moved if count > 0 else count + moved)
+            for pools, count in zip(roles, change, strict=True):
+                self._ends.move(targets, pools, count - switched if count > 0 else count + switched)
 
-    def _switching(self, needs: tuple[float, float], present: tuple[int, ...]) -> tuple[int, int]:
-        """Return the change of both roles to the best split; (0, 0) if it does not pay."""
+    def _change_to_best_split(
+        self, needs: tuple[float, float], present: tuple[int, ...]
+    ) -> tuple[int, int]:
+        """Return the change of prefill and decode replicas to the split with the least pressure.
+
+        (0, 0) if the present pressure is within ``target``, or would fall by less than ``gain``.
+        """
         if min(present) < 1:
             return 0, 0
         wanted = best_split(needs, sum(present))
-        now, then = (
+        pressure, pressure_after = (
             max(need / count for need, count in zip(needs, split, strict=True))
             for split in (present, wanted)
         )
-        pays = now > self.target and then <= (1 - self.gain) * now
+        pays = pressure > self.target and pressure_after <= (1 - self.gain) * pressure
         return (wanted[0] - present[0], wanted[1] - present[1]) if pays else (0, 0)
 
-    def _scaling(
+    def _change_by_need(
         self,
         i: int,
         needs: tuple[float, float],
@@ -165,18 +174,20 @@ class TokenVelocity(ScalingPolicy):
 
         A role grows to its present need. It shrinks to its largest need of the last ``keep_s``.
         """
-        kept = self._kept[i]
-        if not kept:  # replicas that run at first stay as long as others
-            kept.append((observation.time_s, *present))
-        kept.append((observation.time_s, *(self._replicas(need) for need in needs)))
-        while kept[0][0] < observation.time_s - self.keep_s:
-            kept.popleft()
-        change = []
-        for side in range(2):
-            # A row of ``kept`` is a time and the replicas of both roles.
-            now, most = int(kept[-1][1 + side]), int(max(row[1 + side] for row in kept))
-            change.append(max(now - present[side], 0) - max(present[side] - most, 0))
-        return change[0], change[1]
+        recent = self._recent_needs[i]  # rows of time, prefill replicas, decode replicas
+        if not recent:  # replicas that run at first stay as long as others
+            recent.append((observation.time_s, *present))
+        recent.append((observation.time_s, *(self._replicas(need) for need in needs)))
+        while recent[0][0] < observation.time_s - self.keep_s:
+            recent.popleft()
+        changes = []
+        for role in range(2):
+            needed_now = int(recent[-1][1 + role])
+            most_needed = int(max(row[1 + role] for row in recent))
+            missing = max(needed_now - present[role], 0)
+            superfluous = max(present[role] - most_needed, 0)
+            changes.append(missing - superfluous)  # at most one of them is not 0
+        return changes[0], changes[1]
 
     def _replicas(self, need: float) -> int:
         """Return the replicas at which a need has the target pressure, at least one."""
@@ -197,14 +208,14 @@ class TokenVelocity(ScalingPolicy):
         left = count
         for q in takers:
             for p in reversed(givers):
-                if self._kinds[p] == self._kinds[q]:
+                if self._replica_kinds[p] == self._replica_kinds[q]:
                     ready = int(observation.ready[p]) - int(moves[p].sum())
                     moves[p, q] = min(left, max(ready, 0))
                     left -= int(moves[p, q])
         return count - left
 
     def _needs(self, service: Service, observation: Observation) -> tuple[float, float]:
-        """Return the replicas that the prefill and the decode of a service need."""
+        """Return the replicas that the prefill and the decode of a service need, as fractions."""
         prefill, decode, pools = list(service.prefill), list(service.decode), list(service.pools)
         tokens = float(observation.input_tps[pools].sum())
         # A start comes too late for the backlog, while a switch works it off.
@@ -226,23 +237,24 @@ class TokenVelocity(ScalingPolicy):
         fits &= iteration_s(profile, sizes, context, 0, 0) <= self._tbt_s[p]
         return float(max(1, sizes[fits].max(initial=1)))
 
-    def _chunk(self, p: int, observation: Observation) -> int:
+    def _prompt_chunk(self, p: int, observation: Observation) -> int:
         """Return the prompt tokens that an iteration of decode pool ``p`` takes over; 0: none."""
         batch = 0.0 if observation.signals is None else observation.signals.batch[p]
         decodes = ceil(np.nan_to_num(batch))
         if (p, decodes) not in self._chunks:
             pool = self._pools[p]
             sizes = np.arange(CHUNK, pool.profile.max_batch_tokens - decodes + 1, CHUNK)
-            fits = sizes[self._seconds(p, decodes, sizes) <= self._tbt_s[p]]
-            allowed = pool.batching == "chunked"
-            self._chunks[p, decodes] = int(fits.max(initial=0)) if allowed else 0
+            within_tbt = sizes[self._iteration_s(p, decodes, sizes) <= self._tbt_s[p]]
+            is_chunked = pool.batching == "chunked"  # only these decode while a prompt is computed
+            self._chunks[p, decodes] = int(within_tbt.max(initial=0)) if is_chunked else 0
         return self._chunks[p, decodes]
 
-    def _seconds(self, p: int, decodes: float, chunk: IntArray | int) -> FloatArray:
-        """Return the seconds of iterations with ``decodes`` sequences and a ``chunk``.
+    def _iteration_s(self, p: int, decodes: float, chunk: IntArray | int) -> FloatArray:
+        """Return the seconds of an iteration of pool ``p`` for each size of ``chunk``.
 
-        ``chunk`` are tokens of a prompt of mean length, one number or several.
+        It computes a token for each of ``decodes`` sequences, and ``chunk`` tokens of a prompt.
         """
+        # Pairs of tokens for attention: a prompt token attends to half the prompt on average.
         pairs = np.asarray(chunk) * self._isl[p] / 2
         profile = self._pools[p].profile
         return iteration_s(profile, decodes, decodes * self._context[p], chunk, pairs)

@@ -66,9 +66,9 @@ class UtilizationGated(ScalingPolicy):
 
     def reset(self, fleet: Fleet) -> IntArray:
         self._ends = Endpoints(fleet)
-        self._rests_until = np.full(len(self._ends), -np.inf)
+        self._cooldown_until_s = np.full(len(self._ends), -np.inf)
         self._arrived: deque[tuple[float, FloatArray]] = deque()
-        self._seen_s = 0.0
+        self._last_decision_s = 0.0
         return self._schedule.reset(fleet)
 
     def decide(self, observation: Observation) -> Actions:
@@ -79,25 +79,26 @@ class UtilizationGated(ScalingPolicy):
         self._schedule.observe(observation)
         planned = self._schedule.step_at(now)
         short = planned.counts - targets
-        gap = ends.total(short)
+        gap = ends.total(short)  # instances that an endpoint lacks to its plan; below 0: has more
         utilisation = ends.reading(observation, self.sees)
         high, low = utilisation > self.scale_out_above, utilisation < self.scale_in_below
-        under, over = self._misjudged(observation)
-        if self.reading == TRAFFIC:
+        under, over = self._misjudged(observation)  # forecast far too low, far too high
+        if self.reading == TRAFFIC:  # the ratio of load to forecast alone decides
             grows = under | (high & (gap > 0) & ~over)
             shrinks = over | (low & (gap < 0) & ~under)
-        else:
+        else:  # the ratio only lifts the limit of the plan
             grows = high & ((gap > 0) | under)
             shrinks = low & ((gap < 0) | over)
+        # Beyond the plan, wait for starting instances.
         grows &= (gap > 0) | (ends.total(observation.starting) == 0)
         shrinks &= (gap < 0) | (ends.total(targets) > 1)  # only a plan removes the last instance
-        for e in np.flatnonzero((grows | shrinks) & (now >= self._rests_until)):
+        for e in np.flatnonzero((grows | shrinks) & (now >= self._cooldown_until_s)):
             step = 1 if grows[e] else -1
             pools = ends.pools[e]
             # Move a pool toward the plan. Any pool will do once the plan is reached.
             towards = [p for p in pools if short[p] * step > 0]
             if ends.move(targets, towards or pools, step):
-                self._rests_until[e] = now + self.cooldown_s
+                self._cooldown_until_s[e] = now + self.cooldown_s
         return Actions(targets, shares=planned.shares, release_tokens=planned.release)
 
     def gauge(self, observation: Observation) -> Gauge:
@@ -109,20 +110,21 @@ class UtilizationGated(ScalingPolicy):
         All are False without a forecast, and before the last part of a period.
         """
         ends, now = self._ends, observation.time_s
-        nowhere = np.zeros(len(ends), np.bool_)
+        none = np.zeros(len(ends), np.bool_)
         asked_tps = observation.asked_tps
         if self.forecast_tps is None or not len(self.forecast_tps) or asked_tps is None:
-            return nowhere, nowhere
-        self._arrived.append((now, asked_tps * (now - self._seen_s)))
-        self._seen_s = now
+            return none, none
+        self._arrived.append((now, asked_tps * (now - self._last_decision_s)))
+        self._last_decision_s = now
         while self._arrived[0][0] <= now - self.observed_s:
             self._arrived.popleft()
-        if now % self.period_s < (1 - self.last_share) * self.period_s - ROUNDING_S:
-            return nowhere, nowhere
-        over_s = max(min(self.observed_s, now), 1e-9)
-        observed = np.sum([tokens for _, tokens in self._arrived], axis=0) / over_s
+        last_part_begins_s = (1 - self.last_share) * self.period_s
+        if now % self.period_s < last_part_begins_s - ROUNDING_S:
+            return none, none
+        observed_s = max(min(self.observed_s, now), 1e-9)
+        observed = np.sum([tokens for _, tokens in self._arrived], axis=0) / observed_s
         # Compare with the forecast of the bin in which most of the observed time lies.
-        middle = now - over_s / 2
+        middle = now - observed_s / 2
         bin_now = min(int(middle // (self.bin_s or self.period_s)), len(self.forecast_tps) - 1)
         forecast = self.forecast_tps[bin_now]
         # All pools of an endpoint are of one model in one region.

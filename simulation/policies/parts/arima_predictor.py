@@ -21,7 +21,7 @@ from simulation.compiler import cached_kernel
 POINTS = 5  # values before the first fit
 SEARCH = {"maxiter": 5, "maxcor": 12, "eps": 1e-5, "gtol": 1e-8, "ftol": 2e-14}
 LARGEST_ROOT = 0.99  # inverse root of the last term: beyond it, an order is not chosen
-UNIT = 1 - 1e-9  # bound of phi and theta
+LARGEST_COEFFICIENT = 1 - 1e-9  # bound of phi and theta
 SMALLEST_VARIANCE = 1e-12
 
 
@@ -32,14 +32,15 @@ def _arma(values: FloatArray, phi: float, theta: float) -> tuple[float, float, f
     The first two are sums over ``values``, for the likelihood. The innovations algorithm computes
     them for an ARMA(1, 1) of mean 0 (Brockwell and Davis 1991, 5.3).
     """
-    ratio = (1.0 + 2.0 * phi * theta + theta * theta) / (1.0 - phi * phi)
+    # Variance of the error of the next forecast, over that of the shocks.
+    variance = (1.0 + 2.0 * phi * theta + theta * theta) / (1.0 - phi * phi)
     squares, logs, expected = 0.0, 0.0, 0.0
     for value in values:
         error = value - expected
-        squares += error * error / ratio
-        logs += np.log(ratio)
-        expected = phi * value + theta * error / ratio
-        ratio = 1.0 + theta * theta - theta * theta / ratio
+        squares += error * error / variance
+        logs += np.log(variance)
+        expected = phi * value + theta * error / variance
+        variance = 1.0 + theta * theta - theta * theta / variance
     return squares, logs, expected
 
 
@@ -58,22 +59,23 @@ class _Model:
         free = list(self.free)
 
         def parameters(x: FloatArray) -> FloatArray:
+            """Return the parameters of the unbounded variables ``x`` of the search."""
             each = np.zeros(4)
             each[free] = x
-            roots = UNIT * each[1:3] / np.hypot(1, each[1:3])
-            return np.array([each[0], *roots, max(each[3] ** 2, SMALLEST_VARIANCE)])
+            phi_theta = LARGEST_COEFFICIENT * each[1:3] / np.hypot(1, each[1:3])
+            return np.array([each[0], *phi_theta, max(each[3] ** 2, SMALLEST_VARIANCE)])
 
-        def deviance(x: FloatArray) -> float:
+        def negative_log_likelihood(x: FloatArray) -> float:
+            """Return it per value, which the search makes smallest."""
             intercept, phi, theta, variance = parameters(x).tolist()
             squares, logs, _ = _arma(values - intercept / (1 - phi), phi, theta)
             terms = logs + squares / variance
             return 0.5 * float(np.log(2 * pi * variance) + terms / len(values))
 
-        roots = self.parameters[1:3] / UNIT
-        begin = np.array(
-            [self.parameters[0], *roots / np.sqrt(1 - roots**2), np.sqrt(self.parameters[3])]
-        )
-        found = minimize(deviance, begin[free], method="L-BFGS-B", options=SEARCH)
+        phi_theta = self.parameters[1:3] / LARGEST_COEFFICIENT
+        unbounded = phi_theta / np.sqrt(1 - phi_theta**2)  # the inverse of ``parameters``
+        start = np.array([self.parameters[0], *unbounded, np.sqrt(self.parameters[3])])
+        found = minimize(negative_log_likelihood, start[free], method="L-BFGS-B", options=SEARCH)
         return replace(self, parameters=parameters(found.x))
 
     def next(self, values: FloatArray) -> float:
@@ -86,7 +88,7 @@ class _Model:
 def _fitted(values: FloatArray, intercept: bool, p: bool, q: bool) -> _Model:
     """Return the model of largest likelihood of an order: with intercept or not, p and q of 0 or 1.
 
-    Its ``aic`` is infinite if its last parameter is too close to 1.
+    Its ``aic`` is infinite, so that it is not chosen, if theta (else phi) is too close to 1.
     """
     from statsmodels.tsa.statespace.sarimax import SARIMAX  # slow to import
 
@@ -105,14 +107,14 @@ def _fitted(values: FloatArray, intercept: bool, p: bool, q: bool) -> _Model:
 def _chosen(values: FloatArray) -> _Model:
     """Return the model of least AIC among those that ``auto_arima`` tries."""
 
-    def orders(intercept: bool) -> Iterator[_Model]:
+    def fitted_orders(intercept: bool) -> Iterator[_Model]:
         for p, q in product((False, True), repeat=2):
             yield _fitted(values, intercept, p, q)
 
-    best = min(orders(True), key=lambda model: model.aic)
+    best = min(fitted_orders(True), key=lambda model: model.aic)
     _, p, q, _ = best.free
     if _fitted(values, False, p, q).aic < best.aic:
-        return min(orders(False), key=lambda model: model.aic)
+        return min(fitted_orders(False), key=lambda model: model.aic)
     return best
 
 

@@ -59,12 +59,12 @@ class Endpoints:
         """
         if self._one_each:
             return observation.utilisation
-        room = observation.ready * self._kv
-        memory = self.total(room)
-        fullest = np.zeros(len(self.pools))
-        np.maximum.at(fullest, self.of, observation.utilisation)
-        used = self.total(room * observation.utilisation)
-        means = np.where(memory > 0, used / np.where(memory > 0, memory, 1.0), fullest)
+        pool_tokens = observation.ready * self._kv
+        tokens = self.total(pool_tokens)
+        largest = np.zeros(len(self.pools))
+        np.maximum.at(largest, self.of, observation.utilisation)
+        used = self.total(pool_tokens * observation.utilisation)
+        means = np.where(tokens > 0, used / np.where(tokens > 0, tokens, 1.0), largest)
         return np.where(self._alone, observation.utilisation[self._first_pools], means)
 
     def reading(self, observation: Observation, sees: Sees) -> FloatArray:

@@ -13,11 +13,15 @@ from simulation.policy import Guard
 OBSERVED = _PLANNED, _READY, _STARTING, _WAITING, _PREFILL_TPS, _DECODE_TPS, _BATCH, _LATE = tuple(
     range(8)
 )
-# Rows of ``pools``: rates and requests of an instance of each pool.
+# Rows of ``pools``, of an instance of each pool: tokens/s and requests in flight at its rated load,
+# number of its group of pools that share requests, tokens/s as its weight there, and the share of
+# late requests that its tiers allow.
 POOLS = _MOST_PREFILL_TPS, _MOST_DECODE_TPS, _HOLDS, _KIND, _WORTH, _ALLOWED = tuple(range(6))
-# Rows of a decision in ``loads``; those of ``memory``.
+# Rows of a decision in ``loads``: see ``_record_load``.
 LOAD = _SERVED, _FLIGHT, _HELD, _FULL, _IS_LATE = tuple(range(5))
+# Rows of ``memory``: time of the last pile of requests, and the load of ``_late_load``.
 MEMORY = _PILED_S, TOO_MUCH = tuple(range(2))
+# Entries of ``settings``
 _TOLERANCE, _RISE_S, _FALL_S, _GROWTH, _LEAST_GROWTH = tuple(range(5))
 UNUSED_S = -np.inf  # time of a row without a decision
 
@@ -49,9 +53,12 @@ def capacity_table(pools: int, shares: FloatArray | None) -> FloatArray:
 
 @kernel
 def load_of(capacity: Any, p: int, count: float) -> float:
-    """Return the load that ``count`` instances of pool ``p`` serve, by ``capacity_table``."""
-    within = min(int(count), capacity.shape[1] - 1)
-    return float(capacity[p, within] + (count - within))
+    """Return the load that ``count`` instances of pool ``p`` serve, by ``capacity_table``.
+
+    Beyond the table, each further instance serves a load of 1.
+    """
+    within_table = min(int(count), capacity.shape[1] - 1)
+    return float(capacity[p, within_table] + (count - within_table))
 
 
 @kernel
@@ -81,10 +88,10 @@ def _record_load(observed: Any, pools: Any, capacity: Any, loads: Any) -> None:
         flight = observed[_WAITING, p]
         if ready > 0:
             flight = (batch + observed[_WAITING, p] / ready) * ready
-        carried = load_of(capacity, p, max(ready, 1.0))
-        holds = pools[_HOLDS, p] * carried
+        ready_capacity = load_of(capacity, p, max(ready, 1.0))
+        held = pools[_HOLDS, p] * ready_capacity
         loads[-1, _SERVED, p], loads[-1, _FLIGHT, p] = served, flight
-        loads[-1, _HELD, p], loads[-1, _FULL, p] = holds, served / carried
+        loads[-1, _HELD, p], loads[-1, _FULL, p] = held, served / ready_capacity
         loads[-1, _IS_LATE, p] = 1.0 if observed[_LATE, p] > pools[_ALLOWED, p] else 0.0
 
 
@@ -110,16 +117,19 @@ def _late_load(loads: Any, p: int, settled: bool, tolerance: float, too_much: fl
     if a load less than ``tolerance`` below it was served in time. It falls only in a ``settled``
     pool, where no instance starts and no requests piled up lately.
     """
-    late, full, held = 0.0, 0.0, np.inf
-    for i in range(loads.shape[0]):
-        late += loads[i, _IS_LATE, p]
-        full += loads[i, _FULL, p]
-        holds = loads[i, _HELD, p]
-        held = min(held, loads[i, _FLIGHT, p] / holds if holds > 0 else 0.0)
-    full /= loads.shape[0]
-    if settled and late == loads.shape[0] and held > 1 + tolerance and full > 0:
-        too_much = min(too_much, full)
-    return max(too_much, full * (1 + tolerance)) if late == 0 else too_much
+    decisions = loads.shape[0]
+    late_decisions, mean_load, least_in_flight = 0.0, 0.0, np.inf
+    for i in range(decisions):
+        late_decisions += loads[i, _IS_LATE, p]
+        mean_load += loads[i, _FULL, p]
+        held = loads[i, _HELD, p]
+        in_flight = loads[i, _FLIGHT, p] / held if held > 0 else 0.0  # relative to rated load
+        least_in_flight = min(least_in_flight, in_flight)
+    mean_load /= decisions
+    always_late = late_decisions == decisions and mean_load > 0
+    if settled and always_late and least_in_flight > 1 + tolerance:
+        too_much = min(too_much, mean_load)
+    return max(too_much, mean_load * (1 + tolerance)) if late_decisions == 0 else too_much
 
 
 @kernel
@@ -136,11 +146,11 @@ def _instances_for_queue(
     if _smallest(loads, _FLIGHT, p) <= PILED_UP * now[_HELD, p]:
         return 0.0
     present = observed[_READY, p] + observed[_STARTING, p]
-    change = tolerance if observed[_STARTING, p] > 0 else -tolerance
-    if now[_FLIGHT, p] <= (1 + change) * loads[0, _FLIGHT, p]:
+    accepted_growth = tolerance if observed[_STARTING, p] > 0 else -tolerance
+    if now[_FLIGHT, p] <= (1 + accepted_growth) * loads[0, _FLIGHT, p]:
         return float(present)
-    holding = fewest_instances(capacity, p, now[_FLIGHT, p] / pools[_HOLDS, p])
-    return float(max(holding, present))
+    enough = fewest_instances(capacity, p, now[_FLIGHT, p] / pools[_HOLDS, p])
+    return float(max(enough, present))
 
 
 @kernel
@@ -154,35 +164,36 @@ def _instances_above_plan(time_s: float, observed: Any, guard: Any, loads: Any, 
     tolerance, planned = guard.settings[_TOLERANCE], observed[_PLANNED]
     _record_load(observed, pools, capacity, loads)
     count, requires_any = observed.shape[1], False
-    serving, room = np.zeros(count), np.zeros(count)  # of all pools of a model and role together
+    # Tokens/s served and planned for, of all pools of a model and role that share requests.
+    group_load, group_limit = np.zeros(count), np.zeros(count)
     for p in range(count):
-        kind, worth = int(pools[_KIND, p]), pools[_WORTH, p]
-        serving[kind] += _smallest(loads, _SERVED, p) * worth
-        room[kind] += (load_of(capacity, p, planned[p]) * (1 + tolerance) + ROUNDING) * worth
+        group, weight = int(pools[_KIND, p]), pools[_WORTH, p]
+        group_load[group] += _smallest(loads, _SERVED, p) * weight
+        limit = load_of(capacity, p, planned[p]) * (1 + tolerance) + ROUNDING
+        group_limit[group] += limit * weight
     for p in range(count):
         out[p] = 0.0
-        kind, load = int(pools[_KIND, p]), _smallest(loads, _SERVED, p)
-        alone = load_of(capacity, p, planned[p]) * (1 + tolerance) + ROUNDING
-        if load > alone and serving[kind] > room[kind]:
+        group, load = int(pools[_KIND, p]), _smallest(loads, _SERVED, p)
+        limit = load_of(capacity, p, planned[p]) * (1 + tolerance) + ROUNDING
+        if load > limit and group_load[group] > group_limit[group]:
             out[p] = fewest_instances(capacity, p, load)
         for_queue = _instances_for_queue(loads, observed, pools, capacity, p, tolerance)
         if for_queue > 0:
             memory[_PILED_S, p] = time_s
-        settled = (
-            time_s - memory[_PILED_S, p] > guard.settings[_FALL_S] and observed[_STARTING, p] == 0
-        )
+        since_pile_s = time_s - memory[_PILED_S, p]
+        settled = since_pile_s > guard.settings[_FALL_S] and observed[_STARTING, p] == 0
         memory[TOO_MUCH, p] = _late_load(loads, p, settled, tolerance, memory[TOO_MUCH, p])
         if np.isfinite(memory[TOO_MUCH, p]):
-            learned = fewest_instances(capacity, p, load * (1 + tolerance) / memory[TOO_MUCH, p])
-            if learned > planned[p]:
-                out[p] = max(out[p], learned)
+            within_slo = fewest_instances(capacity, p, load * (1 + tolerance) / memory[TOO_MUCH, p])
+            if within_slo > planned[p]:
+                out[p] = max(out[p], within_slo)
         out[p] = max(out[p], for_queue)
         requires_any = requires_any or out[p] > 0
     return requires_any
 
 
 @kernel
-def _shift(times_s: Any, rows: Any, time_s: float) -> None:
+def _drop_oldest(times_s: Any, rows: Any, time_s: float) -> None:
     """Drop the oldest of ``rows`` and repeat the newest one, at ``time_s``."""
     last = times_s.shape[0] - 1
     for i in range(last):
@@ -193,19 +204,19 @@ def _shift(times_s: Any, rows: Any, time_s: float) -> None:
 
 @kernel
 def decide_targets(time_s: float, observed: Any, guard: Any) -> None:
-    """Set ``guard.targets`` from ``observed [OBSERVED, pools]``: the planned instances, or more.
+    """Set ``guard.targets`` to the planned instances, or more, from ``observed [OBSERVED, pools]``.
 
     More are requested at once, within the limits on growth, and kept for ``fall_s``.
     """
     settings = guard.settings
-    _shift(guard.loads_s, guard.loads, time_s)
+    _drop_oldest(guard.loads_s, guard.loads, time_s)
     first = 0
     while guard.loads_s[first] <= time_s - settings[_RISE_S]:
         first += 1
     needed = np.zeros(observed.shape[1])
     requires_any = _instances_above_plan(time_s, observed, guard, guard.loads[first:], needed)
     if requires_any:
-        _shift(guard.requested_s, guard.requested, time_s)
+        _drop_oldest(guard.requested_s, guard.requested, time_s)
     newest = guard.requested.shape[0] - 1
     for p in range(observed.shape[1]):
         if requires_any:

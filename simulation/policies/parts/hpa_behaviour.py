@@ -11,7 +11,7 @@ from math import ceil, floor
 from simulation.arrays import IntArray
 from simulation.policies.parts.stability import ROUNDING
 
-Event = tuple[float, int]  # time in seconds, replicas
+Change = tuple[float, int]  # time in seconds; replicas added, below 0: removed
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,27 +35,29 @@ class HpaBehaviour:
         self._up, self._down = up, down
         # The initial fleet counts as recommended.
         self._recommended = [deque([(0.0, int(count))]) for count in counts]
-        self._changes: list[deque[Event]] = [deque() for _ in counts]
+        self._changes: list[deque[Change]] = [deque() for _ in counts]
 
     def limited(self, p: int, time_s: float, present: int, recommended: int) -> int:
         """Return the replicas of pool ``p`` after stabilization and rate limits."""
         stable = self._stabilised(p, time_s, present, recommended)
-        changed = self._changes[p]
+        changes = self._changes[p]
         longest = max(self._up.period_s, self._down.period_s)
-        while changed and changed[0][0] <= time_s - longest:
-            changed.popleft()
+        while changes and changes[0][0] <= time_s - longest:
+            changes.popleft()
         if stable > present:
-            at_period_start = present - _sum(changed, time_s - self._up.period_s, sign=1)
+            at_period_start = present - _changed_since(changes, time_s - self._up.period_s, sign=1)
             most = max(ceil(at_period_start * (1 + self._up.percent / 100) - ROUNDING),
                        at_period_start + self._up.replicas)  # fmt: skip
             stable = max(min(stable, most), present)
         elif stable < present:
-            at_period_start = present - _sum(changed, time_s - self._down.period_s, sign=-1)
+            at_period_start = present - _changed_since(
+                changes, time_s - self._down.period_s, sign=-1
+            )
             least = min(floor(at_period_start * (1 - self._down.percent / 100) + ROUNDING),
                         at_period_start - self._down.replicas)  # fmt: skip
             stable = min(max(stable, least), present)
         if stable != present:
-            changed.append((time_s, stable - present))
+            changes.append((time_s, stable - present))
         return stable
 
     def _stabilised(self, p: int, time_s: float, present: int, recommended: int) -> int:
@@ -72,6 +74,6 @@ class HpaBehaviour:
         return min(max(present, up), down)
 
 
-def _sum(changes: deque[Event], after_s: float, *, sign: int) -> int:
+def _changed_since(changes: deque[Change], after_s: float, *, sign: int) -> int:
     """Return the sum of the changes after ``after_s`` that add (``sign`` 1) or remove (-1)."""
     return sum(change for t, change in changes if t > after_s and change * sign > 0)

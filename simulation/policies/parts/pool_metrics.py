@@ -44,12 +44,12 @@ def per_instance(metric: Metric, observation: Observation, kv_tokens: FloatArray
         values = _nan_to_zero(signals.batch) + waiting
     else:
         running = _nan_to_zero(signals.batch)
-        waits = np.divide(waiting, running, out=np.zeros(len(ready)), where=running > 0)
-        values = observation.utilisation * kv_tokens * (1 + waits)
+        waiting_ratio = np.divide(waiting, running, out=np.zeros(len(ready)), where=running > 0)
+        values = observation.utilisation * kv_tokens * (1 + waiting_ratio)
     out: FloatArray = np.where(ready > 0, values, np.nan)
     return out
 
 
-def _nan_to_zero(running: FloatArray) -> FloatArray:
+def _nan_to_zero(values: FloatArray) -> FloatArray:
     """Replace NaN, where nothing was measured, by 0."""
-    return np.where(np.isnan(running), 0.0, running)
+    return np.where(np.isnan(values), 0.0, values)

@@ -60,14 +60,15 @@ class PdRatio:
         stated = np.nan if self.value is None else np.asarray(self.value, np.float64)
         values = np.broadcast_to(stated, len(initial))
         for service in services:
-            up, down = (
+            prefills, decodes = (
                 sum(initial[p] for p in pools) for pools in (service.prefill, service.decode)
             )
-            begun = up / down if up and down else 1.0
+            initial_ratio = prefills / decodes if prefills and decodes else 1.0
             ratio = float(values[service.prefill[0]])
-            self._ratios.append(ratio if ratio > 0 else begun)
+            self._ratios.append(ratio if ratio > 0 else initial_ratio)
+        # By service: smoothed prefill and decode instances in use; None: not observed yet.
         self._smooth: list[tuple[float, float] | None] = [None] * len(services)
-        self._seen_s = 0.0
+        self._last_decision_s = 0.0
         if self.kind == OBSERVED:
             pools = len(fleet.pools)
             self._tps = tuple(
@@ -77,11 +78,12 @@ class PdRatio:
 
     def observe(self, observation: Observation, services: Sequence[Service]) -> None:
         """Update an observed ratio with the signals since the last decision; keep a fixed one."""
-        since, self._seen_s = observation.time_s - self._seen_s, observation.time_s
+        since_s = observation.time_s - self._last_decision_s
+        self._last_decision_s = observation.time_s
         signals = observation.signals
         if self.kind != OBSERVED or signals is None:
             return
-        fading = 0.5 ** (since / self.half_life_s)
+        old_weight = 0.5 ** (since_s / self.half_life_s)
         for i, service in enumerate(services):
             if not service.paired:
                 continue
@@ -92,8 +94,8 @@ class PdRatio:
                 continue
             old = self._smooth[i] or (prefills, decodes)
             smoothed = (
-                fading * old[0] + (1 - fading) * prefills,
-                fading * old[1] + (1 - fading) * decodes,
+                old_weight * old[0] + (1 - old_weight) * prefills,
+                old_weight * old[1] + (1 - old_weight) * decodes,
             )
             self._smooth[i] = smoothed
             if min(smoothed) <= 0:

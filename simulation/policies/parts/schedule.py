@@ -24,7 +24,7 @@ class Steps:
     """A step function: ``counts[i]`` from ``times_s[i]`` on, and the initial instances before.
 
     ``times_s [steps]`` increases, ``counts`` has the shape ``[steps, pools]``. Other shapes raise
-    SimulationError, which names ``policy`` and ``what`` the counts are.
+    SimulationError. Its message has the name of the ``policy`` and ``what`` the counts are.
     """
 
     def __init__(self, policy: str, what: str, times_s: Times, counts: Counts) -> None:
@@ -192,14 +192,17 @@ class RollingSchedule:
 
     def reset(self, fleet: Fleet) -> IntArray:
         self._steps_planned = []
-        self._decide(0.0, None)
+        self._plan_due(0.0, None)
         return self.step_at(0.0).counts.copy()
 
     def observe(self, observation: Observation) -> None:
-        self._decide(observation.time_s, observation.ready + observation.starting)
+        self._plan_due(observation.time_s, observation.ready + observation.starting)
 
-    def _decide(self, time_s: float, running: IntArray | None) -> None:
-        """Plan the periods that are due by ``time_s``, from the ``running`` instances."""
+    def _plan_due(self, time_s: float, running: IntArray | None) -> None:
+        """Plan the periods that are due by ``time_s``, from the ``running`` instances, ``[pools]``.
+
+        None: before the first decision.
+        """
         for period in range(len(self._steps_planned), len(self._starts_s)):
             if self._decided_s[period] > time_s:
                 break

@@ -57,9 +57,9 @@ class ServiceController(ScalingPolicy):
             if (goal - present_count) * direction > 0 and self.cooling.allows(
                 i, direction, observation.time_s
             ):
-                self._set(targets, i, service, goal, direction)
+                self._scale(targets, i, service, goal, direction)
                 if (targets != present)[list(service.pools)].any():
-                    self.cooling.acted(i, observation.time_s)
+                    self.cooling.record_change(i, observation.time_s)
             elif service.paired:
                 self._rebalance(targets, i, service)
         return Actions(targets, soft_s=self.stability.soft_s)
@@ -83,19 +83,24 @@ class ServiceController(ScalingPolicy):
         """Return the pools of the service's driving role."""
         return service.prefill if self.drives == PREFILL else service.decode
 
-    def _set(self, targets: IntArray, i: int, service: Service, goal: int, direction: int) -> None:
-        """Set service ``i``'s driving role to ``goal``; the other follows in ``direction``."""
+    def _scale(
+        self, targets: IntArray, i: int, service: Service, goal: int, direction: int
+    ) -> None:
+        """Set the driving role of service ``i`` to ``goal`` instances in ``targets``.
+
+        The other role follows by the P/D ratio, but only in ``direction``: OUT or IN.
+        """
         pools = self.driving(service)
-        self._reach(targets, pools, goal)
+        self._set_total(targets, pools, goal)
         if service.paired:
             other_pools, other_goal = self._follower(i, service, int(targets[list(pools)].sum()))
             other_count = int(targets[list(other_pools)].sum())
-            # Only follow the driver's direction; rebalancing corrects the rest.
+            # ``_rebalance`` corrects the rest.
             if direction == OUT:
                 other_goal = max(other_goal, other_count)
             else:
                 other_goal = min(other_goal, other_count)
-            self._reach(targets, other_pools, other_goal)
+            self._set_total(targets, other_pools, other_goal)
 
     def _rebalance(self, targets: IntArray, i: int, service: Service) -> None:
         """Add instances to a role of service ``i`` that is too far below the P/D ratio."""
@@ -111,11 +116,9 @@ class ServiceController(ScalingPolicy):
             # Counts are whole: at 3 prefill to 1 decode, 7 prefill need 3 decode, which serve 9.
             # A difference that one instance less explains is rounding, not drift.
             needed_by_one_less = follower(i, count - 1) if count > 1 else 0
-            short = needed - other_count
-            if other_count <= needed_by_one_less and short > max(
-                1.0, self.stability.theta_in * needed
-            ):
-                self._reach(targets, other_pools, needed)
+            largest_gap = max(1.0, self.stability.theta_in * needed)
+            if other_count <= needed_by_one_less and needed - other_count > largest_gap:
+                self._set_total(targets, other_pools, needed)
 
     def _follower(self, i: int, service: Service, driving: int) -> tuple[tuple[int, ...], int]:
         """Return the pools of the other role, and its instances for ``driving`` ones."""
@@ -123,7 +126,7 @@ class ServiceController(ScalingPolicy):
             return service.decode, self.ratio.decode_for(i, driving)
         return service.prefill, self.ratio.prefill_for(i, driving)
 
-    def _reach(self, targets: IntArray, pools: tuple[int, ...], goal: int) -> None:
+    def _set_total(self, targets: IntArray, pools: tuple[int, ...], goal: int) -> None:
         """Change the instances of ``pools`` in ``targets`` to ``goal`` in total."""
         change = goal - int(targets[list(pools)].sum())
         if change:

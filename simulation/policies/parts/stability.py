@@ -14,7 +14,8 @@ import numpy as np
 from simulation.arrays import FloatArray
 
 OUT, STAY, IN = 1, 0, -1
-PILED_UP = 2.0  # times the requests of the instances at their target: some wait for long
+# Requests are piled up if there are this many times those that the instances hold at their target.
+PILED_UP = 2.0
 ROUNDING = 1e-9  # tolerance of products that should be whole numbers
 
 
@@ -37,38 +38,36 @@ class Stability:
 
 
 class Cooldowns:
-    """The time of the last change of each service, and the waits after it."""
+    """The time of the last change of each service, and the waits after it.
+
+    ``last_s [services]`` is in seconds; -inf: never.
+    """
 
     def __init__(self, services: int, stability: Stability) -> None:
-        self._last = np.full(services, -np.inf)
+        self.last_s: FloatArray = np.full(services, -np.inf)
         self._stability = stability
 
     def allows(self, i: int, direction: int, time_s: float) -> bool:
-        """Return whether service ``i`` may change in ``direction`` now."""
+        """Return whether service ``i`` may change in ``direction`` at ``time_s``."""
         if direction == STAY:
             return False
-        wait = self._stability.cool_out_s if direction == OUT else self._stability.cool_in_s
-        return bool(time_s - self._last[i] >= wait)
+        wait_s = self._stability.cool_out_s if direction == OUT else self._stability.cool_in_s
+        return bool(time_s - self.last_s[i] >= wait_s)
 
-    def acted(self, i: int, time_s: float) -> None:
+    def record_change(self, i: int, time_s: float) -> None:
         """Record that service ``i`` changed at ``time_s``."""
-        self._last[i] = time_s
+        self.last_s[i] = time_s
 
     def share(self, other: Cooldowns) -> None:
         """Use the times of ``other`` from now on; each object keeps its own waits."""
-        self._last = other._last
-
-    @property
-    def last_s(self) -> FloatArray:
-        """Return the time of each service's last change, ``[services]``; -inf for never."""
-        return self._last
+        self.last_s = other.last_s
 
 
 def direction_of(expected: float, present: int, stability: Stability) -> int:
     """Return OUT, STAY or IN for ``expected`` instances instead of the ``present`` ones.
 
-    This is the comparison of Algorithm 2: their ratio must pass a threshold. If none is present,
-    any expected instance is a reason to grow.
+    As in Algorithm 2, expected over present must be above 1 + ``theta_out``, or below 1 -
+    ``theta_in``. If none is present, any expected instance is a reason to grow.
     """
     if present == 0:
         return OUT if expected > 0 else STAY

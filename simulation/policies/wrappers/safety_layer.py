@@ -71,5 +71,5 @@ class SafetyLayer(ScalingPolicy):
         for i, service in enumerate(self.driver.services):
             service_pools = list(service.pools)
             if (targets[service_pools] != present[service_pools]).any():
-                self.driver.cooling.acted(i, observation.time_s)
+                self.driver.cooling.record_change(i, observation.time_s)
         return Actions(targets, soft_s=answer.soft_s)
