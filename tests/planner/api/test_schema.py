@@ -212,24 +212,6 @@ def test_the_docs_page_needs_nothing_from_elsewhere_and_no_inline_script(viewer)
     assert all(re.match(r"#|/(?!/)", source) for source in others), others
 
 
-@pytest.mark.browser
-def test_the_docs_page_shows_the_operations(page, console, live_server, viewer):
-    session = signed_in(viewer).cookies[settings.SESSION_COOKIE_NAME].value
-    cookie = {"name": settings.SESSION_COOKIE_NAME, "value": session, "url": live_server.url}
-    page.context.add_cookies([cookie])
-    page.goto(f"{live_server.url}/api/v1/docs/")
-    page.locator("[data-path='/api/v1/audit/']").first.wait_for()
-    page.mouse.move(640, 500)
-    heading = page.locator("[data-path='/api/v1/scenarios/{scenario}/runs/']")
-    for _ in range(100):  # of so many operations only those near the window are drawn
-        if heading.count():
-            break
-        page.mouse.wheel(0, 600)
-        page.wait_for_timeout(100)
-    assert heading.count()
-    assert not console
-
-
 def test_an_unknown_address_is_a_problem_and_names_the_one_meant(reader, stranger):
     for method in ("get", "post", "delete"):
         answer = getattr(reader, method)("/api/v1/nothing/")

@@ -71,13 +71,6 @@ def test_the_same_file_is_recognised_whatever_it_is_called(upload, ready):
     assert Run.objects.count() == 1
 
 
-def test_a_file_that_is_still_being_read_gives_its_run(upload):
-    first, second = upload(), upload()
-    assert (first.status_code, second.status_code) == (202, 202)
-    assert second.json()["known"] is True
-    assert second["Location"] == first["Location"]
-
-
 def test_options_reach_the_reader(upload, api):
     columns = "when,prompt,answer\n2024-05-18T00:00:00Z,5,6\n"
     answer = upload(
@@ -114,12 +107,6 @@ def test_options_that_are_unknown_or_wrong_name_their_field(upload, fields, fiel
     assert not Trace.objects.exists()
 
 
-def test_options_that_contradict_one_another_are_told(upload):
-    answer = upload(map="model=kind", model="mine")
-    assert answer.status_code == 422
-    assert "model" in answer.json()["detail"]
-
-
 def test_without_a_file_there_is_no_upload(api):
     answer = api.post(URL, {"format": "azure"}, format="multipart")
     assert answer.status_code == 400
@@ -130,12 +117,6 @@ def test_without_a_file_there_is_no_upload(api):
     assert "multipart/form-data" in refused.json()["detail"]
     assert "page 1" in api.get(URL, {"page": 9}).json()["detail"]
     assert api.post(URL, "x", content_type="multipart/form-data").status_code == 400
-
-
-def test_an_empty_file_is_refused_at_once(upload):
-    answer = upload("")
-    assert answer.status_code == 400
-    assert "empty" in answer.json()["detail"]
 
 
 def test_a_file_above_the_quota_is_refused(upload, settings, data_dir):
@@ -252,9 +233,10 @@ def test_more_bins_than_an_answer_holds_are_refused(api, upload):
     assert "bins" in answer.json()["detail"]
 
 
-def test_demand_of_a_trace_that_is_not_ready(api, upload):
+@pytest.mark.parametrize("what", ["demand", "character"])
+def test_a_trace_that_is_not_read_yet_has_no_figures(api, upload, what):
     upload()
-    answer = api.get(f"{URL}conv/demand/")
+    answer = api.get(f"{URL}conv/{what}/")
     assert answer.status_code == 409
     assert "still being read" in answer.json()["detail"]
 
@@ -294,11 +276,6 @@ def test_the_rank_of_a_window(api, ready):
     backwards = {"start": asked["end"], "end": asked["start"]}
     answer = api.get(f"{URL}conv/character/", backwards)
     assert answer.status_code == 409 and "before it begins" in answer.json()["detail"]
-
-
-def test_what_is_not_read_yet_is_not_characterised(api, upload):
-    upload()
-    assert api.get(f"{URL}conv/character/").status_code == 409
 
 
 def test_the_document_describes_what_a_trace_is_like(api, ready):

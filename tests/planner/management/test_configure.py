@@ -28,12 +28,6 @@ def test_the_answer_has_the_keys_of_the_contract() -> None:
     assert {"what", "value", "provenance"} <= result["assumptions"][0].keys()
 
 
-def test_in_words_the_ranking_stands_beside_what_was_ruled_out() -> None:
-    printed = called("--top 1 --engines vllm")
-    assert "precision not on this GPU" in printed and "dollars per million tokens" in printed
-    assert "A100-80GB" in printed and "sglang" not in printed.split("From arrival")[0]
-
-
 def test_a_price_that_is_none_is_refused() -> None:
     assert "price of H200" in problem(*GIVEN.split(), "--price", "H200=3")
 

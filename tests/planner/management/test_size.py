@@ -70,18 +70,6 @@ def test_without_limits_in_reach_throughput_binds(folder: Path) -> None:
     assert pool["max_rps"] == pytest.approx(4 / 0.13488, rel=0.01)
 
 
-def test_a_looser_limit_never_carries_less(folder: Path) -> None:
-    for old, values in (("ttft_ms: 1000", (150, 400, 1000, 5000)), ("tbt_ms: 100", (25, 40, 100))):
-        name = old.split(":")[0]
-        rates = [sized(folder, old, f"{name}: {value}")["max_rps"] for value in values]
-        assert rates == sorted(rates) and rates[0] < rates[-1]
-
-
-def test_a_faster_profile_never_carries_less(folder: Path) -> None:
-    faster = "alpha_ms: 9, beta_ms: 0.12, gamma_ms: 9, delta_ms: 0.04"
-    assert sized(folder, SPEED, faster)["max_rps"] > sized(folder)["max_rps"]
-
-
 def test_a_known_error_says_what_it_does_to_the_rate(folder: Path) -> None:
     path = folder / "built-in.yml"
     path.write_text(
@@ -175,7 +163,3 @@ def test_limits_that_no_rate_meets_are_refused(folder: Path) -> None:
     message = problem("size", path, *LENGTHS)
     assert message.count("m on") == 1 and "tiers" in message
     assert "TTFT limit of 20 ms even at batch 1" in message
-
-
-def test_a_scenario_that_is_not_there(folder: Path) -> None:
-    assert "no such file, and no scenario of that name" in problem("size", folder / "none.yml")

@@ -185,18 +185,6 @@ def test_a_row_that_the_database_refuses_changes_nothing(full, tmp_path):
     assert_log_is_guarded()
 
 
-def test_a_changed_value_in_a_file_is_found(full, tmp_path):
-    _, before = full
-    path = spoiled(
-        tmp_path / "all.tar.zst",
-        tmp_path,
-        rows=lambda lines: [line.replace(b'"pia"', b'"mia"') for line in lines],
-    )
-    with pytest.raises(PlannerError, match="other values"):
-        restore(path, replace=True)
-    assert everything() == before
-
-
 def test_a_backup_of_format_1_comes_back_with_all_line_breaks(full, tmp_path):
     """The version before wrote characters as they are, and no figures of tables."""
 

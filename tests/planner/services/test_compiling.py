@@ -44,24 +44,6 @@ def test_a_run_waits_says_so_with_a_time_and_then_starts_by_itself(run, compiler
     assert compiler_file.exists()
 
 
-def test_a_page_and_the_api_show_that_it_waits(run, compiler, client, planner):
-    client.force_login(planner)
-    seen = {}
-
-    def observer(fraction, stage):
-        Run.objects.filter(pk=run.pk).update(stage=stage)
-        seen["page"] = client.get(f"/runs/{run.pk}/").content.decode()
-        seen["list"] = client.get("/runs/").content.decode()
-        seen["api"] = client.get(f"/api/v1/runs/{run.pk}/").json()["stage"]
-        compiler.close()
-
-    worker.run_execute(run_id=run.pk, observer=observer)
-    sentence = "The simulator is being compiled, about 30 s left. Then this run starts"
-    assert seen["api"] == sentence
-    assert sentence in seen["page"]
-    assert sentence in seen["list"]
-
-
 def test_a_run_that_waits_can_be_cancelled(run, compiler):
     run_of = Run.objects.filter(pk=run.pk)
 

@@ -6,8 +6,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from django.test import Client
-from django.urls import reverse
 
 from planner.errors import IngestError
 from planner.models import Calibration, User
@@ -65,16 +63,6 @@ def test_the_same_file_again_changes_nothing(tmp_path: Path) -> None:
     assert (again.used, again.changed) == (0, 0)
     assert all(use.reason for use in again.rows)
     assert figures() == once
-
-
-def test_the_page_and_the_api_show_them(tmp_path: Path, client: Client, planner: User) -> None:
-    kept = upload(tmp_path, row(1, 30), row(8, 40), row(64, 60, 600, 400))
-    client.force_login(planner)
-    page = client.get(reverse("web:calibration", args=[kept.pk])).content.decode()
-    assert 'id="rows-in-use"' in page and 'id="effects"' in page
-    answer = client.get(reverse("api:calibration", args=[kept.pk])).json()["evidence"]
-    assert [use["weight"] for use in answer["rows"]] == [1.0, 1.0, 0.0]
-    assert answer["changed"] >= len(answer["effects"]) > 0
 
 
 def test_a_row_without_a_load_has_a_reason(tmp_path: Path) -> None:

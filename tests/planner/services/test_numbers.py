@@ -6,7 +6,7 @@ import pytest
 from django.db import connection, connections, transaction
 
 from planner.domain.whatif.variations import Axis
-from planner.models import Calibration, Counter, Numbered, Run, Sweep
+from planner.models import Counter, Numbered, Run, Sweep
 from planner.models.workspace import MAIN, within
 from planner.services import backups
 from planner.services.backups import backup, restore
@@ -23,13 +23,6 @@ def numbers(kind: type[Numbered] = Run) -> list[int]:
 
 def consecutive(numbered: list[int]) -> bool:
     return numbered == list(range(numbered[0], numbered[0] + len(numbered)))
-
-
-def test_numbers_begin_at_one_and_every_kind_has_its_own(db):
-    runs = [Run.objects.create(kind=Run.Kind.PLAN) for _ in range(3)]
-    calibrations = [Calibration.objects.create(kind="kernels", bytes=1) for _ in range(2)]
-    assert [run.pk for run in runs] == [1, 2, 3]
-    assert [calibration.pk for calibration in calibrations] == [1, 2]
 
 
 def test_what_is_rolled_back_leaves_no_gap(planner):

@@ -76,17 +76,6 @@ def test_the_installation_s_admin_is_not_for_a_workspace_s_to_take_over(admin: U
         people.invitation_path(by=admin, person=root)
 
 
-@pytest.mark.parametrize("role", ["viewer", "planner", "approver"])
-def test_only_admins_decide_who_belongs(db: None, role: str) -> None:
-    by = User.objects.create_user("by", role=role)
-    with pytest.raises(NotAllowed, match="Only an admin"):
-        people.person_invite(by=by, name="nora", role="viewer")
-    with pytest.raises(NotAllowed, match="Only an admin"):
-        people.person_change(by=by, person=by, role="admin")
-    with pytest.raises(NotAllowed, match="Only an admin"):
-        people.invitation_path(by=by, person=by)
-
-
 @pytest.mark.parametrize(
     ("name", "role", "says"),
     [

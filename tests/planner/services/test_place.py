@@ -12,8 +12,6 @@ from planner.errors import Infeasible
 from planner.inputs.scenario.schema import Objective
 from planner.models import Run, User
 from planner.outputs.reports import run_report
-from planner.services.runs import run_create
-from planner.services.worker import run_execute
 from tests.planner.management.calling import SCENARIO, answer, command, problem
 from tests.planner.reports import rows_of, tables_of
 from tests.planner.web.pages import signed_in, text_of
@@ -131,16 +129,3 @@ def test_large_networks_have_bars(planner: User, path: Path, monkeypatch: Any) -
     run = Run.objects.get(pk=answer("place", path, "--ratio", "1:2", "--grow", 0)["run"])
     html = page(planner, run).content.decode()
     assert "place-bar" in html and "place-node" not in html
-
-
-def test_a_plan_run_with_no_such_pools_fails_by_name(planner: User, path: Path) -> None:
-    document = path.read_text().replace("replicas: 9", "replicas: 1").replace("file:", "trace:")
-    run = run_create(
-        owner=planner,
-        kind=Run.Kind.PLACE,
-        document=document.replace("demand.csv", "nothing"),
-        name="x",
-        enqueue=False,
-    )
-    done = run_execute(run_id=run.pk)
-    assert done.state == Run.State.FAILED and "nothing" in done.problem

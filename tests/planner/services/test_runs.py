@@ -46,13 +46,6 @@ def body(monkeypatch, does):
     monkeypatch.setattr(worker, "run_body", lambda *, run, progress, parts: does(run, progress))
 
 
-def test_a_run_begins_waiting_with_what_it_was_asked(run, scenario, planner):
-    assert (run.state, run.progress, run.attempts) == (State.PENDING, 0.0, 0)
-    assert (run.document, run.seed, run.owner) == (DOCUMENT, 7, planner)
-    assert run.code_version
-    assert run.enqueued_at is None or run.enqueued_at <= timezone.now()
-
-
 def test_a_run_is_claimed_once(run):
     first = worker.run_claim(run_id=run.pk)
     assert (first.state, first.attempts) == (State.RUNNING, 1)
@@ -269,13 +262,6 @@ def test_a_cancelled_run_whose_worker_died_is_cancelled(run):
     assert run.state == State.CANCELLED
 
 
-def test_a_run_with_a_living_worker_is_left_alone(run):
-    now_is(run, state=State.RUNNING, heartbeat_at=timezone.now(), attempts=1)
-    assert runs.runs_sweep() == 0
-    run.refresh_from_db()
-    assert run.state == State.RUNNING
-
-
 def test_a_run_of_a_command_that_was_killed_ends_in_words(run):
     """It stayed "running" for good, or went to a worker that nobody waited for."""
     dead(run, attempts=1, enqueued_at=None)
@@ -433,11 +419,6 @@ def test_the_same_key_at_the_same_moment_makes_one_run(planner):
         thread.join()
     assert len(made) == 4
     assert len(set(made)) == 1
-
-
-def test_without_a_key_every_request_is_a_run(planner, scenario):
-    first = scenario_run(scenario=scenario, owner=planner)
-    assert scenario_run(scenario=scenario, owner=planner) != first
 
 
 def test_an_ingest_does_not_begin_with_a_scenario(planner, scenario):

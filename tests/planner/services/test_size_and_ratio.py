@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 from django.urls import reverse
-from rest_framework.test import APIClient
 
 from planner.domain.kinds.pd_ratio import headline
 from planner.domain.pd.figures import AggregatedCapacity, RatioFigures
@@ -181,19 +180,3 @@ def test_the_pages_that_start_them(planner: User, viewer: User, folder: Path) ->
         assert refused.status_code == 400 and "give a whole number from" in text
         assert 'value="many"' in text or 'value="999' in text  # still in the form
         assert signed_in(viewer).post(url, data).status_code == 403
-
-
-def test_the_api_starts_them(api: APIClient, planner: User, folder: Path) -> None:
-    document, _ = load_scenario(str(folder / "plan.yml"), lambda *_: None)
-    name = scenario_create(owner=planner, document=document).name
-    started = api.post("/api/v1/pd-ratio/", {"scenario": name, "service": "m"}, format="json")
-    assert started.status_code == 202
-    assert Run.objects.get(kind="pd-ratio").options == {"service": "m"}
-    started = api.post("/api/v1/size/", {"scenario": name, "isl": 5, "osl": 6}, format="json")
-    assert started.status_code == 202
-    for path, body in (
-        ("pd-ratio", {"scenario": name}),
-        ("pd-ratio", {"scenario": name, "service": "m", "instances": 1}),
-        ("size", {"scenario": name, "isl": 5}),
-    ):
-        assert api.post(f"/api/v1/{path}/", body, format="json").status_code in (400, 422)

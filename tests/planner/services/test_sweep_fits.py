@@ -9,7 +9,6 @@ import pytest
 from django.core.management import call_command
 from django.test import Client
 from django.urls import reverse
-from rest_framework.test import APIClient
 
 from planner.models import User
 from planner.selectors.profiles import profile_get
@@ -68,24 +67,6 @@ def test_the_command_line_fits_it_and_says_what_is_modelled(measured: Path) -> N
 def test_a_gpu_may_be_called_as_benchmarks_call_it(measured: Path) -> None:
     made = imported(measured, "--kind", "roofline", "--gpu", "h100_sxm", "--name", "alias")
     assert made["gpu"] == "H100-SXM"
-
-
-def test_the_api_does_the_same(measured: Path, api: APIClient) -> None:
-    with measured.open("rb") as file:
-        sent = api.post("/api/v1/calibrations/", {"file": file, "gpu": "H100-SXM", "tp": 1},
-                        format="multipart")  # fmt: skip
-    assert sent.status_code == 201, sent.json()
-    asked = {
-        "name": "sweep", "kind": "linear", "model": "llama-3.1-8b", "gpu": "H100-SXM",
-        "rows_model": "meta-llama/Llama-3.1-8B-Instruct", "rows_gpu": "H100-SXM",
-    }  # fmt: skip
-    made = api.post(sent.json()["links"]["fits"], asked, format="json")
-    assert made.status_code == 201, made.json()
-    figures = made.json()["telling"]
-    assert figures["mape"] > 0.15  # at least the spread of the roofline, whatever few rows say
-    asked |= {"kind": "roofline", "name": "factors"}
-    made = api.post(sent.json()["links"]["fits"], asked, format="json")
-    assert made.status_code == 201 and made.json()["kind"] == "roofline"
 
 
 def test_built_in_profiles_that_were_carried_over_state_no_flattering_error() -> None:

@@ -6,7 +6,7 @@ from contextvars import copy_context
 import pytest
 from django.db import IntegrityError, OperationalError, connection, transaction
 
-from planner.errors import IngestError, KeyReused, NoRoom, NotAllowed, NotReady, RunCancelled
+from planner.errors import IngestError, NoRoom, NotAllowed, NotReady, RunCancelled
 from planner.inputs.ingest import IngestOptions
 from planner.models import Run, Trace
 from planner.models.workspace import Workspace, within
@@ -213,15 +213,6 @@ def test_a_file_that_a_command_cannot_read_leaves_nothing(db, data_dir, before, 
     assert kept(data_dir) == before
 
 
-def test_a_key_belongs_to_one_file(planner, data_dir, before):
-    trace, run, _ = upload(planner, key="k")
-    assert upload(planner, key="k") == (trace, run, False)
-    with pytest.raises(KeyReused):
-        upload(planner, ROWS + b"2024-05-18 00:01:10.0000000,1,1\n", key="k")
-    assert Trace.objects.count() == Run.objects.count() == 1
-    assert len(kept(data_dir) - before) == 1
-
-
 def test_a_file_above_the_quota_leaves_nothing(planner, data_dir, before, settings):
     settings.HEADROOM_MAX_UPLOAD_BYTES = 50
     with pytest.raises(IngestError, match="larger than"):
@@ -326,12 +317,6 @@ def test_a_file_of_this_machine_takes_a_name(tmp_path, db):
     assert Trace.objects.count() == 1
 
 
-def test_a_trace_in_use_stays(trace, scenario, planner):
-    with pytest.raises(NotReady, match="used by scenario Chat"):
-        trace_removal.trace_delete(trace=trace, user=planner)
-    assert Trace.objects.filter(pk=trace.pk).exists()
-
-
 def test_a_trace_whose_name_is_only_a_word_of_a_scenario_is_not_in_use(planner, scenario):
     for name in ("trace", "con", "chat"):
         other = Trace.objects.create(name=name, file_name=name, sha256=name, bytes=1, owner=planner)
@@ -347,18 +332,6 @@ def test_a_trace_that_is_being_read_stays(planner, data_dir, before):
     trace_removal.trace_delete(trace=trace, user=planner)
     assert not Trace.objects.exists()
     assert kept(data_dir) == before
-
-
-def test_a_removed_trace_takes_its_columns_along(planner, data_dir):
-    trace, run, _ = upload(planner)
-    run_execute(run_id=run.pk)
-    trace.refresh_from_db()
-    store = data_dir / trace.store
-    assert store.is_dir()
-    trace_removal.trace_delete(trace=trace, user=planner)
-    assert not store.exists()
-    run.refresh_from_db()
-    assert run.trace is None
 
 
 def test_viewers_take_nothing_in_and_only_owners_or_admins_remove(

@@ -1,15 +1,12 @@
 """Which stretch of a trace a draft plans, and what it says of it."""
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from planner.inputs.ingest import IngestOptions
 from planner.inputs.scenario.document import parse
 from planner.models import Trace
-from planner.services.draft_assumptions import draft_assumptions
-from planner.services.draft_profiles import choose_serving
 from planner.services.draft_windows import (
     BUSIEST_DAY,
     BUSIEST_WEEK,
@@ -109,18 +106,3 @@ def test_a_short_trace_has_no_choice() -> None:
     assert (
         window_choices(Trace(name="t", kind="requests", report={"start_ns": 0, "end_ns": 1})) == ()
     )
-
-
-def test_what_a_draft_assumes_is_said_with_how_much_it_matters(tmp_path: Path) -> None:
-    """Lengths were invented and stood in no list."""
-    trace = ingested(tmp_path)
-    serving = choose_serving(trace)
-    assumed = draft_assumptions(trace, scenario_draft(trace, serving=serving), serving)
-    rows: dict[str, Any] = {row.what: row for row in assumed}
-    assert rows["Prompt lengths"].value == "mean 1,155 tokens, spread (CV) 1"
-    assert rows["Answer lengths"].value == "mean 211 tokens, spread (CV) 1"
-    assert "20% longer, about" in rows["Prompt lengths"].matters
-    assert "2 × H100-SXM" in rows["Model and GPUs"].value
-    assert "modelled, off by about" in rows["Model and GPUs"].why
-    assert "llama-3.1-8b takes about 0." in rows["Model and GPUs"].matters
-    assert {"Region and price", "Start of a replica", "Tiers and their limits"} <= set(rows)

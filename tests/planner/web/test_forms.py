@@ -8,10 +8,8 @@ from django.core.exceptions import ValidationError
 from django.forms.renderers import DjangoTemplates
 from django.test.html import parse_html
 
-from planner.domain.kinds.registry import KINDS
 from planner.inputs.scenario.document import edit, outline, parse
 from planner.inputs.scenario.schema.test_days import USUAL as USUAL_DAYS
-from planner.models import Run
 from planner.web.forms.document import (
     LISTS,
     followed,
@@ -23,7 +21,6 @@ from planner.web.forms.document import (
 )
 from planner.web.forms.fields import SCALARS, tidy
 from planner.web.forms.holidays import countries
-from planner.web.forms.options import OptionsForm
 from planner.web.forms.profile_choice import ProfileChoice, ProfileField
 from planner.web.forms.scenario import SharesField
 from planner.web.forms.widgets import FormRenderer
@@ -345,21 +342,6 @@ def test_every_scalar_of_the_form_has_its_kind_and_limits_from_the_schema() -> N
     for wrong in ("0.99", "median", "nan"):
         with pytest.raises(forms.ValidationError, match=r"0\.05 to 0\.95, mean"):
             quantile.clean(wrong)
-
-
-@pytest.mark.parametrize(
-    ("kind", "field", "words"),
-    [
-        (Run.Kind.SIZE, "isl", "as in the traffic"),
-        (Run.Kind.SIZE, "osl", "as in the traffic"),
-        (Run.Kind.PD_RATIO, "instances", "all that fit, at most 16"),
-        (Run.Kind.PD_RATIO, "prefill", "the best per dollar"),
-        (Run.Kind.PD_RATIO, "decode", "the best per dollar"),
-    ],
-)
-def test_an_empty_option_says_what_it_means(kind: Run.Kind, field: str, words: str) -> None:
-    form = OptionsForm(KINDS[kind].options, without=("service",))
-    assert form.fields[field].widget.attrs["placeholder"] == words
 
 
 def test_holidays_come_back_as_they_were_written_and_unknown_ones_are_refused() -> None:

@@ -20,7 +20,7 @@ from planner.web.forms.document import row_changes
 from planner.web.forms.editor import names_of
 from planner.web.forms.profile_choice import ProfileChoice
 from tests.planner.estimates import estimate_one
-from tests.planner.web.pages import json_in, signed_in, text_of
+from tests.planner.web.pages import json_in, text_of
 from tests.planner.web.study import DOCUMENT as SCENARIO
 
 GPU = {
@@ -164,14 +164,6 @@ def test_a_profile_is_compared_with_rows_it_has_not_seen(
     page = client.get(reverse("web:calibration", args=[calibration.pk]), asked)
     assert "mine, version 1 against these rows" in text_of(page)
     assert Profile.objects.get().versions.count() == 1
-
-
-def test_readers_look_but_do_not_touch(viewer: User, calibration: Calibration) -> None:
-    reader = signed_in(viewer)
-    where = reverse("web:calibration", args=[calibration.pk])
-    assert reader.get(where).status_code == 200
-    assert "Fit a profile" not in text_of(reader.get(where))
-    assert reader.post(where, fit_fields(calibration)).status_code == 403
 
 
 def test_a_file_that_cannot_be_read_says_where(client: Client) -> None:

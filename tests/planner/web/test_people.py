@@ -2,9 +2,6 @@
 
 import re
 
-import pytest
-from django.urls import reverse
-
 from planner.models import Scenario, Trace, User
 from tests.planner.web.pages import signed_in, text_of
 from tests.planner.web.study import completed_run
@@ -27,12 +24,6 @@ def test_an_admin_invites_changes_and_disables(admin: User, planner: User) -> No
     again = client.post(PEOPLE, {"name": "pia", "role": "viewer"})
     assert again.status_code == 400 and "'pia'" in text_of(again)
     assert "/welcome/" in text_of(client.post("/people/pia/invitation/"))
-
-
-@pytest.mark.parametrize("role", ["viewer", "planner", "approver"])
-def test_nobody_else_sees_it(db: None, role: str) -> None:
-    client = signed_in(User.objects.create_user("by", role=role))
-    assert PEOPLE not in client.get(reverse("web:home")).content.decode()
 
 
 def test_removing_is_offered_to_those_who_may(

@@ -46,11 +46,6 @@ def test_a_plan_shows_what_it_takes_splits_leaves_and_what_more_is_worth(
         assert phrase in page, phrase
 
 
-def test_a_plan_kept_before_these_shows_what_it_has(client: Client, study: Run) -> None:
-    page = text_of(client.get(f"/runs/{study.pk}/"))
-    assert "Value of one more" not in page and "Unserved demand" not in page
-
-
 def test_an_outlook_has_a_row_by_month_and_says_what_does_not_fit(
     client: Client, study: Run
 ) -> None:

@@ -24,7 +24,6 @@ from planner.selectors.runs import run_table
 from planner.services.scenarios import scenario_create, scenario_run
 from planner.storage import row_arrays
 from planner.web.pages.kinds import PAGES
-from planner.web.views import size_and_pd
 from tests.planner.reports import rows_of, tables_of
 from tests.planner.web.pages import json_in, text_of
 from tests.planner.web.study import DOCUMENT, LABELS, POOLS, completed_run
@@ -341,11 +340,6 @@ def test_home_shows_the_latest_study_and_asks_only_while_something_runs(
     assert "every 2s" in client.get("/").content.decode()
 
 
-def test_home_tells_newcomers_what_to_do(client: Client) -> None:
-    page = text_of(client.get("/"))
-    assert "1. Upload a trace" in page and "3. Plan and compare" in page
-
-
 def test_the_demo_link_shows_a_result_whatever_came_after(client: Client, planner: User) -> None:
     """It followed the latest run of anybody and any kind: a forecast, or a cancelled one."""
     from planner.inputs.demo.scenario import DEMO_NAME
@@ -434,14 +428,6 @@ def test_every_kind_of_run_has_its_page() -> None:
     assert PAGES.keys() == KINDS.keys()
     for page in PAGES.values():
         get_template(f"web/runs/{page.template}.html")
-
-
-def test_models_of_scenarios_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The page of P/D ratios read a hundred scenarios anew at each visit: a second."""
-    assert size_and_pd._models(DOCUMENT) == ("llama-3.1-8b",)
-    monkeypatch.setattr(size_and_pd, "parse", None)
-    assert size_and_pd._models(DOCUMENT) == ("llama-3.1-8b",)
-    assert size_and_pd._models.cache_info().maxsize
 
 
 def test_a_damaged_table_of_a_run_is_a_sentence(client: Client, study: Run) -> None:

@@ -7,7 +7,6 @@ from django.test import Client
 from django.utils import timezone
 
 from planner.models import Session, User
-from planner.services.people import person_change
 from planner.services.sessions import SEEN_INTERVAL, key_hash, sessions_sweep
 from tests.planner.web.pages import signed_in, text_of
 
@@ -93,14 +92,6 @@ def test_a_changed_password_ends_all_but_the_one_that_changed_it(planner: User) 
     assert here.post("/account/password/", fields).status_code == 302
     assert Session.objects.get().pk == key_hash(cookie_of(here))
     assert [visitor.get("/runs/").status_code for visitor in (here, there)] == [200, 302]
-
-
-def test_who_is_disabled_has_none_left(planner: User, admin: User) -> None:
-    client = by_form()
-    person_change(by=admin, person=planner, active=False)
-    assert not Session.objects.exists()
-    person_change(by=admin, person=planner, active=True)
-    assert client.get("/runs/").status_code == 302
 
 
 def test_signing_out_removes_the_row(planner: User) -> None:

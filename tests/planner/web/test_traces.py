@@ -20,7 +20,7 @@ from planner.selectors.traces import trace_character, trace_get
 from planner.services.traces import trace_ingest_path
 from planner.services.worker import run_execute
 from planner.web.pages.trace import bursts, repeats
-from tests.planner.web.pages import json_in, signed_in, text_of
+from tests.planner.web.pages import json_in, text_of
 
 UPLOAD = "/traces/upload/"
 ROWS = "\n".join(f"2023-11-16 18:15:{s:02d}.0000000,{100 + s},{10 + s}" for s in range(60))
@@ -236,12 +236,6 @@ def test_what_cannot_be_meant_is_refused_before_anything_is_kept(
     assert not Trace.objects.exists()
 
 
-def test_an_empty_file_is_refused_with_a_remedy(client: Client) -> None:
-    answer = send(client, b"")
-    assert answer.status_code == 400
-    assert answer.json()["problem"] == "File: The file is empty. Export it again."
-
-
 def test_options_reach_the_reader(client: Client) -> None:
     answer = send(
         client, AZURE, format="csv", model="m", tier="t", strict="on",
@@ -374,14 +368,6 @@ def test_a_refused_file_goes_with_its_trace(client: Client, data_dir: Path) -> N
     assert len(set((data_dir / "uploads").iterdir()) - before) == 1
     client.post(reverse("web:trace-delete", args=["odd"]))
     assert set((data_dir / "uploads").iterdir()) == before
-
-
-def test_viewers_see_why_a_file_was_refused_and_map_nothing(client: Client, viewer: User) -> None:
-    refused_file(client)
-    reader = signed_in(viewer)
-    page = text_of(reader.get("/traces/odd/"))
-    assert "The file was refused" in page and "Choose the columns" not in page
-    assert reader.post("/traces/odd/map/", {"column_0": "arrival"}).status_code == 403
 
 
 def test_a_trace_is_removed_unless_a_scenario_needs_it(

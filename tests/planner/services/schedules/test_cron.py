@@ -79,10 +79,6 @@ def test_where_clocks_change():
     assert first(line, 3, zone, autumn) == ["26 00:30", "27 00:30", "28 01:30"]
 
 
-def test_a_day_that_only_leap_years_have():
-    assert Cron.parse("0 0 29 2 *", "UTC").after(datetime(2024, 3, 1, tzinfo=UTC)).year == 2028
-
-
 @pytest.mark.parametrize(
     ("line", "zone", "words"),
     [
