@@ -59,6 +59,7 @@ from planner.inputs.scenario.schema.test_days import LEVELS
 from planner.policies.base import TODAY
 
 STATIC = "static"
+GUARDED = "Simulated. Under load, replicas are added to the schedule for some minutes: {}."
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,9 +77,8 @@ class Plan:
 
     @property
     def title(self) -> str:
-        """Return the name for people, then its policy without its key."""
-        policy = self.outcome.label.removesuffix(f" ({self.outcome.name.upper()})")
-        return f"{self.label} · {policy}" if self.name else self.label
+        """Return the name for people, then its policy."""
+        return f"{self.label} · {self.outcome.label}" if self.name else self.label
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,6 +190,8 @@ def comparison_report(
     schedule = _schedule(view)
     today = TODAY if TODAY in outcomes else comparison.baseline
     over_time, load = demand_chart(tables, frame, view.key, plan.label, today)
+    if over_time is not None and (extra := _guarded(view, schedule)):
+        over_time = replace(over_time, note=GUARDED.format(extra))
     replicas = replicas_chart(tables, frame, view.key)
     recommended = recommendation is not None and recommendation.policy == view.key
     return Report(
@@ -294,13 +296,20 @@ def _replicas_tile(view: ComparisonView, schedule: Schedule | None) -> Iterator[
         today = _replicas(view, schedule_of(view.tables, TODAY), TODAY)
     ratio = schedule.ratio() if schedule is not None else ""
     split = f"prefill:decode {ratio}" if ratio else ""
-    guarded = guard_text(counts, _replicas(view, None, view.key), view.plan.outcome.label)
+    guarded = _guarded(view, schedule)
     yield Fact(
         "Replicas", span_text(counts),
         change="" if today is None else f"{span_text(today)} today",
         note=" · ".join(filter(None, (guarded, split))),
         link="schedule" if schedule is not None else "",
     )  # fmt: skip
+
+
+def _guarded(view: ComparisonView, schedule: Schedule | None) -> str:
+    """Return the most replicas that the plan's simulation has above its schedule, else ""."""
+    counts = _replicas(view, schedule, view.key)
+    simulated = _replicas(view, None, view.key)
+    return "" if counts is None else guard_text(counts, simulated, view.plan.outcome.label)
 
 
 def _comparison_words(view: ComparisonView) -> str:
@@ -354,7 +363,7 @@ def _days_passed(view: ComparisonView) -> str:
     passed = sum(day.policies[view.key].passes for day in required)
     if not required:
         return ""
-    return f"{passed} of {len(required)} test days"
+    return f"passed {passed} of {len(required)} test days"
 
 
 def _required(view: ComparisonView) -> list[TestDayFigures]:
@@ -434,7 +443,7 @@ def _plan_note(view: ComparisonView, plan: Plan) -> str:
     if plan.level is not None and plan.level.spare and not _is_spare(view, plan):
         spare = "N+1 on test days only"
     if plan is not view.plan and plan.outcome.name == view.key:
-        return "same plan"
+        return f"same plan as {view.plan.label}"
     recommended = view.comparison.recommended
     marked = recommended is not None and recommended.assurance == plan.name
     return " · ".join(filter(None, ("recommended" if marked else "", spare, saved)))

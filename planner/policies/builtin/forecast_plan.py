@@ -15,7 +15,7 @@ class Planned(Policy):
 
     kinds: ClassVar = {
         "lt-i": Traits(
-            "Planned (LT-I)",
+            "Forecast plan",
             "Sets the planned replicas at once.",
             Group.PLANNED,
             complexity=21,
@@ -23,7 +23,7 @@ class Planned(Policy):
             style=Style("blue", width=2.5),
         ),
         "lt-h": Traits(
-            "Planned, all periods at once (LT-H)",
+            "Forecast plan, all periods at once",
             "The same, with all periods in one program on one forecast.",
             Group.PLANNED,
             complexity=22,

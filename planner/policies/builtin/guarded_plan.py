@@ -41,7 +41,7 @@ class Guarded(Policy):
 
     kinds: ClassVar = {
         "lt-g": Traits(
-            "Forecast plan + reactive guard (LT-G)",
+            "Forecast plan + reactive guard",
             "The plan, with more replicas while load exceeds its capacity.",
             Group.PLANNED,
             complexity=25,

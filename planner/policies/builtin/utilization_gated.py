@@ -47,7 +47,7 @@ class LtU(_Deferred):
 
     kinds: ClassVar = {
         "lt-u": Traits(
-            "Planned, by utilisation (LT-U)",
+            "Forecast plan, by utilization",
             "Moves toward the plan when utilization requires it.",
             Group.PLANNED,
             complexity=23,
@@ -63,7 +63,7 @@ class LtUa(_Deferred):
 
     kinds: ClassVar = {
         "lt-ua": Traits(
-            "Planned, by utilisation and load (LT-UA)",
+            "Forecast plan, by utilization and load",
             "As LT-U, and beyond the plan if traffic differs much from the forecast.",
             Group.PLANNED,
             complexity=24,

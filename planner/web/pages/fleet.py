@@ -1,6 +1,6 @@
 """Build the home page: the active plans, what needs attention, and what waits for review."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, cast
@@ -50,8 +50,18 @@ class Alert:
     key: int | str
 
 
+@dataclass(frozen=True, slots=True)
+class NextStep:
+    """What the user should do next: the reason, and the button that leads there."""
+
+    reason: str
+    label: str  # of the button
+    page: str
+    key: int | str | None = None  # of the page's object
+
+
 def fleet_context(now: datetime, user: User) -> dict[str, Any]:
-    """Return the active plans, the alerts, and the undecided proposals.
+    """Return the active plans, the alerts, the undecided proposals, and the next step.
 
     Those to review are the ones that ``user`` could approve and that change the active plan.
     """
@@ -61,16 +71,47 @@ def fleet_context(now: datetime, user: User) -> dict[str, Any]:
         for proposal in waiting.filter(state=Proposal.State.OPEN)
         if not proposal.repeats_active_plan and not why_not_approvable(proposal, user)
     ]
+    plans, alerts = list(active_plans()[:ITEMS]), list(_alerts())[:ITEMS]
+    is_live = Source.objects.exists()
     return {
-        "plans": [
-            fleet_plan(plan, now, charts=i < MOST) for i, plan in enumerate(active_plans()[:ITEMS])
-        ],
-        "alerts": list(_alerts())[:ITEMS],
+        "plans": [fleet_plan(plan, now, charts=i < MOST) for i, plan in enumerate(plans)],
+        "alerts": alerts,
         "waiting": list(waiting[:ITEMS]),
-        "to_review": len(to_review),
-        "first_to_review": next(iter(to_review), None),
-        "is_live": Source.objects.exists(),
+        "to_review": to_review,
+        "is_live": is_live,
+        "next_step": _review_step(to_review)
+        or next((NextStep(each.text, "Open", each.page, each.key) for each in alerts), None)
+        or (_plan_step(plans, now, is_live=is_live) if user.may_plan else None),
     }
+
+
+def _review_step(to_review: Sequence[Proposal]) -> NextStep | None:
+    """Return the step to the proposals that the user can approve, or None."""
+    if not to_review:
+        return None
+    first = to_review[0]
+    if len(to_review) > 1:
+        return NextStep(f"{len(to_review)} proposals need your decision.", "Review", "proposals")
+    cost = "" if first.usd_30d is None else f" It costs {figure(first.usd_30d, '$')} in 30 days."
+    return NextStep(f"“{first.title}” needs your decision.{cost}", "Review", "proposal", first.pk)
+
+
+def _plan_step(plans: Sequence[ActivePlan], now: datetime, *, is_live: bool) -> NextStep | None:
+    """Return the step that keeps the active plans current, or None.
+
+    A plan that has ended needs a new run. A plan without a live source cannot be checked.
+    """
+    for plan in plans:
+        if plan.repeat == "once" and plan.ends <= now:
+            reason = f"The plan of {plan.scenario} ended on {_day(plan.ends)}."
+            scenario = plan.run and plan.run.scenario_id
+            if scenario:
+                return NextStep(reason, "Plan the next period", "scenario", scenario)
+            return NextStep(reason, "Open plan", "plan-in-force", plan.pk)
+    if plans and not is_live:
+        reason = f"The demand shown is of {_date(plans[0])}. Live traffic is not measured yet."
+        return NextStep(reason, "Connect a live source", "sources")
+    return None
 
 
 def fleet_plan(plan: ActivePlan, now: datetime, *, charts: int) -> FleetPlan:
@@ -223,7 +264,7 @@ def _label(line: Series, date: str) -> str:
     """Return the label of a line that a simulation of ``date`` gave, at another time."""
     if line.role is Role.RECOMMENDED:
         return "Capacity, active plan, simulated"
-    if line.role is Role.DEMAND:
+    if line.role in (Role.DEMAND, Role.FORECAST):
         return f"{line.label} of {date}"
     return line.label.replace(CAPACITY_TODAY, "Capacity before the plan")
 

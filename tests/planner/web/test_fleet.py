@@ -121,28 +121,48 @@ def test_a_replica_that_only_moves_to_another_pool_is_no_change(
     assert (change.at.hour, change.before, change.after) == (20, 5, 6)
 
 
-def test_a_proposal_to_review_is_the_first_action(run: Run, planner: User, approver: User) -> None:
-    proposal = propose(by=planner, title="Fewer at night", run=run)
-    actions = signed_in(approver).get(reverse("web:home")).content.decode()
-    button = re.search(r'<a class="btn btn-primary"\s+href="([^"]+)">\s*([^<]+?)\s*</a>', actions)
-    assert button is not None
-    address = reverse("web:proposal", args=[proposal.pk])
-    assert button.groups() == (address, "1 proposal to review")
+def test_home_leads_to_one_next_step(run: Run, planner: User, approver: User) -> None:
+    """First to a proposal that the user can approve, then to an alert, then to a live source."""
+
+    def primary(user: User) -> list[str]:
+        page = signed_in(user).get(reverse("web:home")).content.decode()
+        return re.findall(r'<a class="btn[^"]* btn-primary[^"]*"\s+href="([^"]+)"', page)
+
+    assert primary(planner) == [reverse("web:run", args=[run.pk])]
+    plan = plan_activate(run=run, options=ExportOptions(), user=approver, now=NOW)
+    assert primary(planner) == [reverse("web:sources")]
+    weekly = {"repeat": "weekly"} if plan.repeat != "weekly" else {"repeat": "daily"}
+    proposal = propose(by=planner, title="Repeated otherwise", run=run, options=weekly)
+    assert primary(approver) == [reverse("web:proposal", args=[proposal.pk])]
+    assert primary(planner) == [reverse("web:sources")]
+    Source.objects.create(name="prom", kind="prometheus", state=Source.State.PROBLEM)
+    assert primary(planner) == [reverse("web:source", args=["prom"])]
+
+
+def test_a_plan_that_has_ended_leads_back_to_its_scenario(
+    client: Client, run: Run, planner: User, approver: User
+) -> None:
+    run.scenario = Scenario.objects.create(name="Two pools", owner=planner, document="")
+    run.save()
+    once = ExportOptions.model_validate({"repeat": "once"})
+    plan_activate(run=run, options=once, user=approver, now=NOW)
+    step = client.get(reverse("web:home")).context["next_step"]
+    assert (step.page, step.key) == ("scenario", run.scenario_id)
 
 
 def test_only_others_proposals_that_change_the_plan_are_to_review(
     client: Client, run: Run, planner: User, approver: User
 ) -> None:
     propose(by=approver, title="My own", run=run)
-    assert signed_in(approver).get(reverse("web:home")).context["to_review"] == 0
+    assert signed_in(approver).get(reverse("web:home")).context["to_review"] == []
     plan = plan_activate(run=run, options=ExportOptions(), user=approver, now=NOW)
     again = propose(by=planner, title="The same again", run=run)
     weekly = {"repeat": "weekly"} if plan.repeat != "weekly" else {"repeat": "daily"}
     other = propose(by=planner, title="Repeated otherwise", run=run, options=weekly)
     assert [again.repeats_active_plan, other.repeats_active_plan] == [True, False]
     home = signed_in(approver).get(reverse("web:home")).context
-    assert (home["to_review"], home["first_to_review"]) == (1, other)
-    assert client.get(reverse("web:home")).context["to_review"] == 0  # a planner cannot approve
+    assert home["to_review"] == [other]
+    assert client.get(reverse("web:home")).context["to_review"] == []  # a planner cannot approve
 
 
 def test_a_plan_that_stays_has_no_next_change(run: Run, approver: User) -> None:

@@ -215,7 +215,7 @@ def test_progress_never_goes_back_and_stays_within_its_bounds(
     assert (np.diff(fractions) >= -1e-9).all()
     words = " / ".join(stage for _, stage in seen)
     for expected in ("Reading", "Sizing m on G", "Forecasting m in east", "Planning period 1 of 4",
-                     "Searching the smallest", "Replaying: Planned (LT-I)"):  # fmt: skip
+                     "Searching the smallest", "Replaying: Forecast plan"):  # fmt: skip
         assert expected in words
 
 

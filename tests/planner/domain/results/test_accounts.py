@@ -21,7 +21,7 @@ def planned(usd: float, **paid: Any) -> Any:
 
 def test_a_plan_whose_replay_pays_more_says_for_what() -> None:
     assert plan_and_replay([planned(95.0, after_cost_usd=4.5)]) == [
-        "Planned (LT-I): the plan says $95.00 and its replay pays $100.00: $4.50 for work that was "
+        "Forecast plan: the plan says $95.00 and its replay pays $100.00: $4.50 for work that was "
         "left when the window ended, $0.50 for other start times than planned, and for draining "
         "replicas."
     ]

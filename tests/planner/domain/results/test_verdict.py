@@ -212,7 +212,7 @@ def test_policies_that_lost_the_same_are_told_once() -> None:
     lost: dict[str, Any] = {"completed": 990, "rejected": 10}
     runs = [run(name, 10, **lost) for name in ("lt-i", "hpa", "reactive")]
     assert compare([*runs, run("flat-peak", 20)]).warnings == (
-        "Planned (LT-I) and 2 other policies, each: of 1,000 requests, 10 rejected, 0 unfinished.",
+        "Forecast plan and 2 other policies, each: of 1,000 requests, 10 rejected, 0 unfinished.",
     )
 
 
@@ -281,7 +281,7 @@ def test_lost_requests_are_counted_with_their_reason() -> None:
         reject_reasons={"longer than the model's context": 7},
     )  # fmt: skip
     assert compare([lost]).warnings == (
-        "Planned (LT-I): of 1,000 requests, 7 rejected (7 longer than the model's context), "
+        "Forecast plan: of 1,000 requests, 7 rejected (7 longer than the model's context), "
         "3 unfinished.",
     )
 
