@@ -81,6 +81,11 @@ class Fact:
     link: str = ""
 
     @property
+    def change_and_note(self) -> str:
+        """Return the change and the note in one line."""
+        return " · ".join(filter(None, (self.change, self.note)))
+
+    @property
     def text(self) -> str:
         """Return the value with its unit."""
         if isinstance(self.value, str) or self.value is None:

@@ -62,18 +62,18 @@ def main_table(run: Run) -> str:
 
     Raises NotReady if the run has no table to export.
     """
-    have = run_tables(run)
-    run_result(run)
+    run_result(run)  # raises NotReady for a run that is not completed
+    tables = run_tables(run)
     for name in MAIN_TABLES:
-        if name in have:
+        if name in tables:
             return name
     raise NotReady(f"Run {run.pk} has no table to export. Export it to json.")
 
 
 def load_result(text: str | bytes, name: str) -> dict[str, Any]:
-    """Return the result document in a file that a command wrote with --json.
+    """Return the result document in ``text``, which a command wrote with --json.
 
-    Raises PlannerError if the text is no such document. ``name`` is used in the message.
+    Raises PlannerError if the text is no such document. The message names the file ``name``.
     """
     try:
         result = json.loads(text)

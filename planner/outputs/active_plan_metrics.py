@@ -17,24 +17,24 @@ from planner.outputs.manifests.common import METRIC
 from planner.outputs.object_names import label_of
 from planner.outputs.prometheus_text import family, labels
 from planner.outputs.stored_pools import StoredPool, pools_of
-from planner.outputs.weekly_pattern import CYCLES, Repeat, Step, minute_of, repeated
+from planner.outputs.weekly_pattern import Repeat, minute_of, repeated
 
 IN_FORCE, COVERED = "headroom_plan_in_force", "headroom_plan_covers_now"
 
 
 @dataclass(frozen=True, slots=True)
 class Desired:
-    """Desired replicas of a pool now; None if the plan does not cover the present time."""
+    """The replicas that a plan requests of a pool at one moment."""
 
     pool: str
     region: str
     model: str
     gpu: str
     role: str
-    replicas: int | None  # now; null outside the plan's window
+    replicas: int | None  # None if the plan does not cover the moment
 
 
-def desired(plan: ActivePlan, now: datetime) -> list[Desired]:
+def desired_by_pool(plan: ActivePlan, now: datetime) -> list[Desired]:
     """Return the replicas that a plan requests of each pool at ``now``.
 
     A dated plan requests nothing outside its dates, so that an autoscaler keeps its current
@@ -52,28 +52,24 @@ def desired(plan: ActivePlan, now: datetime) -> list[Desired]:
 def replicas_at(plan: ActivePlan, pool: StoredPool) -> Callable[[datetime], int | None]:
     """Return a function that gives the requested replicas of a pool at a local time.
 
-    It gives None outside the dates of a dated plan.
+    It gives None outside the dates of a dated plan. Preparing it once makes many calls fast.
     """
-    return _lookup(pool.steps, cast(Repeat, plan.repeat))
+    steps = pool.steps
+    if plan.repeat == "once":
+        starts = [step.begins for step in steps]
 
-
-def _lookup(steps: Sequence[Step], repeat: Repeat) -> Callable[[datetime], int | None]:
-    """Return a function from local time to replicas (None outside the dates), for many calls."""
-    if repeat == "once":
-        edges = [step.begins for step in steps]
-
-        def dated(local: datetime) -> int | None:
-            step = steps[max(bisect_right(edges, local) - 1, 0)]
+        def of_dated_plan(local: datetime) -> int | None:
+            step = steps[max(bisect_right(starts, local) - 1, 0)]
             return step.replicas if step.begins <= local < step.ends else None
 
-        return dated
-    counts = repeated(steps, repeat)
-    return lambda local: int(counts[minute_of(local) % CYCLES[repeat]])
+        return of_dated_plan
+    counts = repeated(steps, cast(Repeat, plan.repeat))
+    return lambda local: int(counts[minute_of(local) % len(counts)])
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """The next change of the sum of a plan's replicas over all pools, before and after it."""
+    """A change of a plan's replicas, added up over all pools, at a time in the plan's zone."""
 
     at: datetime
     before: int
@@ -88,52 +84,58 @@ def next_change(plan: ActivePlan, now: datetime) -> Change | None:
     """
     zone = ZoneInfo(plan.zone)
     local = now.astimezone(zone).replace(tzinfo=None, second=0, microsecond=0)
-    pools = [pool.steps for pool in pools_of(plan)]
-    repeat = cast(Repeat, plan.repeat)
-    if repeat == "once":
-        moments = sorted({step.begins for steps in pools for step in steps if step.begins > local})
-        lookups = [_lookup(steps, repeat) for steps in pools]
-        totals = [sum(at(moment) or 0 for at in lookups) for moment in (local, *moments)]
+    pools = pools_of(plan)
+    if plan.repeat == "once":
+        starts = {step.begins for pool in pools for step in pool.steps}
+        moments = [local, *sorted(start for start in starts if start > local)]
+        lookups = [replicas_at(plan, pool) for pool in pools]
+        totals = [sum(replicas(moment) or 0 for replicas in lookups) for moment in moments]
     else:
-        counts = np.array([repeated(steps, repeat) for steps in pools])
-        ahead = np.roll(counts.sum(axis=0), -(minute_of(local) % CYCLES[repeat]))
-        changed = np.flatnonzero(ahead != ahead[0])
-        moments = [local + timedelta(minutes=int(minute)) for minute in changed[:1]]
-        totals = [int(ahead[minute]) for minute in (0, *changed[:1])]
-    for moment, after in zip(moments, totals[1:], strict=False):
-        if after != totals[0]:
-            return Change(moment.replace(tzinfo=zone), totals[0], after)
+        counts = [repeated(pool.steps, cast(Repeat, plan.repeat)) for pool in pools]
+        by_minute = np.sum(counts, axis=0)
+        # One cycle from now on, so that index 0 is the present minute.
+        ahead = np.roll(by_minute, -(minute_of(local) % len(by_minute)))
+        changes = np.flatnonzero(ahead != ahead[0])[:1]
+        moments = [local + timedelta(minutes=int(minute)) for minute in (0, *changes)]
+        totals = [int(ahead[minute]) for minute in (0, *changes)]
+    before = totals[0]
+    for moment, after in zip(moments, totals, strict=True):
+        if after != before:
+            return Change(moment.replace(tzinfo=zone), before, after)
     return None
 
 
 def gpu_hours_requested(plan: ActivePlan, begins: datetime, ends: datetime) -> float:
-    """Return the GPU-hours that an active plan requests from ``begins`` to ``ends``."""
+    """Return the GPU-hours that an active plan requests from ``begins`` to ``ends``.
+
+    A plan that repeats has them at any time, not only in the dates of its schedule.
+    """
     if plan.repeat == "once":
         return gpu_hours_planned(plan, begins, ends)
     first, last = _local_minutes(plan, begins, ends)
-    total = 0
+    gpu_minutes = 0
     for pool in pools_of(plan):
         counts = repeated(pool.steps, cast(Repeat, plan.repeat))
-        cycles, rest = divmod(last - first, len(counts))
-        part = counts[(first + np.arange(rest)) % len(counts)]
-        total += (pool.gpus or 1) * int(cycles * counts.sum() + part.sum())
-    return total / 60
+        whole_cycles, rest = divmod(last - first, len(counts))
+        part_of_cycle = counts[(first + np.arange(rest)) % len(counts)]
+        replica_minutes = whole_cycles * counts.sum() + part_of_cycle.sum()
+        gpu_minutes += (pool.gpus or 1) * int(replica_minutes)
+    return gpu_minutes / 60
 
 
 def gpu_hours_planned(plan: ActivePlan, begins: datetime, ends: datetime) -> float:
     """Return the GPU-hours of a plan's schedule, on its dates, from ``begins`` to ``ends``."""
     first, last = _local_minutes(plan, begins, ends)
-    return sum(
-        (pool.gpus or 1)
-        * step.replicas
-        * max(0, min(minute_of(step.ends), last) - max(minute_of(step.begins), first))
-        for pool in pools_of(plan)
-        for step in pool.steps
-    ) / 60  # fmt: skip
+    gpu_minutes = 0
+    for pool in pools_of(plan):
+        for step in pool.steps:
+            overlap = min(minute_of(step.ends), last) - max(minute_of(step.begins), first)
+            gpu_minutes += (pool.gpus or 1) * step.replicas * max(0, overlap)
+    return gpu_minutes / 60
 
 
 def _local_minutes(plan: ActivePlan, begins: datetime, ends: datetime) -> tuple[int, int]:
-    """Return two moments as minutes in the plan's local time, as ``minute_of`` counts them."""
+    """Return both moments in the plan's local time, as minutes since a Monday in 1970."""
     local = begins.astimezone(ZoneInfo(plan.zone)).replace(tzinfo=None)
     first = minute_of(local)
     return first, first + max(0, int((ends - begins) / timedelta(minutes=1)))
@@ -153,7 +155,7 @@ def _lines(plans: Sequence[ActivePlan], now: datetime) -> Iterator[str]:
     for plan in plans:
         yield f"{IN_FORCE}{labels(_plan_labels(plan))} 1"
     pools_by_plan = [
-        [pool for pool in desired(plan, now) if pool.replicas is not None] for plan in plans
+        [pool for pool in desired_by_pool(plan, now) if pool.replicas is not None] for plan in plans
     ]
     yield from family(COVERED, "1: the active plan covers this moment, else 0.")
     for plan, pools in zip(plans, pools_by_plan, strict=True):

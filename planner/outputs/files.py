@@ -100,11 +100,11 @@ FORMATS: dict[str, Format] = {
 def formats_of(run: Run) -> dict[str, list[tuple[str, str]]]:
     """Return (name, label) of the report and plan formats that a run offers, by group.
 
-    Formats of single figures are not included, because every run has them.
+    CSV and JSON are not included, because every run has them.
     """
+    kinds = {REPORT: REPORTED, TAKES_EFFECT: PLANS, SHARED_GPUS: (Run.Kind.SHARE,)}
     groups: dict[str, list[tuple[str, str]]] = {}
     for name, form in FORMATS.items():
-        kinds = {REPORT: REPORTED, TAKES_EFFECT: PLANS, SHARED_GPUS: (Run.Kind.SHARE,)}
         if run.kind in kinds.get(form.group, ()):
             groups.setdefault(form.group, []).append((name, form.label))
     return groups
@@ -119,6 +119,6 @@ def export_file(*, run: Run, to: str, options: ExportOptions, now: datetime) -> 
         raise PlannerError(f"There is no export to {to!r}. Choose from {', '.join(FORMATS)}.")
     form = FORMATS[to]
     content = form.write(run, options, now)
-    what = f"-{options.table or main_table(run)}" if to == "csv" else ""
-    what = f"-{to}" if form.ending == "yaml" else what
-    return File(f"run-{run.pk}{what}.{form.ending}", form.media, content)
+    suffix = f"-{options.table or main_table(run)}" if to == "csv" else ""
+    suffix = f"-{to}" if form.ending == "yaml" else suffix
+    return File(f"run-{run.pk}{suffix}.{form.ending}", form.media, content)

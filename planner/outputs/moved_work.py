@@ -20,12 +20,14 @@ class WorkRow:
 
 
 def moved_work(shift: ShiftFigures | None, ends: datetime, policy: str) -> tuple[WorkRow, ...]:
-    """Return the moved work that ``policy`` releases by period, in a window that ``ends`` then.
+    """Return the deferrable work that a plan moved, by the period in which ``policy`` releases it.
 
-    It is empty if the plan moves no work, or if the policy does not follow that plan.
+    It is empty if the plan moves no work, or if the policy does not follow that plan. ``ends`` is
+    the end of the window.
     """
-    followed = traits_of(policy).plan
-    if shift is None or not shift.hours or followed is None or followed.method is not None:
+    planned = traits_of(policy).plan
+    # A policy with a forecast method of its own has another plan than the run.
+    if shift is None or not shift.hours or planned is None or planned.method is not None:
         return ()
     starts = sorted({hour.period for hour in shift.hours})
     # The hours of a stored result have no end; all periods are equally long.
@@ -44,4 +46,5 @@ def work_csv(rows: Sequence[WorkRow]) -> str:
 
 
 def _utc(moment: datetime) -> str:
+    """Return a moment as text in UTC; one without a zone is in UTC already."""
     return f"{moment - (moment.utcoffset() or timedelta(0)):%Y-%m-%dT%H:%M:%SZ}"

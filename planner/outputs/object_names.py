@@ -7,14 +7,14 @@ from collections.abc import Iterable, Sequence
 from planner.models import DeploymentName
 
 
-def names_kept() -> dict[str, str]:
-    """Return the deployment names that users stored, by default name."""
+def stored_names() -> dict[str, str]:
+    """Return the deployment names that users chose, by default name."""
     return dict(DeploymentName.objects.values_list("rule", "name"))
 
 
 LABEL = 63  # characters of a DNS-1123 label, and of the value of a label
 LONGEST = 54  # KEDA names its HPA keda-hpa-NAME, also limited to 63
-HASH = 6
+HASH = 6  # characters of a hash
 _DNS = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 
 
@@ -42,15 +42,15 @@ def _hash(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:HASH]
 
 
-def told_apart(parts: Sequence[Sequence[str]], more: Sequence[Sequence[str]]) -> list[str]:
-    """Return a unique object name for each of ``parts``, which are joined to names.
+def unique_names(parts: Sequence[Sequence[str]], more: Sequence[Sequence[str]]) -> list[str]:
+    """Return a unique object name for each object, made of its ``parts``.
 
-    Where names would be equal, ``more`` is added, and then a hash of the position.
+    Objects whose names would be equal add their ``more`` parts, and then a hash of the position.
     """
-    short = [name_of(part) for part in parts]
+    short = [name_of(its_parts) for its_parts in parts]
     names = [
-        name if short.count(name) == 1 else name_of([*parts_of_name, *other])
-        for name, parts_of_name, other in zip(short, parts, more, strict=True)
+        name if short.count(name) == 1 else name_of([*its_parts, *its_more])
+        for name, its_parts, its_more in zip(short, parts, more, strict=True)
     ]
     return [
         name if names.count(name) == 1 else f"{name[: LONGEST - HASH - 1]}-{_hash(f'{name} {i}')}"

@@ -41,7 +41,8 @@ class PlansBetween:
     """The difference between two plans.
 
     ``hours`` is how many hours of a week both plans cover. ``replica_hours`` in them are (before,
-    after). ``changed`` is the sum of absolute changes as a share of the replica-hours before.
+    after). ``changed`` is the sum of absolute changes as a share of the replica-hours before; None
+    if these are zero.
     """
 
     hours: float

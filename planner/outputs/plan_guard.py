@@ -37,12 +37,12 @@ class Guard:
             return 1.0, 0.0
         sizes, shares = np.array(self.shares).T
         least = max(least, 1)
-        ends = np.array([least, most if most > least else 2 * least]) ** -0.5
+        # The share per replica, a * (1 - k/sqrt(n)), is linear in x = 1/sqrt(n).
+        x_least, x_most = np.array([least, most if most > least else 2 * least]) ** -0.5
         # np.interp needs rising x, and 1/sqrt(n) falls with n. Negate both.
-        low, high = np.interp(-ends, -(sizes**-0.5), shares)
-        # The law is linear in 1/sqrt(n), so fit the line through both ends.
-        slope = max(high - low, 0.0) / (ends[0] - ends[1])
-        a = low + slope * ends[0]
+        low, high = np.interp([-x_least, -x_most], -(sizes**-0.5), shares)
+        slope = max(high - low, 0.0) / (x_least - x_most)
+        a = low + slope * x_least
         return float(a), float(slope / a)
 
 
@@ -54,7 +54,7 @@ def guards_of(settings: Sequence[Setting]) -> dict[str, Guard]:
     settings_of_place: dict[str, dict[str, float | str | bool]] = {}
     for setting in settings:
         settings_of_place.setdefault(setting.where, {})[setting.what] = setting.value
-    shared = settings_of_place.pop("", {})
+    shared = settings_of_place.pop("", {})  # settings without a place apply to all pools
     return {
         place: Guard(
             prompt_tps=float(values.get(PROMPT, np.nan)),

@@ -6,6 +6,7 @@ A plan holds the replicas of each deployment over time, or the rule of a reactiv
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from typing import Any, Literal, cast
 from zoneinfo import ZoneInfo
 
@@ -25,7 +26,7 @@ from planner.domain.study import Setting
 from planner.errors import NotFound, NotReady, PlannerError
 from planner.models import Run
 from planner.outputs.moved_work import WorkRow, moved_work
-from planner.outputs.object_names import names_kept, told_apart
+from planner.outputs.object_names import stored_names, unique_names
 from planner.outputs.options import ExportOptions
 from planner.outputs.plan_guard import Guard, guards_of
 from planner.outputs.pool_facts import Facts, Key, facts_of
@@ -40,6 +41,7 @@ from planner.selectors.runs import run_table, run_tables, stored_result, typed_r
 from simulation.arrays import IntArray
 
 KINDS = (Run.Kind.PLAN, Run.Kind.COMPARE)
+# Parts of a pool's default name; "" is left out of it. Other values are parts themselves.
 MARKETS = {"owned": "", "spot": "spot"}
 ROLES = {"mixed": "", "both": ""}
 
@@ -53,7 +55,7 @@ class Pool:
     """
 
     name: str
-    rule: str  # its default name
+    default_name: str
     model: str
     region: str
     gpu: str
@@ -62,7 +64,7 @@ class Pool:
     market: str
     arrangement: str
     steps: tuple[Step, ...]  # in local time of the plan
-    least: int
+    least: int  # of the steps, or the policy's lower limit
     most: int
     facts: Facts
     guard: Guard | None = None  # None: the steps alone decide
@@ -72,7 +74,7 @@ class Pool:
         """Return the upper limit of replicas, including those that the guard adds."""
         return max(self.most, self.guard.most if self.guard else 0, 1)
 
-    def at(self, moment: datetime) -> int:
+    def replicas_at(self, moment: datetime) -> int:
         """Return the replicas at a local time.
 
         Before and after the schedule, they are those of its first and last step.
@@ -96,9 +98,9 @@ class Rule:
     # What its simulation computed, by pool ("MODEL in REGION, ARRANGEMENT") and name.
     computed: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
-    def found(self, pool: Pool, what: str) -> float | None:
-        """Return a value that the run computed for a pool, or None."""
-        place = f"{pool.model} in {pool.region}, {pool.arrangement}"
+    def computed_for(self, pool: Pool, what: str) -> float | None:
+        """Return the value named ``what`` that the run computed for a pool, or None."""
+        place = place_of(pool.model, pool.region, pool.arrangement)
         return self.computed.get(place, {}).get(what)
 
 
@@ -126,10 +128,10 @@ class Plan:
         """Convert a moment to local time in the plan's zone, as steps use it."""
         return moment.astimezone(ZoneInfo(self.zone)).replace(tzinfo=None)
 
-    def counts(self, pool: Pool) -> IntArray:
-        """Return replicas by minute of the day, or by minute of the week.
+    def replicas_by_minute(self, pool: Pool) -> IntArray:
+        """Return a pool's replicas by minute of the day or of the week, ``[minute]``.
 
-        Plans that run once use a week.
+        Plans that run once use a week, in which a minute outside their dates is UNKNOWN.
         """
         if self.repeat == "once":
             return folded(pool.steps, "weekly")
@@ -140,11 +142,12 @@ class Plan:
         """Return whether a guard adds replicas to any pool."""
         return any(pool.guard for pool in self.pools)
 
-    def floor(self, pool: Pool) -> int:
-        """Return the smallest number of replicas of the plan."""
+    def least_replicas(self, pool: Pool) -> int:
+        """Return the smallest number of replicas that a pool has at any time."""
         if self.rule or self.repeat == "once":
             return pool.least
-        return int(self.counts(pool).min())
+        # A pattern takes the largest of coinciding days, so it may never be as low as a step.
+        return int(self.replicas_by_minute(pool).min())
 
     def by_region(self) -> list[tuple[str, list[Pool]]]:
         """Return the pools grouped by region; each region is its own cluster."""
@@ -155,7 +158,7 @@ class Plan:
 
 
 def plan_of(run: Run, options: ExportOptions, now: datetime) -> Plan:
-    """Return the plan of a run.
+    """Return the plan of a run to export, with the policy, pools and repeat that ``options`` name.
 
     Raises NotReady if the run has no plan. Raises NotFound if an option names something that the
     plan does not have.
@@ -169,7 +172,9 @@ def plan_of(run: Run, options: ExportOptions, now: datetime) -> Plan:
     window = result.window
     assert window is not None  # runs of these kinds have one
     begins, ends = window.start, window.end
-    policy, label, rows, rule = _policy_of(run, result, begins, options.policy)
+    policy = _policy_name(run, result, options.policy)
+    label = _label_of(result, policy)
+    rows, rule = _rows_and_rule(run, result, begins, policy)
     if not rows:
         raise NotReady(
             f"{label} has no replicas in run {run.pk}, or an earlier release did not store them. "
@@ -209,32 +214,45 @@ def plan_of(run: Run, options: ExportOptions, now: datetime) -> Plan:
     )
 
 
-Row = tuple[Key, datetime, int]  # pool, time of the request, replicas
+Row = tuple[Key, datetime, int]  # pool, time in UTC when scaling to these replicas starts, replicas
 
 
-def _policy_of(
-    run: Run, result: StoredResult, begins: datetime, policy_asked: str | None
-) -> tuple[str, str, list[Row], Rule | None]:
-    """Return the policy to export: its name, label, schedule as rows, and reactive rule.
+def _policy_name(run: Run, result: StoredResult, asked: str | None) -> str:
+    """Return the policy to export: the one that is ``asked`` for, else the recommended one.
 
-    ``policy_asked`` names it; None: the recommended one. A policy with a schedule has no rule. For
-    a rule, the rows are the replica limits.
+    Raises NotReady if the run recommends none, and NotFound if it has not the one asked for.
     """
     recommended = result.recommended or StoredRecommendation()
-    policies = result.policies
-    policy = policy_asked or recommended.policy
+    policy = asked or recommended.policy
     if not policy:
         raise NotReady(
             f"Run {run.pk} recommends no policy, because all use future data. Name one with policy."
         )
-    if policy not in policies and policy != recommended.policy:
-        there_are = ", ".join(policies) or recommended.policy
-        raise NotFound(f"There is no policy {policy!r} in run {run.pk}. Known: {there_are}.")
-    label = (policies.get(policy) or recommended).label or policy
+    if policy not in result.policies and policy != recommended.policy:
+        known = ", ".join(result.policies) or recommended.policy
+        raise NotFound(f"There is no policy {policy!r} in run {run.pk}. Known: {known}.")
+    return policy
+
+
+def _label_of(result: StoredResult, policy: str) -> str:
+    """Return the label of a policy in a result; its name if the result has none."""
+    figures = result.policies.get(policy) or result.recommended
+    return (figures.label if figures else "") or policy
+
+
+def _rows_and_rule(
+    run: Run, result: StoredResult, begins: datetime, policy: str
+) -> tuple[list[Row], Rule | None]:
+    """Return the schedule of a policy as rows, and its reactive rule.
+
+    A policy with a schedule has no rule. For a rule, the rows are the replica limits of each pool.
+    Raises NotReady if the policy has neither.
+    """
+    recommended = result.recommended or StoredRecommendation()
     timetable = recommended.timetable if policy == recommended.policy else None
     # A timetable marked ``by_itself`` holds only the first replicas of a rule.
     if timetable and not timetable.by_itself:
-        return policy, label, _rows_of_timetable(timetable), None
+        return _rows_of_timetable(timetable), None
     if "timetables" in run_tables(run):
         table = run_table(run, "timetables")
         rows = [
@@ -242,23 +260,18 @@ def _policy_of(
             for row in table.filter(pl.col("policy") == policy).to_dicts()
         ]
         if rows:
-            return policy, label, rows, None
+            return rows, None
     settings = _figures(result, policy).settings
     rule = _rule(policy, settings)
     if rule is None and traits_of(policy).group == Group.ROLES:
-        return (
-            policy,
-            label,
-            list(_rows_of_limits(run, settings, begins, ("replicas at the start",))),
-            None,
-        )
+        return list(_rows_of_limits(run, settings, begins, ("replicas at the start",))), None
     if rule is None:
         raise NotReady(
-            f"{label} has no schedule and no target of a Kubernetes autoscaler. "
-            f"Name another policy with a plan or a static fleet (run {run.pk} has: "
-            f"{', '.join(policies)})."
+            f"{_label_of(result, policy)} has no schedule and no target of a Kubernetes "
+            f"autoscaler. Name another policy with a plan or a static fleet (run {run.pk} has: "
+            f"{', '.join(result.policies)})."
         )
-    return policy, label, list(_rows_of_limits(run, settings, begins, LIMITS)), rule
+    return list(_rows_of_limits(run, settings, begins, LIMITS)), rule
 
 
 def _rows_of_timetable(timetable: ReplicaSchedule) -> list[Row]:
@@ -271,7 +284,7 @@ def _rows_of_timetable(timetable: ReplicaSchedule) -> list[Row]:
 
 
 def _row(replica: Replica, region: str, begins: datetime, replicas: int) -> Row:
-    """Return (pool, time of the request in UTC, replicas)."""
+    """Return a row of a schedule; ``begins`` is when scaling to ``replicas`` starts."""
     # Results of earlier releases have no market and no arrangement.
     market, arrangement = replica.market or "", replica.arrangement or ""
     key = (
@@ -299,7 +312,10 @@ def _rule(policy: str, settings: Sequence[Setting]) -> Rule | None:
 
 
 def policy_of_settings(name: str, settings: Sequence[Setting]) -> Policy:
-    """Return the policy with the parameter values that a result lists for it."""
+    """Return the policy with the parameter values that a result lists for it.
+
+    A result names them PARAMETER, PARAMETER.FIELD, or PARAMETER.ROW.FIELD in a list of rows.
+    """
     parameters: dict[str, Any] = {}
     for setting in settings:
         first, *inner = setting.what.split(".")
@@ -309,12 +325,12 @@ def policy_of_settings(name: str, settings: Sequence[Setting]) -> Policy:
             parameters[first] = setting.value
         elif len(inner) == 1:
             parameters.setdefault(first, {})[inner[0]] = setting.value
-        else:  # a row of a list; its lists are texts
-            rows = parameters.setdefault(first, [])
-            if int(inner[0]) == len(rows):
+        else:
+            rows, (row, name_in_row) = parameters.setdefault(first, []), inner
+            if int(row) == len(rows):
                 rows.append({})
-            value = setting.value
-            rows[-1][inner[1]] = str(value).split() if inner[1] == "days" else value
+            value = setting.value  # a list is stored as words
+            rows[-1][name_in_row] = str(value).split() if name_in_row == "days" else value
     return policy_of(name, **parameters)
 
 
@@ -324,8 +340,8 @@ def rule_of(policy: Policy, settings: Sequence[Setting]) -> Rule:
     for setting in settings:
         if setting.where and isinstance(setting.value, int | float):
             computed.setdefault(setting.where, {})[setting.what] = float(setting.value)
-    kinds = {"epp": "keda", "dynamo": "dynamo", "aibrix": "aibrix", "token": "keda"}
-    kind = kinds[policy.name.split("-")[0]]
+    export_formats = {"epp": "keda", "dynamo": "dynamo", "aibrix": "aibrix", "token": "keda"}
+    kind = export_formats[policy.name.split("-")[0]]
     # Metric and target are of rules on one metric, which these policies do not have.
     kept_s = policy.keep_s if isinstance(policy, TokenVelocity) else 0.0
     return Rule(kind, "", 0.0, 0.0, kept_s, policy=policy, computed=computed)
@@ -342,7 +358,8 @@ def _rows_of_limits(
     These are settings in the result, such as "replicas at least". The rows begin with the window.
     """
     plan = typed_result(run, PlannedReplicas).plan
-    decisions = {_pool_name(row): row for row in (plan.decisions if plan else ())}
+    # The plan has a decision per period. Any of them tells the replica of its pool.
+    decisions = {_place(row): row for row in (plan.decisions if plan else ())}
     for place, decision in decisions.items():
         limits = {setting.what: setting.value for setting in settings if setting.where == place}
         if names[-1] in limits:
@@ -350,10 +367,15 @@ def _rows_of_limits(
                 yield _row(decision.replica, decision.region, begins, int(limits[name]))
 
 
-def _pool_name(decision: Decision) -> str:
-    """Return the name of a pool in the settings of a result."""
+def _place(decision: Decision) -> str:
+    """Return the name of a decision's pool in the settings of a result."""
     replica = decision.replica
-    return f"{replica.model} in {decision.region}, {replica.arrangement or ''}"
+    return place_of(replica.model, decision.region, replica.arrangement or "")
+
+
+def place_of(model: str, region: str, arrangement: str) -> str:
+    """Return the name that a pool has in the settings of a result."""
+    return f"{model} in {region}, {arrangement}"
 
 
 def _pools(
@@ -372,15 +394,16 @@ def _pools(
     for key in dict.fromkeys(key for key, _, _ in rows):
         changes = [(begins, count) for other, begins, count in rows if other == key]
         edges = [*(begins for begins, _ in changes), ends]
+        local_edges = [edge.astimezone(zone).replace(tzinfo=None) for edge in edges]
         steps = tuple(
-            Step(_to_local(begins, zone), _to_local(until, zone), count)
-            for (begins, count), until in zip(changes, edges[1:], strict=True)
+            Step(begins, until, count)
+            for (begins, until), (_, count) in zip(pairwise(local_edges), changes, strict=True)
         )
         counts = [count for _, count in changes]
         model, region, gpu, gpus, role, market, arrangement = key
         yield Pool(
             name="",
-            rule="",
+            default_name="",
             model=model,
             region=region,
             gpu=gpu,
@@ -392,37 +415,32 @@ def _pools(
             least=min(counts),
             most=max(counts),
             facts=facts.get(key, Facts()),
-            guard=guards.get(f"{model} in {region}, {arrangement}"),
+            guard=guards.get(place_of(model, region, arrangement)),
         )
-
-
-def _to_local(moment: datetime, zone: ZoneInfo) -> datetime:
-    """Convert a moment to local time."""
-    return moment.astimezone(zone).replace(tzinfo=None)
 
 
 def _name_pools(pools: Sequence[Pool], pairs: Sequence[str]) -> list[Pool]:
     """Return the pools with deployment names.
 
-    Names come from the options of this export, else from stored names, else from the defaults.
-    Raises NotFound if the options name an unknown deployment. Raises PlannerError if two
+    Names come from ``pairs`` (DEFAULT=NAME) of this export, else from stored names, else from the
+    defaults. Raises NotFound if a pair names an unknown deployment. Raises PlannerError if two
     deployments of a region would share a name.
     """
-    short = [
+    parts = [
         (pool.model, pool.gpu, ROLES.get(pool.role, pool.role), MARKETS.get(pool.market, ""),
          pool.region)
         for pool in pools
     ]  # fmt: skip
-    by_rule = told_apart(short, [(pool.arrangement,) for pool in pools])
-    mapped = dict(pair.split("=", 1) for pair in pairs)
-    names_before = names_kept()
-    if unknown := [name for name in mapped if name not in by_rule]:
+    defaults = unique_names(parts, [(pool.arrangement,) for pool in pools])
+    given = dict(pair.split("=", 1) for pair in pairs)
+    stored = stored_names()
+    if unknown := [name for name in given if name not in defaults]:
         raise NotFound(
-            f"names: there is no deployment {unknown[0]!r}. Known: {', '.join(by_rule)}."
+            f"names: there is no deployment {unknown[0]!r}. Known: {', '.join(defaults)}."
         )
     named = [
-        replace(pool, rule=rule, name=mapped.get(rule) or names_before.get(rule, rule))
-        for pool, rule in zip(pools, by_rule, strict=True)
+        replace(pool, default_name=name, name=given.get(name) or stored.get(name, name))
+        for pool, name in zip(pools, defaults, strict=True)
     ]
     seen: set[tuple[str, str]] = set()
     for pool in named:  # each region is its own cluster
@@ -439,12 +457,12 @@ def _chosen_pools(pools: Sequence[Pool], options: ExportOptions, run: Run) -> li
     """Return the pools of the region and the model that the options choose."""
     left = list(pools)
     for what, chosen in (("region", options.region), ("model", options.model)):
-        there_are = dict.fromkeys(getattr(pool, what) for pool in left)
+        known = dict.fromkeys(getattr(pool, what) for pool in left)
         left = [pool for pool in left if chosen is None or getattr(pool, what) == chosen]
         if not left:
             raise NotFound(
                 f"The plan of run {run.pk} has nothing for {what} {chosen!r}. Known: "
-                f"{', '.join(there_are) or 'none'}."
+                f"{', '.join(known) or 'none'}."
             )
     return left
 
@@ -454,8 +472,8 @@ def _repeat(
 ) -> Repeat:
     """Return how the plan repeats; "auto" decides by the window.
 
-    A window that ends in the future runs once. A past window is a pattern: daily if it is at most
-    one day long, else weekly.
+    A window that ends in the future runs once. A past window, or one of a trace without dates
+    (``clock`` "relative"), is a pattern: daily if it is at most one day long, else weekly.
     """
     if repeat != "auto":
         return repeat
@@ -478,11 +496,11 @@ def _check_zone(zone: ZoneInfo, begins: datetime, ends: datetime, name: str) -> 
 
 
 def _notes(
-    result: StoredResult, policy: str, rule: Rule | None, guards: dict[str, Guard], part: bool
+    result: StoredResult, policy: str, rule: Rule | None, guards: dict[str, Guard], is_part: bool
 ) -> Iterable[str]:
     """Yield notes on the policy for the reader of an exported file.
 
-    ``rule`` is its reactive rule, if it has one. ``part``: only some pools are exported.
+    ``rule`` is its reactive rule, if it has one. ``is_part``: only some pools are exported.
     """
     if rule is None and not guards and traits_of(policy).beyond:
         yield (
@@ -496,7 +514,7 @@ def _notes(
         )
     if rule is None and traits_of(policy).reads_future:
         yield "This policy is an oracle baseline: it uses future data and cannot be deployed."
-    if part:
+    if is_part:
         yield "Only the chosen part of the plan. It has other regions or models."
     if missed := tiers_missed(result, policy):
         yield f"In its simulation, it missed the SLO of {', '.join(missed)}."

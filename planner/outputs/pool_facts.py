@@ -22,7 +22,7 @@ class Facts:
     usd_per_hour: float | None = None  # of one replica
     startup_s: float | None = None
     power_cap_w: int | None = None  # of each GPU; None: no cap
-    clock_mhz: int | None = None  # of each GPU, of the same power as the cap; None: not known
+    clock_mhz: int | None = None  # of each GPU, at which it draws that cap; None: not known
 
 
 def facts_of(run: Run) -> dict[Key, Facts]:
@@ -35,7 +35,10 @@ def facts_of(run: Run) -> dict[Key, Facts]:
 
 @lru_cache(maxsize=32)  # a page asks several times
 def _facts(document: str, name: str, resolved: str) -> dict[Key, Facts]:
-    """Return the facts of a scenario with its stored hardware as JSON."""
+    """Return the facts of each pool of a scenario ``document``, a YAML text.
+
+    ``resolved`` is the hardware that its run stored, as JSON.
+    """
     try:
         scenario = parse(document, name)
         hardware = build_hardware(scenario, stored_hardware(json.loads(resolved)), spot=True)
@@ -64,13 +67,16 @@ def _facts(document: str, name: str, resolved: str) -> dict[Key, Facts]:
     return facts
 
 
-def _power_cap_w(hardware: Hardware, m: int, g: int) -> int | None:
-    """Return the power cap of a GPU in watts, or None without a cap or a TDP."""
-    share, tdp_w = hardware.sections[m, g].power_cap, hardware.gpus[g].tdp_w
+def _power_cap_w(hardware: Hardware, model: int, gpu: int) -> int | None:
+    """Return the power cap of a GPU in watts, or None without a cap or a TDP.
+
+    ``model`` and ``gpu`` are indices of ``hardware``.
+    """
+    share, tdp_w = hardware.sections[model, gpu].power_cap, hardware.gpus[gpu].tdp_w
     return None if share is None or tdp_w is None else round(share * tdp_w)
 
 
-def _clock_mhz(hardware: Hardware, m: int, g: int) -> int | None:
-    """Return the clock that draws the power of the pool's cap, in MHz, or None."""
-    cap = getattr(hardware.profiles[m, g], "cap", None)
+def _clock_mhz(hardware: Hardware, model: int, gpu: int) -> int | None:
+    """Return the clock in MHz at which a GPU draws its power cap, or None if it is not known."""
+    cap = getattr(hardware.profiles[model, gpu], "cap", None)
     return None if cap is None or cap.clock_mhz is None else round(cap.clock_mhz)

@@ -91,23 +91,15 @@ def proposed_of(proposal: Proposal) -> Proposed | None:
     pair, names = compared_policies(proposal, run)
     result = pair[1]
     notes = list(comparison.notes if comparison else ())
-    if replay_of(proposal) is not None:
-        groups: tuple[Group, ...] = tuple(replay_groups(pair, names, "", ()))
-        number = proposal.base.number if proposal.base else ""
-        against = f"The active plan (run {number}), replayed on the traffic of the proposal."
-    elif comparison is not None and base is not None:
-        groups = (
-            comparison
-            if outcome_run == run
-            else compare_runs([base, outcome_run], policy_per_run=names)
-        ).groups
-        notes += [group.note for group in groups if group.title == REPLAYS and group.note]
-        against = f"Run {base.pk}, {_label(pair[0], names[0])}."
-        notes += _unfinished_replay_note(proposal)
+    if comparison is None or base is None or replay_of(proposal) is not None:
+        groups = tuple(replay_groups(pair, names, "", ())) if names[0] else ()
     else:
-        name = names[0]
-        groups = tuple(replay_groups(pair, names, "", ())) if name else ()
-        against = _base_in_run(proposal, result, name)
+        if outcome_run != run:
+            groups = compare_runs([base, outcome_run], policy_per_run=names).groups
+        else:
+            groups = comparison.groups
+        notes += [group.note for group in groups if group.title == REPLAYS and group.note]
+        notes += _unfinished_replay_note(proposal)
     if outcome_run != run:
         notes.append(_separate_run_note(outcome_run, result.policies[policy]))
     elif policy not in result.policies:
@@ -117,7 +109,7 @@ def proposed_of(proposal: Proposal) -> Proposed | None:
     fair = not any(group.note for group in groups if group.title == REPLAYS)
     pools, total = _replica_changes(proposal, run)
     return Proposed(
-        against=against,
+        against=_against(proposal, pair, names),
         base_run=base.pk if base else None,
         settings=comparison.differences if comparison else (),
         same=comparison.same if comparison else 0,
@@ -138,10 +130,10 @@ def replay_of(proposal: Proposal) -> Run | None:
 
 
 def compared_policies(proposal: Proposal, run: Run) -> tuple[list[StoredResult], list[str]]:
-    """Return the results and the policy names of the base and of the proposed run.
+    """Return the results and the policy names to compare, each as [base, proposed].
 
     Without a base run, both are of the proposed run. The base is then the active plan, or the run's
-    baseline if no plan is active. It is "" if the run did not simulate it.
+    baseline if no plan is active. Its name is "" if the run did not simulate it.
     """
     outcome_run, policy = outcome_of(proposal, run)
     result, base = stored_result(outcome_run), proposal.base_run
@@ -156,14 +148,21 @@ def compared_policies(proposal: Proposal, run: Run) -> tuple[list[StoredResult],
     return [result, result], [active.policy if is_known else "", policy]
 
 
-def _base_in_run(proposal: Proposal, result: StoredResult, name: str) -> str:
-    """Return in words what a proposal is compared with in its own run."""
-    if (active := proposal.base) is not None:
+def _against(proposal: Proposal, pair: Sequence[StoredResult], names: Sequence[str]) -> str:
+    """Return in words what a proposal is compared with, as ``compared_policies`` chose it."""
+    active, base, name = proposal.base, proposal.base_run, names[0]
+    if replay_of(proposal) is not None:
+        number = active.number if active else ""
+        return f"The active plan (run {number}), replayed on the traffic of the proposal."
+    label = _label(pair[0], name)
+    if base is not None and base.state == Run.State.COMPLETED:
+        return f"Run {base.pk}, {label}."
+    if active is not None:
         if name:
-            return f"The active plan (run {active.number}), {_label(result, name)}."
+            return f"The active plan (run {active.number}), {label}."
         return f"Replicas of the active plan (run {active.number}). Its outcome is not known."
     if name:
-        return f"{_label(result, name)}, on the same traffic, because no plan is active."
+        return f"{label}, on the same traffic, because no plan is active."
     return "Nothing: no plan is active, and the run replayed no other policy."
 
 
@@ -236,9 +235,10 @@ def _baseline(result: StoredResult, policy: str) -> str:
 
     The policy itself does not count.
     """
-    names = [result.baseline, *result.baselines]
-    able = [n for n in names if n in result.policies and n != policy and not traits_of(n).hindsight]
-    return next(iter(able), "")
+    for name in (result.baseline, *result.baselines):
+        if name in result.policies and name != policy and not traits_of(name).hindsight:
+            return name
+    return ""
 
 
 def _label(result: StoredResult, name: str) -> str:
@@ -270,16 +270,23 @@ def _saving(pair: Sequence[StoredResult], names: Sequence[str]) -> float | None:
     return 1 - proposed.cost_usd / base.cost_usd
 
 
-def _attainment_differs(its: Attainment, others: Attainment) -> bool:
-    """Return whether the SLO attainment of any tier differs (methods.md X4)."""
-    return not others or any(
-        share is None or others.get(tier) is None or abs(share - (others[tier] or 0.0)) > EQUAL_SLO
-        for tier, share in its.items()
-    )
+def _attainment_differs(proposed: Attainment, base: Attainment) -> bool:
+    """Return whether the SLO attainment of any tier differs by more than ``EQUAL_SLO``.
+
+    An attainment that is not known counts as different.
+    """
+    for tier, share in proposed.items():
+        base_share = base.get(tier)
+        if share is None or base_share is None or abs(share - base_share) > EQUAL_SLO:
+            return True
+    return not base
 
 
 def _marked_rows(rows: Iterable[ComparedFigure], mark: str) -> list[ComparedFigure]:
-    """Return the figures with ``mark`` (worse, better): attainment first, then largest changes."""
+    """Return the figures with ``mark``, WORSE or BETTER.
+
+    SLO attainment comes first, then the largest changes.
+    """
     marked = [row for row in rows if row.marks[-1] == mark]
     return sorted(marked, key=lambda row: (row.unit != SHARE, -abs(row.changes[-1] or 0.0)))
 
@@ -320,15 +327,13 @@ def _baseline_steps(proposal: Proposal, run: Run) -> dict[str, tuple[Step, ...]]
 
 def _change(pool: str, before: Sequence[Step], after: Sequence[Step]) -> ReplicaChange:
     """Return the change of a pool between two schedules."""
-    (mean, least, most), (mean_after, least_after, most_after) = (
-        _mean_least_most(before),
-        _mean_least_most(after),
-    )
+    mean, least, most = _mean_least_most(before)
+    mean_after, least_after, most_after = _mean_least_most(after)
     return ReplicaChange(pool, (mean, mean_after), (most, most_after), (least, least_after))
 
 
 def _total(pools: Mapping[str, Sequence[Step]]) -> list[Step]:
-    """Return the steps of the sum over all pools."""
+    """Return the schedule of the sum of all pools' replicas."""
     steps = [step for pool in pools.values() for step in pool]
     edges = sorted({edge for step in steps for edge in (step.begins, step.ends)})
     return [

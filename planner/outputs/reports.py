@@ -49,7 +49,7 @@ def run_report(run: Run, alternative: str = "") -> Report:
     with _lock:
         kept = _kept.pop(key, None)
     if kept is None or (kept.tables, kept.result) != (tables, result):
-        kept = _Kept(result, tables, _built(run, alternative))
+        kept = _Kept(result, tables, _build(run, alternative))
     with _lock:
         _kept[key] = kept
         while len(_kept) > KEPT:
@@ -57,8 +57,8 @@ def run_report(run: Run, alternative: str = "") -> Report:
     return kept.report
 
 
-def _built(run: Run, alternative: str) -> Report:
-    """Build the report of a completed run."""
+def _build(run: Run, alternative: str) -> Report:
+    """Return a new report of a completed run about one ``alternative`` ("": the recommended)."""
     names = run_tables(run)
     read = cache(lambda name: run_table(run, name) if name in names else pl.DataFrame())
     return REPORTS[run.kind].of(run_result(run), read, alternative)
@@ -69,10 +69,10 @@ def policy_report(run: Run, policy: str) -> Report | None:
     if run.state != Run.State.COMPLETED:
         return None
     result = stored_result(run)
-    chosen = next((name for name, key in result.alternatives.items() if key == policy), "")
-    if run.kind == Run.Kind.COMPARE and not chosen and result.recommended_policy != policy:
+    alternative = next((name for name, its in result.alternatives.items() if its == policy), "")
+    if run.kind == Run.Kind.COMPARE and not alternative and result.recommended_policy != policy:
         return None  # the report would be about another policy
     try:
-        return run_report(run, chosen)
+        return run_report(run, alternative)
     except PlannerError:  # its arrays were removed
         return None

@@ -44,7 +44,7 @@ def faults(schema: str, body: Body) -> Iterator[str]:
     if schema in NAMES:
         for error in _validator(schema).iter_errors(dict(body)):
             yield f"{error.json_path}: {error.message}"
-    yield from (f"{path}: {value} is no int32" for path, value in _numbers(body, "$"))
+    yield from (f"{path}: {value} is no int32" for path, value in _beyond_int32(body, "$"))
     if schema in RULES:
         yield from RULES[schema](body)
 
@@ -55,14 +55,14 @@ def _validator(name: str) -> Draft202012Validator:
     return Draft202012Validator(json.loads((SCHEMAS / f"{name}.json").read_text(encoding="utf-8")))
 
 
-def _numbers(value: Any, path: str) -> Iterator[tuple[str, int]]:
-    """Yield the integers beyond 32 bits, each with its path."""
+def _beyond_int32(value: Any, path: str) -> Iterator[tuple[str, int]]:
+    """Yield the integers in ``value`` that need more than 32 bits, each with its JSON path."""
     if isinstance(value, Mapping):
         for key, item in value.items():
-            yield from _numbers(item, f"{path}.{key}")
+            yield from _beyond_int32(item, f"{path}.{key}")
     elif isinstance(value, list | tuple):
         for i, item in enumerate(value):
-            yield from _numbers(item, f"{path}[{i}]")
+            yield from _beyond_int32(item, f"{path}[{i}]")
     # bool is a subclass of int.
     elif isinstance(value, int) and not isinstance(value, bool) and abs(value) > INT32:
         yield path, value
@@ -91,7 +91,7 @@ def _annotation(body: Body, name: str) -> str:
 
 
 def _behaviour(behaviour: Body) -> Iterator[str]:
-    """Yield the faults of a scaling behaviour."""
+    """Yield the faults of an HPA ``behavior``: rules of scaleUp and scaleDown out of range."""
     for direction, rules in behaviour.items():
         if not 0 <= rules.get("stabilizationWindowSeconds", 0) <= 3600:
             yield f"behavior.{direction}.stabilizationWindowSeconds is 0 to 3600"
@@ -114,7 +114,7 @@ def _keda(body: Body) -> Iterator[str]:
 
 
 def _triggers(triggers: Any) -> Iterator[str]:
-    """Yield the faults of triggers."""
+    """Yield the faults of KEDA triggers, each a cron schedule or a Prometheus query."""
     names = [trigger.get("name") for trigger in triggers]
     if len(set(names)) < len(names):
         yield f"two triggers have the same name: {names}"
@@ -179,7 +179,7 @@ def _aibrix(body: Body) -> Iterator[str]:
             times_by_day.setdefault(day, []).append((schedule["startTime"], schedule["endTime"]))
     for day, times in times_by_day.items():
         times.sort()
-        if any(left[1] > right[0] for left, right in pairwise(times)):
+        if any(end > next_start for (_, end), (next_start, _) in pairwise(times)):
             yield f"schedules of {day} overlap"
     names = [schedule["name"] for schedule in spec.get("schedules", ())]
     if len(set(names)) < len(names):
@@ -218,15 +218,17 @@ def _dynamo_planner(body: Body) -> Iterator[str]:
 def _deferrable_work(body: Body) -> Iterator[str]:
     """Yield the faults of the hours of deferrable work: periods without length, and overlaps."""
     for text in body["data"].values():
-        _, *lines = text.splitlines()
-        by_model: dict[str, list[list[str]]] = {}
+        _, *lines = text.splitlines()  # a CSV with its head
+        by_model: dict[str, list[tuple[str, str]]] = {}
         for line in lines:
             begins, ends, model, tokens = line.split(",")
             if begins >= ends or int(tokens) < 0:
                 yield line
-            by_model.setdefault(model, []).append([begins, ends])
+            by_model.setdefault(model, []).append((begins, ends))
         for periods in by_model.values():
-            yield from (f"{b[0]} is before {a[1]}" for a, b in pairwise(periods) if b[0] < a[1])
+            for (_, ends), (next_begins, _) in pairwise(periods):
+                if next_begins < ends:
+                    yield f"{next_begins} is before {ends}"
 
 
 def _model_claim(body: Body) -> Iterator[str]:

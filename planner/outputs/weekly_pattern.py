@@ -71,13 +71,14 @@ def repeated(steps: Sequence[Step], repeat: Repeat) -> IntArray:
     """
     counts = folded(steps, repeat)
     if len(counts) == WEEK:
-        of_day = counts.reshape(DAYS, DAY).max(axis=0)
-        counts = np.where(counts == UNKNOWN, np.tile(of_day, DAYS), counts)
+        largest_of_days = counts.reshape(DAYS, DAY).max(axis=0)
+        counts = np.where(counts == UNKNOWN, np.tile(largest_of_days, DAYS), counts)
     known = np.flatnonzero(counts != UNKNOWN)
     if not known.size:
         return counts
-    # Index -1 is the last known minute: the cycle is a ring.
-    return counts[known[np.searchsorted(known, np.arange(len(counts)), side="right") - 1]]
+    # The last known minute up to each minute. Index -1 wraps to the last one: the cycle is a ring.
+    last_known = np.searchsorted(known, np.arange(len(counts)), side="right") - 1
+    return counts[known[last_known]]
 
 
 def in_utc(steps: Sequence[Step], zone: str) -> tuple[Step, ...]:
@@ -96,7 +97,7 @@ def minute_of(moment: datetime) -> int:
 
 
 def slots(counts: IntArray, floor: int) -> list[Slot]:
-    """Return the time slots in which ``counts`` is above ``floor``.
+    """Return the time slots in which ``counts``, by minute of a day or week, is above ``floor``.
 
     Slots with the same time of day, length and replicas become one slot with several days.
     """
@@ -109,14 +110,15 @@ def slots(counts: IntArray, floor: int) -> list[Slot]:
         return [Slot((), 0, cycle, int(counts[0]))]
     # The last stretch wraps around to the first change.
     lengths = np.diff(np.r_[changes, changes[0] + cycle])
-    days: dict[tuple[int, int, int], list[int]] = defaultdict(list)
+    days: dict[tuple[int, int, int], list[int]] = defaultdict(list)  # by (start, length, replicas)
     for begins, length in zip(changes.tolist(), lengths.tolist(), strict=True):
         if above[begins]:
             days[begins % DAY, length, int(counts[begins])].append(begins // DAY)
-    every = [*range(DAYS)]
+    every_day = [*range(DAYS)]
+    by_first_day = sorted(days.items(), key=lambda item: item[1][0])
     return [
-        Slot(() if cycle == DAY or on == every else tuple(on), start, length, replicas)
-        for (start, length, replicas), on in sorted(days.items(), key=lambda item: item[1][0])
+        Slot(() if cycle == DAY or its_days == every_day else tuple(its_days), *slot)
+        for slot, its_days in by_first_day
     ]
 
 

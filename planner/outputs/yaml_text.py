@@ -24,7 +24,7 @@ def yaml_text(documents: Sequence[Any], heads: Sequence[Sequence[str]]) -> str:
 
 
 def _lines_of(head: Sequence[str]) -> Iterator[str]:
-    """Split comments at every line break, so that a scenario's text cannot end a comment."""
+    """Yield the lines of a comment, split at every break, so that none of its text leaves it."""
     for line in head:
         # YAML 1.1 also breaks lines at NEL, LS and PS.
         yield from (part for part in re.split(r"[\r\n\x85\u2028\u2029]", line))

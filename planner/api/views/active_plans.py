@@ -19,7 +19,7 @@ from planner.domain.options import options_in, options_of
 from planner.domain.serialise import as_json
 from planner.errors import NotFound
 from planner.models import ActivePlan
-from planner.outputs.active_plan_metrics import Desired, desired
+from planner.outputs.active_plan_metrics import Desired, desired_by_pool
 from planner.outputs.options import ExportOptions
 from planner.outputs.plan_comparison import PlansBetween, plans_between
 from planner.selectors.active_plans import (
@@ -123,7 +123,7 @@ class PlansBetweenAsked(serializers.Serializer[Any]):
 
 
 class InForce(KeptPlan):
-    desired = TypedField(list[Desired], lambda plan: desired(plan, timezone.now()))
+    desired = TypedField(list[Desired], lambda plan: desired_by_pool(plan, timezone.now()))
     others = TypedField(
         list[OtherPlan],
         lambda plan: [

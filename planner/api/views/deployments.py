@@ -4,7 +4,7 @@ from rest_framework.response import Response
 from planner.api.base import ApiView, valid
 from planner.api.schema import operation
 from planner.api.views.active_plans import DeploymentNames
-from planner.outputs.object_names import names_kept
+from planner.outputs.object_names import stored_names
 from planner.services.deployments import deployment_names_save
 
 
@@ -12,7 +12,7 @@ class DeploymentNamesView(ApiView):
     @operation({200: DeploymentNames})
     def get(self, request: Request) -> Response:
         """Get the names of deployments in exports, by their default name."""
-        return Response({"names": names_kept()})
+        return Response({"names": stored_names()})
 
     @operation(
         {200: DeploymentNames}, 400, 403,
@@ -25,4 +25,4 @@ class DeploymentNamesView(ApiView):
         """
         sent = valid(DeploymentNames(data=request.data))
         deployment_names_save(names=sent["names"], user=self.user)
-        return Response({"names": names_kept()})
+        return Response({"names": stored_names()})

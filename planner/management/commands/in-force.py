@@ -9,7 +9,7 @@ from planner.errors import NotReady
 from planner.management.base import Document, HeadroomCommand
 from planner.management.options import add_options, options_said
 from planner.models import ActivePlan
-from planner.outputs.active_plan_metrics import desired
+from planner.outputs.active_plan_metrics import desired_by_pool
 from planner.outputs.options import ExportOptions
 from planner.outputs.table_text import table_lines
 from planner.selectors.active_plans import (
@@ -106,7 +106,7 @@ def _pools_now(plan: ActivePlan) -> Document:
     """Return the replicas that a plan requests now."""
     pools = [
         {"pool": pool.pool, "region": pool.region, "replicas": pool.replicas}
-        for pool in desired(plan, timezone.now())
+        for pool in desired_by_pool(plan, timezone.now())
     ]
     figures = {"run": plan.number, "scenario": plan.scenario, "policy": plan.policy}
     return {**figures, "repeat": plan.repeat, "timezone": plan.zone, "desired": pools}

@@ -5,12 +5,11 @@ The limits of the object itself therefore apply in the last minute of a day
 (pkg/utils/paschedules/schedules.go @ 044ac33).
 """
 
-from typing import Any
-
 from planner.errors import NotReady, PlannerError
 from planner.outputs.manifests.common import (
     Document,
     Export,
+    Fields,
     deployment,
     heading,
     metadata,
@@ -28,9 +27,9 @@ from simulation.policies.parts.pool_metrics import WORDS
 API, KIND = "autoscaling.aibrix.ai/v1alpha1", "PodAutoscaler"
 WEEKDAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 LAST = DAY - 1  # last minute of a day, which no schedule covers
-# AIBrix refuses an object without a metric, but uses it only if the limits differ.
-ANNOTATIONS = "autoscaling.aibrix.ai"
+ANNOTATIONS = "autoscaling.aibrix.ai"  # prefix of their names
 METRICS = {"memory": "kv_cache_usage_perc", "queue": "num_requests_waiting"}
+# AIBrix refuses an object without a metric, but uses it only if the limits differ.
 METRIC, TARGET, PORT = "kv_cache_usage_perc", "0.7", "8000"
 
 
@@ -63,8 +62,8 @@ def documents(export: Export) -> list[Document]:
 
 def _pod_autoscaler(export: Export, pool: Pool) -> Document:
     """Return the PodAutoscaler of a pool: a constant minimum, and schedules above it."""
-    counts = export.plan.counts(pool)
-    base = floor_of(counts, export.plan.floor(pool))
+    counts = export.plan.replicas_by_minute(pool)
+    base = base_replicas(counts, export.plan.least_replicas(pool))
     scheduled = schedules(export.plan, counts, base)
     body = {
         "apiVersion": API,
@@ -89,7 +88,7 @@ def _by_metric(export: Export, pool: Pool, rule: Rule, policy: Aibrix) -> Docume
     """
     if policy.metric not in METRICS:
         raise PlannerError(f"AIBrix has no metric for {policy.metric}. Use {' or '.join(METRICS)}.")
-    target = rule.found(pool, f"target of {WORDS[policy.metric]}")
+    target = rule.computed_for(pool, f"target of {WORDS[policy.metric]}")
     if target is None:
         raise PlannerError(f"The result has no target of {place_words(pool)}. Run it again.")
     stated = {
@@ -141,26 +140,25 @@ def _metric_source(metric: str, target: str) -> dict[str, str]:
     }  # fmt: skip
 
 
-def floor_of(counts: IntArray, floor: int) -> int:
+def base_replicas(counts: IntArray, least: int) -> int:
     """Return the minimum of replicas that the object needs apart from its schedules.
 
-    It is the largest number in the last minute of any day, because no schedule covers that minute.
+    It is the largest of ``counts``, by minute of a day or week, in the last minute of any day,
+    because no schedule covers that minute. It is never below ``least``.
     """
-    return int(max(counts[LAST::DAY].max(), floor))
+    return int(max(counts[LAST::DAY].max(), least))
 
 
-def schedules(plan: Plan, counts: IntArray, base: int) -> list[dict[str, Any]]:
+def schedules(plan: Plan, counts: IntArray, base: int) -> list[Fields]:
     """Return schedules for the times with replicas other than ``base``, each within one day."""
     cut = counts.copy()
     # Unknown minutes get no schedule, so every stretch ends before midnight.
     cut[LAST::DAY] = UNKNOWN
-    return [
-        _schedule(plan, slot, f"from-{i + 1}")
-        for i, slot in enumerate(s for s in slots(cut, UNKNOWN) if s.replicas != base)
-    ]
+    scheduled = [slot for slot in slots(cut, UNKNOWN) if slot.replicas != base]
+    return [_schedule(plan, slot, f"from-{i}") for i, slot in enumerate(scheduled, start=1)]
 
 
-def _schedule(plan: Plan, slot: Slot, name: str) -> dict[str, Any]:
+def _schedule(plan: Plan, slot: Slot, name: str) -> Fields:
     """Return the schedule of one time slot, with equal lower and upper limits."""
     return {
         "name": name,

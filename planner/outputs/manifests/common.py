@@ -8,12 +8,14 @@ from typing import Any
 from planner.domain.formats import duration
 from planner.outputs.object_names import label_of
 from planner.outputs.options import ExportOptions
-from planner.outputs.plans import Plan, Pool
+from planner.outputs.plans import Plan, Pool, place_of
 from planner.outputs.weekly_pattern import DAY, WEEK
 
 OURS = "headroom"
 METRIC = "headroom_desired_replicas"  # metric of Headroom's /metrics, by label ``pool``
 APPS = "apps/v1"
+
+Fields = dict[str, Any]  # fields of a Kubernetes object or of a part of one, as YAML has them
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,10 +31,17 @@ class Export:
         """Return the time whose replicas a file without a schedule states, in the plan's zone."""
         return self.plan.local(self.options.at or self.plan.begins)
 
+    def replicas(self, pool: Pool) -> int:
+        """Return the one number of replicas of a pool in a file that has no schedule.
+
+        It is that of ``moment``, or the lower limit of a reactive rule.
+        """
+        return pool.least if self.plan.rule else pool.replicas_at(self.moment)
+
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """One object and the comment lines above it.
+    """One object and the comment lines above it, its ``head``.
 
     ``schema`` names the schema that validates the object.
     """
@@ -58,8 +67,8 @@ def deployment(pool: Pool) -> Target:
 
 def metadata(
     export: Export, pool: Pool, name: str = "", annotations: Mapping[str, str] | None = None
-) -> dict[str, Any]:
-    """Return the metadata of an object of a pool.
+) -> Fields:
+    """Return the metadata of an object of a pool, called ``name`` (default: as the pool).
 
     Each region is its own cluster. ``kubectl apply -l headroom/region=NAME`` selects the objects of
     one region.
@@ -81,7 +90,7 @@ def metadata(
             f"{OURS}/scenario": plan.scenario,
             f"{OURS}/policy": plan.policy,
             f"{OURS}/covers": covered_time(plan),
-            f"{OURS}/pool": f"{pool.model} in {pool.region}, {pool.arrangement}",
+            f"{OURS}/pool": place_of(pool.model, pool.region, pool.arrangement),
             # planner/inputs/fleet reads these back.
             f"{OURS}/model": pool.model,
             f"{OURS}/region": pool.region,
@@ -106,10 +115,11 @@ def scale_target(target: Target) -> dict[str, str]:
 
 
 def heading(export: Export, *more: str) -> tuple[str, ...]:
-    """Return the comment above the first object: the plan, its dates and its limits."""
+    """Return the comment above the first object: the plan, its dates and notes; ``more`` last."""
     plan = export.plan
     computed = f", computed {_utc(plan.computed)}" if plan.computed else ""
-    clock = " (the trace has no dates: its first day is 1 Jan 1970)" * (plan.clock != "utc")
+    no_dates = " (the trace has no dates: its first day is 1 Jan 1970)"
+    clock = "" if plan.clock == "utc" else no_dates
     return (
         f"Headroom, run {plan.run}: {plan.scenario}"
         + (f" (approved: proposal {plan.proposal})" if plan.proposal else ""),
@@ -122,14 +132,14 @@ def heading(export: Export, *more: str) -> tuple[str, ...]:
             f"start later{_startup(plan)}, when their period begins.",
         )),
         *plan.notes,
-        *_power_caps(plan),
+        *_power_cap_notes(plan),
         *more,
         "Each region is a separate cluster. Apply one with kubectl apply -l "
         f"{OURS}/region=NAME." if len(plan.by_region()) > 1 else "",
     )  # fmt: skip
 
 
-def _power_caps(plan: Plan) -> tuple[str, ...]:
+def _power_cap_notes(plan: Plan) -> tuple[str, ...]:
     """Return the notes on power caps and clocks, which no autoscaler sets."""
     settings = (
         (f"{OURS}/gpu-power-cap-watts", "limit: nvidia-smi -pl WATTS", "power_cap_w"),
@@ -158,9 +168,9 @@ def place_words(pool: Pool) -> str:
 
 
 def _startup(plan: Plan) -> str:
-    """Return the longest known start time of the pools as text."""
-    seconds = {pool.facts.startup_s for pool in plan.pools} - {None}
-    return f" ({max(s for s in seconds if s is not None):g} s here)" if seconds else ""
+    """Return the longest known cold start of the pools as text, or ""."""
+    known = [pool.facts.startup_s for pool in plan.pools if pool.facts.startup_s is not None]
+    return f" ({max(known):g} s here)" if known else ""
 
 
 def _utc(moment: datetime) -> str:
@@ -177,17 +187,17 @@ def with_head(documents: Sequence[Document], head: Sequence[str]) -> list[Docume
 
 
 def _cycle(plan: Plan) -> str:
-    """Return how the plan repeats, and what this assumes."""
+    """Return in words how the plan repeats, and what this assumes (see ``repeated``)."""
     if plan.repeat == "once":
         return "Once, on these dates."
     every = "day" if plan.repeat == "daily" else "week"
     cycle = timedelta(minutes=DAY if every == "day" else WEEK)
-    long = plan.ends - plan.begins
-    largest_note = " (the largest count, if several of its days coincide)" if long > cycle else ""
-    rest = cycle - long
+    length = plan.ends - plan.begins
+    largest_note = " (the largest count, if several of its days coincide)" if length > cycle else ""
+    rest = cycle - length  # of each cycle, which the plan does not cover
     if every == "day":
         held = "its last count holds"
-    elif long < timedelta(minutes=DAY):
+    elif length < timedelta(minutes=DAY):
         held = "its counts apply at the same times of day, and its last count at all others"
     else:
         held = "the largest count of its other days at that time of day applies"

@@ -3,12 +3,11 @@
 The graph holds the replicas and the adapter of each component.
 """
 
-from typing import Any
-
 from planner.outputs.manifests import keda
 from planner.outputs.manifests.common import (
     Document,
     Export,
+    Fields,
     Target,
     heading,
     metadata,
@@ -68,12 +67,12 @@ def _with_planner(export: Export, rule: Rule, policy: DynamoPlanner) -> list[Doc
     return with_head(documents, heading(export, *notes))
 
 
-def planner_config(rule: Rule, policy: DynamoPlanner, service: Service) -> dict[str, Any]:
+def planner_config(rule: Rule, policy: DynamoPlanner, service: Service) -> Fields:
     """Return the fields of PlannerConfig (ai-dynamo 1.6) for the parameters of the policy."""
     target, factor = policy.name.removeprefix("dynamo-"), policy.target_factor
     is_disaggregated = service.prefill is not None
-    sla = target == "sla"
-    config: dict[str, Any] = {
+    sla = target == "sla"  # scale by throughput and latency limits, not by load
+    config: Fields = {
         "environment": "kubernetes",
         "backend": "vllm",
         "mode": "disagg" if is_disaggregated else "agg",
@@ -88,11 +87,11 @@ def planner_config(rule: Rule, policy: DynamoPlanner, service: Service) -> dict[
     if sla:
         config |= {"load_predictor": policy.predictor,
                    "max_throughput_scaling_replicas": policy.max_step}  # fmt: skip
-        for field, what, given in (("ttft_ms", TTFT_LIMIT, policy.ttft_ms),
-                                   ("itl_ms", TBT_LIMIT, policy.itl_ms)):  # fmt: skip
-            limit = rule.found(service.decode, what) or (given and given * factor)
-            if limit:
-                config[field] = float(f"{limit:.6g}")
+        for field, what, given_ms in (("ttft_ms", TTFT_LIMIT, policy.ttft_ms),
+                                      ("itl_ms", TBT_LIMIT, policy.itl_ms)):  # fmt: skip
+            limit_ms = rule.computed_for(service.decode, what) or (given_ms or 0.0) * factor
+            if limit_ms:
+                config[field] = float(f"{limit_ms:.6g}")
     if target == "load":
         config |= {"decode_scale_up_kv_rate": min(100 * policy.decode_out_kv * factor, 100.0),
                    "decode_scale_down_kv_rate": 100 * policy.decode_in_kv * factor}  # fmt: skip
@@ -100,7 +99,7 @@ def planner_config(rule: Rule, policy: DynamoPlanner, service: Service) -> dict[
             config |= {"prefill_scale_up_queue_tokens": round(policy.prefill_out_tokens * factor),
                        "prefill_scale_down_queue_tokens": round(policy.prefill_in_tokens * factor),
                        }  # fmt: skip
-    power_w = policy.power_w or rule.found(service.decode, POWER_BUDGET)
+    power_w = policy.power_w or rule.computed_for(service.decode, POWER_BUDGET)
     if power_w is not None and is_disaggregated:
         config |= {"enable_power_awareness": True, "total_gpu_power_limit": int(power_w)}
     return config
@@ -122,11 +121,12 @@ def _graph(export: Export, service: Service) -> Document:
     return Document(body, "dynamo", tuple(place_words(pool) for pool in service.pools))
 
 
-def _component(export: Export, pool: Pool) -> dict[str, Any]:
+def _component(export: Export, pool: Pool) -> Fields:
     """Return the component of a pool, with its initial replicas."""
     role = component_of(pool)
-    replicas = pool.least if export.plan.rule else pool.at(export.moment)
-    return {"name": role, "type": role, "replicas": replicas, "scalingAdapter": {}}
+    return {
+        "name": role, "type": role, "replicas": export.replicas(pool), "scalingAdapter": {},
+    }  # fmt: skip
 
 
 def _scaled_object(export: Export, service: Service, pool: Pool) -> Document:

@@ -4,12 +4,11 @@ Metrics and triggers are those of github.com/llm-d/llm-d, ``guides/workload-auto
 ``docs/architecture/autoscaling``.
 """
 
-from typing import Any
-
 from planner.errors import PlannerError
 from planner.outputs.manifests.common import (
     Document,
     Export,
+    Fields,
     Target,
     metadata,
     place_words,
@@ -61,16 +60,16 @@ def scaled_object(export: Export, pool: Pool, target: Target, rule: Rule) -> Doc
     policy = rule.policy
     assert isinstance(policy, EndpointPicker)
     setting = SETTINGS[SIGNALS[policy.name]]
-    config: dict[str, Any] = {"behavior": {
+    config: Fields = {"behavior": {
         "scaleUp": _scaling_direction(policy.up, setting.up, policy.tolerance),
         "scaleDown": _scaling_direction(policy.down, setting.down, policy.tolerance),
     }}  # fmt: skip
     if len(pool.name) > LONGEST:
         config["name"] = name_of([pool.name])
-    advanced: dict[str, Any] = {"horizontalPodAutoscalerConfig": config}
-    if law := FORMULAS.get(policy.name):
+    advanced: Fields = {"horizontalPodAutoscalerConfig": config}
+    if formula := FORMULAS.get(policy.name):
         advanced["scalingModifiers"] = {
-            "formula": law(*policy.targets), "target": "1", "metricType": "AverageValue",
+            "formula": formula(*policy.targets), "target": "1", "metricType": "AverageValue",
         }  # fmt: skip
     body = {
         "apiVersion": API,
@@ -100,8 +99,13 @@ def scaled_object(export: Export, pool: Pool, target: Target, rule: Rule) -> Doc
     return Document(body, "keda", (place_words(pool),))
 
 
-def formula(out_above: float, in_below: float) -> str:
-    """Return the control law of the autoscaler in KEDA's expression language."""
+def latency_formula(out_above: float, in_below: float) -> str:
+    """Return the replicas that the latency signal requests, as a KEDA expression.
+
+    Their ``saturation`` is the larger of TTFT and TBT over its limit. Replicas grow with it above
+    ``out_above``, and shrink with it below ``in_below``.
+    """
+    # Replicas that are not ready yet will lower the saturation, so credit them.
     credit = "(readyReplicas > 0 && readyReplicas < replicas ? readyReplicas / replicas : 1)"
     return (
         f"saturation > {out_above:.6g} ? "
@@ -111,8 +115,11 @@ def formula(out_above: float, in_below: float) -> str:
     )
 
 
-def guard(queue: float, running: float) -> str:
-    """Return the guard of the queue signal, with its requests per replica, as a KEDA expression."""
+def queue_guard_formula(queue: float, running: float) -> str:
+    """Return the replicas that the guarded queue signal requests, as a KEDA expression.
+
+    ``queue`` and ``running`` are requests per replica. Replicas that are pending count.
+    """
     return (
         f"let queue_per_replica = {queue:.6g}; let running_per_replica = {running:.6g}; "
         "let demand = max(queue / queue_per_replica, running / running_per_replica); "
@@ -120,7 +127,7 @@ def guard(queue: float, running: float) -> str:
     )
 
 
-FORMULAS = {"epp-latency": formula, "epp-queue-guard": guard}
+FORMULAS = {"epp-latency": latency_formula, "epp-queue-guard": queue_guard_formula}
 
 
 def _triggers(
@@ -151,7 +158,7 @@ def _triggers(
         saturation = f'max({SATURATION}{{{pinned}inference_pool="{pool.name}"}})'
         return [("saturation", saturation, first), ("running", running, second)]
     if policy.name == "epp-tokens":
-        velocity = policy.prefill_tps or rule.found(pool, VELOCITY)
+        velocity = policy.prefill_tps or rule.computed_for(pool, VELOCITY)
         if velocity is None:
             raise PlannerError(f"The result has no {VELOCITY} of {place_words(pool)}.")
         endpoints = f'{pinned}producer_name="{PRODUCER}",endpoint_name=~"{pool.name}-.*"'
@@ -160,22 +167,32 @@ def _triggers(
         by_role = [("prefill", backlog, first), ("decode", memory, second)]
         return [row for row in by_role if pool.role not in ("prefill", "decode")
                 or row[0] == pool.role]  # fmt: skip
-    limits = ((TTFT, rule.found(pool, TTFT_LIMIT) or policy.ttft_ms),
-              (TBT, rule.found(pool, TBT_LIMIT) or policy.tbt_ms))  # fmt: skip
-    shares = [
-        f"({_quantile(predicted, model_label)} >= 0 or {_quantile(measured, model_label)})"
-        f" / {limit / 1000:.6g} >= 0"
-        for (measured, predicted), limit in limits
-        if limit
-    ]
-    larger_share = " or ".join(f'label_replace({share}, "of", "{i}", "", "")'
-                        for i, share in enumerate(shares))  # fmt: skip
-    capped = f"clamp_max(max({larger_share}) or vector(0), {CLAMP:g})"
     return [
-        ("saturation", f"avg_over_time({capped}[{MEAN_S:g}s:15s])", 1.0),
+        ("saturation", _latency_query(policy, pool, rule, model_label), 1.0),
         replicas,
         ("readyReplicas", f"max({status}_ready{{{deployment_label}}})", 1.0),
     ]
+
+
+def _latency_query(policy: EndpointPicker, pool: Pool, rule: Rule, labels: str) -> str:
+    """Return the query of the larger of TTFT and TBT over its limit, as a mean over ``MEAN_S``.
+
+    ``labels`` select the model. A predicted latency is used where there is one.
+    """
+    limits_ms = ((TTFT, rule.computed_for(pool, TTFT_LIMIT) or policy.ttft_ms),
+                 (TBT, rule.computed_for(pool, TBT_LIMIT) or policy.tbt_ms))  # fmt: skip
+    shares = [
+        f"({_quantile(predicted, labels)} >= 0 or {_quantile(measured, labels)})"
+        f" / {limit_ms / 1000:.6g} >= 0"
+        for (measured, predicted), limit_ms in limits_ms
+        if limit_ms
+    ]
+    # Series with equal labels would replace each other, so each share gets a label of its own.
+    larger_share = " or ".join(
+        f'label_replace({share}, "of", "{i}", "", "")' for i, share in enumerate(shares)
+    )
+    capped = f"clamp_max(max({larger_share}) or vector(0), {CLAMP:g})"
+    return f"avg_over_time({capped}[{MEAN_S:g}s:15s])"
 
 
 def _quantile(metric: str, labels: str) -> str:
@@ -184,9 +201,7 @@ def _quantile(metric: str, labels: str) -> str:
     return f"histogram_quantile({QUANTILE}, sum by (le) ({rate}))"
 
 
-def _scaling_direction(
-    given: ScalingWay | None, published: Way, tolerance: float
-) -> dict[str, Any]:
+def _scaling_direction(given: ScalingWay | None, published: Way, tolerance: float) -> Fields:
     """Return the steps of one scaling direction for the HPA's ``behavior``.
 
     ``given`` has the scenario's rules for this direction. Without them, those of ``published``

@@ -28,7 +28,7 @@ class Service:
 
 
 def services(pools: Iterable[Pool], kind: str) -> list[Service]:
-    """Return the services that the pools belong to.
+    """Return the services that the pools form: a pool of its own, or prefill and decode pools.
 
     Raises PlannerError if a disaggregated service does not have exactly one pool of each role. The
     format ``kind`` cannot describe more.

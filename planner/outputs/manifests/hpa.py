@@ -1,13 +1,13 @@
 """Write a plan for the Kubernetes HPA, which follows Headroom's metric or a metric of pods."""
 
 from collections.abc import Iterator
-from typing import Any
 
 from planner.outputs.manifests import keda
 from planner.outputs.manifests.common import (
     METRIC,
     Document,
     Export,
+    Fields,
     deployment,
     heading,
     metadata,
@@ -40,21 +40,21 @@ def documents(export: Export) -> list[Document]:
             + ". Without the metric, the HPA changes nothing.",
             "A tolerance of 0 needs HPAConfigurableTolerance (Kubernetes 1.35 or later). Without "
             "it, Kubernetes ignores changes below 10%.",
-            *_guard_words(plan),
+            *_guard_notes(plan),
         )
     documents = [
         autoscaler(
             export,
             pool,
-            [_metric(plan, pool), *_by_load(pool)],
+            [_metric(plan, pool), *_load_metrics(pool)],
             behaviour=keda.behaviour(plan, pool),
         )
         for pool in plan.pools
     ]
-    return with_head(documents, heading(export, *notes, *least_words(plan)))
+    return with_head(documents, heading(export, *notes, *scale_to_zero_note(plan)))
 
 
-def least_words(plan: Plan) -> tuple[str, ...]:
+def scale_to_zero_note(plan: Plan) -> tuple[str, ...]:
     """Return the note for plans that scale a pool to zero; an HPA does not by default."""
     if all(pool.least for pool in plan.pools):
         return ()
@@ -67,18 +67,18 @@ def least_words(plan: Plan) -> tuple[str, ...]:
 def autoscaler(
     export: Export,
     pool: Pool,
-    metrics: list[dict[str, Any]],
+    metrics: list[Fields],
     *,
     annotations: dict[str, str] | None = None,
-    behaviour: dict[str, Any] | None = None,
+    behaviour: Fields | None = None,
 ) -> Document:
-    """Return the HorizontalPodAutoscaler of a pool.
+    """Return the HorizontalPodAutoscaler of a pool, which scales it on ``metrics``.
 
     If ``behaviour`` is None, the defaults of Kubernetes apply: scale up at once, scale down after
     five minutes.
     """
     # Without HPAScaleToZero, Kubernetes refuses 0.
-    minimum = max(export.plan.floor(pool), 1)
+    minimum = max(export.plan.least_replicas(pool), 1)
     body = {
         "apiVersion": API,
         "kind": KIND,
@@ -94,46 +94,37 @@ def autoscaler(
     return Document(body, "hpa", (place_words(pool),))
 
 
-def _metric(plan: Plan, pool: Pool) -> dict[str, Any]:
-    """Return the metric that the HPA of a pool follows."""
+def _metric(plan: Plan, pool: Pool) -> Fields:
+    """Return the metric that the HPA of a pool follows: its rule's, or the plan's replicas."""
     if plan.rule:
-        return _of_pods(plan.rule)
+        return _pod_metric(plan.rule)
     return external(METRIC, {"pool": pool.name, "region": label_of(pool.region)})
 
 
-def external(name: str, labels: dict[str, str]) -> dict[str, Any]:
-    """Return an external metric whose value is the number of replicas to run.
+def external(name: str, labels: dict[str, str], per_replica: str = "1") -> Fields:
+    """Return an external metric, of which the HPA gives each replica the part ``per_replica``.
 
-    Its target is 1 per replica, so the HPA requests as many replicas as the metric says.
+    With 1, the value of the metric is the number of replicas to run.
     """
     return {
         "type": "External",
         "external": {
             "metric": {"name": name, "selector": {"matchLabels": labels}},
-            "target": {"type": "AverageValue", "averageValue": "1"},
+            "target": {"type": "AverageValue", "averageValue": per_replica},
         },
     }
 
 
-def _by_load(pool: Pool) -> list[dict[str, Any]]:
+def _load_metrics(pool: Pool) -> list[Fields]:
     """Return the load metrics of a guarded pool; an HPA uses the largest result of its metrics."""
     return [
-        {
-            "type": "External",
-            "external": {
-                "metric": {
-                    "name": load.metric,
-                    "selector": {"matchLabels": {"deployment": pool.name}},
-                },
-                "target": {"type": "AverageValue", "averageValue": quantity(load.threshold)},
-            },
-        }
+        external(load.metric, {"deployment": pool.name}, quantity(load.threshold))
         for load in loads_of(pool, "")
     ]
 
 
-def _guard_words(plan: Plan) -> Iterator[str]:
-    """Yield the external metrics that a Prometheus adapter must provide for the reactive guard."""
+def _guard_notes(plan: Plan) -> Iterator[str]:
+    """Yield the notes on the external metrics that the reactive guard needs, with their queries."""
     if not plan.guarded:
         return
     yield (
@@ -146,7 +137,7 @@ def _guard_words(plan: Plan) -> Iterator[str]:
         yield f"{metric}: {query}"
 
 
-def _of_pods(rule: Rule) -> dict[str, Any]:
+def _pod_metric(rule: Rule) -> Fields:
     """Return the pod metric of a reactive rule, with its target per pod."""
     return {
         "type": "Pods",

@@ -4,13 +4,13 @@ KEDA uses the largest result of all triggers.
 """
 
 from datetime import timedelta
-from typing import Any
 
 from planner.errors import PlannerError
 from planner.outputs.manifests import endpoint_picker
 from planner.outputs.manifests.common import (
     Document,
     Export,
+    Fields,
     Target,
     deployment,
     heading,
@@ -76,18 +76,20 @@ def trigger_notes(plan: Plan) -> tuple[str, ...]:
 
 
 def scaled_object(
-    export: Export, pool: Pool, target: Target, *, extra: tuple[dict[str, Any], ...] = (),
+    export: Export, pool: Pool, target: Target, *, extra: tuple[Fields, ...] = (),
     annotations: dict[str, str] | None = None, name: str = "",
 ) -> Document:  # fmt: skip
-    """Return a ScaledObject that scales ``target``.
+    """Return the ScaledObject of a pool, which scales ``target``.
 
     ``extra`` are additional triggers by load. With them, the default behaviour of Kubernetes
-    applies to steps down.
+    applies to steps down. ``name`` is that of the object; default: as the pool.
     """
     rule = export.plan.rule
     if rule is not None and isinstance(rule.policy, EndpointPicker):
         return endpoint_picker.scaled_object(export, pool, target, rule)
-    config = _own_name(name or pool.name)
+    config: Fields = {}
+    if len(called := name or pool.name) > LONGEST:
+        config["name"] = name_of([called])  # the name that KEDA derives for the HPA is too long
     if not extra:
         config["behavior"] = behaviour(export.plan, pool)
     body = {
@@ -97,7 +99,7 @@ def scaled_object(
         "spec": {
             "scaleTargetRef": scale_target(target),
             "pollingInterval": POLL_S,
-            "minReplicaCount": export.plan.floor(pool),
+            "minReplicaCount": export.plan.least_replicas(pool),
             "maxReplicaCount": pool.ceiling,
             **({"advanced": {"horizontalPodAutoscalerConfig": config}} if config else {}),
             "triggers": [*triggers(export, pool), *extra],
@@ -106,12 +108,7 @@ def scaled_object(
     return Document(body, "keda", (place_words(pool),))
 
 
-def _own_name(name: str) -> dict[str, Any]:
-    """Return a shorter HPA name as a field, if the name that KEDA derives is too long."""
-    return {} if len(name) <= LONGEST else {"name": name_of([name])}
-
-
-def behaviour(plan: Plan, pool: Pool) -> dict[str, Any]:
+def behaviour(plan: Plan, pool: Pool) -> Fields:
     """Return the scaling behaviour (HPA ``behavior``) of a pool.
 
     A schedule applies every step at once and in full. A rule scales with the tolerance and the
@@ -130,7 +127,7 @@ def behaviour(plan: Plan, pool: Pool) -> dict[str, Any]:
     return {"scaleUp": at_once, "scaleDown": at_once}
 
 
-def triggers(export: Export, pool: Pool) -> list[dict[str, Any]]:
+def triggers(export: Export, pool: Pool) -> list[Fields]:
     """Return the triggers of a pool: its rule's query, or the plan's schedule and load guard."""
     plan = export.plan
     if plan.rule:
@@ -139,56 +136,48 @@ def triggers(export: Export, pool: Pool) -> list[dict[str, Any]]:
             if isinstance(plan.rule.policy, TokenVelocity)
             else (query_of(plan.rule, pool.name), plan.rule.target)
         )
-        return [
-            {
-                "type": "prometheus",
-                "name": "rule",
-                "metricType": "AverageValue",
-                "metadata": {
-                    "serverAddress": export.options.prometheus,
-                    "query": query,
-                    "threshold": f"{threshold:.6g}",
-                    "ignoreNullValues": "false",
-                },
-            }
-        ]
-    floor = plan.floor(pool)
+        return [_prometheus_trigger(export, "rule", query, threshold, no_result_is_zero=False)]
+    floor = plan.least_replicas(pool)
     if plan.repeat == "once":
-        stretches = dated(pool.steps, floor)
+        scheduled = dated(pool.steps, floor)
     else:
-        stretches = slots(plan.counts(pool), floor)
-    crons = [_cron(plan.zone, slot, f"from-{i + 1}") for i, slot in enumerate(stretches)]
-    return [*(crons or [_all_day(plan.zone, floor)]), *_by_load(export, pool)]
-
-
-def _by_load(export: Export, pool: Pool) -> list[dict[str, Any]]:
-    """Return the load triggers of a guarded pool.
-
-    A query without a result counts as no load: no pod runs, or no requests are queued.
-    """
-    loads = loads_of(pool, f'pod=~"{pool.name}-.*"')
+        scheduled = slots(plan.replicas_by_minute(pool), floor)
+    # KEDA requires a trigger even if the minimum is enough.
+    all_day = Slot((), 0, DAY - 1, max(floor, 1))
+    crons = [_cron(plan.zone, slot, f"from-{i}") for i, slot in enumerate(scheduled, start=1)]
     return [
-        {
-            "type": "prometheus",
-            "name": load.name,
-            "metricType": "AverageValue",
-            "metadata": {
-                "serverAddress": export.options.prometheus,
-                "query": load.query,
-                "threshold": f"{load.threshold:.6g}",
-                "ignoreNullValues": "true",
-            },
-        }
-        for load in loads
+        *(crons or [_cron(plan.zone, all_day, "always")]),
+        *(
+            # No result is no load: no pod runs, or no requests are queued.
+            _prometheus_trigger(
+                export, load.name, load.query, load.threshold, no_result_is_zero=True
+            )
+            for load in loads_of(pool, f'pod=~"{pool.name}-.*"')
+        ),
     ]
 
 
-def _all_day(zone: str, floor: int) -> dict[str, Any]:
-    """Return a trigger for the whole day; KEDA requires one even if the minimum is enough."""
-    return _cron(zone, Slot((), 0, DAY - 1, max(floor, 1)), "always")
+def _prometheus_trigger(
+    export: Export, name: str, query: str, threshold: float, *, no_result_is_zero: bool
+) -> Fields:
+    """Return a trigger that requests ``query / threshold`` replicas.
+
+    Without ``no_result_is_zero``, a query without a result is an error in KEDA.
+    """
+    return {
+        "type": "prometheus",
+        "name": name,
+        "metricType": "AverageValue",
+        "metadata": {
+            "serverAddress": export.options.prometheus,
+            "query": query,
+            "threshold": f"{threshold:.6g}",
+            "ignoreNullValues": "true" if no_result_is_zero else "false",
+        },
+    }
 
 
-def _cron(zone: str, slot: Slot, name: str) -> dict[str, Any]:
+def _cron(zone: str, slot: Slot, name: str) -> Fields:
     """Return a cron trigger for a time slot.
 
     Raises PlannerError if start and end are equal, which KEDA treats as an empty window.
@@ -209,16 +198,13 @@ def _cron(zone: str, slot: Slot, name: str) -> dict[str, Any]:
 
 
 def cron_fields(slot: Slot) -> tuple[str, str]:
-    """Return the cron fields of the start and of the end of a time slot."""
+    """Return the five cron fields of the start and of the end of a time slot."""
     ends = slot.start + slot.minutes
-    return _cron_field(slot.start, slot, 0), _cron_field(ends % DAY, slot, ends // DAY)
+    return _cron_fields(slot.start, slot, 0), _cron_fields(ends % DAY, slot, ends // DAY)
 
 
-def _cron_field(minute: int, slot: Slot, later: int) -> str:
-    """Return the cron fields for a minute of the day, on the days of a slot.
-
-    ``later`` is the number of days after the slot's day.
-    """
+def _cron_fields(minute: int, slot: Slot, later: int) -> str:
+    """Return the five cron fields of a minute of the day, ``later`` days after those of a slot."""
     clock = f"{minute % 60} {minute // 60}"
     if slot.date is not None:
         on = slot.date + timedelta(days=later)
@@ -227,7 +213,7 @@ def _cron_field(minute: int, slot: Slot, later: int) -> str:
 
 
 def _days(days: tuple[int, ...], later: int) -> str:
-    """Return days of the week as a cron field.
+    """Return the days of the week, moved ``later`` by some days, as a cron field; "*": every day.
 
     Monday is 0 in ``days`` and 1 in cron, in which Sunday is 0.
     """

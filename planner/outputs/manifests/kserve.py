@@ -1,11 +1,10 @@
 """Write a plan for KServe: an LLMInferenceService whose replicas KEDA's triggers set."""
 
-from typing import Any
-
 from planner.outputs.manifests import keda
 from planner.outputs.manifests.common import (
     Document,
     Export,
+    Fields,
     heading,
     metadata,
     place_words,
@@ -46,7 +45,7 @@ def _service(export: Export, service: Service) -> Document:
     return Document(body, "kserve", tuple(place_words(pool) for pool in service.pools))
 
 
-def _role(export: Export, pool: Pool) -> dict[str, Any]:
+def _role(export: Export, pool: Pool) -> Fields:
     """Return the parallelism and the scaling of a pool."""
     scaled = {
         "pollingInterval": keda.POLL_S,
@@ -56,7 +55,7 @@ def _role(export: Export, pool: Pool) -> dict[str, Any]:
         "triggers": keda.triggers(export, pool),
     }
     # KServe keeps one replica, see the note in ``documents``.
-    minimum = max(export.plan.floor(pool), 1)
+    minimum = max(export.plan.least_replicas(pool), 1)
     return {
         "parallelism": {"tensor": pool.gpus},
         "scaling": {

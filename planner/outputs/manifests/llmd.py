@@ -1,10 +1,9 @@
 """Write a plan for llm-d: values of the Helm chart llm-d-modelservice, one release per service."""
 
-from typing import Any
-
 from planner.outputs.manifests.common import (
     Document,
     Export,
+    Fields,
     heading,
     place_words,
     unguarded,
@@ -35,10 +34,11 @@ def documents(export: Export) -> list[Document]:
 def _values(export: Export, service: Service) -> Document:
     """Return the Helm values of a service."""
     # A replica with more GPUs than a node has needs several nodes.
-    nodes = {pool.gpus > (pool.facts.gpus_per_node or pool.gpus) for pool in service.pools}
     body = {
         "fullnameOverride": service.name,
-        "multinode": any(nodes),
+        "multinode": any(
+            pool.gpus > (pool.facts.gpus_per_node or pool.gpus) for pool in service.pools
+        ),
         "decode": _role(export, service.decode),
         "prefill": {"create": False, "replicas": 0}
         if service.prefill is None
@@ -48,15 +48,10 @@ def _values(export: Export, service: Service) -> Document:
     return Document(body, "llm-d", (f"Release {service.name}", *heads))
 
 
-def _role(export: Export, pool: Pool) -> dict[str, Any]:
+def _role(export: Export, pool: Pool) -> Fields:
     """Return the Helm values of a pool: its replicas and parallelism."""
     return {
         "create": True,
-        "replicas": replicas_at(export, pool),
+        "replicas": export.replicas(pool),
         "parallelism": {"tensor": pool.gpus},
     }
-
-
-def replicas_at(export: Export, pool: Pool) -> int:
-    """Return the single replica number of a file that has no schedule."""
-    return pool.least if export.plan.rule else pool.at(export.moment)

@@ -7,25 +7,25 @@ has allocator memory that no weights tell, so it is measured. Its KV floor is th
 request, which is also the engine's limit.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from math import ceil
-from typing import Any
 
+from planner.domain.kinds.share import ShareResult
 from planner.domain.serialise import gpu_words
+from planner.domain.sharing.figures import GpuFigures, ModelFigures
 from planner.domain.sharing.packing import ALONE, TIME
 from planner.errors import NotReady
 from planner.inputs.catalogue import repository
 from planner.models import Run
-from planner.outputs.manifests.common import OURS
+from planner.outputs.manifests.common import OURS, Fields
 from planner.outputs.object_names import label_of, name_of
 from planner.outputs.options import ExportOptions
 from planner.outputs.yaml_text import yaml_text
-from planner.selectors.runs import run_result
+from planner.selectors.runs import typed_result
 
 API, KIND = "model.aibrix.ai/v1alpha1", "ModelClaim"
 POOL = "pool.aibrix.ai/name"
-Row = Mapping[str, Any]
 
 
 def model_claims(run: Run, options: ExportOptions, now: datetime) -> bytes:
@@ -38,26 +38,29 @@ def model_claims(run: Run, options: ExportOptions, now: datetime) -> bytes:
 
     if run.kind != Run.Kind.SHARE:
         raise NotReady(f"Run {run.pk} shares no GPUs. Run share, and export that run.")
-    result = run_result(run)
-    shared = [gpu for gpu in result["gpus"] if gpu["way"] != ALONE]
+    result = typed_result(run, ShareResult)
+    shared = [gpu for gpu in result.gpus if gpu.way != ALONE]
     if not shared:
         raise NotReady(f"No models share a GPU in run {run.pk}, so there are no claims.")
-    models = {(row["region"], row["model"]): row for row in result["models"]}
-    footprints = _footprints(options, [model for gpu in shared for model in gpu["models"]])
+    figures = {(model.region, model.model): model for model in result.models}
+    footprints = _footprints_gib(options, [model for gpu in shared for model in gpu.models])
     bodies, heads = [], []
     for gpu in shared:
-        rows = [models[gpu["region"], model] for model in gpu["models"]]
-        needed = _needed_gib(run, gpu, rows, footprints)
-        for i, row in enumerate(rows):
-            body = _claim(run, gpu, row, options, footprints[row["model"]])
+        models = [figures[gpu.region, model] for model in gpu.models]
+        needed_gib = _needed_gib(run, gpu, models, footprints)
+        for i, model in enumerate(models):
+            body = _claim(run, gpu, model, options, footprints[model.model])
             check(KIND, body, body["metadata"]["name"])
             bodies.append(body)
-            heads.append(_head(run, gpu, needed, now) if i == 0 else ())
+            heads.append(_head(run, gpu, needed_gib, now) if i == 0 else ())
     return yaml_text(bodies, heads).encode()
 
 
-def _footprints(options: ExportOptions, models: list[str]) -> dict[str, float]:
-    """Return the measured GiB of each model; raise NotReady if one is missing."""
+def _footprints_gib(options: ExportOptions, models: list[str]) -> dict[str, float]:
+    """Return the measured GiB of each model besides its KV cache; raise NotReady if one is missing.
+
+    Raises NotReady too if the options give one of a model that shares no GPU.
+    """
     pairs = (text.rpartition("=") for text in options.footprints)
     given = {model: float(size) for model, _, size in pairs}
     if unknown := sorted(given.keys() - set(models)):
@@ -74,46 +77,48 @@ def _footprints(options: ExportOptions, models: list[str]) -> dict[str, float]:
     return given
 
 
-def _needed_gib(run: Run, gpu: Row, rows: list[Row], footprints: Mapping[str, float]) -> float:
+def _needed_gib(
+    run: Run, gpu: GpuFigures, models: Sequence[ModelFigures], footprints: Mapping[str, float]
+) -> float:
     """Return the GiB that the claims of a GPU reserve; raise NotReady if they cannot fit."""
-    if gpu.get("memory_gib") is None:
+    if gpu.memory_gib is None:
         raise NotReady(f"Run {run.pk} is of an earlier release. Run share again for its claims.")
-    needed: float = sum(footprints[row["model"]] + row["kv_floor_gib"] for row in rows)
-    if needed > gpu["memory_gib"]:
-        asleep = " AIBrix also reserves it for engines that sleep." if gpu["way"] == TIME else ""
+    needed = sum(footprints[model.model] + (model.kv_floor_gib or 0.0) for model in models)
+    if needed > gpu.memory_gib:
+        asleep = " AIBrix also reserves it for engines that sleep." if gpu.way == TIME else ""
         raise NotReady(
-            f"{gpu['name']}: footprints and KV floors take {needed:.1f} GiB of "
-            f"{gpu['memory_gib']:.4g} GiB.{asleep} Run share --by memory, or with fewer models."
+            f"{gpu.name}: footprints and KV floors take {needed:.1f} GiB of "
+            f"{gpu.memory_gib:.4g} GiB.{asleep} Run share --by memory, or with fewer models."
         )
     return needed
 
 
 def _claim(
-    run: Run, gpu: Row, row: Row, options: ExportOptions, footprint: float
-) -> dict[str, Any]:
-    """Return the claim of one model on a GPU, with a measured ``footprint`` in GiB."""
-    pool, model = name_of([gpu["name"]]), row["model"]
-    args = {"--max-model-len": str(row["longest_tokens"])}
-    if gpu["gpus"] > 1:  # AIBrix requires as many as its Pods have
-        args["--tensor-parallel-size"] = str(gpu["gpus"])
+    run: Run, gpu: GpuFigures, model: ModelFigures, options: ExportOptions, footprint_gib: float
+) -> Fields:
+    """Return the claim of one model on a GPU, with its measured footprint."""
+    pool = name_of([gpu.name])
+    args = {"--max-model-len": str(model.longest_tokens)}
+    if gpu.gpus > 1:  # AIBrix requires as many as its Pods have
+        args["--tensor-parallel-size"] = str(gpu.gpus)
     return {
         "apiVersion": API,
         "kind": KIND,
         "metadata": {
-            "name": name_of([pool, model]),
+            "name": name_of([pool, model.model]),
             **({"namespace": options.namespace} if options.namespace else {}),
             "labels": {"app.kubernetes.io/managed-by": OURS, f"{OURS}/run": str(run.pk),
-                       f"{OURS}/region": label_of(gpu["region"])},
+                       f"{OURS}/region": label_of(gpu.region)},
         },
         "spec": {
-            "modelName": model,
+            "modelName": model.model,
             "podSelector": {"matchLabels": {POOL: pool}},
-            "artifactURL": f"huggingface://{_repository(model)}",
+            "artifactURL": f"huggingface://{_repository(model.model)}",
             "engine": "vllm",
             "engineConfig": {"args": args},
             "replicas": 1,
-            "perGPU": {"maximumFootprint": _mebibytes(footprint),
-                       "kvFloor": _mebibytes(row["kv_floor_gib"])},
+            "perGPU": {"maximumFootprint": _mebibytes(footprint_gib),
+                       "kvFloor": _mebibytes(model.kv_floor_gib or 0.0)},
         },
     }  # fmt: skip
 
@@ -133,15 +138,14 @@ def _repository(model: str) -> str:
     return found
 
 
-def _head(run: Run, gpu: Row, needed: float, now: datetime) -> tuple[str, ...]:
-    """Return the comment above the claims of one GPU, which reserve ``needed`` GiB."""
+def _head(run: Run, gpu: GpuFigures, needed_gib: float, now: datetime) -> tuple[str, ...]:
+    """Return the comment above the claims of one GPU, which reserve ``needed_gib``."""
     sleep = "Let idle engines of the pool sleep: the plan loads their weights from host memory."
     return (
-        f"Headroom, run {run.pk}; written {now:%Y-%m-%d %H:%M} UTC. {gpu['name']}: "
-        f"{len(gpu['models'])} models with {gpu['weights_gb']:,.0f} GB of weights.",
-        f"It needs a warm pool of one Pod with {gpu_words(gpu['gpus'])} ({gpu['gpu']}) and this "
-        "label.",
-        f"Footprints (measured) and KV floors take {needed:.1f} of {gpu['memory_gib']:.4g} GiB.",
+        f"Headroom, run {run.pk}; written {now:%Y-%m-%d %H:%M} UTC. {gpu.name}: "
+        f"{len(gpu.models)} models with {gpu.weights_gb:,.0f} GB of weights.",
+        f"It needs a warm pool of one Pod with {gpu_words(gpu.gpus)} ({gpu.gpu}) and this label.",
+        f"Footprints (measured) and KV floors take {needed_gib:.1f} of {gpu.memory_gib:.4g} GiB.",
         "--max-model-len is the longest request of the run. Longer ones are refused.",
-        *((sleep,) if gpu["way"] == TIME else ()),
+        *((sleep,) if gpu.way == TIME else ()),
     )

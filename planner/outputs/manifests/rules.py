@@ -26,10 +26,10 @@ POD_METRICS = {
     "queue": ("vllm_num_requests_waiting", WAITING),
     "concurrency": ("vllm_num_requests_in_flight", f"{WAITING} + {RUNNING}"),
 }
-LOOK_S = 15  # interval of load checks in the simulation
+CHECK_S = 15  # interval of load checks in the simulation
 RATE_S = 60  # window of rates: four scrapes of 15 s
 
-TOKENS = (
+NOT_EXPORTED = (
     "scales on KV tokens in flight, which no serving engine exports. Export a policy on "
     "queue, concurrency or memory"
 )
@@ -47,22 +47,23 @@ def query_of(rule: Rule, name: str) -> str:
         return f"sum({GPU}{pods}) / 100"
     if rule.metric in ("queue", "memory"):
         return f"sum({WAITING if rule.metric == 'queue' else MEMORY}{pods})"
-    raise PlannerError(f"The policy {TOKENS}.")
+    raise PlannerError(f"The policy {NOT_EXPORTED}.")
 
 
 def velocity_query(pool: Pool, rule: Rule, target: float) -> tuple[str, float]:
-    """Return the PromQL query of a role's work by token velocity, and the work of a replica.
+    """Return the PromQL query of a pool's work, and the work to give each of its replicas.
 
-    Prefill counts prompt tokens/s, and decode the requests in flight.
+    The work of prefill is prompt tokens/s, that of decode the requests in flight. ``target`` is the
+    share of a replica's capacity. Raises PlannerError if the run computed no capacity.
     """
     pods = f'{{pod=~"{pool.name}-.*"}}'
     what = VELOCITY if pool.role == "prefill" else DECODE_BATCH
-    most = rule.found(pool, what)
-    if most is None:
+    capacity = rule.computed_for(pool, what)
+    if capacity is None:
         raise PlannerError(f"The result has no {what} of {pool.name}.")
     if pool.role == "prefill":
-        return f"sum(rate({PROMPTS}{pods}[{RATE_S}s]))", most * target
-    return f"sum({WAITING}{pods}) + sum({RUNNING}{pods})", most * target
+        return f"sum(rate({PROMPTS}{pods}[{RATE_S}s]))", capacity * target
+    return f"sum({WAITING}{pods}) + sum({RUNNING}{pods})", capacity * target
 
 
 def pod_metric(rule: Rule) -> tuple[str, str]:
@@ -71,7 +72,7 @@ def pod_metric(rule: Rule) -> tuple[str, str]:
     Raises PlannerError if no serving engine offers the metric.
     """
     if rule.metric not in POD_METRICS:
-        raise PlannerError(f"The policy {TOKENS}.")
+        raise PlannerError(f"The policy {NOT_EXPORTED}.")
     return POD_METRICS[rule.metric]
 
 
@@ -98,7 +99,8 @@ def loads_of(pool: Pool, pods: str) -> Iterator[Load]:
     guard = pool.guard
     if guard is None:
         return
-    much, root = guard.staffing(pool.least, pool.most)
+    # n replicas have the capacity of a * (n - k sqrt(n)) replicas in a large pool.
+    a, k = guard.staffing(pool.least, pool.most)
     for name, metric, counter, capacity in (
         ("prompts", "headroom_guard_prompt_tokens", PROMPTS, guard.prompt_tps),
         ("outputs", "headroom_guard_output_tokens", OUTPUTS, guard.output_tps),
@@ -106,40 +108,39 @@ def loads_of(pool: Pool, pods: str) -> Iterator[Load]:
         if np.isfinite(capacity):
             rate = f"sum(rate({counter}{{{pods}}}[{RATE_S}s]))"
             served = _maximum_over_time(_minimum_over_time(rate, guard), guard)
-            yield _load_in_replicas(Load(name, metric, served, capacity * much), root, pool)
-    flight = _minimum_over_time(f"(sum({WAITING}{{{pods}}}) + sum({RUNNING}{{{pods}}}))", guard)
+            yield _load_in_replicas(Load(name, metric, served, capacity * a), k, pool)
+    in_flight = _minimum_over_time(f"(sum({WAITING}{{{pods}}}) + sum({RUNNING}{{{pods}}}))", guard)
     # Requests pile up if the running replicas hold more than PILED_UP times their usual number.
-    most_in_flight = max(round(PILED_UP * guard.in_flight * much), 1)
-    running = f"count({RUNNING}{{{pods}}})"
-    if root:
-        running = f"({running} - {root:.6g} * sqrt({running}))"
-    piled = _maximum_over_time(f"({flight} > {most_in_flight} * {running})", guard)
-    load = Load(
-        "piled-up", f"headroom_guard_in_flight_over_{most_in_flight}", piled, guard.in_flight * much
-    )
-    yield _load_in_replicas(load, root, pool)
+    most_in_flight = max(round(PILED_UP * guard.in_flight * a), 1)
+    running = f"count({RUNNING}{{{pods}}})"  # replicas: each has one such series
+    if k:
+        running = f"({running} - {k:.6g} * sqrt({running}))"
+    piled_up = _maximum_over_time(f"({in_flight} > {most_in_flight} * {running})", guard)
+    metric = f"headroom_guard_in_flight_over_{most_in_flight}"
+    yield _load_in_replicas(Load("piled-up", metric, piled_up, guard.in_flight * a), k, pool)
 
 
-def _load_in_replicas(load: Load, root: float, pool: Pool) -> Load:
+def _load_in_replicas(load: Load, k: float, pool: Pool) -> Load:
     """Return the load with a query that gives replicas, for a pool with less capacity when small.
 
-    It solves n - root sqrt(n) = load / threshold for n (square-root staffing). The query is
-    specific to this pool because ``root`` is.
+    It solves n - k sqrt(n) = load / threshold for n (square-root staffing). The query is specific
+    to this pool because ``k`` is. With k = 0 it returns the load as it is.
     """
-    if not root:
+    if not k:
         return load
-    half = root / 2
-    many = f"({half:.6g} + sqrt({half * half:.6g} + ({load.query} > 0) / {load.threshold:.6g})) ^ 2"
+    half = k / 2
+    load_ratio = f"({load.query} > 0) / {load.threshold:.6g}"
+    replicas = f"({half:.6g} + sqrt({half * half:.6g} + {load_ratio})) ^ 2"
     # Metric names allow only letters, digits and underscores.
     metric = re.sub(r"\W+", "_", f"headroom_guard_replicas_by_{load.name}_{pool.name}")
-    return replace(load, metric=metric, query=many, threshold=1.0)
+    return replace(load, metric=metric, query=replicas, threshold=1.0)
 
 
-def _minimum_over_time(what: str, guard: Guard) -> str:
+def _minimum_over_time(query: str, guard: Guard) -> str:
     """Return a query for the minimum over the time for which the load must last."""
-    return f"min_over_time({what}[{max(guard.rise_s, LOOK_S):.0f}s:{LOOK_S}s])"
+    return f"min_over_time({query}[{max(guard.rise_s, CHECK_S):.0f}s:{CHECK_S}s])"
 
 
-def _maximum_over_time(what: str, guard: Guard) -> str:
+def _maximum_over_time(query: str, guard: Guard) -> str:
     """Return a query for the maximum over the time for which added replicas are kept."""
-    return f"max_over_time({what}[{max(guard.fall_s, LOOK_S):.0f}s:{LOOK_S}s])"
+    return f"max_over_time({query}[{max(guard.fall_s, CHECK_S):.0f}s:{CHECK_S}s])"

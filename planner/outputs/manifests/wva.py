@@ -18,7 +18,7 @@ from planner.outputs.manifests.common import (
 from planner.outputs.plans import Pool
 
 API, KIND = "llmd.ai/v1alpha1", "VariantAutoscaling"
-WISH = "wva_desired_replicas"
+WVA_METRIC = "wva_desired_replicas"
 
 
 def documents(export: Export) -> list[Document]:
@@ -33,7 +33,7 @@ def documents(export: Export) -> list[Document]:
         notes.append("The schedule is a floor: the largest trigger wins.")
         documents = [_scaled_object(export, pool) for pool in plan.pools]
     elif form == "hpa":
-        notes += hpa.least_words(plan)
+        notes += hpa.scale_to_zero_note(plan)
         documents = [_hpa(export, pool) for pool in plan.pools]
     else:
         notes.append("For releases up to v0.8.0. Later releases ignore it.")
@@ -58,24 +58,26 @@ def cost_of(pool: Pool) -> str:
 
 def _hpa(export: Export, pool: Pool) -> Document:
     """Return an HPA that follows WVA's metric."""
-    space = export.options.namespace
-    labels = {"variant_name": pool.name, **({"exported_namespace": space} if space else {})}
+    namespace = export.options.namespace
+    labels = {"variant_name": pool.name}
+    if namespace:
+        labels["exported_namespace"] = namespace
     return hpa.autoscaler(
-        export, pool, [hpa.external(WISH, labels)], annotations=wva_annotations(pool)
+        export, pool, [hpa.external(WVA_METRIC, labels)], annotations=wva_annotations(pool)
     )
 
 
 def _scaled_object(export: Export, pool: Pool) -> Document:
     """Return a ScaledObject that follows WVA's metric, with the schedule as a floor."""
-    space = export.options.namespace
-    namespace_label = f',exported_namespace="{space}"' if space else ""
+    namespace = export.options.namespace
+    namespace_label = f',exported_namespace="{namespace}"' if namespace else ""
     trigger = {
         "type": "prometheus",
         "name": "wva",
         "metricType": "AverageValue",
         "metadata": {
             "serverAddress": export.options.prometheus,
-            "query": f'max({WISH}{{variant_name="{pool.name}"{namespace_label}}})',
+            "query": f'max({WVA_METRIC}{{variant_name="{pool.name}"{namespace_label}}})',
             "threshold": "1",
             "ignoreNullValues": "false",
         },
@@ -96,7 +98,7 @@ def _legacy(export: Export, pool: Pool) -> Document:
             "scaleTargetRef": scale_target(deployment(pool)),
             "modelID": pool.model,
             **({"variantCost": cost} if cost else {}),
-            "minReplicas": export.plan.floor(pool),
+            "minReplicas": export.plan.least_replicas(pool),
             "maxReplicas": max(pool.most, 1),
         },
     }

@@ -6,7 +6,7 @@ from planner.domain.report import Block, Note, Report, Section, Table
 
 BRIEF = 8  # most rows of a table before the appendix
 WARNINGS = 4  # most warnings before the appendix
-LONG = 3  # relative width of a column that explains the others
+EXPLAINS = 3  # relative width of a column that explains the others, and may be left out
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,13 +50,13 @@ def _brief_block(block: Block) -> Block:
     """Return the first rows of a long table, without its explanatory columns."""
     if not isinstance(block, Table) or not _is_long(block):
         return block
-    columns = [i for i, head in enumerate(block.heads) if not i or head.wide < LONG]
-    left = f"{len(block.rows) - BRIEF:,} more rows are in the appendix."
+    columns = [i for i, head in enumerate(block.heads) if not i or head.wide < EXPLAINS]
+    more = f"{len(block.rows) - BRIEF:,} more rows are in the appendix."
     return replace(
         block,
         heads=tuple(block.heads[i] for i in columns),
         rows=tuple(tuple(row[i] for i in columns) for row in block.rows[:BRIEF]),
         marked=frozenset(i for i in block.marked if i < BRIEF),
-        note=f"{block.note} {left}".strip(),
+        note=f"{block.note} {more}".strip(),
         shades=tuple(tuple(row[i] for i in columns) for row in block.shades[:BRIEF]),
     )

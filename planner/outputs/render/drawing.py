@@ -11,7 +11,7 @@ from planner.domain.report import Axis, Chart, Form, Role, Series, Shape, Value
 
 WIDTH, HEIGHT = 700.0, 220.0  # points
 LEFT, RIGHT, TOP, BOTTOM = 52.0, 22.0, 24.0, 30.0
-BAR, BESIDE = 19.0, 250.0  # height of a bar's row; width of its label
+BAR, LABEL = 19.0, 250.0  # height of a horizontal bar's row; width of its label
 SIZE = 9.0  # font size
 BLUE, ORANGE, GREEN, RED, GREY = "#0072B2", "#E69F00", "#009E73", "#D55E00", "#8A8F98"
 SKY = "#56B4E9"
@@ -23,7 +23,7 @@ COLOURS = {
 }  # fmt: skip
 OTHERS = (BLUE, ORANGE, GREEN, RED, GREY)
 DASHED = (Role.BASELINE, Role.LIMIT)
-LABELS = 12  # most labelled categories
+LABELS = 12  # most categories with a label on the x axis
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,44 +69,50 @@ class Drawing:
 
 
 def draw_chart(chart: Chart, clock: str = "utc") -> Drawing:
-    """Draw a chart."""
+    """Draw a chart; ``clock`` says how its times are written."""
     return _horizontal(chart) if chart.horizontal else _over_x(chart, clock)
+
+
+def colour_of(series: Series) -> str | None:
+    """Return the colour for the role of a series; None: the next one of the other colours."""
+    if series.role is Role.FORECAST and series.shape is Shape.BAND:
+        return SKY
+    return COLOURS.get(series.role)
 
 
 def _coloured(chart: Chart) -> Iterator[tuple[Series, str]]:
     """Yield the series with their colours."""
     other_colours = cycle(OTHERS)
     for series in chart.series:
-        band = series.role is Role.FORECAST and series.shape is Shape.BAND
-        yield series, SKY if band else COLOURS.get(series.role) or next(other_colours)
+        yield series, colour_of(series) or next(other_colours)
 
 
 def _horizontal(chart: Chart) -> Drawing:
-    """Draw a bar per line, shortest first."""
+    """Draw horizontal bars with their labels and notes, one below the other, shortest first."""
     bars = [
         (y or 0.0, str(x), series.notes[i] if series.notes else digits(y or 0.0), colour)
         for series, colour in _coloured(chart)
         for i, (x, y) in enumerate(zip(series.x, series.y, strict=True))
     ]
     longest = max((value for value, *_ in bars), default=0.0) or 1.0
-    room = WIDTH - BESIDE - 130.0
+    room = WIDTH - LABEL - 130.0  # of the bars; notes take the rest
     parts: list[Path | Box | Text] = []
     for i, (value, name, note, colour) in enumerate(sorted(bars, key=lambda bar: bar[0])):
         y, length = i * BAR + 4.0, room * value / longest
         label = name if len(name) <= 54 else f"{name[:52]}..."
         parts += [
-            Text(BESIDE - 8, y + 10, label, "end"),
-            Box(BESIDE, y + 1, max(length, 1.0), BAR - 7, colour),
-            Text(BESIDE + length + 6, y + 10, note),
+            Text(LABEL - 8, y + 10, label, "end"),
+            Box(LABEL, y + 1, max(length, 1.0), BAR - 7, colour),
+            Text(LABEL + length + 6, y + 10, note),
         ]
     return Drawing(WIDTH, len(bars) * BAR + 8.0, tuple(parts))
 
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """The positions of values on an axis, and its labelled ticks."""
+    """The positions of values on an axis, in points, and its ticks: position and label."""
 
-    at: Callable[[Value], float]
+    position: Callable[[Value], float]
     ticks: tuple[tuple[float, str], ...]
 
 
@@ -139,9 +145,9 @@ def _over_x(chart: Chart, clock: str) -> Drawing:
             for px, py in _points(series, x, y):
                 parts.append(Box(px - 2.5, py - 2.5, 5.0, 5.0, colour))
         elif series.shape is Shape.AREA:
-            edge = _on_top(series, below)
-            high, low = _points(series, x, y, edge), _points(series, x, y, below or (0.0,) * len(
-                edge))  # fmt: skip
+            edge = _upper_edge(series, below)
+            high = _points(series, x, y, edge)
+            low = _points(series, x, y, below or (0.0,) * len(edge))
             parts.append(Path((*high, *reversed(low)), colour, filled=True))
             below = edge
         elif series.shape is Shape.BAND:
@@ -172,8 +178,8 @@ def _off_scale(series: Series, axis: Axis) -> bool:
     return axis.top is not None and min(y or 0.0 for y in series.y) > axis.top
 
 
-def _on_top(series: Series, below: Sequence[float | None]) -> tuple[float | None, ...]:
-    """Return the upper edge of an area that is stacked on others."""
+def _upper_edge(series: Series, below: Sequence[float | None]) -> tuple[float | None, ...]:
+    """Return the upper edge of an area that is stacked on others with the edge ``below``."""
     lower = below or (0.0,) * len(series.y)
     return tuple((y or 0.0) + (low or 0.0) for y, low in zip(series.y, lower, strict=True))
 
@@ -186,29 +192,32 @@ def _points(
     ``values`` replace those of the series, such as one end of its band.
     """
     points: list[tuple[float, float]] = []
-    for at, value in zip(series.x, values or series.y, strict=True):
+    for x_value, value in zip(series.x, values or series.y, strict=True):
         if value is None:
             continue
+        position = x.position(x_value)
         if points and series.shape in (Shape.STEP, Shape.AREA):
             # The value holds until the next moment, so draw a step and not a slope.
-            points.append((x.at(at), points[-1][1]))
-        points.append((x.at(at), y.at(value)))
+            points.append((position, points[-1][1]))
+        points.append((position, y.position(value)))
     return points
 
 
 def _bars(
     series: Series, x: Scale, y: Scale, colour: str, stacked: list[float], side_by_side: int
 ) -> Iterator[Box]:
-    """Yield upright bars.
+    """Yield the upright bars of a series, one per category.
 
-    ``stacked`` is the height so far of each category. It is increased in place.
+    ``side_by_side`` is the number of series with a bar in each category; 1: bars are stacked.
+    ``stacked`` is the value of each category so far. It is increased in place.
     """
     category_width = 0.7 * (WIDTH - LEFT - RIGHT) / max(len(stacked), 1)
     width = category_width / side_by_side
     for i, (x_value, value) in enumerate(zip(series.x, series.y, strict=True)):
         low = stacked[i] if side_by_side == 1 else 0.0
-        top, bottom = y.at(low + (value or 0.0)), y.at(low)
-        yield Box(x.at(x_value) - category_width / 2, top, width, bottom - top, colour)
+        top, bottom = y.position(low + (value or 0.0)), y.position(low)
+        left = x.position(x_value) - category_width / 2
+        yield Box(left, top, width, bottom - top, colour)
         if side_by_side == 1:
             stacked[i] += value or 0.0
 
@@ -222,18 +231,18 @@ def _x_scale(chart: Chart, clock: str) -> Scale:
         begins, ends = local(min(moments)), local(max(moments))
         span = (ends - begins).total_seconds() or 1.0
 
-        def at(value: Value) -> float:
+        def position(value: Value) -> float:
             assert isinstance(value, datetime)
             return LEFT + room * (value - begins).total_seconds() / span
 
-        return Scale(at, tuple((at(t), label) for t, label in _moments(begins, ends, clock)))
+        ticks = _labelled_times(begins, ends, clock)
+        return Scale(position, tuple((position(moment), label) for moment, label in ticks))
     if any(isinstance(x, str) for x in values):
         names = list(dict.fromkeys(str(x) for x in values))
         every = ceil(len(names) / LABELS)
-        places = {name: LEFT + room * (i + 0.5) / len(names) for i, name in enumerate(names)}
-        return Scale(
-            lambda value: places[str(value)], tuple((places[name], name) for name in names[::every])
-        )
+        centres = {name: LEFT + room * (i + 0.5) / len(names) for i, name in enumerate(names)}
+        labelled = tuple((centres[name], name) for name in names[::every])
+        return Scale(lambda value: centres[str(value)], labelled)
     return _number_scale([float(x) for x in values], chart.x.log)  # type: ignore[arg-type]
 
 
@@ -247,15 +256,16 @@ def _number_scale(values: Sequence[float], log: bool) -> Scale:
         marks = [10.0**n for n in range(floor(low), ceil(log10(most)) + 1)]
         marks = [mark for mark in marks if least <= mark <= most] or [least, most]
 
-        def at_log(value: Value) -> float:
+        def log_position(value: Value) -> float:
             return LEFT + room * (log10(float(value)) - low) / span  # type: ignore[arg-type]
 
-        return Scale(at_log, tuple((at_log(mark), digits(mark)) for mark in marks))
+        return Scale(log_position, tuple((log_position(mark), digits(mark)) for mark in marks))
 
-    def at(value: Value) -> float:
+    def position(value: Value) -> float:
         return LEFT + room * float(value) / most  # type: ignore[arg-type]
 
-    return Scale(at, tuple((at(tick), digits(tick)) for tick in _ticks(most) if tick <= most))
+    ticks = [tick for tick in _ticks(most) if tick <= most]
+    return Scale(position, tuple((position(tick), digits(tick)) for tick in ticks))
 
 
 def _y_scale(series: Sequence[Series], axis: Axis) -> Scale:
@@ -273,14 +283,14 @@ def _y_scale(series: Sequence[Series], axis: Axis) -> Scale:
     least = min([0.0, *values])
     span = ticks[-1] - least
 
-    def at(value: Value) -> float:
+    def position(value: Value) -> float:
         inside = min(float(value), ticks[-1])  # type: ignore[arg-type]
         return HEIGHT - BOTTOM - (HEIGHT - TOP - BOTTOM) * (inside - least) / span
 
     def label(tick: float) -> str:
         return f"{tick:.0%}" if axis.form in (Form.SHARE, Form.CHANGE) else digits(tick)
 
-    return Scale(at, tuple((at(tick), label(tick)) for tick in ticks))
+    return Scale(position, tuple((position(tick), label(tick)) for tick in ticks))
 
 
 def _ticks(most: float) -> list[float]:
@@ -294,7 +304,7 @@ def _ticks(most: float) -> list[float]:
     return [step * i for i in range(ceil(most / step - 1e-9) + 1)]
 
 
-def _moments(begins: datetime, ends: datetime, clock: str) -> list[tuple[datetime, str]]:
+def _labelled_times(begins: datetime, ends: datetime, clock: str) -> list[tuple[datetime, str]]:
     """Return at most nine labelled times on whole hours or days."""
     hours = (ends - begins).total_seconds() / 3600
     step = next(
@@ -303,17 +313,20 @@ def _moments(begins: datetime, ends: datetime, clock: str) -> list[tuple[datetim
     )
     first = begins.replace(minute=0, second=0, microsecond=0)
     first = first.replace(hour=first.hour - first.hour % min(step, 24))
-    moments = []
+    times = []
     moment = first
     while moment <= ends:
         if moment >= begins:
-            moments.append((moment, _label(moment, step, clock)))
+            times.append((moment, _time_label(moment, step, clock)))
         moment += timedelta(hours=step)
-    return moments
+    return times
 
 
-def _label(moment: datetime, step: int, clock: str) -> str:
-    """Return a tick's time as text: time of day, date, or day of the trace."""
+def _time_label(moment: datetime, step: int, clock: str) -> str:
+    """Return a tick's time as text: the day if ticks are ``step`` >= 24 hours apart, else the time.
+
+    The day is a date, or a day of the trace for another ``clock`` than UTC.
+    """
     if clock != "utc":
         day, _, time = when(moment, clock).partition(", ")
         return day if step >= 24 else time

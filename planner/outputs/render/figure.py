@@ -13,7 +13,8 @@ from plotly.io.json import to_json_plotly
 
 from planner.domain.formats import zone_name
 
-Figure = dict[str, Any]
+PlotlyData = dict[str, Any]  # JSON that Plotly reads: a figure, or a part of one
+Figure = PlotlyData
 
 BLUE, ORANGE, GREEN, RED = "#0072B2", "#E69F00", "#009E73", "#D55E00"
 PURPLE, SKY, GREY = "#CC79A7", "#56B4E9", "#8A8F98"
@@ -81,23 +82,25 @@ def _scatter(
     name: str,
     mode: str,
     hover: str | None,
-    look: dict[str, Any],
-    style: dict[str, Any],
-) -> dict[str, Any]:
+    look: PlotlyData,
+    style: PlotlyData,
+) -> PlotlyData:
     """Return a Plotly trace as plain data.
 
     Plotly's own objects check each value, which took half of the time of a results page. ``look``
-    has the settings of line or markers. ``hover`` is the template of the label; None: Plotly's own.
+    has the settings of line or markers. ``style`` has more settings, named by their path in the
+    trace, such as ``marker_line_width``. ``hover`` is the template of the label; None: Plotly's
+    own.
     """
     drawn = {"type": "scatter", "x": list(x), "y": list(y), "name": name, "mode": mode, **look}
     if hover is not None:
         drawn["hovertemplate"] = hover
     for key, value in style.items():
-        *path, last = key.split("_")  # marker_line_width: as Plotly's objects take it
-        inside = drawn
+        *path, last = key.split("_")
+        parent = drawn
         for part in path:
-            inside = inside.setdefault(part, {})
-        inside[last] = value
+            parent = parent.setdefault(part, {})
+        parent[last] = value
     return drawn
 
 
@@ -122,7 +125,7 @@ def figure(
 
 
 def plain_figure(
-    traces: Sequence[dict[str, Any]],
+    traces: Sequence[PlotlyData],
     *,
     height: int,
     x: str = "",
@@ -155,14 +158,14 @@ DAYS = [
 
 
 def _layout(
-    height: int, x: str, y: str, right: str, together: bool, special: dict[str, Any]
-) -> dict[str, Any]:
-    """Return the Plotly layout of a figure; ``special`` has settings that override it.
+    height: int, x: str, y: str, right: str, together: bool, overrides: PlotlyData
+) -> PlotlyData:
+    """Return the Plotly layout of a figure; ``overrides`` are settings that replace its own.
 
     ``x``, ``y`` and ``right`` are the titles of the axes. ``together``: one label shows all lines
-    at an x.
+    at an x. The override ``bare`` is not Plotly's: with it, the x axis has no title.
     """
-    layout = {name: value for name, value in special.items() if name != "bare"}
+    layout = {name: value for name, value in overrides.items() if name != "bare"}
     axes = {
         "xaxis": {"title": {"text": x}, "showgrid": False, "automargin": True},
         "yaxis": {"title": {"text": y}} | _AXIS,
@@ -176,7 +179,7 @@ def _layout(
         }
     if right:
         axes["yaxis2"] = {"title": {"text": right}} | _RIGHT
-    if special.get("bare"):
+    if overrides.get("bare"):
         axes["xaxis"]["title"] = {"text": ""}
     legend = {"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0}
     if together:
@@ -184,7 +187,7 @@ def _layout(
         layout["hovermode"] = "x unified"
     return {
         "height": height,
-        "margin": {"l": 56, "r": 16, "t": 8, "b": 24 if special.get("bare") else 40},
+        "margin": {"l": 56, "r": 16, "t": 8, "b": 24 if overrides.get("bare") else 40},
         "legend": legend,
         **{name: axis | layout.pop(name, {}) for name, axis in axes.items()},
         **layout,

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from django.template.loader import render_to_string
 from django.utils.html import escape, format_html, format_html_join
@@ -12,6 +11,7 @@ from planner.domain.report import Block, Chart, Facts, Head, Note, Report, Secti
 from planner.outputs.cover import Cover
 from planner.outputs.render.document import document_of
 from planner.outputs.render.drawing import SIZE, Box, Drawing, Path, Text, draw_chart
+from planner.outputs.render.figure import Figure
 from planner.outputs.render.plotly import figure_of
 
 COLUMNS = 4  # of a table that fits on a phone; rows of wider ones stand as cards there
@@ -24,9 +24,9 @@ class ShownTable:
     """A table whose rows are HTML. A template per cell would take most of a page's time."""
 
     table: Table
-    heads: tuple[tuple[Head, str], ...]  # with their classes
+    heads: tuple[tuple[Head, str], ...]  # with their CSS classes
     rows: SafeString
-    live: bool  # on a page with scripts, which copy it
+    live: bool  # on a page with scripts, so that it has a button to copy it
     cards: bool  # on a phone its rows are cards
 
 
@@ -36,9 +36,9 @@ class ShownBlock:
 
     kind: str  # facts, note, table or chart
     block: Block
-    element: str
+    element: str  # its HTML id
     table: ShownTable | None = None
-    figure: dict[str, Any] | None = None
+    figure: Figure | None = None
     svg: SafeString | None = None
 
 
@@ -155,14 +155,14 @@ def _heat_class(table: Table, row: int, column: int) -> str:
 
 def svg_of(drawing: Drawing, chart: Chart) -> SafeString:
     """Return a drawing as SVG."""
-    parts = format_html_join("", "{}", ((_part(part),) for part in drawing.parts))
+    parts = format_html_join("", "{}", ((_svg_element(part),) for part in drawing.parts))
     return format_html(
         '<svg viewBox="0 0 {} {}" role="img" aria-label="{}" font-size="{}">{}</svg>',
         f"{drawing.width:g}", f"{drawing.height:g}", chart.label, f"{SIZE:g}", parts,
     )  # fmt: skip
 
 
-def _part(part: Path | Box | Text) -> SafeString:
+def _svg_element(part: Path | Box | Text) -> SafeString:
     """Return a line or area, a rectangle or a text of a drawing as an SVG element."""
     match part:
         case Path():

@@ -211,12 +211,12 @@ def _answer(text: str) -> Flowable:
 
 
 def _facts(facts: tuple[Fact, ...]) -> Flowable:
-    """Return facts as a grid."""
+    """Return facts as a grid with up to ``FACTS`` in a row."""
     cells = [
         [
             _text(fact.label, SMALL),
             _text(fact.text, _value_style(fact)),
-            _text(" · ".join(filter(None, (fact.change, fact.note))), SMALL),
+            _text(fact.change_and_note, SMALL),
         ]
         for fact in facts
     ]
@@ -256,7 +256,7 @@ def _section(section: Section, clock: str) -> list[Flowable]:
 def _tables(table: Table, clock: str) -> list[Flowable]:
     """Return a table with its title and note, in parts that fit on a page."""
     story: list[Flowable] = [_text(table.title, H3)] if table.title else []
-    for part in _parts(table):
+    for part in _page_wide_parts(table):
         story.append(_table(part, clock))
     return [*story, _text(table.note, SMALL)] if table.note else story
 
@@ -270,7 +270,7 @@ def _chart(chart: Chart, clock: str) -> list[Flowable]:
     ]
 
 
-def _parts(table: Table) -> list[Table]:
+def _page_wide_parts(table: Table) -> list[Table]:
     """Split a table that has more columns than fit on a page.
 
     Each part repeats the first column, which names the rows.
@@ -297,15 +297,12 @@ def _parts(table: Table) -> list[Table]:
 
 
 def least_widths(table: Table) -> list[float]:
-    """Return column widths in points such that no word is broken."""
+    """Return column widths in points such that no word is broken, unless it is very long."""
     columns = list(zip(*table.texts(), strict=True)) or [()] * len(table.heads)
-    widths = [
-        min(
-            PADDING + max(_word_width(head.full, BOLD), *(_word_width(t, FONT) for t in texts), 0),
-            WIDEST * ROOM,
-        )
-        for head, texts in zip(table.heads, columns, strict=True)
-    ]
+    widths = []
+    for head, texts in zip(table.heads, columns, strict=True):
+        longest_word = max(_word_width(head.full, BOLD), *(_word_width(t, FONT) for t in texts), 0)
+        widths.append(min(PADDING + longest_word, WIDEST * ROOM))
     # Names of rows are read most, so they get more than their longest word.
     names = max((stringWidth(printable(t), FONT, CELL.fontSize) for t in columns[0]), default=0)
     return [max(widths[0], min(PADDING + names, NAMES * ROOM)), *widths[1:]]

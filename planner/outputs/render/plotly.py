@@ -7,6 +7,7 @@ from typing import Any
 
 from planner.domain.formats import local, zone_name
 from planner.domain.report import Axis, Chart, Form, Role, Series, Shape, Value
+from planner.outputs.render.drawing import colour_of
 from planner.outputs.render.figure import (
     BLUE,
     GREEN,
@@ -18,14 +19,10 @@ from planner.outputs.render.figure import (
     SKY,
     TRACE_TIME,
     Figure,
+    PlotlyData,
     plain_figure,
 )
 
-COLOURS = {
-    Role.DEMAND: GREY, Role.FORECAST: ORANGE, Role.RECOMMENDED: BLUE, Role.CAPACITY: GREEN,
-    Role.BASELINE: GREY, Role.LIMIT: RED, Role.SHORTFALL: RED, Role.MEASURED: ORANGE,
-    Role.DEFERRABLE: GREY,
-}  # fmt: skip
 OTHERS = (BLUE, ORANGE, GREEN, PURPLE, SKY, RED, GREY)
 DASHES = {Role.BASELINE: "dash", Role.LIMIT: "dot"}
 WIDTHS = {Role.RECOMMENDED: 3.0, Role.LIMIT: 1.5, Role.BASELINE: 1.5, Role.DEMAND: 1.0}
@@ -37,19 +34,19 @@ FEW = 5  # largest count for which every whole number has a tick
 
 
 def figure_of(chart: Chart, clock: str = "utc") -> Figure:
-    """Return a chart, with times in ``clock``, as data and layout of Plotly."""
+    """Return a chart as data and layout of Plotly; ``clock`` says how its times are written."""
     areas = all(series.shape is Shape.AREA for series in chart.series)
     others = cycle(AREAS if areas else OTHERS)
     traces = [
         trace
         for series in chart.series
-        for trace in _traces(series, _colour(series) or next(others), chart, clock)
+        for trace in _traces(series, colour_of(series) or next(others), chart, clock)
     ]
     named = any(isinstance(x, str) for series in chart.series for x in series.x)
     moments = any(isinstance(x, datetime) for series in chart.series for x in series.x)
     time_axis = TRACE_TIME if clock == "relative" else zone_name()
     stacked = chart.stacked or chart.horizontal
-    layout: dict[str, Any] = {
+    layout: PlotlyData = {
         # Names such as 2024-05 would be read as dates.
         "xaxis": _axis(chart.x) | ({"type": "category"} if named else {}),
         "yaxis": _axis(chart.y), "barmode": "stack" if stacked else "group",
@@ -75,16 +72,9 @@ def figure_of(chart: Chart, clock: str = "utc") -> Figure:
     )  # fmt: skip
 
 
-def _colour(series: Series) -> str | None:
-    """Return the colour for the role of a series; None takes Plotly's next colour."""
-    if series.role is Role.FORECAST and series.shape is Shape.BAND:
-        return SKY
-    return COLOURS.get(series.role)
-
-
-def _axis(axis: Axis) -> dict[str, Any]:
+def _axis(axis: Axis) -> PlotlyData:
     """Return the axis settings that differ from those of all charts."""
-    settings: dict[str, Any] = dict(LOGARITHMIC) if axis.log else {}
+    settings: PlotlyData = dict(LOGARITHMIC) if axis.log else {}
     if not axis.zero:
         settings |= {"rangemode": "normal"}
     if axis.ticks:
@@ -96,12 +86,12 @@ def _axis(axis: Axis) -> dict[str, Any]:
     return settings
 
 
-def _traces(series: Series, colour: str, chart: Chart, clock: str) -> Iterator[dict[str, Any]]:
+def _traces(series: Series, colour: str, chart: Chart, clock: str) -> Iterator[PlotlyData]:
     """Yield a series as one trace of Plotly, or two if it is a band: lower and upper edge."""
     x = [_position(value, clock) for value in series.x]
     moments = any(isinstance(value, datetime) for value in series.x[:1])
     axis = chart.right if series.right and chart.right else chart.y
-    trace: dict[str, Any] = {
+    trace: PlotlyData = {
         "x": x, "y": list(series.y), "name": series.label,
         "hovertemplate": _hover(series, axis, together=moments),
     }  # fmt: skip
@@ -131,7 +121,7 @@ def _traces(series: Series, colour: str, chart: Chart, clock: str) -> Iterator[d
         hidden_edge = {"line": line | edge, "hoverinfo": "skip", "hovertemplate": None}
         yield trace | hidden_edge | {"y": list(series.low), "showlegend": False}
         opacity = BANDS.get(series.role, 0.22)
-        fill: dict[str, Any] = {"fill": "tonexty", "fillcolor": _with_opacity(colour, opacity)}
+        fill: PlotlyData = {"fill": "tonexty", "fillcolor": _with_opacity(colour, opacity)}
         if series.role is Role.DEFERRABLE:  # striped, because it stands on other demand
             stripes = {"shape": "/", "size": 6, "solidity": 0.2, "fgcolor": colour}
             fill = {"fill": "tonexty", "fillpattern": stripes}
@@ -144,20 +134,27 @@ def _traces(series: Series, colour: str, chart: Chart, clock: str) -> Iterator[d
     if series.role is Role.DEMAND:
         trace |= {"fill": "tozeroy", "fillcolor": _with_opacity(colour, 0.34)}
     if moments and x[0] == x[-1]:  # a vertical line has its name beside it
-        trace |= {"mode": "lines+text", "showlegend": False} | _beside(x[0], series, chart, clock)
+        trace |= {"mode": "lines+text", "showlegend": False}
+        trace |= _label_beside(x[0], series, chart, clock)
     yield trace | {"line": line}
 
 
-def _beside(x: Any, series: Series, chart: Chart, clock: str) -> dict[str, Any]:
-    """Return the name of a vertical line below its top, on the side that has more room."""
-    ends = [_position(value, clock) for other in chart.series for value in other.x]
-    if sum(end > x for end in ends) > len(ends) / 4:
+def _label_beside(x: Any, series: Series, chart: Chart, clock: str) -> PlotlyData:
+    """Return the name of a vertical line at ``x``, below its top, on the side with more room.
+
+    It is to the right if over a quarter of the chart's points are there.
+    """
+    positions = [_position(value, clock) for other in chart.series for value in other.x]
+    if sum(position > x for position in positions) > len(positions) / 4:
         return {"text": ["", f"<br>&nbsp;{series.label}"], "textposition": "bottom right"}
     return {"text": ["", f"<br>{series.label}&nbsp;"], "textposition": "bottom left"}
 
 
 def _hover(series: Series, axis: Axis, *, together: bool) -> str:
-    """Return the hover text of a value; ``together`` with others, the moment stands above all."""
+    """Return Plotly's template of the hover text of a value, with its x unless ``together``.
+
+    ``together``: one label at an x shows all series, below the x.
+    """
     sizes = [abs(y) for y in series.y if isinstance(y, int | float) and y]
     number = ":.3~r"  # as in tables
     if max(sizes, default=0.0) >= 1000:

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from textwrap import wrap
 
 from planner.domain.report import Facts, Meaning, Note, Report, Section, Table
+from planner.outputs.render.document import EXPLAINS
 from planner.outputs.table_text import align_cells
 
 COLOURS = {Meaning.MET: 32, Meaning.SAVING: 32, Meaning.RISK: 33, Meaning.MISSED: 31}
 BOLD = 1
 NARROWEST = 14  # characters of a text column that is wrapped
-LONG = 3  # relative width of a column that explains the others
 GAP = 2  # blanks between columns
 
 
@@ -70,10 +70,7 @@ class _Terminal:
 
     def _facts(self, facts: Facts) -> Iterator[str]:
         """Yield a line for each fact, its value in the colour of its meaning."""
-        rows = [
-            [fact.label, fact.text, " · ".join(filter(None, (fact.change, fact.note)))]
-            for fact in facts.items
-        ]
+        rows = [[fact.label, fact.text, fact.change_and_note] for fact in facts.items]
         lines = align_cells(rows, [False, True, False])
         for fact, line in zip(facts.items, lines, strict=True):
             if fact.meaning is Meaning.NEUTRAL:
@@ -94,7 +91,7 @@ class _Terminal:
         marks = ["", *("*" if i in table.marked else "" for i in range(len(texts)))]
         room = self.width and self.width - 2 * bool(table.marked)
         if room and grid.least > room:
-            grid = grid.columns([i for i, head in enumerate(heads) if not i or head.wide < LONG])
+            grid = grid.columns([i for i, h in enumerate(heads) if not i or h.wide < EXPLAINS])
         if room and grid.least > room:
             for i, part in enumerate(grid.turned(marks, room)):
                 if i:
@@ -131,16 +128,18 @@ class Grid:
     @property
     def least(self) -> int:
         """Return the smallest width in characters at which no word of the grid is broken."""
-        return sum(self._least()) + GAP * (len(self.right) - 1)
+        return sum(self._least_widths()) + GAP * (len(self.right) - 1)
 
-    def _least(self) -> list[int]:
+    def _least_widths(self) -> list[int]:
         """Return the width of the longest word of each column; short texts stay whole."""
-        return [
-            max(1, *(len(word) for text in column for word in text.split()))
-            if right
-            else min(max(map(len, column)), max(NARROWEST, *map(len, " ".join(column).split())))
-            for column, right in zip(zip(*self.rows, strict=True), self.right, strict=True)
-        ]
+        widths = []
+        for column, right in zip(zip(*self.rows, strict=True), self.right, strict=True):
+            longest_word = max([0, *(len(word) for text in column for word in text.split())])
+            longest_text = max(map(len, column))
+            widths.append(
+                max(1, longest_word) if right else min(longest_text, max(NARROWEST, longest_word))
+            )
+        return widths
 
     def columns(self, kept: Sequence[int]) -> Grid:
         """Return the grid with only the columns ``kept``."""
@@ -149,11 +148,12 @@ class Grid:
     def turned(self, marks: Sequence[str], room: int) -> Iterator[Grid]:
         """Yield transposed grids, with as many of the original rows each as fit into ``room``."""
         turned = [list(column) for column in zip(*self.rows, strict=True)]
-        turned[0] = [f"{m} {t}" if m else t for m, t in zip(marks, turned[0], strict=True)]
+        turned[0] = [
+            f"{mark} {text}" if mark else text for mark, text in zip(marks, turned[0], strict=True)
+        ]
         first, items = max(len(column[0]) for column in turned), len(turned[0]) - 1
-        column_width = max(
-            NARROWEST, *(len(word) for c in turned for t in c[1:] for word in t.split())
-        )
+        values = " ".join(text for column in turned for text in column[1:])
+        column_width = max([NARROWEST, *map(len, values.split())])
         per_grid = max(1, (room - first) // (column_width + GAP))
         for begin in range(1, items + 1, per_grid):
             part = [[column[0], *column[begin : begin + per_grid]] for column in turned]
@@ -182,7 +182,7 @@ class Grid:
     def _widths(self, room: int | None) -> list[int]:
         """Return the column widths; the widest columns shrink until the grid fits ``room``."""
         widths = [max(1, *map(len, column)) for column in zip(*self.rows, strict=True)]
-        minimum_widths = self._least()
+        minimum_widths = self._least_widths()
         while room is not None and sum(widths) + GAP * (len(widths) - 1) > room:
             shrinking = [i for i, width in enumerate(widths) if width > minimum_widths[i]]
             if not shrinking:

@@ -88,7 +88,7 @@ def _answer(book: Any, report: Report, cover: Cover, bold: Any, text: Any) -> No
 
 def _fact(fact: Fact) -> tuple[str, str, str]:
     """Return the cells of a fact: its label, its value, and its change and note in one."""
-    return fact.label, fact.text, " · ".join(filter(None, (fact.change, fact.note)))
+    return fact.label, fact.text, fact.change_and_note
 
 
 def _sheet(book: Any, section: Section, bold: Any, forms: dict[Form, Any]) -> None:
@@ -122,10 +122,10 @@ def _sheet(book: Any, section: Section, bold: Any, forms: dict[Form, Any]) -> No
 
 def _worksheet(book: Any, name: str) -> Any:
     """Return a new sheet; a number is appended to a name that is already used."""
-    taken = {sheet.get_name().lower() for sheet in book.worksheets()}
+    used = {sheet.get_name().lower() for sheet in book.worksheets()}
     name = "".join(" " if letter in r"[]:*?/\\" else letter for letter in name)[:SHEET]
     names = (name, *(f"{name[: SHEET - 3]} {n}" for n in range(2, 100)))
-    return book.add_worksheet(next(name for name in names if name.lower() not in taken))
+    return book.add_worksheet(next(name for name in names if name.lower() not in used))
 
 
 def _table(sheet: Any, table: Table, bold: Any, forms: dict[Form, Any]) -> None:

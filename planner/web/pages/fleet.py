@@ -12,7 +12,7 @@ from planner.domain.reports.over_time import CAPACITY_TODAY
 from planner.domain.results.stored import StoredPolicy
 from planner.models import ActivePlan, Firing, Outcome, Proposal, Source, User
 from planner.outputs.active_plan_metrics import (
-    desired,
+    desired_by_pool,
     gpu_hours_planned,
     gpu_hours_requested,
     next_change,
@@ -140,7 +140,7 @@ def came_of(outcome: Outcome) -> str:
 
 def replicas_now(plan: ActivePlan, now: datetime) -> int | None:
     """Return the replicas that a plan states for now; None outside its window."""
-    counts = [pool.replicas for pool in desired(plan, now)]
+    counts = [pool.replicas for pool in desired_by_pool(plan, now)]
     known = [count for count in counts if count is not None]
     return sum(known) if known else None
 

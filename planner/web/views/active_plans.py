@@ -14,7 +14,7 @@ from django.views.decorators.http import require_POST, require_safe
 from planner.domain.formats import local, zone_name
 from planner.domain.report import Fact
 from planner.models import ActivePlan, Outcome
-from planner.outputs.active_plan_metrics import desired
+from planner.outputs.active_plan_metrics import desired_by_pool
 from planner.outputs.plan_comparison import plans_between, pools_by_minute
 from planner.outputs.render.figure import DASHES, FEW_REPLICAS, PALETTE, Figure, figure, line
 from planner.outputs.stored_pools import pools_of
@@ -87,7 +87,7 @@ def detail(request: Request, pk: int) -> HttpResponse:
     fleet = fleet_plan(plan, now, charts=CHARTS)
     pools = [
         (pool, pool_now.replicas, [step.replicas for step in pool.steps])
-        for pool, pool_now in zip(pools_of(plan), desired(plan, now), strict=True)
+        for pool, pool_now in zip(pools_of(plan), desired_by_pool(plan, now), strict=True)
     ]
     context = {
         "plan": plan,

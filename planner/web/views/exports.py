@@ -13,7 +13,7 @@ from planner.domain.formats import zone_name
 from planner.domain.options import options_of
 from planner.errors import NotReady, PlannerError
 from planner.models import ActivePlan, Run
-from planner.outputs.active_plan_metrics import desired
+from planner.outputs.active_plan_metrics import desired_by_pool
 from planner.outputs.files import FIGURES, FORMATS, export_file, formats_of
 from planner.outputs.manifests.kinds import MANIFESTS
 from planner.outputs.options import ExportOptions
@@ -142,7 +142,7 @@ def _context(request: Request, run: Run, problem: PlannerError | None) -> dict[s
     plan, why = _plan(run)
     current = active_plan_of_run(run)
     other_plans = active_plans().exclude(pk=current.pk) if current else active_plans()
-    replicas = desired(current, timezone.now()) if current else []
+    replicas = desired_by_pool(current, timezone.now()) if current else []
     groups = formats_of(run) | {FIGURES: [(name, FORMATS[name].label) for name in ("csv", "json")]}
     return {
         "run": run,

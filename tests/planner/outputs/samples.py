@@ -33,7 +33,7 @@ def pool_of(
     counts = [step.replicas for step in steps] or [1, 5]
     return Pool(
         name=name,
-        rule=name,
+        default_name=name,
         model="llama-3.1-8b",
         region=region,
         gpu="H100-SXM",

@@ -7,7 +7,7 @@ from django.test import Client
 
 from planner.errors import NotAllowed, NotReady
 from planner.models import ActivePlan, Run, Scenario
-from planner.outputs.active_plan_metrics import desired, exposition
+from planner.outputs.active_plan_metrics import desired_by_pool, exposition
 from planner.outputs.options import ExportOptions
 from planner.selectors.active_plans import active_plan, active_plan_of_run, active_plans
 from planner.services.active_plans import plan_activate, plan_end
@@ -40,7 +40,7 @@ def run(planner) -> Run:
 
 
 def counts(plan: ActivePlan, hours: list[float], day: datetime) -> list[int | None]:
-    return [desired(plan, day + timedelta(hours=hour))[0].replicas for hour in hours]
+    return [desired_by_pool(plan, day + timedelta(hours=hour))[0].replicas for hour in hours]
 
 
 def test_a_pattern_goes_on_and_dates_end(run, approver):
@@ -68,7 +68,7 @@ def test_it_is_frozen_and_one_at_a_time(run, approver):
     assert first.until == NOW and list(active_plans()) == [second]
     run_remove(run=run)
     kept = active_plans().first()
-    assert kept is not None and kept.run is None and desired(kept, NOW)[0].replicas == 5
+    assert kept is not None and kept.run is None and desired_by_pool(kept, NOW)[0].replicas == 5
     assert plan_end(user=approver, now=NOW) and not active_plans()
     assert not plan_end(user=approver, now=NOW)
     assert ActivePlan.objects.count() == 2  # what was in force stays on record

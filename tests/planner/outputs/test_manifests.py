@@ -20,7 +20,7 @@ from planner.outputs.manifests import aibrix, deferrable_work, dynamo, keda, kse
 from planner.outputs.manifests.common import unguarded
 from planner.outputs.manifests.kinds import MANIFESTS
 from planner.outputs.moved_work import moved_work
-from planner.outputs.object_names import LONGEST, checked_name, name_of, told_apart
+from planner.outputs.object_names import LONGEST, checked_name, name_of, unique_names
 from planner.outputs.plan_guard import Guard
 from planner.outputs.plans import Rule, rule_of
 from planner.outputs.validation import NAMES, SCHEMAS, check, faults
@@ -57,7 +57,7 @@ def test_keda_is_active_exactly_when_the_plan_has_more_than_its_least(minutes, r
     triggers = keda.triggers(asked(plan), pool)
     counts = repeated(pool.steps, repeat)
     counts = np.tile(counts, WEEK // len(counts))
-    floor = plan.floor(pool)
+    floor = plan.least_replicas(pool)
     raised = np.maximum(counts, floor)
     if [trigger["name"] for trigger in triggers] == ["always"]:  # KEDA asks for one
         assert (raised == floor).all()
@@ -399,9 +399,9 @@ def test_any_words_make_a_name(parts):
 
 def test_pools_are_told_apart():
     parts = [("m", "gpu"), ("m", "gpu"), ("m", "gpu"), ("n", "gpu")]
-    names = told_apart(parts, [("1 x gpu",), ("2 x gpu",), ("2 x gpu",), ("1 x gpu",)])
+    names = unique_names(parts, [("1 x gpu",), ("2 x gpu",), ("2 x gpu",), ("1 x gpu",)])
     assert len(set(names)) == 4 and names[0] == "m-gpu-1-x-gpu" and names[3] == "n-gpu"
-    long = told_apart([("x" * 90, "a"), ("x" * 90, "b")], [(), ()])
+    long = unique_names([("x" * 90, "a"), ("x" * 90, "b")], [(), ()])
     assert long[0] != long[1] and all(len(name) <= LONGEST for name in long)
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from planner.errors import NotAllowed, NotFound, NotReady
 from planner.models import ActivePlan, Channel, Delivery, ReviewRules, User
-from planner.outputs.active_plan_metrics import desired
+from planner.outputs.active_plan_metrics import desired_by_pool
 from planner.outputs.options import ExportOptions
 from planner.outputs.plan_comparison import plans_between
 from planner.selectors.active_plans import active_plans
@@ -81,7 +81,7 @@ def test_restored_as_it_was_frozen_whatever_became_of_its_run(
     webhook = Channel.objects.create(kind="webhook", address="https://x.example", salt="x")
     again = plan_restore(plan=first, user=approver, now=NOW + 2 * HOUR, message="Too few")
     assert list(active_plans()) == [again] and again.origin == first and again.why == "Too few"
-    assert [gauge.replicas for gauge in desired(again, NOW)] == [5]
+    assert [gauge.replicas for gauge in desired_by_pool(again, NOW)] == [5]
     assert ActivePlan.objects.get(pk=second.pk).until == NOW + 2 * HOUR
     delivery = Delivery.objects.get(channel=webhook)
     assert delivery.event == "plan.in-force" and "is made active again" in delivery.text

@@ -10,7 +10,7 @@ from django.urls import reverse
 from django.utils import timezone
 
 from planner.models import Run, Scenario, Source, User
-from planner.outputs.active_plan_metrics import desired, next_change
+from planner.outputs.active_plan_metrics import desired_by_pool, next_change
 from planner.outputs.options import ExportOptions
 from planner.selectors.places import ACCOUNT, PLACES
 from planner.services.active_plans import plan_activate
@@ -91,7 +91,7 @@ def test_the_next_change_is_the_first_minute_with_other_replicas(
     assert change is not None
 
     def at(moment: datetime) -> list[int | None]:
-        return [pool.replicas for pool in desired(plan, moment)]
+        return [pool.replicas for pool in desired_by_pool(plan, moment)]
 
     assert at(change.at) != at(NOW) == at(change.at - timedelta(minutes=1))
     assert [change.before, change.after] == [sum(map(int, filter(None, at(moment))))
