@@ -32,7 +32,7 @@ LINEAR, GRID = 0, 1
 """First number of ``Curve.values``."""
 
 FOREVER = 1 << 62  # iterations
-SHARPNESS = 3.0  # of the overlap of host and GPU
+SHARPNESS = 3.0  # exponent q of two overlapping times: (x^q + y^q)^(1/q)
 
 # Indices into ``Curve.values``. Both layouts begin with KIND.
 KIND = 0
@@ -134,12 +134,8 @@ def grid(
     header[:3] = GRID, overlap_s, mixed
     body: list[FloatArray] = []
     offset = HEADER
-    for header_index, part in (
-        (DENSE, dense),
-        (DECODE, decode),
-        (PREFILL, prefill),
-        (BESIDE, beside),
-    ):
+    parts = {DENSE: dense, DECODE: decode, PREFILL: prefill, BESIDE: beside}
+    for header_index, part in parts.items():
         if part is None:
             continue
         header[header_index : header_index + 3] = offset, part.x.size, part.y.size
@@ -422,14 +418,16 @@ def measured_to(curve: Curve) -> str:
     return f" (up to {', '.join(ranges)})" if ranges else ""
 
 
-def seconds_of_part(values: FloatArray, header_index: int) -> FloatArray:
-    """Return the seconds of a part of a GRID curve, a view ``[x knots, y knots]`` of ``values``.
+def x_and_seconds(values: FloatArray, header_index: int) -> tuple[FloatArray, FloatArray]:
+    """Return the x knots ``[n, 1]`` of a part of a GRID curve, and its seconds ``[n, m]``.
 
-    ``header_index`` is that of the part, such as DECODE. A part that is missing has no knots.
+    Both are views of ``values``. ``header_index`` is that of the part, such as DECODE. A part that
+    is missing has no knots.
     """
     first, x_knots, y_knots = (int(v) for v in values[header_index : header_index + 3])
     table = first + x_knots + y_knots
-    return values[table : table + x_knots * y_knots].reshape(x_knots, y_knots)
+    seconds = values[table : table + x_knots * y_knots].reshape(x_knots, y_knots)
+    return values[first : first + x_knots, None], seconds
 
 
 def scaled(curve: Curve, factor: float) -> Curve:
@@ -442,7 +440,31 @@ def scaled(curve: Curve, factor: float) -> Curve:
         return Curve(values)
     values[OVERLAP] *= factor
     for header_index in (DENSE, DECODE, PREFILL, BESIDE):
-        seconds_of_part(values, header_index)[:] *= factor
+        _, seconds = x_and_seconds(values, header_index)
+        seconds *= factor
+    return Curve(values)
+
+
+def scaled_by_phase(
+    curve: Curve, decode: float, prefill: float, decodes: float, tokens: float
+) -> Curve:
+    """Return a GRID curve with its parts times the factors ``decode`` and ``prefill``.
+
+    Both phases share the part for all tokens. Its factor is that of decode up to ``decodes`` tokens
+    and that of prefill from ``tokens`` on. Between them it is interpolated over the log of the
+    tokens. Raises SimulationError for a LINEAR curve.
+    """
+    if curve.kind != GRID:
+        raise SimulationError("Only an operator or roofline profile can be calibrated by phase.")
+    values = curve.values.copy()
+    values[OVERLAP] *= min(decode, prefill)  # it must not exceed the cheapest mixed iteration
+    for header_index, factor in ((DECODE, decode), (PREFILL, prefill), (BESIDE, decode)):
+        _, seconds = x_and_seconds(values, header_index)
+        seconds *= factor
+    all_tokens, seconds = x_and_seconds(values, DENSE)
+    ends = np.log([decodes, max(tokens, 2 * decodes)])
+    prefill_share = np.interp(np.log(np.maximum(all_tokens, 1.0)), ends, [0.0, 1.0])
+    seconds *= decode ** (1 - prefill_share) * prefill**prefill_share
     return Curve(values)
 
 
@@ -459,20 +481,13 @@ def slower_by_phase(curve: Curve, prefill: float, decode: float) -> Curve:
         values[[ALPHA, BETA]] *= decode
         values[[GAMMA, DELTA]] *= prefill
         return Curve(values)
-    least = min(prefill, decode)  # the overlap must not exceed the cheapest mixed iteration
-    values[OVERLAP] *= least
-    for header_index, factor in (
-        (DENSE, prefill),
-        (DECODE, decode),
-        (PREFILL, prefill),
-        (BESIDE, decode),
-    ):
-        part = seconds_of_part(values, header_index)
-        if header_index == DENSE and part.size:
-            read = np.minimum(part, part[0])
-            part[:] = decode * read + prefill * (part - read)
-        else:
-            part *= factor
+    values[OVERLAP] *= min(prefill, decode)  # it must not exceed the cheapest mixed iteration
+    for header_index, factor in ((DECODE, decode), (PREFILL, prefill), (BESIDE, decode)):
+        _, seconds = x_and_seconds(values, header_index)
+        seconds *= factor
+    _, seconds = x_and_seconds(values, DENSE)
+    read_s = np.minimum(seconds, seconds[:1])
+    seconds[:] = decode * read_s + prefill * (seconds - read_s)
     return Curve(values)
 
 
@@ -482,14 +497,12 @@ def beside_host(curve: Curve, seconds: float) -> Curve:
         return curve
     values = curve.values.copy()
     for header_index in (DECODE, BESIDE):
-        table = seconds_of_part(values, header_index)
-        first = int(values[header_index])
-        sequences = values[first : first + len(table), None]
-        table[:] = overlapped(table, seconds * sequences)
+        sequences, gpu_s = x_and_seconds(values, header_index)
+        gpu_s[:] = overlapped(gpu_s, seconds * sequences)
     return Curve(values)
 
 
 def overlapped(x: FloatArray, y: FloatArray) -> FloatArray:
-    """Return the seconds of two overlapping activities: a little more than the longer one."""
+    """Return the seconds of two activities at the same time: a little more than the longer one."""
     total: FloatArray = (x**SHARPNESS + y**SHARPNESS) ** (1.0 / SHARPNESS)
     return total

@@ -57,7 +57,7 @@ class BenchmarkRows:
 
     @property
     def generated(self) -> FloatArray:
-        """Return the tokens per sequence after the first, from the time of the whole batch.
+        """Return the output tokens per sequence after the first: decode time over TBT.
 
         They may be fewer than ``osl``, since an engine stops at an end-of-text token by default. A
         row with an ``osl`` of 8,192 may have generated 600. NaN if a time is missing.
@@ -94,13 +94,31 @@ class BenchmarkRows:
         """
         return np.fmin(self.throughput * self.tbt_s, self.concurrency)
 
+    def given(self, *columns: str) -> BoolArray:
+        """Return a mask of the rows that have a number in all ``columns`` or properties."""
+        return np.asarray(np.all([np.isfinite(getattr(self, name)) for name in columns], axis=0))
+
+    def served(self, time: str) -> BoolArray:
+        """Return a mask of the served rows that have the column ``time`` and both lengths."""
+        return self.given(time, "concurrency", "isl") & np.isnan(self.batch) & (self.osl >= 1)
+
+    def single_arrangement(self) -> tuple[str, str, int]:
+        """Return the model, GPU and TP of all rows; raise SimulationError if rows differ."""
+        found = [key for key, _ in self.arrangements()]
+        if len(found) != 1:
+            names = ", ".join(f"{model} on {tp} x {gpu}" for model, gpu, tp in found)
+            raise SimulationError(
+                f"A profile is of one arrangement, these rows are of {names}. Choose one."
+            )
+        return found[0]
+
     def arrangements(self) -> Iterator[tuple[tuple[str, str, int], BenchmarkRows]]:
         """Yield the rows by (model, GPU, TP), in the order of first appearance.
 
         Raises SimulationError if a row has no ``tp``.
         """
-        keys = list(zip(self.model.tolist(), self.gpu.tolist(), self.tp.tolist(), strict=True))
         rows_of_key: dict[tuple[str, str, float], list[int]] = {}
+        keys = zip(self.model.tolist(), self.gpu.tolist(), self.tp.tolist(), strict=True)
         for i, key in enumerate(keys):
             rows_of_key.setdefault(key, []).append(i)
         for (model, gpu, tp), rows in rows_of_key.items():

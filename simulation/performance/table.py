@@ -60,9 +60,9 @@ def table_curve(rows: BenchmarkRows, *, mixed: float = 0.0) -> Curve:
     cheapest measured iteration. ``mixed`` above 0 selects the rule of splitwise-sim instead, which
     uses 1.1.
     """
-    rows = rows.take(rows.whole & np.isfinite(rows.batch) & np.isfinite(rows.isl))
-    decode = _decode(rows.take(np.isfinite(rows.tbt_s) & np.isfinite(rows.context)))
-    prefill = _prefill(rows.take(np.isfinite(rows.prefill_s)))
+    rows = rows.take(rows.whole & rows.given("batch", "isl"))
+    decode = _decode(rows.take(rows.given("tbt_s", "context")))
+    prefill = _prefill(rows.take(rows.given("prefill_s")))
     overlap = min(decode.seconds.min(), prefill.seconds.min())
     return grid(decode=decode, prefill=prefill, overlap_s=float(overlap), mixed=mixed)
 
@@ -80,14 +80,10 @@ def table_profile(
     Default limits are the largest measured batch and the longest single prompt. Raises
     SimulationError for rows of several arrangements, and if the rows do not make a table.
     """
-    arrangements = list(rows.arrangements())
-    if len(arrangements) != 1:
-        names = ", ".join(f"{m} on {tp} x {g}" for (m, g, tp), _ in arrangements)
-        raise SimulationError(f"A table describes one arrangement, these rows {names}. Choose one.")
-    ((model, gpu, tp), _) = arrangements[0]
-    parts = int((~rows.whole).sum())
+    model, gpu, tp = rows.single_arrangement()
+    broken = int((~rows.whole).sum())
     note = (
-        f"{parts} of {rows.rows} rows excluded: their batch took over 1.5 times its prefill "
+        f"{broken} of {rows.rows} rows excluded: their batch took over 1.5 times its prefill "
         "and decode, so it exceeded the memory."
     )
     single = rows.take(rows.whole & (rows.batch == 1))
@@ -102,29 +98,25 @@ def table_profile(
         max_batch_tokens=max_batch_tokens or max(1, int(longest)),
         kv_capacity_tokens=kv_capacity_tokens,
         provenance=provenance,
-        notes=(note,) if parts else (),
+        notes=(note,) if broken else (),
     )
 
 
 def _medians(keys: FloatArray, seconds: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Return the distinct rows of ``keys``, and the median and count of ``seconds`` for each."""
-    distinct, group_of_row = np.unique(keys, axis=0, return_inverse=True)
-    group_of_row = group_of_row.ravel()
-    order = np.argsort(group_of_row, kind="stable")
-    ends = np.cumsum(np.bincount(group_of_row))
-    groups = np.split(seconds[order], ends[:-1])
-    return (
-        distinct,
-        np.array([np.median(g) for g in groups]),
-        np.array([float(g.size) for g in groups]),
+    distinct, group_of_row, counts = np.unique(
+        keys, axis=0, return_inverse=True, return_counts=True
     )
+    order = np.argsort(group_of_row.ravel(), kind="stable")
+    groups = np.split(seconds[order], np.cumsum(counts)[:-1])
+    return distinct, np.array([np.median(g) for g in groups]), counts.astype(np.float64)
 
 
 def _prefill(rows: BenchmarkRows) -> Part:
     """Return the prefill part: seconds by tokens of an iteration and keys per token.
 
     Measurements form families, such as all prompts of one length. Between families, seconds are
-    interpolated along the keys. They never fall as keys rise.
+    interpolated along the keys. They never fall as tokens rise.
     """
     if not rows.rows:
         raise SimulationError(
@@ -137,26 +129,21 @@ def _prefill(rows: BenchmarkRows) -> Part:
     keys = np.unique(np.concatenate([family.keys for family in families]))
     table = np.empty((knots.size, keys.size))
     low, high = np.empty(knots.size), np.empty(knots.size)
-    # At each knot use the families that reach it, or else the nearest one.
-    keys_at = np.array([np.interp(knots, family.tokens, family.keys) for family in families])
-    seconds_by_family = np.array(
-        [family.at(np.clip(knots, family.tokens[0], family.tokens[-1])) for family in families]
-    )
-    distance = np.array(
-        [
-            np.log(np.maximum(family.tokens[0] / knots, knots / family.tokens[-1]))
-            for family in families
-        ]
-    )
+    # At each knot use the families that reach it, or else the nearest one. Arrays are
+    # [families, knots].
+    first = np.array([family.tokens[0] for family in families])[:, None]
+    last = np.array([family.tokens[-1] for family in families])[:, None]
+    distance = np.log(np.maximum(first / knots, knots / last))  # 0 or less within a family
     reaches = distance <= np.maximum(distance.min(axis=0), 1e-9)
+    within = np.clip(knots, first, last)
+    seconds_at = np.array([f.at(tokens) for f, tokens in zip(families, within, strict=True)])
+    keys_at = np.array([np.interp(knots, family.tokens, family.keys) for family in families])
     for i in range(knots.size):
         order = np.flatnonzero(reaches[:, i])
         order = order[np.argsort(keys_at[order, i], kind="stable")]
-        table[i] = np.interp(keys, keys_at[order, i], seconds_by_family[order, i])
+        table[i] = np.interp(keys, keys_at[order, i], seconds_at[order, i])
         low[i], high[i] = keys_at[order[0], i] / NEAR, keys_at[order[-1], i] * NEAR
-    ones = np.ones(knots.size)
-    for j in range(keys.size):
-        table[:, j] = isotonic(table[:, j], ones)
+    table = np.column_stack([isotonic(column, np.ones(knots.size)) for column in table.T])
     # Repeat the last column: a part extrapolates with its last slope, which must be 0 in the keys.
     keys = np.append(keys, 2 * keys[-1])
     table = np.column_stack([table, table[:, -1]])
@@ -179,19 +166,24 @@ def _families(points: FloatArray, seconds: FloatArray, weights: FloatArray) -> l
     families by batch.
     """
     batch, isl = points.T
-    sizes = [s for s in np.unique(isl) if np.unique(batch[isl == s]).size > 1]
-    members = [batch == 1, *(isl == s for s in sizes)]
-    loose = ~np.any(members, axis=0)
-    members += [loose & (batch == b) for b in np.unique(batch[loose])]
-    families = []
-    for member in members:
-        if not member.any():
-            continue
-        order = np.flatnonzero(member)[np.argsort((batch * isl)[member], kind="stable")]
-        tokens = (batch * isl)[order]
-        level = np.exp(isotonic(np.log(seconds[order]), weights[order]))
-        families.append(Family(tokens, isl[order] / 2, level, weights[order]))
-    return families
+    lengths = [s for s in np.unique(isl) if np.unique(batch[isl == s]).size > 1]
+    members = [batch == 1, *(isl == s for s in lengths)]
+    other = ~np.any(members, axis=0)
+    members += [other & (batch == b) for b in np.unique(batch[other])]
+    return [
+        _family((batch * isl)[member], isl[member] / 2, np.log(seconds[member]), weights[member])
+        for member in members
+        if member.any()
+    ]
+
+
+def _family(
+    tokens: FloatArray, keys: FloatArray, log_seconds: FloatArray, weights: FloatArray
+) -> Family:
+    """Return a family of points in any order, with seconds made to rise with the tokens."""
+    order = np.argsort(tokens, kind="stable")
+    seconds = np.exp(isotonic(log_seconds[order], weights[order]))
+    return Family(tokens[order], keys[order], seconds, weights[order])
 
 
 def _share_points(families: list[Family]) -> list[Family]:
@@ -202,28 +194,22 @@ def _share_points(families: list[Family]) -> list[Family]:
     """
     result = []
     for family in families:
-        added: dict[float, list[float]] = {}
+        added: dict[float, list[float]] = {}  # log seconds of other families, by tokens
         for other in families:
             common = np.intersect1d(family.tokens, other.tokens)
             if other is family or common.size < 2:
                 continue
             missing = np.setdiff1d(other.tokens, family.tokens)
             missing = missing[(missing > common[0]) & (missing < common[-1])]
-            ratio = np.log(family.at(common) / other.at(common))
-            log_seconds = np.log(other.at(missing)) + np.interp(
-                np.log(missing), np.log(common), ratio
-            )
-            for tokens, seconds in zip(missing, log_seconds, strict=True):
-                added.setdefault(float(tokens), []).append(float(seconds))
-        tokens = np.concatenate([family.tokens, np.array(list(added))])
-        logs = np.concatenate(
-            [np.log(family.seconds), np.array([np.mean(ratios) for ratios in added.values()])]
-        )
+            log_ratio = np.log(family.at(common) / other.at(common))
+            log_ratio_at_missing = np.interp(np.log(missing), np.log(common), log_ratio)
+            log_seconds = np.log(other.at(missing)) + log_ratio_at_missing
+            for tokens, seconds in zip(missing.tolist(), log_seconds.tolist(), strict=True):
+                added.setdefault(tokens, []).append(seconds)
+        tokens = np.append(family.tokens, list(added))
+        logs = np.append(np.log(family.seconds), [np.mean(logs) for logs in added.values()])
         keys = np.interp(tokens, family.tokens, family.keys)
-        weights = np.concatenate([family.weights, np.ones(len(added))])
-        order = np.argsort(tokens)
-        level = np.exp(isotonic(logs[order], weights[order]))
-        result.append(Family(tokens[order], keys[order], level, weights[order]))
+        result.append(_family(tokens, keys, logs, np.append(family.weights, np.ones(len(added)))))
     return result
 
 
@@ -239,20 +225,19 @@ def _decode(rows: BenchmarkRows) -> Part:
             "Rows of a served deployment fit a linear, operator or roofline profile."
         )
     contexts = _knots(rows.context)
-    nearest_context = np.abs(np.log(contexts)[None, :] - np.log(rows.context)[:, None]).argmin(
-        axis=1
-    )
+    distance = np.abs(np.log(rows.context)[:, None] - np.log(contexts))
+    nearest_context = distance.argmin(axis=1)
     points, seconds, counts = _medians(np.column_stack([rows.batch, nearest_context]), rows.tbt_s)
     _check_size(points)
     batches = np.unique(points[:, 0])
     cells = (np.searchsorted(batches, points[:, 0]), points[:, 1].astype(int))
     filled = _sum_of_two((batches.size, contexts.size), cells, seconds, counts)
-    table = np.maximum(filled, seconds.min())
-    table[cells] = seconds
+    estimated_s = np.maximum(filled, seconds.min())
+    estimated_s[cells] = seconds
     # Unmeasured cells yield to measured ones when the table is made to rise.
-    weights = np.full(table.shape, 1e-3)
+    weights = np.full(filled.shape, 1e-3)
     weights[cells] = counts
-    table = rising(table, weights)
+    table = rising(estimated_s, weights)
     knots = finer(batches, STEPS)
     table = np.column_stack([interpolate(batches, column, knots) for column in table.T])
     table = np.maximum.accumulate(table, axis=1)  # cubics of two columns may cross
@@ -283,16 +268,15 @@ def _extend_column(y: FloatArray, table: FloatArray) -> FloatArray:
     return np.column_stack([table, table[:, -1] + np.maximum.accumulate(slope) * y[-1]])
 
 
-def _knots(values: FloatArray) -> FloatArray:
-    """Return the distinct values; values within ``SAME_CONTEXT`` of a smaller one are merged."""
-    distinct = np.unique(values)
-    knots: list[list[float]] = []
-    for value in distinct.tolist():
-        if knots and value <= knots[-1][0] * SAME_CONTEXT:
-            knots[-1].append(value)
+def _knots(contexts: FloatArray) -> FloatArray:
+    """Return the distinct contexts; those within ``SAME_CONTEXT`` become one, their median."""
+    merged: list[list[float]] = []
+    for context in np.unique(contexts).tolist():
+        if merged and context <= merged[-1][0] * SAME_CONTEXT:
+            merged[-1].append(context)
         else:
-            knots.append([value])
-    return np.array([float(np.median(k)) for k in knots])
+            merged.append([context])
+    return np.array([float(np.median(same)) for same in merged])
 
 
 def _sum_of_two(

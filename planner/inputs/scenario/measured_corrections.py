@@ -10,7 +10,7 @@ from planner.inputs.scenario.schema import Profile
 from planner.inputs.scenario.user_facts import UserFacts
 from simulation.arrays import BoolArray, FloatArray
 from simulation.performance.compiled_graph import GraphProfile
-from simulation.performance.curves import Curve
+from simulation.performance.curves import Curve, scaled_by_phase
 from simulation.performance.estimate.defaults import Deployment
 from simulation.performance.estimate.measured_corrections import (
     LearnedCorrections,
@@ -18,7 +18,6 @@ from simulation.performance.estimate.measured_corrections import (
     family,
     traits_of,
 )
-from simulation.performance.fitting.fit import by_phase
 from simulation.performance.profile import Check, check
 from simulation.performance.specs import Arrangement, GpuSpec, ModelShape, Provenance
 
@@ -57,7 +56,7 @@ class SpeedCorrection:
         return abs(self.decode - 1.0) + abs(self.prefill - 1.0) < 1e-9
 
     def curve(self, before: Curve) -> Curve:
-        return by_phase(before, self.decode, self.prefill, max(self.users, 1.0), self.isl)
+        return scaled_by_phase(before, self.decode, self.prefill, max(self.users, 1.0), self.isl)
 
     @property
     def words(self) -> str:

@@ -45,6 +45,11 @@ class Residuals:
         return self.predicted_s / self.measured_s - 1.0
 
     @property
+    def factors(self) -> FloatArray:
+        """Return the measured over the predicted times."""
+        return self.measured_s / self.predicted_s
+
+    @property
     def outlier(self) -> BoolArray:
         """Return the mask of outliers among the log errors of each quantity.
 
@@ -52,11 +57,10 @@ class Residuals:
         There is none if more than half of the errors are equal.
         """
         result = np.zeros(self.row.size, np.bool_)
+        log_errors = np.log(np.maximum(self.predicted_s, 1e-12) / self.measured_s)
         for name in np.unique(self.quantity):
             of_quantity = self.quantity == name
-            logs = np.log(
-                np.maximum(self.predicted_s[of_quantity], 1e-12) / self.measured_s[of_quantity]
-            )
+            logs = log_errors[of_quantity]
             away = np.abs(logs - np.median(logs))
             spread = 1.4826 * np.median(away)  # estimates the standard deviation if normal
             result[of_quantity] = away > ROBUST_Z * spread if spread > 0 else False
@@ -83,16 +87,17 @@ def prefill_seconds(profile: Profile, batch: FloatArray, isl: FloatArray) -> Flo
     """Return the seconds to prefill ``batch`` prompts of ``isl`` tokens on an idle instance.
 
     They run as one iteration if the profile was measured on such an iteration, else in chunks of
-    ``max_batch_tokens``.
+    ``max_batch_tokens``. A token of a prompt attends to half of its prompt on average.
     """
-    tokens, none = batch * isl, np.zeros(batch.shape)
-    once = measured_range(profile, none, none, tokens, tokens * isl / 2)
-    once |= tokens <= profile.max_batch_tokens
+    tokens, keys = batch * isl, isl / 2
+    in_one_iteration = measured_range(profile, 0.0, 0.0, tokens, tokens * keys)
+    in_one_iteration |= tokens <= profile.max_batch_tokens
     chunk = np.minimum(tokens, float(profile.max_batch_tokens))
-    full, rest = np.divmod(tokens, chunk)
-    chunked = full * iteration_s(profile, none, none, chunk, chunk * isl / 2)
-    chunked += iteration_s(profile, none, none, rest, rest * isl / 2)
-    return np.where(once, iteration_s(profile, none, none, tokens, tokens * isl / 2), chunked)
+    full_chunks, rest = np.divmod(tokens, chunk)
+    chunked_s = full_chunks * iteration_s(profile, 0.0, 0.0, chunk, chunk * keys)
+    chunked_s += iteration_s(profile, 0.0, 0.0, rest, rest * keys)
+    whole_s = iteration_s(profile, 0.0, 0.0, tokens, tokens * keys)
+    return np.where(in_one_iteration, whole_s, chunked_s)
 
 
 def compare_with(
@@ -101,15 +106,18 @@ def compare_with(
     """Compare the predictions of ``profile`` with measured ``rows`` of the same arrangement.
 
     ``against`` names the rows in the checks. A batch row gives its prefill time and its TBT. A
-    served row gives its TBT, predicted for the mean iteration of the steady state. That iteration
-    decodes b sequences (``rows.decoding``) and prefills b isl / osl prompt tokens. A served row
-    gives its TTFT at a concurrency of 1, since nothing queues then. Above it much of TTFT is
-    waiting. It is compared only with ``waiting``, as a separate quantity.
+    served row gives its TBT, predicted for the mean iteration of the steady state, and at a
+    concurrency of 1 its TTFT. Above 1, much of TTFT is waiting. It is compared only with
+    ``waiting``, as a separate quantity.
     """
-    parts = [_prefill(profile, rows), _tbt(profile, rows), _served_residuals(profile, rows)]
-    parts.append(_ttft(profile, rows))
+    parts = [
+        _batch_prefill_residuals(profile, rows),
+        _batch_tbt_residuals(profile, rows),
+        _served_tbt_residuals(profile, rows),
+        _lone_ttft_residuals(profile, rows),
+    ]
     if waiting is not None:
-        parts.append(_served_ttft(profile, rows, waiting))
+        parts.append(_served_ttft_residuals(profile, rows, waiting))
     residuals = concatenate_residuals(parts)
     return Comparison(checks_of(residuals, against), residuals)
 
@@ -128,9 +136,9 @@ def checks_of(residuals: Residuals, against: str) -> tuple[Check, ...]:
         for inside in (True, False):
             selected = (residuals.quantity == quantity) & (residuals.inside == inside)
             if selected.any():
-                rows_words = f"{against}, {INSIDE if inside else OUTSIDE}"
-                pair = residuals.measured_s[selected], residuals.predicted_s[selected]
-                checks.append(check(quantity, rows_words, *pair))
+                which = f"{against}, {INSIDE if inside else OUTSIDE}"
+                part = residuals.take(selected)
+                checks.append(check(quantity, which, part.measured_s, part.predicted_s))
     return tuple(checks)
 
 
@@ -180,80 +188,81 @@ def stated_error(profile: Profile) -> Check | None:
     return stated_check(profile.checks, profile.spread, profile.provenance.kind == "modelled")
 
 
-def _entries(
-    quantity: str, which: BoolArray, size: FloatArray, measured: FloatArray, predicted: FloatArray,
+def _residuals(
+    quantity: str,
+    which: BoolArray,
+    size: FloatArray,
+    measured_s: FloatArray,
+    predicted_s: FloatArray,
     inside: BoolArray,
-) -> Residuals:  # fmt: skip
+) -> Residuals:
     """Return the residuals of one quantity.
 
     ``which`` is a mask over all rows. The other arrays have only the selected rows.
     """
     row = np.flatnonzero(which).astype(np.int64)
-    return Residuals(np.full(row.size, quantity), row, size, measured, predicted, inside)
+    return Residuals(np.full(row.size, quantity), row, size, measured_s, predicted_s, inside)
 
 
-def _prefill(profile: Profile, rows: BenchmarkRows) -> Residuals:
+def _batch_prefill_residuals(profile: Profile, rows: BenchmarkRows) -> Residuals:
     """Return the residuals of the prefill times of batch rows."""
-    selected = np.isfinite(rows.prefill_s) & np.isfinite(rows.tokens) & rows.whole
-    part, none = rows.take(selected), np.zeros(int(selected.sum()))
-    predicted = prefill_seconds(profile, part.batch, part.isl)
-    inside = measured_range(profile, none, none, part.tokens, part.tokens * part.isl / 2)
-    return _entries(PREFILL, selected, part.tokens, part.prefill_s, predicted, inside)
-
-
-def _tbt(profile: Profile, rows: BenchmarkRows) -> Residuals:
-    """Return the residuals of TBT of batch rows."""
-    selected = np.isfinite(rows.tbt_s) & np.isfinite(rows.batch) & rows.whole
-    part, none = rows.take(selected), np.zeros(int(selected.sum()))
-    # Rows in the WVA's format have no lengths. The linear profile does not need them, so use 0.
-    context = part.batch * np.nan_to_num(part.context)
-    predicted = iteration_s(profile, part.batch, context, none, none)
-    inside = measured_range(profile, part.batch, context, none, none)
-    return _entries(TBT, selected, part.batch, part.tbt_s, predicted, inside)
-
-
-def _served_residuals(profile: Profile, rows: BenchmarkRows) -> Residuals:
-    """Return the residuals of TBT of served rows."""
-    selected = np.isfinite(rows.tbt_s) & np.isfinite(rows.concurrency) & np.isnan(rows.batch)
-    selected &= np.isfinite(rows.isl) & (rows.osl >= 1)
+    selected = rows.given("prefill_s", "tokens") & rows.whole
     part = rows.take(selected)
-    load = _steady(part, part.decoding)
-    predicted = iteration_s(profile, *load)
-    inside = measured_range(profile, *load)
-    return _entries(SERVED_TBT, selected, load[0], part.tbt_s, predicted, inside)
+    predicted = prefill_seconds(profile, part.batch, part.isl)
+    inside = measured_range(profile, 0.0, 0.0, part.tokens, part.tokens * part.isl / 2)
+    return _residuals(PREFILL, selected, part.tokens, part.prefill_s, predicted, inside)
 
 
-def _steady(rows: BenchmarkRows, b: FloatArray) -> tuple[FloatArray, ...]:
-    """Return b, c, p and a of the mean iteration of served rows that decode ``b`` sequences."""
-    tokens = b * rows.isl / rows.osl
-    return b, b * (rows.isl + rows.osl / 2), tokens, tokens * rows.isl / 2
+def _batch_tbt_residuals(profile: Profile, rows: BenchmarkRows) -> Residuals:
+    """Return the residuals of TBT of batch rows."""
+    selected = rows.given("tbt_s", "batch") & rows.whole
+    part = rows.take(selected)
+    # Rows in the WVA's format have no lengths. The linear profile does not need them, so use 0.
+    load = part.batch, part.batch * np.nan_to_num(part.context), 0.0, 0.0
+    predicted, inside = iteration_s(profile, *load), measured_range(profile, *load)
+    return _residuals(TBT, selected, part.batch, part.tbt_s, predicted, inside)
 
 
-def _ttft(profile: Profile, rows: BenchmarkRows) -> Residuals:
+def _served_tbt_residuals(profile: Profile, rows: BenchmarkRows) -> Residuals:
+    """Return the residuals of TBT of served rows."""
+    selected = rows.served("tbt_s")
+    part = rows.take(selected)
+    load = _mean_iteration(part, part.decoding)
+    predicted, inside = iteration_s(profile, *load), measured_range(profile, *load)
+    return _residuals(SERVED_TBT, selected, part.decoding, part.tbt_s, predicted, inside)
+
+
+def _mean_iteration(rows: BenchmarkRows, decodes: FloatArray) -> tuple[FloatArray, ...]:
+    """Return b, c, p and a of the mean iteration of served rows in steady state.
+
+    It decodes ``decodes`` sequences. Each ends after ``osl`` iterations, and another one then
+    starts with a prompt, so an iteration has decodes * isl / osl prompt tokens on average.
+    """
+    tokens = decodes * rows.isl / rows.osl
+    return decodes, decodes * (rows.isl + rows.osl / 2), tokens, tokens * rows.isl / 2
+
+
+def _lone_ttft_residuals(profile: Profile, rows: BenchmarkRows) -> Residuals:
     """Return the residuals of TTFT of served rows with one request in flight."""
-    selected = np.isfinite(rows.ttft_s) & (rows.concurrency <= 1) & np.isfinite(rows.isl)
-    part, zeros = rows.take(selected), np.zeros(int(selected.sum()))
-    predicted = prefill_seconds(profile, zeros + 1, part.isl)
-    inside = measured_range(profile, zeros, zeros, part.isl, part.isl**2 / 2)
-    return _entries(TTFT, selected, part.isl, part.ttft_s, predicted, inside)
+    selected = rows.given("ttft_s", "isl") & (rows.concurrency <= 1)
+    part = rows.take(selected)
+    predicted = prefill_seconds(profile, np.ones(part.rows), part.isl)
+    inside = measured_range(profile, 0.0, 0.0, part.isl, part.isl**2 / 2)
+    return _residuals(TTFT, selected, part.isl, part.ttft_s, predicted, inside)
 
 
-def _served_ttft(profile: Profile, rows: BenchmarkRows, waiting: Waiting) -> Residuals:
+def _served_ttft_residuals(profile: Profile, rows: BenchmarkRows, waiting: Waiting) -> Residuals:
     """Return the residuals of TTFT under load, predicted with ``waiting``.
 
     Memory and ``max_batch`` limit the requests in service.
     """
-    usable = np.isfinite(rows.ttft_s) & (rows.concurrency > 1) & np.isnan(rows.batch)
-    usable &= np.isfinite(rows.isl) & (rows.osl >= 1)
-    part = rows.take(usable)
+    selected = rows.served("ttft_s") & (rows.concurrency > 1)
+    part = rows.take(selected)
     sequences_in_memory = max(profile.kv_capacity_tokens, 1) / (part.isl + part.osl)
-    in_service = np.minimum(
-        part.concurrency, np.clip(np.floor(sequences_in_memory), 1, profile.max_batch)
-    )
-    decoding = np.minimum(in_service, np.where(np.isfinite(part.decoding), part.decoding, np.inf))
-    prompt_s = prefill_seconds(profile, np.ones(decoding.size), part.isl)
-    load = _steady(part, decoding)
-    tbt = iteration_s(profile, *load)
-    predicted = waiting.ttft_s(prompt_s, tbt, part.osl, part.concurrency, in_service)
-    inside = measured_range(profile, *load)
-    return _entries(SERVED_TTFT, usable, part.concurrency, part.ttft_s, predicted, inside)
+    places = np.clip(np.floor(sequences_in_memory), 1, profile.max_batch)
+    in_service = np.minimum(part.concurrency, places)
+    load = _mean_iteration(part, np.fmin(in_service, part.decoding))
+    prompt_s = prefill_seconds(profile, np.ones(part.rows), part.isl)
+    tbt_s, inside = iteration_s(profile, *load), measured_range(profile, *load)
+    predicted = waiting.ttft_s(prompt_s, tbt_s, part.osl, part.concurrency, in_service)
+    return _residuals(SERVED_TTFT, selected, part.concurrency, part.ttft_s, predicted, inside)

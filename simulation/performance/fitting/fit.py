@@ -5,16 +5,14 @@ configuration (all repeats of one batch, prompt, output and concurrency) is pred
 without it.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from simulation.arrays import FloatArray
 from simulation.errors import SimulationError
-from simulation.performance.adjusted_profile import AdjustedProfile, adjusted
-from simulation.performance.curves import DECODE, DENSE, GRID, Curve, seconds_of_part
-from simulation.performance.curves import PREFILL as PREFILL_PART
+from simulation.performance.adjusted_profile import adjusted
+from simulation.performance.curves import scaled_by_phase
 from simulation.performance.fitting.compare import (  # fmt: skip
     FITTED,
     PREFILL,
@@ -34,7 +32,12 @@ from simulation.performance.fitting.fit_linear import (
     configurations,
     linear_fit,
 )
-from simulation.performance.fitting.fit_sweep import is_sweep, prompt_alone, start_beside, sweep_fit
+from simulation.performance.fitting.fit_sweep import (
+    is_sweep,
+    prompt_alone,
+    start_outside_prompt,
+    sweep_fit,
+)
 from simulation.performance.fitting.phases import together
 from simulation.performance.linear import LinearProfile
 from simulation.performance.profile import Check, Profile
@@ -46,9 +49,12 @@ KINDS = ("linear", "table", "operator", "roofline")
 
 LEFT_OUT = "configurations left out of the fit"
 FOLDS = 40  # most folds of the cross-validation; with fewer configurations, one fold for each
-STEPS = 30  # most steps of the fixed point in ``beside_prompts``
+STEPS = 30  # most steps of the fixed point in ``decode_factors``
 LEAST = 0.05  # smallest factor of decode; a smaller one would come from prompts and not decodes
+PROMPT = 1024.0  # tokens from which the factor of prefill applies if no prefill was measured
 MAX_BATCH, MAX_BATCH_TOKENS = 256, 2048  # vLLM's API server on A100-class GPUs
+
+Fit = tuple[Profile, tuple[Parameter, ...], tuple[str, ...]]  # its parameters, and notes
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -64,9 +70,6 @@ class FittedProfile:
     checks: tuple[Check, ...]
     residuals: Residuals
     notes: tuple[str, ...]
-
-
-Fitter = Callable[[BenchmarkRows], tuple[Profile, tuple[Parameter, ...], tuple[str, ...]]]
 
 
 def fit(
@@ -94,20 +97,63 @@ def fit(
     """
     if kind not in KINDS:
         raise SimulationError(f"There is no profile kind {kind!r}. Use one of {', '.join(KINDS)}.")
-    arrangements = list(rows.arrangements())
-    if len(arrangements) != 1:
-        names = ", ".join(f"{m} on {tp} x {g}" for (m, g, tp), _ in arrangements)
-        raise SimulationError(
-            f"A profile is of one arrangement, these rows are of {names}. Choose one."
-        )
-    (model, gpu, tp), _ = arrangements[0]
+    rows.single_arrangement()  # raises if there are several
+    fitter = _Fitter(
+        kind, kv_capacity_tokens, provenance, max_batch, max_batch_tokens, base, waiting
+    )
+    profile, parameters, notes = fitter.fit(rows)
+    comparison = compare_with(profile, rows, FITTED, waiting)
+    checks = comparison.checks
+    if cross_validate:
+        left_out = fitter.cross_validated(rows)
+        if left_out is not None:
+            checks += checks_of(left_out, LEFT_OUT)
+    with_checks: Profile = replace(profile, checks=checks)  # type: ignore[type-var]
+    return FittedProfile(with_checks, parameters, checks, comparison.residuals, notes)
 
-    def by_line(part: BenchmarkRows) -> tuple[Profile, tuple[Parameter, ...], tuple[str, ...]]:
-        """Return the linear profile of the rows."""
-        budget = max_batch_tokens or MAX_BATCH_TOKENS
-        pair: tuple[Phase, Phase] | None = None
+
+@dataclass(frozen=True, slots=True)
+class _Fitter:
+    """The settings of ``fit``, to fit a profile to all rows or to some of them."""
+
+    kind: str
+    kv_capacity_tokens: int
+    provenance: Provenance
+    max_batch: int | None
+    max_batch_tokens: int | None
+    base: Profile | None
+    waiting: Waiting | None
+
+    def fit(self, rows: BenchmarkRows) -> Fit:
+        """Return the profile of the rows, its parameters and notes."""
+        if self.kind == "linear":
+            return self.linear(rows)
+        if self.kind == "table":
+            profile = table_profile(
+                rows,
+                kv_capacity_tokens=self.kv_capacity_tokens,
+                provenance=self.provenance,
+                max_batch=self.max_batch,
+                max_batch_tokens=self.max_batch_tokens,
+            )
+            return profile, (), profile.notes
+        if self.base is None:
+            raise SimulationError(
+                f"A fit of kind {self.kind} scales an uncalibrated profile. "
+                "Give that profile as base."
+            )
+        return self.calibrated(rows, self.base)
+
+    def linear(self, rows: BenchmarkRows) -> Fit:
+        """Return the linear profile of the rows (C1).
+
+        Without a measured prefill, or for a sweep, its prefill is that of ``base``.
+        """
+        base = self.base
+        budget = self.max_batch_tokens or MAX_BATCH_TOKENS
+        phases: tuple[Phase, Phase] | None = None
         spread, start_s = 0.0, 0.0
-        if is_sweep(part):
+        if is_sweep(rows):
             if base is None:
                 raise SimulationError(
                     "All rows were served with one proportion of isl to osl. They cannot separate "
@@ -115,50 +161,108 @@ def fit(
                     "Measure a second proportion, or use a model with its shape and a GPU with "
                     "its peaks."
                 )
-            line = sweep_fit(part, base, budget, waiting)
-            pair = (Phase(tied_to(base, provenance)), Phase(provenance))
-            spread, start_s = base.spread, start_beside(prompt_alone(part, waiting), waiting, base)
+            line = sweep_fit(rows, base, budget, self.waiting)
+            phases = Phase(tied_to(base, self.provenance)), Phase(self.provenance)
+            spread = base.spread
+            start_s = start_outside_prompt(prompt_alone(rows, self.waiting), self.waiting, base)
         else:
-            line = linear_fit(part, budget, base)
+            line = linear_fit(rows, budget, base)
             if line.tied:
-                pair = (Phase(unmeasured(base)), Phase(provenance))
+                phases = Phase(unmeasured(base)), Phase(self.provenance)
                 spread = 0.0 if base is None else base.spread
-        default_max_batch = MAX_BATCH if line.saturation is None else int(line.saturation)
-        limits = max_batch or default_max_batch, budget, kv_capacity_tokens
-        source = together(pair) if pair else provenance
-        profile = linear_profile(line, (model, gpu, tp), *limits, source, spread=spread)
-        profile = replace(profile, start_s=start_s, phases=pair)
+        profile = linear_profile(
+            line,
+            rows.single_arrangement(),
+            self.max_batch or int(line.saturation or MAX_BATCH),
+            budget,
+            self.kv_capacity_tokens,
+            together(phases) if phases else self.provenance,
+        )
+        profile = replace(profile, start_s=start_s, spread=spread, phases=phases)
         return profile, line.parameters, line.notes
 
-    def by_table(part: BenchmarkRows) -> tuple[Profile, tuple[Parameter, ...], tuple[str, ...]]:
-        """Return the table profile of the rows."""
-        profile = table_profile(
-            part,
-            kv_capacity_tokens=kv_capacity_tokens,
-            provenance=provenance,
-            max_batch=max_batch,
-            max_batch_tokens=max_batch_tokens,
+    def calibrated(self, rows: BenchmarkRows, base: Profile) -> Fit:
+        """Return ``base`` with prefill and decode scaled by their medians of measured / predicted.
+
+        A phase without measurements stays as modelled. If no prefill time was measured and
+        ``waiting`` is given, TTFT at the lowest load gives the time of a prompt. Raises
+        SimulationError if no row can be compared.
+        """
+        residuals = compare_with(base, rows, FITTED).residuals
+        of_decode = residuals.take(np.isin(residuals.quantity, (TBT, SERVED_TBT)))
+        of_prefill = residuals.take(np.isin(residuals.quantity, (PREFILL, TTFT)))
+        decode, prefill, start_s = of_decode.factors, of_prefill.factors, base.start_s
+        notes: tuple[str, ...] = (
+            f"Its shape is that of the {base.kind} profile ({base.provenance.kind}); the rows "
+            "decide one factor per phase (measured).",
         )
-        return profile, (), profile.notes
-
-    def by_factor(part: BenchmarkRows) -> tuple[Profile, tuple[Parameter, ...], tuple[str, ...]]:
-        """Return the base profile scaled to the rows."""
-        if base is None:
+        if prefill.size:
+            start_s = 0.0  # a measured prefill time or TTFT includes the start
+        elif self.waiting is not None:
+            prompt = prompt_alone(rows, self.waiting)
+            if prompt is not None:
+                one = np.ones(prompt.isl.size)
+                prefill = prompt.seconds / prefill_seconds(base, one, prompt.isl)
+                start_s = start_outside_prompt(prompt, self.waiting, base)
+                notes += (
+                    f"The factor of prefill is of TTFT at {prompt.load:,.3g} in flight, without "
+                    "what the closed loop of estimates takes for waiting (modelled).",
+                )
+        measured = {"prefill": prefill.size > 0, "decode": decode.size > 0}
+        if not any(measured.values()):
             raise SimulationError(
-                f"A fit of kind {kind} scales an uncalibrated profile. Give that profile as base."
+                "No row can be compared with the profile. Each needs a prefill time, or the time "
+                "between tokens at a batch or concurrency, with isl and osl."
             )
-        return calibrated(kind, base, part, kv_capacity_tokens, provenance, waiting)
+        notes += tuple(
+            f"No {phase} was measured; it stays as modelled."
+            for phase in PHASES
+            if not measured[phase]
+        )
+        prefill = prefill if prefill.size else np.ones(1)
+        decode = decode if decode.size else np.ones(1)
+        prefill_factor = float(np.median(prefill))
+        largest = (
+            float(of_decode.size.max()) if of_decode.size.any() else 1.0,
+            float(of_prefill.size.max()) if of_prefill.size.any() else PROMPT,
+        )
+        if (residuals.quantity == SERVED_TBT).any():
+            decode = decode_factors(base, rows, prefill_factor, decode, largest)
+        phases = tuple(
+            Phase(self.provenance, size) if measured[phase] else Phase(unmeasured(base))
+            for phase, size in zip(PHASES, largest[::-1], strict=True)
+        )
+        profile = adjusted(
+            base,
+            kv_capacity_tokens=self.kv_capacity_tokens,
+            provenance=together(phases),
+            phases=phases,
+            kind=self.kind,
+            curve=scaled_by_phase(base.curve, float(np.median(decode)), prefill_factor, *largest),
+            start_s=start_s,
+            checks=(),
+        )
+        parameters = _factor("decode factor", decode), _factor("prefill factor", prefill)
+        return profile, parameters, notes
 
-    fitter = {"linear": by_line, "table": by_table}.get(kind, by_factor)
-    profile, parameters, notes = fitter(rows)
-    comparison = compare_with(profile, rows, FITTED, waiting)
-    checks = comparison.checks
-    if cross_validate:
-        left_out = cross_validated(fitter, rows, waiting)
-        if left_out is not None:
-            checks += checks_of(left_out, LEFT_OUT)
-    with_checks: Profile = replace(profile, checks=checks)  # type: ignore[type-var]
-    return FittedProfile(with_checks, parameters, checks, comparison.residuals, notes)
+    def cross_validated(self, rows: BenchmarkRows) -> Residuals | None:
+        """Return the residuals of each configuration under a fit to the others.
+
+        Configurations are left out in FOLDS groups. None if no group can be left out of the fit.
+        ``row`` of the residuals is an index into ``rows``.
+        """
+        _, group = np.unique(configurations(rows), axis=0, return_inverse=True)
+        fold = group.ravel() % FOLDS
+        parts = []
+        for i in np.unique(fold):
+            test = np.flatnonzero(fold == i)
+            try:
+                profile, _, _ = self.fit(rows.take(fold != i))
+            except SimulationError:
+                continue  # no fit is possible without this fold
+            residuals = compare_with(profile, rows.take(test), LEFT_OUT, self.waiting).residuals
+            parts.append(replace(residuals, row=test[residuals.row]))
+        return concatenate_residuals(parts) if parts else None
 
 
 def linear_profile(
@@ -168,9 +272,11 @@ def linear_profile(
     max_batch_tokens: int,
     kv_capacity_tokens: int,
     provenance: Provenance,
-    spread: float = 0.0,
 ) -> LinearProfile:
-    """Return the profile with the parameters ``line``, and the range of sizes it was fitted to."""
+    """Return the profile with the parameters ``line``, and the range of sizes it was fitted to.
+
+    ``arrangement`` is the model, the GPU and the GPUs of one replica.
+    """
     model, gpu, tp = arrangement
     alpha, beta, gamma, delta = line.seconds
     return LinearProfile(
@@ -188,7 +294,6 @@ def linear_profile(
         fitted_decodes=line.decodes,
         fitted_prefill_tokens=line.prefill_tokens,
         fitted_context=line.context,
-        spread=spread,
     )
 
 
@@ -207,161 +312,36 @@ def unmeasured(base: Profile | None) -> Provenance:
     return Provenance("modelled", f"{base.kind} profile, modelled")
 
 
-def cross_validated(
-    fitter: Fitter, rows: BenchmarkRows, waiting: Waiting | None = None
-) -> Residuals | None:
-    """Return the residuals of each configuration under a fit to the others.
-
-    Configurations are left out in FOLDS groups. ``row`` is an index into ``rows``. None if no group
-    can be left out of the fit. ``waiting`` predicts TTFT under load, if given.
-    """
-    _, group = np.unique(configurations(rows), axis=0, return_inverse=True)
-    fold = group.ravel() % FOLDS
-    parts = []
-    for i in np.unique(fold):
-        test = np.flatnonzero(fold == i)
-        try:
-            profile, _, _ = fitter(rows.take(fold != i))
-        except SimulationError:
-            continue  # no fit is possible without this fold
-        residuals = compare_with(profile, rows.take(test), LEFT_OUT, waiting).residuals
-        parts.append(replace(residuals, row=test[residuals.row]))
-    return concatenate_residuals(parts) if parts else None
-
-
-def calibrated(
-    kind: str,
-    base: Profile,
-    rows: BenchmarkRows,
-    kv_capacity_tokens: int,
-    provenance: Provenance,
-    waiting: Waiting | None = None,
-) -> tuple[AdjustedProfile, tuple[Parameter, ...], tuple[str, ...]]:
-    """Return ``base`` with prefill and decode scaled by their medians of measured over predicted.
-
-    A phase without measurements stays as modelled. If no prefill time was measured and ``waiting``
-    is given, TTFT at the lowest load gives the time of a prompt. The TBT of a served row includes
-    prompts of other users. The factor of decode is fitted with these prompts included
-    (``beside_prompts``).
-
-    Returns the profile, its factors and notes. Raises SimulationError if no row can be compared.
-    """
-    residuals = compare_with(base, rows, FITTED).residuals
-    factors: dict[str, FloatArray] = {}
-    start_s = base.start_s
-    notes: tuple[str, ...] = (
-        f"Its shape is that of the {base.kind} profile ({base.provenance.kind}); the rows decide "
-        "one factor per phase (measured).",
-    )
-    for phase, quantities in (("prefill", (PREFILL, TTFT)), ("decode", (TBT, SERVED_TBT))):
-        selected = np.isin(residuals.quantity, quantities)
-        if selected.any():
-            factors[phase] = residuals.measured_s[selected] / residuals.predicted_s[selected]
-            start_s = 0.0 if phase == "prefill" else start_s
-    if "prefill" not in factors and waiting is not None:
-        prompt = prompt_alone(rows, waiting)
-        if prompt is not None:
-            modelled = prefill_seconds(base, np.ones(prompt.isl.size), prompt.isl)
-            factors["prefill"] = prompt.seconds / modelled
-            start_s = start_beside(prompt, waiting, base)
-            notes += (
-                f"The factor of prefill is of TTFT at {prompt.load:,.3g} in flight, without what "
-                "the closed loop of estimates takes for waiting (modelled).",
-            )
-    if not factors:
-        raise SimulationError(
-            "No row can be compared with the profile. Each needs a prefill time, or the time "
-            "between tokens at a batch or concurrency, with isl and osl."
-        )
-    notes += tuple(
-        f"No {phase} was measured; it stays as modelled."
-        for phase in PHASES
-        if phase not in factors
-    )
-    decode, prefill = factors.get("decode", np.ones(1)), factors.get("prefill", np.ones(1))
-    selected = np.isin(residuals.quantity, (TBT, SERVED_TBT))
-    batches = residuals.size[selected] if selected.any() else np.ones(1)
-    tokens = residuals.size[~selected] if (~selected).any() else np.full(1, 1024.0)
-    largest = float(batches.max()), float(tokens.max())
-    prefill_factor = float(np.median(prefill))
-    if (residuals.quantity == SERVED_TBT).any():
-        decode = beside_prompts(base, rows, prefill_factor, decode, largest)
-    curve = by_phase(base.curve, float(np.median(decode)), prefill_factor, *largest)
-    parameters = tuple(
-        Parameter(f"{name} factor", middle, low, high, "")
-        for name, factor_samples in (("decode", decode), ("prefill", prefill))
-        for low, middle, high in [_spread_of(factor_samples)]
-    )
-    measured = dict(zip(PHASES, (Phase(provenance, size) for size in largest[::-1]), strict=True))
-    of_prefill, of_decode = (
-        measured[phase] if phase in factors else Phase(unmeasured(base)) for phase in PHASES
-    )
-    profile = adjusted(
-        base,
-        kv_capacity_tokens=kv_capacity_tokens,
-        provenance=together((of_prefill, of_decode)),
-        phases=(of_prefill, of_decode),
-        kind=kind,
-        curve=curve,
-        start_s=start_s,
-        checks=(),
-    )
-    return profile, parameters, notes
-
-
-def _spread_of(factors: FloatArray) -> tuple[float, float, float]:
-    """Return the 2.5%, 50% and 97.5% quantiles of the factors.
-
-    With one factor, the outer quantiles are NaN.
-    """
+def _factor(name: str, factors: FloatArray) -> Parameter:
+    """Return the median of the factors, with their 2.5% and 97.5% quantiles; NaN for one factor."""
     if factors.size < 2:
-        return np.nan, float(factors[0]), np.nan
+        return Parameter(name, float(factors[0]), np.nan, np.nan, "")
     low, middle, high = np.quantile(factors, (0.025, 0.5, 0.975)).tolist()
-    return low, middle, high
+    return Parameter(name, middle, low, high, "")
 
 
-def beside_prompts(
+def decode_factors(
     base: Profile,
     rows: BenchmarkRows,
     prefill: float,
     decode: FloatArray,
-    ends: tuple[float, float],
+    largest: tuple[float, float],
 ) -> FloatArray:
     """Return the factors of decode, one per comparison of TBT, given the factor of prefill.
 
-    Predictions include the prompts among the decodes, so the factor is found by a fixed point. It
-    ends when a step changes the factor by less than a thousandth, or after STEPS steps.
+    The TBT of a served row includes prompts of other users. So the prediction depends on both
+    factors, and that of decode is found by a fixed point from the first factors ``decode``. It
+    ends when a step changes the factor by less than a thousandth, or after STEPS steps. ``largest``
+    are the measured sequences and prompt tokens, for ``scaled_by_phase``.
     """
     factor = float(np.median(decode))
     ratio = decode / factor
     for _ in range(STEPS):
-        curve = by_phase(base.curve, factor, prefill, *ends)
+        curve = scaled_by_phase(base.curve, factor, prefill, *largest)
         residuals = compare_with(adjusted(base, curve=curve), rows, FITTED).residuals
-        selected = np.isin(residuals.quantity, (TBT, SERVED_TBT))
-        ratio = residuals.measured_s[selected] / residuals.predicted_s[selected]
+        ratio = residuals.take(np.isin(residuals.quantity, (TBT, SERVED_TBT))).factors
         step = float(np.clip(np.median(ratio), 0.5, 2.0))
         factor = max(factor * step, LEAST)
         if abs(step - 1.0) < 1e-3:
             break
     return factor * ratio
-
-
-def by_phase(curve: Curve, decode: float, prefill: float, decodes: float, tokens: float) -> Curve:
-    """Return a curve with its parts scaled by the factors ``decode`` and ``prefill``.
-
-    Both phases share the dense part. Its factor is that of decode up to ``decodes`` tokens and that
-    of prefill from ``tokens`` on. Between them it is interpolated over the log of the tokens.
-    """
-    if curve.kind != GRID:
-        raise SimulationError("Only an operator or roofline profile can be calibrated by phase.")
-    values = curve.values.copy()
-    values[1] *= min(decode, prefill)  # the seconds by which decode and prefill overlap
-    for header_index, factor in ((DECODE, decode), (PREFILL_PART, prefill)):
-        seconds_of_part(values, header_index)[:] *= factor
-    table = seconds_of_part(values, DENSE)
-    first = int(values[DENSE])
-    knots = np.log(np.maximum(values[first : first + len(table)], 1.0))
-    ends = np.log([decodes, max(tokens, 2 * decodes)])
-    share = np.interp(knots, ends, [0.0, 1.0])
-    table *= (decode ** (1 - share) * prefill**share)[:, None]
-    return Curve(values)

@@ -9,7 +9,7 @@ modelled profile, or from an upper bound if there is no such profile.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import scipy
@@ -80,26 +80,27 @@ def least_squares(design: FloatArray, seconds: FloatArray, groups: FloatArray) -
             "least two sizes of each."
         )
     values = scipy.optimize.nnls(design / scale, seconds)[0] / scale
-    _, group = np.unique(groups, axis=0, return_inverse=True)
-    group = group.ravel()
-    k, count = design.shape[1], int(group.max()) + 1
-    if count < k + 2:
-        nothing = np.full(k, np.nan)
-        return Line(values, nothing, nothing)
-    # Fit without each group by subtracting its sums, so that no group needs a pass over all rows.
-    squares = np.zeros((count, k, k))
-    products = np.zeros((count, k))
-    np.add.at(squares, group, design[:, :, None] * design[:, None, :])
-    np.add.at(products, group, design * seconds[:, None])
-    without = squares.sum(axis=0) - squares
-    if (np.linalg.matrix_rank(without / np.outer(scale, scale)) < k).any():
-        nothing = np.full(k, np.nan)  # one group carries a term alone
-        return Line(values, nothing, nothing)
-    left = np.linalg.solve(without, (products.sum(axis=0) - products)[:, :, None])[:, :, 0]
-    of_all = np.linalg.solve(squares.sum(axis=0), products.sum(axis=0))
-    deviation = np.sqrt((count - 1) / count * ((left - of_all) ** 2).sum(axis=0))
-    reach = scipy.special.stdtrit(count - 1, 0.5 + CONFIDENCE / 2) * deviation
-    return Line(values, np.maximum(values - reach, 0.0), values + reach)
+    _, cluster = np.unique(groups, axis=0, return_inverse=True)
+    cluster = cluster.ravel()
+    terms, clusters = design.shape[1], int(cluster.max()) + 1
+    no_interval = Line(values, np.full(terms, np.nan), np.full(terms, np.nan))
+    if clusters < terms + 2:
+        return no_interval
+    # Normal equations squares @ x = products, as sums by cluster. Subtracting those of a cluster
+    # gives the fit without it, so that no cluster needs a pass over all rows.
+    squares = np.zeros((clusters, terms, terms))
+    products = np.zeros((clusters, terms))
+    np.add.at(squares, cluster, design[:, :, None] * design[:, None, :])
+    np.add.at(products, cluster, design * seconds[:, None])
+    all_squares, all_products = squares.sum(axis=0), products.sum(axis=0)
+    squares_without = all_squares - squares
+    if (np.linalg.matrix_rank(squares_without / np.outer(scale, scale)) < terms).any():
+        return no_interval
+    left_out = np.linalg.solve(squares_without, (all_products - products)[:, :, None])[:, :, 0]
+    of_all = np.linalg.solve(all_squares, all_products)
+    deviation = np.sqrt((clusters - 1) / clusters * ((left_out - of_all) ** 2).sum(axis=0))
+    margin = scipy.special.stdtrit(clusters - 1, 0.5 + CONFIDENCE / 2) * deviation
+    return Line(values, np.maximum(values - margin, 0.0), values + margin)
 
 
 def configurations(rows: BenchmarkRows) -> FloatArray:
@@ -119,60 +120,64 @@ def linear_fit(
     has a TBT with a batch or a concurrency, or if the rows do not differ enough.
     """
     rows = rows.take(rows.whole)
-    short = ~(np.fmax(rows.isl, rows.osl) > CONTEXT)
-    decode = rows.take(np.isfinite(rows.tbt_s) & np.isfinite(rows.batch) & short)
-    prefill_s, tokens, first = prefills(rows, max_batch_tokens)
-    served = served_rows(rows)
+    long = np.fmax(rows.isl, rows.osl) > CONTEXT
+    decode = rows.take(rows.given("tbt_s", "batch") & ~long)
     if not decode.rows:
-        if not served.rows:
-            raise SimulationError(
-                "A linear profile needs rows with the time between tokens and a batch or a "
-                "concurrency; there are none."
-            )
-        return _from_served(served)
-    full = saturation(decode)
+        return _from_served(served_rows(rows))
+    saturated_at = saturation(decode)
     notes: tuple[str, ...] = ()
-    if full is not None:
-        decode = decode.take(decode.batch <= full)
+    if saturated_at is not None:
+        decode = decode.take(decode.batch <= saturated_at)
         notes = (
-            f"Throughput rises up to a batch of {full:,.0f} and falls beyond it. That is the "
-            "largest batch. Rows beyond it are excluded (measured).",
+            f"Throughput rises up to a batch of {saturated_at:,.0f} and falls beyond it. That is "
+            "the largest batch. Rows beyond it are excluded (measured).",
         )
-    ones = np.ones(decode.rows)
-    tbt = least_squares(np.column_stack([ones, decode.batch]), decode.tbt_s, configurations(decode))
-    if not first.any():
-        return _without_prefill(decode, tbt, max_batch_tokens, base, notes, full)
-    line = least_squares(
-        np.column_stack([np.ones(int(first.sum())), tokens[first]]),
-        prefill_s[first],
-        configurations(rows)[first],
-    )
+    tbt = least_squares(line_through(decode.batch), decode.tbt_s, configurations(decode))
+    prefill_s, tokens, usable = prefills(rows, max_batch_tokens)
+    if usable.any():
+        prefill = _parameters(
+            least_squares(
+                line_through(tokens[usable]), prefill_s[usable], configurations(rows)[usable]
+            ),
+            ("gamma", "delta"),
+        )
+        longest = float(tokens[usable].max())
+    else:
+        prefill, note = _unmeasured_prefill(tbt, max_batch_tokens, base)
+        notes, longest = (*notes, note), np.inf
     return LinearFit(
-        (*_parameters(tbt, ("alpha", "beta")), *_parameters(line, ("gamma", "delta"))),
+        (*_parameters(tbt, ("alpha", "beta")), *prefill),
         decodes=float(decode.batch.max()),
-        prefill_tokens=float(tokens[first].max()),
+        prefill_tokens=longest,
         context=longest_context(decode),
         notes=notes,
-        saturation=full,
+        tied=not usable.any(),
+        saturation=saturated_at,
     )
+
+
+def line_through(sizes: FloatArray) -> FloatArray:
+    """Return the design ``[rows, 2]`` of a straight line over ``sizes``: 1 and the size."""
+    return np.column_stack([np.ones(sizes.size), sizes])
 
 
 def prefills(
     rows: BenchmarkRows, max_batch_tokens: float
 ) -> tuple[FloatArray, FloatArray, BoolArray]:
-    """Return the prefill seconds and tokens of each row, and a mask of rows usable for a fit."""
-    seconds = np.where(
-        np.isfinite(rows.prefill_s), rows.prefill_s,
-        np.where(rows.concurrency <= 1, rows.ttft_s, np.nan),
-    )  # fmt: skip
+    """Return the prefill seconds and tokens of each row, and a mask of rows usable for a fit.
+
+    The TTFT of a lone request counts as a prefill time.
+    """
+    lone_ttft_s = np.where(rows.concurrency <= 1, rows.ttft_s, np.nan)
+    seconds = np.where(np.isfinite(rows.prefill_s), rows.prefill_s, lone_ttft_s)
     tokens = np.where(np.isfinite(rows.tokens), rows.tokens, rows.isl)
     return seconds, tokens, np.isfinite(seconds) & (tokens <= max_batch_tokens)
 
 
 def lacks_prefill(rows: BenchmarkRows, max_batch_tokens: float) -> bool:
     """Return whether rows have a TBT by batch but no prefill time, as those of llm-d's WVA."""
-    decodes = np.isfinite(rows.tbt_s) & np.isfinite(rows.batch)
-    return bool(decodes.any() and not prefills(rows, max_batch_tokens)[2].any())
+    _, _, usable = prefills(rows, max_batch_tokens)
+    return bool(rows.given("tbt_s", "batch").any() and not usable.any())
 
 
 def longest_context(decode: BenchmarkRows) -> float:
@@ -193,56 +198,35 @@ def saturation(decode: BenchmarkRows) -> float | None:
     tokens_per_s = np.where(
         np.isfinite(decode.throughput), decode.throughput, decode.batch / decode.tbt_s
     )
-    rates = np.array([np.median(tokens_per_s[decode.batch == b]) for b in batches])
+    rates = np.array([np.median(tokens_per_s[decode.batch == batch]) for batch in batches])
     best = int(rates.argmax())
-    fallen = best + 1 < batches.size and rates[-1] < (1.0 - FALLS) * rates[best]
-    return float(batches[best]) if fallen and best >= 1 else None
+    falls = rates[-1] < (1.0 - FALLS) * rates[best]
+    return float(batches[best]) if falls and best >= 1 else None
 
 
-def _without_prefill(
-    decode: BenchmarkRows,
-    tbt: Line,
-    max_batch_tokens: float,
-    base: Profile | None,
-    notes: tuple[str, ...],
-    saturation: float | None,
-) -> LinearFit:
-    """Return the fit with gamma and delta of the modelled profile, or with upper bounds for them.
+def _unmeasured_prefill(
+    tbt: Line, max_batch_tokens: float, base: Profile | None
+) -> tuple[tuple[Parameter, ...], str]:
+    """Return gamma and delta for rows without a prefill time, and a sentence on their origin.
 
-    The bounds are gamma = alpha and delta = beta. A prompt token reads no cache of its own, so it
-    takes no longer than a decoding sequence. ``base`` is the modelled profile; None: there is none.
-    ``tbt`` is the line fitted to ``decode``. ``saturation`` is the batch of the peak
-    throughput, if a fall was measured.
+    They are those of the modelled profile ``base``. Without it they have the upper bounds
+    gamma = alpha and delta = beta of the line ``tbt``: a prompt token reads no cache of its own, so
+    it takes no longer than a decoding sequence.
     """
-    measured = _parameters(tbt, ("alpha", "beta"))
     if base is None:
-        alpha, beta = measured
-        gamma = Parameter("gamma", alpha.value, np.nan, np.nan, UNITS["gamma"])
-        delta = Parameter("delta", beta.value, np.nan, np.nan, UNITS["delta"])
+        values = tuple(tbt.values.tolist())
         note = (
             "No prefill was measured: gamma equals alpha and delta equals beta. A token of "
             "a prompt takes as long as a decoding sequence (assumed, an upper bound)."
         )
     else:
-        gamma, delta = (
-            Parameter(name, value, np.nan, np.nan, UNITS[name])
-            for name, value in zip(
-                ("gamma", "delta"), prefill_line(base, max_batch_tokens), strict=True
-            )
-        )
+        values = prefill_line(base, max_batch_tokens)
         note = (
             f"No prefill was measured: gamma and delta are those of the {base.kind} profile "
             "(modelled). Alpha and beta are of the rows (measured)."
         )
-    return LinearFit(
-        (*measured, gamma, delta),
-        decodes=float(decode.batch.max()),
-        prefill_tokens=np.inf,
-        context=longest_context(decode),
-        notes=(*notes, note),
-        tied=True,
-        saturation=saturation,
-    )
+    unknown = np.full(2, np.nan)
+    return _parameters(Line(np.array(values), unknown, unknown), ("gamma", "delta")), note
 
 
 def prefill_line(base: Profile, budget: float) -> tuple[float, float]:
@@ -264,10 +248,7 @@ def served_rows(rows: BenchmarkRows) -> BenchmarkRows:
 
     If any of them has at most ``CONTEXT`` tokens of prompt and of output, only such rows count.
     """
-    served = rows.take(
-        np.isfinite(rows.tbt_s) & np.isfinite(rows.concurrency) & np.isnan(rows.batch)
-        & np.isfinite(rows.isl) & (rows.osl >= 1)
-    )  # fmt: skip
+    served = rows.take(rows.served("tbt_s"))
     short = np.fmax(served.isl, served.osl) <= CONTEXT
     return served.take(short) if short.any() else served
 
@@ -285,17 +266,24 @@ def _parameters(line: Line, names: Sequence[str]) -> tuple[Parameter, ...]:
 
 def _from_served(rows: BenchmarkRows) -> LinearFit:
     """Return alpha, beta and delta fitted to the TBT of served rows, with gamma = alpha."""
+    if not rows.rows:
+        raise SimulationError(
+            "A linear profile needs rows with the time between tokens and a batch or a "
+            "concurrency; there are none."
+        )
     batch = rows.decoding
     tokens = batch * rows.isl / rows.osl
     design = np.column_stack([np.ones(rows.rows), batch, tokens])
     line = least_squares(design, rows.tbt_s, configurations(rows))
     alpha, beta, delta = _parameters(line, ("alpha", "beta", "delta"))
-    gamma = Parameter("gamma", alpha.value, alpha.low, alpha.high, "s")
     note = (
         "Fitted to the TBT of served deployments, which mix decode and prefill. A prefill "
         "alone was not measured, so gamma equals alpha."
     )
     return LinearFit(
-        (alpha, beta, gamma, delta), float(batch.max()), float(tokens.max()), longest_context(rows),
+        (alpha, beta, replace(alpha, name="gamma"), delta),
+        decodes=float(batch.max()),
+        prefill_tokens=float(tokens.max()),
+        context=longest_context(rows),
         notes=(note,),
-    )  # fmt: skip
+    )

@@ -25,6 +25,7 @@ from simulation.performance.fitting.fit_linear import (
     Parameter,
     configurations,
     least_squares,
+    line_through,
     longest_context,
     prefill_line,
     served_rows,
@@ -42,10 +43,8 @@ def is_sweep(rows: BenchmarkRows) -> bool:
 
     Then load and lengths vary together, and prefill cannot be told from decode.
     """
-    if (np.isfinite(rows.tbt_s) & np.isfinite(rows.batch)).any():
-        return False
     served = served_rows(rows)
-    if not served.rows:
+    if rows.given("tbt_s", "batch").any() or not served.rows:
         return False
     ratio = served.isl / served.osl
     return bool(ratio.max() < APART * ratio.min())
@@ -65,26 +64,25 @@ class Prompt:
 def prompt_alone(rows: BenchmarkRows, waiting: Waiting | None) -> Prompt | None:
     """Return the time of a prompt alone from TTFT at the lowest load.
 
-    None if that load exceeds ``LIGHT``. With at most one request in flight nothing waits. Above, at
-    most half of TTFT counts as waiting, because the waiting is modelled and not measured.
+    None if that load exceeds ``LIGHT`` or no row has a TTFT. With at most one request in flight
+    nothing waits. Above, at most half of TTFT counts as waiting, because the waiting is modelled
+    and not measured.
     """
-    complete = np.isfinite(rows.ttft_s) & np.isfinite(rows.concurrency) & np.isfinite(rows.isl)
-    if not complete.any():
-        return None
-    load = float(rows.concurrency[complete].min())
+    complete = rows.given("ttft_s", "concurrency", "isl")
+    load = float(np.min(rows.concurrency, where=complete, initial=np.inf))
     if load > LIGHT:
         return None
     lowest = np.flatnonzero(complete & (rows.concurrency <= max(NEAR * load, 1.0)))
     part = rows.take(lowest)
-    ttft = part.ttft_s
-    seconds = ttft
+    seconds = part.ttft_s
     if load > 1 and waiting is not None:
-        before = waiting.before_s(np.nan_to_num(part.tbt_s), part.concurrency)
-        seconds = np.maximum((ttft - before) / waiting.prompts(part.concurrency), ttft / 2)
-    return Prompt(part.isl, seconds, ttft, load, lowest)
+        before_s = waiting.before_s(np.nan_to_num(part.tbt_s), part.concurrency)
+        one_prompt_s = (part.ttft_s - before_s) / waiting.prompts(part.concurrency)
+        seconds = np.maximum(one_prompt_s, part.ttft_s / 2)
+    return Prompt(part.isl, seconds, part.ttft_s, load, lowest)
 
 
-def start_beside(prompt: Prompt | None, waiting: Waiting | None, base: Profile) -> float:
+def start_outside_prompt(prompt: Prompt | None, waiting: Waiting | None, base: Profile) -> float:
     """Return the seconds before a request's first iteration that its prompt time excludes.
 
     They are 0 if the prompt time is the TTFT of a lone request, which includes them. They are those
@@ -103,40 +101,20 @@ def sweep_fit(
 
     Rows give alpha, and by how much time grows per sequence. ``base`` gives the proportion of gamma
     to delta, and TTFT their size. The intervals of alpha and of the growth come from the jackknife.
-    The interval of the prompt time goes from TTFT without the modelled waiting to TTFT, and is
-    widened by the error of ``base``.
+    ``budget`` is the most prompt tokens of an iteration.
     """
     served = served_rows(rows)
-    prompt = prompt_alone(rows, waiting)
     batch = served.decoding
-    line = least_squares(
-        np.column_stack([np.ones(served.rows), batch]), served.tbt_s, configurations(served)
-    )
+    line = least_squares(line_through(batch), served.tbt_s, configurations(served))
     alpha, slope = line.values.tolist()
-    ratio = float(np.median(served.isl / served.osl))
-
-    gamma, delta = prefill_line(base, budget)
-    isl = float(np.median(served.isl if prompt is None else prompt.isl))
-    chunks = float(np.ceil(isl / budget))
-    if prompt is None:
-        residuals = compare_with(base, served, "").residuals.of(SERVED_TBT)
-        low_factor = high_factor = residuals.measured_s / residuals.predicted_s
-        what = f"No row has TTFT at up to {LIGHT:g} in flight: the time between tokens"
-    else:
-        modelled = np.ceil(prompt.isl / budget) * gamma + prompt.isl * delta
-        low_factor, high_factor = prompt.seconds / modelled, prompt.high / modelled
-        what = f"TTFT at {prompt.load:,.3g} in flight"
-    factor = float(np.median(low_factor))
-    deviations = scipy.special.ndtri(0.5 + CONFIDENCE / 2)
-    margin = float(np.exp(deviations * base.spread))
-    low, high = float(low_factor.min()) / margin, float(high_factor.max()) * margin
-    prompt_alone_s = factor * (chunks * gamma + isl * delta)
-
+    prompts_per_decode = float(np.median(served.isl / served.osl))  # tokens of prompts per sequence
+    prompt = prompt_alone(rows, waiting)
+    prefill = _scaled_prefill(served, prompt, base, budget)
     notes = [
         "The rows have one proportion of isl to osl, in which the time between tokens cannot tell "
-        f"decodes (β) from the prompts among them (δ). {what} "
+        f"decodes (β) from the prompts among them (δ). {prefill.source} "
         f"(measured) decides them together with a {base.kind} profile of {base.model} on "
-        f"{base.tp} x {base.gpu} (modelled): γ and δ are its own, times {factor:.2f}."
+        f"{base.tp} x {base.gpu} (modelled): γ and δ are its own, times {prefill.factor:.2f}."
     ]
     if prompt is not None and prompt.load > 1:
         share = float(np.median(1 - prompt.seconds / prompt.high))
@@ -144,35 +122,105 @@ def sweep_fit(
             f"No row has a single request in flight: {share:.0%} of TTFT at the lowest load was "
             "taken for waiting, by the closed loop of estimates (modelled)."
         )
-    gamma_fit, delta_fit = factor * gamma, factor * delta
-    if gamma_fit > alpha:  # a larger gamma would exceed the measured time of mixed iterations
-        gamma_fit, delta_fit = alpha, (prompt_alone_s - chunks * alpha) / isl
+    gamma, delta = _limited_prefill(prefill, alpha, slope / prompts_per_decode, notes)
+    beta = max(slope - delta * prompts_per_decode, 0.0)
+    # Beta is the rest of the slope, so its lowest value belongs to the highest delta.
+    low_delta, high_delta = prefill.low * prefill.delta, prefill.high * prefill.delta
+    low_beta = max(float(line.low[1]) - high_delta * prompts_per_decode, 0.0)
+    high_beta = max(float(line.high[1]) - low_delta * prompts_per_decode, beta)
+    low_gamma, high_gamma = prefill.low * prefill.gamma, prefill.high * prefill.gamma
+    intervals = {
+        "alpha": (alpha, float(line.low[0]), float(line.high[0])),
+        "beta": (beta, low_beta, high_beta),
+        "gamma": (gamma, min(low_gamma, gamma), max(high_gamma, gamma)),
+        "delta": (delta, min(low_delta, delta), max(high_delta, delta)),
+    }
+    return LinearFit(
+        tuple(Parameter(name, *numbers, UNITS[name]) for name, numbers in intervals.items()),
+        decodes=float(batch.max()),
+        prefill_tokens=max(
+            float((batch * served.isl / served.osl).max()), min(prefill.isl, budget)
+        ),
+        context=longest_context(rows),
+        notes=tuple(notes),
+        tied=True,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _ScaledPrefill:
+    """Gamma and delta of a modelled profile in seconds, and the measured factor on both."""
+
+    gamma: float
+    delta: float
+    isl: float  # tokens of the measured prompt
+    iterations: float  # of that prompt
+    factor: float
+    low: float  # 95% interval of the factor
+    high: float
+    source: str  # the rows that give the factor, as the begin of a sentence
+
+    @property
+    def prompt_s(self) -> float:
+        """Return the seconds of the measured prompt."""
+        return self.factor * (self.iterations * self.gamma + self.isl * self.delta)
+
+
+def _scaled_prefill(
+    served: BenchmarkRows, prompt: Prompt | None, base: Profile, budget: float
+) -> _ScaledPrefill:
+    """Return the prefill of ``base`` with the factor that ``prompt``, or else TBT, gives.
+
+    The interval goes from TTFT without the modelled waiting to TTFT, and is widened by the error
+    of ``base``. ``budget`` is the most prompt tokens of an iteration.
+    """
+    gamma, delta = prefill_line(base, budget)
+    if prompt is None:
+        low_factors = high_factors = compare_with(base, served, "").residuals.of(SERVED_TBT).factors
+        source = f"No row has TTFT at up to {LIGHT:g} in flight: the time between tokens"
+    else:
+        modelled = np.ceil(prompt.isl / budget) * gamma + prompt.isl * delta
+        low_factors, high_factors = prompt.seconds / modelled, prompt.high / modelled
+        source = f"TTFT at {prompt.load:,.3g} in flight"
+    isl = float(np.median(served.isl if prompt is None else prompt.isl))
+    deviations = scipy.special.ndtri(0.5 + CONFIDENCE / 2)
+    margin = float(np.exp(deviations * base.spread))
+    return _ScaledPrefill(
+        gamma=gamma,
+        delta=delta,
+        isl=isl,
+        iterations=float(np.ceil(isl / budget)),
+        factor=float(np.median(low_factors)),
+        low=float(low_factors.min()) / margin,
+        high=float(high_factors.max()) * margin,
+        source=source,
+    )
+
+
+def _limited_prefill(
+    prefill: _ScaledPrefill, alpha: float, largest_delta: float, notes: list[str]
+) -> tuple[float, float]:
+    """Return gamma and delta that fit the measured time of mixed iterations.
+
+    Gamma is at most ``alpha``, and delta at most ``largest_delta``, which leaves nothing for beta.
+    Each limit that applies adds a sentence to ``notes``.
+    """
+    gamma, delta = prefill.factor * prefill.gamma, prefill.factor * prefill.delta
+    if gamma > alpha:
         notes.append(
             f"γ is that of an iteration among decodes, {alpha * 1e3:.3g} ms, and not the "
-            f"{factor * gamma * 1e3:.3g} ms of that profile; the rest of a prompt's time is in δ."
+            f"{gamma * 1e3:.3g} ms of that profile; the rest of a prompt's time is in δ."
         )
-    largest_delta = slope / ratio  # the delta that leaves nothing for beta
-    if delta_fit > largest_delta:
-        gamma_fit = min((prompt_alone_s - largest_delta * isl) / chunks, alpha)
-        unexplained_s = prompt_alone_s - chunks * gamma_fit - largest_delta * isl
+        gamma, delta = alpha, (prefill.prompt_s - prefill.iterations * alpha) / prefill.isl
+    if delta > largest_delta:
+        in_delta_s = largest_delta * prefill.isl
+        gamma = min((prefill.prompt_s - in_delta_s) / prefill.iterations, alpha)
+        unexplained_s = prefill.prompt_s - prefill.iterations * gamma - in_delta_s
+        ignored = f"; {unexplained_s * 1e3:.3g} ms of a prompt are in no iteration and ignored."
         notes.append(
             f"δ is {largest_delta * 1e3:.3g} ms per token, all that the time between tokens grows "
-            f"by, and not the {delta_fit * 1e3:.3g} ms of that profile"
-            + (f"; {unexplained_s * 1e3:.3g} ms of a prompt are in no iteration and ignored."
-               if unexplained_s > 0 else ".")
-        )  # fmt: skip
-        delta_fit = largest_delta
-    beta = max(slope - delta_fit * ratio, 0.0)
-    ends = float(line.low[1]) - high * delta * ratio, float(line.high[1]) - low * delta * ratio
-    parameters = (
-        Parameter("alpha", alpha, float(line.low[0]), float(line.high[0]), UNITS["alpha"]),
-        Parameter("beta", beta, max(ends[0], 0.0), max(ends[1], beta), UNITS["beta"]),
-        Parameter("gamma", gamma_fit, min(low * gamma, gamma_fit), max(high * gamma, gamma_fit),
-                  UNITS["gamma"]),
-        Parameter("delta", delta_fit, min(low * delta, delta_fit), max(high * delta, delta_fit),
-                  UNITS["delta"]),
-    )  # fmt: skip
-    largest = max(float((batch * served.isl / served.osl).max()), min(isl, budget))
-    return LinearFit(
-        parameters, float(batch.max()), largest, longest_context(rows), tuple(notes), tied=True
-    )
+            f"by, and not the {delta * 1e3:.3g} ms of that profile"
+            f"{ignored if unexplained_s > 0 else '.'}"
+        )
+        delta = largest_delta
+    return gamma, delta

@@ -7,7 +7,7 @@ import pytest
 
 from simulation.errors import SimulationError
 from simulation.performance.adjusted_profile import AdjustedProfile, adjusted
-from simulation.performance.curves import Part, grid
+from simulation.performance.curves import Part, grid, scaled_by_phase
 from simulation.performance.fitting.compare import (
     EXPECTED,
     FITTED,
@@ -19,7 +19,7 @@ from simulation.performance.fitting.compare import (
     telling_check,
 )
 from simulation.performance.fitting.first_token_wait import Waiting
-from simulation.performance.fitting.fit import by_phase, fit
+from simulation.performance.fitting.fit import fit
 from simulation.performance.fitting.fit_sweep import is_sweep, prompt_alone
 from simulation.performance.fitting.phases import phases
 from simulation.performance.linear import LinearProfile
@@ -172,7 +172,7 @@ def shaped():
 def test_each_phase_of_a_roofline_gets_its_own_factor_from_a_sweep(loads):
     base = shaped()
     ends = max(loads), 1024.0
-    true = adjusted(base, curve=by_phase(base.curve, 1.5, 1.2, *ends))
+    true = adjusted(base, curve=scaled_by_phase(base.curve, 1.5, 1.2, *ends))
     result = fit("roofline", sweep(true, loads=loads), base=base, waiting=WAITING, **LIMITS)
     values = {p.name: p.value for p in result.parameters}
     assert values["decode factor"] == pytest.approx(1.5, rel=0.02)
