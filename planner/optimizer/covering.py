@@ -37,8 +37,8 @@ class Needs:
 class Covering:
     """A greedy choice of instances that covers demand, starting from the minimums.
 
-    ``target`` ``[l, r, g]`` counts the chosen instances. ``free`` ``[r, t]`` is the remaining GPUs
-    of each region and row of capacity (GPU type).
+    ``target [l, r, g]`` counts the chosen instances. ``free [r, t]`` is the remaining GPUs of each
+    region and row of capacity (GPU type).
     """
 
     def __init__(self, problem: PlanningProblem) -> None:
@@ -46,7 +46,7 @@ class Covering:
         self.free: IntArray = problem.capacity_gpus - gpus_used(problem, self.target)
         self._problem = problem
         self._hourly, self._start = price(problem), start_price(problem)
-        self._curves = CapacityCurves.of(problem)
+        self._curves = CapacityCurves.from_problem(problem)
         # Of several sides (prefill and decode, owned and spot), the one with fewest columns comes
         # first. An instance that helps several sides is charged to each in part.
         self._sides = sorted(role_sides(problem), key=lambda side: int(side.columns.sum()))
@@ -67,7 +67,7 @@ class Covering:
         for side in self._sides:
             usable = (self._problem.theta_tps[model, column] > 0) & side.columns[column]
             pools = _Pools(model, region, column, usable)
-            carried = self._carried(pools, self.target[pools.at], side)
+            carried = self._carried(pools, self.target[pools.index], side)
             missing = needs.tps * side.share - np.where(usable, carried, 0.0).sum(axis=1)
             left = np.maximum(left, self._add(pools, missing, side, single) / side.share)
         return left
@@ -81,13 +81,15 @@ class Covering:
         left, slack = need.copy(), TOLERANCE * np.maximum(need, 0.0)
         uncovered = np.flatnonzero(left > slack)  # needs that are not covered yet
         while uncovered.size:
-            candidates = pools.of(uncovered)
-            count, added, price_per_token = self._step(candidates, left[uncovered], side, single)
+            candidates = pools.of_needs(uncovered)
+            count, added, price_per_token = self._price_next(
+                candidates, left[uncovered], side, single
+            )
             best = np.argmin(price_per_token, axis=1)
             rows = np.arange(len(uncovered))
             possible = np.isfinite(price_per_token[rows, best])
             uncovered, rows, best = uncovered[possible], rows[possible], best[possible]
-            chosen = tuple(where[rows, best] for where in candidates.at)
+            chosen = tuple(index[rows, best] for index in candidates.index)
             added_counts = count[rows, best]
             self.target[chosen] += added_counts
             model, region, column = chosen
@@ -99,7 +101,7 @@ class Covering:
             uncovered = uncovered[left[uncovered] > slack[uncovered]]
         return np.where(left > slack, left, 0.0)
 
-    def _step(
+    def _price_next(
         self, pools: _Pools, need: FloatArray, side: Side, single: bool
     ) -> tuple[IntArray, FloatArray, FloatArray]:
         """Return number, added tokens/s and price of the next instances of each pool, ``[n, p]``.
@@ -108,19 +110,19 @@ class Covering:
         charge per useful token/s. It is infinite if nothing fits. Capacity beyond the need is not
         useful, so it makes an instance dearer per token. With ``single``, the number is 1.
         """
-        problem, cells, need = self._problem, pools.at, need[:, None]
+        problem, cells, need = self._problem, pools.index, need[:, None]
         model, region, column = cells
         chosen = self.target[cells]
         gpus_each = problem.gpus_per_instance[model, column]
         room = np.minimum(
             problem.maximum[cells] - chosen, self.free[region, problem.rows[column]] // gpus_each
         )
-        room = np.where(pools.able, room, 0)
+        room = np.where(pools.usable, room, 0)
         running = problem.current[cells] - chosen
         # Running instances cost no start. Take them first and price new ones in a later step.
         limit = np.where(running > 0, np.minimum(room, running), room)
         before = self._carried(pools, chosen, side)
-        needed = self._curves.whole(model, column, before + need * (1 + ROUNDING))
+        needed = self._curves.fully_used(model, column, before + need * (1 + ROUNDING))
         count = needed + side.lost[column] - chosen
         count = np.clip(count, 1, 1 if single else np.maximum(limit, 1))
         added = self._carried(pools, chosen + count, side) - before
@@ -131,22 +133,27 @@ class Covering:
 
     def _carried(self, pools: _Pools, count: IntArray, side: Side) -> FloatArray:
         """Return the tokens/s of ``count`` instances per pool after the losses of ``side``."""
-        model, _, column = pools.at
+        model, _, column = pools.index
         return self._curves.carried(model, column, np.maximum(0, count - side.lost[column]))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Pools:
-    """The indices of the pools that may serve each need, ``[n, p]``; ``able``: whether they can."""
+    """The indices of the pools that may serve each need, ``[n, p]``.
+
+    ``usable`` is False where the model cannot run on the column, or the column is not of the side.
+    """
 
     model: IntArray
     region: IntArray
     column: IntArray
-    able: BoolArray
+    usable: BoolArray
 
     @property
-    def at(self) -> tuple[IntArray, IntArray, IntArray]:
+    def index(self) -> tuple[IntArray, IntArray, IntArray]:
+        """Return the index of the pools in arrays ``[l, r, g]``."""
         return self.model, self.region, self.column
 
-    def of(self, rows: IntArray) -> _Pools:
-        return _Pools(self.model[rows], self.region[rows], self.column[rows], self.able[rows])
+    def of_needs(self, rows: IntArray) -> _Pools:
+        """Return the pools of the needs ``rows``."""
+        return _Pools(self.model[rows], self.region[rows], self.column[rows], self.usable[rows])

@@ -42,7 +42,7 @@ def first_names(items: Sequence[str], count: int = 8) -> str:
 
 
 def redundancy_words(problem: PlanningProblem) -> str:
-    """Return the redundancy as words: " with any replica of every pool gone", or ""."""
+    """Return the redundancy in words: " with any replica of every pool gone"; "" without one."""
     if not problem.spare:
         return ""
     gone = "replica" if problem.spare == 1 else f"{problem.spare} replicas"

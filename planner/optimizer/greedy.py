@@ -62,23 +62,24 @@ def _remove_unneeded(
     droppable = np.argwhere(_removable(problem, all_sides, served_by, target, local, total))
     prices = hourly[tuple(droppable.T)]
     for model, region, gpu in droppable[np.argsort(-prices, kind="stable")]:
-        served, serves = served_by[:, model, region], served_by[:, model].min(axis=0)
-        others = np.delete(serves, region)
+        served_here, by_region = served_by[:, model, region], served_by[:, model].min(axis=0)
+        elsewhere = np.delete(by_region, region)
         # Capacity of the other regions, without the largest if a region may be lost.
-        others = others.sum() - (others.max(initial=0.0) if problem.lose_region else 0.0)
-        # What this region has to serve: its own demand, and of the joint demand what others miss.
-        required = min(float(served.min()), max(local[model, region], total[model] - others))
+        others_tps = elsewhere.sum() - (elsewhere.max(initial=0.0) if problem.lose_region else 0.0)
+        # This region has to serve its own demand, and the joint demand that others cannot.
+        demand_here = max(local[model, region], total[model] - others_tps)
+        required = min(float(served_here.min()), demand_here)
         present, fewer = int(target[model, region, gpu]), int(problem.minimum[model, region, gpu])
         drops = {}  # by side: tokens/s lost, by number of instances removed
         for side_index, side in enumerate(all_sides):
             if side.columns[gpu]:
-                pool = (
-                    capacity_curve(problem, model, gpu, present, int(side.lost[gpu])) / side.share
-                )
-                drops[side_index] = pool[present] - pool[fewer : present + 1][::-1]
+                pool_tps = capacity_curve(problem, model, gpu, present, int(side.lost[gpu]))
+                pool_tps = pool_tps / side.share
+                drops[side_index] = pool_tps[present] - pool_tps[fewer : present + 1][::-1]
         # Remove as many as leave every side with enough.
+        spare = np.maximum(0.0, served_here - required)
         count = min(
-            int(np.searchsorted(drop, max(0.0, served[side_index] - required), side="right")) - 1
+            int(np.searchsorted(drop, spare[side_index], side="right")) - 1
             for side_index, drop in drops.items()
         )
         target[model, region, gpu] -= count
@@ -97,22 +98,22 @@ def _removable(
     """Return True for pools that can lose an instance with all demand still covered, ``[l, r, g]``.
 
     Each pool is tested as if it alone lost one. Removals elsewhere never make a pool removable that
-    was not.
+    was not. ``served_by [s, l, r]`` is in tokens/s by side, ``local [l, r]`` and ``total [l]`` too.
     """
-    serves = served_by.min(axis=0)
-    others = serves.sum(axis=1, keepdims=True) - serves
+    served = served_by.min(axis=0)
+    others = served.sum(axis=1, keepdims=True) - served
     if problem.lose_region:
-        ranked = np.argsort(serves, axis=1)
-        best = np.take_along_axis(serves, ranked[:, -1:], axis=1)
-        second = np.take_along_axis(serves, ranked[:, -2:-1], axis=1)
-        first = np.arange(serves.shape[1]) == ranked[:, -1:]
-        others = others - np.where(first, second if second.size else 0.0, best)
-    required = np.minimum(serves, np.maximum(local, total[:, None] - others))
+        # Without the largest other region: it is the second largest for the largest region.
+        ranked = np.argsort(served, axis=1)
+        largest = np.take_along_axis(served, ranked[:, -1:], axis=1)
+        second = np.take_along_axis(served, ranked[:, -2:-1], axis=1)
+        is_largest = np.arange(served.shape[1]) == ranked[:, -1:]
+        others = others - np.where(is_largest, second if second.size else 0.0, largest)
+    required = np.minimum(served, np.maximum(local, total[:, None] - others))
     removable = target > problem.minimum
-    for side, served in zip(all_sides, served_by, strict=True):
-        fewer = carried_by_pools(problem, target, side.lost) - carried_by_pools(
-            problem, target - 1, side.lost
-        )
-        spare = (served - required) * (1 + LOOSE) + LOOSE * served
-        removable &= ~side.columns | (fewer / side.share <= spare[..., None])
+    for side, by_side in zip(all_sides, served_by, strict=True):
+        carried = carried_by_pools(problem, target, side.lost)
+        drop = carried - carried_by_pools(problem, target - 1, side.lost)
+        spare = (by_side - required) * (1 + LOOSE) + LOOSE * by_side
+        removable &= ~side.columns | (drop / side.share <= spare[..., None])
     return removable

@@ -120,41 +120,14 @@ def _greedy_by_policy(
 
     ``tiers`` are the demand and weights by tier, if these replace ``weight``.
     """
-    covering, capped = Covering(problem), bool(caps(problem))
-    target, free = covering.target, covering.free
-
-    def serve(workload: _Workload, *, single: bool = False) -> float:
-        """Add instances for ``workload``, or only one if ``single``, as far as GPUs and caps allow.
-
-        Returns the tokens/s that remain unserved; above 0 if a cap stops it.
-        """
-        regions = range(len(problem.regions)) if workload.region < 0 else (workload.region,)
-        need = workload.need - skipped.get((workload.model, workload.region), 0.0)
-        need = need if workload.region >= 0 else _need_beyond_local(problem, target, workload, need)
-        needs = Needs.one(workload.model, regions, need)
-        if not capped:
-            return float(covering.cover(needs, single=single)[0])
-        # Add one instance at a time, so that a step over the budget or carbon cap can be undone.
-        while True:
-            saved = target.copy(), free.copy()
-            left = float(covering.cover(needs, single=True)[0])
-            if not _within_caps(problem, target):
-                target[:], free[:] = saved
-                return max(left, TOLERANCE)
-            if single or left <= 0 or target.sum() == saved[0].sum():
-                return left
-
-    workloads = _workloads(problem, weight, tiers)
-    # tokens/s of needs that were skipped, and so must not count for later tiers
-    skipped: dict[tuple[int, int], float] = {}
+    fleet, workloads = _GreedyFleet(problem), _workloads(problem, weight, tiers)
     if policy in (NONE, PRIORITY_EXHAUSTIVE):
         for workload in workloads:
-            saved = target.copy(), free.copy()
-            if serve(workload) > 0 and policy == NONE:
-                target[:], free[:] = saved
-                model_region = workload.model, workload.region
-                skipped[model_region] = skipped.get(model_region, 0.0) + workload.own
-        return target
+            before = fleet.saved()
+            if fleet.serve(workload) > 0 and policy == NONE:
+                fleet.restore(before)
+                fleet.skip(workload)
+        return fleet.target
     groups: list[Sequence[_Workload]] = [workloads]
     if policy == PRIORITY_ROUND_ROBIN:
         groups = [
@@ -163,11 +136,57 @@ def _greedy_by_policy(
     for group in groups:
         waiting = list(group)
         while waiting:
-            before_pass = target.sum()
-            waiting = [workload for workload in waiting if serve(workload, single=True) > 0]
-            if target.sum() == before_pass:
+            before_pass = fleet.target.sum()
+            waiting = [workload for workload in waiting if fleet.serve(workload, single=True) > 0]
+            if fleet.target.sum() == before_pass:
                 break
-    return target
+    return fleet.target
+
+
+class _GreedyFleet:
+    """The instances chosen so far, ``target [l, r, g]``, starting from the minimums."""
+
+    def __init__(self, problem: PlanningProblem) -> None:
+        self._problem, self._covering = problem, Covering(problem)
+        self.target = self._covering.target
+        # tokens/s of skipped workloads by model and region; they must not count for later tiers
+        self._skipped: dict[tuple[int, int], float] = {}
+
+    def saved(self) -> tuple[IntArray, IntArray]:
+        """Return copies of the instances and of the free GPUs, for ``restore``."""
+        return self.target.copy(), self._covering.free.copy()
+
+    def restore(self, saved: tuple[IntArray, IntArray]) -> None:
+        """Go back to the instances and free GPUs of ``saved``."""
+        self.target[:], self._covering.free[:] = saved
+
+    def skip(self, workload: _Workload) -> None:
+        """Leave ``workload`` unserved, also as a part of the needs of less worthy tiers."""
+        key = workload.model, workload.region
+        self._skipped[key] = self._skipped.get(key, 0.0) + workload.own
+
+    def serve(self, workload: _Workload, *, single: bool = False) -> float:
+        """Add instances for ``workload``, or only one if ``single``, as far as GPUs and caps allow.
+
+        Returns the tokens/s that remain unserved; above 0 if a cap stops it.
+        """
+        problem, is_joint = self._problem, workload.region < 0
+        regions = range(len(problem.regions)) if is_joint else (workload.region,)
+        need = workload.need - self._skipped.get((workload.model, workload.region), 0.0)
+        if is_joint:
+            need = _need_beyond_local(problem, self.target, workload, need)
+        needs = Needs.one(workload.model, regions, need)
+        if not caps(problem):
+            return float(self._covering.cover(needs, single=single)[0])
+        # Add one instance at a time, so that a step over the budget or carbon cap can be undone.
+        while True:
+            before = self.saved()
+            left = float(self._covering.cover(needs, single=True)[0])
+            if not _within_caps(problem, self.target):
+                self.restore(before)
+                return max(left, TOLERANCE)
+            if single or left <= 0 or self.target.sum() == before[0].sum():
+                return left
 
 
 def _within_caps(problem: PlanningProblem, target: IntArray) -> bool:

@@ -11,7 +11,7 @@ from operator import attrgetter
 import highspy
 import numpy as np
 
-from planner.optimizer.figures import by_row, cap_use
+from planner.optimizer.figures import cap_use, gpus_used
 from planner.optimizer.highs import load_program, run, silent_highs
 from planner.optimizer.objective import POWER, power_caps, price
 from planner.optimizer.problem import FEASIBLE, OPTIMAL, PlanningProblem, WindowPlan, single_period
@@ -37,7 +37,7 @@ class Move:
 class MarginalValue(Move):
     """The hourly saving if a limit moves by its step, in the units of the objective."""
 
-    saves: float | None  # per hour, in units of the objective; None if it did not solve
+    saves: float | None  # per hour, in units of the objective; None if no plan was found
     doubt: float  # half the width of the interval in which ``saves`` is proven
     relaxed: float | None  # the same from the linear relaxation; for capacity, from its duals
 
@@ -93,8 +93,8 @@ def _scarce_gpus(
 
     ``duals [r, t]`` are values of one more GPU in the linear relaxation.
     """
-    used = by_row(problem, np.einsum("lrg,lg->rg", target, problem.gpus_per_instance))
-    for region, row in np.argwhere(np.ones_like(used)):
+    used = gpus_used(problem, target)
+    for region, row in np.ndindex(used.shape):
         usable = (problem.theta_tps > 0) & (problem.rows == row)
         if not usable.any():
             continue
@@ -157,13 +157,15 @@ def solve_moved(
 ) -> MarginalValue:
     """Solve the problem ``moved`` and return its saving against ``plan``.
 
-    ``move`` says which limit of the problem was changed. With ``before``, the problem of ``plan``,
-    the linear relaxations of ``before`` and ``moved`` are compared too. They show a value that is
-    too small to save a whole instance.
+    ``move`` says which limit of the problem was changed. ``options`` are those of ``solve_window``.
+    With ``before``, the problem of ``plan``, the linear relaxations of ``before`` and ``moved`` are
+    compared too. They show a value that is too small to save a whole instance.
     """
     if before is not None:
-        parts = [_relaxation_duals(problem, check)[0] for problem in (before, moved)]
-        relaxed = None if None in parts else float(parts[0] or 0.0) - float(parts[1] or 0.0)
+        optimum, moved_optimum = (_relaxation_duals(p, check)[0] for p in (before, moved))
+        relaxed = None
+        if optimum is not None and moved_optimum is not None:
+            relaxed = optimum - moved_optimum
     limit = move.family, move.what, move.step, move.unit
     moved_plan = solve_window(moved, check=check, **options)  # type: ignore[arg-type]
     if moved_plan.status not in (OPTIMAL, FEASIBLE):

@@ -38,11 +38,11 @@ def pareto_front(
     Lasdon and Wismer 1971). This finds plans that no weighted sum can. Dominated plans are omitted.
     The front is empty if either end has no plan.
     """
-    lean, cheap = least_second(), least_first(math.inf)
-    if lean is None or cheap is None:
+    best_second, best_first = least_second(), least_first(math.inf)
+    if best_second is None or best_first is None:
         return ()
-    levels = np.linspace(lean.second, cheap.second, points)
-    found = [cheap, *(least_first(float(level) * (1 + SLACK)) for level in levels[:-1])]
+    limits = np.linspace(best_second.second, best_first.second, points)
+    found = [best_first, *(least_first(float(limit) * (1 + SLACK)) for limit in limits[:-1])]
     candidates = sorted(
         (point for point in found if point is not None), key=lambda p: (p.second, p.first)
     )

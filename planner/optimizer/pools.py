@@ -42,9 +42,12 @@ def pool_capacity(
 
 
 def known_capacity(theta_tps: FloatArray, pool_tps: FloatArray | None, lost: int = 0) -> FloatArray:
-    """Return the tokens/s of 0, 1, ... instances of which ``lost`` are gone, ``[l, g, counts]``."""
-    none = np.zeros((*theta_tps.shape, 1 + lost))
-    return none if pool_tps is None else np.concatenate([none, pool_tps], axis=2)
+    """Return the tokens/s of 0, 1, ... instances of which ``lost`` are gone, ``[l, g, counts]``.
+
+    The list ends with the last count of ``pool_tps``. Each further instance adds ``theta_tps``.
+    """
+    none_left = np.zeros((*theta_tps.shape, 1 + lost))
+    return none_left if pool_tps is None else np.concatenate([none_left, pool_tps], axis=2)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -55,7 +58,7 @@ class CapacityCurves:
     known: FloatArray  # [l, g, n + 1], C(0) to C(n)
 
     @classmethod
-    def of(cls, problem: PlanningProblem, lost: int = 0) -> CapacityCurves:
+    def from_problem(cls, problem: PlanningProblem, lost: int = 0) -> CapacityCurves:
         """Return the curves of ``problem`` when ``lost`` instances of each pool are gone."""
         known = known_capacity(problem.theta_tps, problem.pool_tps, lost)
         return cls(problem.theta_tps, known)
@@ -72,17 +75,17 @@ class CapacityCurves:
         beyond = self.theta[model, column] * (count - within)
         return np.asarray(self.known[model, column, within] + beyond)
 
-    def whole(self, model: IntArray, column: IntArray, tps: FloatArray) -> IntArray:
+    def fully_used(self, model: IntArray, column: IntArray, tps: FloatArray) -> IntArray:
         """Return the most instances that ``tps`` uses in full: the largest n with C(n) <= ``tps``.
 
         Returns 0 for a model that cannot run on the column.
         """
         theta, curve = self.theta[model, column], self.known[model, column]
-        runs, last = theta > 0, curve.shape[-1] - 1
+        can_run, last = theta > 0, curve.shape[-1] - 1
         within = (curve <= tps[..., None]).sum(axis=-1) - 1
-        beyond = np.maximum(tps - curve[..., last], 0.0) / np.where(runs, theta, 1.0)
+        beyond = np.maximum(tps - curve[..., last], 0.0) / np.where(can_run, theta, 1.0)
         more = np.where(within == last, np.floor(beyond), 0.0)
-        return np.where(runs, within + more, 0).astype(np.int64)
+        return np.where(can_run, within + more, 0).astype(np.int64)
 
 
 def capacity_curve(
@@ -140,7 +143,10 @@ class LinearPieces:
 
 
 def linear_pieces(carried: FloatArray, need: float) -> LinearPieces:
-    """Return the pieces of C(0) to C(most), as far as ``need``; capacity beyond it has no value."""
+    """Return the stretches of the curve ``carried`` = C(0) to C(n), in tokens/s, up to ``need``.
+
+    Capacity beyond ``need`` has no value, so the last step ends there.
+    """
     count = min(int(np.searchsorted(carried, need)), len(carried) - 1)
     steps = np.diff(np.minimum(carried[: count + 1], need))
     tolerance = LINEAR_TOLERANCE * float(np.max(steps, initial=0.0))

@@ -25,13 +25,14 @@ def cheapest_reservation(problem: HorizonProblem, target: IntArray) -> IntArray:
     """Return the GPUs to reserve for the replicas ``target`` at the lowest cost, ``[r, t]``."""
     if problem.reserved_usd is None or problem.on_demand_usd is None:
         return np.zeros_like(problem.first.capacity_gpus)
-    used, price = gpus_in_use(problem, target), problem.reserved_usd * len(target)
-    # The k-th largest count saves the prices of the k periods with at least as many GPUs.
-    order = np.argsort(-used, axis=0, kind="stable")
+    used, price_of_all_periods = gpus_in_use(problem, target), problem.reserved_usd * len(target)
+    # A GPU that the k busiest periods use saves their on-demand prices, [k]. So it pays to reserve
+    # the largest count whose saving exceeds the price.
+    busiest_first = np.argsort(-used, axis=0, kind="stable")
     on_demand = np.broadcast_to(problem.on_demand_usd, used.shape)
-    saved = np.take_along_axis(on_demand, order, axis=0).cumsum(axis=0)
-    largest = np.take_along_axis(used, order, axis=0)
-    counts: IntArray = np.where(saved > price, largest, 0).max(axis=0)
+    saved = np.take_along_axis(on_demand, busiest_first, axis=0).cumsum(axis=0)
+    sorted_counts = np.take_along_axis(used, busiest_first, axis=0)
+    counts: IntArray = np.where(saved > price_of_all_periods, sorted_counts, 0).max(axis=0)
     return counts
 
 
@@ -42,7 +43,7 @@ def reservation_usd(problem: HorizonProblem, target: IntArray, reserved: IntArra
     """
     if problem.reserved_usd is None or problem.on_demand_usd is None:
         return np.zeros(len(target))
-    free = np.minimum(gpus_in_use(problem, target), reserved) * problem.on_demand_usd
+    saved = np.minimum(gpus_in_use(problem, target), reserved) * problem.on_demand_usd
     paid = np.where(reserved > 0, problem.reserved_usd, 0.0) * reserved
-    usd: FloatArray = (paid - free).sum(axis=(1, 2))
+    usd: FloatArray = (paid - saved).sum(axis=(1, 2))
     return usd

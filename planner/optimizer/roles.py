@@ -33,25 +33,34 @@ def role_sides(problem: PlanningProblem) -> tuple[Side, ...]:
     different losses of instances in a region.
     """
     all_columns = np.ones(len(problem.gpus), dtype=bool)
-    none = np.zeros(len(problem.gpus), np.int64)
-    staged = [Side(all_columns, 1.0, "", none)]
+    none_lost = np.zeros(len(problem.gpus), np.int64)
+    by_role = [Side(all_columns, 1.0, "", none_lost)]
     if problem.stages is not None and problem.stages.any():
-        staged = [
-            Side(problem.stages != DECODE, 1.0, "for prefill", none),
-            Side(problem.stages != PREFILL, 1.0, "for decode", none),
+        by_role = [
+            Side(problem.stages != DECODE, 1.0, "for prefill", none_lost),
+            Side(problem.stages != PREFILL, 1.0, "for decode", none_lost),
         ]
     owned = []
     if problem.spot is not None and problem.spot.any() and problem.spot_share < 1:
         share = 1.0 - problem.spot_share
         owned = [
-            Side(side.columns & ~problem.spot, share, f"{side.name} on owned GPUs".strip(), none)
-            for side in staged
+            replace(
+                side,
+                columns=side.columns & ~problem.spot,
+                share=share,
+                name=f"{side.name} on owned GPUs".strip(),
+            )
+            for side in by_role
         ]
-    return tuple(kept for side in (*staged, *owned) for kept in _without_spares(problem, side))
+    return tuple(copy for side in (*by_role, *owned) for copy in _with_losses(problem, side))
 
 
-def _without_spares(problem: PlanningProblem, side: Side) -> list[Side]:
-    """Return copies of ``side`` with spare instances lost, one copy for each way to lose them."""
+def _with_losses(problem: PlanningProblem, side: Side) -> list[Side]:
+    """Return copies of ``side`` with spare instances lost, one copy for each way to lose them.
+
+    By pool, each pool loses ``spare`` of them, which is one way. By region, a model loses ``spare``
+    of all its instances there, of any columns.
+    """
     if not problem.spare:
         return [side]
     if problem.by_pool:

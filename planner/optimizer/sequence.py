@@ -40,18 +40,13 @@ def plan_sequence(
     """
     if not problems:
         raise ScenarioError("There is no window to plan: give a horizon of one period or more.")
-    first = problems[0]
     if len(period_start_s) != len(problems):
         raise ScenarioError(f"{len(problems)} windows need one start each.")
-    for problem in problems:
-        if (problem.models, problem.regions, problem.gpus) != (
-            first.models,
-            first.regions,
-            first.gpus,
-        ):
-            raise ScenarioError("Every window must have the same models, regions and GPU types.")
+    if len({(problem.models, problem.regions, problem.gpus) for problem in problems}) > 1:
+        raise ScenarioError("Every window must have the same models, regions and GPU types.")
 
     windows: list[WindowPlan] = []
+    first = problems[0]
     current = first.current
     for done, problem in enumerate(problems):
         if progress:

@@ -48,14 +48,14 @@ def pack_exact(models: int, fits: Fits) -> tuple[Group, ...]:
         if size == 1 or fits(group)
     ]
     program = pulp.LpProblem("packing", pulp.LpMinimize)
-    used = [program.add_variable(f"group_{i}", cat="Binary") for i in range(len(groups))]
-    program += pulp.lpSum(used)
+    is_used = {
+        group: program.add_variable(f"group_{i}", cat="Binary") for i, group in enumerate(groups)
+    }
+    program += pulp.lpSum(is_used.values())
     for model in range(models):
-        program += (
-            pulp.lpSum(u for u, group in zip(used, groups, strict=True) if model in group) == 1
-        )
+        program += pulp.lpSum(is_used[group] for group in groups if model in group) == 1
     program.solve(pulp.HiGHS(msg=False))
-    return tuple(sorted(group for u, group in zip(used, groups, strict=True) if u.value() > 0.5))
+    return tuple(sorted(group for group, used in is_used.items() if used.value() > 0.5))
 
 
 def remembered(fits: Fits) -> Fits:

@@ -30,9 +30,9 @@ class Work:
 
     tokens: FloatArray
     model: IntArray
-    home: IntArray
-    arrival: IntArray
-    last: IntArray
+    home: IntArray  # region where the tokens arrive
+    arrival: IntArray  # period
+    last: IntArray  # period
 
 
 def cheapest_shift(
@@ -53,7 +53,7 @@ def cheapest_shift(
     """
     # Every replica has the capacity of one in a large pool, which bounds that of smaller ones.
     windows = tuple(replace(window, pool_tps=None) for window in problem.windows)
-    draft, flows = _program(replace(problem, windows=windows), work, reach)
+    draft, flows = _program_with_work(replace(problem, windows=windows), work, reach)
     relaxed = highspy.Highs()  # type: ignore[no-untyped-call]
     relaxed.setOptionValue("output_flag", False)
     relaxed.passModel(draft.builder.program().highs(relaxed=True))
@@ -64,7 +64,7 @@ def cheapest_shift(
     rates = fractional[flows.variable]
     bound = max(0.0, float(relaxed.getObjectiveValue()) - float(flows.ties @ rates))
     counts = fractional[draft.x]
-    draft, flows = _program(problem, work, reach)
+    draft, flows = _program_with_work(problem, work, reach)
     program = draft.builder.program()
     start = _rounded_up(draft, program, counts, flows.variable, rates)
     whole = SOLVERS[solver](
@@ -91,7 +91,8 @@ def _rounded_up(
 ) -> FloatArray | None:
     """Return a solution with the fractional replicas ``counts [p, n]`` rounded up, or None.
 
-    Small pools serve less for each replica, so up to two more of each are tried.
+    ``rates`` are the values of the variables ``variable``, the tokens/s of work. Small pools serve
+    less for each replica, so up to two more of each are tried. None: each try breaks a row.
     """
     target = np.zeros((len(counts), *draft.problem.first.current.shape), np.int64)
     for more in range(3):
@@ -99,7 +100,7 @@ def _rounded_up(
         target[(slice(None), *draft.cell)] = whole
         values = draft.values_of(target)
         values[variable] = rates
-        if program.keeps(values):
+        if program.is_feasible(values):
             return values
     return None
 
@@ -112,10 +113,12 @@ class _Flows:
     period: IntArray
     region: IntArray
     variable: IntArray
-    ties: FloatArray
+    ties: FloatArray  # a small cost that rises with the period, so that equal plans work early
 
 
-def _program(problem: HorizonProblem, work: Work, reach: BoolArray) -> tuple[Draft, _Flows]:
+def _program_with_work(
+    problem: HorizonProblem, work: Work, reach: BoolArray
+) -> tuple[Draft, _Flows]:
     """Return the program of all periods with the times of ``work`` as variables, in tokens/s."""
     draft = draft_program(problem, cuts=False)
     periods = np.arange(len(problem.windows))[None, :, None]
@@ -131,11 +134,11 @@ def _program(problem: HorizonProblem, work: Work, reach: BoolArray) -> tuple[Dra
     ties: FloatArray = np.asarray(tie * (1.0 + period), np.float64)
     flow = draft.builder.grid(part.shape, cost=ties)
     draft.builder.add("work", [(part, flow, 1.0)], rate, rate, len(rate))
-    _serve(draft, work.model[part], period, region, flow)
+    _add_coverage_of_work(draft, work.model[part], period, region, flow)
     return draft, _Flows(part, period, region, flow, ties)
 
 
-def _serve(
+def _add_coverage_of_work(
     draft: Draft, model: IntArray, period: IntArray, region: IntArray, flow: IntArray
 ) -> None:
     """Add  sum_g C(x)  >=  epsilon (mean_w rho + work)  by region, and the same over all regions.
@@ -146,14 +149,15 @@ def _serve(
     problem, pairs = draft.problem, np.arange(draft.pairs)
     models, regions = len(problem.first.models), len(problem.first.regions)
     for p, window in enumerate(problem.windows):
-        now = period == p
-        pair, of_model = model[now] * regions + region[now], model[now]
+        in_period = period == p
+        flow_now, model_now = flow[in_period], model[in_period]
+        pair_now = model_now * regions + region[in_period]
         mean = window.demand_tps.mean(axis=2)
-        own: list[Entry] = [*draft.served_tps(p, pairs), (pair, flow[now], -window.epsilon)]
+        own: list[Entry] = [*draft.served_tps(p, pairs), (pair_now, flow_now, -window.epsilon)]
         draft.builder.add("local", own, window.epsilon * mean.ravel(), INF, draft.pairs)
         lost_regions = range(regions) if window.lose_region else ()
-        for lost in (None, *lost_regions):
-            kept = (pairs % regions != lost).astype(float)
-            joint = draft.served_tps(p, draft.model_of_pair, kept)
-            joint.append((of_model, flow[now], -1.0))
+        for lost in (None, *lost_regions):  # None: no region is lost
+            remains = (pairs % regions != lost).astype(float)
+            joint = draft.served_tps(p, draft.model_of_pair, remains)
+            joint.append((model_now, flow_now, -1.0))
             draft.builder.add("global", joint, mean.sum(axis=1), INF, models)

@@ -64,14 +64,15 @@ def validate_horizon(problem: HorizonProblem) -> None:
     first = problem.first
     for period, window in enumerate(problem.windows):
         validate(window)
-        same = all(
-            getattr(window, name) == getattr(first, name)
-            for name in ("models", "regions", "gpus", "spare", "by_pool", "lose_region")
+        same_names = all(
+            getattr(window, field) == getattr(first, field)
+            for field in ("models", "regions", "gpus", "spare", "by_pool", "lose_region")
         )
-        fixed = ("theta_tps", "pool_tps", "gpus_per_instance", "types", "stages", "spot")
-        if not same or any(
-            not np.array_equal(getattr(window, field), getattr(first, field)) for field in fixed
-        ):
+        same_arrays = all(
+            np.array_equal(getattr(window, field), getattr(first, field))
+            for field in ("theta_tps", "pool_tps", "gpus_per_instance", "types", "stages", "spot")
+        )
+        if not (same_names and same_arrays):
             raise ScenarioError(
                 f"Every period must have the same models, regions and columns, unlike "
                 f"{problem.name(period)}."
@@ -180,20 +181,18 @@ def _check_pools(problem: PlanningProblem) -> None:
     if pool is None:
         return
     per_instance = pool / np.arange(1, pool.shape[2] + 1)
-    previous = np.concatenate(
-        [np.zeros((*per_instance.shape[:2], 1)), per_instance[:, :, :-1]], axis=2
-    )
-    falls = per_instance < previous * (1 - SLACK)
+    before = np.concatenate([np.zeros((*pool.shape[:2], 1)), per_instance[:, :, :-1]], axis=2)
+    falls = per_instance < before * (1 - SLACK)
     _raise_for(
         problem, "pool_tps", pool, falls, "let what each replica carries never fall with more"
     )
-    has_capacity, run = pool[:, :, -1] > 0, problem.theta_tps > 0
-    beyond = problem.theta_tps < per_instance[:, :, -1] * (1 - SLACK)
+    has_capacity, can_run = pool[:, :, -1] > 0, problem.theta_tps > 0
+    too_low = has_capacity & (problem.theta_tps < per_instance[:, :, -1] * (1 - SLACK))
     _raise_for(
         problem,
         "theta_tps",
         problem.theta_tps,
-        (has_capacity & beyond) | (has_capacity != run),
+        too_low | (has_capacity != can_run),
         "give what each replica of the largest pool of pool_tps carries, or more",
     )
 

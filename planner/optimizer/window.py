@@ -76,22 +76,10 @@ def solve_window(
     Raises ``ScenarioError`` for invalid input.
     """
     validate(problem)
-    ask = throttled(check) if check else lambda: None
-    effort = Effort(solver, gap, time_limit_s, stable, ask)
-    if method not in METHODS:
-        raise ScenarioError(f"Method {method!r} is not known: use one of {', '.join(METHODS)}.")
-    if method in (PULP, DECOMPOSED) and solver != "highs":
-        raise ScenarioError(f"The method {method} runs on HiGHS: use the solver highs with it.")
-    apart = can_decompose(problem)
-    if method == AUTO:
-        method = _method_for(problem) if solver == "highs" else WHOLE
-    if method == DECOMPOSED and not apart:
-        raise ScenarioError(
-            "The decomposition supports no prefill and decode columns, no limit on spot, no "
-            "region loss, and no spare by region on several columns. Use the method whole."
-        )
+    check = throttled(check) if check else lambda: None
+    effort = Effort(solver, gap, time_limit_s, stable, check)
     effort = replace(effort, gap=_objective_gap(problem, gap))
-    solve, began = SOLVE[method], perf_counter()
+    solve, began = SOLVE[_chosen_method(problem, method, solver)], perf_counter()
     try:
         outcome, build_seconds, solve_seconds = solve(problem, effort)
     except SolverFailed as failed:
@@ -139,11 +127,27 @@ def can_decompose(problem: PlanningProblem) -> bool:
     return len(role_sides(problem)) == 1 and not problem.lose_region
 
 
-def _method_for(problem: PlanningProblem) -> str:
-    """Return the method that ``auto`` uses on HiGHS for ``problem``."""
-    if problem.current.size < PULP_BELOW and (problem.theta_tps > 0).any():
-        return PULP
-    return DECOMPOSED if problem.current.size >= PULP_BELOW and can_decompose(problem) else WHOLE
+def _chosen_method(problem: PlanningProblem, method: str, solver: str) -> str:
+    """Return ``method``, or for ``auto`` the one that suits the size and kind of ``problem``.
+
+    Raises ``ScenarioError`` if the method does not exist, or cannot solve this with ``solver``.
+    """
+    if method not in METHODS:
+        raise ScenarioError(f"Method {method!r} is not known: use one of {', '.join(METHODS)}.")
+    if method in (PULP, DECOMPOSED) and solver != "highs":
+        raise ScenarioError(f"The method {method} runs on HiGHS: use the solver highs with it.")
+    if method == DECOMPOSED and not can_decompose(problem):
+        raise ScenarioError(
+            "The decomposition supports no prefill and decode columns, no limit on spot, no "
+            "region loss, and no spare by region on several columns. Use the method whole."
+        )
+    if method != AUTO:
+        return method
+    if solver != "highs":
+        return WHOLE
+    if problem.current.size >= PULP_BELOW:
+        return DECOMPOSED if can_decompose(problem) else WHOLE
+    return PULP if (problem.theta_tps > 0).any() else WHOLE
 
 
 def _solve_in_pulp(problem: PlanningProblem, effort: Effort) -> tuple[Outcome, float, float]:
@@ -156,7 +160,7 @@ def _solve_in_pulp(problem: PlanningProblem, effort: Effort) -> tuple[Outcome, f
 def _solve_whole(problem: PlanningProblem, effort: Effort) -> tuple[Outcome, float, float]:
     """Solve one program and return the outcome, seconds to build and seconds to solve."""
     began = perf_counter()
-    search = Search.of(single_period(problem), effort)
+    search = Search.from_problem(single_period(problem), effort)
     built = perf_counter()
     return _outcome_of_solution(search, search.best()), built - began, perf_counter() - built
 
@@ -181,24 +185,25 @@ def _solve_decomposed(problem: PlanningProblem, effort: Effort) -> tuple[Outcome
     if problem.demand_tps[..., 0].size >= MANY_CELLS:
         compiled_repair()
     began, limit_s = perf_counter(), effort.time_limit_s
-    cells = Cells.of(problem)
+    cells = Cells.from_problem(problem)
     built = perf_counter()
     if cells is None:
         return Outcome(INFEASIBLE, target=None, bound=0.0), built - began, 0.0
     outcome = decompose(cells, gap=effort.gap, time_limit_s=limit_s, check=effort.check)
-    solved = perf_counter()
+    ended = perf_counter()
     if outcome is None:
-        left = replace(effort, time_limit_s=max(LEAST_S, limit_s - (solved - began)))
-        outcome, build_s, solve_s = _solve_whole(problem, left)
-        return outcome, built - began + build_s, solved - built + solve_s
-    few, left_s = cells.need.size < STABLE_BELOW, limit_s - (solved - built)
-    if effort.stable and few and left_s > 0 and outcome.target is not None:
-        search = replace(Search.of(single_period(problem), effort), until=solved + left_s)
+        rest = replace(effort, time_limit_s=max(LEAST_S, limit_s - (ended - began)))
+        outcome, build_s, solve_s = _solve_whole(problem, rest)
+        return outcome, built - began + build_s, ended - built + solve_s
+    is_small, left_s = cells.need.size < STABLE_BELOW, limit_s - (ended - built)
+    if effort.stable and is_small and left_s > 0 and outcome.target is not None:
+        search = Search.from_problem(single_period(problem), effort)
+        search = replace(search, until=ended + left_s)
         values = search.draft.values_of(outcome.target[None])
-        near = search.fewer_changes(Solution(outcome.status, values, outcome.bound))
-        outcome = replace(_outcome_of_solution(search, near), bound=outcome.bound)
-        solved = perf_counter()
-    return outcome, built - began, solved - built
+        stable = search.fewer_changes(Solution(outcome.status, values, outcome.bound))
+        outcome = replace(_outcome_of_solution(search, stable), bound=outcome.bound)
+        ended = perf_counter()
+    return outcome, built - began, ended - built
 
 
 SOLVE = {PULP: _solve_in_pulp, WHOLE: _solve_whole, DECOMPOSED: _solve_decomposed}

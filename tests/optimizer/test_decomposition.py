@@ -36,19 +36,21 @@ def random_prices(cells, seed):
 
 def counted(cells, prices, model, region):
     """Every x of a cell that covers its need, and what each costs at ``prices``."""
-    most = cells.most[model, region]
+    most = cells.max_extra[model, region]
     x = np.array(list(itertools.product(*(range(int(n) + 1) for n in most))))
-    held = cells.served(x.astype(np.int32), np.full(len(x), model * cells.need.shape[1] + region))
+    held = cells.served_tps(
+        x.astype(np.int32), np.full(len(x), model * cells.need.shape[1] + region)
+    )
     x, held = (part[held >= cells.need[model, region]] for part in (x, held))
-    first, further = (array[model, region] for array in cells.charged(prices))
+    first, further = (array[model, region] for array in cells.instance_charges(prices))
     beyond = np.maximum(0, x - cells.running[model, region])
     cost = ((x - beyond) * first + beyond * further).sum(axis=1)
-    return x, cost - (prices.demand / cells.tokens)[model] * held
+    return x, cost - (prices.demand / cells.mean_tps)[model] * held
 
 
 def cells_of(seed, pooled=False):
     instance = random_problem(seed)
-    cells = Cells.of(with_pools(instance, seed) if pooled else instance)
+    cells = Cells.from_problem(with_pools(instance, seed) if pooled else instance)
     return pytest.skip("its limits contradict each other") if cells is None else cells
 
 
@@ -57,7 +59,7 @@ def cells_of(seed, pooled=False):
 def test_every_cell_is_solved_exactly(seed, pooled):
     cells = cells_of(seed, pooled)
     prices = random_prices(cells, seed)
-    priced = cells.priced(prices)
+    priced = cells.solve_at(prices)
     for model, region in np.ndindex(cells.need.shape):
         x, cost = counted(cells, prices, model, region)
         assert priced.lowest[model, region] == pytest.approx(cost.min(initial=np.inf))
@@ -72,7 +74,7 @@ def test_the_band_holds_every_column_within_it_and_no_other(seed, each, pooled, 
     monkeypatch.setattr("planner.optimizer.decomposition.columns.COLUMNS_PER_CELL", each)
     cells = cells_of(seed, pooled)
     prices = random_prices(cells, seed)
-    priced = cells.priced(prices)
+    priced = cells.solve_at(prices)
     if np.isinf(priced.bound):
         return
     band = columns_near(cells, prices, priced, width=7.0, max_variables=100_000)
@@ -99,7 +101,7 @@ def test_any_prices_prove_a_bound_and_the_relaxation_the_best(seed, pooled):
     instance, cells = random_problem(seed), cells_of(seed, pooled)
     best = best_by_counting(with_pools(instance, seed) if pooled else instance)
     for again in range(5):
-        bound = cells.priced(random_prices(cells, 100 * seed + again)).bound
+        bound = cells.solve_at(random_prices(cells, 100 * seed + again)).bound
         assert best is None or bound <= best + 1e-9
     if best is None:
         return
@@ -110,7 +112,7 @@ def test_any_prices_prove_a_bound_and_the_relaxation_the_best(seed, pooled):
     assert relaxed.broken == pytest.approx(0.0, abs=1e-9)
     assert priced.bound <= relaxed.usd + 1e-6
     assert priced.bound == pytest.approx(relaxed.usd, rel=0.05)
-    assert cells.priced(relaxed.prices).bound == pytest.approx(relaxed.usd)
+    assert cells.solve_at(relaxed.prices).bound == pytest.approx(relaxed.usd)
     assert relaxed.usd <= best + 1e-4
 
 
@@ -193,7 +195,7 @@ def test_a_cell_of_many_instances_is_bounded_closely():
     rng = np.random.default_rng(7)
     many = middling(0)
     theta = rng.uniform(0.99, 1.01, many.theta_tps.shape) * many.usd_per_hour[:, 0] * 1000
-    cells = Cells.of(
+    cells = Cells.from_problem(
         replace(
             many,
             theta_tps=theta,
@@ -202,9 +204,9 @@ def test_a_cell_of_many_instances_is_bounded_closely():
             maximum=np.full(many.maximum.shape, 9000),
         )
     )
-    priced = cells.priced(cells.free)
+    priced = cells.solve_at(cells.zero_prices)
     columns, cell = priced.x.reshape(-1, 3).astype(np.int32), np.arange(48)
-    costs = cells.cost(columns, cell).reshape(priced.lowest.shape)
+    costs = cells.column_usd(columns, cell).reshape(priced.lowest.shape)
     assert np.all(np.einsum("lrg,lg->lr", priced.x, theta) >= cells.need - 1e-6)
     assert np.all(priced.lowest <= costs + 1e-9)
     assert costs == pytest.approx(priced.lowest, rel=1e-3)

@@ -37,7 +37,8 @@ SEEDS = range(20)
 
 
 def carried(instance, model, column, count):
-    return float(CapacityCurves.of(instance).carried(*map(np.array, (model, column, count))))
+    curves = CapacityCurves.from_problem(instance)
+    return float(curves.carried(*map(np.array, (model, column, count))))
 
 
 def horizon(seed):
@@ -105,9 +106,8 @@ def test_a_curve_is_what_it_says(seed):
         assert carried(instance, m, g, least) >= need
         assert least == 0 or carried(instance, m, g, least - 1) < need
         for tps in (float(by_hand[place]), float(by_hand[place]) + 1e-6, need):
-            instances = int(
-                CapacityCurves.of(instance).whole(*map(np.array, (m, g, max(0.0, tps))))
-            )
+            curves = CapacityCurves.from_problem(instance)
+            instances = int(curves.fully_used(*map(np.array, (m, g, max(0.0, tps)))))
             assert carried(instance, m, g, instances) <= max(0.0, tps)
             assert carried(instance, m, g, instances + 1) > tps * (1 - 1e-12)  # but for rounding
 
@@ -132,8 +132,9 @@ def test_facets_cut_off_no_whole_cover_of_a_bent_curve(seed):
     facets_ = facets(tuple(instance.theta_tps[0, able]), need, tuple(tuple(c[1:]) for c in curves))
     grid = np.stack(np.meshgrid(*(range(len(c) + 1) for c in curves), indexing="ij"), -1)
     points = grid.reshape(-1, len(able))
+    curves = CapacityCurves.from_problem(instance)
     held = sum(
-        CapacityCurves.of(instance).carried(np.zeros(len(points), np.int64), g, points[:, column])
+        curves.carried(np.zeros(len(points), np.int64), g, points[:, column])
         for column, g in enumerate(able)
     )
     points = points[held >= need]

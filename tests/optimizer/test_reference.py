@@ -65,4 +65,4 @@ def test_an_answer_printed_with_eight_digits_is_kept():
         found = solve(program, gap=0.0, time_limit_s=10.0, check=lambda: None)
         assert found.status == "optimal"
         assert found.values[2] == pytest.approx(first + second * share)
-    assert not program.keeps(np.array([1.0, share, 1.0001 * (first + second * share)]))
+    assert not program.is_feasible(np.array([1.0, share, 1.0001 * (first + second * share)]))

@@ -17,7 +17,7 @@ from tests.optimizer.test_decomposition import middling, no_check, random_prices
 
 def cost_of(cells, plan):
     flat = plan.reshape(cells.need.size, -1).astype(np.int32)
-    return float(cells.cost(flat, np.arange(len(flat))).sum()) + cells.fixed_usd
+    return float(cells.column_usd(flat, np.arange(len(flat))).sum()) + cells.fixed_usd
 
 
 @pytest.mark.parametrize("pooled", [False, True])
@@ -25,11 +25,11 @@ def cost_of(cells, plan):
 def test_what_is_repaired_keeps_every_limit_and_costs_no_less_than_the_best(seed, pooled):
     instance = random_problem(seed)
     instance = with_pools(instance, seed) if pooled else instance
-    cells, best = Cells.of(instance), best_by_counting(instance)
+    cells, best = Cells.from_problem(instance), best_by_counting(instance)
     if cells is None or best is None:
         return
-    for prices in (cells.free, random_prices(cells, seed)):
-        priced = cells.priced(prices)
+    for prices in (cells.zero_prices, random_prices(cells, seed)):
+        priced = cells.solve_at(prices)
         plan = repair_plan(cells, prices, priced.x)
         if plan is not None:
             assert is_feasible(instance, cells.minimum + plan)
@@ -38,11 +38,11 @@ def test_what_is_repaired_keeps_every_limit_and_costs_no_less_than_the_best(seed
 
 @pytest.mark.parametrize("seed", range(12))
 def test_polishing_only_raises_the_bound(seed):
-    cells = Cells.of(middling(seed))
+    cells = Cells.from_problem(middling(seed))
     prices, priced = ascend(cells, until=np.inf, check=no_check, leap=0.02)
     polished, above = polish(cells, begin=prices, until=np.inf, check=no_check)
     assert above.bound >= priced.bound - 1e-9 * abs(priced.bound)
-    assert cells.priced(polished).bound == above.bound
+    assert cells.solve_at(polished).bound == above.bound
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -50,16 +50,15 @@ def test_without_columns_the_plan_holds_and_its_gap_is_true(seed, monkeypatch):
     monkeypatch.setattr("planner.optimizer.decomposition.solve.MANY_CELLS", 0)
     instance = middling(seed, 1.3)
     best = solve_window(instance, gap=1e-4, method="whole")
-    apart = decompose(Cells.of(instance), gap=1e-4, time_limit_s=3.0, check=no_check)
+    apart = decompose(Cells.from_problem(instance), gap=1e-4, time_limit_s=3.0, check=no_check)
     assert best.status in (OPTIMAL, INFEASIBLE)
     if apart.target is None:
         return
     assert apart.status in (OPTIMAL, FEASIBLE)
     assert is_feasible(instance, apart.target)
     assert apart.bound <= best.objective_usd * (1 + 1e-6)
-    assert cost_of(Cells.of(instance), apart.target - Cells.of(instance).minimum) >= (
-        best.bound_usd * (1 - 1e-6)
-    )
+    cells = Cells.from_problem(instance)
+    assert cost_of(cells, apart.target - cells.minimum) >= (best.bound_usd * (1 - 1e-6))
 
 
 def many(models, regions):
@@ -91,7 +90,7 @@ def many(models, regions):
 def test_many_cells_are_planned_closely_without_columns(monkeypatch):
     monkeypatch.setattr("planner.optimizer.decomposition.solve.MANY_CELLS", 0)
     instance = many(60, 20)
-    cells = Cells.of(instance)
+    cells = Cells.from_problem(instance)
     decomposed = decompose(cells, gap=2e-3, time_limit_s=20.0, check=no_check)
     assert is_feasible(instance, decomposed.target)
     assert decomposed.status == OPTIMAL

@@ -37,25 +37,25 @@ def ascend(
     above the best bound, first by the share ``leap`` of it. The aim comes down when steps fail.
     Returns the best prices and the cells solved at them. ``check`` may raise to end the search.
     """
-    prices = best_prices = cells.free if begin is None else begin
-    best = cells.priced(prices)
-    stalled, direction, now = 0, cells.free, best
+    prices = best_prices = cells.zero_prices if begin is None else begin
+    best = cells.solve_at(prices)
+    stalled, direction, now = 0, cells.zero_prices, best
     ceiling = cells.ceiling_usd
     while leap > LAST_LEAP and best.bound < ceiling and perf_counter() < until:
         check()
-        direction = _deflected(prices, now.slope, direction)
+        direction = _next_direction(prices, now.slope, direction)
         length = sum(float((part**2).sum()) for part in direction.parts())
         if length <= 0.0:
             break
         aim = best.bound + leap * abs(best.bound)
         prices = prices.towards(direction, (aim - now.bound) / length)
-        now = cells.priced(prices)
+        now = cells.solve_at(prices)
         stalled = 0 if now.bound > best.bound + WORTHWHILE * abs(best.bound) else stalled + 1
         if now.bound > best.bound:
             best, best_prices = now, prices
         if stalled >= PATIENCE:
             # Go back to the best prices and aim lower: the aim was too far above the optimum.
-            prices, now, direction = best_prices, best, cells.free
+            prices, now, direction = best_prices, best, cells.zero_prices
             leap, stalled = leap * SHRINK, 0
     return best_prices, best
 
@@ -70,29 +70,29 @@ def polish(
     Every price has its own step. It grows while the slope keeps its sign, and halves when the sign
     changes (Riedmiller and Braun 1993).
     """
-    prices, start = begin, FIRST_STEP * float(cells.usd.mean())
+    prices, first_step = begin, FIRST_STEP * float(cells.usd.mean())
     for of_demand in (True, False):
-        old = prices.demand if of_demand else prices.capacity
-        trial, best, step, before = old, old.copy(), np.full(old.shape, start), np.zeros(old.shape)
-        now = cells.priced(prices)
-        contribution = _blocks(cells, prices, now, of_demand)
+        trial = prices.demand if of_demand else prices.capacity
+        best, step = trial.copy(), np.full(trial.shape, first_step)
+        last_direction = np.zeros(trial.shape)
+        now = cells.solve_at(prices)
+        highest = _bound_parts(cells, prices, now, of_demand)
         for _ in range(ROUND):
             if perf_counter() >= until:
                 break
             check()
             direction = np.sign(now.slope.demand if of_demand else now.slope.capacity)
-            direction *= (trial > 0) | (direction > 0)
-            step = step * np.select(
-                [direction * before > 0, direction * before < 0], [GROW_STEP, SHRINK_STEP], 1.0
-            )
-            before, trial = direction, np.maximum(0.0, trial + direction * step)
+            direction *= (trial > 0) | (direction > 0)  # a price of 0 cannot fall
+            same_sign = direction * last_direction
+            step = step * np.select([same_sign > 0, same_sign < 0], [GROW_STEP, SHRINK_STEP], 1.0)
+            last_direction, trial = direction, np.maximum(0.0, trial + direction * step)
             tried = _with_prices(prices, trial, of_demand)
-            now = cells.priced(tried)
-            reached = _blocks(cells, tried, now, of_demand)
-            better = reached > contribution
-            contribution, best[better] = np.where(better, reached, contribution), trial[better]
+            now = cells.solve_at(tried)
+            parts = _bound_parts(cells, tried, now, of_demand)
+            better = parts > highest
+            highest, best[better] = np.where(better, parts, highest), trial[better]
         prices = _with_prices(prices, best, of_demand)
-    return prices, cells.priced(prices)
+    return prices, cells.solve_at(prices)
 
 
 def _with_prices(prices: Prices, part: FloatArray, of_demand: bool) -> Prices:
@@ -102,26 +102,24 @@ def _with_prices(prices: Prices, part: FloatArray, of_demand: bool) -> Prices:
     return Prices(part, prices.demand, prices.caps)
 
 
-def _blocks(cells: Cells, prices: Prices, priced: PricedCells, by_model: bool) -> FloatArray:
-    """Return each model's or each region's contribution to the lower bound.
-
-    With ``by_model`` the result is ``[l]``, else ``[r]``.
-    """
+def _bound_parts(cells: Cells, prices: Prices, priced: PricedCells, by_model: bool) -> FloatArray:
+    """Return the part of the lower bound that each model adds, ``[l]``, or each region, ``[r]``."""
+    part: FloatArray
     if by_model:
-        joint: FloatArray = priced.lowest.sum(axis=1) + prices.demand * cells.joint / cells.tokens
-        return joint
-    held: FloatArray = priced.lowest.sum(axis=0) - (prices.capacity * cells.room).sum(axis=1)
-    return held
+        part = priced.lowest.sum(axis=1) + prices.demand * cells.joint / cells.mean_tps
+    else:
+        part = priced.lowest.sum(axis=0) - (prices.capacity * cells.room).sum(axis=1)
+    return part
 
 
-def _deflected(prices: Prices, slope: Prices, last: Prices) -> Prices:
+def _next_direction(prices: Prices, slope: Prices, last: Prices) -> Prices:
     """Return the next direction of the prices: ``slope`` plus a share of the ``last`` direction.
 
     It is 0 where a price would fall below 0.
     """
-    parts = []
-    for price, rise, before in zip(prices.parts(), slope.parts(), last.parts(), strict=True):
-        rise = rise * ((price > 0) | (rise > 0))
-        mixed = rise + MEMORY * before
-        parts.append(mixed * ((price > 0) | (mixed > 0)))
-    return Prices(*parts)
+    directions = []
+    for price, gradient, before in zip(prices.parts(), slope.parts(), last.parts(), strict=True):
+        allowed = gradient * ((price > 0) | (gradient > 0))
+        mixed = allowed + MEMORY * before
+        directions.append(mixed * ((price > 0) | (mixed > 0)))
+    return Prices(*directions)

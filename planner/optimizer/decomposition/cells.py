@@ -78,20 +78,20 @@ class Cells:
     usd: FloatArray  # [l, r, g] objective per instance
     start: FloatArray  # [l, r, g] extra cost of each instance beyond ``running``
     running: IntArray  # [l, r, g] instances that need no start
-    most: IntArray  # [l, r, g] upper limit
+    max_extra: IntArray  # [l, r, g] most instances beyond the minimums
     need: FloatArray  # [l, r] tokens/s of local demand beyond the minimums' capacity
     joint: FloatArray  # [l] tokens/s of joint demand beyond the minimums' capacity
     room: IntArray  # [r, t] GPUs beyond those of the minimums
     rows: IntArray  # [g] capacity row that a column draws from
     minimum: IntArray  # [l, r, g]
     fixed_usd: float  # cost of the minimums
-    tokens: FloatArray  # [l] tokens/s of a mean instance, the unit of joint demand
+    mean_tps: FloatArray  # [l] tokens/s of a mean instance, the unit of joint demand
     cap_x: FloatArray  # [k, l, r, g] use of a cap by an instance, in mean instances
     cap_start: FloatArray  # [k, l, r, g] use of a cap by a start
     cap_room: FloatArray  # [k] rest of each cap
 
     @classmethod
-    def of(cls, problem: PlanningProblem) -> Cells | None:
+    def from_problem(cls, problem: PlanningProblem) -> Cells | None:
         """Return the cells of a problem, its models in its regions; None if limits contradict.
 
         Instances above the minimum are what a solution chooses, so minimums are subtracted first.
@@ -104,8 +104,11 @@ class Cells:
         minimum = np.where(can_run, problem.minimum, 0)
         that_fit = problem.room[None] // np.maximum(1, size)[:, None, :]
         max_extra = np.where(can_run, np.minimum(problem.maximum, that_fit) - minimum, 0)
-        straight = problem if is_nonlinear(problem).any() else replace(problem, pool_tps=None)
-        curves = CapacityCurves.of(straight, problem.spare)
+        # Without pool_tps, solving a cell is faster. Linear curves do not need it.
+        has_curves = is_nonlinear(problem).any()
+        curves = CapacityCurves.from_problem(
+            problem if has_curves else replace(problem, pool_tps=None), problem.spare
+        )
         room = problem.capacity_gpus - gpus_used(problem, minimum)
         if (max_extra < 0).any() or (room < 0).any():
             return None
@@ -115,40 +118,33 @@ class Cells:
         carried_tps = carried_by_pools(problem, minimum, problem.spare).sum(axis=2)
         types = np.maximum(1, (theta > 0).sum(axis=1))
         hourly, starts = price(problem), np.maximum(0, minimum - problem.current)
-        limits = caps(problem)
-        cap_x, cap_start = np.zeros((2, len(limits), *minimum.shape))
-        cap_room = np.zeros(len(limits))
-        for k, cap in enumerate(limits):
-            # Count caps in mean instances, so that their prices are of the size of other prices.
-            scale = float(np.abs(cap.per_instance).mean()) or 1.0
-            cap_x[k], cap_start[k] = cap.per_instance / scale, cap.per_start / scale
-            cap_room[k] = (cap.limit - cap_use(problem, minimum, cap)) / scale
+        cap_x, cap_start, cap_room = _scaled_caps(problem, minimum)
         return cls(
             curves=curves,
             size=size,
             usd=hourly,
             start=start,
             running=np.minimum(np.maximum(0, problem.current - minimum), max_extra),
-            most=max_extra,
+            max_extra=max_extra,
             need=local_need_tps(problem) * (1 - ROUNDING) - carried_tps,
             joint=global_need_tps(problem) * (1 - ROUNDING) - carried_tps.sum(axis=1),
             room=room,
             rows=problem.rows,
             minimum=minimum,
             fixed_usd=float((hourly * minimum).sum() + (start * starts).sum()),
-            tokens=np.where(can_run.any(axis=(1, 2)), theta.sum(axis=1) / types, 1.0),
+            mean_tps=np.where(can_run.any(axis=(1, 2)), theta.sum(axis=1) / types, 1.0),
             cap_x=cap_x,
             cap_start=cap_start,
             cap_room=cap_room,
         )
 
     @property
-    def linear(self) -> bool:
+    def is_linear(self) -> bool:
         """Return True if every instance adds the same tokens/s to its pool."""
         return bool(self.curves.known.shape[2] == 1)
 
     @property
-    def free(self) -> Prices:
+    def zero_prices(self) -> Prices:
         """Return prices of 0 on every joint row."""
         return Prices(
             np.zeros(self.room.shape), np.zeros(len(self.joint)), np.zeros(len(self.cap_room))
@@ -171,10 +167,10 @@ class Cells:
         return np.array_equal(self.rows, np.arange(self.room.shape[1]))
 
     def by_row(self, columns: IntArray) -> IntArray:
-        """Return the GPUs of n regions or plans by row of capacity, ``[n, t]``.
+        """Return the GPUs of each row of capacity, ``[n, t]``, from those of each GPU column.
 
-        ``columns`` has them by GPU column, ``[n, g]``. Columns of the same GPUs, such as two
-        TP sizes of one GPU type, share a row.
+        ``columns [n, g]`` has a row per region or per plan. Columns of the same GPUs, such as two
+        TP sizes of one GPU type, share a row of capacity.
         """
         if self.own_rows:
             return columns
@@ -182,20 +178,20 @@ class Cells:
         np.add.at(total.T, self.rows, columns.T)
         return total
 
-    def priced(self, prices: Prices) -> PricedCells:
+    def solve_at(self, prices: Prices) -> PricedCells:
         """Solve every cell at ``prices``; return the solutions, the lower bound and its slope.
 
         Prices charge for GPUs and caps, and pay for joint demand. The slope by a price is the
         amount by which the solutions exceed its row. So it says how the bound changes with the
         price.
         """
-        x, lowest, served = np.empty_like(self.most), *np.empty((2, *self.need.shape))
+        x, lowest, served = np.empty_like(self.max_extra), *np.empty((2, *self.need.shape))
         cheapest_cells(self.arrays(prices), x, lowest, served)
         used = self.by_row(np.einsum("lrg,lg->rg", x, self.size))
         bound = (
             float(lowest.sum())
             - float((prices.capacity * self.room).sum())
-            + float((prices.demand * self.joint / self.tokens).sum())
+            + float((prices.demand * self.joint / self.mean_tps).sum())
             - float((prices.caps * self.cap_room).sum())
             + self.fixed_usd
         )
@@ -204,52 +200,53 @@ class Cells:
         used_caps += np.einsum("klrg,lrg->k", self.cap_start, beyond)
         slope = Prices(
             (used - self.room).astype(float),
-            (self.joint - served.sum(axis=1)) / self.tokens,
+            (self.joint - served.sum(axis=1)) / self.mean_tps,
             used_caps - self.cap_room,
         )
         return PricedCells(bound, x, lowest, served, slope)
 
     def arrays(self, prices: Prices) -> PricedArrays:
         """Return the arrays of the cells at ``prices`` for compiled code."""
-        first, further = self.charged(prices)
+        first, further = self.instance_charges(prices)
         arrays = PricedArrays(
             theta=self.curves.theta,
             known=self.curves.known,
             steepest=self.curves.steepest,
-            token_value=prices.demand / self.tokens,
+            token_value=prices.demand / self.mean_tps,
             first=first,
             further=further,
             running=self.running,
             minimum=self.minimum,
-            max_extra=self.most,
+            max_extra=self.max_extra,
             need=self.need,
         )
         # Kernels would be compiled again for another memory layout, within the time limit.
         return PricedArrays(*map(np.ascontiguousarray, arrays))
 
-    def cost(self, x: Int32Array, cell: IntArray) -> FloatArray:
-        """Return the US dollars per hour of columns ``x [n, g]`` of ``cell [n]``, ``[n]``."""
+    def column_usd(self, x: Int32Array, cell: IntArray) -> FloatArray:
+        """Return the US dollars per hour of candidate instances ``x [n, g]`` of ``cell [n]``."""
         gpus = x.shape[1]
         usd, start = self.usd.reshape(-1, gpus)[cell], self.start.reshape(-1, gpus)[cell]
         beyond = np.maximum(0, x - self.running.reshape(-1, gpus)[cell])
         cost: FloatArray = (usd * x + start * beyond).sum(axis=1)
         return cost
 
-    def taken(self, x: Int32Array, cell: IntArray) -> FloatArray:
-        """Return how much of each plan-wide cap each column uses, shape ``[n, k]``."""
-        k, gpus = len(self.cap_room), x.shape[1]
-        beyond = np.maximum(0, x - self.running.reshape(-1, gpus)[cell])
-        taken: FloatArray = np.einsum(
-            "kng,ng->nk", self.cap_x.reshape(k, self.need.size, gpus)[:, cell], x
-        ) + np.einsum(
-            "kng,ng->nk", self.cap_start.reshape(k, self.need.size, gpus)[:, cell], beyond
-        )
-        return taken
+    def cap_use(self, x: Int32Array, cell: IntArray) -> FloatArray:
+        """Return how much of each plan-wide cap instances ``x [n, g]`` of ``cell [n]`` use.
 
-    def served(self, x: IntArray | Int32Array, cell: IntArray) -> FloatArray:
-        """Return the tokens/s that each plan of one cell adds to those of the minimums, ``[n]``.
+        The result is ``[n, k]``, in the unit of ``cap_x``: mean instances.
+        """
+        by_cell = (len(self.cap_room), self.need.size, x.shape[1])
+        beyond = np.maximum(0, x - self.running.reshape(by_cell[1:])[cell])
+        by_instances = np.einsum("kng,ng->nk", self.cap_x.reshape(by_cell)[:, cell], x)
+        by_starts = np.einsum("kng,ng->nk", self.cap_start.reshape(by_cell)[:, cell], beyond)
+        use: FloatArray = by_instances + by_starts
+        return use
 
-        ``x [n, g]`` are its instances beyond the minimums, and ``cell [n]`` is its cell.
+    def served_tps(self, x: IntArray | Int32Array, cell: IntArray) -> FloatArray:
+        """Return the tokens/s that instances ``x [n, g]`` add to those of the minimums, ``[n]``.
+
+        ``x`` counts beyond the minimums. ``cell [n]`` is the cell of each row.
         """
         row, gpu = np.nonzero(x)
         least = self.minimum.reshape(-1, x.shape[1])[cell[row], gpu]
@@ -259,7 +256,7 @@ class Cells:
         )
         return np.bincount(row, after - before, len(cell)).astype(float)
 
-    def charged(self, prices: Prices) -> tuple[FloatArray, FloatArray]:
+    def instance_charges(self, prices: Prices) -> tuple[FloatArray, FloatArray]:
         """Return the cost of a running and of a new instance at ``prices``, ``[l, r, g]`` each.
 
         It includes the prices of GPUs and caps. The value of the joint demand that an instance
@@ -270,6 +267,24 @@ class Cells:
             return first, first + self.start
         first += np.einsum("k,klrg->lrg", prices.caps, self.cap_x)
         return first, first + self.start + np.einsum("k,klrg->lrg", prices.caps, self.cap_start)
+
+
+def _scaled_caps(
+    problem: PlanningProblem, minimum: IntArray
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Return the use of each plan-wide cap by an instance and by a start, and its rest.
+
+    The rest is what the ``minimum`` fleet leaves. Shapes are ``[k, l, r, g]`` twice and ``[k]``.
+    The unit is a mean instance, so that prices of caps are of the size of other prices.
+    """
+    limits = caps(problem)
+    per_instance, per_start = np.zeros((2, len(limits), *minimum.shape))
+    rest = np.zeros(len(limits))
+    for k, cap in enumerate(limits):
+        scale = float(np.abs(cap.per_instance).mean()) or 1.0
+        per_instance[k], per_start[k] = cap.per_instance / scale, cap.per_start / scale
+        rest[k] = (cap.limit - cap_use(problem, minimum, cap)) / scale
+    return per_instance, per_start, rest
 
 
 def _most_useful_instances(problem: PlanningProblem, minimum: IntArray) -> IntArray:

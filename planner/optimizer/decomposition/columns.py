@@ -84,23 +84,29 @@ def columns_near(
     Cells with too many columns get a range of counts per GPU type, a box. That is not possible if
     capacities are curves. Return None if more than ``max_variables`` are needed.
     """
-    first, further = cells.charged(prices)
+    first, further = cells.instance_charges(prices)
     beyond = np.maximum(0, priced.x - cells.running)
     cost = ((priced.x - beyond) * first + beyond * further).sum(axis=2)
-    cost -= (prices.demand / cells.tokens)[:, None] * priced.served
+    cost -= (prices.demand / cells.mean_tps)[:, None] * priced.served
     # If a cell's branch and bound was cut short, its cheapest can cost more than its bound.
-    limit = np.maximum(priced.lowest + width, cost) + ROUNDING * np.abs(priced.lowest)
-    gpus, low, high = cells.most.shape[2], np.empty_like(cells.most), np.empty_like(cells.most)
-    x, begins = np.empty((max_variables, gpus), np.int32), np.empty(limit.size + 1, np.int64)
-    most = COLUMNS_PER_CELL if cells.linear else POOLED
-    if not cells_within(cells.arrays(prices), limit, most, CellColumns(x, begins, low, high)):
+    max_cost = np.maximum(priced.lowest + width, cost) + ROUNDING * np.abs(priced.lowest)
+    gpus, low, high = (
+        cells.max_extra.shape[2],
+        np.empty_like(cells.max_extra),
+        np.empty_like(cells.max_extra),
+    )
+    x, begins = np.empty((max_variables, gpus), np.int32), np.empty(max_cost.size + 1, np.int64)
+    max_columns = COLUMNS_PER_CELL if cells.is_linear else POOLED
+    found = CellColumns(x, begins, low, high)
+    if not cells_within(cells.arrays(prices), max_cost, max_columns, found):
         return None
     count = np.diff(begins)
-    columns = Columns(x[: begins[-1]].copy(), np.repeat(np.arange(limit.size), count))
-    many = np.flatnonzero(count == 0)
-    if many.size and not cells.linear:
+    columns = Columns(x[: begins[-1]].copy(), np.repeat(np.arange(max_cost.size), count))
+    # Cells with too many columns got none.
+    boxed = np.flatnonzero(count == 0)
+    if boxed.size and not cells.is_linear:
         return None
-    boxes = Boxes(many, low.reshape(-1, gpus)[many], high.reshape(-1, gpus)[many])
+    boxes = Boxes(boxed, low.reshape(-1, gpus)[boxed], high.reshape(-1, gpus)[boxed])
     band = Band(columns, boxes, width)
     return band if band.size <= max_variables else None
 

@@ -103,9 +103,9 @@ def one_cell(cells: Any, model: int, region: int) -> Any:
 @inlined_kernel
 def carried_tps(cell: Any, g: int, count: int) -> Any:
     """Return the tokens/s of the minimum and ``count`` more instances of type ``g``."""
-    known, held = cell.known[g], cell.minimum[g] + count
+    known, total = cell.known[g], cell.minimum[g] + count
     last = known.size - 1
-    return known[held] if held <= last else known[last] + cell.theta[g] * (held - last)
+    return known[total] if total <= last else known[last] + cell.theta[g] * (total - last)
 
 
 @inlined_kernel
@@ -156,37 +156,48 @@ def _fill_tables(cell: Any, limit: float, tables: Any) -> None:
 
 
 @kernel
-def _fill_hulls(tables: Any, item: Any, orders: Any, hull: Any) -> Any:
+def _lower_hull(tables: Any, g: int, hull: Any) -> int:
+    """Fill ``hull`` with the counts of type ``g`` on the lower hull of cost over tokens/s.
+
+    Returns the index of the last one. The slope between neighbours rises along the hull.
+    """
+    gain, cost, origin, top, _ = tables
+    end = 0
+    hull[0] = origin[g]
+    for x in range(origin[g] + 1, top[g] + 1):
+        if gain[g, x] <= gain[g, hull[end]]:
+            if cost[g, x] >= cost[g, hull[end]]:
+                continue
+            end -= 1
+        while end > 0:
+            a, b = hull[end - 1], hull[end]
+            # Point b stays if the slope from a to b is below that from a to x.
+            slope_to_b = (cost[g, b] - cost[g, a]) * (gain[g, x] - gain[g, a])
+            if slope_to_b < (cost[g, x] - cost[g, a]) * (gain[g, b] - gain[g, a]):
+                break
+            end -= 1
+        end += 1
+        hull[end] = x
+    return end
+
+
+@kernel
+def _hull_steps(tables: Any, item: Any, orders: Any, hull: Any) -> Any:
     """Return the steps along each type's lower hull of cost over tokens/s, the cheapest first.
 
     A step leads from one count of a type to a larger one. Steps are written to ``item``, by rising
     cost per token/s. Types are in the order of their first step, and those without steps come last.
     ``orders`` and ``hull`` are work arrays.
     """
-    gain, cost, origin, top, _ = tables
+    gain, cost, _, top, _ = tables
     rank, order = orders[0], orders[1]
     n = 0
     for g in range(top.size):
         rank[g] = -1
-        end = 0
-        hull[0] = origin[g]
-        for x in range(origin[g] + 1, top[g] + 1):
-            if gain[g, x] <= gain[g, hull[end]]:
-                if cost[g, x] >= cost[g, hull[end]]:
-                    continue
-                end -= 1
-            while end > 0:
-                a, b = hull[end - 1], hull[end]
-                left = (cost[g, b] - cost[g, a]) * (gain[g, x] - gain[g, a])
-                if left < (cost[g, x] - cost[g, a]) * (gain[g, b] - gain[g, a]):
-                    break
-                end -= 1
-            end += 1
-            hull[end] = x
-        for i in range(end):
+        for i in range(_lower_hull(tables, g, hull)):
             more = gain[g, hull[i + 1]] - gain[g, hull[i]]
             paid = cost[g, hull[i + 1]] - cost[g, hull[i]]
-            position = n
+            position = n  # insertion sort
             while position > 0 and item[position - 1, RATIO] > paid / more:
                 item[position] = item[position - 1]
                 position -= 1
@@ -229,7 +240,7 @@ def _hull_cost(items: Any, after: int, but: int, missing: float) -> Any:
 
 @kernel
 def _cheapest_alone(tables: Any, g: int, missing: float) -> Any:
-    """Return the fewest instances of type ``g`` that add ``missing`` tokens/s, and the cheapest.
+    """Return two counts of type ``g`` that add ``missing`` tokens/s: the least and the cheapest.
 
     A larger number may be cheaper. Both exceed ``top`` if the type does not suffice.
     """
@@ -277,7 +288,7 @@ def _least_cover(
         bound = paid + cost[g, x] + _hull_cost(items, i, -1, missing - gain[g, x])
         if bound >= best * (1.0 - tolerance):
             lower = min(lower, bound)
-            # Costs are convex. With linear capacity the bound is too, and only rises from here on.
+            # Costs are convex. With linear capacity, so is the bound: it rises from here on.
             if linear and bound >= state[i, BOUND]:
                 i -= 1
             else:
@@ -312,8 +323,8 @@ def _work_arrays(cells: Any) -> Any:
 def _best_single_type(cell: Any) -> Any:
     """Return the GPU type of which one instance is the cheapest cover, its cost and tokens/s.
 
-    The type is -1 if this quick test cannot prove it, and -2 if no instance is needed. The test
-    decides most cells of large plans without a search.
+    The type is -1 if this quick test cannot prove it, and -2 if no instance is needed. Cost and
+    tokens/s are then without meaning. The test decides most cells of large plans without a search.
     """
     least_cost, least_per_token, least_alone, best, carried = np.inf, np.inf, np.inf, -1, 0.0
     for g in range(cell.theta.size):
@@ -363,7 +374,7 @@ def cheapest_cells(cells: Any, x: Any, low: Any, served: Any) -> None:
             chosen[:] = tables.origin
             low[model, region], missing = tables.base[1], cell.need - tables.base[0]
             if missing > 0.0:
-                items = _fill_hulls(tables, item, orders, hull)
+                items = _hull_steps(tables, item, orders, hull)
                 low[model, region] += _least_cover(items, tables, missing, linear, chosen, state)
             for g in range(gpus):
                 x[model, region, g] = chosen[g]
@@ -371,20 +382,22 @@ def cheapest_cells(cells: Any, x: Any, low: Any, served: Any) -> None:
 
 
 @kernel
-def _count_ranges(items: Any, tables: Any, missing: float, may: float, low: Any, high: Any) -> None:
+def _count_ranges(
+    items: Any, tables: Any, missing: float, max_cost: float, low: Any, high: Any
+) -> None:
     """Fill ``low [g]`` and ``high [g]`` with the counts of each type that a cover may have.
 
-    The cover must add ``missing`` tokens/s at a cost of at most ``may``. A count is possible if its
-    cost, and that of the cheapest fractional cover of the rest, are within ``may``. If none is,
+    The cover must add ``missing`` tokens/s at ``max_cost`` or less. A count is possible if its cost
+    plus that of the cheapest fractional cover of the rest is within ``max_cost``. If none is,
     ``low`` exceeds ``high``.
     """
     for g in range(low.size):
         low[g], high[g] = tables.top[g] + 1, -1
         for count in range(tables.top[g] + 1):
             cost = tables.cost[g, count]
-            if cost > may:
+            if cost > max_cost:
                 continue
-            if cost + _hull_cost(items, -1, g, missing - tables.gain[g, count]) <= may:
+            if cost + _hull_cost(items, -1, g, missing - tables.gain[g, count]) <= max_cost:
                 low[g] = min(low[g], count)
                 high[g] = count
 
@@ -399,7 +412,7 @@ def _append_within(items: Any, tables: Any, need: Any, box: Any, state: Any, row
     do not suffice or the search takes too long.
     """
     gain, cost, _, _, _ = tables
-    (missing, may), (low, high), (x, row, end) = need, box, rows
+    (missing, max_cost), (low, high), (x, row, end) = need, box, rows
     order, gpus, visits = items.order, low.size, VISITS * (end - row)
     i = 0
     state[0, MISSING], state[0, PAID], state[0, TAKEN] = missing, 0.0, low[order[0]] - 1
@@ -413,7 +426,7 @@ def _append_within(items: Any, tables: Any, need: Any, box: Any, state: Any, row
         if visits < 0:
             return -1
         paid, left = state[i, PAID] + cost[g, count], state[i, MISSING] - gain[g, count]
-        if paid + _hull_cost(items, i, -1, left) > may:
+        if paid + _hull_cost(items, i, -1, left) > max_cost:
             continue
         if i < gpus - 1:
             i += 1
@@ -440,10 +453,10 @@ def cells_within(cells: Any, limit: Any, max_columns: int, found: Any) -> bool:
     found.begins[0] = 0
     for model in range(models):
         for region in range(regions):
-            cell, may = one_cell(cells, model, region), limit[model, region]
-            _fill_tables(cell, may, tables)
-            items = _fill_hulls(tables, item, counts[:2], hull)
-            need = cell.need - tables.base[0], may - tables.base[1]
+            cell, max_cost = one_cell(cells, model, region), limit[model, region]
+            _fill_tables(cell, max_cost, tables)
+            items = _hull_steps(tables, item, counts[:2], hull)
+            need = cell.need - tables.base[0], max_cost - tables.base[1]
             box = found.low[model, region], found.high[model, region]
             _count_ranges(items, tables, need[0], need[1], box[0], box[1])
             end = min(row + max_columns, found.x.shape[0])

@@ -49,15 +49,22 @@ class WholePlan:
 
 
 def relax(
-    cells: Cells, columns: Columns, dearer: float, *, time_limit_s: float, check: Callable[[], None]
+    cells: Cells,
+    columns: Columns,
+    penalty_factor: float,
+    *,
+    time_limit_s: float,
+    check: Callable[[], None],
 ) -> RelaxedPlan | None:
     """Return the optimum of the linear relaxation over ``columns``; None if HiGHS found none.
 
-    Joint rows may be violated at a penalty of ``dearer`` times ``SHORTAGE_PRICE``. None usually
-    means that time ran out.
+    Joint rows may be violated at a penalty: ``penalty_factor`` times ``SHORTAGE_PRICE`` times the
+    dearest instance. None usually means that time ran out.
     """
-    penalty = dearer * SHORTAGE_PRICE * float((cells.usd + cells.start).max())
-    builder = _master_program(cells, Band(columns, no_boxes(cells.most.shape[2]), 0.0), penalty)
+    penalty = penalty_factor * SHORTAGE_PRICE * float((cells.usd + cells.start).max())
+    builder = _master_program(
+        cells, Band(columns, no_boxes(cells.max_extra.shape[2]), 0.0), penalty
+    )
     highs = silent_highs(time_limit_s=time_limit_s)
     load_program(highs, builder.program().highs(relaxed=True))
     run(highs, check)
@@ -108,12 +115,12 @@ def combine(
     if solved.values is None:
         return WholePlan(x=None, bound=bound, finished=not solved.cut, died=solved.died)
     values = np.rint(solved.values).astype(np.int64)
-    columns, raw = band.columns, _BoxVariables.of(cells, band.boxes)
+    columns, box_variables = band.columns, _BoxVariables.from_boxes(cells, band.boxes)
     chosen = values[: len(columns)] > 0
-    x = np.zeros((cells.need.size, cells.most.shape[2]), np.int64)
+    x = np.zeros((cells.need.size, cells.max_extra.shape[2]), np.int64)
     x[columns.cell[chosen]] = columns.x[chosen]
-    np.add.at(x, (raw.cell, raw.gpu), values[len(columns) :])
-    plan = x.reshape(cells.most.shape)
+    np.add.at(x, (box_variables.cell, box_variables.gpu), values[len(columns) :])
+    plan = x.reshape(cells.max_extra.shape)
     return WholePlan(plan, bound, finished=not solved.cut, died=solved.died)
 
 
@@ -132,42 +139,42 @@ class _BoxVariables:
     cost: FloatArray  # [v] US dollars per hour
 
     @classmethod
-    def of(cls, cells: Cells, boxes: Boxes) -> _BoxVariables:
+    def from_boxes(cls, cells: Cells, boxes: Boxes) -> _BoxVariables:
         """Return the variables of ``boxes``, without those that could only be 0."""
-        gpus = cells.most.shape[2]
+        gpus = cells.max_extra.shape[2]
         running = cells.running.reshape(-1, gpus)[boxes.cell]
         usd = cells.usd.reshape(-1, gpus)[boxes.cell]
         start = cells.start.reshape(-1, gpus)[boxes.cell]
-        sides = (
-            (np.minimum(boxes.low, running), np.minimum(boxes.high, running), usd),
-            (np.maximum(0, boxes.low - running), np.maximum(0, boxes.high - running), usd + start),
+        running_part = np.minimum(boxes.low, running), np.minimum(boxes.high, running), usd
+        started_low, started_high = (np.maximum(0, n - running) for n in (boxes.low, boxes.high))
+        started_part = started_low, started_high, usd + start
+        # Rows are first the running, then the started instances of each box.
+        low, high, cost = (
+            np.concatenate(part) for part in zip(running_part, started_part, strict=True)
         )
-        low, high, cost = (np.concatenate(part) for part in zip(*sides, strict=True))
         row, gpu = np.nonzero(high)
         cell = np.concatenate([boxes.cell, boxes.cell])[row]
         return cls(row >= len(boxes.cell), cell, gpu, low[row, gpu], high[row, gpu], cost[row, gpu])
 
-    def taken(self, cells: Cells) -> FloatArray:
+    def cap_use(self, cells: Cells) -> FloatArray:
         """Return how much of each plan-wide cap an instance of each variable uses, ``[v, k]``."""
-        k, gpus = len(cells.cap_room), cells.most.shape[2]
-        at_start = (
-            cells.cap_start.reshape(k, cells.need.size, gpus)[:, self.cell, self.gpu] * self.start
-        )
-        taken: FloatArray = (
-            cells.cap_x.reshape(k, cells.need.size, gpus)[:, self.cell, self.gpu] + at_start
-        ).T
-        return taken
+        shape = len(cells.cap_room), cells.need.size, cells.max_extra.shape[2]
+        running = cells.cap_x.reshape(shape)[:, self.cell, self.gpu]
+        starting = cells.cap_start.reshape(shape)[:, self.cell, self.gpu] * self.start
+        use: FloatArray = (running + starting).T
+        return use
 
 
 def _start_values(cells: Cells, band: Band, x: IntArray) -> FloatArray:
     """Return the values of the master program's variables that stand for the plan ``x``."""
-    columns = band.columns
-    raw = _BoxVariables.of(cells, band.boxes)
+    columns, of_box = band.columns, _BoxVariables.from_boxes(cells, band.boxes)
     x_by_cell = x.reshape(cells.need.size, -1)
     chosen = (columns.x == x_by_cell[columns.cell]).all(axis=1)
-    held = x_by_cell[raw.cell, raw.gpu]
-    running = np.minimum(held, cells.running.reshape(x_by_cell.shape)[raw.cell, raw.gpu])
-    return np.concatenate([chosen, np.where(raw.start, held - running, running)]).astype(float)
+    total = x_by_cell[of_box.cell, of_box.gpu]
+    running_before = cells.running.reshape(x_by_cell.shape)[of_box.cell, of_box.gpu]
+    running = np.minimum(total, running_before)
+    box_values = np.where(of_box.start, total - running, running)
+    return np.concatenate([chosen, box_values]).astype(float)
 
 
 def _master_program(cells: Cells, band: Band, penalty: float | None = None) -> Builder:
@@ -178,52 +185,45 @@ def _master_program(cells: Cells, band: Band, penalty: float | None = None) -> B
     joint demand per model, and the plan-wide caps. With a ``penalty``, all rows except the first
     kind may be violated at that price per GPU or instance.
     """
-    columns, box_variables, builder = band.columns, _BoxVariables.of(cells, band.boxes), Builder()
-    models, regions, _ = cells.most.shape
-    size, types, k = cells.need.size, cells.room.shape[1], np.arange(len(cells.cap_room))
+    columns, in_box, builder = band.columns, _BoxVariables.from_boxes(cells, band.boxes), Builder()
+    models, regions, _ = cells.max_extra.shape
     # The relaxation needs no bound: the "cell" rows limit the sum to 1.
     upper_bound = 1.0 if penalty is None else INF
-    cost = cells.cost(columns.x, columns.cell)
-    chosen_columns = builder.variables(len(columns), cost=cost, upper=upper_bound, integral=True)
-    held_instances = builder.variables(
-        len(box_variables.cell),
-        cost=box_variables.cost,
-        lower=box_variables.low,
-        upper=box_variables.high,
-        integral=True,
+    cost = cells.column_usd(columns.x, columns.cell)
+    chosen = builder.variables(len(columns), cost=cost, upper=upper_bound, integral=True)
+    boxed = builder.variables(
+        len(in_box.cell), cost=in_box.cost, lower=in_box.low, upper=in_box.high, integral=True
     )
-
     model, region = np.divmod(columns.cell, regions)
-    raw_model, raw_region = np.divmod(box_variables.cell, regions)
-    serves = cells.served(columns.x, columns.cell) / cells.tokens[model]
-    raw_serves = cells.curves.theta[raw_model, box_variables.gpu] / cells.tokens[raw_model]
-    enough, once = np.ones(size), np.ones(size)
-    boxed = band.boxes.cell
-    enough[boxed] = cells.need.ravel()[boxed] / cells.tokens[boxed // regions]
-    once[boxed] = INF
-    chosen: list[Entry] = [
-        (columns.cell, chosen_columns, 1.0),
-        (box_variables.cell, held_instances, raw_serves),
-    ]
-    builder.add("cell", chosen, enough, once, size)
+    box_model, box_region = np.divmod(in_box.cell, regions)
+    # Tokens/s are counted in mean instances of the model.
+    serves = cells.served_tps(columns.x, columns.cell) / cells.mean_tps[model]
+    box_serves = cells.curves.theta[box_model, in_box.gpu] / cells.mean_tps[box_model]
 
+    lower, upper, in_boxes = np.ones(cells.need.size), np.ones(cells.need.size), band.boxes.cell
+    lower[in_boxes] = cells.need.ravel()[in_boxes] / cells.mean_tps[in_boxes // regions]
+    upper[in_boxes] = INF
+    per_cell: list[Entry] = [(columns.cell, chosen, 1.0), (in_box.cell, boxed, box_serves)]
+    builder.add("cell", per_cell, lower, upper, cells.need.size)
+
+    types, all_caps = cells.room.shape[1], np.arange(len(cells.cap_room))
+    capacity_row = region[:, None] * types + np.arange(types)
+    box_capacity_row = box_region * types + cells.rows[in_box.gpu]
     used: list[Entry] = [
-        (region[:, None] * types + np.arange(types), chosen_columns[:, None],
-         cells.by_row(columns.x * cells.size[model])),
-        (raw_region * types + cells.rows[box_variables.gpu], held_instances,
-         cells.size[raw_model, box_variables.gpu]),
-    ]  # fmt: skip
-    served: list[Entry] = [(model, chosen_columns, serves), (raw_model, held_instances, raw_serves)]
+        (capacity_row, chosen[:, None], cells.by_row(columns.x * cells.size[model])),
+        (box_capacity_row, boxed, cells.size[box_model, in_box.gpu]),
+    ]
+    served: list[Entry] = [(model, chosen, serves), (box_model, boxed, box_serves)]
     cap_use: list[Entry] = [
-        (k, chosen_columns[:, None], cells.taken(columns.x, columns.cell)),
-        (k, held_instances[:, None], box_variables.taken(cells)),
+        (all_caps, chosen[:, None], cells.cap_use(columns.x, columns.cell)),
+        (all_caps, boxed[:, None], in_box.cap_use(cells)),
     ]
     if penalty is not None:
         for rows, entries, sign in (
-            (cells.room.size, used, -1.0), (models, served, 1.0), (len(k), cap_use, -1.0),
+            (cells.room.size, used, -1.0), (models, served, 1.0), (len(all_caps), cap_use, -1.0),
         ):  # fmt: skip
             entries.append((np.arange(rows), builder.variables(rows, cost=penalty), sign))
     builder.add("capacity", used, -INF, cells.room.ravel(), cells.room.size)
-    builder.add("joint", served, cells.joint / cells.tokens, INF, models)
-    builder.add("caps", cap_use, -INF, cells.cap_room, len(k))
+    builder.add("joint", served, cells.joint / cells.mean_tps, INF, models)
+    builder.add("caps", cap_use, -INF, cells.cap_room, len(all_caps))
     return builder

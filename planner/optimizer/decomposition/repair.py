@@ -52,35 +52,37 @@ def repair_plan(cells: Cells, prices: Prices, x: IntArray) -> IntArray | None:
     breaks a cap.
     """
     plan = np.ascontiguousarray(x, dtype=np.int64).copy()
-    arrays = cells.arrays(replace(cells.free, caps=prices.caps))
+    arrays = cells.arrays(replace(cells.zero_prices, caps=prices.caps))
     problem = RepairProblem(arrays, cells.size, cells.rows, cells.joint)
     by_cell, every = plan.reshape(cells.need.size, -1), np.arange(cells.need.size)
-    gain = cells.served(by_cell, every).reshape(cells.need.shape)
+    gain = cells.served_tps(by_cell, every).reshape(cells.need.shape)
     free = cells.room - cells.by_row(np.einsum("lrg,lg->rg", plan, cells.size))
     if not repair_instances(problem, PlanState(plan, free, gain, gain.sum(axis=1) - cells.joint)):
         return None
-    spent = cells.taken(by_cell.astype(np.int32), every).sum(axis=0)
+    spent = cells.cap_use(by_cell.astype(np.int32), every).sum(axis=0)
     return plan if np.all(spent <= cells.cap_room) else None
 
 
 @kernel
-def _cost_change(cell: Any, g: int, held: int, more: int) -> Any:
-    """Return the change in cost from ``more`` instances on top of ``held`` (negative: fewer)."""
-    before, after = max(0, held - cell.running[g]), max(0, held + more - cell.running[g])
-    return more * cell.first[g] + (after - before) * (cell.further[g] - cell.first[g])
+def _cost_change(cell: Any, g: int, count: int, more: int) -> Any:
+    """Return the change in cost from ``more`` instances on top of ``count`` (negative: fewer)."""
+    starts_before = max(0, count - cell.running[g])
+    starts_after = max(0, count + more - cell.running[g])
+    start_cost = cell.further[g] - cell.first[g]
+    return more * cell.first[g] + (starts_after - starts_before) * start_cost
 
 
 @kernel
-def _fewest_more(cell: Any, g: int, held: int, missing: float, largest: int) -> int:
-    """Return the fewest instances on top of ``held`` that add ``missing`` tokens/s.
+def _fewest_more(cell: Any, g: int, count: int, missing: float, largest: int) -> int:
+    """Return the fewest instances on top of ``count`` that add ``missing`` tokens/s.
 
     A result above ``largest`` means that ``largest`` instances do not suffice.
     """
-    carried = carried_tps(cell, g, held)
-    count = max(1, int(np.ceil(missing / cell.steepest[g] - SHARE)))
-    while count <= largest and carried_tps(cell, g, held + count) - carried < missing:
-        count += 1
-    return count
+    carried = carried_tps(cell, g, count)
+    more = max(1, int(np.ceil(missing / cell.steepest[g] - SHARE)))
+    while more <= largest and carried_tps(cell, g, count + more) - carried < missing:
+        more += 1
+    return more
 
 
 @kernel
@@ -88,10 +90,11 @@ def _best_move(problem: Any, now: Any, model: int, region: int, row: int) -> Any
     """Return the best move of a cell: its key, removed type and count, added type and count.
 
     A move removes up to ``AT_ONCE`` instances of one type. If demand would then be uncovered, it
-    adds the fewest instances of another type that cover it; without need, the added type is -1. If
-    ``row`` is a row of capacity, only moves that free its GPUs count, and the key is the change in
-    cost per freed GPU. If ``row`` is -1, the key is the change in cost. The lowest key is best;
-    infinite: there is no move.
+    adds the fewest instances of another type that cover it. Otherwise, the added type is -1.
+
+    If ``row`` is a row of capacity, only moves that free its GPUs count, and the key is the change
+    in cost per freed GPU. If ``row`` is -1, the key is the change in cost. The lowest key is best.
+    It is infinite if there is no move.
     """
     cell, x = one_cell(problem.cells, model, region), now.x[model, region]
     size, rows = problem.size[model], problem.rows
@@ -127,8 +130,8 @@ def _best_move(problem: Any, now: Any, model: int, region: int, row: int) -> Any
 @kernel
 def _apply_change(problem: Any, now: Any, model: int, region: int, g: int, more: int) -> None:
     """Add ``more`` instances of GPU column ``g``; update the state ``now``."""
-    cell, held = one_cell(problem.cells, model, region), now.x[model, region, g]
-    carried = carried_tps(cell, g, held + more) - carried_tps(cell, g, held)
+    cell, count = one_cell(problem.cells, model, region), now.x[model, region, g]
+    carried = carried_tps(cell, g, count + more) - carried_tps(cell, g, count)
     now.x[model, region, g] += more
     now.free[region, problem.rows[g]] -= more * problem.size[model, g]
     now.gain[model, region] += carried
@@ -139,7 +142,8 @@ def _apply_change(problem: Any, now: Any, model: int, region: int, g: int, more:
 def _move_pass(problem: Any, now: Any, region: int, row: int, keys: Any) -> float:
     """Apply the best move of each model in a region, the best models first; return the saving.
 
-    ``keys [l]`` is a work array. For ``row`` see ``_best_move``.
+    ``row`` >= 0: stop when that row of capacity is no longer exceeded. ``row`` -1: only moves that
+    save cost. ``keys [l]`` is a work array.
     """
     saved = 0.0
     for model in range(keys.size):

@@ -98,27 +98,24 @@ def _ascend_and_repair(
     cost, bound = np.inf, -np.inf
     while True:
         began = perf_counter()
-        mended = repair_plan(cells, best.prices, best.priced.x)
-        again = perf_counter() - began  # seconds to reserve for the next repair
-        if mended is not None and _plan_usd(cells, mended) < cost * (1 - CLOSE):
-            plan, cost = mended, _plan_usd(cells, mended)
+        repaired = repair_plan(cells, best.prices, best.priced.x)
+        repair_s = perf_counter() - began  # reserved for the next repair
+        if repaired is not None and _plan_usd(cells, repaired) < cost * (1 - CLOSE):
+            plan, cost = repaired, _plan_usd(cells, repaired)
         elif best.bound <= bound + WORTH_ANOTHER * abs(bound):
             break
         bound = best.bound
         if bound >= cells.ceiling_usd:
             return Outcome(INFEASIBLE, target=None, bound=0.0)
-        end = until - again
-        if _is_proven(cost, bound, gap) or perf_counter() >= end - again:
+        end = until - repair_s
+        if _is_proven(cost, bound, gap) or perf_counter() >= end - repair_s:
             break
         # The relative gap, or 1 without a plan, whose cost is infinite.
         missing = min(FIRST_LEAP, 1.0 - bound / cost)
-        for climb in (partial(ascend, leap=missing), polish):
-            soon = end - (end - perf_counter()) / 2
-            best = best.or_better(*climb(cells, begin=best.prices, until=soon, check=check))
-    if plan is None:
-        return Outcome(TIMEOUT, target=None, bound=bound)
-    status = OPTIMAL if _is_proven(cost, bound, gap) else FEASIBLE
-    return Outcome(status, cells.minimum + plan, bound)
+        for improve in (partial(ascend, leap=missing), polish):
+            half_time = end - (end - perf_counter()) / 2
+            best = best.or_better(*improve(cells, begin=best.prices, until=half_time, check=check))
+    return _outcome(cells, plan, bound, gap)
 
 
 def _generate_columns(
@@ -133,23 +130,24 @@ def _generate_columns(
     few, width = FEW * cells.need.size + 1000, BAND * best.bound / cells.need.size
     band = widest_band(cells, best.prices, best.priced, at_most=width, max_variables=few)
     pool = cheapest_columns(best.priced)
-    columns, dearer = band.columns.with_more(pool), 1.0
+    columns, penalty_factor = band.columns.with_more(pool), 1.0
     for _ in range(ROUNDS):
         check()
         left = until - perf_counter()
-        relaxed = (
-            relax(cells, columns, dearer, time_limit_s=left, check=check) if left > 0 else None
-        )
+        if left <= 0:
+            break
+        relaxed = relax(cells, columns, penalty_factor, time_limit_s=left, check=check)
         if relaxed is None:
             break
-        now, midway = cells.priced(relaxed.prices), best.prices.midway(relaxed.prices)
-        between = cells.priced(midway)
+        now, midway = cells.solve_at(relaxed.prices), best.prices.midway(relaxed.prices)
+        between = cells.solve_at(midway)
         best = best.or_better(relaxed.prices, now).or_better(midway, between)
         if relaxed.usd - best.bound <= max(CLOSE, gap / 100) * abs(relaxed.usd):
-            if relaxed.broken <= BROKEN or dearer >= MAX_PENALTY or best.bound >= cells.ceiling_usd:
+            final = penalty_factor >= MAX_PENALTY or best.bound >= cells.ceiling_usd
+            if final or relaxed.broken <= BROKEN:
                 break
             # The prices have converged with rows still broken, so the penalty was too low.
-            dearer *= 10
+            penalty_factor *= 10
         pool = pool.with_more(columns.only(relaxed.used))
         pool = pool.with_more(cheapest_columns(now)).with_more(cheapest_columns(between))
         band = widest_band(cells, best.prices, best.priced, at_most=width, max_variables=few)
@@ -167,14 +165,11 @@ def _branch_and_bound(
     no plan.
     """
     size = cells.need.size
-    mean, most_variables = max(best.bound, 1.0) / size, MANY * size + 10_000
-    band = widest_band(
-        cells, best.prices, best.priced, at_most=BAND * mean, max_variables=FEW * size + 1000
-    )
-    if band.width < NARROW * mean:  # Prices leave many columns equally good, so allow more of them.
-        band = widest_band(
-            cells, best.prices, best.priced, at_most=NARROW * mean, max_variables=most_variables
-        )
+    mean_cost, max_variables = max(best.bound, 1.0) / size, MANY * size + 10_000
+    band_near = partial(widest_band, cells, best.prices, best.priced)
+    band = band_near(at_most=BAND * mean_cost, max_variables=FEW * size + 1000)
+    if band.width < NARROW * mean_cost:  # Prices leave many columns equally good, so allow more.
+        band = band_near(at_most=NARROW * mean_cost, max_variables=max_variables)
     plan: IntArray | None = None
     master: WholePlan | None = None
     cost, bound = np.inf, best.bound
@@ -197,32 +192,37 @@ def _branch_and_bound(
             return Outcome(INFEASIBLE, target=None, bound=0.0)
         if _is_proven(cost, bound, gap) or not master.finished:
             break
-        # A column further than the gap from its cell's cheapest is in no plan cheaper than
-        # ``plan``.
-        wider = min(cost - best.bound, 4 * max(band.width, NARROW * mean))
-        wider_band = widest_band(
-            cells, best.prices, best.priced, at_most=wider, max_variables=most_variables
-        )
+        # A column further than this from its cell's cheapest is in no plan cheaper than ``plan``.
+        max_width = cost - best.bound
+        wider = min(max_width, 4 * max(band.width, NARROW * mean_cost))
+        wider_band = band_near(at_most=wider, max_variables=max_variables)
         if wider_band.width <= band.width:
             if plan is None:
                 return None
             break
         # The wider band may hold no further column. The proof for the old band then covers it too.
-        master = master if wider_band.size == band.size and not len(wider_band.boxes.cell) else None
+        same_columns = wider_band.size == band.size and not len(wider_band.boxes.cell)
+        master = master if same_columns else None
         band = wider_band
+    return _outcome(cells, plan, bound, gap, died="" if master is None else master.died)
+
+
+def _outcome(
+    cells: Cells, plan: IntArray | None, bound: float, gap: float, died: str = ""
+) -> Outcome:
+    """Return the outcome of a search whose best ``plan`` counts instances beyond the minimums."""
     if plan is None:
-        return Outcome(
-            TIMEOUT, target=None, bound=bound, died="" if master is None else master.died
-        )
-    status = OPTIMAL if _is_proven(cost, bound, gap) else FEASIBLE
+        return Outcome(TIMEOUT, target=None, bound=bound, died=died)
+    status = OPTIMAL if _is_proven(_plan_usd(cells, plan), bound, gap) else FEASIBLE
     return Outcome(status, cells.minimum + plan, bound)
 
 
 def _is_proven(cost: float, bound: float, gap: float) -> bool:
+    """Return True if ``bound`` is within the share ``gap`` of ``cost`` (infinite: no plan yet)."""
     return bool(np.isfinite(cost)) and cost - bound <= (gap + CLOSE) * abs(cost)
 
 
 def _plan_usd(cells: Cells, x: IntArray) -> float:
     """Return the objective of the plan ``x`` (instances beyond the minimums)."""
     columns = x.reshape(-1, x.shape[2]).astype(np.int32)
-    return float(cells.cost(columns, np.arange(len(columns))).sum()) + cells.fixed_usd
+    return float(cells.column_usd(columns, np.arange(len(columns))).sum()) + cells.fixed_usd

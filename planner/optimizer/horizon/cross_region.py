@@ -53,28 +53,28 @@ def _sent_by_model(problem: HorizonProblem, serving: IntArray) -> FloatArray:
         served = carried_tps(replace(window, spare=0), serving[period]).min(axis=0)
         for model, peak in enumerate(_demand_at_peak(window)):
             missing = np.maximum(0.0, peak - served[model])
-            room = np.maximum(0.0, served[model] - peak)
+            free = np.maximum(0.0, served[model] - peak)
             if not missing.any():
                 continue
             if problem.reroute is None:
-                out[period, model] = _assign_in_order(missing, room)
+                out[period, model] = _assign_in_order(missing, free)
             else:
                 max_sent = np.minimum(1.0, problem.reroute) * peak[:, None]
                 out[period, model] = _least_traffic_flow(peak, served[model], max_sent)
     return out
 
 
-def _assign_in_order(missing: FloatArray, room: FloatArray) -> FloatArray:
-    """Return the traffic ``[r, r]`` that brings ``missing [r]`` tokens/s to free ``room [r]``.
+def _assign_in_order(missing: FloatArray, free: FloatArray) -> FloatArray:
+    """Return the traffic ``[r, r]`` from ``missing [r]`` tokens/s to ``free [r]`` capacity.
 
-    Both are used up in the order of regions.
+    Both are used up in the order of regions, and changed in place.
     """
-    sent = np.zeros((len(missing), len(room)))
+    sent = np.zeros((len(missing), len(free)))
     for home in np.flatnonzero(missing):
-        for other in np.flatnonzero(room):
-            sent[home, other] = min(missing[home], room[other])
+        for other in np.flatnonzero(free):
+            sent[home, other] = min(missing[home], free[other])
             missing[home] -= sent[home, other]
-            room[other] -= sent[home, other]
+            free[other] -= sent[home, other]
     return sent
 
 
@@ -87,11 +87,12 @@ def _least_traffic_flow(demand: FloatArray, served: FloatArray, max_sent: FloatA
     regions = len(demand)
     home, away = np.eye(regions, dtype=bool), ~np.eye(regions, dtype=bool)
     upper = np.where(home, demand[:, None], np.where(away, max_sent, 0.0))
-    rows = np.kron(np.eye(regions), np.ones(regions))  # by home region
-    into = np.kron(np.ones(regions), np.eye(regions))  # by serving region
+    out_of_home = np.kron(np.eye(regions), np.ones(regions))
+    into_serving = np.kron(np.ones(regions), np.eye(regions))
+    # Serving counts 1, and serving at home 2, so traffic leaves home only if that serves more.
     flow = scipy.optimize.linprog(
         np.where(home, -2.0, -1.0).ravel(),
-        A_ub=np.concatenate([rows, into]),
+        A_ub=np.concatenate([out_of_home, into_serving]),
         b_ub=np.concatenate([demand, served]),
         bounds=np.stack([np.zeros(regions * regions), upper.ravel()], axis=1),
     )

@@ -17,7 +17,7 @@ def totals(problem: HorizonProblem, target: IntArray, lent: IntArray) -> tuple[T
     Instances count while they are up or starting. Income from lent instances is deducted from the
     cost, and so is the saving by reserved GPUs.
     """
-    starts, moved = problem.requested_starts(target), problem.changes(target)
+    starts, changes = problem.requested_starts(target), problem.changes(target)
     reserved = reservation_usd(problem, target, cheapest_reservation(problem, target))
     out = []
     for period, window in enumerate(problem.windows):
@@ -34,7 +34,8 @@ def totals(problem: HorizonProblem, target: IntArray, lent: IntArray) -> tuple[T
         if problem.lend_usd is not None:
             usd -= float((problem.lend_usd * lent[period]).sum()) * problem.hours
         usd += float(reserved[period]) * problem.hours
-        up, down = np.maximum(0, moved[period]).sum(), np.maximum(0, -moved[period]).sum()
+        change = changes[period]
+        up, down = np.maximum(0, change).sum(), np.maximum(0, -change).sum()
         out.append(Totals(usd, gpu_hours, kwh, kg, int(up), int(down)))
     return tuple(out)
 

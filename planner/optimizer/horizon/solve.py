@@ -53,7 +53,7 @@ def solve_horizon(
     if check:
         check()
     began = perf_counter()
-    search = Search.of(problem, effort)
+    search = Search.from_problem(problem, effort)
     built = perf_counter()
     solved = search.best(_start_plan(search))
     seconds = built - began, perf_counter() - built
@@ -69,8 +69,9 @@ def _start_plan(search: Search) -> FloatArray | None:
     problem = search.draft.problem
     if problem.start is not None:
         values = search.draft.values_of(problem.start)
-        if search.program.keeps(values):
+        if search.program.is_feasible(values):
             return values
+    # A plan period by period knows neither limits on cross-region traffic nor unserved demand.
     unfit = problem.reroute is not None or problem.priority is not None
     if unfit or len(search.program.cost) < BEGIN_FROM:
         return None
@@ -80,7 +81,7 @@ def _start_plan(search: Search) -> FloatArray | None:
     if target is None:
         return None
     values = search.draft.values_of(target)
-    return values if search.program.keeps(values) else None
+    return values if search.program.is_feasible(values) else None
 
 
 def _plan_of_solution(
@@ -106,13 +107,7 @@ def _plan_of_solution(
             "quality. Allow more time, or try the other solver."
         )
     objective, fleet = costs(problem, target, lent)
-    bound = 0.0
-    lends_or_reserves = problem.lend_usd is not None or problem.reserved_usd is not None
-    if values is not None and not lends_or_reserves:
-        bound = min(objective, true_bound(problem.windows, solved.bound))
-    elif values is not None:
-        # Income from lending is no part of the fleet's cost, so ``true_bound`` does not apply.
-        bound = min(objective, solved.bound - STICKINESS * fleet)
+    bound = 0.0 if values is None else min(objective, _cost_bound(problem, solved.bound, fleet))
     for array in (target, lent):
         array.setflags(write=False)
     return HorizonPlan(
@@ -134,6 +129,17 @@ def _plan_of_solution(
         binding=() if conflict else _binding_constraints(problem, target, lent),
         conflict=conflict,
     )
+
+
+def _cost_bound(problem: HorizonProblem, program_bound: float, fleet: float) -> float:
+    """Return a lower bound on the true cost of any plan, from that on the program's objective.
+
+    The objective exceeds the true cost by at most the share ``STICKINESS`` of the ``fleet`` cost.
+    """
+    if problem.lend_usd is not None or problem.reserved_usd is not None:
+        # Income from lending is no part of the fleet's cost, so ``true_bound`` does not apply.
+        return program_bound - STICKINESS * fleet
+    return true_bound(problem.windows, program_bound)
 
 
 def _unserved_tps(draft: Draft, values: FloatArray) -> FloatArray:
@@ -182,17 +188,16 @@ def _binding_constraints(
         for same in by_place.values()
     ]
     by_period = totals(problem, target, lent)
+    usd, kg = sum(use.usd for use in by_period), sum(use.kg for use in by_period)
+    changes = sum(use.starts + use.stops for use in by_period)
     for family, limit, used, form in (
-        ("budget", problem.budget_usd, sum(taking.usd for taking in by_period), "${:,.2f}"),
-        ("carbon", problem.carbon_kg, sum(taking.kg for taking in by_period), "{:,.2f} kg CO2e"),
-        (
-            "churn",
-            problem.churn,
-            sum(taking.starts + taking.stops for taking in by_period),
-            "{:,.0f} changes",
-        ),
+        ("budget", problem.budget_usd, usd, "${:,.2f}"),
+        ("carbon", problem.carbon_kg, kg, "{:,.2f} kg CO2e"),
+        ("churn", problem.churn, changes, "{:,.0f} changes"),
     ):
-        step = min((o.usd for o in by_period), default=0.0) * 0.02 if family == "budget" else 1.0
+        # A limit counts as binding within 2% of it, or within one kg or change.
+        lowest_usd = min((use.usd for use in by_period), default=0.0)
+        step = lowest_usd * 0.02 if family == "budget" else 1.0
         if np.isfinite(limit) and used > limit - max(step, 0.02 * limit):
             sentence = (
                 f"The plan takes {form.format(used)} of {form.format(limit)} allowed over all "

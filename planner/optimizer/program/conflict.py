@@ -45,12 +45,14 @@ def conflicting_set(problem: HorizonProblem) -> str:
     # Deletion is tried for limits before demands, and for late periods before early ones. Joint
     # demands come first of all, so that the set names a region if it can.
     order = sorted(words, reverse=True)
-    single = [row for row in order if row not in joint]
-    test, budget_s, integral = _Rows(program, order, relaxed=True).infeasible, LP_BUDGET_S, ""
-    if not test(order):
-        test, budget_s = _Rows(program, order, relaxed=False).infeasible, WHOLE_BUDGET_S
-        integral = " with whole replicas (fractional replicas would fit)"
-    members = minimal_rows(single if test(single) else order, test, budget_s)
+    without_joint = [row for row in order if row not in joint]
+    infeasible = _SwitchableRows(program, order, relaxed=True).infeasible
+    budget_s, integral = LP_BUDGET_S, ""
+    if not infeasible(order):
+        infeasible = _SwitchableRows(program, order, relaxed=False).infeasible
+        budget_s, integral = WHOLE_BUDGET_S, " with whole replicas (fractional replicas would fit)"
+    candidates = without_joint if infeasible(without_joint) else order
+    members = minimal_rows(candidates, infeasible, budget_s)
     sentences = first_names([words[row][0](words[row][1]) for row in sorted(members)])
     lead = problem.lead
     periods = "a period" if lead == 1 else f"{lead} periods"
@@ -85,7 +87,7 @@ def minimal_rows(
         size //= 2
 
 
-class _Rows:
+class _SwitchableRows:
     """A program without an objective in one HiGHS object. Its ``rows`` can be switched off.
 
     A row is switched off by removing its bounds.

@@ -26,7 +26,7 @@ from simulation.arrays import FloatArray, IntArray
 COLUMNS = 4  # with more columns, the hull has too many points
 POINTS = 4_000
 FACETS = 40  # limit for one row; with more, the hull is left to the solver
-EDGE = 1e-9
+EDGE = 1e-9  # share of the need within which two values count as equal
 LOOSE = 1e-7  # share by which a facet is moved outwards
 
 
@@ -45,12 +45,12 @@ def whole_covers(draft: Draft) -> None:
             for period, window in enumerate(draft.problem.windows):
                 local, joint = local_need_tps(window)[model], global_need_tps(window)[model]
                 for region, need in enumerate(local):
-                    _add(draft, period, model, region, columns, lost, need * side.share)
+                    _add_facets(draft, period, model, region, columns, lost, need * side.share)
                 if len(local) > 1:
-                    _add(draft, period, model, None, columns, lost, joint * side.share)
+                    _add_facets(draft, period, model, None, columns, lost, joint * side.share)
 
 
-def _add(
+def _add_facets(
     draft: Draft,
     period: int,
     model: int,
@@ -61,8 +61,8 @@ def _add(
 ) -> None:
     """Add rows that whole instances must satisfy to serve ``need`` tokens/s of a model in a period.
 
-    They are the facets of ``cover_facets`` on GPU ``columns``, each with ``lost`` instances.
-    ``region`` None: all regions serve the demand together.
+    They are the facets of ``cover_facets`` over GPU ``columns [c]``. ``lost [c]`` instances of each
+    are assumed gone. ``region`` None: all regions serve the demand together.
     """
     first = draft.problem.first
     rows = cover_facets(first, model, columns, lost, need)
@@ -85,22 +85,22 @@ def cover_facets(
 ) -> FloatArray:
     """Return rows ``[a, b]``: a x >= b for all instance counts x that serve ``need`` tokens/s.
 
-    x counts the instances of ``columns``, of which ``lost`` are assumed gone. No rows are returned
-    if there are too many columns or points to list.
+    x counts the instances of ``columns [c]``, of which ``lost [c]`` are assumed gone. The shape is
+    ``[f, c + 1]``. No rows are returned if there are too many columns or points to list.
     """
-    none = np.empty((0, len(columns) + 1))
+    no_rows = np.empty((0, len(columns) + 1))
     if need <= 0 or not 0 < len(columns) <= COLUMNS:
-        return none
+        return no_rows
     enough = float(need * (1 - TOLERANCE))
     theta, bends = problem.theta_tps[model, columns], tuple[tuple[float, ...], ...]()
     if lost.any() or is_nonlinear(problem)[model, columns].any():
-        each = list(zip(columns.tolist(), lost.tolist(), strict=True))
-        counts = [fewest_instances(problem, model, column, enough, gone) for column, gone in each]
+        pools = list(zip(columns.tolist(), lost.tolist(), strict=True))
+        counts = [fewest_instances(problem, model, column, enough, gone) for column, gone in pools]
         if np.prod(np.array(sorted(counts)[:-1], float) + 1) > POINTS:
-            return none
+            return no_rows
         bends = tuple(
             tuple(capacity_curve(problem, model, column, count, gone)[1:].tolist())
-            for (column, gone), count in zip(each, counts, strict=True)
+            for (column, gone), count in zip(pools, counts, strict=True)
         )
     rows = facets(tuple(theta.tolist()), enough, bends).copy()
     # CBC reads 12 digits. A plan exactly on a facet could otherwise fall below it.
@@ -125,36 +125,21 @@ def facets(
         counts = np.ceil(need / np.array(theta) - EDGE).astype(int)
         curves = [capacity * np.arange(n + 1) for capacity, n in zip(theta, counts, strict=True)]
     max_counts = np.array([len(curve) - 1 for curve in curves])
+    no_rows = np.empty((0, len(max_counts) + 1))
     if len(max_counts) == 1:
-        return np.array([[1.0 / max_counts[0], 1.0]]) if max_counts[0] > 0 else np.empty((0, 2))
+        return np.array([[1.0 / max_counts[0], 1.0]]) if max_counts[0] > 0 else no_rows
     # The longest axis is computed from the others, not listed.
     order = np.argsort(max_counts)[::-1]
     max_counts, curves = max_counts[order], [curves[g] for g in order]
     if np.prod(max_counts[1:] + 1) > POINTS:
-        return np.empty((0, len(max_counts) + 1))
-    others = np.array(list(itertools.product(*(range(count + 1) for count in max_counts[1:]))))
-    carried = sum(curve[n] for curve, n in zip(curves[1:], others.T, strict=True))
-    last = np.searchsorted(curves[0], need - carried - EDGE * need).clip(0, max_counts[0])
-    points = np.column_stack([last, others])
-    spare = carried + curves[0][last] - need
-    lost = np.column_stack(  # capacity lost with one instance fewer
-        [curve[n] - curve[np.maximum(0, n - 1)] for curve, n in zip(curves, points.T, strict=True)]
-    )
-    minimal = ((points == 0) | (spare[:, None] < lost - EDGE * need)).all(axis=1)
-    points = points[minimal].astype(float)
-    beyond = np.diag(4.0 * (max_counts + 1))  # dominated points that give the hull a volume
+        return no_rows
+    points = _minimal_covers(curves, need)
     try:
-        hull = scipy.spatial.ConvexHull(
-            np.concatenate([points, beyond, np.full((1, len(max_counts)), 9.0 * max(max_counts))])
-        )
+        slopes = _lower_hull_slopes(points, max_counts)
     except scipy.spatial.QhullError:
-        return np.empty((0, len(max_counts) + 1))
-    planes = np.unique(np.round(hull.equations, 9), axis=0)  # a n + b <= 0 inside
-    slopes, level = -planes[:, :-1], planes[:, -1]
-    good = (slopes >= -EDGE).all(axis=1) & (level > EDGE)
-    slopes = np.maximum(0.0, slopes[good]) / level[good][:, None]
+        return no_rows
     if len(slopes) > FACETS:
-        return np.empty((0, len(max_counts) + 1))
+        return no_rows
     # Rounding must not cut off a point: move each facet to the least value over all points.
     lowest = (points @ slopes.T).min(axis=0)
     unsorted = np.empty_like(slopes)
@@ -162,3 +147,40 @@ def facets(
     kept = lowest > EDGE
     rows: FloatArray = np.column_stack([unsorted[kept], np.minimum(1.0, lowest[kept])])
     return rows
+
+
+def _minimal_covers(curves: list[FloatArray], need: float) -> FloatArray:
+    """Return the counts ``[n, g]`` that carry ``need``, and would not with one instance less.
+
+    ``curves[g]`` has the capacity of 0, 1, ... instances of column g, as far as it is needed.
+    """
+    other_counts = itertools.product(*(range(len(curve)) for curve in curves[1:]))
+    others = np.array(list(other_counts))
+    carried = sum(curve[n] for curve, n in zip(curves[1:], others.T, strict=True))
+    # The fewest instances of the first column that carry the rest.
+    rest = need - carried - EDGE * need
+    first = np.searchsorted(curves[0], rest).clip(0, len(curves[0]) - 1)
+    points = np.column_stack([first, others])
+    spare = carried + curves[0][first] - need
+    lost_with_one = np.column_stack(
+        [curve[n] - curve[np.maximum(0, n - 1)] for curve, n in zip(curves, points.T, strict=True)]
+    )
+    is_minimal = (points == 0) | (spare[:, None] < lost_with_one - EDGE * need)
+    minimal: FloatArray = points[is_minimal.all(axis=1)].astype(float)
+    return minimal
+
+
+def _lower_hull_slopes(points: FloatArray, max_counts: IntArray) -> FloatArray:
+    """Return a >= 0, ``[f, g]``, of the facets  a n >= 1  of the hull of all n >= a point.
+
+    Raises QhullError if the hull cannot be computed.
+    """
+    # Points that are dominated by others give the hull a volume.
+    dominated = np.diag(4.0 * (max_counts + 1))
+    far = np.full((1, len(max_counts)), 9.0 * max(max_counts))
+    hull = scipy.spatial.ConvexHull(np.concatenate([points, dominated, far]))
+    planes = np.unique(np.round(hull.equations, 9), axis=0)  # normal n + offset <= 0 inside
+    slopes, level = -planes[:, :-1], planes[:, -1]
+    bounds_below = (slopes >= -EDGE).all(axis=1) & (level > EDGE)
+    scaled: FloatArray = np.maximum(0.0, slopes[bounds_below]) / level[bounds_below][:, None]
+    return scaled

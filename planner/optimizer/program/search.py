@@ -22,7 +22,7 @@ from simulation.arrays import FloatArray
 
 SOLVERS = {"highs": solve_program, "cbc": solve_on_cbc}
 STABLE_SHARE = 0.2  # largest share of the time limit for fewer changes at the same cost
-WORTH_SLACK = 1e-6
+VALUE_SLACK = 1e-6  # share by which the lowest unserved value may be exceeded
 LEAST_S = 0.05  # seconds: shortest limit for the last solve
 
 
@@ -67,8 +67,8 @@ class Search:
     until: float  # deadline, a value of ``perf_counter``
 
     @classmethod
-    def of(cls, problem: HorizonProblem, effort: Effort) -> Search:
-        """Build the program. The clock starts when it is built."""
+    def from_problem(cls, problem: HorizonProblem, effort: Effort) -> Search:
+        """Build the program. The time limit counts from the end of the build."""
         draft = draft_program(problem)
         return cls(draft, draft.builder.program(), effort, perf_counter() + effort.time_limit_s)
 
@@ -76,13 +76,13 @@ class Search:
         """Return the cheapest solution, or with ``priority`` the one with the least unserved value.
 
         Cost decides between solutions of equal unserved value. If the value is ``traded``, the sum
-        of both is the lowest. Without ``priority``, ``start`` is a
-        known solution, and is returned if the solver finds none within the time limit.
+        of both is the lowest. Without ``priority``, ``start`` is a known solution. It is returned
+        if the solver finds none within the time limit.
         """
         if self.draft.problem.traded:
-            return self._traded()
+            return self._least_cost_and_unserved()
         if self.draft.problem.priority is not None:
-            search, solved = self._limited()
+            search, solved = self._least_unserved()
         else:
             search, solved = self, self._cheapest(start)
         return search.fewer_changes(solved) if self.effort.stable else solved
@@ -93,9 +93,9 @@ class Search:
         Allowed are plans that cost at most bound (1 + gap), or no more than ``solved``. Returns
         ``solved`` if no better plan is found.
         """
-        values, left = solved.values, min(self._left, STABLE_SHARE * self.effort.time_limit_s)
-        changes, present = self._changes()
-        if values is None or left <= 0 or not self.effort.gap > 0:
+        values, left_s = solved.values, min(self._left_s, STABLE_SHARE * self.effort.time_limit_s)
+        changes, present = self._starts_and_stops()
+        if values is None or left_s <= 0 or not self.effort.gap > 0:
             return solved
         # No start or stop at all: nothing to improve.
         if float(changes @ values) + present < 0.5:
@@ -109,55 +109,55 @@ class Search:
         cost_limit = allowed / max(1e-12, abs(allowed)) * (1 + 1e-9)
         fewest = scaled + changes
         capped = replace(self.program.with_row(scaled, cost_limit), cost=fewest)
-        again = self._solve(capped, values, left)
+        again = self._solve(capped, values, left_s)
         if again.values is None or float(fewest @ again.values) >= float(fewest @ values):
             return solved
         return replace(solved, values=again.values)
 
     def _cheapest(self, start: FloatArray | None) -> Solution:
         """Return the cheapest solution within the time left."""
-        solved = self._solve(self.program, start, self._left)
+        solved = self._solve(self.program, start, self._left_s)
         if solved.status == TIMEOUT and start is not None:
             return replace(solved, status=FEASIBLE, values=start)
         return solved
 
-    def _limited(self) -> tuple[Search, Solution]:
+    def _least_unserved(self) -> tuple[Search, Solution]:
         """Minimise the unserved value, and then the cost at that value.
 
         Returns the search restricted to plans of the same unserved value, and the solution.
         """
-        unserved_value = self._worth()
-        largest_values = np.where(np.isfinite(self.program.upper), self.program.upper, 0.0)
+        unserved_value = self._unserved_value()
+        max_unserved = np.where(np.isfinite(self.program.upper), self.program.upper, 0.0)
         # Solver tolerances are absolute, so bring the objective to a known size.
-        unserved_value = unserved_value / max(1e-12, float(unserved_value @ largest_values) / 1e4)
+        unserved_value = unserved_value / max(1e-12, float(unserved_value @ max_unserved) / 1e4)
         # Half the time: the other half is for the cost.
-        first = self._solve(replace(self.program, cost=unserved_value), None, self._left / 2)
+        first = self._solve(replace(self.program, cost=unserved_value), None, self._left_s / 2)
         if first.values is None:
             return self, first
         lowest_value = float(unserved_value @ first.values)
-        limit = lowest_value + WORTH_SLACK * max(1.0, lowest_value)
-        among = replace(self, program=self.program.with_row(unserved_value, limit))
-        second = among._solve(among.program, first.values, self._left)
+        limit = lowest_value + VALUE_SLACK * max(1.0, lowest_value)
+        restricted = replace(self, program=self.program.with_row(unserved_value, limit))
+        second = restricted._solve(restricted.program, first.values, self._left_s)
         values = first.values if second.values is None else second.values
         proven = OPTIMAL if {first.status, second.status} == {OPTIMAL} else FEASIBLE
-        return among, Solution(proven, values, second.bound, second.died)
+        return restricted, Solution(proven, values, second.bound, second.died)
 
-    def _traded(self) -> Solution:
+    def _least_cost_and_unserved(self) -> Solution:
         """Return the solution with the lowest sum of cost and unserved value.
 
         Its bound is on the cost alone, at the same unserved value.
         """
-        worth = self._worth()
-        search = replace(self, program=replace(self.program, cost=self.program.cost + worth))
+        value = self._unserved_value()
+        search = replace(self, program=replace(self.program, cost=self.program.cost + value))
         solved = search._cheapest(None)
         if solved.values is not None and self.effort.stable:
             solved = search.fewer_changes(solved)
         if solved.values is None:
             return solved
-        return replace(solved, bound=solved.bound - float(worth @ solved.values))
+        return replace(solved, bound=solved.bound - float(value @ solved.values))
 
-    def _worth(self) -> FloatArray:
-        """Return the value of a unit of each variable as unserved demand, by variable; mostly 0."""
+    def _unserved_value(self) -> FloatArray:
+        """Return the value of a unit of each variable, ``[n]``; 0 if it is not unserved demand."""
         draft, priority = self.draft, self.draft.problem.priority
         values = np.zeros(len(self.program.cost))
         if draft.short is not None and draft.beyond is not None and priority is not None:
@@ -166,7 +166,7 @@ class Search:
             values[draft.beyond] = priority[:, None, :] * draft.problem.hours
         return values
 
-    def _changes(self) -> tuple[FloatArray, float]:
+    def _starts_and_stops(self) -> tuple[FloatArray, float]:
         """Return the starts and stops of all periods: coefficients by variable, and a constant."""
         changes, constant = np.zeros(len(self.program.cost)), 0.0
         for period in range(len(self.draft.x)):
@@ -177,19 +177,16 @@ class Search:
         return changes, constant
 
     @property
-    def _left(self) -> float:
+    def _left_s(self) -> float:
         return self.until - perf_counter()
 
-    def _solve(self, program: LinearProgram, start: FloatArray | None, left: float) -> Solution:
-        """Solve ``program`` from ``start`` with the settings of the search, in ``left`` seconds."""
+    def _solve(self, program: LinearProgram, start: FloatArray | None, left_s: float) -> Solution:
+        """Solve ``program`` from ``start``, in ``left_s`` seconds or the shortest limit if more."""
         if not len(program.cost):  # There may be a demand without any variable to serve it.
-            unmet = np.any(program.row_lower > 0) or np.any(program.row_upper < 0)
-            return (
-                Solution(INFEASIBLE, values=None, bound=np.inf)
-                if unmet
-                else Solution(OPTIMAL, np.zeros(0), 0.0)
-            )
-        limit = max(min(LEAST_S, self.effort.time_limit_s), left)
+            if np.any(program.row_lower > 0) or np.any(program.row_upper < 0):
+                return Solution(INFEASIBLE, values=None, bound=np.inf)
+            return Solution(OPTIMAL, np.zeros(0), 0.0)
+        limit = max(min(LEAST_S, self.effort.time_limit_s), left_s)
         return SOLVERS[self.effort.solver](
             program, gap=self.effort.gap, time_limit_s=limit, check=self.effort.check, start=start
         )

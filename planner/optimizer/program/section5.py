@@ -88,26 +88,14 @@ def window_program(problem: PlanningProblem) -> WindowProgram:
 
     # Each region serves epsilon of its peak. All regions together serve the joint peak.
     local, joint = local_need_tps(problem), global_need_tps(problem)
-    served = _served(program, problem, fleet)
+    served = _served_tps(program, problem, fleet)
     for i in models:
         for j in regions:
             program += served[i, j] >= float(local[i, j]), _name("local_coverage", i, j)
         everywhere = pulp.lpSum(served[i, j] for j in regions)
         program += everywhere >= float(joint[i]), _name("global_coverage", i)
 
-    # Beyond the source: minimums, GPUs, the loss of a region, and limits on the whole plan.
-    for cell in cells:
-        if problem.minimum[cell] > 0:
-            program += fleet[cell] >= int(problem.minimum[cell]), _name("minimum", *cell)
-    for j in regions:
-        for t in range(problem.capacity_gpus.shape[1]):
-            used = pulp.lpSum(
-                int(size[i, k]) * fleet[i, j, k]
-                for i in models
-                for k in columns
-                if problem.rows[k] == t and (i, j, k) in fleet
-            )
-            program += used <= int(problem.capacity_gpus[j, t]), _name("capacity", j, t)
+    _add_fleet_limits(program, problem, fleet)
     if problem.lose_region:
         for i in models:
             for lost in regions:
@@ -124,7 +112,23 @@ def window_program(problem: PlanningProblem) -> WindowProgram:
     return WindowProgram(program, fleet, changes, n.shape)
 
 
-def _served(
+def _add_fleet_limits(
+    program: pulp.LpProblem, problem: PlanningProblem, fleet: dict[Cell, pulp.LpVariable]
+) -> None:
+    """Add the minimums and the GPUs of each region, which the source does not have."""
+    for cell, variable in fleet.items():
+        if problem.minimum[cell] > 0:
+            program += variable >= int(problem.minimum[cell]), _name("minimum", *cell)
+    for (j, t), gpus in np.ndenumerate(problem.capacity_gpus):
+        used = pulp.lpSum(
+            int(problem.gpus_per_instance[i, k]) * variable
+            for (i, region, k), variable in fleet.items()
+            if region == j and problem.rows[k] == t
+        )
+        program += used <= int(gpus), _name("capacity", j, t)
+
+
+def _served_tps(
     program: pulp.LpProblem, problem: PlanningProblem, fleet: dict[Cell, pulp.LpVariable]
 ) -> dict[tuple[int, int], pulp.LpVariable | Expression]:
     """Return the tokens/s that each model serves in each region, by (model, region).
@@ -164,7 +168,7 @@ def _pool_capacity(
     fleet: pulp.LpVariable,
     key: tuple[int, int, int, int],
 ) -> Expression:
-    """Return the tokens/s of pool ``key`` (model, region, column) after its assumed losses.
+    """Return the tokens/s of a pool after its losses; ``key`` is model, region, column, losses.
 
     It is theta times the fleet, or a curve that is filled piece by piece. Slopes fall within a run
     of pieces. A binary variable opens each later run once all pieces before it are full.
@@ -204,18 +208,18 @@ def _add_facets(
     for s, side in enumerate(role_sides(problem)):
         for i in range(len(problem.models)):
             columns = np.flatnonzero((problem.theta_tps[i] > 0) & side.columns)
-            places = [([j], float(local[i, j])) for j in everywhere]
+            demands = [([j], float(local[i, j])) for j in everywhere]
             if len(everywhere) > 1:
-                places.append((list(everywhere), float(joint[i])))
-            for place, (inside, need) in enumerate(places):
+                demands.append((list(everywhere), float(joint[i])))
+            for number, (inside, need) in enumerate(demands):
                 rows = cover_facets(problem, i, columns, side.lost[columns], need * side.share)
-                for row, (*by, least) in enumerate(rows.tolist()):
+                for row, (*coefficients, bound) in enumerate(rows.tolist()):
                     covered = pulp.lpSum(
-                        share * fleet[i, j, k]
-                        for share, k in zip(by, columns.tolist(), strict=True)
+                        coefficient * fleet[i, j, k]
+                        for coefficient, k in zip(coefficients, columns.tolist(), strict=True)
                         for j in inside
                     )
-                    program += covered >= least, _name(f"facet_{s}", i, place, row)
+                    program += covered >= bound, _name(f"facet_{s}", i, number, row)
 
 
 class _Highs(pulp.HiGHS):  # type: ignore[misc]

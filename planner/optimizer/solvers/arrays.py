@@ -70,19 +70,23 @@ class LinearProgram:
             row_upper=np.append(self.row_upper, limit),
         )
 
-    def keeps(self, values: FloatArray) -> bool:
-        """Return True if ``values`` satisfy every row and bound within ``KEPT`` and ``DIGITS``."""
-        terms = self.values * values[self.columns]
+    def is_feasible(self, x: FloatArray) -> bool:
+        """Return True if the values ``x`` satisfy every row and bound, within small tolerances.
+
+        They are ``KEPT`` of a bound and, for rows, ``DIGITS`` of the sum of absolute terms.
+        """
+        terms = self.values * x[self.columns]
+        rounding = DIGITS * self._by_row(np.abs(terms))
         checks = (
-            (self._by_row(terms), self.row_lower, self.row_upper, self._by_row(np.abs(terms))),
-            (values, self.lower, self.upper, np.zeros(len(values))),
+            (self._by_row(terms), self.row_lower, self.row_upper, rounding),
+            (x, self.lower, self.upper, np.zeros(len(x))),
         )
         return all(
             bool(
-                np.all(value >= low - _slack(low) - DIGITS * size)
-                and np.all(value <= high + _slack(high) + DIGITS * size)
+                np.all(value >= low - _tolerance(low) - extra)
+                and np.all(value <= high + _tolerance(high) + extra)
             )
-            for value, low, high, size in checks
+            for value, low, high, extra in checks
         )
 
     def activity(self, x: FloatArray) -> FloatArray:
@@ -95,7 +99,8 @@ class LinearProgram:
         return np.bincount(row, terms, len(self.row_lower)).astype(float)
 
 
-def _slack(bound: FloatArray) -> FloatArray:
+def _tolerance(bound: FloatArray) -> FloatArray:
+    """Return by how much a value may exceed ``bound``: ``KEPT`` of it, or of 1 if it is smaller."""
     finite = np.where(np.isfinite(bound), np.abs(bound), 0.0)
     return KEPT * np.maximum(1.0, finite)
 
@@ -176,17 +181,17 @@ class Builder:
 
     def program(self) -> LinearProgram:
         """Return the program built so far; entries of the same row and column are summed."""
-        cost, lower, upper = (np.concatenate([v[i] for v in self._variables]) for i in range(3))
-        integral = np.concatenate([v[3] for v in self._variables])
+        cost, lower, upper, integral = map(np.concatenate, zip(*self._variables, strict=True))
         row, column, value = (
             (np.concatenate(part) for part in zip(*self._entries, strict=True))
             if self._entries
             else (np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0))
         )
-        key, inverse = np.unique(row * max(1, self.count) + column, return_inverse=True)
-        total = np.bincount(inverse, value, len(key))
-        key, total = key[total != 0], total[total != 0]
-        row, column = np.divmod(key, max(1, self.count))
+        position = row * max(1, self.count) + column
+        position, inverse = np.unique(position, return_inverse=True)
+        total = np.bincount(inverse, value, len(position))
+        position, total = position[total != 0], total[total != 0]
+        row, column = np.divmod(position, max(1, self.count))
         begins = np.concatenate([[0], np.cumsum(np.bincount(row, minlength=self.rows))])
         bounds = [np.concatenate(part) for part in zip(*self._bounds, strict=True)]
         return LinearProgram(

@@ -44,10 +44,10 @@ def solve_on_cbc(
                 )
             except OSError as error:
                 raise SolverFailed(f"CBC did not run ({error}): try the solver highs.") from error
-        return _read(program, answer, log.read_text(), died)
+        return _read_solution(program, answer, log.read_text(), died)
 
 
-def _read(program: LinearProgram, answer: Path, log: str, died: str) -> Solution:
+def _read_solution(program: LinearProgram, answer: Path, log: str, died: str) -> Solution:
     """Return the solution in CBC's answer file, with the bound in its log.
 
     ``died`` says why the process ended early, or "".
@@ -66,7 +66,7 @@ def _read(program: LinearProgram, answer: Path, log: str, died: str) -> Solution
         values[int(column[1:])] = float(value)
     fractions = np.abs(values - np.rint(values))[program.whole]
     # Out of time, CBC may print the solution of the relaxation.
-    if not program.keeps(values) or np.any(fractions > KEPT):
+    if not program.is_feasible(values) or np.any(fractions > KEPT):
         return Solution(TIMEOUT, values=None, bound=bound, died=died)
     if head.startswith("optimal"):
         objective = float(program.cost @ values)

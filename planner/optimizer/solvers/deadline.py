@@ -56,8 +56,10 @@ def solve_program(
     The caller may have left out solutions that cost at least ``outside``. The search also ends when
     its bound reaches ``outside`` and the best solution costs more than that by over the gap. An
     exception from ``check`` ends the search and is raised here. A solver that dies without a
-    solution counts as a timeout, with a message in ``died``. Programs with ``guard_from`` variables
-    or more are solved in a process of their own, which can be ended.
+    solution counts as a timeout, with a message in ``died``.
+
+    Programs with ``guard_from`` variables or more (default: ``SEPARATE_PROCESS_FROM``) are solved
+    in a process of their own, which can be ended.
     """
     if len(program.cost) < (SEPARATE_PROCESS_FROM if guard_from is None else guard_from):
         return _solve_in_process(program, gap, time_limit_s, check, start, outside)
@@ -71,7 +73,7 @@ def solve_program(
         np.savez(folder / "problem.npz", **stored)
         code = f"import runpy; runpy.run_path({str(CHILD)!r})['solve']({name!r})"
         died = run_watched([sys.executable, "-c", code], time_limit_s, check, subprocess.DEVNULL)
-        return _read(folder, died)
+        return _read_solution(folder, died)
 
 
 def run_watched(
@@ -97,18 +99,19 @@ def run_watched(
     return f"ended with code {process.returncode}" if process.returncode else ""
 
 
-def _read(folder: Path, died: str) -> Solution:
+def _read_solution(folder: Path, died: str) -> Solution:
     """Return the answer in ``folder``, or the best solution saved before the process died."""
 
-    def kept(name: str) -> FloatArray | None:
+    def saved(name: str) -> FloatArray | None:
         path = folder / f"{name}.npy"
         return np.load(path, allow_pickle=False) if path.exists() else None
 
-    values, bound, answer = kept("incumbent"), kept("bound"), kept("answer")
+    values, bound, answer = saved("incumbent"), saved("bound"), saved("answer")
     proven = -np.inf if bound is None else float(bound)
     if answer is not None:
-        state, proven = STATES(int(answer[0])), float(answer[1])
-        return _solved_of_status(state, values if answer[2] else None, proven)
+        state, final_bound, is_solution = answer
+        values = values if is_solution else None
+        return _solution_of_status(STATES(int(state)), values, float(final_bound))
     if values is not None:
         return Solution(FEASIBLE, values, proven, died, cut=True)
     return Solution(TIMEOUT, values=None, bound=proven, died=died, cut=True)
@@ -125,7 +128,10 @@ def _solve_in_process(
     """Solve in this process, which is faster for small programs; see ``solve_program``."""
 
     def enough(best: float, bound: float) -> bool:
-        """Return whether plans outside the band now decide: the search inside cannot help."""
+        """Return True if the bound on all plans is now ``outside``, which more search cannot raise.
+
+        Without any solution (``best`` infinite), the search goes on.
+        """
         return bound >= outside and outside < best * (1 - gap) and best < highspy.kHighsInf
 
     highs = silent_highs(time_limit_s=time_limit_s, gap=gap)
@@ -143,10 +149,10 @@ def solution_of_highs(highs: highspy.Highs) -> Solution:
     info = highs.getInfo()
     feasible = info.primal_solution_status == highspy.SolutionStatus.kSolutionStatusFeasible
     values = np.array(highs.getSolution().col_value) if feasible else None
-    return _solved_of_status(highs.getModelStatus(), values, info.mip_dual_bound)
+    return _solution_of_status(highs.getModelStatus(), values, info.mip_dual_bound)
 
 
-def _solved_of_status(
+def _solution_of_status(
     state: highspy.HighsModelStatus, values: FloatArray | None, bound: float
 ) -> Solution:
     """Map a HiGHS model status to a result; raises ``SolverFailed`` for an unexpected status."""

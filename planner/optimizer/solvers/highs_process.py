@@ -27,31 +27,11 @@ def solve(folder: str) -> None:
     ``incumbent.npy`` and ``bound.npy`` are written during the search, ``answer.npy`` at the end.
     The answer has the model status, the dual bound, and whether ``incumbent.npy`` is a solution.
     """
-    with np.load(os.path.join(folder, "problem.npz")) as stored:
-        part = dict(stored)
-    lp = highspy.HighsLp()
-    lp.num_col_, lp.num_row_ = len(part["cost"]), len(part["row_lower"])
-    lp.col_cost_, lp.col_lower_, lp.col_upper_ = part["cost"], part["lower"], part["upper"]
-    lp.row_lower_, lp.row_upper_ = part["row_lower"], part["row_upper"]
-    lp.a_matrix_.format_ = highspy.MatrixFormat.kRowwise
-    lp.a_matrix_.start_ = part["begins"].astype(np.int32)
-    lp.a_matrix_.index_ = part["columns"].astype(np.int32)
-    lp.a_matrix_.value_ = part["values"]
-    kinds = (highspy.HighsVarType.kContinuous, highspy.HighsVarType.kInteger)
-    lp.integrality_ = [kinds[int(kind)] for kind in part["whole"]]
-    highs = highspy.Highs()  # type: ignore[no-untyped-call]
-    highs.setOptionValue("output_flag", False)
-    highs.setOptionValue("threads", 1)
-    highs.setOptionValue("time_limit", float(part["time_limit_s"]))
-    highs.setOptionValue("mip_rel_gap", float(part["gap"]))
-    highs.setOptionValue("mip_abs_gap", 0.0)
-    if highs.passModel(lp) == highspy.HighsStatus.kError:
-        raise SystemExit(3)
-    if len(part["start"]):
-        solution = highspy.HighsSolution()
-        solution.col_value = part["start"]
-        highs.setSolution(solution)
-    last_report, outside, gap = [0.0, -np.inf], float(part["outside"]), float(part["gap"])
+    with np.load(os.path.join(folder, "problem.npz")) as archive:
+        stored = dict(archive)
+    highs = _loaded_highs(stored)
+    outside, gap = float(stored["outside"]), float(stored["gap"])
+    last_report = [0.0, -np.inf]  # time in seconds, and bound
 
     def save_incumbent(event: Any) -> None:
         _save_atomically(folder, "incumbent", np.array(event.data_out.mip_solution))
@@ -76,3 +56,30 @@ def solve(folder: str) -> None:
         _save_atomically(folder, "incumbent", np.array(highs.getSolution().col_value))
     answer = [float(int(highs.getModelStatus())), info.mip_dual_bound, float(feasible)]
     _save_atomically(folder, "answer", np.array(answer))
+
+
+def _loaded_highs(stored: dict[str, npt.NDArray[Any]]) -> highspy.Highs:
+    """Return HiGHS with the stored program, options and start (empty: none)."""
+    lp = highspy.HighsLp()
+    lp.num_col_, lp.num_row_ = len(stored["cost"]), len(stored["row_lower"])
+    lp.col_cost_, lp.col_lower_, lp.col_upper_ = stored["cost"], stored["lower"], stored["upper"]
+    lp.row_lower_, lp.row_upper_ = stored["row_lower"], stored["row_upper"]
+    lp.a_matrix_.format_ = highspy.MatrixFormat.kRowwise
+    lp.a_matrix_.start_ = stored["begins"].astype(np.int32)
+    lp.a_matrix_.index_ = stored["columns"].astype(np.int32)
+    lp.a_matrix_.value_ = stored["values"]
+    kinds = (highspy.HighsVarType.kContinuous, highspy.HighsVarType.kInteger)
+    lp.integrality_ = [kinds[int(is_whole)] for is_whole in stored["whole"]]
+    highs = highspy.Highs()  # type: ignore[no-untyped-call]
+    highs.setOptionValue("output_flag", False)
+    highs.setOptionValue("threads", 1)
+    highs.setOptionValue("time_limit", float(stored["time_limit_s"]))
+    highs.setOptionValue("mip_rel_gap", float(stored["gap"]))
+    highs.setOptionValue("mip_abs_gap", 0.0)
+    if highs.passModel(lp) == highspy.HighsStatus.kError:
+        raise SystemExit(3)
+    if len(stored["start"]):
+        solution = highspy.HighsSolution()
+        solution.col_value = stored["start"]
+        highs.setSolution(solution)
+    return highs
