@@ -101,15 +101,17 @@ def when(moment: Any, clock: str = "utc", *, zoned: bool = True) -> str:
     On a relative clock, return the day of the trace and the time, such as "Day 47, 23:50". Without
     ``zoned``, omit the zone's name.
     """
-    if isinstance(moment, str) and moment.startswith("+"):  # a relative clock
-        return f"{duration(float(moment[1:-1]))} after its origin"
+    if isinstance(moment, str) and moment.startswith("+"):  # seconds since the trace began
+        seconds = round(float(moment[1:-1]))
+        text = when(datetime.fromtimestamp(seconds, UTC), "relative")
+        return f"{text}:{seconds % 60:02d}" if seconds % 60 else text
     if isinstance(moment, str) and moment:
         moment = datetime.fromisoformat(moment)
     if not isinstance(moment, datetime):
         return NOTHING
     moment = local(moment)
     if clock == "relative":
-        day, minutes = divmod(round(moment.timestamp() / 60), 1440)
+        day, minutes = divmod(round(moment.timestamp()) // 60, 1440)
         return f"Day {day + 1}, {minutes // 60:02d}:{minutes % 60:02d}"
     zone = f"{moment:%Z}"  # such as CEST; zones without a name of their own have an offset
     offset = "UTC" * (not zone[0].isalpha())

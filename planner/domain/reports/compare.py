@@ -59,6 +59,7 @@ from planner.inputs.scenario.schema.test_days import LEVELS
 from planner.policies.base import TODAY
 
 STATIC = "static"
+MOSTLY_IDLE = 0.25  # use of capacity in the busiest bin, below which smaller replicas would do
 GUARDED = "Simulated. Under load, replicas are added to the schedule for some minutes: {}."
 
 
@@ -204,7 +205,12 @@ def comparison_report(
         else "",
         about=window_title(frame),
         facts=tuple(_tiles(view, schedule)),
-        warnings=(*_missed_slo_warning(view), *_shortfall_warning(load), *comparison.warnings),
+        warnings=(
+            *_missed_slo_warning(view),
+            *_shortfall_warning(load),
+            *_idle_warning(view, load),
+            *comparison.warnings,
+        ),
         sections=(*_sections(view, schedule), *more, *_basis(view)),
         clock=frame.window.clock,
         alternatives=tuple(_alternatives(view)),
@@ -468,6 +474,19 @@ def _shortfall_warning(load: Load | None) -> Iterator[str]:
         )
 
 
+def _idle_warning(view: ComparisonView, load: Load | None) -> Iterator[str]:
+    """Yield a warning if all demand is far below the plan's capacity at all times."""
+    if load is None or view.frame.deferrable:
+        return
+    pairs = zip(load.demand, load.capacity, strict=True)
+    busiest = max((wanted / served for wanted, served in pairs if served > 0), default=1.0)
+    if busiest < MOSTLY_IDLE:
+        yield (
+            f"Demand uses at most {percent(busiest, 0)} of capacity. "
+            "Replicas on smaller GPUs may cost less."
+        )
+
+
 def _sections(view: ComparisonView, schedule: Schedule | None) -> Iterator[Section]:
     """Yield the sections in the order in which a reader decides."""
     if schedule is not None:
@@ -510,7 +529,8 @@ def _reasons(view: ComparisonView) -> Iterator[Fact]:
     following = _next_policy(view)
     if following is not None:
         label, extra_cost = following
-        yield Fact("Next policy", label, change=f"{signed_percent(extra_cost, 0)} expected cost")
+        more = signed_percent(extra_cost, 0) if extra_cost >= NO_SAVING else "same"
+        yield Fact("Next policy", label, change=f"{more} expected cost")
 
 
 def _next_policy(view: ComparisonView) -> tuple[str, float] | None:

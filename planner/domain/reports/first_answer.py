@@ -1,8 +1,8 @@
 """Report what a comparison knows before it is finished."""
 
 from planner.domain.report import Fact, Facts, Form, Head, Report, Section, Table, table
-from planner.domain.reports.frame import tier_label
 from planner.domain.results.first_answer import DayProgress, Preview
+from planner.domain.traffic.groups import tier_label
 
 
 def preview_report(preview: Preview) -> Report:

@@ -23,9 +23,10 @@ from planner.domain.report import (
     Table,
     table,
 )
-from planner.domain.reports.frame import OTHER_NOTE, tier_label, window_text
-from planner.domain.reports.over_time import thin, to_end
+from planner.domain.reports.frame import OTHER_NOTE, window_text
+from planner.domain.reports.over_time import band_label, thin, to_end
 from planner.domain.reports.tables import Tables
+from planner.domain.traffic.groups import tier_label
 
 Rows = Sequence[Mapping[str, Any]]
 WELL_COVERED = 0.7  # least share of bins in the 80% band of a forecast that can be planned on
@@ -132,7 +133,7 @@ def _chart(title: str, unit: str, rows: pl.DataFrame) -> Chart:
     total = thin(rows.group_by("time").agg(sums).sort("time"), *VALUES)
     times = tuple(total["time"])
     band = Series(
-        "Forecast P10 to P90", times, tuple(total["p90"]), Role.FORECAST, Shape.BAND,
+        band_label(rows), times, tuple(total["p90"]), Role.FORECAST, Shape.BAND,
         tuple(total["p10"]),
     )  # fmt: skip
     lines = [band, Series("Forecast", times, tuple(total["mean"]), Role.RECOMMENDED)]
@@ -199,9 +200,10 @@ def _planned_for(result: ForecastResult) -> Iterator[Section]:
     """Yield the percentile of the forecast that is planned for."""
     quantiles = result.forecast.quantile if result.forecast else ()
     if quantiles:
+        tiers = [row.tier for row in quantiles]
         rows = table(
             quantiles,
-            (Head("Tiers"), lambda row: row.tier),
+            (Head("Tiers"), lambda row: tier_label(row.tier, tiers)),
             (Head("Forecast percentile"),
              lambda row: "mean" if row.quantile is None else f"P{100 * row.quantile:.3g}"),
             (Head("Factor", Form.NUMBER), lambda row: row.times),

@@ -1,6 +1,6 @@
 """Report the basis that plans, backtests and outlooks share: window, inputs, errors and sources."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any, cast
@@ -10,7 +10,7 @@ from planner.domain.formats import local, percent, when, zone_name
 from planner.domain.report import Form, Head, Section, sources_section, table
 from planner.domain.results.assumptions import Assumption
 from planner.domain.results.basis import Forecasts, Frame, WindowFacts
-from planner.domain.traffic.groups import DEFERRABLE, INTERACTIVE
+from planner.domain.traffic.groups import tier_label
 from planner.domain.traffic.traffic import FORECAST
 from planner.domain.verification.profile_error import ProfileError
 
@@ -85,16 +85,6 @@ def _merged(assumptions: Sequence[Assumption]) -> Iterator[Assumption]:
         values = f"{first.value} and {len(others)} similar"
         largest = max((first, *others), key=lambda row: row.effect or 0.0)
         yield replace(largest, value=values)
-
-
-def tier_label(tier: str, every: Iterable[str]) -> str:
-    """Return the name of a forecast tier: "all interactive" if it stands for several tiers.
-
-    ``every`` has the tiers of all forecasts. If one of them is a single tier, each tier has its own
-    forecast.
-    """
-    sums = {INTERACTIVE, DEFERRABLE}
-    return f"all {tier}" if tier in sums and sums.issuperset(every) else tier
 
 
 def forecasts_section(forecasts: Forecasts | None) -> Iterator[Section]:

@@ -266,12 +266,22 @@ def _band(forecast: pl.DataFrame, frame: Frame) -> Iterator[Series]:
     if forecast.is_empty() or "p10" not in forecast.columns:
         return
     rows = forecast.filter(~pl.col("tier").is_in(list(frame.deferrable)))
+    label = band_label(rows)
     rows = rows.group_by("time").agg(pl.col("p10", "p90").sum().round(1)).sort("time")
     rows = thin(to_end(rows, frame.window.end), "p10", "p90")
     if not rows.is_empty():
         times = tuple(rows["time"])
-        yield Series("Forecast P10 to P90", times, tuple(rows["p90"]), Role.FORECAST, Shape.BAND,
+        yield Series(label, times, tuple(rows["p90"]), Role.FORECAST, Shape.BAND,
                      tuple(rows["p10"]))  # fmt: skip
+
+
+def band_label(rows: pl.DataFrame) -> str:
+    """Return the name of the band from P10 to P90, each summed over the series of ``rows``.
+
+    The sum is wider than the band of the sum, because series do not peak together.
+    """
+    several = rows["time"].is_duplicated().any()
+    return f"Forecast P10 to P90{', summed over series' * several}"
 
 
 def _capacity_line(

@@ -14,6 +14,7 @@ from planner.domain.traffic.binned_source import FILE_CV, BinnedSource
 from planner.domain.traffic.described_traffic import shape_of
 from planner.domain.traffic.described_traffic import words_of as launch_words
 from planner.domain.traffic.forecast_percentile import CHOSEN
+from planner.domain.traffic.groups import tier_label
 from planner.domain.traffic.traffic import FORECAST, MEASURED, Traffic
 from planner.domain.traffic.window import Window
 from planner.domain.verification.profile_error import UNCHECKED, stated_error
@@ -360,8 +361,10 @@ def _plan(study: Study) -> Iterator[Assumption]:
     value: str = plan.forecast.method
     source_words = "made at each scaling decision from past demand, with its error by backtest"
     yield Assumption("Forecast of demand", value, MODELLED, source_words, key)
-    for at_once, quantile in () if study.quantiles is None else study.quantiles.found:
-        name = f"{quantile.tier}, all periods at once" if at_once else quantile.tier
+    chosen = () if study.quantiles is None else study.quantiles.found
+    for at_once, quantile in chosen:
+        name = tier_label(quantile.tier, [other.tier for _, other in chosen])
+        name += ", all periods at once" if at_once else ""
         kind = MODELLED if quantile.basis == CHOSEN else ASSUMED
         yield Assumption(
             f"Planned percentile, {name}", quantile.words, kind, quantile.why, "forecast.quantile"

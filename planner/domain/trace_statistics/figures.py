@@ -43,7 +43,7 @@ class Volume:
     input_tokens: float | None
     output_tokens: float | None
     share: float | None  # share of all requests, or of their tokens
-    mean: float  # per second, over known bins; requests, or tokens if requests are not counted
+    mean: float  # per second, over the trace without gaps; tokens if requests are not counted
     peak: float  # per second, in the busiest bin
     peak_to_mean: float | None
     autocorrelation_day: float | None  # of hourly amounts (or wider bins) a day apart

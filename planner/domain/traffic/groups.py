@@ -1,6 +1,6 @@
 """Group the tiers that are forecast and planned together, and sum their demand."""
 
-from collections.abc import Set
+from collections.abc import Iterable, Set
 from dataclasses import dataclass
 
 import numpy as np
@@ -70,3 +70,13 @@ def by_model_and_region(
             if np.nansum(series.values) > 0:
                 placed.append(((m, r), series))
     return placed
+
+
+def tier_label(tier: str, every: Iterable[str]) -> str:
+    """Return the name of a forecast tier: "all interactive" if it stands for several tiers.
+
+    ``every`` has the tiers of all forecasts. If one of them is a single tier, each tier has its own
+    forecast.
+    """
+    sums = {INTERACTIVE, DEFERRABLE}
+    return f"all {tier}" if tier in sums and sums.issuperset(every) else tier

@@ -239,7 +239,7 @@ class Names:
         if len(self._seen) > MAX_LABELS:
             raise IngestError(
                 f"{self._file}: the column taken for {self._field} has more than {MAX_LABELS:,} "
-                f"different values. Map another ({self._field}=COLUMN)."
+                f"different values. Choose another column for {self._field}."
             )
 
     @property

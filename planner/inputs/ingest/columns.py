@@ -30,7 +30,7 @@ from planner.inputs.ingest.options import (
 from simulation.arrays import FloatArray
 
 _LISTED = 20  # columns listed in a message
-_NO_ANSWERS = "; or read it as format arrivals, where it has no lengths of answers"
+_NO_ANSWERS = ", or read it as format arrivals, without output lengths"
 _COARSE = ("minute", "hourindex", "hour", "day", "week", "isoweek")  # without a finer time
 _PAIRS = (("day", "hour", "minute"), ("day", "hour"), ("utcdow", "utchour"), ("dow", "hour"))
 _HOURS = ("hour", "hourofday", "hourutc", "utchour", "hr", "seconds")  # beside a date
@@ -316,8 +316,8 @@ class Resolver:
 
     def missing(self, field: str, otherwise: str = "") -> IngestError:
         return IngestError(
-            f"{self.name} has no column known to hold {field}. Map one of its columns "
-            f"({_column_list(self.columns)}): {field}=COLUMN{otherwise}."
+            f"{self.name} has no column known to hold {field}. Choose one of its columns for "
+            f"{field} ({_column_list(self.columns)}){otherwise}."
         )
 
     def _pair(self) -> tuple[str, ...]:

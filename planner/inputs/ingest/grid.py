@@ -211,7 +211,7 @@ def _require_equal(
             raise IngestError(
                 f"{name}: {unit}s {first} and {last} give series "
                 f"{identities[rows['number'][second]]['name']} different {field} for the same bin. "
-                "Remove one, or map the column that tells them apart (series=COLUMN)."
+                "Remove one, or choose the column that tells them apart as series."
             )
 
 

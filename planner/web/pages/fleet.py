@@ -264,7 +264,7 @@ def _label(line: Series, date: str) -> str:
     """Return the label of a line that a simulation of ``date`` gave, at another time."""
     if line.role is Role.RECOMMENDED:
         return "Capacity, active plan, simulated"
-    if line.role in (Role.DEMAND, Role.FORECAST):
+    if line.role is Role.DEMAND:
         return f"{line.label} of {date}"
     return line.label.replace(CAPACITY_TODAY, "Capacity before the plan")
 

@@ -43,8 +43,8 @@ GENERIC = "time,input_tokens,output_tokens\n"
         ("a,b\r1,2\r", "line ends of a bare carriage return"),
         (
             "a,b,c\n1,2,3\n",
-            "t.csv has no column known to hold arrival. Map one of its columns (a, b, c): "
-            "arrival=COLUMN.",
+            "t.csv has no column known to hold arrival. Choose one of its columns for "
+            "arrival (a, b, c).",
         ),
         ("time,input_tokens\n1,2\n", "t.csv has no column known to hold output_tokens"),
         ("time,input_tokens,output_tokens\nx,2,3\n", "column time holds no time that can be read"),
