@@ -73,7 +73,7 @@ class Placer:
             steps[GROWN] = PlacementProblem(problem.topology, more, problem.taken)
             steps[SHRUNK] = problem
         states: States = {}
-        current = Placement.of([])
+        current = Placement.from_rows([])
         for name, asked_for in steps.items():
             began = time.perf_counter()
             solved = self._solve(asked_for, current)

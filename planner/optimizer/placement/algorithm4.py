@@ -32,7 +32,7 @@ Domain = tuple[int, ...]  # the S1 switches under which a unit must lie
 
 def run_algorithm4(problem: PlacementProblem, current: Placement | None = None) -> Placement:
     """Run one cycle from ``current`` (None: nothing runs) to the wanted replicas of ``problem``."""
-    placed = Placement.of([]) if current is None else current
+    placed = Placement.from_rows([]) if current is None else current
     ledger = Ledger(problem, placed)
     rows: list[Row] = []
     unplaced: list[Unplaced] = []
@@ -49,7 +49,7 @@ def run_algorithm4(problem: PlacementProblem, current: Placement | None = None) 
             new_rows, gaps = _scale_out(problem, ledger, kept, s, more)
             rows += new_rows
             unplaced += gaps
-    return join_placements(kept, Placement.of(rows, tuple(unplaced)))
+    return join_placements(kept, Placement.from_rows(rows, tuple(unplaced)))
 
 
 def by_priority(services: Sequence[Service]) -> list[int]:
@@ -145,7 +145,7 @@ def _add_to_groups(
     rows: list[Row] = []
     gaps: list[Unplaced] = []
     narrow = service.affinity == "s1"
-    have_by_unit = {
+    replicas = {  # by unit and role
         int(u): [
             len(np.unique(present.replica[(present.unit == u) & (present.role == r)]))
             for r in range(len(service.roles))
@@ -153,23 +153,23 @@ def _add_to_groups(
         for u in np.unique(present.unit)
     }
     domain_of: dict[int, Domain] = {}
-    for u in have_by_unit:
+    for u in replicas:
         s1 = int(problem.topology.s1[present.node[present.unit == u][0]])
-        together = problem.subgroup == problem.subgroup[s1]
-        domain_of[u] = (s1,) if narrow else tuple(np.flatnonzero(together).tolist())
+        in_subgroup = problem.subgroup == problem.subgroup[s1]
+        domain_of[u] = (s1,) if narrow else tuple(np.flatnonzero(in_subgroup).tolist())
     for r, count in enumerate(more):
         for done in range(count):
             shape = tuple(int(i == r) for i in range(len(service.roles)))
             unit_rows: list[Row] = []
-            for u in sorted(have_by_unit, key=lambda u: (have_by_unit[u][r], u)):
+            for u in sorted(replicas, key=lambda u: (replicas[u][r], u)):
                 for alternative in service.alternatives:
                     block = unit_blocks(service, shape, alternative)[0]
-                    block = Block(r, have_by_unit[u][r], block.instances)
+                    block = Block(r, replicas[u][r], block.instances)
                     unit_rows = ledger.place_unit(s, u, [block], domain_of[u])
                     if unit_rows:
                         break
                 if unit_rows:
-                    have_by_unit[u][r] += 1
+                    replicas[u][r] += 1
                     break
             rows += unit_rows
             if not unit_rows:

@@ -27,7 +27,7 @@ class SwitchClasses:
     pools: tuple[tuple[tuple[int, ...], ...], ...]
 
     @property
-    def alone(self) -> bool:
+    def are_single(self) -> bool:
         """Return True if every class is a single switch."""
         return all(len(members) == 1 for members in self.switches)
 
@@ -36,16 +36,18 @@ class SwitchClasses:
 
         Every class must be a single switch. ``subgroup`` is the subgroup of each S1 switch.
         """
-        switch = {members[0]: c for c, members in enumerate(self.switches)}
-        pool = {int(subgroup[copies[0][0]]): p for p, copies in enumerate(self.pools)}
+        class_of_switch = {members[0]: c for c, members in enumerate(self.switches)}
+        class_of_pool = {int(subgroup[copies[0][0]]): p for p, copies in enumerate(self.pools)}
         inside: dict[Key, int] = {}
         elsewhere: Where = {}
         for key, n in where.items():
-            kind, s, k, a, place, other = key
-            numbers = {0: 0} if kind == "none" else pool if kind == "wide" else switch
-            if place in numbers:
-                other = pool[other] if kind == "part" else 0
-                inside[kind, s, k, a, numbers[place], other] = n
+            kind, s, k, a, place, pool = key
+            classes = class_of_pool if kind == "wide" else class_of_switch
+            if kind == "none":
+                inside[key] = n
+            elif place in classes:
+                pool_class = class_of_pool[pool] if kind == "part" else 0
+                inside[kind, s, k, a, classes[place], pool_class] = n
             else:
                 elsewhere[key] = n
         return inside, elsewhere
@@ -76,34 +78,28 @@ def switch_classes(problem: PlacementProblem, *, together: bool) -> SwitchClasse
         nodes.setdefault(int(tree.s1[n]), []).append(
             (int(tree.gpu[n]), int(tree.gpus[n]), int(free[n]))
         )
-    seen: dict[tuple[tuple[int, int, int], ...], int] = {}
-    class_by_signature = {
-        s1: seen.setdefault(tuple(node_list), len(seen)) if together else s1
+    # Switches with the same list of nodes get the same kind.
+    kind_of_nodes: dict[tuple[tuple[int, int, int], ...], int] = {}
+    kind_of = {
+        s1: kind_of_nodes.setdefault(tuple(node_list), len(kind_of_nodes)) if together else s1
         for s1, node_list in nodes.items()
     }
-    groups: dict[int, list[int]] = {}
+    subgroups: dict[int, list[int]] = {}
     for s1 in nodes:
-        groups.setdefault(int(problem.subgroup[s1]), []).append(s1)
-    by_key: dict[tuple[object, ...], list[tuple[int, ...]]] = {}
-    for number in sorted(groups):
-        members = groups[number]
-        centre = int(problem.centre_of_s1[members[0]])
-        key = (
-            centre,
-            int(problem.tiers[members[0]]),
-            tuple(sorted(class_by_signature[s1] for s1 in members)),
-        )
-        by_key.setdefault(key, []).append(tuple(members))
+        subgroups.setdefault(int(problem.subgroup[s1]), []).append(s1)
+    # Subgroups with the same data centre, priority and kinds of switches are identical.
+    identical: dict[tuple[object, ...], list[tuple[int, ...]]] = {}
+    for _, members in sorted(subgroups.items()):
+        centre, tier = int(problem.centre_of_s1[members[0]]), int(problem.tiers[members[0]])
+        key = (centre, tier, tuple(sorted(kind_of[s1] for s1 in members)))
+        identical.setdefault(key, []).append(tuple(members))
     switches: list[tuple[int, ...]] = []
-    class_of_switches: list[int] = []
-    for class_number, copies in enumerate(by_key.values()):
-        kinds: dict[int, list[int]] = {}
+    pool_of_class: list[int] = []
+    for pool, copies in enumerate(identical.values()):
+        by_kind: dict[int, list[int]] = {}
         for s1 in (s1 for members in copies for s1 in members):
-            kinds.setdefault(class_by_signature[s1], []).append(s1)
-        switches += [tuple(members) for members in kinds.values()]
-        class_of_switches += [class_number] * len(kinds)
-    return SwitchClasses(
-        tuple(switches),
-        tuple(class_of_switches),
-        tuple(tuple(copies_of_class) for copies_of_class in by_key.values()),
-    )
+            by_kind.setdefault(kind_of[s1], []).append(s1)
+        switches += [tuple(members) for members in by_kind.values()]
+        pool_of_class += [pool] * len(by_kind)
+    pools = tuple(tuple(copies) for copies in identical.values())
+    return SwitchClasses(tuple(switches), tuple(pool_of_class), pools)

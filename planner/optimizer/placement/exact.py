@@ -6,7 +6,7 @@ from time import perf_counter
 
 from planner.optimizer.highs import throttled
 from planner.optimizer.placement.algorithm4 import run_algorithm4
-from planner.optimizer.placement.classes import Where, switch_classes
+from planner.optimizer.placement.classes import switch_classes
 from planner.optimizer.placement.free_slots import FreeSlots
 from planner.optimizer.placement.improve import improve_counts
 from planner.optimizer.placement.measures import Measures, measure_placement
@@ -55,61 +55,51 @@ def place_exact(
     """
     began = perf_counter()
     check = throttled(check)
-    room = FreeSlots.of(problem)
+    free_slots, is_large = FreeSlots.from_problem(problem), len(problem.tiers) > WHOLE_UP_TO
 
-    def scored(counts: Where) -> tuple[float, Placement]:
-        placement = placement_of(problem, counts)
-        return measure_placement(problem, placement, shares).penalty, placement
+    def points(placement: Placement) -> float:
+        return measure_placement(problem, placement, shares).penalty
 
-    candidates = [run_algorithm4(problem), place_blind(problem)]
-    best = min(
-        (
-            (measure_placement(problem, candidate, shares).penalty, candidate)
-            for candidate in candidates
-        ),
-        key=_sum_points,
-    )
+    best = min(run_algorithm4(problem), place_blind(problem), key=points)
     until = began + SOLVING * time_limit_s
     bound, counts = 0.0, None
     for together in (True, False):
         left = until - perf_counter()
-        if left <= 0 or best[0] - bound <= max(gap, ENOUGH) * best[0]:
+        penalty = points(best)
+        if left <= 0 or penalty - bound <= max(gap, ENOUGH) * penalty:
             break
         kinds = switch_classes(problem, together=together)
-        program = build_program(problem, kinds, room, shares)
+        program = build_program(problem, kinds, free_slots, shares)
         begin = None if counts is None else kinds.counts_by_class(problem.subgroup, counts)[0]
         answer = solve_placement(program, gap=gap, time_limit_s=left, check=check, begin=begin)
         bound = max(bound, answer.bound)
         if answer.counts is not None:
-            counts = assign_switches(problem, kinds, room, answer.counts)
-            best = min(best, scored(counts), key=_sum_points)
-        if kinds.alone or len(problem.tiers) > WHOLE_UP_TO:
+            counts = assign_switches(problem, kinds, free_slots, answer.counts)
+            best = min(best, placement_of(problem, counts), key=points)
+        if kinds.are_single or is_large:
             break
-    if counts is not None and len(problem.tiers) > WHOLE_UP_TO:
-        points = scored(counts)[0]
+    if counts is not None and is_large:
+        before = points(placement_of(problem, counts))
         counts = improve_counts(
             problem,
-            room,
+            free_slots,
             counts,
             shares,
-            enough=lambda gained: points - gained - bound <= gap * bound,
+            enough=lambda gained: before - gained - bound <= gap * bound,
             until=until,
             check=check,
         )
-        best = min(best, scored(counts), key=_sum_points)
-    penalty = best[0]
-    placement = replace(best[1], unplaced=_merge_unplaced(best[1].unplaced))
+        best = min(best, placement_of(problem, counts), key=points)
+    placement = replace(best, unplaced=_merge_unplaced(best.unplaced))
+    measures = measure_placement(problem, placement, shares)
+    penalty = measures.penalty
     return ExactPlacement(
         placement,
-        measure_placement(problem, placement, shares),
-        min(bound, penalty),
-        max(0.0, penalty - bound) / penalty if penalty > 0 else 0.0,
-        perf_counter() - began,
+        measures,
+        bound=min(bound, penalty),
+        gap=max(0.0, penalty - bound) / penalty if penalty > 0 else 0.0,
+        seconds=perf_counter() - began,
     )
-
-
-def _sum_points(scored: tuple[float, Placement]) -> float:
-    return scored[0]
 
 
 def _merge_unplaced(unplaced: tuple[Unplaced, ...]) -> tuple[Unplaced, ...]:

@@ -10,7 +10,7 @@ always be packed, the largest first. Nodes then fail a size only when its slots 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -30,10 +30,10 @@ class FreeSlots:
 
     entries: tuple[tuple[int, int], ...]  # GPU type, size
     slots: IntArray  # [s1, e]
-    node: IntArray  # [t] GPUs of the largest node of a type
+    node_gpus: IntArray  # [t] GPUs of the largest node of a type
 
     @classmethod
-    def of(cls, problem: PlacementProblem) -> FreeSlots:
+    def from_problem(cls, problem: PlacementProblem) -> FreeSlots:
         """Return the free slots of each size that the services use, by S1 switch."""
         tree = problem.topology
         node_gpus = np.zeros(len(tree.gpu_types), np.int64)
@@ -53,33 +53,31 @@ class FreeSlots:
             if size <= node_gpus[gpu]:
                 np.add.at(slots[:, index], tree.s1[nodes], free[nodes] // size)
             else:
-                free_nodes = nodes[
-                    (free[nodes] == node_gpus[gpu]) & (tree.gpus[nodes] == node_gpus[gpu])
-                ]
-                np.add.at(slots[:, index], tree.s1[free_nodes], 1)
-                slots[:, index] //= -(-size // max(1, int(node_gpus[gpu])))
+                # A larger instance takes whole free nodes.
+                is_empty = (free[nodes] == node_gpus[gpu]) & (tree.gpus[nodes] == node_gpus[gpu])
+                np.add.at(slots[:, index], tree.s1[nodes[is_empty]], 1)
+                slots[:, index] //= _whole_nodes(size, int(node_gpus[gpu]))
         return cls(entries, slots, node_gpus)
 
-    def of_block(self, block: Block) -> IntArray:
-        return self.taken(((gpu, size) for _, gpu, size in block.instances))
-
     def of_unit(self, parts: Sequence[Block]) -> IntArray:
-        return self.taken((gpu, size) for block in parts for _, gpu, size in block.instances)
-
-    def taken(self, instances: Iterable[tuple[int, int]]) -> IntArray:
-        """Return the slots of each entry that the instances (GPU type, GPUs) use, ``[e]``."""
+        """Return the slots of each entry that the instances of all ``parts`` use, ``[e]``."""
         total = np.zeros(len(self.entries), np.int64)
-        for gpu, size in instances:
-            node = max(1, int(self.node[gpu]))
-            for index, (other, slot) in enumerate(self.entries):
-                if other != gpu:
+        for gpu, size in ((gpu, size) for block in parts for _, gpu, size in block.instances):
+            node = max(1, int(self.node_gpus[gpu]))
+            for index, (slot_gpu, slot) in enumerate(self.entries):
+                if slot_gpu != gpu:
                     continue
                 if slot > node:
-                    total[index] += -(-size // node) // -(-slot // node)
+                    total[index] += _whole_nodes(size, node) // _whole_nodes(slot, node)
                 else:
                     full, rest = divmod(size, node)
                     total[index] += full * (node // slot) + rest // slot
         return total
+
+
+def _whole_nodes(size: int, node_gpus: int) -> int:
+    """Return the nodes of ``node_gpus`` GPUs that an instance of ``size`` GPUs takes."""
+    return -(-size // max(1, node_gpus))
 
 
 def _with_total(sizes: set[int]) -> set[int]:
@@ -87,6 +85,5 @@ def _with_total(sizes: set[int]) -> set[int]:
 
     Then slots of one GPU at least bound the total.
     """
-    ordered = sorted(sizes)
-    divide = all(larger % smaller == 0 for smaller, larger in pairwise(ordered))
-    return sizes if divide else sizes | {1}
+    each_divides_next = all(next_ % size == 0 for size, next_ in pairwise(sorted(sizes)))
+    return sizes if each_divides_next else sizes | {1}

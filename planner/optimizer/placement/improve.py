@@ -17,7 +17,7 @@ GAP = 1e-3  # relative to their part of the objective
 
 def improve_counts(
     problem: PlacementProblem,
-    room: FreeSlots,
+    free_slots: FreeSlots,
     counts: Where,
     shares: Sequence[float],
     *,
@@ -36,29 +36,29 @@ def improve_counts(
     for s1 in np.unique(problem.topology.s1).tolist():
         groups.setdefault(int(problem.subgroup[s1]), []).append(s1)
     order, random = sorted(groups), np.random.default_rng(0)
-    gained, many = 0.0, AT_ONCE
-    while many - AT_ONCE < len(order):
+    gained, at_once = 0.0, AT_ONCE
+    while at_once - AT_ONCE < len(order):
         before = gained
-        for start in range(0, len(order), many):
+        for start in range(0, len(order), at_once):
             left = until - perf_counter()
             if left <= 0.05 or enough(gained):
                 return counts
-            chosen_groups = {number: groups[number] for number in order[start : start + many]}
+            chosen_groups = {number: groups[number] for number in order[start : start + at_once]}
             better = _place_again(
-                problem, room, counts, chosen_groups, shares, min(left, EACH_S), check
+                problem, free_slots, counts, chosen_groups, shares, min(left, EACH_S), check
             )
             if better is not None:
                 counts, points = better
                 gained += points
         order = [order[i] for i in random.permutation(len(order))]
         if gained == before:
-            many += AT_ONCE
+            at_once += AT_ONCE
     return counts
 
 
 def _place_again(
     problem: PlacementProblem,
-    room: FreeSlots,
+    free_slots: FreeSlots,
     counts: Where,
     groups: dict[int, list[int]],
     shares: Sequence[float],
@@ -69,20 +69,18 @@ def _place_again(
 
     Returns None without a gain.
     """
-    numbers = list(groups)
-    switches = [s1 for number in numbers for s1 in groups[number]]
-    pool = [p for p, number in enumerate(numbers) for _ in groups[number]]
+    # Each switch and each subgroup is a class of its own.
     kinds = SwitchClasses(
-        tuple((s1,) for s1 in switches),
-        tuple(pool),
-        tuple((tuple(groups[number]),) for number in numbers),
+        switches=tuple((s1,) for members in groups.values() for s1 in members),
+        pool=tuple(p for p, members in enumerate(groups.values()) for _ in members),
+        pools=tuple((tuple(members),) for members in groups.values()),
     )
     begin, unchanged = kinds.counts_by_class(problem.subgroup, counts)
     units: dict[tuple[int, int], int] = {}
     for (kind, s, k, *_), n in begin.items():
         if kind != "part":
             units[s, k] = units.get((s, k), 0) + n
-    program = build_program(problem, kinds, room, shares, units)
+    program = build_program(problem, kinds, free_slots, shares, units)
     answer = solve_placement(program, gap=GAP, time_limit_s=limit_s, check=check, begin=begin)
     if answer.counts is None:
         return None

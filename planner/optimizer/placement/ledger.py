@@ -55,22 +55,23 @@ class Ledger:
         tree = problem.topology
         self.size = tree.gpus
         self.free = tree.gpus - problem.taken
-        self.instance = 0
+        self.next_instance = 0
         if placed is not None:
             self.free = self.free - placed.used(len(tree))
-            self.instance = int(placed.instance.max(initial=-1)) + 1
+            self.next_instance = int(placed.instance.max(initial=-1)) + 1
         self.s1, self.gpu = tree.s1, tree.gpu
         s1s = int(tree.s1.max(initial=-1)) + 1
         self.free_s1 = np.zeros((s1s, len(tree.gpu_types)), np.int64)
         np.add.at(self.free_s1, (tree.s1, tree.gpu), self.free)
-        order = np.lexsort((tree.gpu, tree.s1))
-        keys = tree.s1[order] * len(tree.gpu_types) + tree.gpu[order]
-        starts = np.searchsorted(keys, np.arange(s1s * len(tree.gpu_types) + 1))
-        self._nodes, self._starts = order, starts
+        # Nodes sorted by switch and GPU type, and where each such group starts.
+        self._nodes = np.lexsort((tree.gpu, tree.s1))
+        group = tree.s1[self._nodes] * len(tree.gpu_types) + tree.gpu[self._nodes]
+        self._starts = np.searchsorted(group, np.arange(s1s * len(tree.gpu_types) + 1))
 
     def nodes(self, s1: int, gpu: int) -> IntArray:
-        row = s1 * self.free_s1.shape[1] + gpu
-        return self._nodes[self._starts[row] : self._starts[row + 1]]
+        """Return the nodes with GPUs of type ``gpu`` under the switch ``s1``."""
+        group = s1 * self.free_s1.shape[1] + gpu
+        return self._nodes[self._starts[group] : self._starts[group + 1]]
 
     def take(self, nodes: IntArray, size: int) -> list[tuple[int, int]]:
         """Allocate an instance of ``size`` GPUs; return its (node, GPUs), [] if it does not fit.
@@ -91,6 +92,7 @@ class Ledger:
         return self._deduct([(int(n), s) for n, s in zip(empty[:count], sizes, strict=True)])
 
     def give_back(self, taken: Sequence[tuple[int, int]]) -> None:
+        """Free the (node, GPUs) that ``take`` allocated."""
         self._deduct([(node, -gpus) for node, gpus in taken])
 
     def _deduct(self, taken: list[tuple[int, int]]) -> list[tuple[int, int]]:
@@ -127,7 +129,7 @@ class Ledger:
         done: list[tuple[Block, int, int, int, int]] = []
         used: list[int] = []
         for block in parts:
-            for s1 in self._order(block, s1s, used):
+            for s1 in self._switches_to_try(block, s1s, used):
                 rows = self.place_block(block, s1)
                 if rows:
                     done += rows
@@ -147,7 +149,7 @@ class Ledger:
                 need[gpu] += size
         return bool((self.free_s1[list(s1s)].sum(axis=0) >= need).all())
 
-    def _order(self, block: Block, s1s: Sequence[int], used: list[int]) -> list[int]:
+    def _switches_to_try(self, block: Block, s1s: Sequence[int], used: list[int]) -> list[int]:
         """Return the switches to try: those already used, then the fullest with room."""
         rest = [s1 for s1 in s1s if s1 not in used]
         if len(rest) > 1:
@@ -164,6 +166,6 @@ class Ledger:
         for block, part, number, node, gpus in done:
             key = (block.role, block.replica, number)
             if key not in ids:
-                ids[key] = self.instance
-                self.instance += 1
+                ids[key] = self.next_instance
+                self.next_instance += 1
             yield service, unit, block.role, block.replica, part, ids[key], node, gpus

@@ -76,21 +76,6 @@ def measure_placement(
     units = measure_units(problem, placement, shares)
     services = problem.services
     several = np.array([len(service.roles) > 1 for service in services], bool)[units.service]
-    weight = np.array([1.0 + service.priority for service in services])
-    lost_units = sum(gap.number for gap in placement.unplaced)
-    lost = [
-        (gap.service, gap.number * services[gap.service].gpus(gap.shape))
-        for gap in placement.unplaced
-    ]
-    points = POINTS.unplaced * sum(weight[s] * gpus for s, gpus in lost)
-    unsplit = ~units.split
-    # A split unit counts as unplaced, and earns nothing for filling fragments.
-    per_gpu = POINTS.unplaced * weight[units.service] + POINTS.fragment
-    points += float((per_gpu * units.gpus)[units.split].sum())
-    points += POINTS.missed * float(units.gpus[unsplit & ~units.honoured].sum())
-    points += POINTS.bandwidth * float((units.gpus * (1 - units.share))[unsplit].sum())
-    points += POINTS.fallback * float(units.fallback_gpus[unsplit].sum())
-    points += POINTS.tier * float(units.dear_gpus[unsplit].sum())
     used = problem.taken + placement.used(len(problem.topology))
     free = problem.topology.gpus - used
     fragments = int(free[(used > 0) & (free > 0)].sum())
@@ -99,7 +84,7 @@ def measure_placement(
     return Measures(
         units=units,
         placed_units=len(units.unit),
-        unplaced_units=lost_units,
+        unplaced_units=sum(gap.number for gap in placement.unplaced),
         placed_gpus=int(units.gpus.sum()),
         honoured=float(units.honoured[several].mean()) if several.any() else None,
         missed_units=int((~units.honoured).sum()),
@@ -112,8 +97,25 @@ def measure_placement(
         high_free=int(free[high].sum()),
         high_gpus=int(problem.topology.gpus[high].sum()),
         fragmented_gpus=fragments,
-        penalty=points + POINTS.fragment * fragments,
+        penalty=_unit_points(problem, placement, units) + POINTS.fragment * fragments,
     )
+
+
+def _unit_points(problem: PlacementProblem, placement: Placement, units: Units) -> float:
+    """Return the penalty points of all units of ``placement``, without those of fragments."""
+    weight = np.array([1.0 + service.priority for service in problem.services])
+    points: float = POINTS.unplaced * sum(
+        weight[gap.service] * gap.number * problem.services[gap.service].gpus(gap.shape)
+        for gap in placement.unplaced
+    )
+    # A split unit counts as unplaced, and earns nothing for filling fragments.
+    per_gpu = POINTS.unplaced * weight[units.service] + POINTS.fragment
+    points += float((per_gpu * units.gpus)[units.split].sum())
+    unsplit = ~units.split
+    points += POINTS.missed * float(units.gpus[unsplit & ~units.honoured].sum())
+    points += POINTS.bandwidth * float((units.gpus * (1 - units.share))[unsplit].sum())
+    points += POINTS.fallback * float(units.fallback_gpus[unsplit].sum())
+    return points + POINTS.tier * float(units.dear_gpus[unsplit].sum())
 
 
 def measure_units(
@@ -125,14 +127,15 @@ def measure_units(
     The rows of ``placement`` are parts of instances, one per node.
     """
     tree, services = problem.topology, problem.services
-    keys, unit = np.unique(
+    service_and_unit, unit = np.unique(
         np.stack([placement.service, placement.unit]), axis=1, return_inverse=True
     )
-    unit, count = unit.reshape(-1), keys.shape[1]  # unit of each row; number of units
-    service = keys[0]
+    service, number = service_and_unit  # of each unit, [u]
+    unit, count = unit.reshape(-1), len(number)  # index of each row's unit; number of units
     level = _lowest_level(tree.above, placement.node, unit, count)
     s1 = tree.s1[placement.node]
     several = np.array([len(row.roles) > 1 for row in services], bool)[service]
+    # The highest network level that the affinity of each service allows.
     reach = np.array([{"s1": S1, "s2": S2, "none": CENTRE}[row.affinity] for row in services])
     in_parts = np.array([any(len(r.parts) > 1 for r in row.roles) for row in services], bool)
     broken = in_parts[service] & _has_broken_replica(placement, s1, unit, count)
@@ -145,7 +148,7 @@ def measure_units(
     np.maximum.at(tier, unit, problem.tiers[s1])
     return Units(
         service=service,
-        unit=keys[1],
+        unit=number,
         gpus=_group_sums(placement.gpus, unit, count),
         level=level,
         honoured=(~several | (level <= reach[service])) & ~broken,

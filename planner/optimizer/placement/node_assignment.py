@@ -15,9 +15,9 @@ class SwitchAssigner:
     ``parts`` are the replicas of the unit.
     """
 
-    def __init__(self, problem: PlacementProblem, room: FreeSlots) -> None:
-        self.problem, self.room = problem, room
-        self.slots = room.slots.copy()
+    def __init__(self, problem: PlacementProblem, free_slots: FreeSlots) -> None:
+        self.problem, self.free_slots = problem, free_slots
+        self.slots = free_slots.slots.copy()
         self.counts: Where = {}
 
     def place_near(
@@ -29,14 +29,21 @@ class SwitchAssigner:
         parts: list[Block],
     ) -> bool:
         """Place a unit under the fullest of the switches ``members`` with room; return success."""
-        need, switches = self.room.of_unit(parts), np.array(members)
-        fitting_switches = switches[(self.slots[switches] >= need).all(axis=1)]
-        if not len(fitting_switches):
+        switch = self._take_fullest(parts, members)
+        if switch is None:
             return False
-        switch = int(fitting_switches[np.argmin(self.slots[fitting_switches].sum(axis=1))])
-        self.slots[switch] -= need
         self.count(("unit", service, shape, alternative, switch, 0))
         return True
+
+    def _take_fullest(self, parts: list[Block], members: tuple[int, ...]) -> int | None:
+        """Take the slots of ``parts`` under the fullest of ``members`` with room; return it."""
+        need, switches = self.free_slots.of_unit(parts), np.array(members)
+        fitting_switches = switches[(self.slots[switches] >= need).all(axis=1)]
+        if not len(fitting_switches):
+            return None
+        fullest = int(fitting_switches[np.argmin(self.slots[fitting_switches].sum(axis=1))])
+        self.slots[fullest] -= need
+        return fullest
 
     def place_across(
         self,
@@ -50,15 +57,12 @@ class SwitchAssigner:
 
         Each replica goes to the fullest switch with room. On failure nothing is placed.
         """
-        before, switches, chosen = self.slots.copy(), np.array(members), []
+        before, chosen = self.slots.copy(), []
         for block in parts:
-            need = self.room.of_block(block)
-            fitting_switches = switches[(self.slots[switches] >= need).all(axis=1)]
-            if not len(fitting_switches):
+            switch = self._take_fullest([block], members)
+            if switch is None:
                 self.slots = before
                 return False
-            switch = int(fitting_switches[np.argmin(self.slots[fitting_switches].sum(axis=1))])
-            self.slots[switch] -= need
             chosen.append((block, switch))
         self._count_wide(service, shape, alternative, chosen)
         return True
@@ -68,7 +72,7 @@ class SwitchAssigner:
     ) -> None:
         """Place replicas on the switches that the program chose."""
         for block, switch in chosen:
-            self.slots[switch] -= self.room.of_block(block)
+            self.slots[switch] -= self.free_slots.of_unit([block])
         self._count_wide(service, shape, alternative, chosen)
 
     def _count_wide(
@@ -86,20 +90,20 @@ class SwitchAssigner:
 
 
 def assign_switches(
-    problem: PlacementProblem, kinds: SwitchClasses, room: FreeSlots, counts: Where
+    problem: PlacementProblem, kinds: SwitchClasses, free_slots: FreeSlots, counts: Where
 ) -> Where:
     """Return the program's ``counts`` of units by single switch, given those by class of switches.
 
     Units that find no switch of their class go wherever their affinity allows. Otherwise they go
     anywhere in a subgroup, or stay unplaced.
     """
-    assigner = SwitchAssigner(problem, room)
+    assigner = SwitchAssigner(problem, free_slots)
     pending: list[tuple[int, str, int, int, int, int]] = []
     for (kind, service, shape, alternative, where, _), n in counts.items():
         if kind in ("unit", "wide"):
             size = problem.services[service].gpus(problem.services[service].shapes[shape][0])
             pending += [(-size, kind, service, shape, alternative, where)] * n
-    chosen = _switches_of_replicas(kinds, counts) if kinds.alone else {}
+    chosen = _switches_of_replicas(kinds, counts) if kinds.are_single else {}
     left_over: list[tuple[int, int]] = []
     # The largest units first: they find a switch least easily.
     for _, kind, service, shape, alternative, where in sorted(pending):
@@ -109,7 +113,7 @@ def assign_switches(
             placed_unit = assigner.place_near(
                 service, shape, alternative, kinds.switches[where], parts
             )
-        elif kinds.alone:
+        elif kinds.are_single:
             placed = [
                 (block, chosen[service, block.role, alternative, where].pop()) for block in parts
             ]
@@ -180,15 +184,46 @@ def placement_of(problem: PlacementProblem, counts: Where) -> Placement:
     (``FreeSlots``) and sizes divide one another. Otherwise an instance may not fit. Its unit is
     then unplaced.
     """
-    parts: dict[tuple[int, int, int, int], list[int]] = {}
-    for (kind, service, role, alternative, switch, pool), count in sorted(counts.items()):
-        if kind == "part":
-            parts.setdefault((service, role, alternative, pool), []).extend([switch] * count)
+    units, instances = _placed_instances(problem, counts)
+    ledger = Ledger(problem)
+    rows: dict[int, list[tuple[int, ...]]] = {}
+    failed: set[int] = set()
+    for i, (size, index, block, part, gpu, switch) in enumerate(instances):
+        taken = ledger.take(ledger.nodes(switch, gpu), size)
+        if not taken:
+            failed.add(index)
+        service, unit, _ = units[index]
+        rows.setdefault(index, []).extend(
+            (service, unit, block.role, block.replica, part, i, node, gpus) for node, gpus in taken
+        )
     lost = [
         (service, shape, count)
         for (kind, service, shape, *_), count in counts.items()
         if kind == "none"
     ]
+    lost += [(units[index][0], units[index][2], 1) for index in sorted(failed)]
+    reason = "no placement of all services together has room for it"
+    unplaced = tuple(
+        Unplaced(service, problem.services[service].shapes[shape][0], count, reason)
+        for service, shape, count in lost
+    )
+    kept = [row for index, listed in rows.items() if index not in failed for row in listed]
+    return Placement.from_rows(kept, unplaced)
+
+
+def _placed_instances(
+    problem: PlacementProblem, counts: Where
+) -> tuple[list[tuple[int, int, int]], list[tuple[int, int, Block, int, int, int]]]:
+    """Return the units that ``counts`` places, and their instances, the largest first.
+
+    A unit is its service, number and shape. An instance is its GPUs, index of the unit, replica
+    (block), part, GPU type and switch.
+    """
+    switches_of_parts: dict[tuple[int, int, int, int], list[int]] = {}
+    for (kind, service, role, alternative, switch, pool), count in sorted(counts.items()):
+        if kind == "part":
+            key = (service, role, alternative, pool)
+            switches_of_parts.setdefault(key, []).extend([switch] * count)
     number = [0] * len(problem.services)
     units: list[tuple[int, int, int]] = []
     instances: list[tuple[int, int, Block, int, int, int]] = []
@@ -196,38 +231,15 @@ def placement_of(problem: PlacementProblem, counts: Where) -> Placement:
         if kind not in ("unit", "wide"):
             continue
         spec = problem.services[service]
-        listed = unit_blocks(spec, spec.shapes[shape][0], spec.alternatives[alternative])
+        blocks = unit_blocks(spec, spec.shapes[shape][0], spec.alternatives[alternative])
         for _ in range(count):
             units.append((service, number[service], shape))
             number[service] += 1
-            for block in listed:
-                switch = (
-                    where
-                    if kind == "unit"
-                    else parts[service, block.role, alternative, where].pop()
-                )
+            for block in blocks:
+                switch = where
+                if kind == "wide":
+                    switch = switches_of_parts[service, block.role, alternative, where].pop()
                 for part, gpu, size in block.instances:
-                    instances.append((-size, len(units) - 1, block, part, gpu, switch))
-    instances.sort(
-        key=lambda instance: (instance[0], instance[1], instance[2].role, instance[2].replica)
-    )
-    ledger = Ledger(problem)
-    rows: dict[int, list[tuple[int, ...]]] = {}
-    failed: set[int] = set()
-    for i, (size, index, block, part, gpu, switch) in enumerate(instances):
-        taken = ledger.take(ledger.nodes(switch, gpu), -size)
-        if not taken:
-            failed.add(index)
-        service, unit, _ = units[index]
-        rows.setdefault(index, []).extend(
-            (service, unit, block.role, block.replica, part, i, node, gpus) for node, gpus in taken
-        )
-    lost += [(units[index][0], units[index][2], 1) for index in sorted(failed)]
-    reason = "no placement of all services together has room for it"
-    unplaced = tuple(
-        Unplaced(service, problem.services[service].shapes[shape][0], count, reason)
-        for service, shape, count in lost
-    )
-    return Placement.of(
-        [row for index, listed in rows.items() if index not in failed for row in listed], unplaced
-    )
+                    instances.append((size, len(units) - 1, block, part, gpu, switch))
+    instances.sort(key=lambda placed: (-placed[0], placed[1], placed[2].role, placed[2].replica))
+    return units, instances

@@ -9,9 +9,10 @@ could split it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import product
+from typing import Any
 
 import numpy as np
 
@@ -90,11 +91,11 @@ class Service:
         Alternatives with the fewest steps down the preference lists come first.
         """
         type_lists = [part.types for role in self.roles for part in role.parts]
-        ranked = sorted(
-            product(*(range(len(types)) for types in type_lists)), key=lambda r: (sum(r), r)
-        )
+        # A rank is a place in a part's list of preferences, from 0.
+        all_ranks = product(*(range(len(types)) for types in type_lists))
+        by_preference = sorted(all_ranks, key=lambda ranks: (sum(ranks), ranks))
         alternatives = []
-        for ranks in ranked[:MOST_ALTERNATIVES]:
+        for ranks in by_preference[:MOST_ALTERNATIVES]:
             chosen = iter(types[rank] for types, rank in zip(type_lists, ranks, strict=True))
             alternatives.append(
                 tuple(tuple(next(chosen) for _ in role.parts) for role in self.roles)
@@ -140,13 +141,14 @@ def split_units(
     """
     if not any(replicas):
         return ()
-    per = ratio or (1,) * len(replicas)
-    number = max(1, min(n // k for n, k in zip(replicas, per, strict=True)))
+    per_unit = ratio or (1,) * len(replicas)
+    number = max(1, min(n // k for n, k in zip(replicas, per_unit, strict=True)))
     if len(replicas) > 1 and not all(replicas):
         number = 1
-    shares = [[n // number + (i < n % number) for i in range(number)] for n in replicas]
-    listed = list(zip(*shares, strict=True))
-    return tuple((shape, listed.count(shape)) for shape in dict.fromkeys(listed))
+    # By role, the replicas in each unit: the first units get one more if it does not divide.
+    by_role = [[n // number + (i < n % number) for i in range(number)] for n in replicas]
+    shapes = list(zip(*by_role, strict=True))
+    return tuple((shape, shapes.count(shape)) for shape in dict.fromkeys(shapes))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -176,19 +178,17 @@ class Placement:
             object.__setattr__(self, name, array)
 
     @classmethod
-    def of(cls, rows: list[tuple[int, ...]], unplaced: tuple[Unplaced, ...] = ()) -> Placement:
+    def from_rows(
+        cls, rows: list[tuple[int, ...]], unplaced: tuple[Unplaced, ...] = ()
+    ) -> Placement:
+        """Return a placement from rows of ``COLUMNS``."""
         table = np.array(rows, np.int64).reshape(-1, len(cls.COLUMNS)).T
-        return cls.of_table(list(table), unplaced)
-
-    @classmethod
-    def of_table(cls, table: list[IntArray], unplaced: tuple[Unplaced, ...] = ()) -> Placement:
-        """Return a placement from one array per column."""
         service, unit, role, replica, part, instance, node, gpus = table
         return cls(service, unit, role, replica, part, instance, node, gpus, unplaced)
 
     def rows(self, which: BoolArray) -> Placement:
         """Return the part of the table that ``which`` selects."""
-        return Placement.of_table([getattr(self, name)[which] for name in self.COLUMNS])
+        return Placement(*(getattr(self, name)[which] for name in self.COLUMNS))
 
     def used(self, nodes: int) -> IntArray:
         """Return the GPUs in use by node, shape ``[n]``."""
@@ -212,11 +212,10 @@ class Unplaced:
 
 def join_placements(kept: Placement, new: Placement) -> Placement:
     """Join two placements; ``new`` already numbers its instances after those of ``kept``."""
-    table = [
-        np.concatenate([getattr(placement, name) for placement in (kept, new)])
-        for name in kept.COLUMNS
-    ]
-    return Placement.of_table(table, new.unplaced)
+    columns: dict[str, Any] = {
+        name: np.concatenate([getattr(kept, name), getattr(new, name)]) for name in new.COLUMNS
+    }
+    return replace(new, **columns)
 
 
 @dataclass(frozen=True, eq=False)
@@ -259,6 +258,7 @@ class PlacementProblem:
 
     @cached_property
     def s2_of_s1(self) -> IntArray:
+        """Return the S2 switch above each S1 switch, ``[s1]``; 0 without nodes under it."""
         tree = self.topology
         above = np.zeros(int(tree.s1.max(initial=-1)) + 1, np.int64)
         above[tree.s1] = tree.s2
@@ -266,6 +266,7 @@ class PlacementProblem:
 
     @cached_property
     def centre_of_s1(self) -> IntArray:
+        """Return the data centre of each S1 switch, ``[s1]``; -1 without nodes under it."""
         tree = self.topology
         above = np.full(int(tree.s1.max(initial=-1)) + 1, -1, np.int64)
         above[tree.s1] = tree.centre

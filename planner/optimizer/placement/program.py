@@ -23,7 +23,7 @@ from planner.optimizer.placement.classes import Key, SwitchClasses
 from planner.optimizer.placement.free_slots import FreeSlots
 from planner.optimizer.placement.ledger import Block, unit_blocks
 from planner.optimizer.placement.measures import POINTS
-from planner.optimizer.placement.problem import PlacementProblem
+from planner.optimizer.placement.problem import PlacementProblem, Service
 from simulation.arrays import IntArray
 from simulation.topology import S1, S2
 
@@ -102,84 +102,123 @@ def build_program(
     """
     program = Program()
     slots = np.array([room.slots[list(members)].sum(axis=0) for members in kinds.switches])
-    rows = np.array(
+    slot_rows = np.array(
         [[program.row(-highspy.kHighsInf, float(n)) for n in line] for line in slots], np.int64
     ).reshape(slots.shape)
-    opened = _node_rows(program, problem, kinds)
-    near, across = max(shares[: S1 + 1]), shares[S2]
+    node_rows = _node_rows(program, problem, kinds)
     for s, service in enumerate(problem.services):
-        several = len(service.roles) > 1
-        options = [
-            c
-            for c, members in enumerate(kinds.switches)
-            if problem.centre_of_s1[members[0]] == service.centre
-        ]
-        pools = sorted({kinds.pool[c] for c in options})
-        excess = {
-            c: max(0, int(problem.tiers[kinds.switches[c][0]]) - service.need) for c in options
-        }
-        demand = {}
         shapes = tuple(
             (shape, n if numbers is None else numbers.get((s, k), 0))
             for k, (shape, n) in enumerate(service.shapes)
         )
         if not any(number for _, number in shapes):
             continue
+        demand_rows = []
         for k, (shape, number) in enumerate(shapes):
-            demand[k] = program.row(number, number)
+            demand_rows.append(program.row(number, number))
             points = POINTS.unplaced * (1 + service.priority) * service.gpus(shape)
-            program.column(("none", s, k, 0, 0, 0), points, number, [(demand[k], 1.0)])
-        links: dict[tuple[int, int, int], int] = {}
-        for a, alternative in enumerate(service.alternatives):
-            single = [
-                unit_blocks(service, [int(i == r) for i in range(len(service.roles))], alternative)[
-                    0
-                ]
-                for r in range(len(service.roles))
-            ]
+            program.column(("none", s, k, 0, 0, 0), points, number, [(demand_rows[k], 1.0)])
+        columns = _ServiceColumns(
+            program, problem, kinds, room, s, shapes, demand_rows, slots, slot_rows, node_rows,
+            (max(shares[: S1 + 1]), shares[S2]),
+        )  # fmt: skip
+        for a in range(len(service.alternatives)):
+            part_rows: dict[tuple[int, int], int] = {}
             for k, (shape, number) in enumerate(shapes):
-                if not number:
-                    continue
-                parts = unit_blocks(service, shape, alternative)
-                need, gpus = room.of_unit(parts), service.gpus(shape)
-                base = POINTS.fallback * service.fallback_gpus(shape, alternative)
-                lost = POINTS.bandwidth * gpus * several
-                for c in options:
-                    fit = _units_that_fit(room, kinds.switches[c], need)
-                    if not fit:
-                        continue
-                    cost = base + lost * (1 - near) + POINTS.tier * gpus * excess[c]
-                    nodes, less = _node_entries(opened, c, parts)
-                    entries = [(demand[k], 1.0), *_uses_entry(rows[c], need), *nodes]
-                    upper = float(min(number, fit))
-                    program.column(("unit", s, k, a, c, 0), cost - less, upper, entries)
-                if not several or sum(shape) == 1:
-                    continue
-                for p in pools:
-                    members = [c for c in options if kinds.pool[c] == p]
-                    if (slots[members].sum(axis=0) < need).any():
-                        continue
-                    cost = base + lost * (1 - across) + POINTS.tier * gpus * excess[members[0]]
-                    cost += POINTS.missed * gpus * (service.affinity == "s1")
-                    entries = [(demand[k], 1.0)]
-                    for r, count in enumerate(shape):
-                        if (a, r, p) not in links:
-                            links[a, r, p] = program.row(0.0, 0.0)
-                        entries.append((links[a, r, p], -float(count)))
-                    program.column(("wide", s, k, a, p, 0), cost, number, entries)
-            for (alt, r, p), row in links.items():
-                if alt != a:
-                    continue
-                total = sum(shape[r] * number for shape, number in shapes)
-                need = room.of_block(single[r])
-                for c in (c for c in options if kinds.pool[c] == p):
-                    if not (fit := _units_that_fit(room, kinds.switches[c], need)):
-                        continue
-                    nodes, less = _node_entries(opened, c, [single[r]])
-                    entries = [(row, 1.0), *_uses_entry(rows[c], need), *nodes]
-                    upper = float(min(total, fit))
-                    program.column(("part", s, r, a, c, p), -less, upper, entries)
+                if number:
+                    columns.add_units(a, k)
+                if number and len(service.roles) > 1 and sum(shape) > 1:
+                    columns.add_wide_units(a, k, part_rows)
+            columns.add_parts(a, part_rows)
     return program
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _ServiceColumns:
+    """Adds the columns of service ``s`` to ``program``; for the indices see ``build_program``."""
+
+    program: Program
+    problem: PlacementProblem
+    kinds: SwitchClasses
+    room: FreeSlots
+    s: int
+    shapes: tuple[tuple[tuple[int, ...], int], ...]  # [k] replicas by role, and number of units
+    demand_rows: list[int]  # [k]
+    slots: IntArray  # [c, e] free slots of each size
+    slot_rows: IntArray  # [c, e]
+    node_rows: dict[tuple[int, int], int]  # by class of switches and GPU type
+    bandwidth: tuple[float, float]  # share of it under one S1 switch, and across switches
+
+    @property
+    def service(self) -> Service:
+        return self.problem.services[self.s]
+
+    @property
+    def classes(self) -> list[int]:
+        """Return the classes of switches in the data centre of the service."""
+        centre, centre_of = self.service.centre, self.problem.centre_of_s1
+        members_of = enumerate(self.kinds.switches)
+        return [c for c, members in members_of if centre_of[members[0]] == centre]
+
+    def add_units(self, a: int, k: int) -> None:
+        """Add the columns "unit": units of shape ``k`` under one S1 switch of each class."""
+        shape, number = self.shapes[k]
+        parts = unit_blocks(self.service, shape, self.service.alternatives[a])
+        need = self.room.of_unit(parts)
+        for c in self.classes:
+            fit = _units_that_fit(self.room, self.kinds.switches[c], need)
+            if fit:
+                nodes, saved = _node_entries(self.node_rows, c, parts)
+                uses = _slot_entries(self.slot_rows[c], need)
+                cost = self._points(a, shape, c, self.bandwidth[0]) - saved
+                entries = [(self.demand_rows[k], 1.0), *uses, *nodes]
+                key = ("unit", self.s, k, a, c, 0)
+                self.program.column(key, cost, float(min(number, fit)), entries)
+
+    def add_wide_units(self, a: int, k: int, part_rows: dict[tuple[int, int], int]) -> None:
+        """Add the columns "wide": units of shape ``k`` across the switches of a subgroup.
+
+        ``part_rows`` gets a row for each role and class of subgroups: the replicas of these units.
+        """
+        shape, number = self.shapes[k]
+        parts = unit_blocks(self.service, shape, self.service.alternatives[a])
+        need, pool_of = self.room.of_unit(parts), self.kinds.pool
+        for p in sorted({pool_of[c] for c in self.classes}):
+            members = [c for c in self.classes if pool_of[c] == p]
+            if (self.slots[members].sum(axis=0) < need).any():
+                continue
+            cost = self._points(a, shape, members[0], self.bandwidth[1])
+            cost += POINTS.missed * self.service.gpus(shape) * (self.service.affinity == "s1")
+            entries = [(self.demand_rows[k], 1.0)]
+            for r, count in enumerate(shape):
+                if (r, p) not in part_rows:
+                    part_rows[r, p] = self.program.row(0.0, 0.0)
+                entries.append((part_rows[r, p], -float(count)))
+            self.program.column(("wide", self.s, k, a, p, 0), cost, number, entries)
+
+    def add_parts(self, a: int, part_rows: dict[tuple[int, int], int]) -> None:
+        """Add the columns "part": replicas of wide units under the switches of each class."""
+        for (r, p), row in part_rows.items():
+            one_replica = [int(role == r) for role in range(len(self.service.roles))]
+            parts = unit_blocks(self.service, one_replica, self.service.alternatives[a])
+            need = self.room.of_unit(parts)
+            replicas = sum(shape[r] * number for shape, number in self.shapes)
+            for c in (c for c in self.classes if self.kinds.pool[c] == p):
+                fit = _units_that_fit(self.room, self.kinds.switches[c], need)
+                if fit:
+                    nodes, saved = _node_entries(self.node_rows, c, parts)
+                    entries = [(row, 1.0), *_slot_entries(self.slot_rows[c], need), *nodes]
+                    key = ("part", self.s, r, a, c, p)
+                    self.program.column(key, -saved, float(min(replicas, fit)), entries)
+
+    def _points(self, a: int, shape: tuple[int, ...], c: int, bandwidth: float) -> float:
+        """Return the penalty points of a unit: fallback GPUs, lost bandwidth and priority."""
+        service, gpus = self.service, self.service.gpus(shape)
+        tier = int(self.problem.tiers[self.kinds.switches[c][0]])
+        fallback_gpus = service.fallback_gpus(shape, service.alternatives[a])
+        base = POINTS.fallback * fallback_gpus
+        lost = POINTS.bandwidth * gpus * (len(service.roles) > 1) * (1 - bandwidth)
+        return base + lost + POINTS.tier * gpus * max(0, tier - service.need)
 
 
 def solve_placement(
@@ -226,7 +265,8 @@ def _units_that_fit(room: FreeSlots, members: tuple[int, ...], need: IntArray) -
     return int(each.min(axis=1).sum()) if used_types.any() else 0
 
 
-def _uses_entry(rows: IntArray, need: IntArray) -> list[tuple[int, float]]:
+def _slot_entries(rows: IntArray, need: IntArray) -> list[tuple[int, float]]:
+    """Return the entries of the slots ``need [e]`` in ``rows [e]`` of a class of switches."""
     return [(int(row), float(n)) for row, n in zip(rows, need, strict=True)]
 
 
@@ -258,9 +298,9 @@ def _node_rows(
 def _node_entries(
     opened: dict[tuple[int, int], int], c: int, parts: Sequence[Block]
 ) -> tuple[list[tuple[int, float]], float]:
-    """Return the entries in the node rows of ``parts`` under class ``c``, and their penalty points.
+    """Return the entries of ``parts`` in the node rows of class ``c``, and the points they save.
 
-    The points are negative, since units that run on a used node deduct theirs.
+    A used node is charged all of its GPUs as fragments. Those of ``parts`` are no fragments.
     """
     used: dict[int, int] = {}
     for block in parts:

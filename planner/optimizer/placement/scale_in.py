@@ -30,17 +30,17 @@ def scale_in(
     }
     order = sorted(highest, key=lambda unit: (-highest[unit], -unit))
     count = {unit: placed_replicas(placed.rows(placed.unit == unit), s, roles) for unit in order}
-    left = np.array(less)
+    left = np.array(less)  # replicas to remove by role
     removed = np.zeros(len(placed), bool)
-    reduced = []
+    kept_units = []
     for unit in order:
         if (np.array(count[unit]) <= left).all():
             left = left - count[unit]
             removed |= (placed.service == s) & (placed.unit == unit)
         else:
-            reduced.append(unit)
+            kept_units.append(unit)
     for replicas_left in (1, 0):
-        for unit in reduced:
+        for unit in kept_units:
             for role in range(roles):
                 members = (
                     (placed.service == s) & (placed.unit == unit) & (placed.role == role) & ~removed

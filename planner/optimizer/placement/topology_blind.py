@@ -35,7 +35,7 @@ def place_blind(problem: PlacementProblem, seed: int = 0) -> Placement:
                     break
                 rows += unit_rows
                 unit += 1
-    return Placement.of(rows, tuple(unplaced))
+    return Placement.from_rows(rows, tuple(unplaced))
 
 
 def _place_unit(
@@ -53,7 +53,7 @@ def _place_unit(
     """
     service = problem.services[s]
     rows: list[Row] = []
-    first = ledger.instance
+    first = ledger.next_instance
     for block in unit_blocks(service, shape, service.alternatives[0]):
         for part, _, size in block.instances:
             for gpu in service.roles[block.role].parts[part].types:
@@ -62,13 +62,13 @@ def _place_unit(
                     break
             else:
                 ledger.give_back([(row[-2], row[-1]) for row in rows])
-                ledger.instance = first
+                ledger.next_instance = first
                 return []
             rows += [
-                (s, unit, block.role, block.replica, part, ledger.instance, node, gpus)
+                (s, unit, block.role, block.replica, part, ledger.next_instance, node, gpus)
                 for node, gpus in node_gpus
             ]
-            ledger.instance += 1
+            ledger.next_instance += 1
     return rows
 
 

@@ -63,7 +63,7 @@ def test_each_service_gets_the_least_precious_subgroup_that_will_do(service, tie
 def test_a_new_group_on_low_priority_rather_than_more_of_an_existing_one_on_high():
     topology = tree(**PRIORITIES)
     here = int(np.flatnonzero(topology.s1 == 0)[0])
-    current = Placement.of([(0, 0, 0, 0, 0, 0, here, 2)])
+    current = Placement.from_rows([(0, 0, 0, 0, 0, 0, here, 2)])
     asked = problem(topology, mixed(counts=2))
     placement = run_algorithm4(asked, current)
     assert np.unique(placement.unit).tolist() == [0, 1]
@@ -116,7 +116,7 @@ def test_scale_in_frees_high_priority_first():
     first = {tier: int(np.flatnonzero(topology.s1 == s1)[0]) for tier, s1 in ((HIGH, 0), (LOW, 4))}
     rows = [(0, u, 0, 0, 0, u, first[tier], 2) for u, tier in enumerate((HIGH, LOW))]
     asked = problem(topology, mixed(counts=1))
-    placement = run_algorithm4(asked, Placement.of(rows))
+    placement = run_algorithm4(asked, Placement.from_rows(rows))
     assert tiers_used(asked, placement) == {LOW}
     assert np.unique(placement.unit).tolist() == [1]
 

@@ -37,7 +37,7 @@ def brute_force(asked):
     def extend(u, used, rows, gaps):
         nonlocal best
         if u == len(units):
-            placed = Placement.of(rows, tuple(gaps))
+            placed = Placement.from_rows(rows, tuple(gaps))
             best = min(best, measure_placement(asked, placed).penalty)
             return
         s, shape = units[u]
