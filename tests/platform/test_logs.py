@@ -3,10 +3,6 @@
 import json
 import logging
 
-import pytest
-from django.core.exceptions import ImproperlyConfigured
-
-from planner.config.environment import env_choice
 from planner.services.log_format import JsonLines, logging_run
 
 
@@ -35,9 +31,3 @@ def test_a_line_is_an_object_with_the_run_it_is_about() -> None:
 
 def test_an_error_keeps_its_traceback_in_its_line() -> None:
     assert "ValueError: two\nlines" in str(line("failed", error=ValueError("two\nlines"))["error"])
-
-
-def test_a_form_that_there_is_not_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HEADROOM_LOG", "xml")
-    with pytest.raises(ImproperlyConfigured, match="HEADROOM_LOG is 'xml'"):
-        env_choice("HEADROOM_LOG", ("plain", "json"))

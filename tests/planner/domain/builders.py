@@ -10,7 +10,10 @@ import numpy.typing as npt
 import polars as pl
 
 from planner.domain.planning.inputs import PlanInput
-from planner.domain.sizing.sizing import Sizes
+from planner.domain.progress import silent
+from planner.domain.replay.replay import prepare
+from planner.domain.sizing.sizing import Sizes, size
+from planner.domain.study import Study
 from planner.domain.traffic.demand import Demand
 from planner.domain.traffic.sources import StoredTrace
 from planner.domain.traffic.traffic import Traffic, build_traffic
@@ -110,6 +113,19 @@ def demand_file(
     return ingested(path, "demand", store, format="demand", bin_s=bin_s, amounts="counts")
 
 
+def daily_cycle(
+    folder: Path, noise: FloatArray, *, requests: float = 900.0, osl: float = 50.0
+) -> StoredTrace:
+    """A daily cycle times ``noise`` in whole requests per quarter hour, of 500 prompt tokens."""
+    quarter_hours = np.arange(noise.size)
+    values = np.round(requests * (1.3 + np.sin(2 * np.pi * quarter_hours / 96)) * noise)
+    tokens = {
+        "input_tokens": {"t": (values * 500).tolist()},
+        "output_tokens": {"t": (values * osl).tolist()},
+    }
+    return demand_file(folder, {"t": values.tolist()}, bin_s=900.0, tokens=tokens)
+
+
 def request_file(
     folder: Path,
     arrival_s: npt.ArrayLike,
@@ -154,6 +170,17 @@ def parts(scenario: Scenario, stored: StoredTrace) -> tuple[Hardware, Traffic, W
     traffic = build_traffic(asked.traffic, {"t": stored})
     window = resolve_window(asked.window, traffic.demand, traffic.clock)
     return build_hardware(scenario), traffic, window
+
+
+def study(scenario: Scenario, stored: StoredTrace, theta_tps: float | None = None) -> Study:
+    """Every arrangement serves ``theta_tps``; None: what the simulator finds."""
+    hardware, traffic, window = parts(scenario, stored)
+    requests = traffic.requests(window.start_s, window.end_s, scenario.seed)
+    if theta_tps is None:
+        found = size(hardware, traffic.lengths, scenario.seed, silent)
+    else:
+        found = sizes(hardware, theta_tps)
+    return prepare(settings_of(scenario), hardware, traffic, window, found, requests)
 
 
 def plan_input(scenario: Scenario, stored: StoredTrace, theta_tps: float = 1000.0) -> PlanInput:

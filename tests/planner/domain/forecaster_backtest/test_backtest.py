@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 from itertools import product
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -27,7 +26,14 @@ from planner.errors import ScenarioError
 from planner.inputs.scenario.settings import settings_of
 from planner.optimizer.horizon import HorizonProblem
 from planner.optimizer.horizon.figures import costs
-from tests.planner.domain.builders import WEST, demand_file, parts, scenario, sizes, source
+from tests.planner.domain.builders import (
+    WEST,
+    daily_cycle,
+    parts,
+    scenario,
+    sizes,
+    source,
+)
 from tests.planner.domain.one_by_one import OneByOne
 
 HOUR = 3600.0
@@ -38,15 +44,8 @@ EAST = WEST | {"name": "east", "usd_per_gpu_hour": {"G": 2}}
 @pytest.fixture(scope="module")
 def stored(tmp_path_factory: pytest.TempPathFactory) -> StoredTrace:
     """Two days and a half of quarter hours with a daily cycle and noise; few requests."""
-    folder: Path = tmp_path_factory.mktemp("noisy")
-    quarter_hours = np.arange(60 * 4)
-    noise = np.random.default_rng(5).lognormal(0.0, 0.25, quarter_hours.size)
-    values = np.round(40 * (1.3 + np.sin(2 * np.pi * quarter_hours / 96)) * noise)
-    tokens = {
-        "input_tokens": {"t": (values * 500).tolist()},
-        "output_tokens": {"t": (values * 20).tolist()},
-    }
-    return demand_file(folder, {"t": values.tolist()}, bin_s=900.0, tokens=tokens)
+    noise = np.random.default_rng(5).lognormal(0.0, 0.25, 60 * 4)
+    return daily_cycle(tmp_path_factory.mktemp("noisy"), noise, requests=40, osl=20)
 
 
 def study_by_hand(stored: StoredTrace, theta_tps: float = 8.0, **changes: Any) -> Study:

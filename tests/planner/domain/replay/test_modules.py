@@ -8,14 +8,12 @@ import polars as pl
 import pytest
 
 from planner.domain.progress import silent
-from planner.domain.replay.replay import prepare, run_policy
+from planner.domain.replay.replay import run_policy
 from planner.domain.report import Chart
 from planner.domain.reports.modules import modules_section
 from planner.domain.results.basis import frame_of
-from planner.domain.sizing.sizing import size
 from planner.domain.study import PolicyRun, Study
 from planner.errors import ScenarioError
-from planner.inputs.scenario.settings import settings_of
 from planner.policies.choice import policy_of
 from tests.planner.domain import builders as make
 from tests.planner.reports import rows_of
@@ -47,10 +45,7 @@ def study(folder: Path, gpus: int = 6, **changes: Any) -> Study:
     }
     scenario = make.scenario(**(fields | changes))
     stored = make.demand_file(folder, {"m": [120.0] * 30 + [60.0, 900.0] * 10})
-    hardware, traffic, window = make.parts(scenario, stored)
-    requests = traffic.requests(window.start_s, window.end_s, scenario.seed)
-    sizes = size(hardware, traffic.lengths, scenario.seed, silent)
-    return prepare(settings_of(scenario), hardware, traffic, window, sizes, requests)
+    return make.study(scenario, stored)
 
 
 def played(toy: Study, **arguments: Any) -> PolicyRun:

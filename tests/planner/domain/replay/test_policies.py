@@ -11,12 +11,10 @@ from planner.domain.preparation import planned_of
 from planner.domain.progress import silent
 from planner.domain.replay.policy_context import SharedInputs, policy_context_of
 from planner.domain.replay.rated_signals import PressureTests, pressure_test
-from planner.domain.replay.replay import prepare, run_policy
+from planner.domain.replay.replay import run_policy
 from planner.domain.results.figures import note_of
-from planner.domain.sizing.sizing import size
 from planner.domain.study import Study
 from planner.errors import ScenarioError
-from planner.inputs.scenario.settings import settings_of
 from planner.policies.base import Group
 from planner.policies.choice import policy_of
 from planner.policies.context import Plan
@@ -52,10 +50,7 @@ def study(folder: Path, series: Any = None, **changes: Any) -> Study:
     }
     scenario = make.scenario(**(fields | changes))
     stored = make.demand_file(folder, {"m": load.tolist() if series is None else series})
-    hardware, traffic, window = make.parts(scenario, stored)
-    requests = traffic.requests(window.start_s, window.end_s, scenario.seed)
-    sizes = size(hardware, traffic.lengths, scenario.seed, silent)
-    return prepare(settings_of(scenario), hardware, traffic, window, sizes, requests)
+    return make.study(scenario, stored)
 
 
 @pytest.fixture(scope="module")

@@ -19,14 +19,11 @@ from planner.domain.replay.replay import (
     ReplayOptions,
     build_policy,
     least_cost_usd,
-    prepare,
     run_policy,
 )
 from planner.domain.replay.static_search import holds, smallest_flat
-from planner.domain.sizing.sizing import size
 from planner.domain.study import PolicyRun, Study
 from planner.errors import ScenarioError
-from planner.inputs.scenario.settings import settings_of
 from planner.policies.choice import policy_of
 from planner.policies.context import Plan
 from simulation.early_stop import TargetMissed
@@ -63,10 +60,7 @@ def study(folder: Path, **changes: Any) -> Study:
     }  # fmt: skip
     scenario = make.scenario(**(fields | changes))
     stored = make.demand_file(folder, series)
-    hardware, traffic, window = make.parts(scenario, stored)
-    requests = traffic.requests(window.start_s, window.end_s, scenario.seed)
-    sizes = size(hardware, traffic.lengths, scenario.seed, silent)
-    return prepare(settings_of(scenario), hardware, traffic, window, sizes, requests)
+    return make.study(scenario, stored)
 
 
 @pytest.fixture(scope="module")

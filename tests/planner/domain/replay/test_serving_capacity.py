@@ -7,11 +7,9 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from planner.domain.replay.replay import prepare
 from planner.domain.replay.replica_loss import interactive_demand
 from planner.domain.replay.serving_capacity import capacity_table, serving
 from planner.domain.study import Study
-from planner.inputs.scenario.settings import settings_of
 from tests.planner.domain import builders as make
 
 LENGTHS = {"input_tokens": {"mean": 100}, "output_tokens": {"mean": 10}}
@@ -27,10 +25,7 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Study:
         traffic={"sources": [make.source(**LENGTHS)]},
         horizon={"duration_s": BIN_S * BINS, "period_s": 300},
     )
-    hardware, traffic, window = make.parts(scenario, stored)
-    requests = traffic.requests(window.start_s, window.end_s, scenario.seed)
-    sizes = make.sizes(hardware, THETA)
-    return prepare(settings_of(scenario), hardware, traffic, window, sizes, requests)
+    return make.study(scenario, stored, THETA)
 
 
 def series(*ready: float) -> Any:

@@ -11,7 +11,7 @@ import pytest
 
 from planner.domain.progress import silent
 from planner.domain.replay.policy_context import SharedInputs
-from planner.domain.replay.replay import BRIEF, ReplayOptions, prepare, run_policy
+from planner.domain.replay.replay import BRIEF, ReplayOptions, run_policy
 from planner.domain.replay.replica_loss import (
     capacity_after_loss,
     interactive_demand,
@@ -23,7 +23,7 @@ from planner.domain.replay.replica_loss import (
 )
 from planner.domain.replay.static_search import holds, with_spare
 from planner.domain.study import PolicyRun, Study
-from planner.inputs.scenario.settings import SpareSettings, settings_of
+from planner.inputs.scenario.settings import SpareSettings
 from planner.policies.choice import policy_of
 from tests.planner.domain import builders as make
 
@@ -49,10 +49,7 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Study:
         traffic={"sources": [make.source(regions={"east": 0.5, "west": 0.5}, **LENGTHS)]},
         horizon={"duration_s": BIN_S * BINS, "period_s": 300},
     )
-    hardware, traffic, window = make.parts(scenario, stored)
-    requests = traffic.requests(window.start_s, window.end_s, scenario.seed)
-    sizes = make.sizes(hardware, THETA)
-    return prepare(settings_of(scenario), hardware, traffic, window, sizes, requests)
+    return make.study(scenario, stored, THETA)
 
 
 def wanting(study: Study, spare: SpareSettings) -> Study:

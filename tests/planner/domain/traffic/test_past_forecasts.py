@@ -1,7 +1,6 @@
 """What a forecast would have been at past moments, and what it is held against."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,7 +17,7 @@ from planner.domain.traffic.past_forecasts import (
     wape,
 )
 from planner.domain.traffic.sources import StoredTrace
-from tests.planner.domain.builders import demand_file, parts, scenario
+from tests.planner.domain.builders import daily_cycle, parts, scenario
 
 HORIZON = {"duration_s": 6 * 3600, "period_s": 3600}
 
@@ -26,15 +25,8 @@ HORIZON = {"duration_s": 6 * 3600, "period_s": 3600}
 @pytest.fixture(scope="module")
 def stored(tmp_path_factory: pytest.TempPathFactory) -> StoredTrace:
     """Three days of quarter hours, each day as the one before it but for a little noise."""
-    folder: Path = tmp_path_factory.mktemp("daily")
-    quarter_hours = np.arange(3 * 96)
-    noise = np.random.default_rng(2).normal(1.0, 0.02, quarter_hours.size)
-    values = 900 * (1.3 + np.sin(2 * np.pi * quarter_hours / 96)) * noise
-    tokens = {
-        "input_tokens": {"t": (values * 500).tolist()},
-        "output_tokens": {"t": (values * 50).tolist()},
-    }
-    return demand_file(folder, {"t": values.tolist()}, bin_s=900.0, tokens=tokens)
+    noise = np.random.default_rng(2).normal(1.0, 0.02, 3 * 96)
+    return daily_cycle(tmp_path_factory.mktemp("daily"), noise)
 
 
 def test_each_moment_knows_what_came_before_it_and_nothing_else(stored: StoredTrace) -> None:

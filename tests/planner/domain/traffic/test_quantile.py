@@ -1,7 +1,6 @@
 """What of a forecast a plan stands on: laws, brute force, by hand, then on small traffic."""
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -29,7 +28,7 @@ from planner.domain.traffic.forecast_percentile import (
 )
 from planner.domain.traffic.forecasts import MEAN, Height
 from planner.domain.traffic.sources import StoredTrace
-from tests.planner.domain.builders import demand_file, plan_input, scenario
+from tests.planner.domain.builders import daily_cycle, plan_input, scenario
 
 HOUR = 3600.0
 
@@ -37,15 +36,8 @@ HOUR = 3600.0
 @pytest.fixture(scope="module")
 def stored(tmp_path_factory: pytest.TempPathFactory) -> StoredTrace:
     """Four days of quarter hours with a daily cycle and noise."""
-    folder: Path = tmp_path_factory.mktemp("noisy")
-    quarter_hours = np.arange(4 * 96)
-    noise = np.random.default_rng(5).lognormal(0.0, 0.25, quarter_hours.size)
-    values = 900 * (1.3 + np.sin(2 * np.pi * quarter_hours / 96)) * noise
-    tokens = {
-        "input_tokens": {"t": (values * 500).tolist()},
-        "output_tokens": {"t": (values * 50).tolist()},
-    }
-    return demand_file(folder, {"t": values.tolist()}, bin_s=900.0, tokens=tokens)
+    noise = np.random.default_rng(5).lognormal(0.0, 0.25, 4 * 96)
+    return daily_cycle(tmp_path_factory.mktemp("noisy"), noise)
 
 
 def asked(**changes: Any) -> Any:
