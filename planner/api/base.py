@@ -17,6 +17,8 @@ from rest_framework.views import APIView
 
 from planner.api.authentication import TokenAuthentication
 from planner.api.parsers import BoundedJsonParser
+from planner.api.serializers.runs import RunDetail
+from planner.api.serializers.strict_fields import Values
 from planner.errors import NotFound, Outdated
 from planner.models import ApiToken, OwnGpu, OwnModel, Run, Scenario, User
 from planner.models.workspace import current_workspace, enter
@@ -126,9 +128,9 @@ def checked(body: Checked) -> Checked:
     return body
 
 
-def valid(body: BaseSerializer[Any]) -> dict[str, Any]:
+def valid(body: BaseSerializer[Any]) -> Values:
     """Return the validated values of a serializer; raises ValidationError."""
-    values: dict[str, Any] = checked(body).validated_data
+    values: Values = checked(body).validated_data
     return values
 
 
@@ -170,8 +172,13 @@ def version_held(request: Request, row: Versioned) -> int | None:
     )
 
 
-def started(run: Run, body: Any, request: Request) -> Response:
-    """Return 202 with the run's URL in Location, or 200 if the run has finished."""
+def started(run: Run, request: Request, body: Any = None) -> Response:
+    """Return 202 with the run's URL in Location, or 200 if the run has finished.
+
+    ``body`` is the answer; default: the run. 200 tells that an idempotency key was used before.
+    """
+    if body is None:
+        body = RunDetail(run, context={"request": request}).data
     url: str = reverse("api:run", kwargs={"run_id": run.pk}, request=request)
     headers = {"Location": url}
     if run.finished:

@@ -81,19 +81,13 @@ def problem_handler(error: Exception, context: dict[str, Any]) -> JsonResponse:
     set_rollback()
     request = context.get("request")
     path = request.path if request is not None else ""
-    if (sent := of_input(error) or of_servers(error)) is not None:
+    # An error of a library that bad input or an unreachable server explains.
+    if (explained := of_input(error) or of_servers(error)) is not None:
         logger.warning("%s %s: %s", getattr(request, "method", ""), path, error, exc_info=error)
-        error = sent
+        error = explained
     if (expected := _expected(error, path)) is not None:
         return expected
-    if isinstance(error, Http404):
-        error = exceptions.NotFound("Not found.")
-    elif isinstance(error, PermissionDenied):
-        error = exceptions.PermissionDenied()
-    elif isinstance(error, ModelError):
-        error = exceptions.ValidationError(
-            error.message_dict if hasattr(error, "error_dict") else {"": error.messages}
-        )
+    error = _as_drf_error(error)
     if isinstance(error, exceptions.ValidationError):
         faults = list(_faults(error.detail))
         detail = " ".join(
@@ -118,8 +112,21 @@ def problem_handler(error: Exception, context: dict[str, Any]) -> JsonResponse:
     return problem(500, "The program failed. See its log.", path)
 
 
+def _as_drf_error(error: Exception) -> Exception:
+    """Return Django's errors of access and validation as those of DRF, all others unchanged."""
+    if isinstance(error, Http404):
+        return exceptions.NotFound("Not found.")
+    if isinstance(error, PermissionDenied):
+        return exceptions.PermissionDenied()
+    if isinstance(error, ModelError):
+        return exceptions.ValidationError(
+            error.message_dict if hasattr(error, "error_dict") else {"": error.messages}
+        )
+    return error
+
+
 def _expected(error: Exception, path: str) -> JsonResponse | None:
-    """Return the response to an expected error, None for any other."""
+    """Return the response to an error of ``STATUS``, None for any other."""
     status = next((status for kind, status in STATUS if isinstance(error, kind)), None)
     if status is None:
         return None

@@ -18,6 +18,7 @@ from rest_framework.views import APIView
 
 from planner.api.base import ApiView
 from planner.api.schema import operation
+from planner.api.serializers.strict_fields import Values
 from planner.inputs.ingest import FORMATS
 from planner.models import ActivePlan, Proposal, Run, Scenario, Trace
 from planner.selectors.active_plans import activated_plans
@@ -86,7 +87,7 @@ class Pages(NumberPagination):
         response = self._cursor.get_paginated_response(data)
         return Response({"count": self._count, **response.data})
 
-    def get_schema_operation_parameters(self, view: Any) -> list[dict[str, Any]]:
+    def get_schema_operation_parameters(self, view: Any) -> list[Values]:
         """Return the parameters for the OpenAPI document, including ``cursor``."""
         cursor = {
             "name": "cursor",
@@ -106,7 +107,7 @@ class ListView(ApiView, generics.ListAPIView[RowT]):
 
     pagination_class = Pages
     filter_backends: Sequence[Any] = ()
-    for_admins: ClassVar[bool] = False
+    for_admins: ClassVar[bool] = False  # only for admins of the workspace
 
     def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
         if self.for_admins:
@@ -115,7 +116,10 @@ class ListView(ApiView, generics.ListAPIView[RowT]):
 
 
 def lists(item: type[BaseSerializer[Any]], *problems: int, **more: Any) -> Callable[[V], V]:
-    """Let a ``ListView`` show its rows as ``item``; it may refuse a request by ``problems``."""
+    """Return a class decorator that lets a ``ListView`` show its rows as ``item``.
+
+    ``problems`` are the statuses of its refusals besides 400. ``more`` goes to ``operation``.
+    """
 
     def describe(view: V) -> V:
         get = operation({200: item(many=True)}, 400, *problems, **more)
@@ -126,8 +130,11 @@ def lists(item: type[BaseSerializer[Any]], *problems: int, **more: Any) -> Calla
     return describe
 
 
-def paged(view: APIView, rows: list[Any], item: Any, context: dict[str, Any]) -> Response:
-    """Return one page of a list that is in memory."""
+def paged(view: APIView, rows: list[Any], item: Any, context: Values) -> Response:
+    """Return one page of a list that is in memory, its rows as the serializer ``item`` shows them.
+
+    ``context`` is that of the serializer.
+    """
     pages = NumberPagination()
     page = pages.paginate_queryset(rows, view.request, view=view)
     return pages.get_paginated_response(item(page, many=True, context=context).data)

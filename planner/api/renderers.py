@@ -6,6 +6,7 @@ import polars as pl
 from rest_framework.negotiation import DefaultContentNegotiation
 from rest_framework.renderers import BaseRenderer
 
+from planner.api.serializers.strict_fields import Values
 from planner.outputs import PARQUET, without_formulas
 
 ISO = "%Y-%m-%dT%H:%M:%S%.fZ"  # UTC; fractions of a second only if not zero
@@ -59,7 +60,7 @@ class ParquetRenderer(BaseRenderer):
         raise NotImplementedError
 
 
-def table_rows(table: pl.DataFrame) -> list[dict[str, Any]]:
+def table_rows(table: pl.DataFrame) -> list[Values]:
     """Return rows for JSON: times in ISO 8601 UTC, null for numbers that are not finite."""
     return _finite(table).with_columns(pl.col(pl.Datetime).dt.strftime(ISO)).to_dicts()
 

@@ -25,17 +25,18 @@ def _object(kind: type) -> Schema:
     required = []
     hints, notes = get_type_hints(kind), field_notes(kind)
     for field in fields(kind):
-        how, hint = field.metadata, hints[field.name]
-        schema = _rows(how[COLUMNS], hint) if COLUMNS in how else schema_of(hint)
+        metadata, hint = field.metadata, hints[field.name]
+        schema = _rows(metadata[COLUMNS], hint) if COLUMNS in metadata else schema_of(hint)
         # The keys of a merged field, which may be missing, are keys of the result itself.
-        if MERGED in how:
+        if MERGED in metadata:
             for part in schema.get("anyOf", [schema]):
                 properties |= part.get("properties", {})
             continue
-        key = how.get(KEY, field.name)
+        key = metadata.get(KEY, field.name)
         note = notes.get(field.name)
         properties[key] = schema | ({"description": note} if note else {})
-        required += [] if OPTIONAL in how else [key]
+        if OPTIONAL not in metadata:
+            required.append(key)
     return {
         "type": "object",
         "title": kind.__name__,
@@ -69,7 +70,11 @@ def schema_of(hint: Any) -> Schema:
 
 
 def _rows(columns: Columns, hint: Any) -> Schema:
-    """Return the schema of rows with declared columns: a mapping by key, a list or one row."""
+    """Return the schema of rows with declared ``columns``.
+
+    It is a mapping if the columns have a key, a list if the type ``hint`` is a sequence, else that
+    of one row.
+    """
     row = {
         "type": "object",
         "properties": {column.name: _column(column) for column in columns.columns},
@@ -77,8 +82,8 @@ def _rows(columns: Columns, hint: Any) -> Schema:
     if columns.key:
         return {"type": "object", "additionalProperties": row}
     origin = get_origin(hint)
-    several = isinstance(origin, type) and issubclass(origin, Sequence)
-    return {"type": "array", "items": row} if several else row
+    is_list = isinstance(origin, type) and issubclass(origin, Sequence)
+    return {"type": "array", "items": row} if is_list else row
 
 
 def _column(column: Column) -> Schema:
@@ -87,7 +92,7 @@ def _column(column: Column) -> Schema:
     A column with one value per key has only a description, because its type depends on the key.
     """
     units = {TEXT: "string", FLAG: "boolean", COUNT: "integer", REASONS: "object"}
-    words = {"description": f"{column.help} [{column.unit}]"}
+    description = {"description": f"{column.help} [{column.unit}]"}
     if column.parts or not column.flat:
-        return words
-    return {"type": [units.get(column.unit, "number"), "null"], **words}
+        return description
+    return {"type": [units.get(column.unit, "number"), "null"], **description}

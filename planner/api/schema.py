@@ -24,6 +24,7 @@ from planner.api.base import KEY_HEADER, WORKSPACE_HEADER
 from planner.api.errors import MEDIA_TYPE, TITLES
 from planner.api.results import schema_of
 from planner.api.serializers import options, runs
+from planner.api.serializers.strict_fields import Values
 from planner.models import Workspace
 from planner.models.workspace import within
 
@@ -119,20 +120,18 @@ class Generator(SchemaGenerator):
 class ViewSchema(AutoSchema):
     """The summary, the description and the tag of an operation, taken from its view."""
 
-    def _words(self) -> tuple[str, str]:
-        """Return the summary and the description from the docstring of the method or its view."""
-        words = inspect.getdoc(self._method()) or inspect.getdoc(self.view) or ""
-        summary, _, description = words.partition("\n\n")
+    def _summary_and_description(self) -> tuple[str, str]:
+        """Return the first line and the rest of the docstring of the method, else of its view."""
+        method = getattr(self.view, self.method.lower())
+        docstring = inspect.getdoc(method) or inspect.getdoc(self.view) or ""
+        summary, _, description = docstring.partition("\n\n")
         return summary.rstrip("."), " ".join(description.split())
 
-    def _method(self) -> Any:
-        return getattr(self.view, self.method.lower())
-
     def get_summary(self) -> str:
-        return self._words()[0]
+        return self._summary_and_description()[0]
 
     def get_description(self) -> str:  # type: ignore[override]  # spectacular gives both itself
-        return self._words()[1]
+        return self._summary_and_description()[1]
 
     def _get_response_for_code(self, serializer: Any, *args: Any, **kwargs: Any) -> Any:
         """Return a response; its body may also be a dataclass, or a list or union of them."""
@@ -153,33 +152,37 @@ def operation(
     example_type: str = JSON,
     **more: Any,
 ) -> Callable[[F], F]:
-    """Describe what a method of a view takes and returns.
+    """Return a decorator that describes what a method of a view takes and returns.
 
-    ``examples`` are bodies by name, of media type ``example_type``. Every GET accepts
-    If-None-Match; every PUT and PATCH accepts If-Match.
+    ``success`` holds answers by status, ``problems`` are the statuses of refusals. ``examples`` are
+    bodies by name, of media type ``example_type``. Every GET accepts If-None-Match; every PUT and
+    PATCH accepts If-Match. ``more`` goes to ``extend_schema``.
     """
 
     def describe(method: F) -> F:
         """Add the parameters, answers and examples that all operations of its kind share."""
-        shared, answered, faults = [*parameters], success, {*problems, 503}
+        all_parameters, answered, refused = [*parameters], success, {*problems, 503}
         # Operations without authentication have no workspace.
         if more.get("auth") != []:
-            shared += [WORKSPACE]
+            all_parameters += [WORKSPACE]
         if method.__name__ == "get":
-            shared += [IF_NONE_MATCH, ETAG]
+            all_parameters += [IF_NONE_MATCH, ETAG]
             answered = {**success, 304: None}
         else:
-            faults = {*faults, 507}
+            refused = {*refused, 507}
         if method.__name__ in ("put", "patch"):
-            shared += [IF_MATCH, ETAG]
+            all_parameters += [IF_MATCH, ETAG]
         bodies = [
             OpenApiExample(name, body, request_only=True, media_type=example_type)
             for name, body in (examples or {}).items()
         ]
-        schema: Callable[[F], F] = extend_schema(
-            parameters=shared, responses=answers(answered, *faults), examples=bodies, **more
+        decorate: Callable[[F], F] = extend_schema(
+            parameters=all_parameters,
+            responses=answers(answered, *refused),
+            examples=bodies,
+            **more,
         )
-        return schema(method)
+        return decorate(method)
 
     return describe
 
@@ -188,7 +191,7 @@ removal = operation({204: None}, 403, 404, 409)
 
 
 def run_started(**more: Any) -> Callable[[F], F]:
-    """Describe an operation that starts a run; it is safe to repeat with a key."""
+    """Return a decorator for an operation that starts a run; it is safe to repeat with a key."""
     return operation(
         {
             202: OpenApiResponse(runs.RunDetail, "Queued. Poll the address in Location."),
@@ -200,7 +203,7 @@ def run_started(**more: Any) -> Callable[[F], F]:
 
 
 # By kind of run: summary of its operation, and options of an example.
-VERBS: dict[str, tuple[str, dict[str, Any]]] = {
+VERBS: dict[str, tuple[str, Values]] = {
     "forecast": ("Forecast demand", {"method": "arima"}),
     "plan": ("Plan replicas", {"solver": "highs", "gap": 0.001}),
     "simulate": ("Replay the traffic under one policy", {"policy": "lt-i"}),

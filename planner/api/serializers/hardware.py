@@ -7,9 +7,14 @@ from rest_framework import serializers
 
 from planner.api.results import schema_of
 from planner.api.serializers.options import BytesField
-from planner.api.serializers.strict_fields import FiniteField, StrictSerializer
+from planner.api.serializers.strict_fields import (
+    FieldsByName,
+    FiniteField,
+    StrictSerializer,
+    Values,
+)
 from planner.api.serializers.typed import LinkField, TypedField, serializer_of
-from planner.inputs.catalogue import user_hardware as own
+from planner.inputs.catalogue import user_hardware
 from planner.models import OwnGpu, OwnModel
 from planner.selectors.hardware import (
     PRECISIONS,
@@ -25,28 +30,25 @@ from planner.selectors.hardware import (
 from simulation.performance.specs import KINDS, GpuSpec, Provenance
 
 
-def _quantities(
-    quantities: tuple[own.Quantity, ...],
-) -> dict[str, serializers.Field[Any, Any, Any, Any]]:
-    """Return a field with its unit for each quantity."""
-    sources: dict[str, serializers.Field[Any, Any, Any, Any]] = {}
-    for q in quantities:
-        limits: Any = {"min_value": q.low, "max_value": q.high}
-        words = f"{q.label}{f', {q.unit}' if q.unit else ''}. {q.hint}".strip(" .") + "."
-        if q.whole:
-            limits = {"min_value": int(q.low), "max_value": int(q.high)}
-            sources[q.name] = serializers.IntegerField(
-                required=q.required, help_text=words, **limits
-            )
-        else:
-            sources[q.name] = FiniteField(required=q.required, help_text=words, **limits)
-    return sources
+def _quantity_fields(quantities: tuple[user_hardware.Quantity, ...]) -> FieldsByName:
+    """Return a field for each quantity, with its limits and its unit."""
+    fields: FieldsByName = {}
+    for quantity in quantities:
+        kind: Any = serializers.IntegerField if quantity.whole else FiniteField
+        unit = f", {quantity.unit}" if quantity.unit else ""
+        fields[quantity.name] = kind(
+            required=quantity.required,
+            help_text=f"{quantity.label}{unit}. {quantity.hint}".strip(" .") + ".",
+            min_value=int(quantity.low) if quantity.whole else quantity.low,
+            max_value=int(quantity.high) if quantity.whole else quantity.high,
+        )
+    return fields
 
 
 class _Request(StrictSerializer):
-    """A name, its quantities and their source."""
+    """The name of a GPU type or model, its quantities and their source."""
 
-    quantities: tuple[own.Quantity, ...] = ()
+    quantities: tuple[user_hardware.Quantity, ...] = ()
 
     name = serializers.CharField(max_length=80)
     kind = serializers.ChoiceField(KINDS, default="assumed", help_text="Provenance of the figures.")
@@ -54,34 +56,34 @@ class _Request(StrictSerializer):
         max_length=500, required=False, help_text="Source of the figures."
     )
 
-    def get_fields(self) -> dict[str, serializers.Field[Any, Any, Any, Any]]:
-        return {**super().get_fields(), **_quantities(self.quantities)}
+    def get_fields(self) -> FieldsByName:
+        return {**super().get_fields(), **_quantity_fields(self.quantities)}
 
-    def given(self) -> dict[str, Any]:
-        """Return the values of the quantities."""
-        values = self.validated_data
-        return {k: v for k, v in values.items() if k not in ("name", "kind", "source")}
+    def facts(self) -> Values:
+        """Return the given values apart from name, kind and source: the quantities, or a config."""
+        given = self.validated_data.items()
+        return {name: value for name, value in given if name not in ("name", "kind", "source")}
 
 
 class GpuRequest(_Request):
     """A GPU type of your own."""
 
-    quantities = own.GPU
+    quantities = user_hardware.GPU
     family = serializers.CharField(max_length=40, required=False, help_text="hopper, ada ...")
 
 
 class ModelRequest(_Request):
     """A model of your own: its memory figures, or its `config.json`."""
 
-    quantities = own.MODEL
+    quantities = user_hardware.MODEL
     config = serializers.DictField(
         required=False, help_text="config.json from Hugging Face. Replaces the other fields."
     )
 
-    def get_fields(self) -> dict[str, serializers.Field[Any, Any, Any, Any]]:
+    def get_fields(self) -> FieldsByName:
         fields = super().get_fields()
-        for q in own.MODEL:
-            fields[q.name].required = False
+        for quantity in user_hardware.MODEL:
+            fields[quantity.name].required = False
         return fields
 
 
@@ -115,9 +117,10 @@ class GpuItem(_Item):
     )
 
     @extend_schema_field({"type": "object", "additionalProperties": True})
-    def get_facts(self, entry: Entry[GpuSpec, OwnGpu]) -> dict[str, Any]:
-        facts = own.gpu_given(entry.spec)
-        return {**{q.name: facts.get(q.name) for q in own.GPU}, "family": entry.spec.family}
+    def get_facts(self, entry: Entry[GpuSpec, OwnGpu]) -> Values:
+        given = user_hardware.gpu_given(entry.spec)
+        facts = {quantity.name: given.get(quantity.name) for quantity in user_hardware.GPU}
+        return {**facts, "family": entry.spec.family}
 
 
 class ModelLinks(serializers.Serializer[Any]):
@@ -137,7 +140,7 @@ class ModelItem(_Item):
     fit = serializers.SerializerMethodField()
 
     @extend_schema_field(schema_of(Fit))
-    def get_fit(self, entry: Entry[Any, OwnModel]) -> dict[str, Any]:
+    def get_fit(self, entry: Entry[Any, OwnModel]) -> Values:
         return asdict(model_memory(entry.spec, self.context["gpu"]).fit)
 
 
@@ -148,7 +151,7 @@ class ModelDetail(ModelItem):
     fits = serializers.SerializerMethodField()
 
     @extend_schema_field({"type": ["object", "null"], "additionalProperties": True})
-    def get_shape(self, entry: Entry[Any, OwnModel]) -> dict[str, Any] | None:
+    def get_shape(self, entry: Entry[Any, OwnModel]) -> Values | None:
         return asdict(entry.spec.shape) if entry.spec.shape else None
 
     @extend_schema_field(schema_of(list[Fit]))

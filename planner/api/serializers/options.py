@@ -12,7 +12,12 @@ from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
-from planner.api.serializers.strict_fields import FiniteField, StrictSerializer
+from planner.api.serializers.strict_fields import (
+    FieldsByName,
+    FiniteField,
+    StrictSerializer,
+    Values,
+)
 from planner.domain.kinds import forecast, plan
 from planner.domain.kinds.registry import KINDS
 from planner.domain.options import Option, RunOptions, options_in, options_of
@@ -26,8 +31,8 @@ SOLVERS = options_in(plan.Options)["solver"].choices
 METHODS = options_in(forecast.Options)["method"].choices
 FORMATS = list(OFFERED["format"].choices)
 WORK = [kind for kind in Run.Kind.choices if kind[0] in KINDS]
-ORIGINS = ("scenario", "document", "trace")
-OF_JSON: dict[str, Callable[..., Any]] = {
+ORIGINS = ("scenario", "document", "trace")  # fields that say what a run is about
+OF_JSON: dict[str, Callable[..., Any]] = {  # field by JSON type
     "boolean": serializers.BooleanField,
     "integer": serializers.IntegerField,
     "number": FiniteField,
@@ -48,9 +53,10 @@ class OptionsSerializer(StrictSerializer):
 
     declared: ClassVar[Mapping[str, Option]] = {}
 
-    def get_fields(self) -> dict[str, Any]:
+    def get_fields(self) -> FieldsByName:
         own = super().get_fields()
-        return own | {n: field_of(option) for n, option in self.declared.items() if n not in own}
+        options = {name: option for name, option in self.declared.items() if name not in own}
+        return own | {name: field_of(option) for name, option in options.items()}
 
 
 class ReadingRequest(StrictSerializer):
@@ -62,9 +68,9 @@ class ReadingRequest(StrictSerializer):
         help_text="Column of a field, as FIELD=COLUMN. Repeat for several.",
     )
 
-    def get_fields(self) -> dict[str, Any]:
+    def get_fields(self) -> FieldsByName:
         return super().get_fields() | {
-            name: _option_field(option) for name, option in OFFERED.items()
+            name: _reading_field(option) for name, option in OFFERED.items()
         }
 
     def validate_map(self, value: list[str]) -> dict[str, str]:
@@ -76,7 +82,7 @@ class ReadingRequest(StrictSerializer):
 
     def options(self, file_name: str) -> IngestOptions:
         """Return the options of reading; raises IngestError if they contradict each other."""
-        chosen: dict[str, Any] = self.validated_data
+        chosen: Values = self.validated_data
         return IngestOptions.of(file_name, chosen, chosen.get("map"))
 
 
@@ -90,8 +96,8 @@ class UploadRequest(ReadingRequest):
     )
 
 
-def _option_field(option: OptionLabel) -> serializers.Field[Any, Any, Any, Any]:
-    """Return the field of an option of reading."""
+def _reading_field(option: OptionLabel) -> serializers.Field[Any, Any, Any, Any]:
+    """Return the field of an option for reading a file."""
     if option.switch:
         return serializers.BooleanField(default=False, help_text=option.help)
     if option.choices:
@@ -108,19 +114,21 @@ def field_of(option: Option) -> Any:
         "max_length": option.longest,
     }
     limits = {name: value for name, value in limits.items() if value is not None}
+    field: Callable[..., Any] = partial(OF_JSON[option.type], **limits)
     # A choice is checked against its values, whatever their type.
-    one: Callable[..., Any] = partial(OF_JSON[option.type], **limits)
     if option.choices:
-        one = partial(serializers.ChoiceField, option.choices)
+        field = partial(serializers.ChoiceField, option.choices)
     if option.many:
-        one = partial(
-            serializers.ListField, child=one(), min_length=option.fewest, max_length=option.largest
-        )
-    return one(required=option.required, help_text=option.help or None)
+        lengths: Any = {"min_length": option.fewest, "max_length": option.largest}
+        field = partial(serializers.ListField, child=field(), **lengths)
+    return field(required=option.required, help_text=option.help or None)
 
 
-def chosen_values(declared: type[RunOptions], values: dict[str, Any]) -> dict[str, Any]:
-    """Return ``values`` as stored with a run; raises ValidationError by field."""
+def chosen_values(declared: type[RunOptions], values: Values) -> Values:
+    """Return those of the ``declared`` options that ``values`` gives, checked and as stored.
+
+    Raises ValidationError with the faults by field.
+    """
     try:
         return options_of(declared, values).given()
     except OptionsRefused as refused:
@@ -130,6 +138,17 @@ def chosen_values(declared: type[RunOptions], values: dict[str, Any]) -> dict[st
                 for fault in refused.faults
             }
         ) from None
+
+
+def run_options(body: Values) -> Values:
+    """Return the ``options`` of a body for a run of its ``kind``, checked and as stored.
+
+    Raises ValidationError with the faults below the field ``options``.
+    """
+    try:
+        return chosen_values(KINDS[body["kind"]].options, body.get("options", {}))
+    except serializers.ValidationError as refused:
+        raise serializers.ValidationError({"options": refused.detail}) from None
 
 
 class ScenarioGiven(StrictSerializer):
@@ -146,13 +165,13 @@ class ScenarioGiven(StrictSerializer):
         help_text="A scenario file in YAML. It is not stored.",
     )
 
-    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
+    def validate(self, attrs: Values) -> Values:
         known = [name for name in ORIGINS if name in self.fields]
-        if len([name for name in known if name in attrs]) != 1:
+        origin = {name: value for name, value in attrs.items() if name in ORIGINS}
+        if len(origin) != 1:
             raise serializers.ValidationError(f"Give exactly one of {', '.join(known)}.")
         declared = forecast.TraceOptions if "trace" in attrs else KINDS[self.kind].options
         values = {name: value for name, value in attrs.items() if name not in ORIGINS}
-        origin = {name: value for name, value in attrs.items() if name in ORIGINS}
         return {**origin, "options": chosen_values(declared, values)}
 
 
@@ -185,9 +204,5 @@ class RunRequest(StrictSerializer):
         required=False, help_text="Options of that kind of run, such as the body of /forecast/."
     )
 
-    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
-        try:
-            options = chosen_values(KINDS[attrs["kind"]].options, attrs.get("options", {}))
-        except serializers.ValidationError as refused:
-            raise serializers.ValidationError({"options": refused.detail}) from None
-        return {"kind": attrs["kind"], "options": options}
+    def validate(self, attrs: Values) -> Values:
+        return {"kind": attrs["kind"], "options": run_options(attrs)}

@@ -1,3 +1,4 @@
+from collections.abc import Iterable
 from dataclasses import asdict
 from typing import Any
 
@@ -10,6 +11,7 @@ from planner.api.serializers.strict_fields import (
     OptionalText,
     RelatedText,
     StrictSerializer,
+    Values,
 )
 from planner.api.serializers.typed import LinkField, TypedField
 from planner.domain.options import options_in
@@ -160,7 +162,7 @@ class CalibrationDetail(CalibrationItem):
         fields = [*CalibrationItem.Meta.fields, "columns", "notes", "preview", "evidence"]
 
     @extend_schema_field({"type": "array", "items": {"type": "object"}})
-    def get_preview(self, row: Calibration) -> list[dict[str, Any]]:
+    def get_preview(self, row: Calibration) -> list[Values]:
         return list(self.context["preview"])
 
 
@@ -177,8 +179,9 @@ class MeasurementsRequest(OptionsSerializer):
         max_length=500, required=False, help_text="Source of the measurement."
     )
 
-    def reading(self) -> CalibrationOptions:
-        values: dict[str, Any] = self.validated_data
+    def reading_options(self) -> CalibrationOptions:
+        """Return how to read the file; the other fields of the body are no options."""
+        values: Values = self.validated_data
         return CalibrationOptions(
             **{name: values[name] for name in CalibrationOptions.model_fields if name in values}
         )
@@ -211,6 +214,7 @@ class ComputeRequest(StrictSerializer):
     kv_capacity_tokens = serializers.IntegerField(min_value=1, max_value=10**9, required=False)
 
     def spec(self) -> ProfileSpec:
+        """Return the profile to compute or fit."""
         values = dict(self.validated_data)
         return ProfileSpec(**(values | {"kernels": tuple(values["kernels"])}))
 
@@ -267,6 +271,6 @@ class ObservationsRequest(StrictSerializer):
     )
 
 
-def check_documents(checks: Any) -> list[dict[str, Any]]:
-    """Return checks as documents."""
+def checks_json(checks: Iterable[Check]) -> list[Values]:
+    """Return the checks of a profile as JSON."""
     return [asdict(check) for check in checks]

@@ -4,7 +4,7 @@ from typing import Any
 from rest_framework import serializers
 
 from planner.api.serializers.options import OptionsSerializer, chosen_values
-from planner.api.serializers.strict_fields import RelatedText
+from planner.api.serializers.strict_fields import RelatedText, Values
 from planner.api.serializers.typed import LinkField, TypedField
 from planner.domain.options import options_in
 from planner.models import Run
@@ -111,7 +111,7 @@ class ExportAsked(OptionsSerializer):
         [*FORMATS], help_text="; ".join(f"{name}: {form.label}" for name, form in FORMATS.items())
     )
 
-    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
+    def validate(self, attrs: Values) -> Values:
         options = {name: value for name, value in attrs.items() if name != "to"}
         return {"to": attrs["to"], "options": chosen_values(ExportOptions, options)}
 

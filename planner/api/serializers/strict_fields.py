@@ -5,6 +5,9 @@ from typing import Any
 
 from rest_framework import serializers
 
+Values = dict[str, Any]  # values of a body by field, parsed from JSON or a form
+FieldsByName = dict[str, serializers.Field[Any, Any, Any, Any]]
+
 
 class StrictSerializer(serializers.Serializer[Any]):
     """A serializer that refuses unknown fields, with an error at each of them."""
@@ -14,20 +17,27 @@ class StrictSerializer(serializers.Serializer[Any]):
             known = [name for name, field in self.fields.items() if not field.read_only]
             unknown = [str(n) for n in data if n not in known and n != "csrfmiddlewaretoken"]
             if unknown:
-                there_are = ", ".join(known) or "none"
+                names = ", ".join(known) or "none"
                 raise serializers.ValidationError(
-                    {name: [f"This is not known here. Known: {there_are}."] for name in unknown}
+                    {name: [f"This is not known here. Known: {names}."] for name in unknown}
                 )
         for field in self.fields.values():
-            _name_choices(getattr(field, "child", field))
+            _list_choices_in_error(getattr(field, "child", field))
         return super().to_internal_value(data)
 
 
-def _name_choices(field: Any) -> None:
-    """Let the error of a field with choices name them."""
+def _list_choices_in_error(field: Any) -> None:
+    """Let the error message of a field with choices list them; other fields stay."""
     if isinstance(field, serializers.ChoiceField):
         names = ", ".join(map(str, field.choices)).replace("{", "{{").replace("}", "}}")
         field.error_messages["invalid_choice"] = f"There is no '{{input}}'. Choose from {names}."
+
+
+class RowNumber(serializers.IntegerField):
+    """The number of a row, such as a run, within the integers of the database."""
+
+    def __init__(self, **more: Any) -> None:
+        super().__init__(min_value=1, max_value=2**31 - 1, **more)
 
 
 class OptionalText(serializers.CharField):

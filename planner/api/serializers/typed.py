@@ -22,34 +22,34 @@ class LinkField(serializers.URLField):
 
     def __init__(self, view: str, name: str, attribute: str = "pk", **more: Any) -> None:
         super().__init__(source="*", read_only=True, **more)
-        self._view, self._name, self._value_of = f"api:{view}", name, attrgetter(attribute)
+        self._view, self._name, self._attribute_of = f"api:{view}", name, attrgetter(attribute)
 
-    def to_representation(self, value: Any) -> Any:
+    def to_representation(self, row: Any) -> Any:
         try:
-            named = self._value_of(value)
+            argument = self._attribute_of(row)
         except AttributeError:  # a related row that is None
-            named = None
-        if named is None:
+            argument = None
+        if argument is None:
             return None
         request = self.context.get("request")
-        return reverse(self._view, kwargs={self._name: named}, request=request)
+        return reverse(self._view, kwargs={self._name: argument}, request=request)
 
 
 class TypedField(serializers.Field[Any, Any, Any, Any]):
     """A value of a type that ``as_json`` writes, described by ``schema_of``.
 
-    ``of`` computes it from the row. Without it, the value is an attribute.
+    ``compute`` returns it for the row. Without it, the value is the attribute of the field's name.
     """
 
-    def __init__(self, kind: Any, of: Callable[[Any], Any] | None = None, **more: Any) -> None:
-        if of:
-            more["source"] = "*"
+    def __init__(self, kind: Any, compute: Callable[[Any], Any] | None = None, **more: Any) -> None:
+        if compute:
+            more["source"] = "*"  # pass the whole row to ``to_representation``
         super().__init__(read_only=True, **more)
         set_override(self, "field", schema_of(kind))
-        self._of = of
+        self._compute = compute
 
     def to_representation(self, value: Any) -> Any:
-        return as_json(self._of(value) if self._of else value)
+        return as_json(self._compute(value) if self._compute else value)
 
 
 def serializer_of(kind: type, *without: str) -> type[serializers.Serializer[Any]]:
@@ -58,9 +58,9 @@ def serializer_of(kind: type, *without: str) -> type[serializers.Serializer[Any]
     The comments at its fields are their descriptions.
     """
     hints, notes = get_type_hints(kind), field_notes(kind)
-    named = {
+    typed_fields = {
         field.name: TypedField(hints[field.name], help_text=notes.get(field.name))
         for field in fields(kind)
         if field.name not in without
     }
-    return type(kind.__name__, (serializers.Serializer,), named | {"__doc__": kind.__doc__})
+    return type(kind.__name__, (serializers.Serializer,), typed_fields | {"__doc__": kind.__doc__})

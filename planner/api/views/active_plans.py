@@ -11,7 +11,13 @@ from planner.api.base import ApiView, valid
 from planner.api.filters import KeptPlanFilter, ListView, StrictFilter, lists
 from planner.api.schema import operation
 from planner.api.serializers.options import OptionsSerializer, chosen_values
-from planner.api.serializers.strict_fields import OptionalText, RelatedText, StrictSerializer
+from planner.api.serializers.strict_fields import (
+    OptionalText,
+    RelatedText,
+    RowNumber,
+    StrictSerializer,
+    Values,
+)
 from planner.api.serializers.typed import TypedField
 from planner.api.views.scenarios import ScenarioDetail
 from planner.api.views.versions import BranchRequest
@@ -37,9 +43,8 @@ from planner.services.active_plans import (
 )
 from planner.services.scenarios import plan_branch
 
-MOST_NUMBER = 2**31 - 1
-# Export options to accept.
-TAKEN = {
+# The export options with which a plan becomes active.
+PLAN_OPTIONS = {
     name: option
     for name, option in options_in(ExportOptions).items()
     if name in ("policy", "region", "model", "repeat", "timezone", "names")
@@ -53,10 +58,10 @@ class WhySaid(StrictSerializer):
 class InForceRequest(WhySaid, OptionsSerializer):
     """The run with the plan to activate, how to apply it, and why."""
 
-    declared = TAKEN
-    run = serializers.IntegerField(min_value=1, max_value=MOST_NUMBER)
+    declared = PLAN_OPTIONS
+    run = RowNumber()
 
-    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
+    def validate(self, attrs: Values) -> Values:
         named = {name: attrs.pop(name) for name in ("run", "message")}
         return named | {"options": chosen_values(ExportOptions, attrs)}
 
@@ -118,8 +123,8 @@ class KeptPlanDetail(KeptPlan):
 class PlansBetweenAsked(serializers.Serializer[Any]):
     """The two plans to compare."""
 
-    old = serializers.IntegerField(min_value=1, max_value=MOST_NUMBER)
-    new = serializers.IntegerField(min_value=1, max_value=MOST_NUMBER)
+    old = RowNumber()
+    new = RowNumber()
 
 
 class InForce(KeptPlan):

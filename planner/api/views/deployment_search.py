@@ -10,7 +10,7 @@ from planner.api.base import ApiView, valid
 from planner.api.examples import CHOSEN, CONFIGURED
 from planner.api.schema import operation
 from planner.api.serializers.options import OptionsSerializer
-from planner.api.serializers.strict_fields import FiniteField, StrictSerializer
+from planner.api.serializers.strict_fields import FieldsByName, FiniteField, StrictSerializer
 from planner.domain.deployment_search.query import ASKED, DeploymentQuery
 from planner.domain.deployment_search.search import DeploymentSearchResult
 from planner.domain.options import options_of
@@ -41,7 +41,7 @@ class ConfigureRequest(OptionsSerializer):
         required=False, default=True, help_text="Also use uploaded measurements."
     )
 
-    def get_fields(self) -> dict[str, serializers.Field[Any, Any, Any, Any]]:
+    def get_fields(self) -> FieldsByName:
         asked = super().get_fields()
         for name in LIMITS:
             asked[name].allow_null = True

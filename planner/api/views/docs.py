@@ -39,12 +39,12 @@ def document(format: str) -> bytes:
     drf-spectacular is not thread-safe while it creates its first document, which takes seconds on a
     busy machine. Therefore one thread of one process creates it. All others wait and read its file.
     """
-    kept = row_arrays.data_dir() / FOLDER / code_digest()
+    folder = row_arrays.data_dir() / FOLDER / code_digest()
     with row_arrays.locked(FOLDER, lambda: None):
-        if not kept.exists():
-            shutil.rmtree(kept.parent, ignore_errors=True)  # documents of earlier versions
-            _write(kept)
-        return (kept / f"openapi.{format}").read_bytes()
+        if not folder.exists():
+            shutil.rmtree(folder.parent, ignore_errors=True)  # documents of earlier versions
+            _write(folder)
+        return (folder / f"openapi.{format}").read_bytes()
 
 
 def _write(folder: Path) -> None:

@@ -17,7 +17,7 @@ from planner.api.parsers import BoundedJsonParser
 from planner.api.renderers import CsvRenderer
 from planner.api.schema import CSV, JSON, operation
 from planner.api.serializers.options import OptionsSerializer
-from planner.api.serializers.strict_fields import StrictSerializer
+from planner.api.serializers.strict_fields import StrictSerializer, Values
 from planner.domain.estimate_answer import EstimateAnswer
 from planner.domain.estimate_options import ESTIMATE
 from planner.domain.options import options_in, options_of
@@ -46,7 +46,7 @@ class EstimateRequest(OptionsSerializer):
         required=False, default=True, help_text="Also use stored measurements."
     )
 
-    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
+    def validate(self, attrs: Values) -> Values:
         if ("rate" in attrs) == ("concurrency" in attrs):
             raise serializers.ValidationError(
                 {"concurrency": ["Give the requests in flight, or rate instead, not both."]}

@@ -28,18 +28,19 @@ from planner.api.serializers.hardware import (
     PriceSearch,
     Search,
 )
+from planner.api.serializers.strict_fields import Values
 from planner.errors import CatalogueError
 from planner.models import OwnGpu
 from planner.selectors import hardware as known
 from planner.services import hardware, imports
 
-USUAL_GPU = "H100-SXM"
+USUAL_GPU = "H100-SXM"  # a model's ``fit`` is for it, unless the request names another
 MODELS = {"By its memory": MODEL, "By its config.json": CONFIG}
 REFUSALS = (400, 403, 404, 409, 412, 413, 415, 422)  # statuses of refused changes
 
 
 def listing(item: Any, search: Any = Search, **more: Any) -> Callable[[F], F]:
-    """Describe an operation that lists items."""
+    """Return a decorator for an operation that lists ``item``s, with the query of ``search``."""
     return operation({200: item(many=True)}, 400, 404, parameters=[search], **more)
 
 
@@ -50,9 +51,9 @@ class EntryView(ApiView):
     item_class: ClassVar[Any]  # serializer of the entry
 
     def answer(self, name: str, code: int = status.HTTP_200_OK) -> Response:
-        """Return the entry.
+        """Return the response with the entry of this name, and status ``code``.
 
-        Your own entries have the ETag that If-Match accepts. Built-in entries have an ETag of their
+        A user's entries have the ETag that If-Match accepts. Built-in entries have an ETag of their
         bytes.
         """
         entry = self.entry(name)
@@ -62,14 +63,14 @@ class EntryView(ApiView):
             headers["Location"] = body["links"]["self"]
         return Response(body, code, headers=headers)
 
-    def keep(self, row: Any = None) -> Response:
-        """Save the request as a new entry, or in place of ``row``."""
+    def save_request(self, row: Any = None) -> Response:
+        """Save the request as a new entry, or in place of ``row``, and answer with the entry."""
         sent = checked(self.request_class(data=self.request.data))
         values = sent.validated_data
         saved = self.save(
             row,
             values["name"],
-            sent.given(),
+            sent.facts(),
             user=self.user,
             source=values.get("source", ""),
             kind=values["kind"],
@@ -77,16 +78,19 @@ class EntryView(ApiView):
         )
         return self.answer(saved.name, status.HTTP_200_OK if row else status.HTTP_201_CREATED)
 
-    def context(self) -> dict[str, Any]:
-        """Return what the serializer of the entry needs."""
+    def context(self) -> Values:
+        """Return the context of the entry's serializer, besides the request."""
         return {}
 
     def entry(self, name: str) -> Any:
         """Return the entry of this name."""
         raise NotImplementedError
 
-    def save(self, row: Any, name: str, facts: dict[str, Any], **more: Any) -> Any:
-        """Save an entry and return its row."""
+    def save(self, row: Any, name: str, facts: Values, **more: Any) -> Any:
+        """Save an entry in place of ``row`` (None: as a new one) and return its row.
+
+        ``more`` are the arguments that the services for GPUs and models share.
+        """
         raise NotImplementedError
 
 
@@ -96,14 +100,14 @@ class GpuEntry(EntryView):
     def entry(self, name: str) -> Any:
         return known.gpu_get(name)
 
-    def save(self, row: Any, name: str, facts: dict[str, Any], **more: Any) -> Any:
+    def save(self, row: Any, name: str, facts: Values, **more: Any) -> Any:
         return hardware.gpu_save(gpu=row, name=name, facts=facts, **more)
 
 
 class ModelEntry(EntryView):
     request_class, item_class = ModelRequest, ModelDetail
 
-    def context(self) -> dict[str, Any]:
+    def context(self) -> Values:
         """Return the GPU types for which the serializer computes the fit."""
         gpus = [entry.spec for entry in known.gpus_list()]
         return {"gpu": known.gpu_get(USUAL_GPU).spec, "gpus": gpus}
@@ -111,7 +115,7 @@ class ModelEntry(EntryView):
     def entry(self, name: str) -> Any:
         return known.model_get(name)
 
-    def save(self, row: Any, name: str, facts: dict[str, Any], **more: Any) -> Any:
+    def save(self, row: Any, name: str, facts: Values, **more: Any) -> Any:
         """Save a model from its memory figures or from its config.json."""
         config = facts.pop("config", None)
         if config is not None and facts:
@@ -137,7 +141,7 @@ class GpuListView(GpuEntry):
     )  # fmt: skip
     def post(self, request: Request) -> Response:
         """Add your own GPU type."""
-        return self.keep()
+        return self.save_request()
 
 
 class GpuView(GpuEntry):
@@ -149,7 +153,7 @@ class GpuView(GpuEntry):
     @operation({200: GpuItem}, *REFUSALS, request=GpuRequest, examples={"A GPU": GPU})
     def put(self, request: Request, name: str) -> Response:
         """Replace your own GPU type."""
-        return self.keep(known.own_gpu_get(name))
+        return self.save_request(known.own_gpu_get(name))
 
     @removal
     def delete(self, request: Request, name: str) -> None:
@@ -177,7 +181,7 @@ class ModelListView(ModelEntry):
     )  # fmt: skip
     def post(self, request: Request) -> Response:
         """Add your own model."""
-        return self.keep()
+        return self.save_request()
 
 
 class ModelView(ModelEntry):
@@ -189,7 +193,7 @@ class ModelView(ModelEntry):
     @operation({200: ModelDetail}, *REFUSALS, request=ModelRequest, examples=MODELS)
     def put(self, request: Request, name: str) -> Response:
         """Replace your own model."""
-        return self.keep(known.own_model_get(name))
+        return self.save_request(known.own_model_get(name))
 
     @removal
     def delete(self, request: Request, name: str) -> None:

@@ -8,9 +8,9 @@ from django.views.decorators.http import require_safe
 
 from planner.errors import NotFound
 from planner.models.workspace import MAIN, within
-from planner.outputs.active_plan_metrics import exposition
-from planner.outputs.queue_metrics import exposition as work_exposition
-from planner.outputs.security_metrics import exposition as doors_exposition
+from planner.outputs.active_plan_metrics import exposition as plan_exposition
+from planner.outputs.queue_metrics import exposition as queue_exposition
+from planner.outputs.security_metrics import exposition as security_exposition
 from planner.selectors.active_plans import active_plans
 from planner.selectors.audit import security_events
 from planner.selectors.queue_statistics import work_statistics
@@ -39,15 +39,15 @@ def metrics(request: HttpRequest) -> HttpResponse:
         headers = {"WWW-Authenticate": "Bearer"}
         return HttpResponse(REFUSAL, status=401, content_type="text/plain", headers=headers)
     # Without a token the metrics are open, so everybody sees what an installation admin sees.
-    everything = token is None or token.user.is_superuser
+    sees_all = token is None or token.user.is_superuser
     slug = request.GET.get("workspace", MAIN)
     try:
         with within(token.workspace if token else slug):
             now = timezone.now()
-            text = work_exposition(work_statistics(now, everywhere=everything))
-            if everything:
-                text += doors_exposition(security_events(), refusal_counts())
-            text += exposition(active_plans(), now)
+            text = queue_exposition(work_statistics(now, everywhere=sees_all))
+            if sees_all:
+                text += security_exposition(security_events(), refusal_counts())
+            text += plan_exposition(active_plans(), now)
             return HttpResponse(text, content_type=TEXT)
     except NotFound as problem:
         return HttpResponse(str(problem), status=404, content_type="text/plain")

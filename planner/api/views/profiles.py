@@ -32,8 +32,9 @@ from planner.api.serializers.profiles import (
     ResidualsAsked,
     VersionAsked,
     VersionItem,
-    check_documents,
+    checks_json,
 )
+from planner.api.serializers.strict_fields import Values
 from planner.errors import NotReady
 from planner.models import Calibration, ProfileVersion
 from planner.selectors import profiles as known
@@ -52,7 +53,7 @@ PREVIEW_ROWS = 20
 JSON_ROWS = 1000
 
 
-def new_version(request: Any, example: dict[str, Any]) -> Callable[[F], F]:
+def new_version(request: Any, example: Values) -> Callable[[F], F]:
     """Describe an operation that creates a version of a profile.
 
     The operation is safe to repeat with a key.
@@ -121,7 +122,7 @@ class ProfileChecksView(ApiView):
         """Get the checks of a profile and its errors."""
         query = valid(VersionAsked(data=request.query_params))
         profile = known.profile_get(name, query.get("version"))
-        checks = check_documents(profile.checks)
+        checks = checks_json(profile.checks)
         return Response({"profile": profile.name, "version": profile.version, "checks": checks})
 
 
@@ -172,7 +173,7 @@ class CalibrationListView(ListView[Calibration]):
             user=self.user,
             chunks=file.chunks(),
             file_name=file.name,
-            options=sent.reading(),
+            options=sent.reading_options(),
             source=sent.validated_data.get("source", ""),
             idempotency_key=idempotency_key(request),
         )
@@ -228,7 +229,7 @@ class CalibrationComparisonsView(ApiView):
             rows_model=query["rows_model"],
             rows_gpu=query["rows_gpu"],
         )
-        checks = check_documents(compared.checks)
+        checks = checks_json(compared.checks)
         rows = table_rows(table.head(JSON_ROWS))
         return Response({"profile": query["profile"], "checks": checks, "residuals": rows})
 
@@ -263,7 +264,7 @@ def _created(version: ProfileVersion, request: Request) -> Response:
     return Response(body, status.HTTP_201_CREATED, headers=headers)
 
 
-def _calibration(row: Calibration, request: Request) -> dict[str, Any]:
+def _calibration(row: Calibration, request: Request) -> Values:
     """Return uploaded measurements with their first rows as JSON."""
     preview = table_rows(calibration_table(row).head(PREVIEW_ROWS))
     body = CalibrationDetail(row, context={"request": request, "preview": preview}).data

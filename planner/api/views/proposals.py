@@ -1,7 +1,5 @@
 """Serve proposals and their review."""
 
-from typing import Any
-
 from django.db.models import QuerySet
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers, status
@@ -17,13 +15,15 @@ from planner.api.serializers.strict_fields import (
     FiniteField,
     OptionalText,
     RelatedText,
+    RowNumber,
     StrictSerializer,
+    Values,
 )
 from planner.api.serializers.typed import TypedField
-from planner.api.views.active_plans import TAKEN
+from planner.api.views.active_plans import PLAN_OPTIONS
 from planner.domain.serialise import as_json
 from planner.errors import NotFound
-from planner.models import Proposal, ProposalEntry, ReviewRules, User
+from planner.models import Proposal, ProposalEntry, User
 from planner.outputs.options import ExportOptions
 from planner.outputs.proposal_changes import Proposed, proposed_of
 from planner.selectors.people import person_get
@@ -32,8 +32,6 @@ from planner.selectors.runs import run_get
 from planner.services import proposals
 from planner.services.approval import MAX_APPROVALS, rules_change
 from planner.services.approval import missing_approvals as missing
-
-MOST_NUMBER = 2**31 - 1
 
 
 class ProposalEntryItem(serializers.ModelSerializer[ProposalEntry]):
@@ -97,22 +95,20 @@ class ProposalDetail(ProposalItem):
                   "missing", "reviewers", "entries"]  # fmt: skip
 
     @extend_schema_field(ProposalEntryItem(many=True))
-    def get_entries(self, proposal: Proposal) -> list[dict[str, Any]]:
+    def get_entries(self, proposal: Proposal) -> list[Values]:
         return list(ProposalEntryItem(proposal_entries(proposal), many=True).data)
 
 
 class ProposeRequest(OptionsSerializer):
     """The run with the proposed plan, how to apply it, and why."""
 
-    declared = TAKEN
-    run = serializers.IntegerField(min_value=1, max_value=MOST_NUMBER)
+    declared = PLAN_OPTIONS
+    run = RowNumber()
     title = serializers.CharField(max_length=160)
     message = OptionalText(max_length=20_000)
-    base_run = serializers.IntegerField(
+    base_run = RowNumber(
         required=False,
         allow_null=True,
-        min_value=1,
-        max_value=MOST_NUMBER,
         help_text="Run to compare with. Default: the active plan.",
     )
     reviewers = serializers.ListField(
@@ -120,14 +116,14 @@ class ProposeRequest(OptionsSerializer):
     )
     draft = serializers.BooleanField(required=False, default=False)
 
-    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
-        options = {name: attrs.pop(name) for name in TAKEN if name in attrs}
+    def validate(self, attrs: Values) -> Values:
+        options = {name: attrs.pop(name) for name in PLAN_OPTIONS if name in attrs}
         chosen_values(ExportOptions, options)
         return attrs | {"options": options}
 
 
 class AmendRequest(StrictSerializer):
-    run = serializers.IntegerField(min_value=1, max_value=MOST_NUMBER)
+    run = RowNumber()
     message = OptionalText(max_length=20_000)
 
 
@@ -167,14 +163,6 @@ class ReviewRulesDetail(StrictSerializer):
     required = serializers.BooleanField(  # type: ignore[assignment]
         help_text="Require a proposal for every plan."
     )
-
-    @classmethod
-    def now(cls) -> dict[str, Any]:
-        return cls.of(review_rules())
-
-    @classmethod
-    def of(cls, rules: ReviewRules) -> dict[str, Any]:
-        return dict(cls(rules).data)
 
 
 DECIDED = {200: ProposalDetail}
@@ -258,7 +246,7 @@ class ProposalApproveView(ApiView):
         For approvers and admins, but not for the people who proposed or amended it.
         """
         sent = valid(SayRequest(data=request.data))
-        return _now(proposals.approve(proposal=proposal_get(number), by=self.user, **sent))
+        return _current(proposals.approve(proposal=proposal_get(number), by=self.user, **sent))
 
 
 class ProposalChangesView(ApiView):
@@ -266,7 +254,9 @@ class ProposalChangesView(ApiView):
     def post(self, request: Request, number: int) -> Response:
         """Request changes; for approvers and admins."""
         sent = valid(SayRequest(data=request.data))
-        return _now(proposals.ask_for_changes(proposal=proposal_get(number), by=self.user, **sent))
+        return _current(
+            proposals.ask_for_changes(proposal=proposal_get(number), by=self.user, **sent)
+        )
 
 
 class ProposalRejectView(ApiView):
@@ -274,7 +264,7 @@ class ProposalRejectView(ApiView):
     def post(self, request: Request, number: int) -> Response:
         """Reject a proposal; for approvers and admins."""
         sent = valid(SayRequest(data=request.data))
-        return _now(proposals.reject(proposal=proposal_get(number), by=self.user, **sent))
+        return _current(proposals.reject(proposal=proposal_get(number), by=self.user, **sent))
 
 
 class ProposalWithdrawView(ApiView):
@@ -282,14 +272,14 @@ class ProposalWithdrawView(ApiView):
     def post(self, request: Request, number: int) -> Response:
         """Withdraw a proposal; for its author and admins."""
         sent = valid(SayRequest(data=request.data))
-        return _now(proposals.withdraw(proposal=proposal_get(number), by=self.user, **sent))
+        return _current(proposals.withdraw(proposal=proposal_get(number), by=self.user, **sent))
 
 
 class ProposalReadyView(ApiView):
     @operation(DECIDED, *REFUSALS, request=None)
     def post(self, request: Request, number: int) -> Response:
         """Mark a draft as ready for review."""
-        return _now(proposals.mark_ready(proposal=proposal_get(number), by=self.user))
+        return _current(proposals.mark_ready(proposal=proposal_get(number), by=self.user))
 
 
 class ProposalAmendView(ApiView):
@@ -302,7 +292,9 @@ class ProposalAmendView(ApiView):
         """
         sent = valid(AmendRequest(data=request.data))
         run = run_get(sent.pop("run"))
-        return _now(proposals.amend(proposal=proposal_get(number), by=self.user, run=run, **sent))
+        return _current(
+            proposals.amend(proposal=proposal_get(number), by=self.user, run=run, **sent)
+        )
 
 
 class ProposalReviewersView(ApiView):
@@ -313,7 +305,7 @@ class ProposalReviewersView(ApiView):
         """Request a review from approvers."""
         sent = valid(ReviewersRequest(data=request.data))
         people = _people(sent["reviewers"])
-        return _now(
+        return _current(
             proposals.request_review(proposal=proposal_get(number), by=self.user, reviewers=people)
         )
 
@@ -322,7 +314,7 @@ class ReviewRulesView(ApiView):
     @operation({200: ReviewRulesDetail})
     def get(self, request: Request) -> Response:
         """Get the rules of review."""
-        return Response(ReviewRulesDetail.now())
+        return Response(ReviewRulesDetail(review_rules()).data)
 
     @operation(
         {200: ReviewRulesDetail}, 400, 403, 413, 415, request=ReviewRulesDetail,
@@ -333,7 +325,7 @@ class ReviewRulesView(ApiView):
     def put(self, request: Request) -> Response:
         """Change the rules of review; for admins."""
         sent = valid(ReviewRulesDetail(data=request.data))
-        return Response(ReviewRulesDetail.of(rules_change(by=self.user, **sent)))
+        return Response(ReviewRulesDetail(rules_change(by=self.user, **sent)).data)
 
 
 def _people(names: list[str]) -> list[User]:
@@ -341,6 +333,6 @@ def _people(names: list[str]) -> list[User]:
     return [person_get(name) for name in names]
 
 
-def _now(proposal: Proposal) -> Response:
-    """Return the current state of a proposal."""
+def _current(proposal: Proposal) -> Response:
+    """Return the answer to a change: the proposal as it is stored now."""
     return Response(ProposalDetail(proposal_get(proposal.pk)).data)

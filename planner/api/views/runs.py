@@ -160,7 +160,7 @@ class RunSensitivityView(ApiView):
         It covers one pool and phase, by default with batch 1 and one GPU, as arrays by operator. It
         is computed on the first request (seconds) and then stored.
         """
-        run, pool = _pool(request, run_id)
+        run, pool = _run_and_pool(request, run_id)
         return Response(operator_sensitivity(run, pool))
 
 
@@ -172,11 +172,11 @@ class RunSweepView(ApiView):
         `by` is length, rate or size. Rows hold `model_gpus`, `operator_gpus` and the shares saved:
         `gpus`, `energy` and `memory`. These are missing if no plan meets the limit.
         """
-        run, pool = _pool(request, run_id)
+        run, pool = _run_and_pool(request, run_id)
         return Response(savings_sweep(run, pool, by))
 
 
-def _pool(request: Request, run_id: int) -> tuple[Run, PoolFigures]:
+def _run_and_pool(request: Request, run_id: int) -> tuple[Run, PoolFigures]:
     """Return the run and the chosen part of its provisioning result."""
     query = valid(PoolAsked(data=request.query_params))
     run = run_get(run_id)
@@ -253,7 +253,7 @@ class RunWhyView(ApiView):
         return Response(as_json(explanation_chains(run_get(run_id))))
 
 
-class BesideAsked(serializers.Serializer[Any]):
+class RunsAsked(serializers.Serializer[Any]):
     """The runs to compare; the first is the base of the comparison."""
 
     run = serializers.ListField(
@@ -270,8 +270,8 @@ class BesideAsked(serializers.Serializer[Any]):
     )
 
 
-class RunsBesideView(ApiView):
-    @operation({200: RunComparison}, 400, 404, 409, parameters=[BesideAsked])
+class RunComparisonView(ApiView):
+    @operation({200: RunComparison}, 400, 404, 409, parameters=[RunsAsked])
     def get(self, request: Request) -> Response:
         """Compare two to eight completed runs.
 
@@ -281,6 +281,6 @@ class RunsBesideView(ApiView):
         mark is better, worse or empty. All marks are empty if traffic, window or limits differ;
         `note` gives the reason.
         """
-        query = valid(BesideAsked(data=request.query_params))
+        query = valid(RunsAsked(data=request.query_params))
         beside = compare_runs(runs_to_compare(query["run"]), query["policy"])
         return Response(as_json(beside))

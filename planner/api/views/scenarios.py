@@ -13,8 +13,7 @@ from planner.api.parsers import BoundedJsonParser, TextYamlParser, YamlParser
 from planner.api.renderers import TextYamlRenderer, YamlRenderer
 from planner.api.schema import DOCUMENT, JSON, LOCATION, YAML, operation, removal, run_started
 from planner.api.serializers.options import RunRequest
-from planner.api.serializers.runs import RunDetail
-from planner.api.serializers.strict_fields import RelatedText, StrictSerializer
+from planner.api.serializers.strict_fields import RelatedText, StrictSerializer, Values
 from planner.api.serializers.typed import LinkField
 from planner.errors import ScenarioError
 from planner.inputs.scenario.document import parse
@@ -53,16 +52,16 @@ class ScenarioDetail(ScenarioItem):
     class Meta(ScenarioItem.Meta):
         fields = [*ScenarioItem.Meta.fields, "document", "spec", "problem"]
 
-    def to_representation(self, scenario: Scenario) -> dict[str, Any]:
-        return super().to_representation(cast(Scenario, _Read(scenario)))
+    def to_representation(self, scenario: Scenario) -> Values:
+        return super().to_representation(cast(Scenario, _ParsedScenario(scenario)))
 
 
-class _Read:
-    """A scenario and its document, which is parsed once for both fields that need it."""
+class _ParsedScenario:
+    """A scenario with ``spec`` and ``problem``, for which its document is parsed once."""
 
     def __init__(self, scenario: Scenario) -> None:
         self._scenario = scenario
-        self.spec: dict[str, Any] | None = None
+        self.spec: Values | None = None
         self.problem = ""
         try:
             self.spec = parse(scenario.document, scenario.name).model_dump(mode="json")
@@ -101,7 +100,7 @@ class ChangeRequest(StrictSerializer):
         help_text="Change note of the version.",
     )
 
-    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
+    def validate(self, attrs: Values) -> Values:
         if len(attrs.keys() - {"message"}) != 1:
             raise serializers.ValidationError("Give either document or changes.")
         return attrs
@@ -175,7 +174,7 @@ class ScenarioView(ApiView):
         """
         scenario_delete(scenario=scenario_get(scenario), user=self.user)
 
-    def _save(self, request: Request, name: str, sent: dict[str, Any]) -> Response:
+    def _save(self, request: Request, name: str, sent: Values) -> Response:
         """Save the document or the changes; the service checks If-Match."""
         scenario = scenario_get(name)
         save = scenario_update if "document" in sent else scenario_edit
@@ -201,7 +200,7 @@ class ScenarioRunsView(ApiView):
             idempotency_key=idempotency_key(request),
             **sent,
         )
-        return started(run, RunDetail(run, context={"request": request}).data, request)
+        return started(run, request)
 
 
 def _scenario_response(

@@ -13,7 +13,12 @@ from planner.api.base import ApiView, valid
 from planner.api.filters import ListView, lists
 from planner.api.schema import LOCATION, operation, removal
 from planner.api.serializers.options import OptionsSerializer
-from planner.api.serializers.strict_fields import RelatedText, StrictSerializer
+from planner.api.serializers.strict_fields import (
+    FieldsByName,
+    RelatedText,
+    StrictSerializer,
+    Values,
+)
 from planner.api.serializers.typed import LinkField
 from planner.domain.options import options_in
 from planner.models import Firing, Outcome, Schedule
@@ -38,7 +43,7 @@ from planner.services.schedules import (
 )
 from planner.services.weekly_digest import digest_text
 
-TAKEN = {"timezone": "zone"}  # request fields that differ from the model's
+MODEL_FIELDS = {"timezone": "zone"}  # field of the model, by field of the request
 
 
 class ScheduleChange(OptionsSerializer):
@@ -54,15 +59,16 @@ class ScheduleChange(OptionsSerializer):
     )
     options = serializers.DictField(required=False, help_text="Run options.")
 
-    def get_fields(self) -> dict[str, serializers.Field[Any, Any, Any, Any]]:
+    def get_fields(self) -> FieldsByName:
         fields = super().get_fields()
-        fields["policy"].allow_blank = True
+        policy: Any = fields["policy"]
+        policy.allow_blank = True
         for name in LIMITS:
             fields[name].allow_null = True
         return fields
 
-    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
-        fields = {TAKEN.get(name, name): value for name, value in attrs.items()}
+    def validate(self, attrs: Values) -> Values:
+        fields = {MODEL_FIELDS.get(name, name): value for name, value in attrs.items()}
         if "scenario" in fields:
             fields["scenario"] = scenario_get(fields["scenario"])
         return fields
@@ -74,7 +80,7 @@ class ScheduleRequest(ScheduleChange):
     name = serializers.CharField(max_length=120)
     scenario = serializers.CharField(max_length=120, help_text="Name or id of the scenario.")
 
-    def get_fields(self) -> dict[str, serializers.Field[Any, Any, Any, Any]]:
+    def get_fields(self) -> FieldsByName:
         fields = super().get_fields()
         fields["cron"].required = True
         return fields
@@ -265,6 +271,6 @@ class DigestView(ApiView):
         return Response({"text": digest_text(now=timezone.now())})
 
 
-def _schedule_json(schedule: Schedule, request: Request) -> dict[str, Any]:
+def _schedule_json(schedule: Schedule, request: Request) -> Values:
     """Return a schedule as JSON."""
     return dict(ScheduleItem(schedule, context={"request": request}).data)

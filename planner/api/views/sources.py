@@ -12,7 +12,12 @@ from rest_framework.response import Response
 from planner.api.base import ApiView, valid
 from planner.api.filters import ListView, lists
 from planner.api.schema import operation, removal
-from planner.api.serializers.strict_fields import FiniteField, RelatedText, StrictSerializer
+from planner.api.serializers.strict_fields import (
+    FiniteField,
+    RelatedText,
+    StrictSerializer,
+    Values,
+)
 from planner.api.serializers.typed import LinkField, TypedField
 from planner.domain.serialise import as_json
 from planner.inputs.live.samples import HISTOGRAM_FIELDS, of_rows
@@ -186,7 +191,7 @@ class Bucket(serializers.Serializer[Any]):
     count = serializers.FloatField()
 
     @extend_schema_field({"type": ["number", "null"]})
-    def get_most(self, row: dict[str, Any]) -> float | None:
+    def get_most(self, row: Values) -> float | None:
         return row["most"] if math.isfinite(row["most"]) else None
 
 
@@ -339,6 +344,6 @@ class SourceSeriesView(ApiView):
         return Response(SourceSeries(answer).data)
 
 
-def _source_json(source: Source, request: Request) -> dict[str, Any]:
+def _source_json(source: Source, request: Request) -> Values:
     """Return a source as JSON."""
     return dict(SourceItem(source, context={"request": request}).data)

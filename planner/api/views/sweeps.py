@@ -10,10 +10,9 @@ from rest_framework.response import Response
 from planner.api.base import ApiView, idempotency_key, valid
 from planner.api.filters import ListView, lists
 from planner.api.schema import KEY, LOCATION, operation, removal
-from planner.api.serializers.options import WORK, chosen_values
-from planner.api.serializers.strict_fields import RelatedText, StrictSerializer
+from planner.api.serializers.options import WORK, run_options
+from planner.api.serializers.strict_fields import RelatedText, StrictSerializer, Values
 from planner.api.serializers.typed import LinkField
-from planner.domain.kinds.registry import KINDS
 from planner.domain.serialise import as_json
 from planner.domain.whatif.figures import FIGURES
 from planner.domain.whatif.variations import MOST_AXES, Axis
@@ -46,14 +45,10 @@ class SweepRequest(StrictSerializer):
     options = serializers.DictField(required=False, help_text="Options of every run.")
     vary = serializers.ListField(child=AxisGiven(), min_length=1, max_length=MOST_AXES)
 
-    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
+    def validate(self, attrs: Values) -> Values:
         if len([name for name in ("scenario", "document") if name in attrs]) != 1:
             raise serializers.ValidationError("Give exactly one of scenario, document.")
-        try:
-            options = chosen_values(KINDS[attrs["kind"]].options, attrs.get("options", {}))
-        except serializers.ValidationError as refused:
-            raise serializers.ValidationError({"options": refused.detail}) from None
-        return {**attrs, "options": options}
+        return {**attrs, "options": run_options(attrs)}
 
 
 class GridAsked(serializers.Serializer[Any]):
@@ -161,7 +156,7 @@ class SweepCancelView(ApiView):
         return Response(_sweep_json(sweep, request))
 
 
-def _sweep_json(sweep: Sweep, request: Request, figure: str = "cost_usd") -> dict[str, Any]:
+def _sweep_json(sweep: Sweep, request: Request, figure: str = "cost_usd") -> Values:
     """Return a sweep with its grid as JSON."""
     item = SweepItem(sweep, context={"request": request}).data
     return {**item, "grid": as_json(sweep_grid(sweep, figure_by_name(figure)))}

@@ -15,7 +15,7 @@ from planner.api.renderers import AcceptOnly
 from planner.api.schema import KEY, LOCATION, operation, removal
 from planner.api.serializers.options import ReadingRequest, UploadRequest
 from planner.api.serializers.runs import RunDetail
-from planner.api.serializers.strict_fields import FiniteField, RelatedText
+from planner.api.serializers.strict_fields import FiniteField, RelatedText, Values
 from planner.api.serializers.typed import LinkField, serializer_of
 from planner.domain.serialise import as_json
 from planner.domain.trace_statistics.figures import Character
@@ -50,7 +50,7 @@ class CharacterAsked(serializers.Serializer[Any]):
     )
     end = serializers.DateTimeField(required=False, help_text="End of the window.")
 
-    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
+    def validate(self, attrs: Values) -> Values:
         if len(attrs) == 1:
             raise serializers.ValidationError("Give start and end both, or neither.")
         return attrs
@@ -155,7 +155,7 @@ class Upload(ApiView):
         body = UploadDone(done, context={"request": request}).data
         if run is None:
             return Response(body)
-        return started(run, body, request)
+        return started(run, request, body)
 
 
 class IngestView(Upload):
@@ -221,7 +221,7 @@ class TraceReadingView(ApiView):
             options=sent.options(trace.file_name),
             idempotency_key=idempotency_key(request),
         )
-        return started(run, RunDetail(run, context={"request": request}).data, request)
+        return started(run, request)
 
 
 class TraceDemandView(ApiView):

@@ -10,7 +10,12 @@ from rest_framework.response import Response
 from planner.api.base import ApiView, valid
 from planner.api.filters import ListView, lists
 from planner.api.schema import operation
-from planner.api.serializers.strict_fields import OptionalText, RelatedText, StrictSerializer
+from planner.api.serializers.strict_fields import (
+    OptionalText,
+    RelatedText,
+    RowNumber,
+    StrictSerializer,
+)
 from planner.api.views.scenarios import ScenarioDetail
 from planner.domain.serialise import as_json
 from planner.inputs.scenario.sections import PARTS
@@ -23,8 +28,6 @@ from planner.selectors.versions import (
     versions_changing,
 )
 from planner.services.scenarios import MAX_MESSAGE_CHARACTERS, scenario_branch, scenario_restore
-
-MOST_NUMBER = 2**31 - 1
 
 
 class ScenarioVersionItem(serializers.ModelSerializer[ScenarioVersion]):
@@ -57,8 +60,8 @@ class PartAsked(serializers.Serializer[Any]):
 class BetweenAsked(PartAsked):
     """The two versions to compare."""
 
-    old = serializers.IntegerField(min_value=1, max_value=MOST_NUMBER)
-    new = serializers.IntegerField(min_value=1, max_value=MOST_NUMBER)
+    old = RowNumber()
+    new = RowNumber()
 
 
 class RestoreRequest(StrictSerializer):

@@ -1,15 +1,12 @@
 """Answer what-if questions about a stored plan."""
 
-from typing import Any
-
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from planner.api.base import ApiView, checked, idempotency_key, started
 from planner.api.schema import operation, run_started
-from planner.api.serializers.runs import RunDetail
-from planner.api.serializers.strict_fields import FiniteField, StrictSerializer
+from planner.api.serializers.strict_fields import FiniteField, StrictSerializer, Values
 from planner.domain.serialise import as_json
 from planner.domain.whatif.figures import WhatIf
 from planner.domain.whatif.settings import TIER_LIMITS, chosen_of
@@ -50,7 +47,7 @@ class WhatIfRequest(StrictSerializer):
         help_text="Other values by scenario key, such as `objective.epsilon`.",
     )
 
-    def chosen(self) -> dict[str, Any]:
+    def chosen(self) -> Values:
         """Return the values by name of a setting or by address."""
         return chosen_of(self.validated_data)
 
@@ -78,7 +75,7 @@ class RunReplayView(ApiView):
             run=run_get(run_id), user=self.user, chosen=chosen,
             idempotency_key=idempotency_key(request),
         )  # fmt: skip
-        return started(run, RunDetail(run, context={"request": request}).data, request)
+        return started(run, request)
 
 
 class MonthReplayView(ApiView):
@@ -88,4 +85,4 @@ class MonthReplayView(ApiView):
         run = outlook_replay(
             run=run_get(run_id), user=self.user, idempotency_key=idempotency_key(request)
         )
-        return started(run, RunDetail(run, context={"request": request}).data, request)
+        return started(run, request)
