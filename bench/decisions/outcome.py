@@ -49,7 +49,7 @@ def decided(name: str, scenario: Scenario, stored: StoredTrace) -> Decision:
     ]
     trials = Trials(study, TestDays(study, scenario.test_days, scenario.seed), scenario.seed,
                     IN_PROCESS)  # fmt: skip
-    choices = choices_of(trials, policies)
+    choices = dict(choices_of(trials, policies))
     by_key = {policy.key: policy for policy in policies}
     smallest = smallest_flat(study, seed=scenario.seed)
     hindsight = _static(study, scenario.seed, smallest)

@@ -24,7 +24,7 @@ from planner.domain.planning.purchases import purchases, shift_figures
 from planner.domain.preparation import planned_of, study_of, with_seed
 from planner.domain.progress import Progress, part, silent
 from planner.domain.recommend.alternatives import alternatives_of, level_of
-from planner.domain.recommend.rule import Candidate
+from planner.domain.recommend.rule import Candidate, Choice
 from planner.domain.recommend.search import choices as choices_of
 from planner.domain.recommend.test_days import TestDays
 from planner.domain.recommend.trials import STATIC, Trials, with_tuned_value
@@ -40,8 +40,8 @@ from planner.domain.results.answer import answer_of, schedule_tables, schedules_
 from planner.domain.results.assurance import (
     AssuranceFigures,
     TestDayFigures,
-    assurance_figures,
     day_figures,
+    figures_of_choice,
 )
 from planner.domain.results.basis import (
     Forecasts,
@@ -134,13 +134,22 @@ def run(
     preview = Preview(first_answer(study, planned))
     progress(0.08, _first_answer(preview.answer))
     parts.show(preview)
+
+    def show(**found: Any) -> None:
+        """Show the answer so far, with newly ``found`` fields of the preview."""
+        nonlocal preview
+        preview = replace(preview, **found)
+        parts.show(preview)
+
     trials = Trials(
         without_spare, test_days, scenario.seed, parts, part(progress, 0.08, 0.8),
-        lambda days, tried: parts.show(replace(preview, test_days=days_so_far(days, tried))),
+        lambda days, tried: show(test_days=days_so_far(days, tried)),
     )  # fmt: skip
-    choices = choices_of(
-        trials, [*chosen, *(policy for policy in baselines if not policy.traits.reference)], level
-    )
+    choices: dict[str, tuple[Choice, list[Candidate]]] = {}
+    policies = [*chosen, *(policy for policy in baselines if not policy.traits.reference)]
+    for name, found in choices_of(trials, policies, level):
+        choices[name] = found
+        show(assurance=preview.assurance | {name: figures_of_choice(found[0], trials.days)})
     choice, candidates = choices.get(LEVELS[level], (None, []))
     by_policy = {candidate.policy: candidate for candidate in candidates}
     everyone = [
@@ -259,9 +268,7 @@ def run(
                 ],
                 level,
             ),
-            assurance=assurance_figures(
-                {name: choice for name, (choice, _) in choices.items()}, trials.days
-            ),
+            assurance=preview.assurance,
             alternatives={
                 name: key for name, key in alternatives.items() if key in comparison.baselines
             },

@@ -8,7 +8,7 @@ if it is over PRUNED dearer on the forecast day.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from math import inf
@@ -36,16 +36,14 @@ Screened = tuple[int | None, list[tuple[int, int, CaseResult]]]
 
 def choices(
     trials: Trials, policies: Sequence[Policy], shown: int | None = None
-) -> dict[str, tuple[Choice, list[Candidate]]]:
-    """Search candidates at every level of assurance, and choose one of them at each.
+) -> Iterator[tuple[str, tuple[Choice, list[Candidate]]]]:
+    """Yield each level of assurance with its choice and all its candidates, the lowest level first.
 
-    Returns, by level, the choice and all its candidates. Policies that use future data are left
-    out. If ``shown`` is the index of a level, the search at the other levels omits a static fleet
-    that cannot win.
+    Policies that use future data are left out, and levels without a candidate. If ``shown`` is the
+    index of a level, the search at the other levels omits a static fleet that cannot win.
     """
     able = [policy for policy in policies if not policy.traits.uses_future_data]
     shown_checks = None if shown is None else LevelSearch(trials, shown).checks
-    out: dict[str, tuple[Choice, list[Candidate]]] = {}
     candidates: list[Candidate] = []
     below: LevelSearch | None = None
     for level, name in enumerate(LEVELS):
@@ -58,8 +56,7 @@ def choices(
             below = search
         choice = recommend(candidates, trials.days, level)
         if choice is not None:
-            out[name] = choice, candidates
-    return out
+            yield name, (choice, candidates)
 
 
 @dataclass(eq=False)

@@ -666,11 +666,16 @@ def _assurance(view: ComparisonView) -> Iterator[Section]:
     """Yield the recommendation of each level of assurance."""
     figures = view.comparison.recommended
     asked = "" if figures is None else figures.assurance
-    levels = [(name, view.tests.levels[name]) for name in LEVELS if name in view.tests.levels]
-    if not levels:
-        return
+    if view.tests.levels:
+        rows = assurance_table(view.tests.levels, marked=view.plan.name or asked)
+        yield Section("Levels of assurance", (rows,), "Assurance", folded=True)
+
+
+def assurance_table(recommended: Mapping[str, AssuranceFigures], marked: str = "") -> Table:
+    """Return a row for each level of assurance with its recommendation; ``marked`` is one level."""
+    levels = [(name, recommended[name]) for name in LEVELS if name in recommended]
     tiers = list(dict.fromkeys(tier for _, row in levels for tier in row.expected.attainment))
-    rows = table(
+    return table(
         levels,
         (Head("Assurance"), lambda row: row[0]),
         (Head("Policy", wide=3), lambda row: row[1].label),
@@ -688,7 +693,6 @@ def _assurance(view: ComparisonView) -> Iterator[Section]:
             for tier in tiers
         ),
         (Head("Fails", wide=2), lambda row: ", ".join(row[1].failing)),
-        marked=lambda row: row[0] == (view.plan.name or asked),
+        marked=lambda row: row[0] == marked,
         note="Expected values are over the weighted test days. Low and high: 80% interval.",
     )  # fmt: skip
-    yield Section("Levels of assurance", (rows,), "Assurance", folded=True)

@@ -1,12 +1,13 @@
 """Report what a comparison knows before it is finished."""
 
 from planner.domain.report import Fact, Facts, Form, Head, Report, Section, Table, table
+from planner.domain.reports.compare import assurance_table
 from planner.domain.results.first_answer import DayProgress, Preview
 from planner.domain.traffic.groups import tier_label
 
 
 def preview_report(preview: Preview) -> Report:
-    """Return the plan that is not simulated yet, and the test days as results arrive."""
+    """Return the plan that is not simulated yet, and what simulations of test days have found."""
     answer = preview.answer
     facts = (
         *(
@@ -22,6 +23,9 @@ def preview_report(preview: Preview) -> Report:
         ),
     )  # fmt: skip
     sections = [Section("First answer, not simulated yet", (Facts(facts),), "First answer")]
+    if preview.assurance:
+        found = assurance_table(preview.assurance)
+        sections.insert(0, Section("Recommended so far", (found,), "Recommended"))
     if preview.test_days:
         sections.append(Section("Test days so far", (_days_table(preview.test_days),), "Test days"))
     return Report("", "", tuple(sections))

@@ -1,6 +1,6 @@
 """Describe the test days and the recommendation of each level of assurance, as results."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from planner.domain.recommend.rule import Candidate, Choice, Interval
@@ -97,14 +97,7 @@ def day_figures(
     )
 
 
-def assurance_figures(
-    choices: Mapping[str, Choice], days: Sequence[TestDay]
-) -> dict[str, AssuranceFigures]:
-    """Return the recommendation of each level of assurance, in the order of LEVELS."""
-    return {level: _figures_of_choice(choices[level], days) for level in LEVELS if level in choices}
-
-
-def _figures_of_choice(choice: Choice, days: Sequence[TestDay]) -> AssuranceFigures:
+def figures_of_choice(choice: Choice, days: Sequence[TestDay]) -> AssuranceFigures:
     """Return the choice of a level of assurance as figures of a result."""
     candidate = choice.candidate
     tiers = dict.fromkeys(

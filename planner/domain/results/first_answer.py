@@ -1,12 +1,13 @@
-"""The first answer of a comparison: the plan before any simulation, and the test days so far."""
+"""The first answer of a comparison: the plan before any simulation, and what is found so far."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from planner.domain.planning.figures import plan_figures
 from planner.domain.planning.inputs import PlannedWindow
 from planner.domain.recommend.rule import Candidate
 from planner.domain.recommend.test_days import TestDay
+from planner.domain.results.assurance import AssuranceFigures
 from planner.domain.study import Study
 from planner.inputs.scenario.schema.test_days import LEVELS
 
@@ -49,10 +50,14 @@ class DayProgress:
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """What a comparison shows until it is finished."""
+    """What a comparison shows until it is finished.
+
+    ``assurance`` has the recommendation of each level of assurance whose search has ended.
+    """
 
     answer: FirstAnswer
     test_days: tuple[DayProgress, ...] = ()
+    assurance: dict[str, AssuranceFigures] = field(default_factory=dict)
 
 
 def first_answer(study: Study, planned: PlannedWindow) -> FirstAnswer:

@@ -7,7 +7,7 @@ from planner.domain.planning.figures import PlanTotals
 from planner.domain.recommend.rule import TIE, Choice
 from planner.domain.recommend.test_days import TestDay
 from planner.domain.results.answer import Fact, ReplicaSchedule, plan_answer
-from planner.domain.results.assurance import Expected, assurance_figures
+from planner.domain.results.assurance import Expected, figures_of_choice
 from planner.domain.serialise import shares_in_time
 from planner.domain.study import PolicyRun, Study
 from planner.inputs.scenario.schema.test_days import LEVELS
@@ -133,7 +133,7 @@ def recommended_of(
     run: PolicyRun, runs: Sequence[PolicyRun], choice: Choice, days: Sequence[TestDay], level: int
 ) -> Recommended:
     """Return ``choice`` as a recommendation; ``run`` is its simulation of the window."""
-    figures = assurance_figures({LEVELS[level]: choice}, days)[LEVELS[level]]
+    figures = figures_of_choice(choice, days)
     return Recommended(
         policy=run.name,
         label=run.label,

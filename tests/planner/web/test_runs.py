@@ -284,13 +284,20 @@ def test_a_comparison_shows_its_first_answer_until_it_ends(client: Client, plann
             {"name": "Past: Monday", "level": "economy", "passes": {"LT-I": True, "Static": False}},
             {"name": "Crowd", "level": "safe", "passes": {}},
         ],
+        "assurance": {"economy": {
+            "policy": "lt-g", "label": "LT-G", "parameters": {"load_factor": 0.6},
+            "cost_usd": 987.0, "qualifies": True, "failing": [], "spare": False,
+            "expected": {
+                "cost_usd": {"mean": 987.0, "low": 900.0, "high": 1_100.0}, "attainment": {},
+            },
+        }},
     }  # fmt: skip
     run = Run.objects.create(
         kind=Run.Kind.COMPARE, state=Run.State.RUNNING, owner=planner, started_at=timezone.now(),
         result={"preview": preview},
     )  # fmt: skip
     shown = text_of(client.get(url(run)))
-    for value in ("3 to 17", "$1,234", "96.6%", "Past: Monday", "passes", "fails", "Crowd"):
+    for value in ("3 to 17", "$1,234", "96.6%", "Past: Monday", "passes", "fails", "Crowd", "987"):
         assert value in shown
     api = client.get(reverse("api:run", args=[run.pk])).json()
     assert api["preview"] == preview

@@ -91,6 +91,8 @@ def test_one_seed_gives_the_same_bytes_twice_and_shows_its_first_answer_before_s
     assert all(pool["fewest"] <= pool["most"] for pool in answer["pools"])
     known = [sum(len(day["passes"]) for day in preview["test_days"]) for preview in shown]
     assert known[0] == 0 and known[-1] > 0
+    assert not shown[0]["assurance"] and shown[-1]["assurance"] == again["assurance"]
+    assert all(preview["assurance"].items() <= again["assurance"].items() for preview in shown)
     names = {day["name"] for day in again["test_days"]}
     assert {day["name"] for preview in shown for day in preview["test_days"]} <= names
     assert json.dumps(untimed(again)) == json.dumps(untimed(compared.document))

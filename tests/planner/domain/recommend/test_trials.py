@@ -79,7 +79,7 @@ def trials(small: tuple[Scenario, Study]) -> Trials:
 
 @pytest.fixture(scope="module")
 def choices(trials: Trials) -> dict[str, tuple[Candidate, list[Candidate]]]:
-    made = choices_of(trials, [policy_of(name) for name in POLICIES])
+    made = dict(choices_of(trials, [policy_of(name) for name in POLICIES]))
     return {level: (choice.candidate, every) for level, (choice, every) in made.items()}
 
 
@@ -205,7 +205,7 @@ def test_static_fleets_cost_more_than_all_below_the_smallest(trials: Trials) -> 
 def test_omitted_static_fleets_change_no_choice(
     trials: Trials, choices: dict[str, tuple[Candidate, list[Candidate]]], shown: int
 ) -> None:
-    made = choices_of(trials, [policy_of(name) for name in POLICIES], shown)
+    made = dict(choices_of(trials, [policy_of(name) for name in POLICIES], shown))
     assert {level: choice.candidate.policy for level, (choice, _) in made.items()} == {
         level: candidate.policy for level, (candidate, _) in choices.items()
     }
@@ -225,7 +225,7 @@ def test_no_plan_that_passes_is_cheaper_than_the_recommended_policy(
     scenario, study = study_of_counts(tmp_path, np.where(HOURS < 48, 500, 2000) * noise, days)
     trials = Trials(study, TestDays(study, scenario.test_days, 1), 1, IN_PROCESS)
     plan = policy_of(name)
-    choice, _ = choices_of(trials, [policy_of("flat-before"), plan], 0)["economy"]
+    choice, _ = dict(choices_of(trials, [policy_of("flat-before"), plan], 0))["economy"]
     assert choice.qualifies
     for index in range(len(values(plan, 0))):
         trials.measure(plan, index, 0, range(len(trials.days)), silent)
@@ -290,7 +290,7 @@ def test_without_a_floor_only_values_that_can_win_are_tried_on_other_days(
     """LT-U may run fewer replicas than its plan, so the forecast day alone tells its cost."""
     scenario, study = small
     trials = Trials(study, TestDays(study, scenario.test_days, 1), 1, IN_PROCESS)
-    made = choices_of(trials, [policy_of(name) for name in ("flat-g", "lt-u")])
+    made = dict(choices_of(trials, [policy_of(name) for name in ("flat-g", "lt-u")]))
     most = max(trials.on_forecast_day(choice.candidate) for choice, _ in made.values())
     others = [trial for trial in trials.results if trial.policy == "lt-u"]
     others = [trial for trial in others if trial.case is not trials.cases[0]]
