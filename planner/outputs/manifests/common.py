@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from planner.domain.formats import duration
+from planner.domain.formats import duration, when
 from planner.outputs.object_names import label_of
 from planner.outputs.options import ExportOptions
 from planner.outputs.plans import Plan, Pool, place_of
@@ -105,7 +105,12 @@ def metadata(
 
 
 def covered_time(plan: Plan) -> str:
-    """Return the time that a plan covers as text, for an annotation."""
+    """Return the time that a plan covers as text, for an annotation.
+
+    A trace without dates has days of the trace.
+    """
+    if plan.clock != "utc":
+        return f"{when(plan.begins, plan.clock)} to {when(plan.ends, plan.clock)}, {plan.repeat}"
     return f"{plan.begins:%Y-%m-%dT%H:%MZ} to {plan.ends:%Y-%m-%dT%H:%MZ}, {plan.repeat}"
 
 
@@ -118,13 +123,15 @@ def heading(export: Export, *more: str) -> tuple[str, ...]:
     """Return the comment above the first object: the plan, its dates and notes; ``more`` last."""
     plan = export.plan
     computed = f", computed {_utc(plan.computed)}" if plan.computed else ""
-    no_dates = " (the trace has no dates: its first day is 1 Jan 1970)"
-    clock = "" if plan.clock == "utc" else no_dates
+    covered = f"{_utc(plan.begins)} to {_utc(plan.ends)}"
+    if plan.clock != "utc":
+        days = f"{when(plan.begins, plan.clock)} to {when(plan.ends, plan.clock)}"
+        covered = f"{days} of the trace, which has no dates"
     return (
         f"Headroom, run {plan.run}: {plan.scenario}"
         + (f" (approved: proposal {plan.proposal})" if plan.proposal else ""),
         f"Policy: {plan.label}{computed}. Exported {_utc(export.now)}.",
-        f"Covers {_utc(plan.begins)} to {_utc(plan.ends)}{clock}. {_cycle(plan)}"
+        f"Covers {covered}. {_cycle(plan)}"
         if plan.rule is None
         else "A rule and its limits, as tuned. It has no schedule.",
         *(() if plan.rule else (

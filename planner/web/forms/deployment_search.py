@@ -34,7 +34,7 @@ class ConfigureForm(forms.Form):
     prices = forms.CharField(
         label="Own prices", required=False, max_length=4000,
         widget=forms.TextInput(attrs={"placeholder": "H100-SXM=2.50, B200=4"}),
-        help_text="$ per GPU-hour. Default: median on-demand price.",
+        help_text="$ per GPU-hour. Default: median.",
     )  # fmt: skip
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -45,8 +45,9 @@ class ConfigureForm(forms.Form):
         for name in ("model", "isl", "osl"):
             self.fields[name].required = True
         for name in ("ttft_ms", "tbt_ms"):
-            self.fields[name].help_text = "Of 95% of requests."
+            self.fields[name].help_text = ""  # the heading says for how many requests
         self.fields["rps"].help_text = "Of the fleet. Default: rank by $ per token."
+        self.fields["rps"].widget.attrs["placeholder"] = ""
         self.fields["model"].widget.attrs["list"] = "model-names"
         dress(self)
 

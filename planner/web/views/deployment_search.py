@@ -2,6 +2,7 @@
 
 import json
 from typing import Any
+from urllib.parse import urlencode
 
 from django.core.cache import cache
 from django.http import HttpResponse
@@ -33,6 +34,18 @@ from planner.web.request import Request
 
 SYMBOLS = ("circle", "square", "diamond", "triangle-up", "cross", "x", "star", "hexagon")
 COLOURS = tuple(dict.fromkeys((BLUE, ORANGE, GREEN, *PALETTE)))
+EXAMPLES: dict[str, dict[str, Any]] = {
+    "Chat": {"model": "llama-3.1-8b", "isl": 512, "osl": 256, "ttft_ms": 500, "tbt_ms": 50},
+    "Code completion": {
+        "model": "qwen3-coder-30b-a3b", "isl": 2048, "osl": 64, "ttft_ms": 500, "tbt_ms": 30,
+    },
+    "Long documents": {
+        "model": "llama-3.3-70b", "isl": 8192, "osl": 512, "ttft_ms": 2000, "tbt_ms": 50,
+    },
+    "Agents": {
+        "model": "qwen3-235b-a22b", "isl": 16384, "osl": 512, "ttft_ms": 5000, "tbt_ms": 50,
+    },
+}  # fmt: skip
 MOST = 50  # scenarios and traces to choose from
 KEPT_S = 60  # how far a search is; it takes seconds
 STEP = 0.02  # of a search, not to write more often
@@ -40,10 +53,13 @@ STEP = 0.02  # of a search, not to write more often
 
 @require_safe
 def page(request: Request) -> HttpResponse:
-    """Show the form and, if the URL has values, the answer; htmx replaces only the answer."""
-    asked = "model" in request.GET
-    form = ConfigureForm(request.GET) if asked else ConfigureForm()
-    context: dict[str, Any] = {"form": form, "asked": asked}
+    """Show the form and, if the URL has values, the answer; htmx replaces only the answer.
+
+    With ``example`` in the URL, its values fill the form, and nothing is searched yet.
+    """
+    asked = "model" in request.GET and "example" not in request.GET
+    form = ConfigureForm(request.GET) if asked else ConfigureForm(initial=request.GET.dict())
+    context: dict[str, Any] = {"form": form, "asked": asked, "choices": _examples()}
     if asked and form.is_valid():
         try:
             context |= page_context(stored_search(form.asked(), _shared_progress(request)))
@@ -60,6 +76,18 @@ def page(request: Request) -> HttpResponse:
     context["model_names"] = [entry.name for entry in models_list()]
     context["gpu_names"] = [entry.name for entry in gpus_list()]
     return render(request, "web/configure.html", context)
+
+
+def _examples() -> list[tuple[str, str, str]]:
+    """Return the name, the values and the address of each example search."""
+    return [
+        (
+            name,
+            f"{values['model']}, {values['isl']:,} input and {values['osl']:,} output tokens",
+            f"?example=1&{urlencode(values)}",
+        )
+        for name, values in EXAMPLES.items()
+    ]
 
 
 @require_safe

@@ -8,6 +8,12 @@ from planner.selectors.expectations import COST, coverage, expectations
 from planner.web.paging import paged
 from planner.web.request import Request
 
+STEPS = (  # shown while the list is empty
+    ("1. Expected", "The test days give an 80% interval for cost and SLO attainment.", ""),
+    ("2. In the window", "The simulation of the window gives the outcome.", ""),
+    ("3. In the interval", "About 80% of outcomes should be inside.", ""),
+)
+
 
 @require_safe
 def listing(request: Request) -> HttpResponse:
@@ -17,5 +23,5 @@ def listing(request: Request) -> HttpResponse:
         (name, inside, total, inside / total if total else None)
         for name, (inside, total) in coverage(stated).items()
     ]
-    context = {"page": paged(request, stated), "counts": counts, "cost": COST}
+    context = {"page": paged(request, stated), "counts": counts, "cost": COST, "choices": STEPS}
     return render(request, "web/expectations.html", context)

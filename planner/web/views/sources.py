@@ -9,6 +9,7 @@ from django import forms
 from django.contrib import messages
 from django.http import HttpResponse
 from django.shortcuts import redirect, render
+from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
@@ -38,9 +39,15 @@ from planner.web.forms.widgets import dress
 from planner.web.paging import paged
 from planner.web.request import Request
 
+READS = {
+    Source.Kind.PROMETHEUS: "Metrics of vLLM, SGLang, TensorRT-LLM, TGI, Dynamo or llm-d.",
+    Source.Kind.FOLDER: "New trace files in a folder of this server.",
+    Source.Kind.BUCKET: "New trace files in an S3-compatible bucket.",
+    Source.Kind.SAMPLES: "Counts per bin that your program sends to the API.",
+}
 BINS = ((60, "1 min"), (300, "5 min"), (900, "15 min"), (3600, "1 h"))
 ENGINES = (
-    ("auto", "Whatever is there"),
+    ("auto", "Any engine found"),
     ("vllm", "vLLM"),
     ("sglang", "SGLang"),
     ("trtllm", "TensorRT-LLM"),
@@ -58,7 +65,11 @@ LINES = 6
 def listing(request: Request) -> HttpResponse:
     page = paged(request, sources_list())
     rows = [(source, source_gaps(source)) for source in page]
-    return render(request, "web/sources.html", {"page": page, "rows": rows})
+    address = reverse("web:source-new") if request.user.may_plan else ""
+    choices = [
+        (kind.label, words, address and f"{address}?kind={kind}") for kind, words in READS.items()
+    ]
+    return render(request, "web/sources.html", {"page": page, "rows": rows, "choices": choices})
 
 
 @require_http_methods(["GET", "POST"])
