@@ -23,15 +23,6 @@ def both(*words: Any) -> dict[str, Any]:
     return answer(*words)
 
 
-def test_carbon_by_hour_comes_from_a_file_or_a_country(tmp_path: Path) -> None:
-    path = tmp_path / "grid.csv"
-    rows = [f"2025-06-0{day}T{hour:02}:00:00Z,{100 + hour}" for day in (1, 2) for hour in range(24)]
-    path.write_text("time,carbon_g_per_kwh\n" + "\n".join(rows) + "\n")
-    assert both("carbon", path)["carbon_g_per_kwh"] == [100 + hour for hour in range(24)]
-    assert both("carbon", "DE", "--mean", 300)["mean"] == pytest.approx(300, rel=0.01)
-    assert "nowhere.csv" in problem("carbon", tmp_path / "nowhere.csv")
-
-
 def test_a_price_list_is_kept_and_listed(tmp_path: Path) -> None:
     path = tmp_path / "contract.csv"
     path.write_text("region,gpu,on_demand_usd\nhome,H100,1.5\nhome,A100,1\n")

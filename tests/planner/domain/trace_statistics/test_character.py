@@ -51,17 +51,6 @@ def requests(arrival: np.ndarray, **columns: object) -> pl.DataFrame:
     return pl.DataFrame(rows | {"output_tokens": [10] * len(arrival)} | columns)
 
 
-def test_lengths_made_by_hand() -> None:
-    lengths = length_distribution(
-        "input_tokens", "all", "all", np.array([1.0, 2.0, 10.0]), np.array([2.0, 1.0, 1.0])
-    )
-    assert (lengths.requests, lengths.mean, lengths.most) == (4, 3.5, 10)
-    assert lengths.cv == pytest.approx(np.std([1, 1, 2, 10]) / 3.5)
-    assert (lengths.p50, lengths.p95, lengths.p99) == (1, 10, 10)
-    assert len(lengths.quantiles) == len(LEVELS)
-    assert lengths.quantiles[0] == 1 and lengths.quantiles[-1] == 10
-
-
 @pytest.mark.parametrize("seed", range(3))
 def test_quantiles_are_those_of_the_requests_themselves(seed: int) -> None:
     tokens = np.random.default_rng(seed).lognormal(6, 1.3, 4999).astype(int) + 1
@@ -73,45 +62,14 @@ def test_quantiles_are_those_of_the_requests_themselves(seed: int) -> None:
         assert quantile == np.quantile(tokens, level, method="inverted_cdf")
 
 
-def test_lengths_are_told_by_label(stored: Build) -> None:
-    table = requests(
-        np.arange(6.0),
-        input_tokens=[10, 20, 30, 1000, 2000, 3000],
-        tier=["fast", "fast", "fast", "batch", "batch", None],
-    )
-    lengths = {(part.field, part.by, part.label): part for part in of(stored(table)).lengths}
-    assert lengths["input_tokens", "all", "all"].mean == 1010
-    assert lengths["input_tokens", "tier", "fast"].p50 == 20
-    assert lengths["input_tokens", "tier", "batch"].mean == 1500
-    assert lengths["input_tokens", "tier", UNSAID].requests == 1
-    assert lengths["output_tokens", "tier", "fast"].cv == 0
-
-
-def test_amounts_shares_and_imbalance(stored: Build) -> None:
-    table = requests(
-        np.arange(8.0),
-        model=["a", "a", "a", "a", "a", "a", "b", "b"],
-        region=["east", "west"] * 4,
-    )
-    character = of(stored(table))
-    shares = {(volume.by, volume.label): volume.share for volume in character.volumes}
-    assert shares == {
-        ("model", "a"): 0.75,
-        ("model", "b"): 0.25,
-        ("region", "east"): 0.5,
-        ("region", "west"): 0.5,
-    }
-    total = character.total
-    assert (total.requests, total.input_tokens, total.output_tokens) == (8, 800, 80)
-    models, regions = character.imbalance
-    assert (models.most, models.most_share, models.least) == ("a", 0.75, "b")
-    assert models.effective == pytest.approx(1 / (0.75**2 + 0.25**2))
-    assert regions.effective == pytest.approx(2)
-    assert [(c.model, c.region, c.tier, c.amount) for c in character.cells[:2]] == [
+def test_cells_are_the_largest_of_model_region_and_tier(stored: Build) -> None:
+    models, regions = ["a"] * 6 + ["b"] * 2, ["east", "west"] * 4
+    cells = of(stored(requests(np.arange(8.0), model=models, region=regions))).cells
+    assert [(c.model, c.region, c.tier, c.amount) for c in cells[:2]] == [
         ("a", "east", UNSAID, 3),
         ("a", "west", UNSAID, 3),
     ]
-    assert sum(cell.share for cell in character.cells) == pytest.approx(1)
+    assert sum(cell.share for cell in cells) == pytest.approx(1)
 
 
 def test_utility_is_summed_where_the_file_gives_it(stored: Build) -> None:

@@ -96,17 +96,6 @@ def test_a_trace_with_arrival_times_needs_no_dispersion(tmp_path: Path) -> None:
         traffic_of(stored, dispersion=3.0)
 
 
-def test_arrivals_depend_on_the_seed_alone(tmp_path: Path) -> None:
-    stored = make.demand_file(tmp_path, {"a": [RATE * BIN_S] * 120}, bin_s=BIN_S)
-    lengths = {"input_tokens": {"mean": 100}, "output_tokens": {"mean": 10}, "dispersion": 3.0}
-    traffic = traffic_of(stored, **lengths)
-    first, same, other = (arrivals(traffic, 1.0, seed) for seed in (0, 0, 1))
-    assert isinstance(first, ArrivalPattern) and isinstance(same, ArrivalPattern)
-    assert isinstance(other, ArrivalPattern)
-    assert np.array_equal(first.place, same.place)
-    assert not np.array_equal(first.place, other.place)
-
-
 def test_sizes_are_smaller_on_a_bursty_trace_and_what_is_drawn_ahead_has_its_bursts(
     tmp_path: Path,
 ) -> None:

@@ -80,13 +80,6 @@ def test_what_is_covered_never_falls_with_the_level_and_is_what_a_loop_counts(se
         assert cost_by_height(histories, 7.0)[k] == pytest.approx(usd)
 
 
-def test_by_hand() -> None:
-    """Ten at the median and one more at each level; eight, nine, then eleven and a half came."""
-    room = (10.0 + np.arange(len(HEIGHTS)))[:, None] * np.ones(2)
-    past = PastPeriods(room, np.array([[8.0, 9.0], [11.5, np.nan]]))
-    np.testing.assert_allclose(share_covered([past])[:3], [17 / 28.5, 17 / 28.5, 1.0])
-
-
 def test_dearer_late_requests_never_lower_the_level() -> None:
     histories = pasts(7)
     chosen = [int(np.argmin(cost_by_height(histories, usd))) for usd in (1e-6, 0.01, 0.1, 1.0, 1e6)]

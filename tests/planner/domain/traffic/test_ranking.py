@@ -12,8 +12,6 @@ from planner.domain.traffic.window_rank import (
     ALL,
     WEEK_S,
     busiest,
-    ordinal,
-    span_words,
     stretches,
     window_rank,
 )
@@ -28,13 +26,6 @@ def hourly(per_day: list[float], start_s: float = MAY) -> DemandSeries:
     return DemandSeries(ALL, start_s, HOUR_S, values, REQUESTS)
 
 
-def test_the_quietest_day_is_called_so() -> None:
-    rank = window_rank(hourly([480, 240, 1248, 960]), MAY + DAY_S, MAY + 2 * DAY_S)
-    assert (rank.rank, rank.of, rank.amount) == (4, 4, 240)
-    assert rank.busiest_ratio == pytest.approx(5.2)
-    assert "quietest of 4" in rank.sentence and "5.2 times" in rank.sentence
-
-
 def test_a_window_is_compared_with_stretches_at_its_own_time_of_day() -> None:
     demand = hourly([240, 480, 720])
     rank = window_rank(demand, MAY + 12 * HOUR_S, MAY + 36 * HOUR_S)
@@ -42,12 +33,6 @@ def test_a_window_is_compared_with_stretches_at_its_own_time_of_day() -> None:
     assert rank.sentence.startswith("1 May 2024, 12:00 to 2 May 2024, 12:00 is the quietest of 2 ")
     short = window_rank(demand, MAY + 6 * HOUR_S, MAY + 12 * HOUR_S)
     assert short.of == 12 and "of 12 6-hour windows" in short.sentence
-
-
-def test_hours_of_one_day_name_it_once() -> None:
-    eight = MAY + 8 * HOUR_S
-    assert span_words(eight, eight + 2 * HOUR_S, "utc") == "1 May 2024, 08:00 to 10:00"
-    assert span_words(eight, MAY + DAY_S, "utc") == "1 May 2024, 08:00 to 2 May 2024, 00:00"
 
 
 def test_weeks_slide_by_days() -> None:
@@ -94,11 +79,6 @@ def test_ranks_are_a_permutation_and_ratios_agree_with_them(seed: int) -> None:
     for rank, amount in zip(ranks, per_day, strict=True):
         assert rank.busiest_ratio == pytest.approx(max(per_day) / amount)
         assert (rank.rank == 1) == (amount == max(per_day))
-
-
-def test_ordinals() -> None:
-    words = [ordinal(n) for n in (1, 2, 3, 4, 11, 12, 13, 21, 111, 122)]
-    assert words == ["1st", "2nd", "3rd", "4th", "11th", "12th", "13th", "21st", "111th", "122nd"]
 
 
 def test_days_of_real_traffic() -> None:

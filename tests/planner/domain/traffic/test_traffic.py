@@ -1,7 +1,6 @@
 """Sources on one time line: shares, scale, labels, gaps, totals and every refusal."""
 
 from dataclasses import replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -83,20 +82,6 @@ def test_whole_scale_repeats_every_request_exactly(tmp_path: Path, scale: int) -
     )
     assert np.bincount(traffic.measured.input_tokens)[1:].tolist() == [scale] * len(arrival_s)
     assert traffic.measured.arrival_s.min() >= 0 and traffic.measured.arrival_s.max() <= 1200.001
-
-
-def test_a_sample_has_the_counts_of_its_bins_and_no_bursts_of_its_own(tmp_path: Path) -> None:
-    rng = np.random.default_rng(3)
-    arrival_s = np.sort(rng.uniform(0, 72_000, 7_200))  # one in a hundred of 10 requests/s
-    stored = replace(make.request_file(tmp_path, arrival_s), sample=100.0)
-    measured = traffic_of(stored).measured
-    assert len(measured) == 100 * len(arrival_s)
-    hours = np.bincount((measured.arrival_s // 3600).astype(int), minlength=20)
-    sampled = np.bincount(((arrival_s - arrival_s[0]) // 3600).astype(int), minlength=20)
-    assert hours.tolist() == pytest.approx(100 * sampled, rel=0.02)
-    seconds = np.bincount(measured.arrival_s.astype(int))[60:-60]
-    # The sample itself is Poisson: its bins of about ten rows vary by a third.
-    assert seconds.var() / seconds.mean() < 3
 
 
 @pytest.mark.parametrize("scale", [0.1, 0.5, 1.7])
@@ -183,14 +168,6 @@ def test_synthesised_requests_reproduce_every_bin_exactly(tmp_path: Path) -> Non
     trace = everything(traffic)
     assert np.bincount((trace.arrival_s // 60).astype(int)).tolist() == values
     assert traffic.demand.requests[0].tolist() == values
-
-
-def test_a_window_within_has_the_requests_of_its_bins(tmp_path: Path) -> None:
-    values = counts(30)
-    traffic = traffic_of(make.demand_file(tmp_path, {"a": values}), [make.source(**LENGTHS)])
-    trace = traffic.requests(make.EPOCH + 300, make.EPOCH + 900, seed=1)
-    assert len(trace) == sum(values[5:15])
-    assert trace.arrival_s.min() >= 0 and trace.arrival_s.max() < 600
 
 
 def test_tokens_of_the_file_are_kept_per_bin(tmp_path: Path) -> None:
@@ -309,20 +286,6 @@ def test_same_seed_same_requests_other_seed_others(tmp_path: Path) -> None:
     traffic = traffic_of(stored, [make.source(**LENGTHS)])
     other = traffic.requests(traffic.demand.start_s, traffic.demand.end_s, seed=1)
     assert len(other) == len(first) and (other.arrival_s != first.arrival_s).any()
-
-
-def test_a_day_of_azure_has_the_requests_of_its_bins(azure_week: StoredTrace) -> None:
-    lengths = {"input_tokens": {"mean": 20}, "output_tokens": {"mean": 2}}
-    traffic = traffic_of(azure_week, [make.source(series="conv", **lengths)])
-    day = datetime(2024, 5, 15, tzinfo=UTC).timestamp()
-    series = traffic.binned[0].columns
-    first = round((day - series.start_s) / 10)
-    expected = int(np.nansum(series.requests[first : first + 8640]))
-    assert expected > 3_000_000
-    assert (
-        len(traffic.requests(series.start_s + first * 10, series.start_s + first * 10 + 86400, 0))
-        == expected
-    )
 
 
 # Bins

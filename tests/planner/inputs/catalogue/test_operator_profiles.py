@@ -9,8 +9,6 @@ from planner.inputs.catalogue import hardware
 from planner.inputs.catalogue.efficiency import efficiencies
 from simulation.performance.curves import evaluate
 from simulation.performance.efficiency import KINDS
-from simulation.performance.graph import operator_graph
-from simulation.performance.memory import gpu_weight_bytes
 from simulation.performance.operator import operator_profile
 from simulation.performance.profile import iteration_s, measured_range
 from simulation.performance.roofline import roofline_profile
@@ -43,13 +41,6 @@ def test_every_gpu_of_the_catalogue_has_a_roofline(gpu: str) -> None:
     assert spec.bandwidth_bytes_s is not None
     assert alone > 15e9 / spec.bandwidth_bytes_s  # the weights once
     assert 0.05 < profile.spread < 1
-
-
-@pytest.mark.parametrize("name", sorted(hardware.models()))
-def test_every_model_of_the_catalogue_has_a_graph_that_holds_its_weights(name: str) -> None:
-    shape = hardware.shape(name)
-    graph = operator_graph(shape, Arrangement())
-    assert graph.weight_bytes == pytest.approx(gpu_weight_bytes(shape, Arrangement()), rel=0.01)
 
 
 @pytest.mark.parametrize("gpu", MEASURED)
