@@ -32,7 +32,11 @@ from planner.domain.traffic.forecast_percentile import Quantiles
 from planner.domain.traffic.forecasts import SeriesForecast, forecast_window
 from planner.domain.traffic.groups import groups_of
 from planner.domain.traffic.known_lengths import known_lengths
-from planner.domain.traffic.past_forecasts import against_naive, looked_back, series_looked_back
+from planner.domain.traffic.past_forecasts import (
+    largest_past_forecasts,
+    naive_comparison,
+    past_forecasts_of_series,
+)
 from planner.domain.traffic.series import idle_sentences, uncounted_units_sentence
 from planner.domain.traffic.traffic import Traffic, build_traffic
 from planner.domain.traffic.window import Window, resolve_window
@@ -217,8 +221,8 @@ def run(
     )
     if not forecasts:
         raise ScenarioError("traffic: no interactive tier has any demand; nothing to forecast.")
-    headline = against_naive(groups, traffic, window, forecasts, planned.forecast.method)
-    past_forecasts = looked_back(
+    headline = naive_comparison(groups, traffic, window, forecasts, planned.forecast.method)
+    past_forecasts = largest_past_forecasts(
         groups, traffic, window, planned.forecast.method, part(progress, 0.7, 1.0)
     )
     seconds = time.perf_counter() - begun
@@ -290,7 +294,7 @@ def run_series(
         for row in zip(ahead, errors, notes, map(_cleaned_bins_sentence, series), strict=True)
     ]
     progress(0.8, "Forecasting from past moments")
-    past_forecasts = series_looked_back(series, method, options.horizon_s)
+    past_forecasts = past_forecasts_of_series(series, method, options.horizon_s)
     rows = [
         (demand, forecast.mean, forecast.quantile(0.1), forecast.quantile(0.9))
         for demand, forecast in zip(series, ahead, strict=True)

@@ -30,7 +30,7 @@ from planner.domain.provisioning.levels import (
     Source,
     measured_on,
 )
-from planner.domain.provisioning.load import lengths_of, limit_of, peak_hours
+from planner.domain.provisioning.load import limit_of, peak_hour_lengths, peak_hours
 from planner.domain.provisioning.pools import (
     PHASES,
     Images,
@@ -49,8 +49,8 @@ from planner.domain.provisioning.windows import (
     PlannedOn,
     TrackedTraffic,
     refuse_without_history,
+    track_cases,
 )
-from planner.domain.provisioning.windows import track_cases as journeys_of
 from planner.domain.results.basis import WindowFacts, window_facts
 from planner.domain.serialise import OPTIONAL
 from planner.domain.sources import Fact, facts_of
@@ -214,7 +214,7 @@ def run(
         interference=options.interference,
     )
     lengths = {
-        (m, r): lengths_of(
+        (m, r): peak_hour_lengths(
             hardware,
             traffic,
             (hardware.models[m].name, hardware.regions[r].name),
@@ -270,10 +270,10 @@ def run(
             startup_s=scenario.fleet.startup_s,
             seed=scenario.seed,
         )
-        journeys = journeys_of(chosen, following, part(progress, 0.45, 0.95))
-        courses = over_time.figures(journeys, following.startup_s)
+        tracked_cases = track_cases(chosen, following, part(progress, 0.45, 0.95))
+        courses = over_time.figures(tracked_cases, following.startup_s)
         course_words = over_time.sentences(courses)
-        tables["courses"] = over_time.table(journeys, start_s)
+        tables["courses"] = over_time.table(tracked_cases, start_s)
     # Whole replicas are always included, because savings are relative to them.
     totals = {level: figures.total(chosen, level) for level in (*options.levels, MODEL)}
     saved = figures.total_savings(totals)
@@ -348,7 +348,7 @@ def _notes(options: Options, cases: list[Case], unknown: tuple[str, ...]) -> Ite
             f"{options.image_tokens:,.0f} tokens for the encoder. The tokens for the language "
             "model are among the input tokens of the trace."
         )
-    yield from sources.beside_profiles(chosen)
+    yield from sources.profile_comparison_notes(chosen)
     yield from figures.trade_notes(chosen)
     if not options.single_stream:
         yield from figures.sm_share_notes(chosen)

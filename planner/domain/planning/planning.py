@@ -17,7 +17,7 @@ from planner.domain.traffic.forecasts import (
     MEAN,
     SeriesForecast,
     forecast_window,
-    window_call,
+    window_forecast_arguments,
 )
 from planner.domain.traffic.groups import (
     DEFERRABLE,
@@ -64,7 +64,9 @@ def begin_forecasts(
     )
     for group in groups_of(hardware, apart=settings.tiers_apart):
         for _, demand in series_of(traffic, group):
-            call = window_call(demand, window, settings.forecast.method, at_once=at_once)
+            call = window_forecast_arguments(
+                demand, window, settings.forecast.method, at_once=at_once
+            )
             begin(rolling_forecasts, *call)
 
 

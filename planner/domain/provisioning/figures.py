@@ -38,7 +38,7 @@ class Needs:
     gap: float | None
     least_gpus: int | None
     mean_gpus: int
-    gap_of: str = "devices"
+    gap_of: str = "devices"  # what ``gap`` is a share of, for readers of the result
 
     @property
     def amounts(self) -> tuple[float, float, float]:
@@ -260,6 +260,7 @@ class PoolFigures:
             attainment=case.limit.attainment,
             start_ms=1e3 * load.start_s,
             order=load.order,
+            # Both are 0 for a model without an encoder.
             images=load.image_tokens and load.images,
             image_tokens=load.image_tokens and load.image_tokens / load.images,
             capacity=case.capacity,
@@ -352,12 +353,12 @@ def order_notes(cases: Iterable[Case]) -> Iterator[str]:
     The effect is the savings in GPUs, and the p99 latency of long prompts.
     """
     for case in cases:
-        replayed = case.least.replayed if case.levels else None
+        replayed = case.smallest.replayed if case.levels else None
         if case.service.order == "fcfs" or replayed is None:
             continue
-        needs = gpu_words(case.least.devices)
-        if case.least.in_turn is not None:
-            needs += f" instead of {case.least.in_turn} as prompts come"
+        needs = gpu_words(case.smallest.devices)
+        if case.smallest.in_turn is not None:
+            needs += f" instead of {case.smallest.in_turn} as prompts come"
         yield (
             f"Prefill of {case.model} in {case.region} on {case.gpu} takes short prompts first, "
             f"if the engine has a priority for them: {needs}. Long ones wait for them: "

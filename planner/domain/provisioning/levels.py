@@ -52,7 +52,7 @@ from simulation.provisioning.workload import (
 BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 PARALLEL = (1, 2, 4, 8)
 REPLICAS = (64, 512, 2048)  # limits on replicas per operator; the first sufficient one is used
-DRAWN = 4_000  # lengths of a judge without a trace
+DRAWN = 4_000  # requests whose lengths ``Judge.drawn`` draws
 DRAWS = 1_000_003  # distance between the seeds of two draws of requests
 REPLICA_MARGIN = (
     1.5  # a limit suffices at this factor times the mean number of busy one-GPU replicas
@@ -112,14 +112,12 @@ def measured_on(
         rows = [row for file in of_gpu for row in file.by_gpu.get(gpu, [])]
         source = "; ".join(upload.source for upload in uploads)
         sharing = [row for file in of_gpu for row in file.sharing if row.gpu == gpu]
-        measured[gpu] = Measurements(
-            kernels(gpu, source, rows) if rows and timing == AUTO else None,
-            None
-            if interference != AUTO
-            else interference_table(gpu, source, sharing)
-            if sharing
-            else _known_interference(gpu),
-        )
+        table = None
+        if interference == AUTO:
+            own = interference_table(gpu, source, sharing) if sharing else None
+            table = own or _known_interference(gpu)
+        times = kernels(gpu, source, rows) if rows and timing == AUTO else None
+        measured[gpu] = Measurements(times, table)
     return measured
 
 
@@ -134,6 +132,7 @@ def _known_interference(gpu: str) -> InterferenceTable | None:
 
 @cache
 def _shipped_interference() -> KernelFile:
+    """Return the slowdowns on shared GPUs that were measured for this product."""
     return read_kernels(INTERFERENCE_FILE, shapes={}, gpus={}, name=INTERFERENCE_FILE.name)
 
 
@@ -144,6 +143,7 @@ def interference_table(gpu: str, source: str, sharing: Sequence[Sharing]) -> Int
     measured splits of the GPU, the one nearest to half is used. Rows without a second operator give
     the slowdowns at a share of the GPU.
     """
+    # Slowdowns by share of the SMs, for each pair of kinds and for each kind without another.
     beside: dict[tuple[str, str], dict[float, list[float]]] = {}
     alone: dict[str, dict[float, list[float]]] = {}
     for row in sharing:
@@ -163,6 +163,7 @@ def interference_table(gpu: str, source: str, sharing: Sequence[Sharing]) -> Int
         share = min(by_share, key=lambda share: abs(share - EVEN_SHARE))
         pairs[pair] = float(np.median(by_share[share]))
         if share in at_shares.get(pair[0], ()):
+            # What the other operator adds, beyond having only this share of the GPU.
             reserved[pair] = pairs[pair] / at_shares[pair[0]][share]
     curves = {kind: (tuple(by), tuple(by.values())) for kind, by in at_shares.items()}
     return InterferenceTable(gpu, source, pairs, curves, reserved)
@@ -181,7 +182,7 @@ class Rules:
     method: str = "greedy"
     batch_wait: str = FREE
     shared: bool = True
-    proofs: bool = True
+    proofs: bool = True  # compute lower bounds on GPUs
     epsilon: float = 0.0  # tolerance of Algorithm 1, as a share of the limit
     order: Orders = "fcfs"
 
@@ -257,7 +258,7 @@ def _confirmed_levels(
     the other saves nothing. It is also fcfs for a phase without queues, in which sequences decode
     together.
     """
-    draws = draws_of(phase, judge)
+    draws = draw_replay_requests(phase, judge)
     orders: tuple[Order, ...] = ("fcfs", "shortest") if rules.order == "best" else (rules.order,)
     by_order: dict[Order, tuple[PhaseProblem, dict[str, Level]]] = {}
     for order in orders if phase.queues else ("fcfs",):
@@ -285,7 +286,7 @@ def _confirmed_levels(
     return chosen, levels
 
 
-def draws_of(phase: PhaseProblem, judge: Judge) -> list[Requests]:
+def draw_replay_requests(phase: PhaseProblem, judge: Judge) -> list[Requests]:
     """Draw two sets of requests for the replays, with different seeds."""
     return [
         draw_requests(judge.isl, judge.osl, phase, seed=judge.seed + DRAWS * i) for i in range(2)

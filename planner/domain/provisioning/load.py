@@ -1,6 +1,6 @@
 """Find the load of a model's peak hour and its limits, for provisioning below the replica."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -8,7 +8,7 @@ from planner.domain.traffic.groups import interactive
 from planner.domain.traffic.traffic import Traffic
 from planner.domain.traffic.window import Window
 from planner.inputs.scenario.build import Hardware
-from simulation.arrays import BoolArray, IntArray
+from simulation.arrays import BoolArray, FloatArray, IntArray
 from simulation.fleet import HOUR_S
 from simulation.provisioning.workload import Phase
 from simulation.trace import CachedTokens, Trace
@@ -22,9 +22,9 @@ class Peak:
     """The demand of one model in one region in the busiest hour of the window."""
 
     requests_s: float
-    isl: float
-    osl: float
-    start_s: float = 0.0  # start of the hour
+    isl: float  # mean input tokens of a request
+    osl: float  # mean output tokens, at least 1
+    start_s: float = 0.0  # start of the hour, epoch seconds
     end_s: float = 0.0
 
 
@@ -46,6 +46,8 @@ def peak_hours(hardware: Hardware, traffic: Traffic, window: Window) -> dict[tup
     demand, tiers = traffic.demand, interactive(hardware)
     inside = demand.inside(*window.observed_s)
     width = max(1, min(int(inside.sum()), round(HOUR_S / demand.bin_s)))
+    begin_s = demand.start_s + int(np.flatnonzero(inside)[:1].sum()) * demand.bin_s
+    growth = float(window.grown.max())
     peaks = {}
     for m, model in enumerate(hardware.models):
         for r, region in enumerate(hardware.regions):
@@ -58,24 +60,34 @@ def peak_hours(hardware: Hardware, traffic: Traffic, window: Window) -> dict[tup
                 continue
             demands = (demand.requests, demand.input_tokens, demand.output_tokens)
             amounts = np.stack([values[rows][:, inside].sum(axis=0) for values in demands])
-            seen = np.isfinite(amounts).all(axis=0)
-            # Amounts and observed bins of each hour, from differences of cumulative sums.
-            sums = np.cumsum(np.pad(np.where(seen, amounts, 0.0), ((0, 0), (1, 0))), axis=1)
-            bins = np.cumsum(np.r_[0, seen])
-            by_hour = sums[:, width:] - sums[:, :-width]
-            observed_bins = bins[width:] - bins[:-width]
-            rate = by_hour[0] / np.maximum(observed_bins, 1) / demand.bin_s
-            max_rate = float(rate.max(initial=0.0))
-            if max_rate > 0:
-                max_rate *= float(window.grown.max())
-                busiest = int(rate.argmax())
-                requests, inputs, outputs = by_hour[:, busiest]
-                start = demand.start_s + (int(np.flatnonzero(inside)[0]) + busiest) * demand.bin_s
-                peaks[m, r] = Peak(
-                    max_rate, inputs / requests, max(1.0, outputs / requests),
-                    start, start + width * demand.bin_s,
-                )  # fmt: skip
+            peak = _busiest_hour(amounts, width, demand.bin_s, begin_s)
+            if peak is not None:
+                peaks[m, r] = replace(peak, requests_s=peak.requests_s * growth)
     return peaks
+
+
+def _busiest_hour(amounts: FloatArray, width: int, bin_s: float, begin_s: float) -> Peak | None:
+    """Return the busiest ``width`` bins in a row, by their rate; None without demand.
+
+    ``amounts [3, bins]`` are requests, input and output tokens from ``begin_s`` on. Gaps (NaN) do
+    not count, so the rate is that of the observed bins.
+    """
+    seen = np.isfinite(amounts).all(axis=0)
+    # Sums over each run of ``width`` bins are differences of cumulative sums.
+    sums = np.cumsum(np.pad(np.where(seen, amounts, 0.0), ((0, 0), (1, 0))), axis=1)
+    bins = np.cumsum(np.r_[0, seen])
+    by_hour = sums[:, width:] - sums[:, :-width]
+    observed_bins = bins[width:] - bins[:-width]
+    rate = by_hour[0] / np.maximum(observed_bins, 1) / bin_s
+    if not rate.max(initial=0.0) > 0:
+        return None
+    busiest = int(rate.argmax())
+    requests, inputs, outputs = by_hour[:, busiest]
+    start_s = begin_s + busiest * bin_s
+    return Peak(
+        float(rate[busiest]), inputs / requests, max(1.0, outputs / requests),
+        start_s, start_s + width * bin_s,
+    )  # fmt: skip
 
 
 def limit_of(hardware: Hardware, m: int, phase: Phase, peaks: dict[tuple[int, int], Peak]) -> Limit:
@@ -108,14 +120,14 @@ def limit_of(hardware: Hardware, m: int, phase: Phase, peaks: dict[tuple[int, in
 SAMPLE = 20_000  # approximate number of requests to draw lengths from
 
 
-def lengths_of(
+def peak_hour_lengths(
     hardware: Hardware, traffic: Traffic, model_region: tuple[str, str], peak: Peak, seed: int
 ) -> tuple[IntArray, IntArray, IntArray]:
     """Return input, output and cached tokens of requests of a model and region in its peak hour.
 
-    With many requests, they are a sample of about ``SAMPLE``.
+    Each is ``[requests]``. With many requests, they are a sample of about ``SAMPLE``.
     """
-    # Of so many equal cells of the traffic, one is read.
+    # Only one of this many equal parts of the traffic is drawn.
     cells = max(1, round(peak.requests_s * (peak.end_s - peak.start_s) / SAMPLE))
     trace = traffic.requests(peak.start_s, peak.end_s, seed, cells=cells)
     rows = is_of_pool(trace, model_region, interactive(hardware))

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from planner.domain.progress import Progress
 from planner.domain.provisioning.levels import Judge, Measurements, Rules, problem_of, solve_levels
 from planner.domain.provisioning.load import Limit, Peak
-from planner.domain.provisioning.speeds import profile_ratio, start_of
+from planner.domain.provisioning.speeds import longest_start_s, profile_ratio
 from planner.domain.provisioning.unit import MODEL, Case
 from planner.errors import ScenarioError
 from planner.inputs.scenario.build import Hardware
@@ -37,14 +37,15 @@ class Variant:
 class Images:
     """The images in requests, which only models with an image encoder process."""
 
-    each: float  # images per request
+    per_request: float
     tokens: float  # encoder tokens per image
 
-    def on(self, service: PhaseLoad) -> PhaseLoad:
+    def added_to(self, service: PhaseLoad) -> PhaseLoad:
         """Return ``service`` with these images, if its model has an encoder."""
-        if not service.shape.encoder or not self.each:
+        if not service.shape.encoder or not self.per_request:
             return service
-        return replace(service, images=self.each, image_tokens=self.each * self.tokens)
+        image_tokens = self.per_request * self.tokens
+        return replace(service, images=self.per_request, image_tokens=image_tokens)
 
 
 def unknown_models(hardware: Hardware, peaks: dict[tuple[int, int], Peak]) -> tuple[str, ...]:
@@ -107,7 +108,8 @@ def solve_variants(
 ) -> list[Case]:
     """Plan both phases of each variant for its peak, within the limits of its model.
 
-    Replays draw requests from ``lengths``, which is by model and region.
+    ``limits`` are by model index and phase, ``measured`` by GPU type. ``lengths``, by model and
+    region, are the input, output and cached tokens of the requests that replays draw from.
     """
     rules = settings.rules
     cases = []
@@ -122,7 +124,7 @@ def solve_variants(
             skipped = cached_tokens * (phase == "prefill")
             cached = peak.isl * float(skipped.sum() / max(isl.sum(), 1))
             limit = limits[variant.m, phase]
-            service = settings.images.on(
+            service = settings.images.added_to(
                 PhaseLoad(
                     shape=model.shape,
                     gpu=gpu,
@@ -132,7 +134,7 @@ def solve_variants(
                     cached=cached,
                     osl=peak.osl,
                     slo_s=limit.seconds,
-                    start_s=start_of(phase, variant.profiles),
+                    start_s=longest_start_s(phase, variant.profiles),
                 )
             )
             judge = Judge(isl - skipped, osl, limit.attainment, settings.seed) if isl.size else None
@@ -179,6 +181,7 @@ def choose_variants(cases: list[Case]) -> list[Case]:
         by_variant[case.gpu, case.weights] = gpus + phase_gpus, usd + phase_gpus * case.usd_per_hour
 
     def chosen(case: Case) -> bool:
+        """Return whether the case is of the cheapest feasible variant that fits the region."""
         by_variant = sums[case.model, case.region]
         capacity = {(case.gpu, case.weights): case.capacity for case in cases}
         best = min(by_variant, key=lambda v: (by_variant[v][0] > capacity[v], by_variant[v][1]))

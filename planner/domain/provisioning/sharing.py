@@ -9,7 +9,7 @@ from functools import partial
 
 import numpy as np
 
-from planner.domain.provisioning.levels import draws_of, problem_of, with_ample_replicas
+from planner.domain.provisioning.levels import draw_replay_requests, problem_of, with_ample_replicas
 from planner.domain.provisioning.unit import Case, Sentences, groups
 from planner.domain.serialise import gpu_words
 from simulation.fleet import Tier
@@ -27,6 +27,7 @@ from simulation.provisioning.device_sharing import (
 from simulation.provisioning.level import Level
 from simulation.provisioning.level_confirmation import TIGHTER
 from simulation.provisioning.replay import CATCH_UP, LevelReplay, can_replay, replay_together
+from simulation.provisioning.replicas import ReplicaPlan
 from simulation.provisioning.workload import PhaseProblem
 from simulation.sizing.capacity import SizingCase, isolated_role
 from simulation.sizing.trial import RequestDraws, Trial, pool_of
@@ -42,7 +43,7 @@ HOW = {
 
 
 MORE = 1.5  # most replicas of chunked prefill that a replay tries, as a multiple of the plan's
-REQUESTS = 2000  # of a replay of chunked prefill
+REQUESTS = 2000  # requests of a replay of chunked prefill
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +74,7 @@ class SharedService:
 
     @property
     def where(self) -> str:
+        """Return model, region and GPU type as they begin a sentence."""
         return f"{self.model} in {self.region} on {self.gpu}"
 
 
@@ -106,20 +108,20 @@ def shared_gpus(cases: list[Case]) -> SharedGpus:
     cases_by_gpu = groups(cases, lambda case: (case.region, case.gpu))
     return SharedGpus(
         # Prefill and decode of a service; some have one phase only.
-        services=tuple(_service(*pair) for pair in phases if len(pair) == 2),
+        services=tuple(_share_between_phases(*pair) for pair in phases if len(pair) == 2),
         models=tuple(
-            _sharing_models(group)
+            _share_between_models(group)
             for group in cases_by_gpu
             if len({case.model for case in group}) > 1
         ),
     )
 
 
-def _service(prefill: Case, decode: Case) -> SharedService:
+def _share_between_phases(prefill: Case, decode: Case) -> SharedService:
     """Return the ways in which prefill and decode of one service can share GPUs."""
     room = MEMORY_SHARE * prefill.service.gpu.memory_bytes
     shared = place_on_common_devices(
-        [prefill.problem, decode.problem], [prefill.least, decode.least], room
+        [prefill.problem, decode.problem], [prefill.smallest, decode.smallest], room
     )
     service = chunked_service(prefill.service, decode.service)
     build_problem = partial(problem_of, service, prefill.weights, measured=prefill.measured)
@@ -160,6 +162,7 @@ def _service(prefill: Case, decode: Case) -> SharedService:
 
 
 def _way_of_level(level: Level) -> SharingWay:
+    """Return the figures of a plan as a way of sharing that is not yet replayed."""
     return SharingWay(level.devices, level.power_w, level.memory_bytes / 1e9)
 
 
@@ -173,7 +176,7 @@ def _replay_services(cases: list[Case], shared: SharedPlan) -> tuple[float | Non
         return None, True
     replays = [
         LevelReplay(
-            case.problem, draws_of(case.problem, judge)[:1],
+            case.problem, draw_replay_requests(case.problem, judge)[:1],
             MEMORY_SHARE * case.service.gpu.memory_bytes,
         )
         for case, judge in zip(cases, judges, strict=True)
@@ -197,28 +200,7 @@ def _replayed_chunks(level: Level, phase: PhaseProblem, prefill: Case, decode: C
     assert plan is not None
     if judge is None or phase.service.image_tokens:
         return _way_of_level(level)
-    shape, gpu = phase.service.shape, phase.service.gpu
-    batch_index, parallel_index = (
-        int(np.searchsorted(sizes, value))
-        for sizes, value in (
-            (phase.problem.batches, plan.batch), (phase.problem.parallel, plan.parallel),
-        )
-    )  # fmt: skip
-    # Of a pipeline, every stage has a part of the weights, and a batch in flight.
-    weight_bytes = float(phase.replica_bytes[batch_index, parallel_index]) / plan.stages
-    free = plan.parallel * plan.stages * (MEMORY_SHARE * gpu.memory_bytes - weight_bytes)
-    sequences = plan.batch * plan.stages
-    where = Arrangement(tp=plan.parallel, pp=plan.stages, weights=phase.weights)
-    graph = operator_graph(shape, where)
-    prompt_tokens = sequences * phase.service.isl / phase.service.osl
-    profile = GraphProfile(
-        model=prefill.model, gpu=prefill.gpu, tp=plan.parallel,
-        max_batch=plan.stages * int(phase.problem.batches[-1]),
-        max_batch_tokens=sequences + max(int(CATCH_UP * prompt_tokens), 256),
-        kv_capacity_tokens=max(1, int(free / kv_bytes_per_token(shape))),
-        provenance=gpu.provenance, kind="roofline", curve=compile_graph(graph, phase.timing),
-        graph=graph, timing=phase.timing, spread=0.0,
-    )  # fmt: skip
+    profile = _chunked_profile(plan, phase, prefill)
     limits = Tier(
         "both", ttft_s=prefill.service.within_s, tbt_s=decode.service.within_s,
         attainment=max(prefill.limit.attainment, decode.limit.attainment),
@@ -239,6 +221,29 @@ def _replayed_chunks(level: Level, phase: PhaseProblem, prefill: Case, decode: C
     return replace(way, attainment=attained, confirmed=False)
 
 
+def _chunked_profile(plan: ReplicaPlan, phase: PhaseProblem, prefill: Case) -> GraphProfile:
+    """Return the profile of one replica of ``plan`` that computes prompts in chunks."""
+    shape, gpu = phase.service.shape, phase.service.gpu
+    batch_index = int(np.searchsorted(phase.problem.batches, plan.batch))
+    parallel_index = int(np.searchsorted(phase.problem.parallel, plan.parallel))
+    # Each stage of a pipeline has a part of the weights, and a batch in flight.
+    weight_bytes = float(phase.replica_bytes[batch_index, parallel_index]) / plan.stages
+    kv_bytes = plan.parallel * plan.stages * (MEMORY_SHARE * gpu.memory_bytes - weight_bytes)
+    sequences = plan.batch * plan.stages
+    arrangement = Arrangement(tp=plan.parallel, pp=plan.stages, weights=phase.weights)
+    graph = operator_graph(shape, arrangement)
+    # Each sequence brings isl prompt tokens for osl decode steps.
+    prompt_tokens = sequences * phase.service.isl / phase.service.osl
+    return GraphProfile(
+        model=prefill.model, gpu=prefill.gpu, tp=plan.parallel,
+        max_batch=plan.stages * int(phase.problem.batches[-1]),
+        max_batch_tokens=sequences + max(int(CATCH_UP * prompt_tokens), 256),
+        kv_capacity_tokens=max(1, int(kv_bytes / kv_bytes_per_token(shape))),
+        provenance=gpu.provenance, kind="roofline", curve=compile_graph(graph, phase.timing),
+        graph=graph, timing=phase.timing, spread=0.0,
+    )  # fmt: skip
+
+
 def _replayed_operators(
     chunks: ChunkedPlan, phase: PhaseProblem, prefill: Case, decode: Case, fewest: int
 ) -> SharingWay:
@@ -254,7 +259,7 @@ def _replayed_operators(
     if judge is None or not can_replay(phase):
         return replace(way, confirmed=judge is None)
     room = MEMORY_SHARE * phase.service.gpu.memory_bytes
-    replay = LevelReplay(phase, draws_of(phase, judge), room)
+    replay = LevelReplay(phase, draw_replay_requests(phase, judge), room)
     attainment = max(prefill.limit.attainment, decode.limit.attainment)
     way = replace(way, attainment=replay.latency_of(level).attainment, confirmed=False)
     attained = way.attainment
@@ -270,10 +275,13 @@ def _replayed_operators(
     return way
 
 
-def _sharing_models(group: list[Case]) -> SharedModels:
-    """Return what all ``cases`` of a region and GPU type need, on separate and on common GPUs."""
+def _share_between_models(group: list[Case]) -> SharedModels:
+    """Return what the models of ``group`` need on separate and on common GPUs.
+
+    ``group`` has all cases of a region and GPU type.
+    """
     room = MEMORY_SHARE * group[0].service.gpu.memory_bytes
-    apart = [case.least for case in group]
+    apart = [case.smallest for case in group]
     shared = place_on_common_devices([case.problem for case in group], apart, room)
     attainment, confirmed = _replay_services(group, shared)
     return SharedModels(

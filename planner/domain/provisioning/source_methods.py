@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from planner.domain.provisioning.levels import Judge, draws_of
+from planner.domain.provisioning.levels import Judge, draw_replay_requests
 from simulation.performance.memory import MEMORY_SHARE
 from simulation.provisioning.energy import energy_of_pass
 from simulation.provisioning.level import Level, ReplayedLatency
@@ -33,7 +33,7 @@ class OperatorChoice:
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """The operator plan of one method, with its replay; figures are None where there is none."""
+    """The operator plan of one method, with its replay; figures are None without plan or replay."""
 
     method: str
     slots: int | None = None  # equation 8
@@ -63,7 +63,7 @@ def methods_of(phase: PhaseProblem, judge: Judge | None, epsilon: float) -> tupl
     room = MEMORY_SHARE * phase.service.gpu.memory_bytes
     replay = None
     if judge is not None and can_replay(phase):
-        replay = LevelReplay(phase, draws_of(phase, judge)[:1], room)
+        replay = LevelReplay(phase, draw_replay_requests(phase, judge)[:1], room)
     replayed: dict[bytes, ReplayedLatency] = {}  # methods often find the same plan
     methods = []
     for name in WORDS:

@@ -65,7 +65,7 @@ def timing_words(phase: PhaseProblem, level: Level) -> Timing:
     return Timing(inside, beyond, max(0.0, 1.0 - inside - beyond))
 
 
-def beside_profiles(cases: list[Case]) -> Iterator[str]:
+def profile_comparison_notes(cases: list[Case]) -> Iterator[str]:
     """Yield sentences that compare sums of operator times with the scenario's profiles.
 
     They also say which of the two this run uses, and the time before a prompt's first iteration.
@@ -134,7 +134,7 @@ def _timing_fact(cases: list[Case]) -> Fact:
         for check in efficiencies().checks
     )
     modelled = f"published peaks times the share that measured kernels reach; {errors}"
-    modelled += _by_profile(cases)
+    modelled += _profile_factors_clause(cases)
     kernels, what = cases[0].measured.kernels, f"Seconds of operators on {cases[0].gpu}"
     if kernels is None:
         return Fact(what, "modelled", modelled)
@@ -149,7 +149,7 @@ def _timing_fact(cases: list[Case]) -> Fact:
     return Fact(what, kind, f"{source}; the rest: {modelled}")
 
 
-def _by_profile(cases: list[Case]) -> str:
+def _profile_factors_clause(cases: list[Case]) -> str:
     """Return a clause on the factors that match operator times to the profiles, or ""."""
     times = [
         f"by {case.measured.times:.2f} in {case.phase} of {case.model}"

@@ -27,7 +27,7 @@ class ProfileComparison:
 def compare_with_profile(
     phase: PhaseProblem, profiles: Sequence[Profile]
 ) -> Iterator[ProfileComparison]:
-    """Yield the comparison with each profile whose tensor parallelism operators can have.
+    """Yield the comparison with each profile whose tensor parallelism the operators allow.
 
     Encoder operators are not counted, because profiles do not time them.
     """
@@ -39,16 +39,18 @@ def compare_with_profile(
             continue
         j = list(problem.parallel).index(profile.tp)
         if service.phase == "prefill":
-            summed = float(pass_s[0, j])
-            pairs = service.isl * (0.5 * service.isl + service.cached)
-            other = iteration_s(profile, 0.0, 0.0, service.isl, pairs)
+            operators_s = float(pass_s[0, j])
+            # Causal attention: each token attends to the cached ones and to those before it.
+            attention_pairs = service.isl * (0.5 * service.isl + service.cached)
+            profile_s = iteration_s(profile, 0.0, 0.0, service.isl, attention_pairs)
         else:
-            summed = float(np.interp(TYPICAL, problem.batches, pass_s[:, j]))
-            other = iteration_s(profile, TYPICAL, TYPICAL * service.context, 0.0, 0.0)
-        yield ProfileComparison(profile, summed, float(other))
+            operators_s = float(np.interp(TYPICAL, problem.batches, pass_s[:, j]))
+            context_tokens = TYPICAL * service.context
+            profile_s = iteration_s(profile, TYPICAL, context_tokens, 0.0, 0.0)
+        yield ProfileComparison(profile, operators_s, float(profile_s))
 
 
-def start_of(phase: Phase, profiles: Sequence[Profile]) -> float:
+def longest_start_s(phase: Phase, profiles: Sequence[Profile]) -> float:
     """Return the seconds of TTFT before a prompt's first iteration (``Profile.start_s``).
 
     Of several profiles, the longest time is used. It is 0 for decode.

@@ -35,19 +35,19 @@ class Case:
     measured: Measurements
     capacity: int  # GPUs of the type in the region
     profiles: tuple[Profile, ...]  # from the scenario
-    judge: Judge | None  # of replays
+    judge: Judge | None  # requests and target of replays; None: the trace has no such requests
     chosen: bool = False  # counts in the totals
     methods: tuple[Method, ...] = ()  # operators planned by the methods of the source
 
     @property
-    def least(self) -> Level:
+    def smallest(self) -> Level:
         """Return the plan with the fewest devices; of several, the one with the lowest power."""
         return min(self.levels.values(), key=lambda level: (level.devices, level.power_w))
 
 
 @dataclass(frozen=True, slots=True)
 class Sentences:
-    """Sentences on options: those without savings (``lost``), and those with (``won``)."""
+    """Sentences of a result: on what saves no GPUs (``lost``, warnings) and what does (``won``)."""
 
     lost: tuple[str, ...] = ()
     won: tuple[str, ...] = ()

@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 
 from planner.domain.provisioning.unit import MODEL, MODULE, OPERATOR, WORDS, Sentences
-from planner.domain.provisioning.windows import ATTAINMENT, EVERY, WindowsOfCase
+from planner.domain.provisioning.windows import ATTAINMENT, EVERY, TrackedCase
 from planner.domain.serialise import OPTIONAL, gpu_words
 from simulation.provisioning.over_time import LevelOverTime, action_delay_s
 from simulation.provisioning.savings import Savings, saved_shares
@@ -16,7 +16,7 @@ from simulation.provisioning.savings import Savings, saved_shares
 
 @dataclass(frozen=True, slots=True)
 class HeldPlan:
-    """The plan for the busiest hour, if it is kept for the whole window."""
+    """The plan for the busiest hour, kept for the whole window for comparison."""
 
     gpus: int
     gpu_hours: float
@@ -83,10 +83,10 @@ class OverTime:
     pools: tuple[PoolOverTime, ...]
 
 
-def figures(journeys: list[WindowsOfCase], startup_s: float) -> OverTime:
+def figures(tracked_cases: list[TrackedCase], startup_s: float) -> OverTime:
     """Return the figures of every pool and level over the window, and the totals."""
-    pools = tuple(_pool_figures(journey, startup_s) for journey in journeys)
-    names = list(journeys[0].courses)
+    pools = tuple(_pool_figures(tracked, startup_s) for tracked in tracked_cases)
+    names = list(tracked_cases[0].courses)
     totals = {
         name: LevelTotal(
             sum(pool.levels[name].gpu_hours for pool in pools),
@@ -96,9 +96,9 @@ def figures(journeys: list[WindowsOfCase], startup_s: float) -> OverTime:
         for name in names
     }
     return OverTime(
-        known=journeys[0].load.known,
-        window_s=journeys[0].load.windows.seconds,
-        windows=int(journeys[0].load.windows.requests_s.size),
+        known=tracked_cases[0].load.known,
+        window_s=tracked_cases[0].load.windows.seconds,
+        windows=int(tracked_cases[0].load.windows.requests_s.size),
         attainment=ATTAINMENT,
         replayed_windows=min(pool.replayed_windows for pool in pools),
         levels=totals,
@@ -107,12 +107,12 @@ def figures(journeys: list[WindowsOfCase], startup_s: float) -> OverTime:
     )
 
 
-def _pool_figures(journey: WindowsOfCase, startup_s: float) -> PoolOverTime:
+def _pool_figures(tracked: TrackedCase, startup_s: float) -> PoolOverTime:
     """Return the figures of one phase (prefill or decode) over the window, by level.
 
     Levels are operators, layers and whole replicas. ``startup_s`` is the start time of a replica.
     """
-    case, window_s = journey.case, journey.load.windows.seconds
+    case, window_s = tracked.case, tracked.load.windows.seconds
     levels = {
         name: LevelFiguresOverTime(
             every_s=EVERY[course.level] * window_s,
@@ -126,9 +126,9 @@ def _pool_figures(journey: WindowsOfCase, startup_s: float) -> PoolOverTime:
             headroom=course.headroom,
             refused=course.refused,
             as_whole=_share_as_whole_replicas(course),
-            held=_held_plan(journey, name),
+            held=_held_plan(tracked, name),
         )
-        for name, course in journey.courses.items()
+        for name, course in tracked.courses.items()
     }
     return PoolOverTime(
         model=case.model,
@@ -136,7 +136,7 @@ def _pool_figures(journey: WindowsOfCase, startup_s: float) -> PoolOverTime:
         gpu=case.gpu,
         phase=case.phase,
         slo_ms=case.service.slo_s * 1e3,
-        replayed_windows=journey.replayed,
+        replayed_windows=tracked.replayed,
         levels=levels,
         savings=_savings(levels),
     )
@@ -148,14 +148,14 @@ def _share_as_whole_replicas(course: LevelOverTime) -> float:
     return sum(level.replicas is not None for level in served) / max(len(served), 1)
 
 
-def _held_plan(journey: WindowsOfCase, name: str) -> HeldPlan | None:
+def _held_plan(tracked: TrackedCase, name: str) -> HeldPlan | None:
     """Return the level's plan for the busiest hour, kept all the time; None without a replay."""
-    if name not in journey.held:
+    if name not in tracked.held:
         return None
-    gpus = journey.case.levels[name].devices
-    windows = journey.load.windows
+    gpus = tracked.case.levels[name].devices
+    windows = tracked.load.windows
     hours = windows.requests_s.size * windows.seconds / 3600
-    return HeldPlan(gpus, gpus * hours, journey.held[name])
+    return HeldPlan(gpus, gpus * hours, tracked.held[name])
 
 
 def _savings(levels: Mapping[str, LevelFiguresOverTime | LevelTotal]) -> dict[str, Savings]:
@@ -167,12 +167,12 @@ def _savings(levels: Mapping[str, LevelFiguresOverTime | LevelTotal]) -> dict[st
     return {name: saved_shares(of_replicas, course) for name, course in amounts.items()}
 
 
-def table(journeys: list[WindowsOfCase], start_s: float) -> pl.DataFrame:
+def table(tracked_cases: list[TrackedCase], start_s: float) -> pl.DataFrame:
     """Return one row per window, phase and level."""
     frames = []
-    for journey in journeys:
-        case, windows = journey.case, journey.load.windows
-        for level, course in journey.courses.items():
+    for tracked in tracked_cases:
+        case, windows = tracked.case, tracked.load.windows
+        for level, course in tracked.courses.items():
             keys: dict[str, Any] = {
                 "model": case.model,
                 "region": case.region,
@@ -199,12 +199,11 @@ def sentences(over_time: OverTime) -> Sentences:
     """Return sentences on levels without and with savings, window by window."""
     lost = [*_missed_targets(over_time)]
     won: list[str] = []
-    by = (
-        "in a replay of {} windows"
+    checked = (
+        f"in a replay of {over_time.replayed_windows} windows"
         if over_time.replayed_windows
-        else ("by the mean latency of each window; requests are not replayed")
+        else "by the mean latency of each window; requests are not replayed"
     )
-    by = by.format(over_time.replayed_windows)
     for level, label in ((OPERATOR, "operators"), (MODULE, "layers")):
         share = over_time.savings[level].gpus if level in over_time.savings else None
         if share is None:
@@ -219,12 +218,12 @@ def sentences(over_time: OverTime) -> Sentences:
             won.append(
                 f"Window by window, planning by {label} takes {finer:,.1f} GPU-hours where whole "
                 f"replicas take {coarse:,.1f}: {share:.0%} fewer at {ATTAINMENT:.0%} of the "
-                f"requests within the limit, {by}." + _by_speed(over_time, level)
+                f"requests within the limit, {checked}." + _faster_scaling_words(over_time, level)
             )
     return Sentences((*lost, *_cheaper_if_held(over_time)), tuple(won))
 
 
-def _by_speed(over_time: OverTime, level: str) -> str:
+def _faster_scaling_words(over_time: OverTime, level: str) -> str:
     """Return a sentence if a level saves by scaling faster and not by finer units, else ""."""
     share = min(pool.levels[level].as_whole for pool in over_time.pools)
     if share < 0.5:

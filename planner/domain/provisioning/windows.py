@@ -37,7 +37,7 @@ from simulation.provisioning.windows import Windows, demand_known, windows_of
 
 OFF, OBSERVED, FORECAST = "off", "observed", "forecast"
 PlannedOn = Literal["off", "observed", "forecast"]
-WINDOW_S, MINUTE_S = 10.0, 60.0
+WINDOW_S, MINUTE_S = 10.0, 60.0  # operators are planned each window, the other levels each minute
 EVERY = {OPERATOR: 1, MODULE: 6, MODEL: 6}  # windows per plan
 ATTAINMENT = 0.95
 HISTORY_S = 2 * 86_400.0  # length of history for a fit
@@ -52,10 +52,10 @@ class TrackedTraffic:
     traffic: Traffic
     start_s: float
     end_s: float
-    levels: tuple[str, ...]
+    levels: tuple[str, ...]  # to plan: MODEL, MODULE or OPERATOR
     known: str  # OBSERVED or FORECAST
     method: str  # of the forecast
-    startup_s: float
+    startup_s: float  # cold start of a replica
     seed: int
 
 
@@ -70,7 +70,7 @@ class ModelDemand:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class WindowsOfCase:
+class TrackedCase:
     """One phase of one model over the whole time, with each level's plans window by window."""
 
     case: Case
@@ -91,7 +91,7 @@ def refuse_without_history(known: str, traffic: Traffic, start_s: float) -> None
 
 def track_cases(
     cases: list[Case], following: TrackedTraffic, progress: Progress
-) -> list[WindowsOfCase]:
+) -> list[TrackedCase]:
     """Plan every level of ``cases`` window by window, and return the results over time."""
     tracked = []
     loads: dict[tuple[str, str, bool], ModelDemand] = {}
@@ -128,7 +128,7 @@ def track_cases(
                 for name, level in case.levels.items()
             }
         replayed = 0 if judge is None else judge.picked.size
-        tracked.append(WindowsOfCase(case, load, courses, replayed, held))
+        tracked.append(TrackedCase(case, load, courses, replayed, held))
     return tracked
 
 
@@ -210,12 +210,12 @@ def _forecast_by_level(following: TrackedTraffic, series: DemandSeries) -> dict[
 
 def _pad_windows(windows: Windows, count: int) -> Windows:
     """Return ``windows`` with empty ones added at the end, ``count`` in all."""
-    lack = count - windows.requests_s.size
-    if lack <= 0:
+    missing = count - windows.requests_s.size
+    if missing <= 0:
         return windows
     return Windows(
         windows.seconds,
-        np.pad(windows.requests_s, (0, lack)),
-        np.pad(windows.isl, (0, lack), mode="edge"),
-        np.pad(windows.osl, (0, lack), mode="edge"),
+        np.pad(windows.requests_s, (0, missing)),
+        np.pad(windows.isl, (0, missing), mode="edge"),
+        np.pad(windows.osl, (0, missing), mode="edge"),
     )

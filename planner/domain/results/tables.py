@@ -17,7 +17,7 @@ from planner.domain.sizing.sizing import Sizes
 from planner.domain.study import Study
 from planner.domain.traffic.demand import Demand
 from planner.domain.traffic.forecasts import SeriesForecast
-from planner.domain.traffic.past_forecasts import LookedBack
+from planner.domain.traffic.past_forecasts import PastForecasts
 from planner.inputs.scenario.build import Hardware
 from planner.optimizer.pools import pool_capacity
 from planner.optimizer.problem import ScalingPlan
@@ -56,39 +56,37 @@ def forecast_table(forecasts: Sequence[SeriesForecast]) -> pl.DataFrame:
     return _concatenate((pl.DataFrame(schema=shape), *frames))
 
 
-def looking_back_tables(series: Sequence[LookedBack]) -> dict[str, pl.DataFrame]:
+def looking_back_tables(series: Sequence[PastForecasts]) -> dict[str, pl.DataFrame]:
     """Return tables of forecasts from past moments ("moments") and of actual demand ("history").
 
     Amounts are in units per second. Without series, there are no tables.
     """
     if not series:
         return {}
-    moments, past = [], []
-    for looked_back in series:
-        steps = looked_back.mean.shape[1]
-        for o, origin in enumerate(looked_back.origins_s.tolist()):
-            when = times(origin, looked_back.bin_s, steps)
+    moments, history = [], []
+    for each in series:
+        steps = each.mean.shape[1]
+        for o, origin in enumerate(each.origins_s.tolist()):
+            when = times(origin, each.bin_s, steps)
             band = {
-                "mean": looked_back.mean[o],
-                "p10": looked_back.low[o],
-                "p90": looked_back.high[o],
+                "mean": each.mean[o],
+                "p10": each.low[o],
+                "p90": each.high[o],
             }
-            rates = {name: amounts / looked_back.bin_s for name, amounts in band.items()}
+            rates = {name: amounts / each.bin_s for name, amounts in band.items()}
             moments.append(
-                _series(
-                    looked_back.key, when, unit=looked_back.unit, **rates, origin=[when[0]] * steps
-                )
+                _series(each.key, when, unit=each.unit, **rates, origin=[when[0]] * steps)
             )
-        when = times(looked_back.history_s, looked_back.bin_s, len(looked_back.history))
-        past.append(
+        when = times(each.history_s, each.bin_s, len(each.history))
+        history.append(
             _series(
-                looked_back.key,
+                each.key,
                 when,
-                unit=looked_back.unit,
-                actual=looked_back.history / looked_back.bin_s,
+                unit=each.unit,
+                actual=each.history / each.bin_s,
             )
         )
-    return {"moments": _concatenate(moments), "history": _concatenate(past)}
+    return {"moments": _concatenate(moments), "history": _concatenate(history)}
 
 
 def series_table(

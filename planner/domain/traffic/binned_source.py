@@ -34,13 +34,13 @@ class BinnedSource:
     """
 
     columns: DemandColumns
-    model: int
+    model: int  # index
     cells: FloatArray
     input_lengths: Lengths | None
     output_lengths: Lengths | None
     launch: Launch | None = None  # the description it was drawn from; None: read from a file
     dispersion: float = 1.0  # variance over mean of requests per second within a bin
-    sampling: float = 0.0  # variance over mean of its number of requests, of a sample
+    sampling: float = 0.0  # of a sample: variance over mean of its number of requests
     stated_cached_share: float | None = None  # the scenario's; None: what the file counts
 
     @property
@@ -82,16 +82,17 @@ class BinnedSource:
         Tokens that it does not count are its requests times the scenario's mean lengths.
         """
         requests = self.requests()
-        counted = (self.columns.input_tokens, self.columns.output_tokens)
-        lengths = (self.input_lengths, self.output_lengths)
-        first, second = (
-            tokens if tokens is not None else requests * (lengths_of.mean if lengths_of else np.nan)
-            for tokens, lengths_of in zip(counted, lengths, strict=True)
-        )
+
+        def counted_or_mean(counted: FloatArray | None, stated: Lengths | None) -> FloatArray:
+            """Return counted tokens, else requests times the stated mean; NaN without either."""
+            return requests * (stated.mean if stated else np.nan) if counted is None else counted
+
+        inputs = counted_or_mean(self.columns.input_tokens, self.input_lengths)
+        outputs = counted_or_mean(self.columns.output_tokens, self.output_lengths)
         # A request without an answer, such as an embedding, counts as one with an answer of one
         # token, which the prefill makes.
-        answers = np.where(np.isnan(requests), second, np.maximum(second, requests))
-        return np.asarray(first), np.asarray(answers, np.float64)
+        answers = np.where(np.isnan(requests), outputs, np.maximum(outputs, requests))
+        return np.asarray(inputs), np.asarray(answers, np.float64)
 
     @property
     def cached_share(self) -> float:
@@ -106,7 +107,10 @@ class BinnedSource:
         return min(1.0, float(cached[known].sum()) / total) if total > 0 else 0.0
 
     def drawn_lengths(self, requests: float, between: slice = slice(None)) -> DrawnLengths:
-        """Return the length distributions of some bins, with the weight ``requests`` in a mix."""
+        """Return the length distributions of the bins ``between``, to be mixed with other sources.
+
+        ``requests`` is the weight of the source in the mix.
+        """
         return DrawnLengths(requests, self.lengths(between), self.cached_share)
 
     def lengths(self, between: slice = slice(None)) -> IndependentLengths:
@@ -119,7 +123,7 @@ class BinnedSource:
         requests = self.requests()[between]
         inputs, outputs = (tokens[between] for tokens in self.tokens())
 
-        def lengths_around(
+        def distribution_around(
             tokens: FloatArray, stated: Lengths | None, seen: FloatArray | None
         ) -> LengthDistribution | SampledLength:
             """Return a distribution whose mean is ``tokens`` per request, at least 1.
@@ -134,8 +138,8 @@ class BinnedSource:
             return LengthDistribution(max(1.0, mean), stated.cv if stated else FILE_CV)
 
         return IndependentLengths(
-            lengths_around(inputs, self.input_lengths, columns.input_lengths),
-            lengths_around(outputs, self.output_lengths, columns.output_lengths),
+            distribution_around(inputs, self.input_lengths, columns.input_lengths),
+            distribution_around(outputs, self.output_lengths, columns.output_lengths),
         )
 
     def demand(self, template: Trace, edge_s: float, bin_s: float, bins: int) -> Demand:
@@ -219,6 +223,7 @@ class BinnedSource:
             def tokens_per_bin(
                 tokens: FloatArray | None, part: FloatArray = part
             ) -> FloatArray | None:
+                """Return the cell's tokens in each drawn bin; None if the file counts none."""
                 return None if tokens is None else np.round(tokens[between] * part)
 
             answers = tokens_per_bin(columns.output_tokens)
@@ -238,7 +243,9 @@ class BinnedSource:
             order = np.argsort(arrival, kind="stable")
             order = order[(arrival[order] >= 0) & (arrival[order] < end_s - start_s)]
             codes = self.model, int(region), int(tier)
-            trace = all_from(template, codes, start_s, arrival[order], isl[order], osl[order])
+            trace = trace_of_one_pool(
+                template, codes, start_s, arrival[order], isl[order], osl[order]
+            )
             if share := self.cached_share:
                 trace = replace(trace, blocks=cached_part(trace.input_tokens, share))
             traces.append(trace)
@@ -247,7 +254,10 @@ class BinnedSource:
     def arrivals(
         self, start_s: float, end_s: float, rng: np.random.Generator
     ) -> list[tuple[int, int, FloatArray]]:
-        """Draw arrivals without lengths: region, tier (indices) and epoch seconds of each cell."""
+        """Draw arrivals without lengths, in the bins that overlap ``[start_s, end_s)``.
+
+        Return region and tier (indices) and epoch seconds, for each of them that has traffic.
+        """
         columns, between = self.columns, self.between(start_s, end_s)
         counts = self.requests()[between]
         begin_s = columns.start_s + between.start * columns.bin_s
@@ -259,7 +269,7 @@ class BinnedSource:
         return drawn
 
 
-def all_from(
+def trace_of_one_pool(
     template: Trace,
     codes: tuple[int, int, int],
     start_s: float,

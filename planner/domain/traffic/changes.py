@@ -14,16 +14,15 @@ from simulation.arrays import IntArray
 from simulation.trace import Trace
 
 
-def times(trace: Trace, share: float, within_s: float, rng: np.random.Generator) -> Trace:
-    """Return ``trace`` with ``share`` times as many requests.
+def times(trace: Trace, factor: float, within_s: float, rng: np.random.Generator) -> Trace:
+    """Return ``trace`` with ``factor`` times as many requests.
 
-    Below 1, each request is kept with that probability. Above 1, each is repeated as often as the
-    whole part of ``share`` says, and once more with the probability of its fraction. A repeat
-    arrives at most half of ``within_s`` from the original. Sessions are kept or repeated as a
-    whole.
+    Below 1, each request is kept with that probability. Above 1, ``factor`` is the mean number of
+    its copies, the original included. A repeat arrives at most half of ``within_s`` from the
+    original. Sessions are kept or repeated as a whole.
     """
     groups = Groups.of(trace.session, len(trace))
-    drawn = np.flatnonzero(rng.random(len(groups.first)) < share % 1.0)
+    drawn = np.flatnonzero(rng.random(len(groups.first)) < factor % 1.0)
 
     def repeated(picked: IntArray, *, moves: bool) -> Trace:
         """Return the requests of the groups (sessions) ``picked``.
@@ -43,9 +42,12 @@ def times(trace: Trace, share: float, within_s: float, rng: np.random.Generator)
         own = None if trace.session is None else session[order]
         return trace.repeated(rows[order], arrival[order], own)
 
-    if share < 1.0 or not len(trace):
-        return repeated(drawn, moves=False) if len(trace) else trace
-    parts = [*[np.arange(len(groups.first))] * (int(share) - 1), drawn]
+    if not len(trace):
+        return trace
+    if factor < 1.0:
+        return repeated(drawn, moves=False)
+    # All groups once more for each whole number above 1, and the drawn ones for the fraction.
+    parts = [*[np.arange(len(groups.first))] * (int(factor) - 1), drawn]
     more = [repeated(picked, moves=True) for picked in parts if len(picked)]
     return merge([trace, *more], trace.provenance) if more else trace
 

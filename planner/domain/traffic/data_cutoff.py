@@ -26,10 +26,10 @@ class MeasuredSource:
     trace: Trace
     start_s: float
     end_s: float
-    sampling: float = 0.0  # variance over mean of its number of requests, of a sample
+    sampling: float = 0.0  # of a sample: variance over mean of its number of requests
 
 
-def known_by(source: MeasuredSource, until_s: float | None) -> MeasuredSource:
+def requests_until(source: MeasuredSource, until_s: float | None) -> MeasuredSource:
     """Return the requests that arrived before ``until_s``, or all requests if that is None."""
     if until_s is None or until_s > source.end_s:
         return source
@@ -38,7 +38,7 @@ def known_by(source: MeasuredSource, until_s: float | None) -> MeasuredSource:
     return replace(source, trace=source.trace.rows(is_known), end_s=until_s)
 
 
-def bins_by(series: DemandColumns, until_s: float | None) -> DemandColumns:
+def bins_until(series: DemandColumns, until_s: float | None) -> DemandColumns:
     """Return the bins that end by ``until_s``, or all bins if that is None."""
     if until_s is None:
         return series
@@ -70,7 +70,10 @@ def check_until(until_s: float, end_s: float) -> None:
 
 
 def observed_within(demand: Demand, start_s: float, end_s: float) -> Demand:
-    """Return demand with gaps in bins that a trace in ``[start_s, end_s)`` does not cover."""
+    """Return demand with gaps in bins that a trace in ``[start_s, end_s)`` does not cover.
+
+    Up to the share ``PART`` of a bin may be missing.
+    """
     first = np.ceil((start_s - demand.start_s) / demand.bin_s - PART)
     last = np.floor((end_s - demand.start_s) / demand.bin_s + PART)
     bins = np.arange(demand.bins)

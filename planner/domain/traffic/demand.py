@@ -24,7 +24,7 @@ class Demand:
     requests: FloatArray
     input_tokens: FloatArray
     output_tokens: FloatArray
-    sampling: FloatArray | None = None  # [keys] variance of the requests of a sample
+    sampling: FloatArray | None = None  # [keys] variance of the requests; None: not a sample
     holidays: Holidays = NO_HOLIDAYS
 
     def __post_init__(self) -> None:
@@ -110,16 +110,16 @@ def bin_demand(
         start_s = np.floor(trace.start_s / bin_s) * bin_s
     start_s = float(start_s)
 
-    def place(arrival_s: FloatArray) -> IntArray:
+    def bin_index(arrival_s: FloatArray) -> IntArray:
         return np.floor((arrival_s + (trace.start_s - start_s)) / bin_s).astype(np.int64)
 
     if bins is None:
-        bins = int(place(trace.arrival_s[-1:])[0]) + 1 if len(trace) else 0
+        bins = int(bin_index(trace.arrival_s[-1:])[0]) + 1 if len(trace) else 0
     shape = (len(trace.models), len(trace.regions), len(trace.tiers), bins)
     requests, input_tokens, output_tokens = np.zeros((3, int(np.prod(shape))))
     # In pieces, so that a large trace needs no temporary arrays of its full length.
     for rows in row_slices(len(trace)):
-        bin_of = place(trace.arrival_s[rows])
+        bin_of = bin_index(trace.arrival_s[rows])
         inside = (bin_of >= 0) & (bin_of < bins)
         columns = trace.model[rows], trace.region[rows], trace.tier[rows], bin_of
         codes = np.ravel_multi_index(tuple(column[inside] for column in columns), shape)

@@ -48,16 +48,18 @@ def expected_counts(
     The rate is constant within each hour of local time, and the counts are its exact integrals. Day
     1 of traffic without dates counts as a Monday.
     """
-    shape, weekend = shape_of(launch), weekend_of(launch)
-    weekday = mean_rps(launch) * 7 / (5 + 2 * weekend)  # requests/s of a mean weekday
+    shape, weekend_share = shape_of(launch), weekend_of(launch)
+    weekday_rps = mean_rps(launch) * 7 / (5 + 2 * weekend_share)
     local_s = start_s + HOUR_S * launch.utc_offset_h
-    first = floor(local_s / HOUR_S)
-    hours = first + np.arange(ceil((local_s + bins * bin_s) / HOUR_S) - first)
-    monday = EPOCH_WEEKDAY if clock == UTC_CLOCK else 0
-    day = (hours // 24 + monday) % 7
-    rate = weekday * np.asarray(shape.by_hour)[hours % 24] * np.where(day >= 5, weekend, 1.0)
+    first_hour = floor(local_s / HOUR_S)
+    hours = first_hour + np.arange(ceil((local_s + bins * bin_s) / HOUR_S) - first_hour)
+    first_weekday = EPOCH_WEEKDAY if clock == UTC_CLOCK else 0  # of time 0; 0 is Monday
+    weekday = (hours // 24 + first_weekday) % 7
+    day_factor = np.where(weekday >= 5, weekend_share, 1.0)
+    rate = weekday_rps * np.asarray(shape.by_hour)[hours % 24] * day_factor
+    # Requests up to each hour; the counts are the differences at the edges of bins.
     arrived = np.concatenate([[0.0], np.cumsum(rate * HOUR_S)])
-    edges = (local_s + bin_s * np.arange(bins + 1)) / HOUR_S - first
+    edges = (local_s + bin_s * np.arange(bins + 1)) / HOUR_S - first_hour
     return np.asarray(np.diff(np.interp(edges, np.arange(len(arrived)), arrived)), np.float64)
 
 
@@ -107,7 +109,8 @@ def described_bins(
     else:
         start_s, end_s = floor(span[0] / width) * width, ceil(span[1] / width) * width
     bins = round((end_s - start_s) / width)
-    counts = draw_counts(launch, expected_counts(launch, start_s, width, bins, clock), width, rng)
+    expected = expected_counts(launch, start_s, width, bins, clock)
+    counts = draw_counts(launch, expected, width, rng)
     name = source.model or "launch"
     return DemandColumns(name, source.model, None, None, start_s, width, counts, None, None, None)
 

@@ -9,7 +9,7 @@ from forecasting.demand import REQUESTS, DemandSeries
 from forecasting.errors import ForecastError
 from forecasting.joint_paths import joint_paths, panel_forecast
 from planner.domain.random_streams import Stream, generator
-from planner.domain.traffic.binned_source import all_from
+from planner.domain.traffic.binned_source import trace_of_one_pool
 from planner.domain.traffic.demand import Demand
 from planner.domain.traffic.forecast_requests import drawn_requests
 from planner.domain.traffic.prefixes import SESSION_TOKENS, blocks_of_sessions
@@ -19,7 +19,7 @@ from planner.domain.traffic.window import HOUR_S, Window
 from simulation.arrays import FloatArray, IntArray
 from simulation.trace import PrefixBlocks, Trace
 
-SHORT = "last-value"  # method of series that are too short for the scenario's
+SHORT = "last-value"  # method if a series is too short for the scenario's
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -35,7 +35,10 @@ class DrawnDays:
 
 
 def draw_days(traffic: Traffic, window: Window, method: str, paths: int, seed: int) -> DrawnDays:
-    """Return ``paths`` equally likely paths of demand from the first decision of ``window`` on."""
+    """Return ``paths`` equally likely paths of demand from the first decision of ``window`` on.
+
+    If ``method`` fails, such as for a short series, all series use ``SHORT``.
+    """
     try:
         requests = demand_paths(traffic, window, method, paths, seed, with_lead=True)
     except ForecastError:
@@ -52,10 +55,10 @@ def busiest_hours(demand: Demand, window: Window, days: DrawnDays) -> FloatArray
     tokens = np.nansum(demand.input_tokens, axis=1) + np.nansum(demand.output_tokens, axis=1)
     tokens_per_request = np.divide(tokens, requests, out=np.ones_like(tokens), where=requests > 0)
     lead = round((window.start_s - days.start_s) / window.bin_s)
-    load = np.einsum("k,pkb->pb", tokens_per_request, days.requests[:, :, lead:])
-    bins = min(load.shape[1], max(1, round(HOUR_S / window.bin_s)))
-    total = np.cumsum(np.pad(load, ((0, 0), (1, 0))), axis=1)
-    return np.asarray((total[:, bins:] - total[:, :-bins]).max(axis=1))
+    path_tokens = np.einsum("k,pkb->pb", tokens_per_request, days.requests[:, :, lead:])
+    hour = min(path_tokens.shape[1], max(1, round(HOUR_S / window.bin_s)))  # in bins
+    total = np.cumsum(np.pad(path_tokens, ((0, 0), (1, 0))), axis=1)
+    return np.asarray((total[:, hour:] - total[:, :-hour]).max(axis=1))
 
 
 def with_path(demand: Demand, days: DrawnDays, path: int) -> Demand:
@@ -72,7 +75,7 @@ def with_path(demand: Demand, days: DrawnDays, path: int) -> Demand:
     drawn = days.requests[path][:, :bins]
     requests = np.nansum(before, axis=1)
     arrays: dict[str, Any] = {}
-    for name in AMOUNTS:  # of requests, each counts once
+    for name in AMOUNTS:  # for requests themselves, the ratio is 1
         amounts = getattr(demand, name)[:, :first]
         per_request = np.divide(
             np.nansum(amounts, axis=1), requests, out=np.ones_like(requests), where=requests > 0
@@ -102,7 +105,7 @@ def requests_of_path(
     pieces: list[Trace] = []
     pattern_bin = np.minimum(pattern.arrival_s // bin_s, bins - 1).astype(np.int64)
     for k, key in enumerate(demand.keys):
-        model, region, tier = (
+        model, region, tier = codes = (
             traffic.models.index(key.model),
             traffic.regions.index(key.region),
             traffic.tiers.index(key.tier),
@@ -117,19 +120,20 @@ def requests_of_path(
             edges = np.repeat(np.arange(bins) * bin_s, missing)
             arrival = np.sort(edges + rng.random(len(edges)) * bin_s)
             isl, osl, prefixes = drawn_requests(traffic, model, len(arrival), rng)
-            codes = model, region, tier
-            piece = all_from(pattern, codes, window.start_s, arrival, isl, osl)
+            piece = trace_of_one_pool(pattern, codes, window.start_s, arrival, isl, osl)
             pieces.append(replace(piece, blocks=prefixes))
     pieces = [piece for piece in pieces if len(piece)]
-    named = pattern.blocks if isinstance(pattern.blocks, PrefixBlocks) else None
-    # Blocks of growing sessions are made again, as copies of a session share no blocks.
-    grow = pattern.session is not None and named and named.block_tokens == SESSION_TOKENS
-    if any(piece.blocks is None for piece in pieces) and named:
-        pieces = [replace(piece, blocks=None) for piece in pieces]
     if not pieces:
         return replace(pattern.rows(slice(0)), start_s=window.start_s, provenance="drawn")
+    blocks = pattern.blocks if isinstance(pattern.blocks, PrefixBlocks) else None
+    if blocks and any(piece.blocks is None for piece in pieces):
+        pieces = [replace(piece, blocks=None) for piece in pieces]
     trace = merge(pieces, "drawn from the forecast")
-    return replace(trace, blocks=blocks_of_sessions(trace)) if grow else trace
+    from_sessions = blocks is not None and blocks.block_tokens == SESSION_TOKENS
+    if pattern.session is None or not from_sessions:
+        return trace
+    # Copies of a session share no blocks, so blocks are derived again from the drawn sessions.
+    return replace(trace, blocks=blocks_of_sessions(trace))
 
 
 def _resampled(
@@ -150,14 +154,15 @@ def _resampled(
     bins, session = len(counts), None if pattern.session is None else pattern.session[rows]
     groups, arrived = Groups.of(session, len(rows)), pattern.arrival_s[rows]
     begin_bin = bin_of[groups.begins]
-    groups_in, requests = (
-        np.bincount(bin_index, minlength=bins)[:bins] for bin_index in (begin_bin, bin_of)
-    )
+    # Per bin: groups that begin in it, requests, and groups wanted.
+    groups_in = np.bincount(begin_bin, minlength=bins)[:bins]
+    requests_in = np.bincount(bin_of, minlength=bins)[:bins]
     wanted_in = counts
     if session is not None:
-        share = np.divide(counts, requests, out=np.zeros(bins), where=requests > 0)
+        share = np.divide(counts, requests_in, out=np.zeros(bins), where=requests_in > 0)
         wanted_in = np.floor(groups_in * share + rng.random(bins)).astype(np.int64)
-    order = np.lexsort((rng.random(len(begin_bin)), begin_bin))  # by bin, at random within
+    # Groups by bin, in random order within each. The first ones get the remainder of copies.
+    order = np.lexsort((rng.random(len(begin_bin)), begin_bin))
     rank = np.arange(len(begin_bin)) - np.repeat(np.cumsum(groups_in) - groups_in, groups_in)
     sizes, wanted = groups_in[begin_bin[order]], wanted_in[begin_bin[order]]
     copies = wanted // sizes + (rank < wanted % sizes)

@@ -71,10 +71,12 @@ class PlannedQuantile:
 
     @property
     def height(self) -> Height:
+        """Return the percentile with its factor, but without the load factor."""
         return Height(self.quantile, self.times)
 
     @property
     def words(self) -> str:
+        """Return the percentile in words, such as "1.2 times P95"."""
         return str(self.height)
 
 
@@ -88,8 +90,8 @@ class PastPeriods:
 
     room: FloatArray  # [k, p] capacity of a plan at each height
     actual: FloatArray  # [p, w] actual demand
-    usd: float = 0.0  # cost of capacity for one amount per bin during one period
-    requests: float = 1.0  # requests per amount
+    usd: float = 0.0  # dollars for one period of a capacity of one token per bin
+    requests: float = 1.0  # requests per token
 
     @property
     def late(self) -> FloatArray:
@@ -169,7 +171,9 @@ class Quantiles:
         if stated is None:
             return None
         level = None if stated == MEAN else float(stated)
-        return PlannedQuantile(group.name, level, 1.0, STATED, "Set by the scenario.")
+        return PlannedQuantile(
+            group.name, level, times=1.0, basis=STATED, why="Set by the scenario."
+        )
 
     def _planned_of(self, group: Group, at_once: bool, progress: Progress) -> PlannedQuantile:
         """Return a group's percentile: the scenario's, else the one chosen by past periods.
@@ -182,7 +186,7 @@ class Quantiles:
             return stated
         progress(0.0, f"Choosing the forecast percentile of {group.name}")
         origins = past_origins(self.window, self.traffic.demand.start_s, at_once=at_once)
-        pasts = self._pasts(group, origins, at_once) if len(origins) else []
+        pasts = self._past_periods(group, origins, at_once) if len(origins) else []
         if not pasts:
             return _percentile_of_target(group, self.forecast.method)
         start = float(origins[0]) + lead_bins(self.window) * self.window.bin_s
@@ -202,12 +206,12 @@ class Quantiles:
                 for _, demand in largest_series(self.traffic, group):
                     begin(
                         rolling_forecasts,
-                        *past_call(
+                        *past_forecast_arguments(
                             demand, self.window, self.forecast.method, origins, at_once=at_once
                         ),
                     )
 
-    def _pasts(self, group: Group, origins: FloatArray, at_once: bool) -> list[PastPeriods]:
+    def _past_periods(self, group: Group, origins: FloatArray, at_once: bool) -> list[PastPeriods]:
         """Return past plans and demand of the largest series (model x region) of a group.
 
         Series with too little history, or without demand, are omitted. ``at_once``: all periods are
@@ -217,7 +221,7 @@ class Quantiles:
         pasts = []
         for (m, r), demand in largest_series(self.traffic, group):
             try:
-                room, actual = past_of(
+                room, actual = past_capacity_and_demand(
                     demand, self.window, self.forecast.method, origins, at_once=at_once
                 )
             except SeriesTooShort:
@@ -331,30 +335,32 @@ def past_origins(window: Window, begins_s: float, *, at_once: bool) -> FloatArra
     return np.asarray(first + steps * bin_s * np.arange(count), np.float64)
 
 
-def past_of(
+def past_capacity_and_demand(
     series: DemandSeries, window: Window, method: str, origins: FloatArray, *, at_once: bool
 ) -> tuple[FloatArray, FloatArray]:
     """Return the capacity that past plans would have had, ``[k, p]``, and the demand, ``[p, w]``.
 
-    ``k`` are the heights of ``HEIGHTS``. The ``p`` periods of ``w`` bins are those planned by the
-    decisions at ``origins``; with ``at_once``, one decision plans the whole window. Raise
-    SeriesTooShort if the method cannot be fitted on the data known then.
+    ``k`` are the heights of ``HEIGHTS``: each gives a period the largest bin of its forecast. The
+    ``p`` periods of ``w`` bins are those planned by the decisions at ``origins`` (epoch seconds).
+    With ``at_once``, one decision plans the whole window. Raise SeriesTooShort if the method cannot
+    be fitted on the data known then.
     """
     lead, per_period = lead_bins(window), window.bins_per_period
-    call = past_call(series, window, method, origins, at_once=at_once)
+    call = past_forecast_arguments(series, window, method, origins, at_once=at_once)
     known_series = call[0]
     if known_series.start_s > origins[0] - 1e-6:
         raise SeriesTooShort(f"{series.key}: no traffic before the first of its past decisions.")
     forecasts = result_of(rolling_forecasts, *call)
-    foreseen = np.concatenate([at_levels(forecast)[:, lead:] for forecast in forecasts], axis=1)
+    # [levels, bins of all periods], without the lead time of each decision
+    foreseen = np.concatenate([quantiles_at_levels(each)[:, lead:] for each in forecasts], axis=1)
     peaks = foreseen.reshape(len(LEVELS), -1, per_period).max(axis=2)
-    room = np.concatenate([peaks, np.multiply.outer(TIMES, peaks[-1])])
+    above_top = np.multiply.outer(TIMES, peaks[-1])  # factors on the highest quantile
     first = round((float(origins[0]) - known_series.start_s) / window.bin_s) + lead
     actual = known_series.values[first : first + foreseen.shape[1]].reshape(-1, per_period)
-    return room, actual
+    return np.concatenate([peaks, above_top]), actual
 
 
-def past_call(
+def past_forecast_arguments(
     series: DemandSeries, window: Window, method: str, origins: FloatArray, *, at_once: bool
 ) -> tuple[DemandSeries, Forecaster, Sequence[float], int]:
     """Return the arguments of ``rolling_forecasts`` for the decisions at ``origins``.
@@ -369,6 +375,6 @@ def past_call(
     return known_series, model, origins.tolist(), lead + _bins_per_decision(window, at_once)
 
 
-def at_levels(forecast: Forecast) -> FloatArray:
+def quantiles_at_levels(forecast: Forecast) -> FloatArray:
     """Return the forecast at each quantile of ``LEVELS``, ``[k, steps]``."""
     return interpolate_quantiles(np.asarray(forecast.levels), forecast.quantiles, LEVELS)

@@ -11,7 +11,7 @@ from forecasting.demand import REQUESTS
 from forecasting.errors import SeriesTooShort
 from forecasting.selection import forecaster
 from planner.domain.random_streams import Stream, generator
-from planner.domain.traffic.binned_source import all_from
+from planner.domain.traffic.binned_source import trace_of_one_pool
 from planner.domain.traffic.sources import MAX_DRAWN, check_requests
 from planner.domain.traffic.traffic import FORECAST, Traffic, merge
 from planner.domain.traffic.window import Window
@@ -66,7 +66,7 @@ def requests_ahead(
         arrival = _arrivals(mean, window.bin_s, burstiness, rng)
         isl, osl, prefixes = drawn_requests(traffic, m, len(arrival), rng)
         codes = m, traffic.regions.index(key.region), traffic.tiers.index(key.tier)
-        piece = all_from(traffic.measured, codes, window.start_s, arrival, isl, osl)
+        piece = trace_of_one_pool(traffic.measured, codes, window.start_s, arrival, isl, osl)
         pieces.append(replace(piece, blocks=prefixes))
     return merge(pieces, replay=FORECAST), tuple(notes)
 
@@ -93,10 +93,12 @@ def _arrivals(
     mean: FloatArray, bin_s: float, burstiness: Burstiness, rng: np.random.Generator
 ) -> FloatArray:
     """Return arrival times in seconds, with ``mean`` ``[bins]`` requests per bin on average."""
-    below = np.concatenate([[0.0], np.cumsum(mean)])
-    total = float(below[-1])
-    unit, n = np.zeros(0), int(total + ENOUGH * (total + 1.0) ** 0.5)
+    # Arrivals of rate 1 are drawn up to the expected total. Each moves to the time at which so many
+    # requests are expected (time change of a point process).
+    expected = np.concatenate([[0.0], np.cumsum(mean)])  # requests up to each edge of bins
+    total = float(expected[-1])
+    unit, count = np.zeros(0), int(total + ENOUGH * (total + 1.0) ** 0.5)
     while total > 0 and (not len(unit) or unit[-1] < total):
-        unit, n = unit_arrivals(n, burstiness, rng), 2 * n
-    edges = np.arange(len(below)) * bin_s
-    return np.asarray(np.interp(unit[unit < total], below, edges), np.float64)
+        unit, count = unit_arrivals(count, burstiness, rng), 2 * count
+    edges = np.arange(len(expected)) * bin_s
+    return np.asarray(np.interp(unit[unit < total], expected, edges), np.float64)

@@ -59,7 +59,7 @@ class SeriesForecast:
     low: FloatArray  # 10%
     high: FloatArray  # 90%
     height: Height  # level that is planned for
-    errors: dict[str, float | None]  # wape, peak_wape, mase, coverage80 over the window
+    errors: dict[str, float | None]  # wape, peak_wape, mase, coverage80, bias over the window
     past: PastPeaks | None  # peaks before the last decision; None if unknown
     levels: tuple[float, ...]  # levels of ``quantiles``
     quantiles: FloatArray  # [levels, bins of the window]
@@ -174,8 +174,10 @@ def roll_forecast(
     """
     series = series.since_launch(float(window.origins_s[0]))
     bins, bin_s = round(window.duration_s / window.bin_s), window.bin_s
-    pieces = result_of(rolling_forecasts, *window_call(series, window, method, at_once=at_once))
-    actual = np.full(bins, np.nan)
+    pieces = result_of(
+        rolling_forecasts, *window_forecast_arguments(series, window, method, at_once=at_once)
+    )
+    actual = np.full(bins, np.nan)  # of the window; its part after the end of the trace stays NaN
     seen = series.window(window.start_s, window.end_s)
     offset = round((seen.start_s - window.start_s) / bin_s) if seen.bins else 0
     actual[offset : offset + seen.bins] = seen.values
@@ -187,7 +189,7 @@ def lead_bins(window: Window) -> int:
     return 0 if window.ahead else round((window.start_s - window.origins_s[0]) / window.bin_s)
 
 
-def window_call(
+def window_forecast_arguments(
     series: DemandSeries, window: Window, method: str, *, at_once: bool
 ) -> tuple[DemandSeries, Forecaster, Sequence[float], int]:
     """Return the arguments of ``rolling_forecasts`` for every decision of the window.
@@ -196,9 +198,10 @@ def window_call(
     """
     series, lead = series.since_launch(float(window.origins_s[0])), lead_bins(window)
     model = forecaster(method, horizon_bins=window.bins_per_period, lead_bins=lead, truth=series)
-    one_decision = at_once or window.ahead
-    steps = round(window.duration_s / window.bin_s) if one_decision else window.bins_per_period
-    return series, model, window.origins_s.tolist()[: 1 if one_decision else None], lead + steps
+    origins = window.origins_s.tolist()
+    if at_once or window.ahead:
+        return series, model, origins[:1], lead + round(window.duration_s / window.bin_s)
+    return series, model, origins, lead + window.bins_per_period
 
 
 def _errors(

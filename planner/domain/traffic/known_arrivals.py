@@ -32,7 +32,7 @@ def _pattern_of_model(
     if not _bursts_known(traffic, m):
         return POISSON
     begin_s, end_s = traffic.demand.start_s, traffic.demand.end_s
-    pattern: ArrivalPattern | None = None
+    pattern: ArrivalPattern | None = None  # of the longest time so far
     for start, end in ((before_s - DAY_S, before_s), (begin_s, before_s), (begin_s, end_s)):
         arrival, series = _arrivals(traffic, m, max(start, begin_s), min(end, end_s), rng)
         found = pattern_of(arrival, series, traffic.demand.bin_s, begin_s)
@@ -43,7 +43,10 @@ def _pattern_of_model(
 
 
 def _bursts_known(traffic: Traffic, m: int) -> bool:
-    """Return whether the data show when a model's requests arrive within a bin of demand."""
+    """Return whether the data show how a model's requests arrive within a bin of demand.
+
+    A log shows it. Counts do if their bins are narrower, or if the scenario states a dispersion.
+    """
     return bool((traffic.measured.model == m).any()) or any(
         source.dispersion != 1.0 or source.columns.bin_s < traffic.demand.bin_s * (1 - 1e-9)
         for source in traffic.binned

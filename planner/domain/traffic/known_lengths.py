@@ -50,8 +50,9 @@ def known_lengths(traffic: Traffic, window: Window, seed: int) -> KnownLengths:
     """
     rng = generator(seed, Stream.KNOWN)
     by_model = [_samples_of_model(traffic, m, window, rng) for m in range(len(traffic.models))]
-    chosen = np.stack([which for _, which in by_model], axis=1)  # [p, l]
-    # np.unique sorts; put the samples back into the order in which decisions first use them.
+    chosen = np.stack([sample_of for _, sample_of in by_model], axis=1)  # [p, l]
+    # Periods in which every model uses the same sample share one entry of ``samples``. np.unique
+    # sorts; put the entries back into the order in which decisions first use them.
     rows, first, which = np.unique(chosen, axis=0, return_index=True, return_inverse=True)
     order = np.argsort(first)
     used = [
@@ -144,9 +145,9 @@ def _samples_of_model(
 ) -> tuple[list[LengthSample], IntArray]:
     """Return the samples of model ``m``, and the index of the sample of each period, ``[p]``.
 
-    The first sample is of the day before the window. It is replaced only when a period's lengths
-    differ from it. An earlier sample that is similar is then used again, because pools are sized
-    for every sample.
+    The first sample is of the day before the first decision, or of all earlier requests if that day
+    has too few. It is replaced only when a period's lengths differ from it. An earlier sample that
+    is similar is then used again, because pools are sized for every sample.
     """
     origins = window.origins_s
     begin = float(origins[0])

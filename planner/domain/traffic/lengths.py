@@ -56,20 +56,20 @@ def mix_lengths(
     total = float(volumes.sum())
     if not total:
         return LengthSample((np.ones(1, np.int32), np.ones(1, np.int32)), 0.0)
-    sizes = np.ceil(SAMPLE * volumes / total).astype(int)
+    sizes = np.ceil(SAMPLE * volumes / total).astype(int)  # of the log, then of each source
     picked = rng.choice(rows, size=sizes[0]) if len(rows) else rows
     pairs = [(trace.input_tokens[picked], trace.output_tokens[picked])]
     pairs += [source.lengths.sample(n, rng) for source, n in zip(others, sizes[1:], strict=True)]
     isl, osl = (np.concatenate(part) for part in zip(*pairs, strict=True))
-    counted = trace.blocks.tokens[picked] if isinstance(trace.blocks, CachedTokens) else None
-    if counted is None and not any(source.cached_share for source in others):
+    logged = trace.blocks.tokens[picked] if isinstance(trace.blocks, CachedTokens) else None
+    if logged is None and not any(source.cached_share for source in others):
         return LengthSample((isl, osl), total)
-    columns = [np.zeros(len(picked), np.int32) if counted is None else counted]
-    columns += [
-        cached_part(part[0], source.cached_share).tokens
-        for source, part in zip(others, pairs[1:], strict=True)
+    cached = [np.zeros(len(picked), np.int32) if logged is None else logged]
+    cached += [
+        cached_part(inputs, source.cached_share).tokens
+        for source, (inputs, _) in zip(others, pairs[1:], strict=True)
     ]
-    return LengthSample((isl, osl), total, CachedTokens(np.concatenate(columns)))
+    return LengthSample((isl, osl), total, CachedTokens(np.concatenate(cached)))
 
 
 def cached_part(isl: Int32Array, share: float) -> CachedTokens:

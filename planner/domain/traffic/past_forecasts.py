@@ -32,7 +32,7 @@ SEEN_S = 2 * DAY_S  # history shown before the first moment
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class LookedBack:
+class PastForecasts:
     """Forecasts of a series from past moments, with its demand, for charts of forecast errors.
 
     ``mean``, ``low`` and ``high`` (quantiles) are in ``unit`` per bin, ``[o, steps]``: one row per
@@ -51,9 +51,9 @@ class LookedBack:
     unit: str = INPUT_TOKENS
 
 
-def looked_back(
+def largest_past_forecasts(
     groups: Sequence[Group], traffic: Traffic, window: Window, method: str, progress: Progress
-) -> tuple[LookedBack, ...]:
+) -> tuple[PastForecasts, ...]:
     """Return past forecasts of the ``MOST_SERIES`` largest series, each about a day ahead.
 
     They begin at up to ``MOST_ORIGINS`` of the window's decisions. If the window is ahead of the
@@ -61,19 +61,19 @@ def looked_back(
     """
     series = [demand for group in groups for _, demand in series_of(traffic, group)]
     series.sort(key=lambda demand: -float(np.nansum(demand.values)))
-    looks = []
+    past = []
     for i, demand in enumerate(series[:MOST_SERIES]):
         progress(i / min(len(series), MOST_SERIES), f"Looking back on {demand.key.model}")
         try:
-            looks.append(_looked_back(demand, window, method))
+            past.append(_forecast_from_past(demand, window, method))
         except SeriesTooShort:
             continue
-    return tuple(looks)
+    return tuple(past)
 
 
-def series_looked_back(
+def past_forecasts_of_series(
     series: Sequence[DemandSeries], method: str, horizon_s: float
-) -> tuple[LookedBack, ...]:
+) -> tuple[PastForecasts, ...]:
     """Return past forecasts of the first ``MOST_SERIES`` series of a trace, without a scenario.
 
     They start at up to ``MOST_ORIGINS`` times before the trace's end, one horizon apart. A series
@@ -82,11 +82,13 @@ def series_looked_back(
     shown = series[:MOST_SERIES]
     forecasts = past_forecasts_each(shown, method, horizon_s, DAY_S, MOST_ORIGINS)
     return tuple(
-        _of_forecasts(demand, each) for demand, each in zip(shown, forecasts, strict=True) if each
+        _cut_to_shown_steps(demand, each)
+        for demand, each in zip(shown, forecasts, strict=True)
+        if each
     )
 
 
-def _of_forecasts(series: DemandSeries, forecasts: Sequence[Forecast]) -> LookedBack:
+def _cut_to_shown_steps(series: DemandSeries, forecasts: Sequence[Forecast]) -> PastForecasts:
     """Return past forecasts with the series they are of, cut to at most ``MOST_STEPS`` bins."""
     origins_s = np.array([forecast.start_s for forecast in forecasts])
     steps = min(forecasts[0].steps, MOST_STEPS)
@@ -97,7 +99,7 @@ def _of_forecasts(series: DemandSeries, forecasts: Sequence[Forecast]) -> Looked
         for level in QUANTILES
     )
     mean = np.stack([forecast.mean[:steps] for forecast in forecasts])
-    return LookedBack(
+    return PastForecasts(
         series.key, series.bin_s, origins_s, mean, low, high, seen.start_s, seen.values, series.unit
     )
 
@@ -117,7 +119,7 @@ def origins(window: Window) -> FloatArray:
     return np.asarray(moments[::step], np.float64)
 
 
-def _looked_back(series: DemandSeries, window: Window, method: str) -> LookedBack:
+def _forecast_from_past(series: DemandSeries, window: Window, method: str) -> PastForecasts:
     """Forecast a series from past moments; raise SeriesTooShort if it has too little history."""
     moments = origins(window)
     moments = moments[moments > series.start_s + window.bin_s]
@@ -127,10 +129,10 @@ def _looked_back(series: DemandSeries, window: Window, method: str) -> LookedBac
     # What each decision needs, and a day if that is not too many steps, for errors by hour.
     steps = max(lead + window.bins_per_period, min(round(DAY_S / window.bin_s), MOST_STEPS))
     model = forecaster(method, horizon_bins=window.bins_per_period, lead_bins=lead)
-    return _of_forecasts(series, rolling_forecasts(series, model, moments.tolist(), steps))
+    return _cut_to_shown_steps(series, rolling_forecasts(series, model, moments.tolist(), steps))
 
 
-def against_naive(
+def naive_comparison(
     groups: Sequence[Group],
     traffic: Traffic,
     window: Window,
@@ -140,8 +142,8 @@ def against_naive(
     """Return a sentence that compares the forecast's error with those of the naive methods.
 
     Errors are WAPE over all series. If a naive method is better, the sentence says so first.
-    ``method_asked`` is the method that the scenario names. Return "" if no bin of the window was
-    observed.
+    ``method_asked`` is the method that the scenario names, which may be "auto". Return "" if no bin
+    of the window was observed, or if they have no demand.
     """
     own_error = wape([(each.actual, each.mean) for each in forecasts])
     if own_error is None:

@@ -13,7 +13,7 @@ USUAL_TOKENS = 512
 SESSION_TOKENS = 64
 
 
-def blocks_of(columns: RequestColumns) -> PrefixBlocks | None:
+def blocks_from_hash_ids(columns: RequestColumns) -> PrefixBlocks | None:
     """Return the prompt blocks that a file's ``hash_ids`` name, or None without ids.
 
     Files do not state the tokens per block. With the right size, every prompt has one block per id.
@@ -37,7 +37,7 @@ def blocks_of(columns: RequestColumns) -> PrefixBlocks | None:
     return PrefixBlocks(start, renumbered.astype(np.int32), size)
 
 
-def cached_of(
+def cached_tokens_of(
     columns: RequestColumns, stated: float | None, isl: Int32Array
 ) -> CachedTokens | None:
     """Return the cached input tokens of each request of a file, or None if they are not known.
@@ -64,14 +64,16 @@ def blocks_of_sessions(trace: Trace) -> PrefixBlocks | None:
     session, isl = trace.session[order], trace.input_tokens[order].astype(np.int64)
     if not len(order):
         return None
-    anew = np.ones(len(order), np.bool_)
-    anew[1:] = (session[1:] != session[:-1]) | (isl[1:] < isl[:-1])
-    count = -(-isl // SESSION_TOKENS)
-    # The last prompt of a growing context has the most blocks.
-    ends = np.append(np.flatnonzero(anew)[1:], len(order)) - 1
-    first_id = np.cumsum(count[ends]) - count[ends]
-    counts, firsts = np.zeros((2, len(trace)), np.int64)
-    counts[order], firsts[order] = count, first_id[np.cumsum(anew) - 1]
+    # Whether a context begins here, which shares nothing with the prompt before.
+    is_new = np.ones(len(order), np.bool_)
+    is_new[1:] = (session[1:] != session[:-1]) | (isl[1:] < isl[:-1])
+    count = -(-isl // SESSION_TOKENS)  # blocks of each prompt, rounded up
+    # The last prompt of a growing context has the most blocks, and the others begin them.
+    ends = np.append(np.flatnonzero(is_new)[1:], len(order)) - 1
+    first_id = np.cumsum(count[ends]) - count[ends]  # of each context
+    counts, firsts = np.zeros((2, len(trace)), np.int64)  # in the order of the trace
+    counts[order], firsts[order] = count, first_id[np.cumsum(is_new) - 1]
     start = np.concatenate([[0], np.cumsum(counts)])
+    # Ids of a prompt count up from the first one of its context.
     ids = np.repeat(firsts - start[:-1], counts) + np.arange(start[-1])
     return PrefixBlocks(start, ids.astype(np.int32), SESSION_TOKENS)

@@ -21,7 +21,7 @@ class Sample:
     name: str
     one_in: float
     rows: float  # requests in the file
-    busiest: float  # of them in the busiest hour, of one series of counts
+    busiest: float  # requests of one series in the busiest hour of the file
 
     @classmethod
     def of(cls, trace: StoredTrace) -> Sample:
@@ -51,5 +51,5 @@ def _counts(trace: StoredTrace) -> Iterator[tuple[FloatArray, float]]:
             raise ValueError("arrivals must have been read")
         yield np.bincount((arrival_s // HOUR_S).astype(np.int64)).astype(np.float64), HOUR_S
         return
-    for series in read_demand(trace.store):  # counts of all requests
+    for series in read_demand(trace.store):  # scaled up to all requests when it was stored
         yield np.nan_to_num(series.requests) / trace.sample, series.bin_s

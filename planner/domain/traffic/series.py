@@ -95,12 +95,12 @@ def idle_sentences(series: Sequence[DemandSeries]) -> tuple[str, ...]:
 
 
 def uncounted_units_sentence(series: Sequence[DemandSeries]) -> tuple[str, ...]:
-    """Return a sentence on the units that the file does not count, or nothing."""
+    """Return a sentence on the units that the file does not count; empty if it counts all."""
     keys = dict.fromkeys(demand.key for demand in series)
     notes = []
     for unit in WANTED:
-        lacking = len(keys) - len({demand.key for demand in series if demand.unit == unit})
-        if lacking:
-            of = "" if lacking == len(keys) else f" of {lacking} of {len(keys)} series"
-            notes.append(f"{unit.replace('_', ' ')}{of}")
+        missing = len(keys) - len({demand.key for demand in series if demand.unit == unit})
+        if missing:
+            which = "" if missing == len(keys) else f" of {missing} of {len(keys)} series"
+            notes.append(f"{unit.replace('_', ' ')}{which}")
     return (f"Not counted by the file, so not forecast: {'; '.join(notes)}.",) if notes else ()

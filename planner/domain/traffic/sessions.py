@@ -12,9 +12,9 @@ from simulation.arrays import CodeArray, FloatArray, Int32Array, IntArray
 class Groups:
     """Requests grouped by session, in order of arrival; one without a session is its own group."""
 
-    rows: IntArray  # [requests] group by group
+    rows: IntArray  # [requests] indices of requests, group by group
     first: IntArray  # [groups] place in ``rows`` of the first turn
-    turns: IntArray  # [groups]
+    turns: IntArray  # [groups] number of requests
 
     @classmethod
     def of(cls, session: Int32Array | None, count: int) -> Self:
@@ -50,7 +50,7 @@ class Groups:
         return arrival, original, np.where(counts[copy] > 1, copy, -1).astype(np.int32)
 
 
-def of_first_turn(codes: CodeArray, session: Int32Array) -> CodeArray:
+def with_first_turns_code(codes: CodeArray, session: Int32Array) -> CodeArray:
     """Return ``codes`` (such as regions), where every turn of a session has that of its first."""
     turns = session >= 0
     _, first, which = np.unique(session[turns], return_index=True, return_inverse=True)

@@ -8,8 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from planner.domain.traffic.binned_source import BinnedSource
-from planner.domain.traffic.prefixes import blocks_of, cached_of
-from planner.domain.traffic.sessions import Groups, of_first_turn
+from planner.domain.traffic.prefixes import blocks_from_hash_ids, cached_tokens_of
+from planner.domain.traffic.sessions import Groups, with_first_turns_code
 from planner.errors import ScenarioError
 from planner.inputs.ingest.store import DemandColumns, RequestColumns
 from planner.inputs.scenario.schema import Source
@@ -60,9 +60,9 @@ def measured_source(
     arrived, isl, osl = columns.arrival_s, columns.input_tokens, columns.output_tokens
     if arrived is None or isl is None or osl is None:
         raise ValueError("arrivals and lengths must have been read")
-    keep = None  # all
+    keep = None  # indices of the kept requests; None: all
     if source.series is not None:
-        code = code_of(columns.models, source.series, f"{where}.series", "series")
+        code = index_of_name(columns.models, source.series, f"{where}.series", "series")
         keep = np.flatnonzero(columns.model == code)
     if source.dispersion != 1:
         raise ScenarioError(
@@ -91,6 +91,7 @@ def measured_source(
         keep = keep[original]
 
     def of_kept(column: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Return the values of ``column`` for the kept and repeated requests."""
         return column if keep is None else column[keep]
 
     def codes_of(
@@ -113,7 +114,9 @@ def measured_source(
                 request_codes[rows] = table[
                     rng.choice(len(stated), size=size, p=shares / shares.sum())
                 ]
-            return request_codes if session is None else of_first_turn(request_codes, session)
+            return (
+                request_codes if session is None else with_first_turns_code(request_codes, session)
+            )
         if codes is None or not any(labels):
             if len(names) == 1:
                 return request_codes
@@ -121,7 +124,7 @@ def measured_source(
         kept = of_kept(codes)
         used = count_codes(kept, len(labels)) > 0
         known = [
-            code_of(names, label, where, what) if in_use else 0
+            index_of_name(names, label, where, what) if in_use else 0
             for label, in_use in zip(labels, used, strict=True)
         ]
         if known == list(range(len(known))):
@@ -131,9 +134,9 @@ def measured_source(
         return request_codes
 
     one_model = {source.model: 1.0} if source.model else {}
-    blocks: Prefixes | None = blocks_of(columns) if source.scale == 1 else None
+    blocks: Prefixes | None = blocks_from_hash_ids(columns) if source.scale == 1 else None
     if blocks is None or source.cached_share is not None:
-        blocks = cached_of(columns, source.cached_share, isl)
+        blocks = cached_tokens_of(columns, source.cached_share, isl)
     return replace(
         template,
         arrival_s=arrival,
@@ -181,7 +184,7 @@ def binned_sources(
     """
     if source.series is not None:
         names = tuple(series.name for series in columns)
-        columns = [columns[code_of(names, source.series, f"{where}.series", "series")]]
+        columns = [columns[index_of_name(names, source.series, f"{where}.series", "series")]]
     sources = []
     for series in columns:
         model = source.model or series.model or series.name
@@ -191,7 +194,7 @@ def binned_sources(
         cells = np.outer(of_regions, _shares(tiers, template.tiers, where, "tier")) * source.scale
         binned = BinnedSource(
             columns=series,
-            model=code_of(template.models, model, where, "model"),
+            model=index_of_name(template.models, model, where, "model"),
             cells=cells,
             input_lengths=source.input_tokens,
             output_lengths=source.output_tokens,
@@ -230,7 +233,7 @@ def _shares(stated: dict[str, float], names: tuple[str, ...], where: str, what: 
     """Return the stated share of each of ``names``; raise ScenarioError for an unknown name."""
     shares = np.zeros(len(names))
     for name, share in stated.items():
-        shares[code_of(names, name, where, what)] = share
+        shares[index_of_name(names, name, where, what)] = share
     return shares
 
 
@@ -248,7 +251,7 @@ def _only_name(
     raise ScenarioError(f"{where}: the file does not say the {what}. Give {what}s with shares.")
 
 
-def code_of(names: tuple[str, ...], name: str, where: str, what: str) -> int:
+def index_of_name(names: tuple[str, ...], name: str, where: str, what: str) -> int:
     """Return the index of ``name`` in ``names``; raise ScenarioError if it is not there."""
     if name in names:
         return names.index(name)
@@ -288,15 +291,14 @@ def scaled_arrivals(
 def _repeat_span(
     arrived: FloatArray, start_s: float, last_s: float
 ) -> tuple[FloatArray, FloatArray]:
-    """Return begin and end of the time in which repeats of each request arrive, for a sample.
+    """Return begin and end of the time in which repeats of each request of a sample arrive.
 
-    It is a bin of the clock around the request. Bins have about SAMPLE_ROWS requests, so that
-    counts vary as those of the sample do. ``start_s`` is the time of arrival 0.
+    It is a bin of the clock around the request, cut to ``[0, last_s]``. Bins have about SAMPLE_ROWS
+    requests, so that counts vary as those of the sample do. ``start_s`` is the epoch time of 0.
     """
     rate = len(arrived) / max(last_s, 1e-9)
-    width = next(
-        (width_s for width_s in SAMPLE_BINS_S if width_s * rate >= SAMPLE_ROWS), SAMPLE_BINS_S[-1]
-    )
+    wide_enough = (width_s for width_s in SAMPLE_BINS_S if width_s * rate >= SAMPLE_ROWS)
+    width = next(wide_enough, SAMPLE_BINS_S[-1])
     low = np.floor((arrived + start_s) / width) * width - start_s
     return np.maximum(low, 0.0), np.minimum(low + width, last_s)
 

@@ -13,10 +13,10 @@ from planner.domain.random_streams import Stream, generator
 from planner.domain.traffic.binned_source import BinnedSource
 from planner.domain.traffic.data_cutoff import (
     MeasuredSource,
-    bins_by,
+    bins_until,
     check_until,
-    known_by,
     observed_within,
+    requests_until,
     until_words,
 )
 from planner.domain.traffic.demand import Demand, bin_demand
@@ -195,7 +195,7 @@ def build_traffic(settings: TrafficSettings, traces: dict[str, StoredTrace]) -> 
         else:
             whole, absent = read_once(stored.store)
             notes += [f"{stored.name}: {words}" for words in absent]
-            series = [bins_by(columns, settings.until_s) for columns in whole]
+            series = [bins_until(columns, settings.until_s) for columns in whole]
             drawn = binned_sources(template, source, series, where)
             binned += [replace(each, sampling=_sampling_variance(source, stored)) for each in drawn]
         if source.scale != 1:
@@ -235,7 +235,7 @@ def build_traffic(settings: TrafficSettings, traces: dict[str, StoredTrace]) -> 
         named, begin, end = settings.holidays, demand.start_s, demand.end_s
         demand = replace(demand, holidays=holidays_of(named, begin, end))
         span_notes.append(in_words(named, begin, end))
-    lengths = [_lengths(m, trace, binned, rng) for m in range(len(settings.models))]
+    lengths = [_sample_lengths(m, trace, binned, rng) for m in range(len(settings.models))]
     return Traffic(
         models=settings.models,
         regions=settings.regions,
@@ -278,7 +278,7 @@ def _requests_of_log(
         reason = "it is scaled" if source.scale != 1 else "its hash_ids fit no size of blocks"
         notes.append(f"{stored.name}: its hash_ids are not used, since {reason}.")
     measured = MeasuredSource(requests, *span(columns), _sampling_variance(stated, stored))
-    return known_by(measured, settings.until_s), notes
+    return requests_until(measured, settings.until_s), notes
 
 
 def _sampling_variance(source: Source, stored: StoredTrace) -> float:
@@ -446,7 +446,7 @@ def _sum_of_demands(parts: list[Demand], edge_s: float, bin_s: float, bins: int)
     return Demand(keys, edge_s, bin_s, **totals, sampling=sampling)
 
 
-def _lengths(
+def _sample_lengths(
     model: int, trace: Trace, binned: list[BinnedSource], rng: np.random.Generator
 ) -> LengthSample:
     """Return a sample of a model's request lengths, each source weighted by its requests."""

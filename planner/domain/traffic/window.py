@@ -32,9 +32,9 @@ class Window:
 
     start_s: float
     end_s: float
-    period_s: float
-    lead_s: float
-    bin_s: float
+    period_s: float  # time between decisions
+    lead_s: float  # from a decision to the period that it plans
+    bin_s: float  # bin width of the demand
     ahead: bool  # after the end of the trace: requests are drawn from the forecast
     growth: Growth = NO_GROWTH  # growth of the demand ahead of the trace
 
@@ -94,8 +94,9 @@ def resolve_window(horizon: WindowSettings, demand: Demand, clock: str = UTC_CLO
     bin_s, lead = demand.bin_s, horizon.lead_s
     span = demand.end_s - demand.start_s
     ahead = horizon.start == "end"
-    room = span if ahead else span - np.ceil(lead / bin_s) * bin_s - HISTORY_BINS * bin_s
-    half = span / 2 if room < span / 4 else min(span / 2, room)
+    # The longest window that leaves history before its first decision.
+    longest = span if ahead else span - np.ceil(lead / bin_s) * bin_s - HISTORY_BINS * bin_s
+    half = span / 2 if longest < span / 4 else min(span / 2, longest)
     duration = horizon.duration_s or (DAY_S if span >= 2 * DAY_S else half)
     period = _period(horizon.period_s, duration, bin_s)
     periods_s = max(1.0, np.floor(duration / period + 1e-9)) * period

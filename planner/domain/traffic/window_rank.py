@@ -37,7 +37,7 @@ class WindowRank:
     start_s: float
     end_s: float
     amount: float | None  # requests in the window; None if too few bins were observed
-    rank: int | None  # 1 is the busiest
+    rank: int | None  # 1 is the busiest; None if it cannot be ranked
     of: int  # number of stretches compared
     busiest_ratio: float | None  # amount of the busiest stretch over that of the window
     busiest: Stretch | None
@@ -81,8 +81,8 @@ def busiest(
     Midnight is in UTC, or counted from the start of a trace without dates. Stretches before
     ``not_before_s`` are skipped, so that a plan has history.
     """
-    later = (each for each in stretches(demand, duration_s) if each.start_s >= not_before_s)
-    return max(later, key=lambda stretch: stretch.amount, default=None)
+    allowed = (each for each in stretches(demand, duration_s) if each.start_s >= not_before_s)
+    return max(allowed, key=lambda stretch: stretch.amount, default=None)
 
 
 def window_rank(

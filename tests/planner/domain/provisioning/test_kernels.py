@@ -141,7 +141,7 @@ def test_only_an_encoder_looks_at_images() -> None:
         service = PhaseLoad(
             catalogue.shape(model), catalogue.gpu(GPU), "prefill", 5.0, 1024, 1, 2.0
         )
-        phase = problem_of(Images(images, IMAGE_TOKENS).on(service), "bf16")
+        phase = problem_of(Images(images, IMAGE_TOKENS).added_to(service), "bf16")
         return {name for name in phase.problem.names if name.startswith("encoder_")}
 
     assert "encoder_attention_prefill" in names("qwen2.5-vl-7b", 2.0)

@@ -11,8 +11,8 @@ from planner.domain.traffic.forecasts import MEAN, forecast_window
 from planner.domain.traffic.groups import groups_of
 from planner.domain.traffic.past_forecasts import (
     MOST_ORIGINS,
-    against_naive,
-    looked_back,
+    largest_past_forecasts,
+    naive_comparison,
     origins,
     wape,
 )
@@ -32,7 +32,7 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> StoredTrace:
 def test_each_moment_knows_what_came_before_it_and_nothing_else(stored: StoredTrace) -> None:
     hardware, traffic, window = parts(scenario(horizon=HORIZON), stored)
     groups = groups_of(hardware, apart=False)
-    (look,) = looked_back(groups, traffic, window, "last-value", silent)
+    (look,) = largest_past_forecasts(groups, traffic, window, "last-value", silent)
     np.testing.assert_array_equal(look.origins_s, window.origins_s)
     seen = dict(zip(look.history_s + 900 * np.arange(len(look.history)), look.history,
                     strict=True))  # fmt: skip
@@ -62,7 +62,7 @@ def test_a_forecast_worse_than_naive_says_so_first(stored: StoredTrace) -> None:
         made = forecast_window(
             [(group, MEAN) for group in groups], traffic, window, method=method, progress=silent
         )
-        return against_naive(groups, traffic, window, made, asked or method)
+        return naive_comparison(groups, traffic, window, made, asked or method)
 
     worse, best = said("last-value"), said("seasonal-naive")
     assert worse.startswith("Worse than repeating the day before: last-value is off by")

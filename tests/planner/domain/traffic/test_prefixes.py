@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from planner.domain.traffic.prefixes import blocks_of
+from planner.domain.traffic.prefixes import blocks_from_hash_ids
 from planner.domain.traffic.sources import measured_source
 from planner.domain.traffic.traffic import MEASURED, build_traffic, merge
 from planner.inputs.ingest.store import COLUMNS, read_requests
@@ -59,10 +59,10 @@ def test_scaled_requests_share_nothing_known(tmp_path):
 
 def test_a_size_that_fits_is_found_or_none(tmp_path):
     small = [replace_ids(row, 16) for row in ROWS]
-    assert blocks_of(columns(tmp_path, small)).block_tokens == 16
+    assert blocks_from_hash_ids(columns(tmp_path, small)).block_tokens == 16
     odd = [*ROWS, {"timestamp": 3000, "input_length": 10, "output_length": 1, "hash_ids": [1, 2]}]
     (tmp_path / "odd").mkdir()
-    assert blocks_of(columns(tmp_path / "odd", odd)) is None
+    assert blocks_from_hash_ids(columns(tmp_path / "odd", odd)) is None
 
 
 def replace_ids(row, size):

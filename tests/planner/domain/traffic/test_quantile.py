@@ -20,10 +20,10 @@ from planner.domain.traffic.forecast_percentile import (
     STATED,
     PastPeriods,
     PlannedQuantile,
-    at_levels,
     cost_by_height,
     coverage_needed,
     past_origins,
+    quantiles_at_levels,
     share_covered,
 )
 from planner.domain.traffic.forecasts import MEAN, Height
@@ -93,7 +93,9 @@ def test_levels_lie_between_those_that_the_forecast_holds() -> None:
     series = DemandSeries(SeriesKey("m", "r", "t"), 0.0, 900.0, rng.uniform(1, 9, 60), "requests")
     prediction = forecaster("last-value").fit(series).predict(4)
     for k, level in enumerate(LEVELS):
-        np.testing.assert_allclose(at_levels(prediction)[k], prediction.quantile(float(level)))
+        np.testing.assert_allclose(
+            quantiles_at_levels(prediction)[k], prediction.quantile(float(level))
+        )
 
 
 def test_past_decisions_are_over_when_the_first_one_falls(stored: StoredTrace) -> None:
