@@ -111,8 +111,8 @@ def _mark_backlogs(
     ``rare`` is True if zeros are rare in the series. Rare zeros before a backlog are marked in
     ``outage``. Both masks are changed in place.
     """
-    lost = outage | zero if rare else outage
-    edges = np.diff(np.concatenate([[0], lost.view(np.int8), [0]]))
+    suspect = outage | zero if rare else outage
+    edges = np.diff(np.concatenate([[0], suspect.view(np.int8), [0]]))  # 1: a run begins, -1: ends
     for first, end in zip(np.flatnonzero(edges == 1), np.flatnonzero(edges == -1), strict=True):
         earlier = values[max(0, first - BINS_BEFORE) : first]
         earlier = earlier[~np.isnan(earlier)]
@@ -132,6 +132,7 @@ def _find_outliers(values: FloatArray) -> BoolArray:
     largest = amounts[rows, top]
     amounts[rows, top] = -np.inf
     second = amounts.max(axis=1)
-    lone = (second > 0) & (largest > OUTLIER * second) & (top < values.shape[1] - SETTLED)
-    outlier[rows[lone], top[lone]] = True
+    is_settled = top < values.shape[1] - SETTLED
+    is_outlier = (second > 0) & (largest > OUTLIER * second) & is_settled
+    outlier[rows[is_outlier], top[is_outlier]] = True
     return outlier

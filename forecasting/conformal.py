@@ -130,9 +130,9 @@ def day_growth(values: FloatArray, day: int) -> FloatArray:
     days = values.shape[1] // day if day else 0
     by_day = values[:, values.shape[1] - days * day :].reshape(len(values), days, max(day, 1))
     seen = ~np.isnan(by_day)
-    total = np.where(seen, by_day, 0.0).sum(axis=2) / np.maximum(seen.sum(axis=2), 1)
-    known = (total[:, 1:] > 0) & (total[:, :-1] > 0)
-    ratio = np.where(known, total[:, 1:], 1.0) / np.where(known, total[:, :-1], 1.0)
+    mean = np.where(seen, by_day, 0.0).sum(axis=2) / np.maximum(seen.sum(axis=2), 1)
+    known = (mean[:, 1:] > 0) & (mean[:, :-1] > 0)
+    ratio = np.where(known, mean[:, 1:], 1.0) / np.where(known, mean[:, :-1], 1.0)
     squares = PRIOR_RATIOS * DAY_GROWTH**2 + (np.log(ratio) ** 2).sum(axis=1)
     return np.asarray(np.sqrt(squares / (PRIOR_RATIOS + known.sum(axis=1))))
 
@@ -165,8 +165,7 @@ def _adapted_levels(past: FloatArray, observed: BoolArray, levels: FloatArray) -
 
     The result has the shape ``[s, levels, c]``. A level moves after each past origin whose score
     could be ranked among those before it: up if the score exceeded the quantile, else down.
-    ``past [s, o, c]`` are the scores of s series at o past origins and c lead times,
-    ``observed [s, o]`` tells which are known, and ``levels`` are the shares to cover.
+    ``observed [s, o, c]`` is the mask of the known scores ``past``. ``levels`` are to be covered.
     """
     series, _, columns = past.shape
     adapted = np.broadcast_to(levels[:, None], (series, len(levels), columns)).copy()
@@ -219,8 +218,7 @@ def widened(
     deviations add up.
     """
     deviations = np.array([NormalDist().inv_cdf(level) for level in levels])[None, :, None]
-    further = deviations * errors[:, None, None] * middle[:, None]
-    away = np.abs(quantiles - middle[:, None])
-    return np.asarray(
-        np.maximum(quantiles + np.sign(deviations) * (np.hypot(away, further) - away), 0.0)
-    )
+    of_sampling = deviations * errors[:, None, None] * middle[:, None]
+    of_forecast = np.abs(quantiles - middle[:, None])
+    added = np.hypot(of_forecast, of_sampling) - of_forecast
+    return np.asarray(np.maximum(quantiles + np.sign(deviations) * added, 0.0))

@@ -92,6 +92,7 @@ def choose_harmonics(
     regressors = np.hstack([lags, _difference_columns(design, d)[rows]])
     normal, moments = regressors.T @ regressors, regressors.T @ w[rows]
     normal += RIDGE * np.trace(normal) / len(normal) * np.eye(len(normal))
+    # ``first`` is the number of columns that every option has: lags, and a constant unless d is 1.
     square, n, first = float(w[rows] @ w[rows]), max(1, rows.size), AR_LAGS + 1 - d
     explained: dict[int, FloatArray] = {}  # by weekly harmonics: square of each column in turn
 

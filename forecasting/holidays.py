@@ -90,14 +90,13 @@ class HolidayRatio:
         size = max(1, round(SMOOTHING_S / bin_s))
         has_usual_days = usual.sum(1) > 0
         mean = np.where(has_usual_days, usual.mean(axis=1), 1.0)[:, None]
-        level = np.where(
-            has_usual_days, actual.sum(1) / np.where(has_usual_days, usual.sum(1), 1.0), 1.0
-        )[:, None]
+        day_ratio = actual.sum(1) / np.where(has_usual_days, usual.sum(1), 1.0)
+        day_ratio = np.where(has_usual_days, day_ratio, 1.0)[:, None]
         smooth_actual, smooth_usual = (
             scipy.ndimage.uniform_filter1d(amounts, size, axis=1, mode="nearest")
             for amounts in (actual, usual)
         )
-        ratio = (smooth_actual + SHRINKAGE * mean * level) / (smooth_usual + SHRINKAGE * mean)
+        ratio = (smooth_actual + SHRINKAGE * mean * day_ratio) / (smooth_usual + SHRINKAGE * mean)
         return cls(holidays, np.clip(ratio, SMALLEST_RATIO, LARGEST_RATIO))
 
     def factor(self, start_s: float, bin_s: float, bins: int) -> FloatArray:
@@ -151,9 +150,8 @@ def unusual_month_ends(values: FloatArray, start_s: float, bin_s: float) -> Mont
     amounts = np.where(observed, np.nansum(values, axis=0), np.nan)
     days = _day_and_phase(start_s, bin_s, values.shape[1])[0]
     day, first, bins_of_day = np.unique(days, return_index=True, return_counts=True)
-    totals = np.where(
-        bins_of_day == np.median(bins_of_day), np.add.reduceat(amounts, first), np.nan
-    )
+    is_whole = bins_of_day == np.median(bins_of_day)
+    totals = np.where(is_whole, np.add.reduceat(amounts, first), np.nan)
     left = _days_left(day)
     for last_days in range(MOST_LAST_DAYS, 0, -1):
         is_end = left < last_days
@@ -163,20 +161,17 @@ def unusual_month_ends(values: FloatArray, start_s: float, bin_s: float) -> Mont
         if not others.size:
             continue
         deviation = ratio - np.median(others)
-        month = (day + left)[known & is_end]  # its last day
-        ends = _means(deviation[known & is_end], month)
-        positions = _means(deviation[known & is_end], left[known & is_end])
+        known_end = known & is_end
+        month = (day + left)[known_end]  # its last day
+        by_month = _means(deviation[known_end], month)
+        by_position = _means(deviation[known_end], left[known_end])  # days before a month's last
         ordinary = np.quantile(np.abs(deviation[known & ~is_end]), UNUSUAL)
         least = max(float(np.log(CLEAR_RATIO)), float(ordinary))
-        side = np.sign(ends.sum())
-        if (
-            ends.size >= MONTHS
-            and positions.size == last_days
-            and (side * ends > least).all()
-            and (side * positions > least).all()
-        ):
+        side = np.sign(by_month.sum())
+        enough = by_month.size >= MONTHS and by_position.size == last_days
+        if enough and (side * by_month > least).all() and (side * by_position > least).all():
             growth = float(np.exp(np.median(others)))
-            return MonthEnds(last_days, float(np.exp(ends.mean())), growth)
+            return MonthEnds(last_days, float(np.exp(by_month.mean())), growth)
     return None
 
 
@@ -197,8 +192,8 @@ def _log_ratios(day: IntArray, totals: FloatArray, is_end: BoolArray) -> FloatAr
 
 def _means(values: FloatArray, groups: IntArray) -> FloatArray:
     """Return the mean of each group of ``values``; ``groups`` has the group of each value."""
-    _, of_value = np.unique(groups, return_inverse=True)
-    return np.asarray(np.bincount(of_value, values) / np.bincount(of_value))
+    _, index = np.unique(groups, return_inverse=True)
+    return np.asarray(np.bincount(index, values) / np.bincount(index))
 
 
 def _days_left(days: IntArray) -> IntArray:

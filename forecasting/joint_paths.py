@@ -49,29 +49,31 @@ def _path_ranks(forecast: PanelForecast, count: int, rng: np.random.Generator) -
     Levels are uniform over the paths. A path has the ranks of the errors of one past origin, or one
     level at all steps and series.
     """
-    scores = forecast.scores.swapaxes(0, 1)
-    complete = ~np.isnan(scores[:, :, -1]).all(axis=1)
-    scores = scores[complete]
+    scores = forecast.scores.swapaxes(0, 1)  # [origins, series, steps]
+    is_complete = ~np.isnan(scores[:, :, -1]).all(axis=1)
+    scores = scores[is_complete]
     one_rank_share = max(forecast.growth_share, 1.0 - len(scores) / FEWEST_SCORES)
-    # Stratified, so that few paths have the marginals too.
-    within = (rng.permutation(count) + rng.random(count)) / count
-    ranks = np.broadcast_to(within[:, None, None], (count, *scores.shape[1:])).copy()
+    # Stratified: each path has its own part of (0, 1), so that a few paths are uniform too.
+    one_level = (rng.permutation(count) + rng.random(count)) / count
+    ranks = np.broadcast_to(one_level[:, None, None], (count, *scores.shape[1:])).copy()
     from_past = np.flatnonzero(rng.random(count) >= one_rank_share)
     if not from_past.size or not len(scores):
         return ranks
+    # Each past origin is used equally often, in random order.
     repetitions = -(-from_past.size // len(scores))
-    origins = np.concatenate([rng.permutation(len(scores)) for _ in range(repetitions)])[
-        : from_past.size
-    ]
+    shuffled = [rng.permutation(len(scores)) for _ in range(repetitions)]
+    origins = np.concatenate(shuffled)[: from_past.size]
     known = ~np.isnan(scores)
     order = np.argsort(np.argsort(scores, axis=0, kind="stable"), axis=0, kind="stable")
     known_count = known.sum(axis=0)
-    # One position within the rank for the whole path keeps its cells together.
+    # One position within the rank for the whole path, so that its series and steps move together.
     jitter = (rng.permutation(from_past.size) + rng.random(from_past.size)) / from_past.size
     drawn = (order[origins] + jitter[:, None, None]) / np.maximum(known_count, 1)
-    seen = known[origins]
-    mean = np.where(seen, drawn, 0.0).sum(axis=(1, 2)) / np.maximum(seen.sum(axis=(1, 2)), 1)
-    ranks[from_past] = np.where(seen, drawn, mean[:, None, None])
+    # Where the score of an origin is not known, use the mean level of its path.
+    is_known = known[origins]
+    known_sum = np.where(is_known, drawn, 0.0).sum(axis=(1, 2))
+    mean = known_sum / np.maximum(is_known.sum(axis=(1, 2)), 1)
+    ranks[from_past] = np.where(is_known, drawn, mean[:, None, None])
     return ranks
 
 

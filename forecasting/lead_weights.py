@@ -36,6 +36,15 @@ def block_edges(window: int, day: int, steps: int) -> tuple[int, ...]:
     return tuple(edges)
 
 
+def _windows_apart(stride: int, horizon: int, end: int) -> float:
+    """Return the distance of origins in windows, by which errors of a block are discounted.
+
+    An error of a block up to step ``end`` counts half after HALF_LIFE_LEADS times that lead, if
+    this is longer than HALF_LIFE windows of ``horizon`` bins. Origins are ``stride`` bins apart.
+    """
+    return stride / horizon * min(1.0, HALF_LIFE * horizon / (HALF_LIFE_LEADS * end))
+
+
 class LeadWeights:
     """Weights of methods by lead time, from their past errors in each block of steps.
 
@@ -49,11 +58,7 @@ class LeadWeights:
         shape = methods, series
         self.blocks = tuple(pairwise(edges))
         self.errors = [
-            DiscountedMeans.empty(
-                shape,
-                stride / horizon * min(1.0, HALF_LIFE * horizon / (HALF_LIFE_LEADS * end)),
-                default=np.inf,
-            )
+            DiscountedMeans.empty(shape, _windows_apart(stride, horizon, end), default=np.inf)
             for _, end in self.blocks
         ]
         self.origins: IntArray = np.empty(0, np.int64)  # all of them
@@ -73,15 +78,15 @@ class LeadWeights:
     def add_known_errors(self, values: FloatArray) -> None:
         """Add the errors of the blocks that have ended by the end of ``values [series, bins]``."""
         for b, (start, end) in enumerate(self.blocks):
-            over = int(np.searchsorted(self.origins, values.shape[1] - end, side="right"))
-            new = np.arange(self.errors[b].end, over)
+            ended = int(np.searchsorted(self.origins, values.shape[1] - end, side="right"))
+            new = np.arange(self.errors[b].end, ended)
             if not new.size:
                 continue
             actual = windows_at(values, self.origins[new] + start, end - start)
-            off = np.abs(self.paths[:, :, new - self.first, start:end] - actual)
-            known = ~np.isnan(off)
+            absolute = np.abs(self.paths[:, :, new - self.first, start:end] - actual)
+            known = ~np.isnan(absolute)
             count = known.sum(axis=3)
-            error = np.where(known, off, 0.0).sum(axis=3) / np.maximum(count, 1)
+            error = np.where(known, absolute, 0.0).sum(axis=3) / np.maximum(count, 1)
             # A block that ends in a gap has no weight: its other bins were known before.
             error = np.where((count > 0) & known[..., -1], error, np.nan)
             self.errors[b] = self.errors[b].append(error)
@@ -111,7 +116,8 @@ class LeadWeights:
         steps = paths.shape[3]
         for means, (start, end) in zip(self.errors, self.blocks, strict=True):
             part = slice(max(0, start - age), max(0, min(end - age, steps)))
-            error = means.at(number - -(-end // self.stride))[:, rows]
+            ended_before = -(-end // self.stride)  # origins back whose block has ended
+            error = means.at(number - ended_before)[:, rows]
             error = np.where(np.isnan(paths[..., min(part.start, steps - 1)]), np.inf, error)
             own_weights = ensemble_weights(error)
             weights = np.where(own_weights.sum(axis=0) > 0, own_weights, weights)

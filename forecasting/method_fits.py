@@ -50,26 +50,28 @@ class MethodFits:
         paths = np.empty((len(self.names), len(panel.values), len(origins), steps))
         start = 0
         while start < len(origins):
-            point, following = self._fit_bins(panel, int(origins[start]))
-            until = int(np.searchsorted(origins, following))
-            fit = self._fit(panel, point)
-            lost = self._cleaned_since(panel, point, int(origins[start]))
+            fit_bins, next_fit_bins = self._fit_bins(panel, int(origins[start]))
+            until = int(np.searchsorted(origins, next_fit_bins))
+            fit = self._fit(panel, fit_bins)
+            removed = self._cleaned_since(panel, fit_bins, int(origins[start]))
             # Origins share a fit until one sees that other bins are no demand.
             for later in range(start + 1, until):
-                if not np.array_equal(lost, self._cleaned_since(panel, point, int(origins[later]))):
+                removed_later = self._cleaned_since(panel, fit_bins, int(origins[later]))
+                if not np.array_equal(removed, removed_later):
                     until = later
                     break
             origins_of_fit, last = origins[start:until], int(origins[until - 1])
-            values = np.concatenate([fit.values, panel.values[:, point:last]], axis=1)
-            values[lost[0], lost[1]] = np.nan
-            ratio = np.ones(())
-            for special in fit.ratios:
-                factor = special.factor(panel.start_s, panel.bin_s, last + steps)
+            values = np.concatenate([fit.values, panel.values[:, fit_bins:last]], axis=1)
+            values[removed[0], removed[1]] = np.nan
+            # Forecast usual days, then multiply holidays and month ends by their ratio.
+            ratio_ahead = np.ones(())
+            for ratio in fit.ratios:
+                factor = ratio.factor(panel.start_s, panel.bin_s, last + steps)
                 values = values / factor[:, :last]
-                ratio = ratio * windows_at(factor, origins_of_fit, steps)
+                ratio_ahead = ratio_ahead * windows_at(factor, origins_of_fit, steps)
             usual = replace(panel, values=values)
             for m, rule in enumerate(fit.methods):
-                paths[m, :, start:until] = rule.paths(usual, origins_of_fit, steps) * ratio
+                paths[m, :, start:until] = rule.paths(usual, origins_of_fit, steps) * ratio_ahead
             start = until
         return paths
 
@@ -88,18 +90,18 @@ class MethodFits:
         a day apart. A holiday's end also begins a new fit, since the holiday was then observed.
         """
         day = panel.season_bins(DAY_S)
-        point = self.first if origin < self.fitted else self.fitted
+        bins = self.first if origin < self.fitted else self.fitted
         while True:
-            step = max(1, int(GROWTH * point))
-            if point < self.fitted:
-                following = min(point + step, self.fitted)
+            step = max(1, int(GROWTH * bins))
+            if bins < self.fitted:
+                following = min(bins + step, self.fitted)
             else:
-                following = point + (min(step, day) if day else step)
-            ends = self.holiday_ends[self.holiday_ends > point]
+                following = bins + (min(step, day) if day else step)
+            ends = self.holiday_ends[self.holiday_ends > bins]
             following = min([following, *ends[:1].tolist()])
             if following > origin:
-                return point, following
-            point = following
+                return bins, following
+            bins = following
 
     def _fit(self, panel: Panel, bins: int) -> _Fit:
         """Return the fit of all methods on the first ``bins`` bins; the latest one is kept."""
@@ -107,8 +109,8 @@ class MethodFits:
             values = clean(panel.values[:, :bins], panel.bin_s).values
             ratios = ratios_of(panel.holidays, values, panel.start_s, panel.bin_s)
             usual = values
-            for special in ratios:
-                usual = usual / special.factor(panel.start_s, panel.bin_s, bins)
+            for ratio in ratios:
+                usual = usual / ratio.factor(panel.start_s, panel.bin_s, bins)
             usual_panel = replace(panel, values=usual)
             methods = tuple(RULES[name].fit(usual_panel) for name in self.names)
             self.latest = _Fit(bins, values, methods, ratios)

@@ -139,8 +139,11 @@ def _surrounding_statistics(values: FloatArray, runs: IntArray) -> tuple[FloatAr
     first = np.maximum(runs[:, 0] - PARTIAL_BINS, 0)
     end = np.minimum(runs[:, 1] + BACKLOG_BINS, len(values))
     before = np.maximum(first - NEIGHBOURS, 0), first
-    behind = end, np.minimum(end + NEIGHBOURS, len(values))
-    sides = [[total[stop] - total[start] for total in sums] for start, stop in (before, behind)]
+    after = end, np.minimum(end + NEIGHBOURS, len(values))
+    # Count, sum and sum of squares of the neighbours on each side, from running sums.
+    sides = [
+        [running[stop] - running[start] for running in sums] for start, stop in (before, after)
+    ]
     count, total, squares = (a + b for a, b in zip(*sides, strict=True))
     enough = (sides[0][0] >= FEWEST) & (sides[1][0] >= FEWEST)
     count = np.where(enough, count, np.nan)
@@ -151,15 +154,16 @@ def _surrounding_statistics(values: FloatArray, runs: IntArray) -> tuple[FloatAr
 def _chance_of_at_most(amounts: FloatArray, level: FloatArray, variance: FloatArray) -> FloatArray:
     """Return the probability of at most ``amounts`` in a bin, 1 where the level is unknown.
 
-    ``level`` is the expected amount of the bin.
+    ``level`` is the expected amount of the bin. Counts are negative binomial if ``variance``
+    exceeds it, else Poisson.
     """
     has_level = ~np.isnan(level) & (level > 0)
     mean = np.where(has_level, level, 1.0)
-    over = has_level & (variance > mean * (1 + 1e-9))
-    spread = np.where(over, variance, 2 * mean)
-    most, size = np.floor(amounts), mean**2 / (spread - mean)
-    binomial = scipy.special.betainc(size, most + 1, mean / spread)
-    chance = np.where(over, binomial, scipy.special.pdtr(most, mean))
+    overdispersed = has_level & (variance > mean * (1 + 1e-9))
+    used_variance = np.where(overdispersed, variance, 2 * mean)
+    most, size = np.floor(amounts), mean**2 / (used_variance - mean)
+    binomial = scipy.special.betainc(size, most + 1, mean / used_variance)
+    chance = np.where(overdispersed, binomial, scipy.special.pdtr(most, mean))
     return np.asarray(np.where(has_level, chance, 1.0))
 
 

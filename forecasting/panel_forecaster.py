@@ -28,9 +28,7 @@ from forecasting.threads import map_in_two_threads, single_blas_thread
 ORIGINS = 336  # most past origins whose errors compare methods
 BAND_WINDOWS = 168  # latest windows that quantiles use: a week of hours
 FIRST = 0.25  # share of the history before the first origin
-SETTLED_DAYS = (
-    2  # of history that methods need to know the daily cycle; quantiles far ahead need it
-)
+SETTLED_DAYS = 2  # of history before an origin whose errors give quantiles far ahead
 LARGEST_BIAS = 1.0  # log ratio: a larger miss says nothing of the next peak
 PEAK_MULTIPLE = 2.0  # of the observed peak: limit of forecasts on less than a week of history
 PART_SIZE = 2000  # series times bins of the window at a time, to bound memory
@@ -137,10 +135,10 @@ class _PanelPart:
         self.first = max(1, int(FIRST * panel.bins))
         self.stride = max(1, -(-(panel.bins - self.first) // ORIGINS))
         self.fits = MethodFits(self.names, panel, self.first)
-        self._restart(2 * self.window)  # gaps at the end need more than a window
+        self._forecast_all_origins(2 * self.window)  # gaps at the end need more than a window
 
-    def _restart(self, reach: int) -> None:
-        """Forecast from all past origins again, ``reach`` bins ahead."""
+    def _forecast_all_origins(self, reach: int) -> None:
+        """Forget all forecasts, and forecast from all past origins ``reach`` bins ahead."""
         methods, series = len(self.names), len(self.panel.values)
         windows_apart = self.stride / self.horizon
         self.record = PastForecasts.empty(methods, series, reach)
@@ -167,7 +165,9 @@ class _PanelPart:
         ages = np.where(seen.any(axis=1), np.argmax(seen[:, ::-1], axis=1), 0)
         reach = max(self.window, steps) + int(ages.max(initial=0))
         if reach > self.record.reach:
-            self._restart(block_edges(self.window, panel.season_bins(DAY_S), reach)[-1])
+            self._forecast_all_origins(
+                block_edges(self.window, panel.season_bins(DAY_S), reach)[-1]
+            )
         end_of_panel = np.array([panel.bins])
         paths = self._paths_from_end(end_of_panel, max(steps, self.window))
         recent = self._recent_errors(np.array([len(self.record.origins) + self._origins_per_lead]))
@@ -202,7 +202,7 @@ class _PanelPart:
             methods=tuple(names[m] for m in selected.chosen[:, 0]),
             candidates=(*self.names, ENSEMBLE),
             errors=_smaller_of_both(errors, len(self.names)) / self.scale[:, 0],
-            shares=_sum_of_both(_weights(both_tops, recent.errors))[:, :, 0],
+            shares=_weight_by_method(_peak_weights(both_tops, recent.errors))[:, :, 0],
             end_shares=selected.end_shares[:, :, 0],
             orders=self.fits.orders(ARIMA),
             past=self._past_peaks(),
@@ -291,15 +291,15 @@ class _PanelPart:
     def _add_known_errors(self) -> None:
         """Add the peak errors of the windows that have ended by now."""
         record = self.record
-        over = int((record.origins + self.window <= self.panel.bins).sum())
-        if over > self.bias.end:
-            new = np.arange(self.bias.end, over)
+        ended = int((record.origins + self.window <= self.panel.bins).sum())  # windows
+        if ended > self.bias.end:
+            new = np.arange(self.bias.end, ended)
             actual, tops = self._actual_tops(new), record.tops[:, :, new]
             ratio = conformal.log_ratio_scores(actual, tops, self.scale)
             self.bias = self.bias.append(np.clip(ratio, -LARGEST_BIAS, LARGEST_BIAS))
             both_tops = self._with_corrected(tops, self.bias.at(new - self._origins_per_lead))
             self.errors = self.errors.append(np.abs(both_tops - actual))
-        windows = np.arange(self.mixed.end, min(over, record.mixed_tops.shape[1]))
+        windows = np.arange(self.mixed.end, min(ended, record.mixed_tops.shape[1]))
         if windows.size:
             error = np.abs(record.mixed_tops[:, windows] - self._actual_tops(windows))
             self.mixed = self.mixed.append(error)
@@ -343,7 +343,10 @@ class _PanelPart:
         return np.where(np.isnan(actual[:, :, -1]), np.nan, top)
 
     def _with_corrected(self, tops: FloatArray, bias: FloatArray) -> FloatArray:
-        """Return ``tops``, then the same peaks corrected by ``bias``, ``[2 methods, ...]``."""
+        """Return ``tops``, then the same peaks corrected by ``bias``, ``[2 methods, ...]``.
+
+        ``bias`` is the log ratio of actual to forecast peaks.
+        """
         offset = conformal.OFFSET * self.scale
         corrected = np.maximum(0.0, (tops + offset) * np.exp(bias) - offset)
         return np.concatenate([tops, corrected])
@@ -356,13 +359,12 @@ class _PanelPart:
         Weights follow from the recent ``errors`` of ``both_tops``. While no error is known, paths
         are ``last``, which repeats the last value.
         """
-        weights = _weights(both_tops, errors)
+        weights = _peak_weights(both_tops, errors)
         has_weight = weights.sum(axis=0) > 0
         top = (weights * np.nan_to_num(both_tops)).sum(axis=0)
-        path = np.einsum("mso,msok->sok", _sum_of_both(weights), np.nan_to_num(paths))
-        return np.where(has_weight[:, :, None], path, last), np.where(
-            has_weight, top, self._tops(last)
-        )
+        path = np.einsum("mso,msok->sok", _weight_by_method(weights), np.nan_to_num(paths))
+        path = np.where(has_weight[:, :, None], path, last)
+        return path, np.where(has_weight, top, self._tops(last))
 
     def _select(
         self,
@@ -383,20 +385,19 @@ class _PanelPart:
         if self.method == ENSEMBLE:
             chosen = np.full(mixed_top.shape, len(both_tops))
         elif self.method == AUTO:
-            single = np.where(np.isnan(both_tops), np.inf, recent.errors)
-            chosen = choose_method(single, recent.mixed)
+            single_errors = np.where(np.isnan(both_tops), np.inf, recent.errors)
+            chosen = choose_method(single_errors, recent.mixed)
         else:
             chosen = np.zeros(mixed_top.shape, np.int64)
-        candidates = np.concatenate([paths, paths, mixed[None]])
-        path = np.take_along_axis(candidates, chosen[None, :, :, None], axis=0)[0]
-        top = np.take_along_axis(
-            np.concatenate([both_tops, mixed_top[None]]), chosen[None], axis=0
-        )[0]
+        all_paths = np.concatenate([paths, paths, mixed[None]])
+        all_tops = np.concatenate([both_tops, mixed_top[None]])
+        path = np.take_along_axis(all_paths, chosen[None, :, :, None], axis=0)[0]
+        top = np.take_along_axis(all_tops, chosen[None], axis=0)[0]
         path = np.where(np.isnan(path), last, path)
         path_top = self._tops(path)
         has_peaks = (path_top > 0) & ~np.isnan(top)
         lift = np.where(has_peaks, top / np.where(path_top > 0, path_top, 1), 1)
-        first_block_weights = _sum_of_both(_weights(both_tops, recent.errors))
+        first_block_weights = _weight_by_method(_peak_weights(both_tops, recent.errors))
         end_shares = first_block_weights.copy()
         if self.method in (AUTO, ENSEMBLE):
             has_weight = first_block_weights.sum(axis=0)[..., None] > 0
@@ -486,13 +487,16 @@ def running_max(paths: FloatArray, window: int) -> FloatArray:
     return np.asarray(sliding_window_view(padded, window, axis=-1).max(axis=-1))
 
 
-def _weights(both_tops: FloatArray, errors: FloatArray) -> FloatArray:
+def _peak_weights(both_tops: FloatArray, errors: FloatArray) -> FloatArray:
     """Return the ensemble weights by ``errors``; 0 where ``both_tops`` has no forecast."""
     return ensemble_weights(np.where(np.isnan(both_tops), np.inf, errors))
 
 
-def _sum_of_both(weights: FloatArray) -> FloatArray:
-    """Return the weight of each method: of its uncorrected and its corrected peak together."""
+def _weight_by_method(weights: FloatArray) -> FloatArray:
+    """Return the weights of each method's uncorrected and corrected peak together.
+
+    ``weights [2 methods, ...]`` are those of both.
+    """
     methods = len(weights) // 2
     return np.asarray(weights[:methods] + weights[methods:])
 

@@ -42,10 +42,11 @@ class ArrivalPattern:
             counts = size[blocks]
             lengths_s = rng.gamma(counts)
             starts_s = end_s + np.concatenate([[0.0], np.cumsum(lengths_s)])
-            of_block = np.repeat(np.arange(BATCH), counts)
+            block = np.repeat(np.arange(BATCH), counts)  # of each drawn request
             first = np.cumsum(counts) - counts
-            rows = self.start[blocks][of_block] + np.arange(len(of_block)) - first[of_block]
-            parts.append(starts_s[of_block] + self.place[rows] * lengths_s[of_block])
+            number = np.arange(len(block)) - first[block]  # of the request in its block
+            rows = self.start[blocks][block] + number
+            parts.append(starts_s[block] + self.place[rows] * lengths_s[block])
             drawn, end_s = drawn + len(rows), float(starts_s[-1])
         return np.concatenate(parts)[:n] if parts else np.zeros(0)
 
@@ -60,13 +61,13 @@ def pattern_of(
     out. Returns None if no block remains. If there are more than ``MOST`` requests, only blocks at
     equal distances are kept.
     """
-    since = (np.asarray(arrival_s, np.float64) - start_s) / block_s
+    since = (np.asarray(arrival_s, np.float64) - start_s) / block_s  # in blocks
     number = np.floor(since).astype(np.int64)
     order = np.lexsort((since, number, series))
-    number, of_series, place = number[order], series[order], (since - number)[order]
-    new = np.ones(len(number), np.bool_)
-    new[1:] = (np.diff(number) != 0) | (np.diff(of_series) != 0)
-    block = np.cumsum(new) - 1
+    number, series, place = number[order], series[order], (since - number)[order]
+    begins_block = np.ones(len(number), np.bool_)
+    begins_block[1:] = (np.diff(number) != 0) | (np.diff(series) != 0)
+    block = np.cumsum(begins_block) - 1
     size = np.bincount(block, minlength=1)
     large_enough = np.flatnonzero(size >= LEAST)
     if not len(large_enough):

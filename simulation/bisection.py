@@ -11,12 +11,12 @@ def bisect_first(
     All indices after the first that passes must pass too. With ``start``, the search begins there
     and continues in growing steps.
     """
-    at, step = (low + high) // 2 if start is None else start, 1
+    index, step = (low + high) // 2 if start is None else start, 1
     while low < high:
-        if passes(at):
-            high, near = at, at - step
+        if passes(index):
+            high, near = index, index - step
         else:
-            low, near = at + 1, at + step
+            low, near = index + 1, index + step
         step *= 2
-        at = near if start is not None and low <= near < high else (low + high) // 2
+        index = near if start is not None and low <= near < high else (low + high) // 2
     return low

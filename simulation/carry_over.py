@@ -55,15 +55,16 @@ def without_carried(result: SimulationResult, carried: Trace) -> SimulationResul
         name: float(after.output_tokens[[other == name for other in names]].sum())
         for name in set(names)
     }
-    opening = dict(zip(carried.models, began.tolist(), strict=True))
-    paid = np.array(
-        [
-            max(0.0, 1.0 - opening.get(name, 0.0) / output_after[name])
-            if output_after[name] > 0
-            else 1.0
-            for name in names
-        ]
-    )
+    carried_tokens = dict(zip(carried.models, began.tolist(), strict=True))
+
+    def share_paid(model: str) -> float:
+        """Return the share of a model's work after the window that exceeds the carried work."""
+        if output_after[model] <= 0:
+            return 1.0
+        carried_share = float(carried_tokens.get(model, 0.0)) / output_after[model]
+        return max(0.0, 1.0 - carried_share)
+
+    paid = np.array([share_paid(name) for name in names])
     parts = {
         column.name: getattr(after, column.name) * paid
         for column in fields(AfterWindow)

@@ -93,23 +93,23 @@ def simulate_cell(
 def _cell_pool(pool: Pool, cells: int) -> Pool:
     """Return a pool with the share of one cell in its instances and its shared link."""
 
-    def up(count: int) -> int:
+    def rounded_up(count: int) -> int:
         """Return the count of one cell, rounded up."""
         return -(-count // cells)
 
     start, link = pool.start_up, pool.link
     if start is not None:
-        hosts = None if start.warm_hosts is None else up(start.warm_hosts)
+        hosts = None if start.warm_hosts is None else rounded_up(start.warm_hosts)
         start = replace(start, lent=start.lent // cells, warm_hosts=hosts)
     if link is not None:
         link = replace(link, shared_bytes_s=link.shared_bytes_s / cells)
     return replace(
         pool,
-        initial=up(pool.initial),
-        minimum=up(pool.minimum),
+        initial=rounded_up(pool.initial),
+        minimum=rounded_up(pool.minimum),
         # Rounded down, so that all cells together stay within the pool's maximum.
-        maximum=max(up(pool.minimum), pool.maximum // cells),
-        today=None if pool.today is None else up(pool.today),
+        maximum=max(rounded_up(pool.minimum), pool.maximum // cells),
+        today=None if pool.today is None else rounded_up(pool.today),
         lost=pool.lost // cells,  # fewer than one per cell are not simulated
         start_up=start,
         link=link,

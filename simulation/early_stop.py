@@ -40,12 +40,12 @@ class LateCounter:
     _next_s: float = field(default=0.0, init=False)
     _checked: int = field(default=0, init=False)
     _skipped: int = field(default=0, init=False)
-    _late: IntArray = field(init=False)
+    _late_here: IntArray = field(init=False)
     # By tier, counted when it first matters.
-    _all: IntArray | None = field(default=None, init=False)
+    _requests_by_tier: IntArray | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
-        self._late = np.zeros(len(self.tiers), np.int64)
+        self._late_here = np.zeros(len(self.tiers), np.int64)
 
     def skip(self, count: int) -> None:
         """Leave out the first ``count`` requests, which are carried over from before the window."""
@@ -54,7 +54,7 @@ class LateCounter:
     @property
     def late(self) -> IntArray:
         """Return the number of requests of this replay that are late for certain, ``[tiers]``."""
-        return self._late
+        return self._late_here
 
     def __call__(self, now: float, requests: Array) -> None:
         """Check the targets at ``now``; ``requests`` are engine records in order of arrival.
@@ -65,18 +65,18 @@ class LateCounter:
             return
         end = self._count_due(now, requests)
         seen, self._checked = requests[self._checked : end], max(end, self._checked)
-        self._late += self._overdue(seen)
+        self._late_here += self._overdue(seen)
         # Count all requests only once it matters: it takes a pass over the trace.
-        if self._late.any():
-            if self._all is None:
-                self._all = np.bincount(
+        if self._late_here.any():
+            if self._requests_by_tier is None:
+                self._requests_by_tier = np.bincount(
                     requests["tier"][self._skipped :], minlength=len(self.tiers)
                 )
                 if self.requests_elsewhere is not None:
-                    self._all += self.requests_elsewhere
-            self._judge(self._all)
+                    self._requests_by_tier += self.requests_elsewhere
+            self._raise_if_missed(self._requests_by_tier)
 
-    def of_stream(self, now: float, held: Array, late: IntArray, coming: IntArray) -> None:
+    def check_stream(self, now: float, held: Array, late: IntArray, coming: IntArray) -> None:
         """Check the targets of a stream at ``now``, as a call does for a trace.
 
         ``held`` are the records that are not in the tally yet. ``late`` counts, by tier, the
@@ -85,8 +85,10 @@ class LateCounter:
         """
         if not self._is_check_due(now):
             return
-        self._late = late + self._overdue(held[: self._count_due(now, held)])
-        self._judge(coming if self.requests_elsewhere is None else coming + self.requests_elsewhere)
+        self._late_here = late + self._overdue(held[: self._count_due(now, held)])
+        self._raise_if_missed(
+            coming if self.requests_elsewhere is None else coming + self.requests_elsewhere
+        )
 
     def _is_check_due(self, now: float) -> bool:
         """Return whether a check is due, and set the time of the next one."""
@@ -127,16 +129,19 @@ class LateCounter:
         tiers, arrival = due["tier"].astype(np.int64), due["arrival"].copy()
         late = np.zeros(len(due), np.bool_)
         for token in ("first", "last"):
-            limit_s = np.array([limits_of_tier.get(token, np.inf) for limits_of_tier in limits])[
-                tiers
-            ]
+            by_tier = np.array([limits_of_tier.get(token, np.inf) for limits_of_tier in limits])
+            limit_s = by_tier[tiers]
             if np.isfinite(limit_s).any():  # a missing token is NaN
                 late |= ~(due[token] - arrival <= limit_s) & (limit_s < np.inf)
         return np.bincount(tiers, late, len(self.tiers)).astype(np.int64)
 
-    def _judge(self, count: IntArray) -> None:
+    def _raise_if_missed(self, count: IntArray) -> None:
         """Raise ``TargetMissed`` if a tier misses its target for certain; ``count`` is by tier."""
-        every_late = self._late if self.late_elsewhere is None else self._late + self.late_elsewhere
+        every_late = (
+            self._late_here
+            if self.late_elsewhere is None
+            else self._late_here + self.late_elsewhere
+        )
         if (name := first_missed_tier(self.tiers, every_late, count)) is not None:
             raise TargetMissed(name)
 

@@ -102,8 +102,8 @@ def _electricity_usd(
     Energy before and after the window has the mean price of the day.
     """
     by_hour = np.array(region.electricity_usd_per_kwh)
-    inside = float(kwh @ by_hour[hours_of(len(kwh), result.start_s, result.series.interval_s)])
-    return inside + (before_kwh + after_kwh) * float(by_hour.mean())
+    hours = hours_of(len(kwh), result.start_s, result.series.interval_s)
+    return float(kwh @ by_hour[hours]) + (before_kwh + after_kwh) * float(by_hour.mean())
 
 
 def hours_of(intervals: int, start_s: float, interval_s: float) -> IntArray:
@@ -153,9 +153,8 @@ def carbon_kg(kwh: FloatArray, region: Region, result: Replay) -> float:
     if region.carbon_hourly_g_per_kwh is None:
         return float(kwh.sum()) * region.carbon_g_per_kwh / 1000.0
     by_hour = np.array(region.carbon_hourly_g_per_kwh)
-    return (
-        float(kwh @ by_hour[hours_of(len(kwh), result.start_s, result.series.interval_s)]) / 1000.0
-    )
+    hours = hours_of(len(kwh), result.start_s, result.series.interval_s)
+    return float(kwh @ by_hour[hours]) / 1000.0
 
 
 def _g_per_kwh(region: Region, result: Replay, from_s: float, to_s: float) -> float:

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from simulation.errors import SimulationError
 
 HOUR_S = 3600.0
-# Kinds of planned events. At one instant they sort by kind, then pool or region, then place.
+# Kinds of planned events. At one instant they sort by kind, then target, then slot.
 RECOVER, RESTORE, CRASH, SLOW, OUTAGE = range(5)
 MAX_CRASHES = 1_000_000  # most crashes drawn for one pool and fault
 STARTS = 4096  # starts of a pool with a drawn outcome; later starts reuse the draws
@@ -22,10 +22,11 @@ EVENT = np.dtype(
     [
         ("time", "f8"),
         ("kind", "i8"),
-        ("where", "i8"),  # pool, or region for RESTORE and OUTAGE
-        ("place", "i8"),  # slot of the instance in the pool, or -1 - i for the i-th serving one
-        ("until", "f8"),  # for SLOW
-        ("factor", "f8"),
+        ("target", "i8"),  # pool, or region for RESTORE and OUTAGE
+        # slot of the instance in the pool, or -1 - i for the i-th ready or draining one
+        ("slot_or_rank", "i8"),
+        ("until", "f8"),  # for SLOW: its end in seconds
+        ("factor", "f8"),  # for SLOW: on the time of iterations
     ],
     align=True,
 )
@@ -170,7 +171,7 @@ def fault_events(
             rows.append((fault.to_s, RESTORE, region, 0, 0.0, 1.0))
         elif isinstance(fault, RandomCrashes):
             for p in range(len(maxima)) if fault.pools is None else fault.pools:
-                # A Poisson process per place in the pool; hits on empty places have no effect.
+                # A Poisson process per slot of the pool; crashes of empty slots have no effect.
                 rng = np.random.default_rng([seed, i, p])
                 slots = int(maxima[p])
                 expected = fault.per_instance_hour * slots * duration_s / HOUR_S
@@ -182,10 +183,10 @@ def fault_events(
                     )
                 count = int(rng.poisson(expected))
                 crash_times = rng.uniform(0, duration_s, count)
-                hit = rng.integers(slots, size=count)
+                crashed_slots = rng.integers(slots, size=count)
                 rows += [
                     (float(t), CRASH, p, int(slot), 0.0, 1.0)
-                    for t, slot in zip(crash_times, hit, strict=True)
+                    for t, slot in zip(crash_times, crashed_slots, strict=True)
                 ]
     in_window = [row for row in rows if row[0] < duration_s or row[1] in (RECOVER, RESTORE)]
     return np.array(sorted(in_window), EVENT)

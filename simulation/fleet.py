@@ -49,9 +49,9 @@ def mean_over(by_hour: FloatArray, start_s: float, period_s: float) -> FloatArra
     values give exactly that value.
     """
     first, last = start_s // HOUR_S, np.ceil((start_s + period_s) / HOUR_S)
-    hours = np.arange(int(first), max(int(last), int(first) + 1) + 1)
-    seconds = np.diff(np.clip(hours * HOUR_S, start_s, start_s + period_s))
-    values = by_hour[hours[:-1] % HOURS]
+    edges = np.arange(int(first), max(int(last), int(first) + 1) + 1)  # of hours since the epoch
+    seconds = np.diff(np.clip(edges * HOUR_S, start_s, start_s + period_s))
+    values = by_hour[edges[:-1] % HOURS]
     mean: FloatArray = values[0] + np.tensordot(seconds / seconds.sum(), values - values[0], 1)
     return mean
 
@@ -268,8 +268,8 @@ class Fleet:
         # Repeated squaring gives the transitive closure.
         for _ in names:
             linked = linked @ linked
-        first: npt.NDArray[np.int64] = linked.argmax(axis=1)
-        return np.array([first[names.index(pool.region)] for pool in self.pools], np.int64)
+        group: npt.NDArray[np.int64] = linked.argmax(axis=1)  # first region of each group
+        return np.array([group[names.index(pool.region)] for pool in self.pools], np.int64)
 
     def _check_roles(self) -> None:
         """Raise ``SimulationError`` for invalid routing, roles or links."""

@@ -83,7 +83,7 @@ def check_state(pools: npt.NDArray[Any], instances: npt.NDArray[Any], still_open
     - Without open requests, no instance has memory, work or queue places in use.
     """
     _require(pools["kv_peak"] <= pools["kv_capacity"], "an instance held more KV than its memory")
-    _require(pools["early"] == 0, "an iteration ran on an instance that was not ready")
+    _require(pools["too_early"] == 0, "an iteration ran on an instance that was not ready")
     kinds = pools["starting_s"] + pools["idle_s"] + pools["prefill_s"] + pools["decode_s"]
     kinds += pools["donated_s"]
     _require(

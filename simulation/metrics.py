@@ -187,7 +187,7 @@ def in_time(log: RequestLog, trace: Trace, tiers: Sequence[Tier]) -> BoolArray:
     return ok
 
 
-def _by_hour(result: SimulationResult, ok: BoolArray) -> HourlyAttainment:
+def _hourly_attainment(result: SimulationResult, ok: BoolArray) -> HourlyAttainment:
     """Return the attainment by hour of arrival; ``ok`` marks requests that met their limits."""
     trace, tiers = result.trace, len(result.trace.tiers)
     due = np.not_equal(result.requests.outcome, NOT_DUE)
@@ -248,13 +248,14 @@ def summarise(result: SimulationResult, *, brief: bool = False) -> Summary:
     ok = meets_slo(result)
     requests = _Requests.of(result, ok)
     tier_groups = requests.by(trace.tier, len(trace.tiers), () if brief else SPANS)
-    total = requests.together(tier_groups) if brief else requests.whole
+    total = requests.sum_of(tier_groups) if brief else requests.whole
     tiers = dict(zip(trace.tiers, tier_groups, strict=True))
     models = {} if brief else _by_model(requests, trace)
     in_time = sum(
         int(tokens[ok].sum(dtype=np.int64)) for tokens in (trace.input_tokens, trace.output_tokens)
     )
-    return summary_of(result, total, tiers, models, _by_hour(result, ok), result.cells * in_time)
+    hours = _hourly_attainment(result, ok)
+    return summary_of(result, total, tiers, models, hours, result.cells * in_time)
 
 
 def _by_model(requests: _Requests, trace: Trace) -> dict[str, dict[str, GroupSummary]]:
@@ -365,7 +366,7 @@ class _Requests:
             not_due=int(counts[NOT_DUE]),
         )
 
-    def together(self, groups: Sequence[GroupSummary]) -> GroupSummary:
+    def sum_of(self, groups: Sequence[GroupSummary]) -> GroupSummary:
         """Return the summary of all requests as the sum of ``groups``, without percentiles."""
         counts = {name: sum(getattr(group, name) for group in groups) for name in COUNTS}
         due = counts["arrived"] - counts["not_due"]
@@ -406,15 +407,15 @@ def pool_summary(result: Replay, p: int, energy: PoolEnergy) -> PoolSummary:
     busy_s = float(totals.prefill_s[p] + totals.decode_s[p]) + worked_s
     hours = (starting_s + idle_s + busy_s) / HOUR_S
     gpu_hours = hours * gpus
-    donated = float(totals.donated_s[p]) / HOUR_S * gpus
-    donated_usd = 0.0 if pool.lend_share is None else donated * pool.usd_per_gpu_hour
-    earned = donated_usd * (pool.lend_share or 0.0)
+    donated_hours = float(totals.donated_s[p]) / HOUR_S * gpus
+    donated_usd = 0.0 if pool.lend_share is None else donated_hours * pool.usd_per_gpu_hour
+    earned_usd = donated_usd * (pool.lend_share or 0.0)
     instances = series.ready[p] + series.starting[p] + series.draining[p]
     # Time before and after the window is paid at the mean price.
     hour_of_day = hours_of(len(instances), result.start_s, result.series.interval_s)
-    above_mean = float(instances @ pool.usd_above_mean[hour_of_day])
-    above_mean_usd = above_mean * gpus * series.interval_s / HOUR_S
-    fleet_usd = gpu_hours * pool.usd_per_gpu_hour + above_mean_usd + donated_usd - earned
+    above_mean_usd_s = float(instances @ pool.usd_above_mean[hour_of_day])
+    above_mean_usd = above_mean_usd_s * gpus * series.interval_s / HOUR_S
+    fleet_usd = gpu_hours * pool.usd_per_gpu_hour + above_mean_usd + donated_usd - earned_usd
     return PoolSummary(
         model=pool.model,
         region=pool.region,
@@ -425,14 +426,14 @@ def pool_summary(result: Replay, p: int, energy: PoolEnergy) -> PoolSummary:
         wasted_gpu_hours=starting_s / HOUR_S * gpus,
         idle_gpu_hours=idle_s / HOUR_S * gpus,
         busy_gpu_hours=busy_s / HOUR_S * gpus,
-        donated_gpu_hours=donated,
+        donated_gpu_hours=donated_hours,
         energy_kwh=energy.kwh,
         host_energy_kwh=energy.all_host_kwh,
         busy_w_per_gpu=energy.busy_w,
         cost_usd=fleet_usd + energy.electricity_usd,
         electricity_usd=energy.electricity_usd,
         embodied_kg=gpu_hours * pool.embodied_g_per_gpu_hour / 1000,
-        lent_usd=earned,
+        lent_usd=earned_usd,
         carbon_kg=energy.carbon_kg,
         before_gpu_hours=before_s / HOUR_S * gpus,
         before_cost_usd=before_s / HOUR_S * gpus * pool.usd_per_gpu_hour,

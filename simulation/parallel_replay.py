@@ -48,13 +48,13 @@ def simulate_in_parallel(
             parts[i].fleet,
             _PartPolicy(sync, i),
             progress=tell,
-            last_due=lambda due_s: sync.latest(i, due_s),
+            last_due=lambda due_s: sync.latest_due(i, due_s),
         )
 
     def replay_in_thread(i: int) -> StreamResult:
         """Replay a part in a thread, and report an exception to the first part."""
         try:
-            return replay_part(i, sync.go_on)
+            return replay_part(i, sync.raise_if_ended)
         except BaseException as problem:
             # Wake the first part, which may wait for a message of this one.
             sync.messages.put(problem)
@@ -104,29 +104,29 @@ class _PartSync:
         self.messages: SimpleQueue[Any] = SimpleQueue()
         self._answers: list[SimpleQueue[Any]] = [SimpleQueue() for _ in parts]
         self._order = np.argsort(np.concatenate([part.pool_indices for part in parts]))
-        self._over = False
+        self._ended = False
 
     def decide(self, i: int, observation: Observation) -> Actions:
         """Return the actions for part ``i``, once all parts have reached this decision."""
-        answer: Actions = self._exchange(i, observation, self._decided)
+        answer: Actions = self._exchange(i, observation, self._decide_for_all)
         return answer
 
-    def latest(self, i: int, due_s: float) -> float:
+    def latest_due(self, i: int, due_s: float) -> float:
         """Return the latest due time over all parts, until which each waits for its requests.
 
         ``due_s`` is that of part ``i``.
         """
-        latest: float = self._exchange(i, due_s, lambda each: [max(each)] * len(each))
-        return latest
+        latest_s: float = self._exchange(i, due_s, lambda each: [max(each)] * len(each))
+        return latest_s
 
-    def go_on(self, fraction: float) -> None:
+    def raise_if_ended(self, fraction: float) -> None:
         """Raise ``_FirstPartEnded`` if the first part has ended. ``fraction`` is ignored."""
-        if self._over:
+        if self._ended:
             raise _FirstPartEnded
 
     def end(self) -> None:
         """End the other parts after the first part ended early."""
-        self._over = True
+        self._ended = True
         for answers in self._answers:
             answers.put(_FirstPartEnded())
 
@@ -152,10 +152,10 @@ class _PartSync:
             answers.put(answer)
         return first
 
-    def _decided(self, seen: list[Observation]) -> list[Actions]:
+    def _decide_for_all(self, seen: list[Observation]) -> list[Actions]:
         """Call the policy once for all parts and return the actions of each."""
         answer = actions_of(self.policy.decide(self._merged_observation(seen)))
-        return [self._share(answer, i) for i in range(len(self.parts))]
+        return [self._actions_of_part(answer, i) for i in range(len(self.parts))]
 
     def _merged_observation(self, seen: list[Observation]) -> Observation:
         """Return the observation of the whole fleet, merged from those of the parts."""
@@ -163,7 +163,7 @@ class _PartSync:
         signals = [observation.signals for observation in seen if observation.signals is not None]
         return replace(merged, signals=merge_columns(signals, self._order)) if signals else merged
 
-    def _share(self, answer: Actions, i: int) -> Actions:
+    def _actions_of_part(self, answer: Actions, i: int) -> Actions:
         """Return the actions for the pools and models of part ``i``."""
         pool_indices = list(self.parts[i].pool_indices)
         changed: dict[str, Array | None] = {"targets": np.asarray(answer.targets)[pool_indices]}

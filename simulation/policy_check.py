@@ -118,14 +118,14 @@ def observations(fleet: Fleet) -> Iterator[Observation]:
 
 def _check_answers(make: Factory, fleet: Fleet, name: str) -> None:
     """Check that answers have the right form, and repeat for equal observations."""
-    policy, twin = make(), make()
+    policy, second_policy = make(), make()
     shown = list(observations(fleet))
-    first = [_checked_actions(policy.reset(fleet), fleet, name, 0.0)]
-    _checked_actions(twin.reset(fleet), fleet, name, 0.0)
+    first_answers = [_checked_actions(policy.reset(fleet), fleet, name, 0.0)]
+    _checked_actions(second_policy.reset(fleet), fleet, name, 0.0)
     for observation in shown:
         before = deepcopy(observation)
         answer = policy.decide(observation)
-        first.append(_checked_actions(answer, fleet, name, observation.time_s))
+        first_answers.append(_checked_actions(answer, fleet, name, observation.time_s))
         if not all(
             np.array_equal(x, y, equal_nan=x.dtype.kind == "f")
             for x, y in zip(_arrays(before), _arrays(observation), strict=True)
@@ -134,13 +134,13 @@ def _check_answers(make: Factory, fleet: Fleet, name: str) -> None:
                 f"On the fleet {name!r} at {observation.time_s:g} s it changed the observation. "
                 "Copy what is to be changed."
             )
-    for what, again in (("a second policy", twin), ("the same one after reset", policy)):
+    for what, again in (("a second policy", second_policy), ("the same one after reset", policy)):
         answers = [_checked_actions(again.reset(fleet), fleet, name, 0.0)]
         answers += [
             _checked_actions(again.decide(observation), fleet, name, observation.time_s)
             for observation in shown
         ]
-        for index, (old, new) in enumerate(zip(first, answers, strict=True)):
+        for index, (old, new) in enumerate(zip(first_answers, answers, strict=True)):
             if not np.array_equal(old.targets, new.targets):
                 raise ProtocolBroken(
                     f"On the fleet {name!r} at answer {index} {what} wants {new.targets.tolist()} "

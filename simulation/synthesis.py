@@ -143,18 +143,14 @@ def arrivals_from_bins(
     Raises ``SimulationError`` for invalid counts or a dispersion below 1.
     """
     raw = np.asarray(counts, np.float64)
-    finite_counts = np.where(np.isnan(raw), 0.0, raw)
-    if (
-        np.any(finite_counts < 0)
-        or np.any(finite_counts != np.floor(finite_counts))
-        or not np.isfinite(finite_counts).all()
-    ):
+    known = np.where(np.isnan(raw), 0.0, raw)
+    if np.any(known < 0) or np.any(known != np.floor(known)) or not np.isfinite(known).all():
         raise SimulationError(
             "Counts per bin must be whole numbers of at least 0, or NaN for gaps."
         )
     if not bin_s > 0:
         raise SimulationError("bin_s must be positive.")
-    per_bin = finite_counts.astype(np.int64)
+    per_bin = known.astype(np.int64)
     bins = np.repeat(np.arange(len(per_bin)), per_bin)
     n = len(bins)
     poisson = dispersion == 1.0
@@ -175,14 +171,15 @@ def _clustered(
     """
     if not dispersion >= 1.0:
         raise SimulationError("dispersion must be at least 1.")
-    # Over times much longer than a cluster, the dispersion is E[size^2] / E[size] = 2 / p - 1.
-    chance = 2.0 / (2.0 + (dispersion - 1.0) / SEEN_PER_S)
+    # Cluster sizes are geometric with p, the probability that a request is the last. Over times
+    # much longer than a cluster, the dispersion is E[size^2] / E[size] = 2 / p - 1.
+    p = 2.0 / (2.0 + (dispersion - 1.0) / SEEN_PER_S)
     n = len(bins)
-    ends = rng.random(n) < chance  # whether a request is the last of its cluster
-    first = np.ones(n, np.bool_)
-    first[1:] = ends[:-1] | (np.diff(bins) != 0)
-    cluster = np.cumsum(first) - 1
-    begin = rng.random(int(first.sum()))
+    is_last = rng.random(n) < p
+    is_first = np.ones(n, np.bool_)
+    is_first[1:] = is_last[:-1] | (np.diff(bins) != 0)
+    cluster = np.cumsum(is_first) - 1
+    begin = rng.random(int(is_first.sum()))  # of each cluster in its bin
     offset = rng.random(n) * (CLUSTER_S / bin_s)
     return np.asarray((begin[cluster] + offset) % 1.0, np.float64)
 
@@ -207,17 +204,16 @@ def _scale_to_totals(
             "at least one: correct the total, or leave it out (NaN)."
         )
     used = counts > 0
-    share = lengths - 1 + 1e-9  # never all zero
+    weight = lengths - 1 + 1e-9  # tokens beyond the first of each request; never all zero
     starts = np.cumsum(counts) - counts
     sums = np.zeros(len(counts))
-    sums[used] = np.add.reduceat(share, starts[used]) if used.any() else 0.0
-    extra = np.repeat(tokens - counts, counts)
+    sums[used] = np.add.reduceat(weight, starts[used]) if used.any() else 0.0
+    extra = np.repeat(tokens - counts, counts)  # tokens of the bin beyond one per request
     # Round the running sum, not the parts, so that the parts of every bin add up to its total.
-    running = np.cumsum(share)
+    running = np.cumsum(weight)
     sum_before_bin = np.concatenate([[0.0], running])[starts]
-    running_share = (running - np.repeat(sum_before_bin, counts)) / np.repeat(
-        np.where(sums > 0, sums, 1.0), counts
-    )
+    running_in_bin = running - np.repeat(sum_before_bin, counts)
+    running_share = running_in_bin / np.repeat(np.where(sums > 0, sums, 1.0), counts)
     edges = np.rint(np.clip(running_share, 0.0, 1.0) * extra).astype(np.int64)
     last = np.cumsum(counts)[used] - 1
     edges[last] = extra[last]

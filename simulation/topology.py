@@ -174,10 +174,11 @@ def _filled_places(shape: Shape, left: IntArray) -> list[tuple[int, int]]:
     type that has the most nodes left. If its parent must be mixed, types that the parent already
     has are skipped. Nodes left over go to any free place.
     """
-    taken: list[tuple[int, int]] = []
+    filled: list[tuple[int, int]] = []
     mixed_s2 = shape.s2 - shape.mixed_s1 if shape.mixed_s2 is None else shape.mixed_s2
     per_s2 = shape.s1_per_s2 * shape.nodes_per_s1
     for s2 in range(shape.s2):
+        # Places of a block of one type, and of the parent that it is mixed in.
         if s2 < shape.mixed_s1:
             block, parent = shape.nodes_per_rack, shape.nodes_per_s1
         elif s2 < shape.mixed_s1 + mixed_s2:
@@ -186,13 +187,13 @@ def _filled_places(shape: Shape, left: IntArray) -> list[tuple[int, int]]:
             block, parent = per_s2, per_s2
         for start in range(s2 * per_s2, (s2 + 1) * per_s2, block):
             if start % parent == 0:
-                occupied: set[int] = set()
-            other_types = np.array([0 if t in occupied else n for t, n in enumerate(left)])
+                types_in_parent: set[int] = set()
+            other_types = np.array([0 if t in types_in_parent else n for t, n in enumerate(left)])
             gpu = int(np.argmax(other_types if other_types.any() else left))
             count = min(block, int(left[gpu]))
-            taken += [(start + i, gpu) for i in range(count)]
+            filled += [(start + i, gpu) for i in range(count)]
             left[gpu] -= count
-            occupied.add(gpu)
-    free = sorted(set(range(shape.nodes)) - {slot for slot, _ in taken})
-    over = np.repeat(np.arange(len(left)), left)
-    return taken + [(slot, int(gpu)) for slot, gpu in zip(free, over, strict=False)]
+            types_in_parent.add(gpu)
+    free = sorted(set(range(shape.nodes)) - {slot for slot, _ in filled})
+    remaining = np.repeat(np.arange(len(left)), left)
+    return filled + [(slot, int(gpu)) for slot, gpu in zip(free, remaining, strict=False)]

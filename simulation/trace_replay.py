@@ -68,7 +68,7 @@ def simulate_long_trace(
         assert watch is not None
         late = np.zeros(len(fleet.tiers), np.int64)
         late[tier_index] = tally.missed(len(trace.tiers))
-        watch.of_stream(now, held, late, by_tier)
+        watch.check_stream(now, held, late, by_tier)
 
     stream = Stream.of(trace, most_tokens=_largest_served_request(trace, fleet))
     if duration_s is None:
@@ -101,14 +101,15 @@ def _count_by_tier(trace: Trace, fleet: Fleet) -> IntArray:
 
 def _largest_served_request(trace: Trace, fleet: Fleet) -> int:
     """Return the tokens (input and output together) of the largest request that is not rejected."""
-    takers, largest = services(fleet), 1
+    pools_by_service, largest = services(fleet), 1
     for rows in row_slices(len(trace)):
         piece = replace(trace.rows(rows), blocks=None)
         needs = piece.input_tokens.astype(np.int64) + piece.output_tokens
         # Only these can change the result.
         larger = needs > largest
-        taken = request_records(piece.rows(larger), fleet, takers)["outcome"] != REJECTED
-        largest = int(needs[larger].max(initial=largest, where=taken))
+        records = request_records(piece.rows(larger), fleet, pools_by_service)
+        is_served = records["outcome"] != REJECTED
+        largest = int(needs[larger].max(initial=largest, where=is_served))
     return largest
 
 

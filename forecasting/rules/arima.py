@@ -38,15 +38,15 @@ DEFAULT_LIMITS = Limits()
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Row:
-    """Fitted model of one series: ``root = cycles + level + spread * u``.
+    """Fitted model of one series: its square root is the sum of ``cycles`` and an ARIMA.
 
-    ``root`` are the transformed amounts. ``u`` is an ARMA, or an ARIMA that begins at 0.
+    ``ar`` is NaN if the series has too few observed bins.
     """
 
     cycles: FloatArray  # [columns of the most harmonics]
-    ar: FloatArray  # of the root around its cycles, differences included
-    ma: FloatArray
-    label: str
+    ar: FloatArray  # [lags] of the root around its cycles, differences included
+    ma: FloatArray  # [lags]
+    label: str  # its order in words
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -69,20 +69,20 @@ class FittedArima:
         cycle = self.cycles @ design.T
         root = self.scale.transform(panel.values[:, first:bins])
         deviations, shocks = self._filter(root - cycle[:, : bins - first])
-        ahead = np.zeros((len(root), len(origins), steps))
-        since = origins - first
+        ahead = np.zeros((len(root), len(origins), steps))  # deviations from the cycles
+        start = origins - first  # index of each origin in the arrays that begin at ``first``
         for step in range(steps):
             for lag, weight in enumerate(self.ar.T, start=1):
                 if lag <= step:
                     earlier = ahead[:, :, step - lag]
                 else:
-                    earlier = deviations[:, self.ar.shape[1] + since + step - lag]
+                    earlier = deviations[:, self.ar.shape[1] + start + step - lag]
                 ahead[:, :, step] += weight[:, None] * earlier
             for lag, weight in enumerate(self.ma.T, start=1):
                 if lag > step:
-                    shock = shocks[:, self.ma.shape[1] + since + step - lag]
+                    shock = shocks[:, self.ma.shape[1] + start + step - lag]
                     ahead[:, :, step] += weight[:, None] * shock
-        amounts = self.scale.inverse(ahead + windows_at(cycle, since, steps))
+        amounts = self.scale.inverse(ahead + windows_at(cycle, start, steps))
         seen = np.logical_or.accumulate(panel.observed[:, :bins], axis=1)[:, origins - 1]
         return np.where(seen[:, :, None], amounts, np.nan)
 
@@ -102,8 +102,8 @@ class FittedArima:
         whole = known.all(axis=1)
         for row in np.flatnonzero(whole):  # a compiled recursion does for rows without gaps
             filled[len(ar) :, row] = rest[row]
-            over = np.convolve(filled[:, row], np.r_[1.0, -self.ar[row]], mode="valid")
-            shocks[len(ma) :, row] = recursion(over[None], self.ma[row])
+            unexplained = np.convolve(filled[:, row], np.r_[1.0, -self.ar[row]], mode="valid")
+            shocks[len(ma) :, row] = recursion(unexplained[None], self.ma[row])
         gappy = np.flatnonzero(~whole)
         if gappy.size:
             self._filter_by_bin(rest[gappy], gappy, filled, shocks)

@@ -81,12 +81,13 @@ def _hannan_rissanen(
     ``w`` are the values differenced ``d`` times, ``target`` is the mask of those to explain. The
     fits are regressions on earlier values and on estimated shocks.
     """
-    long = min(round(10 * np.log10(w.size)), w.size // 4)
+    # Residuals of a long autoregression stand for the shocks.
+    long_lags = min(round(10 * np.log10(w.size)), w.size // 4)
     shocks = np.zeros_like(w)
-    lagged, rows = _lagged(w, long), target[long:]
-    residual = w[long:] - lagged @ least_squares(lagged[rows], w[long:][rows])
-    shocks[long:] = np.where(rows, residual, 0.0)
-    first = max(max_p, max_q) + (long if max_q else 0)
+    lagged, rows = _lagged(w, long_lags), target[long_lags:]
+    residual = w[long_lags:] - lagged @ least_squares(lagged[rows], w[long_lags:][rows])
+    shocks[long_lags:] = np.where(rows, residual, 0.0)
+    first = max(max_p, max_q) + (long_lags if max_q else 0)
     first = min(first, w.size // 2)
     rows = target[first:]
     regressors = np.hstack([
@@ -119,13 +120,13 @@ def _refine(fit: FittedOrder, w: FloatArray, target: BoolArray) -> FittedOrder:
     p, d, q = fit.order
     parameters = fit.parameters
     for _ in range(STEPS if q else 0):  # without MA terms the regression is the least already
-        ma, over = parameters[p:], np.convolve(w, np.r_[1.0, -parameters[:p]])[: w.size]
-        of_ar, shocks = recursion(np.stack([w, over]), ma)
-        # Derivatives of the shocks by the coefficients, with the sign changed.
-        (of_ma,) = recursion(shocks[None], ma)
+        ma, unexplained = parameters[p:], np.convolve(w, np.r_[1.0, -parameters[:p]])[: w.size]
+        # Lags of these are the derivatives of the shocks by the coefficients, with sign changed.
+        by_ar, shocks = recursion(np.stack([w, unexplained]), ma)
+        (by_ma,) = recursion(shocks[None], ma)
         first = max(p, q)
         rows = target[first:]
-        slopes = np.hstack([_lagged(of_ar, p)[first - p :], _lagged(of_ma, q)[first - q :]])
+        slopes = np.hstack([_lagged(by_ar, p)[first - p :], _lagged(by_ma, q)[first - q :]])
         step = least_squares(slopes[rows], shocks[first:][rows])
         if not is_regular(parameters + step, p):
             break
@@ -134,7 +135,7 @@ def _refine(fit: FittedOrder, w: FloatArray, target: BoolArray) -> FittedOrder:
 
 
 def _with_exact_aic(fit: FittedOrder, w: FloatArray) -> FittedOrder:
-    """Return the fit with the AIC of the exact likelihood.
+    """Return the fit with the AIC of the exact likelihood of ``w``, the differenced values.
 
     The variance of the shocks is the one of maximum likelihood.
     """
@@ -143,8 +144,9 @@ def _with_exact_aic(fit: FittedOrder, w: FloatArray) -> FittedOrder:
     p, _, q = fit.order
     shocks, variances = arma_innovations(w, fit.parameters[:p], fit.parameters[p:])
     mean_square = max(float(np.mean(shocks**2 / variances)), np.finfo(float).tiny)
-    double = w.size * (np.log(2 * np.pi * mean_square) + 1) + float(np.log(variances).sum())
-    return FittedOrder(fit.order, fit.parameters, double + 2 * (p + q + 1))
+    log_variances = float(np.log(variances).sum())
+    minus_two_log_likelihood = w.size * (np.log(2 * np.pi * mean_square) + 1) + log_variances
+    return FittedOrder(fit.order, fit.parameters, minus_two_log_likelihood + 2 * (p + q + 1))
 
 
 def is_regular(parameters: FloatArray, p: int) -> bool:

@@ -110,9 +110,8 @@ class ShapeTimesLevel:
         a day is known.
         """
         season, day = panel.season_bins(self.season_s), panel.season_bins(DAY_S)
-        shape_of = np.full((len(panel.values), len(origins), steps), np.nan)
         if not season or not day:
-            return shape_of
+            return np.full((len(panel.values), len(origins), steps), np.nan)
         filled = forward_fill(fill_by_phase(panel.values, season))
         ahead = np.arange(steps)
         back = np.arange(-day, 0)
@@ -129,8 +128,7 @@ class ShapeTimesLevel:
         last = filled[:, np.maximum(origins[:, None] + back, 0)]
         both_known = ~np.isnan(last) & ~np.isnan(shape[:, :, :day])
         shape_total = np.where(both_known, shape[:, :, :day], 0.0).sum(axis=2)
-        level = np.where(both_known, last, 0.0).sum(axis=2) / np.where(
-            shape_total > 0, shape_total, 1.0
-        )
+        last_total = np.where(both_known, last, 0.0).sum(axis=2)
+        level = last_total / np.where(shape_total > 0, shape_total, 1.0)
         level = np.where(shape_total > 0, np.minimum(level, LARGEST_LEVEL), 1.0)
         return shape[:, :, day:] * level[:, :, None]

@@ -133,8 +133,9 @@ def _fourier_coefficients(scaled: FloatArray, seen: FloatArray, design: FloatArr
     ridge = RIDGE * len(design) * np.eye(columns)
     ridge[0, 0] = SMALLEST  # no ridge on the mean
     solve = np.linalg.solve(design.T @ design + ridge, design.T)
-    count = np.maximum(seen.sum(1, keepdims=True), 1)
-    filled = np.where(seen, scaled, np.where(seen, scaled, 0.0).sum(1, keepdims=True) / count)
+    mean = np.where(seen, scaled, 0.0).sum(1, keepdims=True)
+    mean = mean / np.maximum(seen.sum(1, keepdims=True), 1)
+    filled = np.where(seen, scaled, mean)  # gaps first get the mean, then the fit
     coefficients = filled @ solve.T
     if not seen.all():
         for _ in range(REFITS):

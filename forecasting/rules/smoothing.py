@@ -145,10 +145,10 @@ def _ratio(values: FloatArray, profile: FloatArray, gain: float, before: float =
     lag = np.array([gain - 1.0])
     value_sum = recursion(np.where(both_known, values, 0.0), lag)
     profile_sum = recursion(np.where(both_known, profile, 0.0), lag)
+    # A bin that does not count has the ratio of the latest bin that does.
     latest = np.maximum.accumulate(np.where(both_known, np.arange(values.shape[1]), 0), axis=1)
-    ratio = np.take_along_axis(
-        value_sum / np.maximum(profile_sum, np.finfo(float).tiny), latest, axis=1
-    )
+    ratio = value_sum / np.maximum(profile_sum, np.finfo(float).tiny)
+    ratio = np.take_along_axis(ratio, latest, axis=1)
     return np.where(np.logical_or.accumulate(both_known, axis=1), ratio, before)
 
 

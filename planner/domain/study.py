@@ -142,7 +142,7 @@ class PolicyRun:
     detail: Detail
     asked: bool = True  # False: a baseline that every comparison includes
     flat_usd: float | None = None  # cost of the smallest static fleet that serves as well
-    swing: SignalRange | None = None  # range of the signal, if the policy uses only one
+    signal_range: SignalRange | None = None  # range of the signal, if the policy uses only one
     settings: tuple[Setting, ...] = ()  # parameters to copy
     survival: Survival | None = None  # of the worst loss; None: not simulated, or no such requests
     worst_loss: int | None = None  # the loss that leaves the least capacity, see ``losses_of``

@@ -41,11 +41,13 @@ def _kv_token_seconds(instance: Any, t: float) -> float:
         steps = float(last if ended else iterations_done(instance, t))
     elif instance.iteration_s > 0.0:
         steps = min(np.floor(elapsed_s / instance.iteration_s), float(instance.iterations - 1))
+    # Seconds since the end of each of the ``steps`` ended iterations, summed: each decode has one
+    # more token from then on.
     pairs = steps * (steps - 1.0) / 2.0
     since_last_s = elapsed_s - steps * instance.iteration_s
-    climbed = instance.iteration_s * steps * (steps - 1.0) / 2.0 + steps * since_last_s
-    climbed -= instance.growth * pairs * (steps + 1.0) / 3.0
-    return float(instance.kv * elapsed_s + instance.decodes * climbed)
+    token_s = instance.iteration_s * steps * (steps - 1.0) / 2.0 + steps * since_last_s
+    token_s -= instance.growth * pairs * (steps + 1.0) / 3.0
+    return float(instance.kv * elapsed_s + instance.decodes * token_s)
 
 
 @kernel
@@ -114,9 +116,9 @@ def settle(state: Any, slot: int, t: float) -> None:
                 state.series[S_BATCH, instance.pool, i] += (stop - start) * instance.running
                 # Utilization covers ready instances only, in use and in capacity.
                 if instance.status == READY:
-                    state.series[S_KV, instance.pool, i] += _kv_token_seconds(
-                        instance, stop
-                    ) - _kv_token_seconds(instance, start)
+                    until_stop = _kv_token_seconds(instance, stop)
+                    until_start = _kv_token_seconds(instance, start)
+                    state.series[S_KV, instance.pool, i] += until_stop - until_start
             start = stop
         i += 1
 
@@ -144,15 +146,15 @@ def count_tokens(state: Any, slot: int, t: float, decoded: int, first_tokens: in
     """
     instance, clock = state.instances[slot], state.clock[0]
     pool = state.pools[instance.pool]
-    pool.computed += instance.chunk
-    pool.given += decoded + first_tokens - instance.tokens_counted
+    pool.prompt_tokens += instance.chunk
+    pool.output_tokens += decoded + first_tokens - instance.tokens_counted
     instance.tokens_counted = 0
     if instance.chunk > 0:
         add_tokens(state, S_INPUT, instance.pool, t, instance.chunk)
-    begin = instance.run_start + instance.iteration_s
-    # Common case: all iterations of the run end in one interval.
-    inside = t <= clock.duration and int(begin / clock.interval) == int(t / clock.interval)
-    if inside or begin > clock.duration:
+    first_end = instance.run_start + instance.iteration_s
+    # Common case: all iterations of the run end in one interval, or after the window.
+    in_one = t <= clock.duration and int(first_end / clock.interval) == int(t / clock.interval)
+    if in_one or first_end > clock.duration:
         add_tokens(state, S_OUTPUT, instance.pool, t, decoded + first_tokens)
         add_tokens(state, S_ITERATIONS, instance.pool, t, instance.iterations)
         return
@@ -162,10 +164,10 @@ def count_tokens(state: Any, slot: int, t: float, decoded: int, first_tokens: in
     # Add all iterations that end in the same interval at once.
     while j <= instance.iterations:
         end = iteration_end(instance, j)
-        more = instance.iterations - j + 1
+        count = instance.iterations - j + 1
         if end <= clock.duration:
             edge = min((int(end / clock.interval) + 1) * clock.interval, clock.duration)
-            more = max(iterations_done(instance, edge) - j + 1, 1)
-        add_tokens(state, S_OUTPUT, instance.pool, end, instance.decodes * more)
-        add_tokens(state, S_ITERATIONS, instance.pool, end, more)
-        j += more
+            count = max(iterations_done(instance, edge) - j + 1, 1)
+        add_tokens(state, S_OUTPUT, instance.pool, end, instance.decodes * count)
+        add_tokens(state, S_ITERATIONS, instance.pool, end, count)
+        j += count

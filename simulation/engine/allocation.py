@@ -75,7 +75,7 @@ def allocate(
         )
     cached = np.array([pool.prefix_cache for pool in fleet.pools])
     blocks = trace.blocks if isinstance(trace.blocks, PrefixBlocks) else None
-    caching = blocks is not None and bool(cached.any())
+    caching = blocks is not None and bool(cached.any())  # whether any pool keeps prompt blocks
     if blocks is not None and caching:
         pools["blocks"] = np.where(cached, pools["kv_capacity"] // blocks.block_tokens + 1, 0)
     pools["counted_hits"] = cached & isinstance(trace.blocks, CachedTokens)
@@ -83,13 +83,13 @@ def allocate(
     tier_rank, tier_limit = _tier_ranks(fleet.tiers)
     tier_gap = _limits_by_tier(tier.tbt_s for tier in fleet.tiers)
     tier_end = _limits_by_tier(tier.e2e_s for tier in fleet.tiers)
-    first_requests = all(pool.scheduler == "fcfs" for pool in fleet.pools)
+    all_fcfs = all(pool.scheduler == "fcfs" for pool in fleet.pools)
     used = requests["outcome"] != REJECTED
     needs = trace.input_tokens.astype(np.int64) + trace.output_tokens
     longest = limits.tokens if limits else needs.max(initial=1, where=used)
     pools["needed"] = np.minimum(pools["longest"], longest)
     clock = np.zeros(1, CLOCK)
-    clock["open"] = int(used.sum())
+    clock["unfinished"] = int(used.sum())
     clock["duration"], clock["interval"] = duration_s, interval_s
     clock["groups"], clock["retries"] = pools["group"].max(initial=-1) + 1, fleet.retries
     if fleet.registration is not None:
@@ -115,7 +115,7 @@ def allocate(
         [i for i, pools_of in enumerate(pools_by_service.values()) if p in pools_of]
         for p in range(len(pools))
     ]
-    pools["service_count"] = [len(services_of_pool) for services_of_pool in service_lists]
+    pools["service_count"] = [len(each) for each in service_lists]
     pools["services"] = np.cumsum(pools["service_count"]) - pools["service_count"]
     return State(
         clock=clock,
@@ -125,7 +125,7 @@ def allocate(
         curves=curves,
         series=np.zeros((ROWS, len(pools), int(np.ceil(duration_s / interval_s - 1e-9)) + 1)),
         batch=np.zeros((slots, _places_per_instance(batch)), np.int64),
-        queues=np.full((slots, 2 if first_requests else 2 * t + 1, 2), -1, np.int32),
+        queues=np.full((slots, 2 if all_fcfs else 2 * t + 1, 2), -1, np.int32),
         ranking=np.full(int(2 * pools["width"].sum()), np.array((NEVER, np.inf), RANKED)),
         event_time=np.zeros(max(slots, 1)),
         event_slot=np.zeros(max(slots, 1), np.int32),
@@ -134,19 +134,13 @@ def allocate(
         delivery_request=np.zeros(max(n, 1), np.int64),
         latency=np.array(fleet.latency_s, np.float64, order="C"),
         region_order=_regions_by_latency(fleet.latency_s),
-        endpoint_start=np.cumsum(
-            [0] + [len(pools_of_endpoint) for pools_of_endpoint in endpoints], dtype=np.int64
-        ),
-        endpoint_pools=np.array(
-            [p for pools_of_endpoint in endpoints for p in pools_of_endpoint], np.int64
-        ),
-        pool_services=np.array(
-            [i for services_of_pool in service_lists for i in services_of_pool], np.int64
-        ),
+        endpoint_start=np.cumsum([0, *map(len, endpoints)], dtype=np.int64),
+        endpoint_pools=np.array([p for each in endpoints for p in each], np.int64),
+        pool_services=np.array([i for each in service_lists for i in each], np.int64),
         service_model=np.array(
             [
-                -1 if taker.takes_over else fleet.models.index(taker.model)
-                for taker in pools_by_service
+                -1 if service.takes_over else fleet.models.index(service.model)
+                for service in pools_by_service
             ],
             np.int64,
         ),
@@ -199,10 +193,10 @@ def _regions_by_latency(latency_s: FloatArray) -> IntArray:
 
     The home is first. -1 at the end of a row stands for regions that cannot be reached.
     """
-    away = np.where(np.eye(len(latency_s), dtype=bool), -np.inf, latency_s)
-    order = np.argsort(away, axis=1, kind="stable")
-    out = np.where(np.isinf(latency_s[np.arange(len(order))[:, None], order]), -1, order)
-    return np.array(out, np.int64, order="C")
+    home_first = np.where(np.eye(len(latency_s), dtype=bool), -np.inf, latency_s)
+    order = np.argsort(home_first, axis=1, kind="stable")
+    sorted_s = np.take_along_axis(latency_s, order, axis=1)
+    return np.array(np.where(np.isinf(sorted_s), -1, order), np.int64, order="C")
 
 
 def _places_per_instance(batch: int) -> int:
@@ -242,6 +236,7 @@ class Service(NamedTuple):
 
 def services(fleet: Fleet) -> dict[Service, tuple[int, ...]]:
     """Return every service of a fleet with the indices of the pools that provide it."""
+    # By model: the tiers that the same pools accept.
     groups: dict[str, dict[tuple[int, ...], tuple[str, ...]]] = {}
     for tier in fleet.tiers:
         for model in dict.fromkeys(pool.model for pool in fleet.pools):
@@ -261,18 +256,18 @@ def services(fleet: Fleet) -> dict[Service, tuple[int, ...]]:
     return out
 
 
-def _handover_services(takers: dict[Service, tuple[int, ...]]) -> Array:
+def _handover_services(pools_by_service: dict[Service, tuple[int, ...]]) -> Array:
     """Return the indices of two related services for each service, ``[services, 2]``; -1: none.
 
     The first takes over after the prefill. The second is the one that a request returns to after a
     loss.
     """
-    all_services = list(takers)
+    all_services = list(pools_by_service)
     out = np.full((len(all_services), 2), -1, np.int64)
     for i, service in enumerate(all_services):
         for column, takes_over in enumerate((True, False)):
             other = service._replace(takes_over=takes_over)
-            if other in takers and not (service.takes_over and takes_over):
+            if other in pools_by_service and not (service.takes_over and takes_over):
                 out[i, column] = all_services.index(other)
     return out
 
@@ -286,28 +281,32 @@ def check_count(n: int) -> None:
         )
 
 
-def request_records(trace: Trace, fleet: Fleet, takers: dict[Service, tuple[int, ...]]) -> Array:
+def request_records(
+    trace: Trace, fleet: Fleet, pools_by_service: dict[Service, tuple[int, ...]]
+) -> Array:
     """Return the records of requests before they arrive, ``[requests]``.
 
-    Requests that no pool can serve are rejected, with their reason. ``takers`` is
+    Requests that no pool can serve are rejected, with their reason. ``pools_by_service`` is
     ``services(fleet)``.
     """
     check_count(len(trace))
-    first = np.full((len(trace.models), len(trace.tiers)), -1, np.int16)
-    for i, service in enumerate(takers):
+    first_service = np.full((len(trace.models), len(trace.tiers)), -1, np.int16)
+    for i, service in enumerate(pools_by_service):
         if not service.takes_over:
+            models = [name == service.model for name in trace.models]
             tiers = [name in service.tiers for name in trace.tiers]
-            first[np.ix_([name == service.model for name in trace.models], tiers)] = i
-    longest, context = np.zeros((2, len(takers) + 1, len(fleet.regions)), np.int64)
+            first_service[np.ix_(models, tiers)] = i
+    # Limits by service and home region. The last row is for requests without a service (-1).
+    longest, context = np.zeros((2, len(pools_by_service) + 1, len(fleet.regions)), np.int64)
     reach = _reachable_pools(fleet)
-    for i, pools in enumerate(takers.values()):
+    for i, pools in enumerate(pools_by_service.values()):
         for home, p in ((home, p) for home in range(len(fleet.regions)) for p in pools):
             if reach[home, p]:
                 pool = fleet.pools[p]
                 longest[i, home] = max(longest[i, home], _longest_request(pool))
                 context[i, home] = max(context[i, home], pool.max_context or NO_LIMIT)
     for i, (handover, pools) in enumerate(
-        zip(_handover_services(takers)[:, 0], takers.values(), strict=True)
+        zip(_handover_services(pools_by_service)[:, 0], pools_by_service.values(), strict=True)
     ):
         if any(fleet.pools[p].role == "prefill" for p in pools):
             # A request must also fit into the decode pool that takes over.
@@ -324,7 +323,7 @@ def request_records(trace: Trace, fleet: Fleet, takers: dict[Service, tuple[int,
         trace.tier,
     )
     tables = ServiceTables(
-        first,
+        first_service,
         _indices(trace.regions, [region.name for region in fleet.regions]),
         _indices(trace.tiers, [tier.name for tier in fleet.tiers]),
         np.array(has_pools, np.bool_),
@@ -341,8 +340,8 @@ def request_records(trace: Trace, fleet: Fleet, takers: dict[Service, tuple[int,
 def _reachable_pools(fleet: Fleet) -> BoolArray:
     """Return whether requests of a region may go to a pool, ``[home, pools]``."""
     names = [region.name for region in fleet.regions]
-    of_pool = [names.index(pool.region) for pool in fleet.pools]
-    return np.isfinite(fleet.latency_s)[:, of_pool]
+    pool_regions = [names.index(pool.region) for pool in fleet.pools]
+    return np.isfinite(fleet.latency_s)[:, pool_regions]
 
 
 def _empty_record() -> Array:
@@ -408,13 +407,13 @@ def _pool_records(fleet: Fleet) -> tuple[Array, Array]:
         tokens = min(profile.max_batch_tokens, COMPUTE_TOKENS)
         row["token_s"] = iteration_s(profile, 0, 0, tokens, tokens**2 / 2) / tokens
         if pool.role == "prefill" and pool.link is not None:
-            row["hands"] = 1
+            row["hands_over"] = 1
             row["kv_bytes"], row["link"] = pool.link.kv_bytes_per_token, pool.link.bytes_s
             row["shared_link"] = pool.link.shared_bytes_s
         _set_starts(row, pool)
         row["region"] = regions.index(pool.region)
         row["minimum"], row["maximum"] = pool.minimum, pool.maximum
-    pools["pace"], pools["prompt_limit"] = 1.0, NO_LIMIT
+    pools["slowdown"], pools["prompt_limit"] = 1.0, NO_LIMIT
     for name, kind in (
         ("model", [pool.model for pool in fleet.pools]),
         ("architecture", [pool.architecture for pool in fleet.pools]),

@@ -28,7 +28,7 @@ from simulation.engine.membership import (
     hand_over,
     known_cached,
     make_room,
-    note_peak,
+    record_peak,
 )
 from simulation.engine.prefix import cache_blocks, evict_for, longest_cached_prefix
 from simulation.engine.progress import iteration_end
@@ -61,7 +61,7 @@ def finish_run(state: Any, slot: int, t: float) -> int:
     instance.kv += instance.decodes * (instance.iterations - 1)
     instance.context += decoded
     evict_for(state, slot, instance.kv)
-    note_peak(state, slot)
+    record_peak(state, slot)
     running = instance.running
     first_tokens = 0
     r = instance.fresh
@@ -93,7 +93,7 @@ def finish_run(state: Any, slot: int, t: float) -> int:
             count_latency(state, TTFT, instance.pool, ttft)
             if ttft > state.tier_limit[request.tier]:
                 pool.late_first += 1
-        if pool.hands and generated < request.osl:
+        if pool.hands_over and generated < request.osl:
             hand_over(state, slot, r, t)
         elif generated == request.osl:
             complete(state, slot, r, t)
@@ -106,7 +106,7 @@ def finish_run(state: Any, slot: int, t: float) -> int:
 
 @kernel
 def _reserve_decodes(state: Any, slot: int, t: float) -> bool:
-    """Reserve a token for every decode and return whether requests had to be preempted."""
+    """Reserve KV memory for a token of every decode; return whether requests were preempted."""
     instance = state.instances[slot]
     pool = state.pools[instance.pool]
     preempted = False
@@ -215,7 +215,7 @@ def _plan_run(
     curve = state.curves[pool.curve]
     sequences, prompt = float(decodes), float(chunk)
     context = float(instance.context) if decodes > 0 else 0.0
-    pace = instance.slow * pool.pace
+    pace = instance.slowdown * pool.slowdown
     instance.run_start = t
     instance.iteration_s = pace * iteration_seconds(curve, sequences, context, prompt, pairs)
     instance.growth = 0.0
@@ -245,18 +245,19 @@ def begin_run(state: Any, slot: int, t: float) -> None:
     left, chunk, pairs = _fill_with_prompts(state, slot, preempted, t)
     decodes = instance.decodes
     alone = pool.batching == PREFILL_FIRST or decodes > left
-    instance.pausing = pool.batching != CHUNKED and chunk > 0 and decodes > 0 and alone
+    mixed = chunk > 0 and decodes > 0
+    instance.pausing = pool.batching != CHUNKED and mixed and alone
     if instance.pausing:
         # Return the tokens that ``_reserve_decodes`` reserved for the paused decodes.
         instance.kv -= decodes
         decodes = 0
-    note_peak(state, slot)
+    record_peak(state, slot)
     if decodes == 0 and chunk == 0:
         instance.iterations = 0
         schedule(state, slot, np.inf)
     else:
         _plan_run(state, slot, decodes, chunk, pairs, preempted, t)
         if (instance.status != READY and instance.status != DRAINING) or pool.down:
-            pool.early += 1
+            pool.too_early += 1
         schedule(state, slot, iteration_end(instance, instance.iterations))
     rank(state, slot)

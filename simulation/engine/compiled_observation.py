@@ -103,13 +103,13 @@ def _read_instances(state: Any, p: int, t: float, amounts: Any) -> None:
             pending += instance.pending
             queued += instance.queued
             sequences += instance.running + instance.waiting
-            full = (kv + instance.queued) / pool.kv_capacity
-            amounts[_FULLEST, p] = max(amounts[_FULLEST, p], full)
+            needed_share = (kv + instance.queued) / pool.kv_capacity
+            amounts[_FULLEST, p] = max(amounts[_FULLEST, p], needed_share)
             amounts[_LONGEST, p] = max(amounts[_LONGEST, p], instance.queued)
-            busy = max(instance.waiting / QUEUE_DEPTH, kv / pool.kv_capacity / KV_SHARE)
-            amounts[_SATURATION, p] += busy / pool.ready
+            saturation = max(instance.waiting / QUEUE_DEPTH, kv / pool.kv_capacity / KV_SHARE)
+            amounts[_SATURATION, p] += saturation / pool.ready
     amounts[_UTILISATION, p] = used / (pool.ready * pool.kv_capacity)
-    # ``pending`` holds one for each request beside its tokens.
+    # ``pending`` counts one more for each request than its tokens.
     amounts[_BACKLOG, p] = max(pending - sequences, 0)
     amounts[_LOAD, p] = max(
         (used + queued) / (pool.ready * pool.usable),

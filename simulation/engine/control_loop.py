@@ -22,7 +22,7 @@ class Controller:
         self._actor = Actor(state, fleet)
         self.observe = Observer(state, policy)
         self._outages = [fault for fault in fleet.faults if isinstance(fault, ControllerOutage)]
-        self._forgets = False
+        self._state_lost = False
         self._holds = holds(policy)
 
     def decide(self, now: float, *, read: bool = False) -> Hold | None:
@@ -33,17 +33,17 @@ class Controller:
         """
         # Observe even during an outage: readings always cover the time since the last decision.
         observation = self.observe(now, read=read)
-        down = [outage for outage in self._outages if outage.from_s <= now < outage.to_s]
-        if down:
-            self._forgets |= any(not fault.state_kept for fault in down)
+        current = [outage for outage in self._outages if outage.from_s <= now < outage.to_s]
+        if current:
+            self._state_lost |= any(not outage.state_kept for outage in current)
             return None
-        if self._forgets:
-            self._forgets = False
-            self._policy.reset(self._present())
+        if self._state_lost:
+            self._state_lost = False
+            self._policy.reset(self._present_fleet())
         self._actor.act(actions_of(self._policy.decide(observation)), now)
         return None if self._outages or self._holds is None else self._holds.hold(now)
 
-    def _present(self) -> Fleet:
+    def _present_fleet(self) -> Fleet:
         """Return the fleet with its present instances (ready or starting) as the initial ones."""
         pools = self._state.pools
         up = (pools["ready"] + pools["starting"] + pools["arriving"]).tolist()

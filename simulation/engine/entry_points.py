@@ -5,14 +5,14 @@ from typing import Any
 from simulation.compiler import cached_kernel
 from simulation.engine.compiled_observation import read_observation
 from simulation.engine.fault_effects import apply_fault
-from simulation.engine.holding import hold_decision, note_queues
+from simulation.engine.holding import hold_decision, record_queues
 from simulation.engine.limits import apply_limits
 from simulation.engine.loop import advance_until, route_deferred_requests
 from simulation.engine.scaling import (
     apply_moves,
     apply_speed,
     apply_targets,
-    close_books,
+    finish_accounting,
     place_all,
 )
 from simulation.engine.state import opened
@@ -89,10 +89,10 @@ def hold(handle: Any, until: float, timing: Any, reading: Any, planned: Any, gua
 @cached_kernel
 def end_interval(handle: Any, timing: Any, reading: Any) -> None:
     """Store the queue lengths at the end of an interval of the series."""
-    note_queues(opened(handle), timing, reading)
+    record_queues(opened(handle), timing, reading)
 
 
 @cached_kernel
 def close(handle: Any, until: float) -> None:
     """Count instance-hours to the end of the window, and work after it up to ``until``."""
-    close_books(opened(handle), until)
+    finish_accounting(opened(handle), until)

@@ -16,7 +16,7 @@ from simulation.engine.progress import iteration_end, iterations_done
 from simulation.engine.queues import interrupt, take_head
 from simulation.engine.routing_order import rank
 from simulation.engine.starts import FROM_LOCAL, FROM_SPOT, forget_switch, register, switch_off
-from simulation.engine.state import HEAD, NEXT_IN_BATCH, TAIL
+from simulation.engine.state import FIRST_SERVICE, HEAD, TAIL
 from simulation.faults import CRASH, OUTAGE, RECOVER, RESTORE, SLOW
 from simulation.lifecycle import DRAINING, LENT, OFF, READY, STARTING
 from simulation.results import INSTANCE_FAILED, REASONS
@@ -32,7 +32,7 @@ def _restart_request(state: Any, r: int) -> None:
     """
     request = state.requests[r]
     request.carried = 0
-    request.service = state.handover[request.service, NEXT_IN_BATCH]
+    request.service = state.handover[request.service, FIRST_SERVICE]
 
 
 @kernel
@@ -142,7 +142,7 @@ def _instance_of_event(state: Any, p: int, slot_or_rank: int) -> int:
 def _slow_down(state: Any, slot: int, factor: float, until: float, t: float) -> None:
     """Slow an instance down by ``factor`` from its next iteration until the time ``until``."""
     instance = state.instances[slot]
-    instance.slow, instance.slow_until = factor, until
+    instance.slowdown, instance.slow_until = factor, until
     if instance.iterations > 1:
         interrupt(state, slot, t)
         rank(state, slot)
@@ -200,7 +200,7 @@ def apply_fault(
     elif kind == RECOVER:
         pool = state.pools[target]
         for slot in range(pool.first, pool.first + pool.top):
-            if state.instances[slot].slow != 1.0 and state.instances[slot].slow_until <= t:
+            if state.instances[slot].slowdown != 1.0 and state.instances[slot].slow_until <= t:
                 _slow_down(state, slot, 1.0, 0.0, t)
     else:
         slot = _instance_of_event(state, target, slot_or_rank)

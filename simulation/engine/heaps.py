@@ -22,7 +22,7 @@ REQUEST_BITS = 28  # the 35 bits above count iterations of an instance: decades 
 
 @kernel
 def batch_push(state: Any, slot: int, finish: int, r: int) -> None:
-    """Add request ``r``, which decodes until iteration ``finish`` of its instance ends."""
+    """Add request ``r``, which decodes until iteration number ``finish`` of its instance ends."""
     instance = state.instances[slot]
     _batch_up(state, slot, instance.decodes, (finish << REQUEST_BITS) | r)
     instance.decodes += 1

@@ -34,20 +34,20 @@ class Timing(NamedTuple):
 
 def next_times(timing: Timing) -> tuple[float, float]:
     """Return the times of the next decision and of the end of the present interval."""
-    decision_s, interval_s, window_s = timing.spans_s
-    control, interval = timing.place
+    scaling_interval_s, interval_s, window_s = timing.spans_s
+    decision, interval = timing.place
     # The last interval ends with the window, whatever the rounding.
     end_s = window_s
     if interval < timing.waiting.shape[1] - 1:
         end_s = min((interval + 1) * interval_s, window_s)
-    return control * decision_s, end_s
+    return decision * scaling_interval_s, end_s
 
 
 _next_times = kernel(next_times)
 
 
 @kernel
-def note_queues(state: Any, timing: Any, reading: Any) -> None:
+def record_queues(state: Any, timing: Any, reading: Any) -> None:
     """Store the queue lengths in the series at the end of its present interval, and begin the next.
 
     The interval is ``timing.place[1]``. Requests at a router or in a NIW queue count for the pool
@@ -84,7 +84,7 @@ def hold_decision(
             return False
         advance_until(state, now, EVENTS)
         if now == end_s:
-            note_queues(state, timing, reading)
+            record_queues(state, timing, reading)
         if now < decision_s:
             continue
         timing.place[0] += 1

@@ -14,13 +14,13 @@ from simulation.engine.heaps import delivery_pop, delivery_push
 from simulation.engine.membership import free_after_transfer
 from simulation.engine.queues import enqueue, has_low, promote_aged
 from simulation.engine.routing import (
+    admits_at_once,
     choose_instance,
     choose_region,
-    divert,
-    need_not_wait,
+    divert_prompt,
     released_count,
 )
-from simulation.engine.starts import retire, started
+from simulation.engine.starts import finish_start, retire
 from simulation.engine.state import HEAD, TAIL
 from simulation.lifecycle import DRAINING, STARTING
 from simulation.results import REJECTED, UNFINISHED
@@ -47,7 +47,7 @@ def _send(state: Any, r: int, region: int, slot: int, t: float) -> None:
     if latency > 0.0 and not request.carried:
         delivery_push(state, t + latency, r)
     else:
-        enqueue(state, divert(state, slot, r, t), r, t)
+        enqueue(state, divert_prompt(state, slot, r, t), r, t)
 
 
 @kernel
@@ -69,11 +69,11 @@ def _route(state: Any, r: int, t: float) -> None:
 
 
 @kernel
-def _is_held(state: Any, r: int, t: float) -> bool:
-    """Return whether a turn of a session must wait for the answer before it and its think time.
+def _postpone_turn(state: Any, r: int, t: float) -> bool:
+    """Postpone a turn of a session to the end of its think time after the answer before it.
 
-    If so, its arrival is postponed to the end of the think time. That time is infinite while the
-    answer is not complete.
+    Returns False if that time is over. While the answer is not complete, the arrival is infinite,
+    and ``send_next_turn`` sets it.
     """
     turn = state.turns[r]
     if turn.previous < 0:
@@ -96,7 +96,7 @@ def _arrive(state: Any, r: int, t: float) -> None:
     request = state.requests[r]
     if request.outcome == REJECTED:
         return
-    if state.clock[0].sessions and _is_held(state, r, t):
+    if state.clock[0].sessions and _postpone_turn(state, r, t):
         return
     if not state.deferrable[request.tier]:
         state.asked_tokens[request.service, request.home] += request.isl
@@ -119,7 +119,7 @@ def _deliver(state: Any, r: int, t: float) -> None:
         free_after_transfer(state, r, t)
     slot = choose_instance(state, request.service, request.serving, t, r)
     if slot >= 0:
-        enqueue(state, divert(state, slot, r, t), r, t)
+        enqueue(state, divert_prompt(state, slot, r, t), r, t)
     else:
         _route(state, r, t)
 
@@ -138,7 +138,10 @@ def flush_router(state: Any, service: int, t: float) -> None:
 
 @kernel
 def flush_opened(state: Any, t: float) -> None:
-    """Route the requests that wait for a service of a pool that gained a ready instance."""
+    """Route the requests that wait at the router, for services of pools with a new instance.
+
+    These pools gained a ready instance since the last call (``opened``).
+    """
     for p in range(state.pools.shape[0]):
         pool = state.pools[p]
         if pool.opened:
@@ -160,10 +163,9 @@ def _pop_deferred(state: Any, service: int, r: int) -> int:
 
 @kernel
 def _most_urgent(state: Any, service: int, region: int) -> int:
-    """Return the deferred request of ``region`` that becomes urgent first; -1: none.
+    """Return the deferred request for ``region`` that becomes urgent first; -1: none.
 
-    Requests of other home regions count if ``region`` may serve them. The earlier arrival wins a
-    tie.
+    Requests of all home regions that ``region`` may serve count. The earlier arrival wins a tie.
     """
     first, earliest = -1, np.inf
     for home in range(state.latency.shape[0]):
@@ -173,9 +175,9 @@ def _most_urgent(state: Any, service: int, region: int) -> int:
             head = state.deferred[service, home, tier, HEAD]
             if head < 0:
                 continue
-            urgent = state.requests[head].arrival + state.priority_after[tier]
-            if urgent < earliest or (urgent == earliest and head < first):
-                first, earliest = head, urgent
+            urgent_s = state.requests[head].arrival + state.priority_after[tier]
+            if urgent_s < earliest or (urgent_s == earliest and head < first):
+                first, earliest = head, urgent_s
     return first
 
 
@@ -185,11 +187,9 @@ def _earliest_urgent(state: Any, service: int, tier: int, t: float) -> int:
     first = -1
     for home in range(state.latency.shape[0]):
         head = state.deferred[service, home, tier, HEAD]
-        if (
-            head >= 0
-            and (first < 0 or head < first)
-            and t - state.requests[head].arrival >= state.priority_after[tier]
-        ):
+        if head < 0 or (first >= 0 and first < head):
+            continue
+        if t - state.requests[head].arrival >= state.priority_after[tier]:
             first = head
     return first
 
@@ -210,8 +210,10 @@ def _release_deferred(state: Any, service: int, region: int, t: float) -> None:
         if first < 0:
             return
         slot = choose_instance(state, service, region, t, first)
-        if slot < 0 or (
-            state.clock[0].sees_queues and not need_not_wait(state, service, region, slot, first, t)
+        if slot < 0:
+            return
+        if state.clock[0].sees_queues and not admits_at_once(
+            state, service, region, slot, first, t
         ):
             return
         state.released_tokens[service, region] += state.requests[first].isl
@@ -247,7 +249,7 @@ def _process_instance_event(state: Any, slot: int, t: float) -> None:
     instance = state.instances[slot]
     pool = state.pools[instance.pool]
     if instance.status == STARTING:
-        started(state, slot, t)
+        finish_start(state, slot, t)
         flush_opened(state, t)
         return
     completed = finish_run(state, slot, t)

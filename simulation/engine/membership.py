@@ -24,7 +24,7 @@ from simulation.engine.queues import prepend, take_head
 from simulation.engine.routing_order import rank
 from simulation.engine.signals import TENFOLD_TBT, count_latency
 from simulation.engine.starts import retire
-from simulation.engine.state import HEAD, NEXT_WAITING, S_HIT, S_LOOKED_UP
+from simulation.engine.state import DECODE_SERVICE, HEAD, S_HIT, S_LOOKED_UP
 from simulation.fleet import WHEN_FULL
 from simulation.lifecycle import DRAINING
 from simulation.results import COMPLETED, OUT_OF_MEMORY, REASONS, REJECTED
@@ -84,7 +84,7 @@ def complete(state: Any, slot: int, r: int, t: float) -> None:
     if gap > state.tier_gap[request.tier] or end > state.tier_end[request.tier]:
         pool.late_done += 1
     request.outcome = COMPLETED
-    state.clock[0].open -= 1
+    state.clock[0].unfinished -= 1
     if state.clock[0].sessions:
         send_next_turn(state, r, end + request.arrival)
 
@@ -138,7 +138,7 @@ def take_back(state: Any, slot: int, q: int) -> int:
     pool.waiting -= 1
     instance.queued -= prompt
     instance.pending -= 1
-    instance.work -= 1 if pool.hands else request.osl - request.generated
+    instance.work -= 1 if pool.hands_over else request.osl - request.generated
     if not request.carried:
         instance.pending -= prompt
         instance.work -= prompt
@@ -151,7 +151,7 @@ def reject(state: Any, r: int, reason: int, t: float) -> None:
     request = state.requests[r]
     request.outcome, request.reason = REJECTED, reason
     request.pool, request.first = -1, np.nan
-    state.clock[0].open -= 1
+    state.clock[0].unfinished -= 1
     if state.clock[0].sessions:
         send_next_turn(state, r, t)
 
@@ -202,7 +202,7 @@ def hand_over(state: Any, slot: int, r: int, t: float) -> None:
     request.generated += 1
     request.carried = 1
     request.cached = 0
-    request.service = state.handover[request.service, NEXT_WAITING]
+    request.service = state.handover[request.service, DECODE_SERVICE]
     size = tokens * pool.kv_bytes
     # Both links send first come first served; the later one decides.
     start = max(t, instance.link_free, pool.shared_free)
@@ -292,7 +292,7 @@ def admit(state: Any, slot: int, q: int, cached: int, t: float) -> None:
 
 
 @kernel
-def note_peak(state: Any, slot: int) -> None:
+def record_peak(state: Any, slot: int) -> None:
     """Update the pool's peak of the KV tokens of one instance, which ``invariants`` checks."""
     instance = state.instances[slot]
     pool = state.pools[instance.pool]

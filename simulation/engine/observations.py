@@ -5,7 +5,7 @@ import numpy as np
 from simulation.arrays import Array, FloatArray, IntArray
 from simulation.engine import entry_points, signals
 from simulation.engine.compiled_observation import AMOUNTS, COUNTS, Reading
-from simulation.engine.state import NEXT_IN_BATCH, State
+from simulation.engine.state import FIRST_SERVICE, State
 from simulation.policy import Observation, ScalingPolicy, Signals
 
 
@@ -88,12 +88,11 @@ def _model_requested_from(state: State) -> IntArray:
     It is the index of the model of a service of the pool; -1: none. For a decode pool, it is that
     of the service that its requests began with.
     """
-    served_model = state.pools["service_count"] > 0
-    first = state.pool_services[np.where(served_model, state.pools["services"], 0)]
-    began = np.where(
-        state.handover[first, NEXT_IN_BATCH] >= 0, state.handover[first, NEXT_IN_BATCH], first
-    )
-    return np.where(served_model, state.service_model[began], -1)
+    has_service = state.pools["service_count"] > 0
+    service = state.pool_services[np.where(has_service, state.pools["services"], 0)]
+    first_service = state.handover[service, FIRST_SERVICE]
+    first_service = np.where(first_service >= 0, first_service, service)
+    return np.where(has_service, state.service_model[first_service], -1)
 
 
 def router_pools(state: State) -> Array:

@@ -61,7 +61,7 @@ class Actor:
         targets = _pool_array(actions.targets, np.int64, fleet, "instance count")
         entry_points.scale(state.handle, targets, self._soft_seconds(actions), lend, keep, now)
         if actions.moves is not None and actions.moves.any():
-            moves = _moves(actions.moves, fleet)
+            moves = _checked_moves(actions.moves, fleet)
             entry_points.switch(state.handle, moves, float(actions.switch_s), now)
         if actions.prompt_chunk is not None:
             _divert_prompts(state, fleet, actions)
@@ -90,12 +90,11 @@ class Actor:
             raise SimulationError("A policy's shares must be models by home by serving regions.")
         if not np.all((shares >= 0) & np.isfinite(shares)):
             raise SimulationError("A policy's shares of regions must be numbers >= 0.")
-        starts = state.service_model >= 0
-        by_way = np.where(np.isfinite(fleet.latency_s), shares, 0.0)
-        total = by_way.sum(axis=2, keepdims=True)
-        state.shares[starts] = (by_way / np.where(total > 0, total, 1.0))[
-            state.service_model[starts]
-        ]
+        gets_first = state.service_model >= 0  # services that get requests from the router first
+        reachable = np.where(np.isfinite(fleet.latency_s), shares, 0.0)
+        total = reachable.sum(axis=2, keepdims=True)
+        normalised = reachable / np.where(total > 0, total, 1.0)
+        state.shares[gets_first] = normalised[state.service_model[gets_first]]
         self._shares = shares.copy()
 
 
@@ -103,12 +102,15 @@ def _limit_releases(state: State, fleet: Fleet, tokens: FloatArray) -> None:
     """Limit the tokens of deferred requests that each region releases, ``[models, regions]``."""
     if tokens.shape != (len(fleet.models), len(fleet.regions)) or not np.all(tokens >= 0):
         raise SimulationError("A policy's release_tokens must be >= 0, models by regions.")
-    starts = state.service_model >= 0
-    state.release_tokens[starts] = tokens[state.service_model[starts]]
+    gets_first = state.service_model >= 0  # services that get requests from the router first
+    state.release_tokens[gets_first] = tokens[state.service_model[gets_first]]
 
 
-def _moves(stated: IntArray, fleet: Fleet) -> IntArray:
-    """Return the moves between pools; raise ``SimulationError`` for an impossible one."""
+def _checked_moves(stated: IntArray, fleet: Fleet) -> IntArray:
+    """Return the moves between pools, ``[pools, pools]``, as 64-bit integers in C order.
+
+    Raises ``SimulationError`` for an impossible one.
+    """
     pools = fleet.pools
     if stated.shape != (len(pools), len(pools)) or (stated < 0).any():
         raise SimulationError("A policy's moves must be counts >= 0, pools by pools.")

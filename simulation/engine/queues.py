@@ -20,7 +20,7 @@ from simulation.engine.state import HEAD, NO_LIMIT, TAIL
 
 
 @kernel
-def has_low_priority(state: Any, r: int, t: float) -> bool:
+def _has_low_priority(state: Any, r: int, t: float) -> bool:
     """Return whether a request waits behind interactive ones: deferrable and not yet urgent."""
     request = state.requests[r]
     return bool(
@@ -37,7 +37,7 @@ def _yields(state: Any, slot: int, r: int, t: float) -> bool:
     request = state.requests[r]
     limited = state.pools[state.instances[slot].pool].prompt_limit < NO_LIMIT
     taken_over = limited and not request.carried and np.isnan(request.first)
-    return bool(taken_over or has_low_priority(state, r, t))
+    return bool(taken_over or _has_low_priority(state, r, t))
 
 
 @kernel
@@ -55,8 +55,9 @@ def _queue_of(state: Any, slot: int, r: int, t: float) -> int:
         return int(state.queues.shape[1] - 1)
     if scheduler == FCFS:
         return 0
-    late = scheduler == DPA and _seconds_left(state, r, t) < 0.0 and not state.requests[r].preempted
-    return int(2 * state.tier_rank[state.requests[r].tier] + (0 if late else 1))
+    expired = scheduler == DPA and _seconds_left(state, r, t) < 0.0
+    first_of_tier = expired and not state.requests[r].preempted
+    return int(2 * state.tier_rank[state.requests[r].tier] + (0 if first_of_tier else 1))
 
 
 @kernel
@@ -173,9 +174,8 @@ def enqueue(state: Any, slot: int, r: int, t: float) -> None:
     q = _queue_of(state, slot, r, t)
     append(state, slot, r, q)
     # Under DPA its effect on the order may appear later in the run, so interrupt in any case.
-    first = pool.scheduler == DPA or (
-        state.queues[slot, q, HEAD] == r and next_queue(state, slot, t) == q
-    )
+    is_next = state.queues[slot, q, HEAD] == r and next_queue(state, slot, t) == q
+    may_join = pool.scheduler == DPA or is_next
     instance.waiting += 1
     pool.waiting += 1
     state.clock[0].routed += 1
@@ -187,13 +187,13 @@ def enqueue(state: Any, slot: int, r: int, t: float) -> None:
     else:
         pool.arrived_tokens += request.isl
         count_arrival(state, instance.pool, t, request.isl)
-        instance.work += request.isl + (request.generated + 1 if pool.hands else request.osl)
+        instance.work += request.isl + (request.generated + 1 if pool.hands_over else request.osl)
         instance.pending += request.isl + request.generated
     request.pool = instance.pool
     if instance.iterations == 0:
         settle(state, slot, t)
         schedule(state, slot, t)
-    elif instance.running < pool.max_batch and first:
+    elif instance.running < pool.max_batch and may_join:
         interrupt(state, slot, t)
     rank(state, slot)
 

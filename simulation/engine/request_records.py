@@ -65,8 +65,8 @@ class LogColumns(NamedTuple):
 def fill_records(requests: Any, words: Any, empty: Any, trace: Any, tables: Any) -> None:
     """Fill the records of requests that have not arrived, and reject those that cannot be served.
 
-    ``words`` is the memory of the records as 64-bit words and ``empty`` that of an empty record.
-    ``trace`` are ``TraceColumns``, ``tables`` are ``ServiceTables``.
+    ``words`` is the memory of the records as 64-bit words, and ``empty`` that of an empty record,
+    the initial value. ``trace`` are ``TraceColumns``, ``tables`` are ``ServiceTables``.
     """
     for i in range(requests.size):
         for word in range(empty.size):
@@ -99,12 +99,12 @@ def fill_log(requests: Any, not_due: Any, away: Any, log: Any) -> None:
     """
     for i in range(requests.size):
         record = requests[i]
-        late = record.outcome == UNFINISHED and not_due[i]
-        log.outcome[i] = NOT_DUE if late else record.outcome
+        may_finish_in_time = record.outcome == UNFINISHED and not_due[i]
+        log.outcome[i] = NOT_DUE if may_finish_in_time else record.outcome
         log.reason[i], log.pool[i] = record.reason, record.pool
         log.first_token_s[i], log.last_token_s[i] = record.first, record.last
-        back = away[record.home, record.pool]
-        log.ttft_s[i] = record.first + back - record.arrival
+        back_s = away[record.home, record.pool]
+        log.ttft_s[i] = record.first + back_s - record.arrival
         gaps = record.osl - 1.0 if record.osl > 1 else np.nan
         log.tbt_s[i] = (record.last - record.first) / gaps
-        log.e2e_s[i] = record.last + back - record.arrival
+        log.e2e_s[i] = record.last + back_s - record.arrival

@@ -21,7 +21,7 @@ from simulation.trace import PrefixBlocks, Trace, join_traces
 class Feed(Protocol):
     """Protocol of a source of requests that are not in the state yet."""
 
-    next_s: float  # arrival of the next request; inf: there are none
+    next_s: float  # arrival of the next request; inf: loaded are none
 
     def refill(self, state: State) -> None:
         """Load more requests. Every event before ``next_s`` has been processed."""
@@ -33,24 +33,24 @@ class NothingMore:
     next_s = np.inf
 
     def refill(self, state: State) -> None:
-        """Do nothing: there are no more requests."""
+        """Do nothing: loaded are no more requests."""
 
 
 class StreamFeed:
     """Feed that loads one piece of a stream after the other.
 
-    ``there`` is the part of the trace that the state has now. ``tally`` counts finished requests.
+    ``loaded`` is the part of the trace that the state has now. ``tally`` counts finished requests.
     """
 
     def __init__(
-        self, there: Trace, pieces: Iterator[Trace], fleet: Fleet, tally: Tally, duration_s: float
+        self, loaded: Trace, pieces: Iterator[Trace], fleet: Fleet, tally: Tally, duration_s: float
     ) -> None:
-        self._there, self._pieces, self._fleet = there, pieces, fleet
+        self._loaded, self._pieces, self._fleet = loaded, pieces, fleet
         self._tally, self._duration_s = tally, duration_s
-        self._takers = services(fleet)
-        self._caching = any(pool.prefix_cache for pool in fleet.pools)
+        self._services = services(fleet)
+        self._has_prefix_cache = any(pool.prefix_cache for pool in fleet.pools)
         self.last_due_s = 0.0
-        self._note_due_times(there)
+        self._raise_last_due(loaded)
         self._read_next_piece()
 
     def refill(self, state: State) -> None:
@@ -59,34 +59,34 @@ class StreamFeed:
         # Every other request is final, and no part of the engine refers to it.
         keep = state.requests["outcome"] == UNFINISHED
         self._tally_requests(state, ~keep, np.zeros(len(keep), bool))
-        self._there = join_traces([self._there.rows(keep), self._next], shared=True)
-        self._note_due_times(self._next)
-        records = request_records(self._next, self._fleet, self._takers)
-        state.clock["open"] += int((records["outcome"] != REJECTED).sum())
+        self._loaded = join_traces([self._loaded.rows(keep), self._next], shared=True)
+        self._raise_last_due(self._next)
+        records = request_records(self._next, self._fleet, self._services)
+        state.clock["unfinished"] += int((records["outcome"] != REJECTED).sum())
         prefix_start, prefix_ids = state.prefix_start, state.prefix_ids
-        if isinstance(self._there.blocks, PrefixBlocks) and self._caching:
-            prefix_start = self._there.blocks.start.copy()
-            prefix_ids = self._there.blocks.ids.copy()
+        if isinstance(self._loaded.blocks, PrefixBlocks) and self._has_prefix_cache:
+            prefix_start = self._loaded.blocks.start.copy()
+            prefix_ids = self._loaded.blocks.ids.copy()
         replace_requests(state, keep, records, prefix_start, prefix_ids)
         self._read_next_piece()
 
     def end(self, state: State, until_s: float) -> None:
         """Add the remaining requests to the tally at the end of the simulation."""
-        not_due = due_s(self._there, self._fleet.tiers) > until_s
+        not_due = due_s(self._loaded, self._fleet.tiers) > until_s
         self._tally_requests(state, np.ones(len(not_due), bool), not_due)
 
     def _tally_requests(self, state: State, which: BoolArray, not_due: BoolArray) -> None:
         """Check the finished requests in the mask ``which`` and add them to the tally."""
         log = result_tables.rows(result_tables.request_log(state, not_due), which)
         check_requests(log, int(which.sum()), self._duration_s)
-        self._tally.add(self._there.rows(which), log, self._fleet.tiers)
+        self._tally.add(self._loaded.rows(which), log, self._fleet.tiers)
 
     def _read_next_piece(self) -> None:
         """Read the next piece of the stream, and note the time of its first arrival."""
         self._next = next(self._pieces, None)
         self.next_s = np.inf if self._next is None else float(self._next.arrival_s[0])
 
-    def _note_due_times(self, trace: Trace) -> None:
+    def _raise_last_due(self, trace: Trace) -> None:
         """Raise ``last_due_s`` to the latest time at which a request of ``trace`` is due."""
         due_times_s = due_s(trace, self._fleet.tiers)
         self.last_due_s = max(

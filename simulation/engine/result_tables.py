@@ -28,10 +28,9 @@ from simulation.results import REASONS, AfterWindow, PoolSeries, PoolTotals, Req
 
 def request_log(state: State, not_due: npt.NDArray[np.bool_]) -> RequestLog:
     """Return one row per request; unfinished requests in ``not_due`` get the outcome NOT_DUE."""
-    n = len(state.requests)
-    nowhere = len(state.pools)  # the last column is for requests without a pool
-    away = np.zeros((len(state.latency), nowhere + 1))
-    away[:, :nowhere] = state.latency[:, state.pools["region"]] + state.pools["start_s"]
+    n, pools = len(state.requests), len(state.pools)
+    away = np.zeros((len(state.latency), pools + 1))  # the last column is for requests without pool
+    away[:, :pools] = state.latency[:, state.pools["region"]] + state.pools["start_s"]
     columns = LogColumns(
         outcome=np.empty(n, np.int8),
         reason=np.empty(n, np.int8),

@@ -25,7 +25,7 @@ from simulation.engine.routing_order import (
     least_used,
     pool_used,
 )
-from simulation.engine.state import NEXT_WAITING
+from simulation.engine.state import DECODE_SERVICE
 from simulation.lifecycle import READY
 from simulation.performance.curves import iteration_seconds
 
@@ -39,10 +39,11 @@ def _has_room(state: Any, slot: int, r: int, t: float) -> bool:
     instance = state.instances[slot]
     pool = state.pools[instance.pool]
     kv = instance.kv + iterations_done(instance, t) * instance.decodes
+    prompt = state.requests[r].isl + state.requests[r].generated
     return bool(
         instance.pending < pool.budget
         and instance.running + instance.waiting < pool.max_batch
-        and kv + instance.queued + state.requests[r].isl + state.requests[r].generated < pool.usable
+        and kv + instance.queued + prompt < pool.usable
     )
 
 
@@ -78,15 +79,12 @@ def _best_of_pools(state: Any, endpoint: int, t: float, r: int) -> int:
         if slot < 0:
             continue
         has_room = not state.clock[0].sees_queues or _has_room(state, slot, r, t)
-        if has_room:
+        if has_room:  # utilization; else seconds of prompts ahead
             value = pool_used(state, p, t) / (pool.ready * pool.kv_capacity)
         else:
-            value = state.instances[slot].pending * pool.token_s * pool.pace
-        if (
-            best < 0
-            or (has_room and not best_has_room)
-            or (has_room == best_has_room and value < lowest)
-        ):
+            value = state.instances[slot].pending * pool.token_s * pool.slowdown
+        is_better = value < lowest if has_room == best_has_room else has_room
+        if best < 0 or is_better:
             best, lowest, best_has_room = slot, value, has_room
     return best
 
@@ -138,20 +136,20 @@ def _best_by_prefix(state: Any, endpoint: int, t: float, r: int) -> int:
 def choose_instance(state: Any, service: int, region: int, t: float, r: int) -> int:
     """Return the instance that the router of a service in a region chooses for ``r``; -1: none.
 
-    Only pools whose memory and context limit can ever serve the request count.
+    Only pools count in which the request fits by memory and context limit.
     """
     return int(_best_instance(state, service * state.latency.shape[0] + region, t, r))
 
 
 @kernel
-def need_not_wait(state: Any, service: int, region: int, slot: int, r: int, t: float) -> bool:
+def admits_at_once(state: Any, service: int, region: int, slot: int, r: int, t: float) -> bool:
     """Return whether ``slot`` admits request ``r`` at its next iteration.
 
     With prefill and decode pools, a decode instance of the region must admit it at once too.
     """
     if not _has_room(state, slot, r, t):
         return False
-    decode_service = state.handover[service, NEXT_WAITING]
+    decode_service = state.handover[service, DECODE_SERVICE]
     if decode_service < 0:
         return True
     other = _best_instance(state, decode_service * state.latency.shape[0] + region, t, r)
@@ -175,11 +173,11 @@ def _prompt_seconds(state: Any, slot: int, r: int) -> float:
     pairs = tokens * 0.5 * request.isl  # a token attends to half of the prompt on average
     seconds = iteration_seconds(state.curves[pool.curve], decodes, context, tokens, pairs)
     chunks = np.ceil((ahead + request.isl + request.generated) / chunk)
-    return float(chunks * seconds * pool.pace * instance.slow)
+    return float(chunks * seconds * pool.slowdown * instance.slowdown)
 
 
 @kernel
-def divert(state: Any, slot: int, r: int, t: float) -> int:
+def divert_prompt(state: Any, slot: int, r: int, t: float) -> int:
     """Return the decode instance that takes the prompt of ``r`` over, or else ``slot``.
 
     A prompt is taken over if more than ``overflow_s`` of prompts are ahead of it at ``slot``. Only
@@ -187,12 +185,13 @@ def divert(state: Any, slot: int, r: int, t: float) -> int:
     wins, then the lowest slot.
     """
     pool = state.pools[state.instances[slot].pool]
-    ahead_s = state.instances[slot].pending * pool.token_s * pool.pace
-    if ahead_s <= state.clock[0].overflow_s or not pool.hands:
+    ahead_s = state.instances[slot].pending * pool.token_s * pool.slowdown
+    if ahead_s <= state.clock[0].overflow_s or not pool.hands_over:
         return slot
     request = state.requests[r]
-    best, soonest = slot, ahead_s + (request.isl + request.generated) * pool.token_s * pool.pace
-    decode_service = state.handover[request.service, NEXT_WAITING]
+    own_s = (request.isl + request.generated) * pool.token_s * pool.slowdown
+    best, soonest = slot, ahead_s + own_s
+    decode_service = state.handover[request.service, DECODE_SERVICE]
     endpoint = decode_service * state.latency.shape[0] + pool.region
     for i in range(state.endpoint_start[endpoint], state.endpoint_start[endpoint + 1]):
         p = state.endpoint_pools[i]
@@ -215,7 +214,7 @@ def _is_below_threshold(state: Any, service: int, region: int, t: float, thresho
 
     With prefill and decode pools both must be below it.
     """
-    regions, decode_service = state.latency.shape[0], state.handover[service, NEXT_WAITING]
+    regions, decode_service = state.latency.shape[0], state.handover[service, DECODE_SERVICE]
     return bool(
         is_below(state, service * regions + region, t, threshold)
         and (decode_service < 0 or is_below(state, decode_service * regions + region, t, threshold))
@@ -251,7 +250,7 @@ def _soonest_region(state: Any, service: int, home: int, t: float, r: int) -> tu
     latency win. The nearer region wins a tie.
     """
     regions = state.latency.shape[0]
-    best, best_slot, best_wait, best_takes = -1, -1, 0.0, False
+    best, best_slot, best_wait_s, best_admits = -1, -1, 0.0, False
     for i in range(regions):
         region = state.region_order[home, i]
         if region < 0:
@@ -259,17 +258,13 @@ def _soonest_region(state: Any, service: int, home: int, t: float, r: int) -> tu
         slot = _best_instance(state, service * regions + region, t, r)
         if slot < 0:
             continue
-        takes_now = need_not_wait(state, service, region, slot, r, t)
+        admits = admits_at_once(state, service, region, slot, r, t)
         pool = state.pools[state.instances[slot].pool]
-        wait = (
-            state.latency[home, region] + state.instances[slot].pending * pool.token_s * pool.pace
-        )
-        if (
-            best < 0
-            or (takes_now and not best_takes)
-            or (takes_now == best_takes and wait < best_wait)
-        ):
-            best, best_slot, best_wait, best_takes = region, slot, wait, takes_now
+        prompts_s = state.instances[slot].pending * pool.token_s * pool.slowdown
+        wait_s = state.latency[home, region] + prompts_s
+        is_better = wait_s < best_wait_s if admits == best_admits else admits
+        if best < 0 or is_better:
+            best, best_slot, best_wait_s, best_admits = region, slot, wait_s, admits
     return best, best_slot
 
 
@@ -290,11 +285,11 @@ def choose_region(state: Any, service: int, home: int, t: float, r: int) -> tupl
     if regions == 1:
         slot = _best_instance(state, service, t, r)
         return 0 if slot >= 0 else -1, slot
-    queues = state.clock[0].sees_queues
+    sees_queues = state.clock[0].sees_queues
     if state.clock[0].planned:
         region = _region_by_shares(state, service, home, r)
         slot = _best_instance(state, service * regions + region, t, r) if region >= 0 else -1
-        if slot >= 0 and (not queues or need_not_wait(state, service, region, slot, r, t)):
+        if slot >= 0 and (not sees_queues or admits_at_once(state, service, region, slot, r, t)):
             return region, slot
     for i in range(regions):
         region = state.region_order[home, i]
@@ -303,12 +298,12 @@ def choose_region(state: Any, service: int, home: int, t: float, r: int) -> tupl
         if not _is_below_threshold(state, service, region, t, state.clock[0].region_threshold):
             continue
         slot = _best_instance(state, service * regions + region, t, r)
-        if slot >= 0 and (not queues or need_not_wait(state, service, region, slot, r, t)):
+        if slot >= 0 and (not sees_queues or admits_at_once(state, service, region, slot, r, t)):
             return region, slot
     need = state.requests[r].isl + state.requests[r].osl
     region, slot = least_used(state, state.region_order[home], service * regions, t, need)
     slot = _best_instance(state, service * regions + region, t, r) if slot >= 0 else -1
-    if slot >= 0 and queues and not need_not_wait(state, service, region, slot, r, t):
+    if slot >= 0 and sees_queues and not admits_at_once(state, service, region, slot, r, t):
         region, slot = _soonest_region(state, service, home, t, r)
     return int(region), int(slot)
 
@@ -319,8 +314,7 @@ def released_count(state: Any, service: int, region: int, t: float) -> int:
 
     It depends on KV memory utilization.
     """
-    if _is_below_threshold(state, service, region, t, state.clock[0].release_two_below):
+    clock = state.clock[0]
+    if _is_below_threshold(state, service, region, t, clock.release_two_below):
         return 2
-    return (
-        1 if _is_below_threshold(state, service, region, t, state.clock[0].release_one_below) else 0
-    )
+    return 1 if _is_below_threshold(state, service, region, t, clock.release_one_below) else 0

@@ -46,15 +46,18 @@ def _key(router: int, instance: Any, done: int) -> int:
 
 @kernel
 def rank(state: Any, slot: int) -> None:
-    """Update the instance's bound in the tree, after any change except the passing of time."""
+    """Update the instance's bound in the tree, after any change except the passing of time.
+
+    Also updates the limits of its KV tokens in use, and those of its pool.
+    """
     instance = state.instances[slot]
     pool = state.pools[instance.pool]
     low, high, bound = 0, 0, NEVER
     if instance.status == READY:
         # KV memory grows by a token per decode and iteration, from ``low`` to ``high`` in the run.
-        coming = (instance.iterations - 1) * instance.decodes if instance.iterations > 1 else 0
-        low, high = instance.kv, instance.kv + coming
-        bound = _key(pool.router, instance, coming if pool.router == LEAST_REMAINING else 0)
+        growth = (instance.iterations - 1) * instance.decodes if instance.iterations > 1 else 0
+        low, high = instance.kv, instance.kv + growth
+        bound = _key(pool.router, instance, growth if pool.router == LEAST_REMAINING else 0)
     pool.kv_low += low - instance.kv_low
     pool.kv_high += high - instance.kv_high
     instance.kv_low, instance.kv_high = low, high
@@ -88,13 +91,14 @@ def _raise_bound(state: Any, pool: Any, slot: int, key: int, done: int, old: int
     if pool.router != LEAST_REMAINING:  # only this key falls within a run
         _store_bound(state, pool, slot, key, np.inf)
         return
-    ahead = max(key - pool.least, 0) // (2 * max(instance.decodes, 1))
-    ahead = min(ahead, instance.iterations - 1 - done)
-    if key - ahead * instance.decodes <= old:
-        ahead = 0
-    last = done + ahead
+    # Further iterations for which the bound holds: half-way to the last lowest key.
+    further = max(key - pool.last_key, 0) // (2 * max(instance.decodes, 1))
+    further = min(further, instance.iterations - 1 - done)
+    if key - further * instance.decodes <= old:
+        further = 0
+    last = done + further
     until = iteration_end(instance, last + 1) if last < instance.iterations - 1 else np.inf
-    _store_bound(state, pool, slot, key - ahead * instance.decodes, until)
+    _store_bound(state, pool, slot, key - further * instance.decodes, until)
 
 
 @kernel
@@ -137,7 +141,7 @@ def best_of_pool(state: Any, p: int, t: float) -> tuple[int, int]:
         key = _key(pool.router, instance, done * instance.decodes)
         # All other bounds are at least as high, so no other instance has a lower key.
         if key == bound:
-            pool.least = key
+            pool.last_key = key
             return slot, key
         _raise_bound(state, pool, slot, key, done, bound)
 
@@ -240,16 +244,10 @@ def least_used(state: Any, order: Any, first: int, t: float, need: int) -> tuple
 @kernel
 def is_below(state: Any, endpoint: int, t: float, threshold: float) -> bool:
     """Return whether ``endpoint_used`` is below ``threshold``."""
-    # Try the limits of the pools first: a look at every instance is slow.
-    low, high, capacity = 0, 0, 0
-    for i in range(state.endpoint_start[endpoint], state.endpoint_start[endpoint + 1]):
-        pool = state.pools[state.endpoint_pools[i]]
-        low += pool.kv_low
-        high += pool.kv_high
-        capacity += pool.ready * pool.kv_capacity
-    if capacity > 0:
-        if high / capacity < threshold:
-            return True
-        if low / capacity >= threshold:
-            return False
+    # Try the limits of the pools first: reading every instance is slow.
+    low, high = _bounds_of_used(state, endpoint)
+    if high < threshold:
+        return True
+    if low >= threshold:
+        return False
     return bool(endpoint_used(state, endpoint, t) < threshold)

@@ -89,7 +89,7 @@ def simulate(
         reject_reasons=result_tables.reject_reasons(log),
         wall_seconds=time.perf_counter() - began,
     )
-    invariants.check_state(state.pools, state.instances, int(state.clock[0]["open"]))
+    invariants.check_state(state.pools, state.instances, int(state.clock[0]["unfinished"]))
     invariants.check_invariants(result)
     if progress is not None:
         progress(1.0)
@@ -242,11 +242,11 @@ def drain(
     until_s = max(duration_s + DRAIN_S, last_due_s)
     now, ticks = duration_s, 0
     state.release_tokens[:] = np.inf
-    while state.clock[0]["open"] and now < until_s:
+    while state.clock[0]["unfinished"] and now < until_s:
         ticks += 1
         now = float(min(duration_s + ticks * interval_s, until_s))
         time_advance.advance(now)
-        if state.clock[0]["open"]:
+        if state.clock[0]["unfinished"]:
             entry_points.route_deferred(state.handle, now)
     entry_points.close(state.handle, now)
     return now

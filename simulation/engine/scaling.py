@@ -30,15 +30,16 @@ def _least_work(state: Any, p: int, status: int, t: float) -> int:
     Instances that switch to another pool do not count. Among draining instances those of a soft
     scale-in come first.
     """
-    best, best_work, best_soft = -1, 0, False
+    best, best_work, best_is_soft = -1, 0, False
     for slot in range(state.pools[p].first, state.pools[p].first + state.pools[p].top):
         instance = state.instances[slot]
         if instance.status != status or instance.next_pool:
             continue
         work = instance.work - iterations_done(instance, t) * instance.decodes
-        soft = status == DRAINING and instance.soft_until > t
-        if best < 0 or (soft and not best_soft) or (soft == best_soft and work < best_work):
-            best, best_work, best_soft = slot, work, soft
+        is_soft = status == DRAINING and instance.soft_until > t
+        is_better = work < best_work if is_soft == best_is_soft else is_soft
+        if best < 0 or is_better:
+            best, best_work, best_is_soft = slot, work, is_soft
     return best
 
 
@@ -49,7 +50,7 @@ def _newest_starting(state: Any, p: int) -> int:
     for slot in range(state.pools[p].first, state.pools[p].first + state.pools[p].top):
         instance = state.instances[slot]
         if instance.status == STARTING and (
-            best < 0 or instance.asked >= state.instances[best].asked
+            best < 0 or instance.requested_s >= state.instances[best].requested_s
         ):
             best = slot
     return best
@@ -148,12 +149,13 @@ def apply_targets(state: Any, targets: Any, soft_s: Any, lend: Any, keep: Any, t
 
 
 @kernel
-def _switches(state: Any, p: int, q: int) -> bool:
+def _may_switch(state: Any, p: int, q: int) -> bool:
     """Return whether an instance of pool ``p`` may switch to pool ``q`` by the limits of both."""
     pool, other = state.pools[p], state.pools[q]
-    used = other.ready + other.starting + other.draining + other.lent + other.arriving
-    kept = pool.ready + pool.starting + pool.arriving - 1
-    return bool(pool.ready > 0 and kept >= pool.minimum and used < other.maximum and not pool.down)
+    in_other = other.ready + other.starting + other.draining + other.lent + other.arriving
+    left = pool.ready + pool.starting + pool.arriving - 1
+    within_limits = left >= pool.minimum and in_other < other.maximum
+    return bool(pool.ready > 0 and not pool.down and within_limits)
 
 
 @kernel
@@ -167,7 +169,7 @@ def apply_moves(state: Any, moves: Any, switch_s: float, t: float) -> None:
     for p in range(moves.shape[0]):
         for q in range(moves.shape[1]):
             for _ in range(moves[p, q]):
-                if not _switches(state, p, q):
+                if not _may_switch(state, p, q):
                     break
                 pool = state.pools[p]
                 state.pools[q].switch_s = switch_s
@@ -190,20 +192,20 @@ def place_all(state: Any, targets: Any) -> None:
 
     If more are ready than ran before time 0, the others were started early enough to serve now.
     """
-    goals = np.zeros(state.pools.shape[0], np.int64)
+    ready = np.zeros(state.pools.shape[0], np.int64)  # instances that must serve at time 0
     for p in range(state.pools.shape[0]):
         pool = state.pools[p]
         target = _without_lost(state, p, min(max(targets[p], pool.minimum), pool.maximum))
-        goals[p] = target
-        at_start = target if pool.today < 0 else min(pool.today, target)
-        for _ in range(at_start):
+        ready[p] = target
+        running_before = target if pool.today < 0 else min(pool.today, target)
+        for _ in range(running_before):
             place_first(state, p, 0.0)
         for _ in range(min(pool.lent_first, pool.maximum - target)):
             place_lent(state, p, 0.0)
         pool.warm = max(pool.warm, 0)
     for p in range(state.pools.shape[0]):
         # After all lent instances are placed, since these starts may take them.
-        for _ in range(goals[p] - state.pools[p].ready):
+        for _ in range(ready[p] - state.pools[p].ready):
             start_before(state, p, 0.0)
 
 
@@ -212,9 +214,9 @@ def apply_speed(state: Any, speed: Any, t: float) -> None:
     """Run iterations ``speed[pools]`` times as fast as the profile, from the next one on."""
     for p in range(state.pools.shape[0]):
         pool = state.pools[p]
-        if pool.pace == 1.0 / speed[p]:
+        if pool.slowdown == 1.0 / speed[p]:
             continue
-        pool.pace = 1.0 / speed[p]
+        pool.slowdown = 1.0 / speed[p]
         for slot in range(pool.first, pool.first + pool.top):
             if state.instances[slot].iterations > 1:
                 interrupt(state, slot, t)
@@ -222,7 +224,7 @@ def apply_speed(state: Any, speed: Any, t: float) -> None:
 
 
 @kernel
-def close_books(state: Any, until: float) -> None:
+def finish_accounting(state: Any, until: float) -> None:
     """Count every instance's time to the end of the window, and work after it to ``until``."""
     duration = state.clock[0].duration
     for p in range(state.pools.shape[0]):

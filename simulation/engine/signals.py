@@ -46,14 +46,15 @@ def read_signals(state: Any, t: float, since_s: float, before: Any, out: Any) ->
     were at the last decision: the seconds that instances were ready, and the preemptions. It is
     set to their present values.
     """
-    _measure(state, t)
+    _update_sums(state, t)
     for p in range(state.pools.shape[0]):
         pool = state.pools[p]
         served_s = pool.idle_s + pool.prefill_s + pool.decode_s
         ready_s, before[0, p] = served_s - before[0, p], served_s
+        # In the order of the fields of ``Signals``
         out[0, p] = _at_most_one(_share(pool.busy_s, ready_s))
         out[1, p] = _at_most_one(_share(pool.compute_s, ready_s))
-        out[2, p], out[3, p] = pool.computed / since_s, pool.given / since_s
+        out[2, p], out[3, p] = pool.prompt_tokens / since_s, pool.output_tokens / since_s
         out[4, p] = _share(pool.batch_s, ready_s)
         out[5, p] = _share(pool.ttft_sum, pool.ttft_n)
         out[6, p] = _share(pool.tbt_sum, pool.tbt_n)
@@ -65,7 +66,9 @@ def read_signals(state: Any, t: float, since_s: float, before: Any, out: Any) ->
         out[12, p] = pool.failed
         pool.ttft_sum = pool.tbt_sum = pool.busy_s = pool.batch_s = pool.compute_s = 0.0
         pool.ttft_n = pool.tbt_n = pool.late_first = pool.late_done = pool.done = 0
-        pool.computed = pool.given = pool.hits = pool.lookups = pool.evicted = pool.failed = 0
+        pool.prompt_tokens = pool.output_tokens = pool.hits = pool.lookups = pool.evicted = (
+            pool.failed
+        ) = 0
 
 
 @kernel
@@ -81,7 +84,7 @@ def _at_most_one(share: float) -> float:
 
 
 @kernel
-def _measure(state: Any, t: float) -> None:
+def _update_sums(state: Any, t: float) -> None:
     """Bring the sums in the records of pools up to ``t``.
 
     ``compute_s`` is the SM-activity proxy (modelled): the time that the computed tokens would take
@@ -96,6 +99,6 @@ def _measure(state: Any, t: float) -> None:
                 continue
             settle(state, slot, t)
             done = iterations_done(instance, t) * instance.decodes
-            pool.given += done - instance.tokens_counted
+            pool.output_tokens += done - instance.tokens_counted
             instance.tokens_counted = done
-        pool.compute_s = min(pool.busy_s, pool.token_s * (pool.computed + pool.given))
+        pool.compute_s = min(pool.busy_s, pool.token_s * (pool.prompt_tokens + pool.output_tokens))

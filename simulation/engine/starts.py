@@ -27,14 +27,14 @@ def _first_slot(state: Any, p: int, status: int) -> int:
 
 
 @kernel
-def _begin_life(state: Any, slot: int, p: int, t: float) -> None:
-    """Reset the record of an instance before its start."""
+def _reset_instance(state: Any, slot: int, p: int) -> None:
+    """Reset the record of an instance of pool ``p`` before its start."""
     instance = state.instances[slot]
     instance.pool = p
     instance.partial = instance.fresh = instance.newest = -1
     clear_cache(state, slot)
-    instance.slow, instance.soft_until, instance.link_free = 1.0, 0.0, 0.0
-    instance.lending = instance.loaded = instance.fails = instance.next_pool = 0
+    instance.slowdown, instance.soft_until, instance.link_free = 1.0, 0.0, 0.0
+    instance.lending = instance.loaded = instance.will_fail = instance.next_pool = 0
 
 
 @kernel
@@ -44,7 +44,7 @@ def _new_slot(state: Any, p: int, t: float) -> int:
     slot = _first_slot(state, p, OFF)
     pool.top = max(pool.top, slot + 1 - pool.first)
     instance = state.instances[slot]
-    _begin_life(state, slot, p, t)
+    _reset_instance(state, slot, p)
     instance.born, instance.settled = t, t
     return int(slot)
 
@@ -69,11 +69,11 @@ def place_lent(state: Any, p: int, t: float) -> None:
 
 
 @kernel
-def _donor(state: Any, p: int, closeness: int) -> int:
-    """Return the first other pool on the same GPUs that has lent an instance out; -1: none.
+def _lending_pool(state: Any, p: int, closeness: int) -> int:
+    """Return the first other pool with a lent instance that pool ``p`` can start on; -1: none.
 
-    It is in the same region. ``closeness`` 2 requires the same model, 1 the same architecture, 0
-    neither.
+    It is in the same region on the same GPU type. ``closeness`` 2 requires the same model, 1 the
+    same architecture, 0 neither.
     """
     pool = state.pools[p]
     for q in range(state.pools.shape[0]):
@@ -111,31 +111,33 @@ def start(state: Any, p: int, t: float) -> tuple[int, float]:
     if pool.lent > 0:
         slot = _first_slot(state, p, LENT)
         settle(state, slot, t)
-        _begin_life(state, slot, p, t)
+        _reset_instance(state, slot, p)
         pool.lent -= 1
         source, seconds = FROM_SPOT, pool.reclaim
     else:
         source, seconds = FROM_REMOTE, pool.remote
-        donor = _donor(state, p, 2)
-        if donor >= 0:
+        lender = _lending_pool(state, p, 2)
+        if lender >= 0:
             source, seconds = FROM_SPOT, pool.reclaim
-        elif pool.same_architecture < np.inf and _donor(state, p, 1) >= 0:
-            donor = _donor(state, p, 1)
+        elif pool.same_architecture < np.inf and _lending_pool(state, p, 1) >= 0:
+            lender = _lending_pool(state, p, 1)
             source, seconds = FROM_OTHER, pool.same_architecture
-        elif pool.other_model < np.inf and _donor(state, p, 0) >= 0:
-            donor = _donor(state, p, 0)
+        elif pool.other_model < np.inf and _lending_pool(state, p, 0) >= 0:
+            lender = _lending_pool(state, p, 0)
             source, seconds = FROM_OTHER, pool.other_model
         elif pool.warm > 0:
             source, seconds = FROM_LOCAL, pool.startup
             pool.warm -= 1
-        if donor >= 0:
-            state.pools[donor].lent -= 1
-            switch_off(state, _first_slot(state, donor, LENT), t)
+        if lender >= 0:
+            state.pools[lender].lent -= 1
+            switch_off(state, _first_slot(state, lender, LENT), t)
         slot = _new_slot(state, p, t)
     instance = state.instances[slot]
-    instance.status, instance.source, instance.asked = STARTING, source, t
+    instance.status, instance.source, instance.requested_s = STARTING, source, t
     if state.start_fails.shape[1] > 0:
-        instance.fails = 1 if state.start_fails[p, pool.starts % state.start_fails.shape[1]] else 0
+        instance.will_fail = (
+            1 if state.start_fails[p, pool.starts % state.start_fails.shape[1]] else 0
+        )
     pool.starts += 1
     state.started[p, source] += 1
     pool.starting += 1
@@ -153,7 +155,7 @@ def retire(state: Any, slot: int, t: float) -> None:
     instance = state.instances[slot]
     pool = state.pools[instance.pool]
     drained = instance.status == DRAINING
-    # Soft scale-in: keep it and look again when the time is over.
+    # Soft scale-in: keep it and check again when the time is over.
     if drained and t < instance.soft_until:
         schedule(state, slot, instance.soft_until)
         return
@@ -195,7 +197,7 @@ def _enter_pool(state: Any, slot: int, q: int, t: float) -> None:
     other = state.pools[q]
     new_slot = _new_slot(state, q, t)
     instance = state.instances[new_slot]
-    instance.status, instance.source, instance.asked = STARTING, FROM_LOCAL, t
+    instance.status, instance.source, instance.requested_s = STARTING, FROM_LOCAL, t
     other.starting += 1
     other.switches += 1
     schedule(state, new_slot, t + other.switch_s)
@@ -225,14 +227,14 @@ def _make_ready(state: Any, slot: int, t: float) -> None:
 
 
 @kernel
-def started(state: Any, slot: int, t: float) -> None:
+def finish_start(state: Any, slot: int, t: float) -> None:
     """End a start: the instance serves, waits for registration, or failed to start.
 
     A pool that gained a ready instance has ``opened`` set, and the caller routes requests to it.
     """
     instance = state.instances[slot]
     pool = state.pools[instance.pool]
-    if instance.fails:
+    if instance.will_fail:
         pool.starting -= 1
         pool.failed_starts += 1
         pool.failed += 1
@@ -257,8 +259,8 @@ def start_before(state: Any, p: int, t: float) -> None:
     slot, seconds = start(state, p, t)
     pool = state.pools[p]
     pool.before_s += seconds
-    if state.instances[slot].fails:
-        started(state, slot, t)
+    if state.instances[slot].will_fail:
+        finish_start(state, slot, t)
     else:
         _make_ready(state, slot, t)
     pool.opened = 0
@@ -300,7 +302,7 @@ def _registration_counts(
 
 
 @kernel
-def _count_side(state: Any, group: int, side: int) -> tuple[int, int, int]:
+def _count_role(state: Any, group: int, side: int) -> tuple[int, int, int]:
     """Return the ready, waiting and loading instances of one role of a registration group.
 
     ``side`` is 0 for prefill, 1 for decode. Waiting instances have loaded and wait to register.
@@ -324,7 +326,10 @@ def _waits_for_registration(state: Any, slot: int) -> int:
 
 @kernel
 def _make_first_ready(state: Any, group: int, side: int, left: int, t: float) -> None:
-    """Make the first ``left`` waiting instances of one role of a group ready."""
+    """Make the first ``left`` instances that wait for registration ready.
+
+    They are of one role of a group: ``side`` 0 is prefill, 1 decode.
+    """
     for p in range(state.pools.shape[0]):
         pool = state.pools[p]
         if pool.group == group and pool.side == side:
@@ -337,11 +342,11 @@ def _make_first_ready(state: Any, group: int, side: int, left: int, t: float) ->
 @kernel
 def register(state: Any, group: int, t: float) -> None:
     """Make loaded instances of a registration group ready, as far as its ratio allows."""
-    prefill, decode = _count_side(state, group, 0), _count_side(state, group, 1)
+    prefill, decode = _count_role(state, group, 0), _count_role(state, group, 1)
     loading = prefill[2] + decode[2]
     clock = state.clock[0]
-    a, b = _registration_counts(
+    prefills, decodes = _registration_counts(
         (prefill[0], decode[0]), (prefill[1], decode[1]), loading, clock.ratio_low, clock.ratio_high
     )
-    _make_first_ready(state, group, 0, a, t)
-    _make_first_ready(state, group, 1, b, t)
+    _make_first_ready(state, group, 0, prefills, t)
+    _make_first_ready(state, group, 1, decodes, t)

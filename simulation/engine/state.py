@@ -27,7 +27,7 @@ from simulation.engine.tables import Layout, Tables, handle, opener
 ) = range(14)
 NO_LIMIT = 1 << 40  # tokens
 HEAD, TAIL = range(2)  # ends of a queue of requests
-NEXT_WAITING, NEXT_IN_BATCH = range(2)  # columns of State.handover
+DECODE_SERVICE, FIRST_SERVICE = range(2)  # columns of State.handover
 
 REQUEST = np.dtype(
     [
@@ -94,14 +94,14 @@ INSTANCE = np.dtype(
         ("kept", "f8"),  # after the window: time up to which it is paid
         ("born", "f8"),  # time of its creation
         # time of the latest start request; after ``born`` if it was lent out meanwhile
-        ("asked", "f8"),
+        ("requested_s", "f8"),
         ("source", "i8"),  # source of its start, see engine.starts
         ("loaded", "i8"),  # 1 if it has started and waits for registration
-        ("fails", "i8"),  # 1 if its start will fail
+        ("will_fail", "i8"),  # 1 if its start will fail
         ("lending", "i8"),  # 1 if it moves to the spot pool, not off, when it is removed
         ("next_pool", "i8"),  # 1 + pool whose role it takes once it has drained; 0: none
         ("soft_until", "f8"),  # soft scale-in: it drains until then and may come back
-        ("slow", "f8"),  # factor on its iteration time ...
+        ("slowdown", "f8"),  # factor on its iteration time ...
         ("slow_until", "f8"),  # ... until this time
     ],
     align=True,
@@ -136,7 +136,7 @@ POOL = np.dtype(
         ("shared_free", "f8"),  # time at which the shared link has sent everything queued
         ("prompt_limit", "i8"),  # most prompt tokens of an iteration of a decode pool
         ("takes_prompts", "i8"),  # 1 if its instances compute prompts for the prefill pool
-        ("hands", "i8"),  # 1 if requests move to a decode pool after their first token
+        ("hands_over", "i8"),  # 1 if requests move to a decode pool after their first token
         ("startup", "f8"),  # start time in seconds with the weights on the host
         ("remote", "f8"),  # start time in seconds without the weights on the host
         ("reclaim", "f8"),  # start time in seconds of a lent instance of the same model
@@ -153,7 +153,7 @@ POOL = np.dtype(
         ("missing", "i8"),  # ... and those of the present target that are
         ("group", "i8"),  # group of pools that register together; -1: none
         ("side", "i8"),  # 0: prefill side of the group, 1: decode side
-        ("pace", "f8"),  # iteration time divided by that of the profile
+        ("slowdown", "f8"),  # iteration time divided by that of the profile
         ("down", "i8"),  # current outages of its region
         ("opened", "i8"),  # 1 if it gained a ready instance, so that queued requests can be routed
         ("services", "i8"),  # start of its services in State.pool_services ...
@@ -165,7 +165,7 @@ POOL = np.dtype(
         ("top", "i8"),  # slots used so far
         ("tree", "i8"),  # start of its tree in State.ranking ...
         ("width", "i8"),  # ... and number of leaves, a power of two
-        ("least", "i8"),  # router key of the instance chosen last
+        ("last_key", "i8"),  # router key of the instance chosen last
         ("kv_low", "i8"),  # sums of kv_low and kv_high of its ready instances
         ("kv_high", "i8"),
         ("ready", "i8"),
@@ -204,7 +204,7 @@ POOL = np.dtype(
         ("after_decode_s", "f8"),  # ... and without
         # fixed time before the first iteration; appears only in the request's own times
         ("start_s", "f8"),
-        ("early", "i8"),  # iterations that began before the instance was ready: must stay 0
+        ("too_early", "i8"),  # iterations that began before the instance was ready: must stay 0
         # Sums since the last scaling decision (engine.signals):
         ("ttft_sum", "f8"),  # seconds from arrival to first token, of first tokens produced here
         ("ttft_n", "i8"),
@@ -216,8 +216,8 @@ POOL = np.dtype(
         ("busy_s", "f8"),  # instance-seconds with an iteration running
         ("batch_s", "f8"),  # sequence-seconds in batches
         ("compute_s", "f8"),  # part of busy_s in which computing binds (modelled)
-        ("computed", "i8"),  # prompt tokens computed
-        ("given", "i8"),  # output tokens generated
+        ("prompt_tokens", "i8"),  # prompt tokens computed
+        ("output_tokens", "i8"),  # output tokens generated
         ("hits", "i8"),  # prompt tokens found in the prefix cache ...
         ("lookups", "i8"),  # ... of all prompt tokens admitted
         ("evicted", "i8"),  # tokens evicted from prefix caches
@@ -272,7 +272,7 @@ CLOCK = np.dtype(
         ("arrival", "i8"),  # index of the next request of the trace
         ("instances", "i8"),  # size of the heap of instances
         ("deliveries", "i8"),  # size of the heap of requests in transit
-        ("open", "i8"),  # requests that are neither completed nor rejected
+        ("unfinished", "i8"),  # requests that are neither completed nor rejected
         ("routed", "i8"),  # requests given to an instance so far
         ("duration", "f8"),
         ("interval", "f8"),
@@ -333,7 +333,7 @@ class State:
     owed: Annotated[Array, "f8", "M, R, R"]  # planned tokens that were not sent there yet
     # since the last scaling decision, without deferrable requests
     asked_tokens: Annotated[Array, "i8", "M, R"]
-    # service after the first token, service after a restart
+    # columns DECODE_SERVICE (after the first token) and FIRST_SERVICE (after a restart)
     handover: Annotated[Array, "i8", "M, 2"]
     # head and tail of requests that wait for a ready instance
     router_queue: Annotated[Array, "i8", "M, 2"]

@@ -81,7 +81,7 @@ def simulate_stream(
         tally=tally,
         last_due_s=feed.last_due_s,
     )
-    invariants.check_state(state.pools, state.instances, int(state.clock[0]["open"]))
+    invariants.check_state(state.pools, state.instances, int(state.clock[0]["unfinished"]))
     invariants.check_totals(
         result,
         arrived=int(tally.outcomes.sum()),

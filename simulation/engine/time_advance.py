@@ -54,8 +54,8 @@ class TimeAdvance:
             entry_points.fault(
                 self._state.handle,
                 int(event["kind"]),
-                int(event["where"]),
-                int(event["place"]),
+                int(event["target"]),
+                int(event["slot_or_rank"]),
                 float(event["until"]),
                 float(event["factor"]),
                 fault_s,

@@ -63,7 +63,7 @@ class Layout:
         attention = self.attention_share * self.layer_bytes
         return LayerBytes(attention, self.layer_bytes - attention, cache_bytes)
 
-    def used(self, state: Instance) -> FloatArray:
+    def weight_bytes_on(self, state: Instance) -> FloatArray:
         """Return the bytes of weights on each device, copies included, ``[D]``.
 
         Offloading to the host frees memory on the first layer's device.
@@ -74,10 +74,11 @@ class Layout:
 
     def tokens(self, state: Instance) -> float:
         """Return the tokens of KV cache that fit: those of the fullest device with caches."""
-        caches = np.bincount(state.kv_home, minlength=self.room_bytes.size)
-        free = np.maximum(self.room_bytes - self.used(state), 0.0)
+        caches = np.bincount(state.kv_home, minlength=self.room_bytes.size)  # layers, by device
+        free_bytes = np.maximum(self.room_bytes - self.weight_bytes_on(state), 0.0)
         holds = caches > 0
-        return float((free[holds] / (caches[holds] * self.kv_layer_token_bytes)).min())
+        token_bytes = caches[holds] * self.kv_layer_token_bytes
+        return float((free_bytes[holds] / token_bytes).min())
 
     def most_tokens(self) -> float:
         """Return the tokens of KV cache that fit if caches move to the best places.
@@ -109,20 +110,21 @@ class Layout:
 
         The whole pass has all modules on the instance's first devices, without copies.
         """
-        devices = self.room_bytes.size
-        attention = self._attention_time(batch)
-        first = attention * np.eye(devices)[state.home]
-        first += (1.0 - attention) * np.eye(devices)[state.ffn_home]
-        layer_s = self._part_s(profile, batch, 1 + state.replicated.sum(axis=1))
-        work = (first + state.replicated) * layer_s[:, None]
-        return np.asarray(work.sum(axis=0) / self.pass_s(profile, batch), np.float64)
+        on_device = np.eye(self.room_bytes.size)  # row d: 1 in column d
+        attention = self._attention_share(batch)
+        # [n, D] share of each layer's original that a device computes
+        original = attention * on_device[state.home]
+        original += (1.0 - attention) * on_device[state.ffn_home]
+        layer_s = self._layer_s(profile, batch, 1 + state.replicated.sum(axis=1))
+        seconds = (original + state.replicated) * layer_s[:, None]
+        return np.asarray(seconds.sum(axis=0) / self.pass_s(profile, batch), np.float64)
 
-    def _part_s(self, profile: Profile, batch: float, copies: IntArray) -> FloatArray:
-        """Return the seconds of each layer if ``copies [n]`` devices share its batch."""
+    def _layer_s(self, profile: Profile, batch: float, copies: IntArray) -> FloatArray:
+        """Return the seconds of each layer, ``[n]``, if ``copies [n]`` devices share its batch."""
         n = self.home.size
         if self.reading == "source":
             return np.asarray(self.pass_s(profile, batch) / n / copies, np.float64)
-        part = np.maximum(batch / copies, 1.0)
+        part = np.maximum(batch / copies, 1.0)  # sequences on each device
         return np.asarray(iteration_s(profile, part, part * self._context, 0, 0) / n, np.float64)
 
     def gamma(self, profile: Profile, batch: float) -> float:
@@ -142,35 +144,37 @@ class Layout:
         """
         n = self.home.size
         pass_time_s = self.pass_s(profile, batch)
-        crossing = self.gamma(profile, batch) * pass_time_s / n
+        crossing_s = self.gamma(profile, batch) * pass_time_s / n
         paces = self.paces(busy)
-        away = float((state.kv_home != state.home).sum() + (state.ffn_home != state.home).sum())
+        crossings = float((state.kv_home != state.home).sum())
+        crossings += float((state.ffn_home != state.home).sum())
         # Crossings between devices at home are part of ``pass_s``, so only further ones count.
-        away += float((np.diff(state.home) != 0).sum() - (np.diff(self.home) != 0).sum())
-        share = self._attention_time(batch)
+        crossings += float((np.diff(state.home) != 0).sum() - (np.diff(self.home) != 0).sum())
+        attention = self._attention_share(batch)
         # [n] time of a layer on its devices over that on an idle own device
-        slowdown = share / paces[state.home] + (1.0 - share) / paces[state.ffn_home]
+        slowdown = attention / paces[state.home] + (1.0 - attention) / paces[state.ffn_home]
         offloaded_s = state.offloaded_bytes / HOST_BYTES_S
-        without_copies = float((pass_time_s / n * slowdown).sum()) + crossing * away + offloaded_s
+        layers_s = float((pass_time_s / n * slowdown).sum())
+        without_copies_s = layers_s + crossing_s * crossings + offloaded_s
         if not state.replicated.any():
-            return pass_time_s / without_copies
-        copies = 1 + state.replicated.sum(axis=1)
-        part_s = self._part_s(profile, batch, copies)
-        slowest = np.where(state.replicated, 1.0 / paces, 0.0).max(axis=1)
-        layers_s = part_s * np.maximum(slowest, slowdown)
-        crossings = runs(state.replicated) + away
-        with_copies = float(layers_s.sum()) + crossing * crossings + offloaded_s
+            return pass_time_s / without_copies_s
+        layer_s = self._layer_s(profile, batch, 1 + state.replicated.sum(axis=1))
+        slowest_copy = np.where(state.replicated, 1.0 / paces, 0.0).max(axis=1)
+        layers_s = float((layer_s * np.maximum(slowest_copy, slowdown)).sum())
+        crossings += runs(state.replicated)
+        with_copies_s = layers_s + crossing_s * crossings + offloaded_s
         # Copies are optional in each pass, so the faster way counts.
-        return pass_time_s / min(with_copies, without_copies)
+        return pass_time_s / min(with_copies_s, without_copies_s)
 
     def problem(self, state: Instance, profile: Profile, batch: float, reserve: float = 0.0,
                 busy: float | FloatArray = 0.0) -> ModuleProblem:  # fmt: skip
         """Return the problem of which layers to copy to which devices.
 
-        Memory for ``reserve`` KV-cache tokens stays free on the devices with caches.
+        Memory for ``reserve`` KV-cache tokens stays free on the devices with caches. For ``busy``
+        see ``paces``.
         """
         caches = np.bincount(state.kv_home, minlength=self.room_bytes.size)
-        originals = self.used(replace(state, replicated=np.zeros_like(state.replicated)))
+        originals = self.weight_bytes_on(replace(state, replicated=np.zeros_like(state.replicated)))
         free = self.room_bytes - originals - caches * self.kv_layer_token_bytes * reserve
         return ModuleProblem(
             home=state.home,
@@ -215,7 +219,7 @@ class Layout:
         """Return the mean tokens of a decoding sequence: its prompt and half of its output."""
         return self.isl + self.osl / 2
 
-    def _attention_time(self, batch: float) -> float:
+    def _attention_share(self, batch: float) -> float:
         """Return the share of a decode layer's time for attention, by the bytes that it reads."""
         cache = batch * self._context * self.kv_layer_token_bytes
         attention = self.attention_share * self.layer_bytes + cache

@@ -30,7 +30,8 @@ def modules_of(shape: ModelShape, precision: str = "bf16", tokens: int = 256) ->
     if shape.experts:
         active += parts.experts / n * shape.experts_per_token / shape.experts
     scores = 4.0 * tokens * tokens * shape.heads * (shape.v_head_dim or shape.head_dim)
-    size, matrices_in = BYTES[precision], 3 if shape.gated else 2
+    size = BYTES[precision]  # bytes per weight
+    matrices_in = 3 if shape.gated else 2  # of the feed-forward part
     projection = shape.hidden * shape.heads * shape.head_dim
     gate_or_up = active / matrices_in if not shape.experts else 0.0
     rows = [Module("self_attn.q_proj", projection * size, 2.0 * projection * tokens)]

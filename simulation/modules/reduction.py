@@ -156,25 +156,26 @@ def _migrate(
 ) -> tuple[Instance, Action] | None:
     """Return the state after one module left the device with the largest violation (section 3.3).
 
-    It is the last suitable module. None if no module can move.
+    It is the last suitable module. None if no module can move. The order of kinds is that of phase
+    1 of this file's docstring.
     """
     source = _device_most_in_need(state, now)
-    room = -now.over_bytes
-    room[source] = -np.inf
-    roomiest = int(room.argmax())
+    free_bytes = -now.over_bytes
+    free_bytes[source] = -np.inf
+    roomiest = int(free_bytes.argmax())
     complete = (state.home == source) & (state.ffn_home == source) & (state.kv_home == source)
-    if complete.any() and room[roomiest] >= sizes.weights + sizes.cache:
+    if complete.any() and free_bytes[roomiest] >= sizes.weights + sizes.cache:
         return _move_layer(state, _last_index(complete), source, roomiest, "layer")
-    faster = np.where(speed > speed[source], room, -np.inf)
-    compute = _migrate_projections(state, source, int(faster.argmax()), faster, sizes)
-    if compute is not None:
-        return compute
+    free_on_faster = np.where(speed > speed[source], free_bytes, -np.inf)
+    moved = _migrate_projections(state, source, int(free_on_faster.argmax()), free_on_faster, sizes)
+    if moved is not None:
+        return moved
     if not now.over_bytes[source] > 0:
         return None
     caches = state.kv_home == source
-    if caches.any() and room[roomiest] >= sizes.cache:
+    if caches.any() and free_bytes[roomiest] >= sizes.cache:
         return _move_layer(state, _last_index(caches), source, roomiest, "KV cache")
-    return _migrate_projections(state, source, roomiest, room, sizes)
+    return _migrate_projections(state, source, roomiest, free_bytes, sizes)
 
 
 def _migrate_projections(

@@ -83,18 +83,19 @@ def optimum(problem: ModuleProblem, *, time_limit_s: float = 10.0) -> Replicatio
     if np.ptp(problem.speed) > 0:
         raise SimulationError("The exact replication plan needs devices of equal speed.")
     n, devices = problem.home.size, problem.free_bytes.size
-    copied, run_begins, further = 0, n * devices, 2 * n * devices  # blocks of variables
+    # Blocks of variables: layer i is copied to device d; a run begins there; layer i has copy k.
+    copied, run_begins, further = 0, n * devices, 2 * n * devices
     total = 2 * n * devices + n * (devices - 1)
 
-    def at(block: int, i: int, d: int, width: int = devices) -> int:
-        """Return the index of a variable in its block."""
+    def variable(block: int, i: int, d: int, width: int = devices) -> int:
+        """Return the index of variable (``i``, ``d``) of a block with ``width`` columns."""
         return block + i * width + d
 
     entries: list[tuple[int, int, float]] = []
     low: list[float] = []
     high: list[float] = []
 
-    def row(terms: list[tuple[int, float]], least: float, most: float) -> None:
+    def constrain(terms: list[tuple[int, float]], least: float, most: float) -> None:
         """Add a constraint: the weighted sum of variables lies between ``least`` and ``most``."""
         entries.extend((len(low), column, weight) for column, weight in terms)
         low.append(least)
@@ -102,21 +103,20 @@ def optimum(problem: ModuleProblem, *, time_limit_s: float = 10.0) -> Replicatio
 
     for d in range(devices):
         # The copies on a device fit into its memory.
-        row([(at(copied, i, d), 1.0) for i in range(n)], 0, float(problem.room[d]))
+        constrain([(variable(copied, i, d), 1.0) for i in range(n)], 0, float(problem.room[d]))
         for i in range(n):
-            before = [(at(copied, i - 1, d), 1.0)] if i else []
+            before = [(variable(copied, i - 1, d), 1.0)] if i else []
             # A run begins if the layer is copied and the one before it is not.
-            row([(at(run_begins, i, d), 1.0), (at(copied, i, d), -1.0), *before], 0, np.inf)
+            begins_here = [(variable(run_begins, i, d), 1.0), (variable(copied, i, d), -1.0)]
+            constrain([*begins_here, *before], 0, np.inf)
     upper = np.ones(total)
     for i in range(n):
         # The home of a layer has the original.
-        upper[at(copied, i, int(problem.home[i]))] = 0.0
-        row(
-            [(at(copied, i, d), 1.0) for d in range(devices)]
-            + [(at(further, i, k, devices - 1), -1.0) for k in range(devices - 1)],
-            0,
-            0,
-        )
+        upper[variable(copied, i, int(problem.home[i]))] = 0.0
+        # Its further copies are as many as the devices with one.
+        on_devices = [(variable(copied, i, d), 1.0) for d in range(devices)]
+        by_number = [(variable(further, i, k, devices - 1), -1.0) for k in range(devices - 1)]
+        constrain(on_devices + by_number, 0, 0)
     cost = np.zeros(total)
     cost[run_begins:further] = problem.gamma
     saved = np.array([1.0 / (k + 1) - 1.0 / (k + 2) for k in range(devices - 1)])

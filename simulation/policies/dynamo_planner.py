@@ -48,8 +48,8 @@ def engine_rps(
     if role == "prefill":
         largest_batch = 1 if isl > budget else min(profile.max_batch, int(budget // isl))
         batch = np.arange(1, max(largest_batch, 1) + 1)
-        ttft = _prompt_s(profile, np.asarray(isl * batch, np.float64), isl, 0, 0)
-        rps, keeps = batch / ttft, ttft <= ttft_s
+        prefill_s = _prompt_s(profile, np.asarray(isl * batch, np.float64), isl, 0, 0)
+        rps, meets_slo = batch / prefill_s, prefill_s <= ttft_s
     else:
         largest_batch = min(profile.max_batch, int(profile.kv_capacity_tokens // context))
         if role == "both":
@@ -58,12 +58,13 @@ def engine_rps(
         # Prompt tokens per iteration: each sequence that ends is replaced by a new prompt.
         per_step = np.ceil(batch * isl / osl) if role == "both" else np.zeros(len(batch))
         fits = (batch == 1) | (per_step <= budget - batch)
-        itl = iteration_s(profile, batch, batch * context, per_step, per_step * isl / 2)
-        rps, keeps = batch / (osl * itl), (itl <= itl_s) & fits
+        step_s = iteration_s(profile, batch, batch * context, per_step, per_step * isl / 2)
+        rps, meets_slo = batch / (osl * step_s), (step_s <= itl_s) & fits
         if role == "both":
-            keeps &= _prompt_s(profile, per_step + isl, isl, batch, batch * context) <= ttft_s
+            prefill_s = _prompt_s(profile, per_step + isl, isl, batch, batch * context)
+            meets_slo &= prefill_s <= ttft_s
         rps = np.where(fits, rps, 0.0)
-    return float(rps[keeps].max() if keeps.any() else rps.max())
+    return float(rps[meets_slo].max() if meets_slo.any() else rps.max())
 
 
 def _prompt_s(
@@ -95,10 +96,11 @@ class Kalman:
 
     def __init__(self, level: float, trend: float, noise: float, points: int = 5) -> None:
         self._q, self._r, self._points = np.diag([level, trend]), noise, points
-        self._step = np.array([[1.0, 1.0], [0.0, 1.0]])
+        self._transition = np.array([[1.0, 1.0], [0.0, 1.0]])
         self._covariance = np.eye(2) * 1000.0
-        self._state: FloatArray | None = None
-        self._seen, self._last, self._predicted = 0, 0.0, False
+        self._state: FloatArray | None = None  # value and trend; None: before the first value
+        self._seen, self._last = 0, 0.0  # number of values, and the last one
+        self._advanced = False  # whether the state is that of the next interval already
 
     def add(self, value: float) -> None:
         """Update the filter by an interval's value; skip zeros before the first request."""
@@ -108,26 +110,26 @@ class Kalman:
         if self._state is None:
             self._state = np.array([value, 0.0])
         else:
-            if not self._predicted:
-                self._ahead()
+            if not self._advanced:
+                self._advance()
             gain = self._covariance[:, 0] / (self._covariance[0, 0] + self._r)
             self._state = self._state + gain * (value - self._state[0])
             self._covariance = self._covariance - np.outer(gain, self._covariance[0])
-        self._predicted = False
+        self._advanced = False
 
     def predict(self) -> float:
         """Return the value of the next interval."""
         if self._state is None or self._seen < self._points:
             return self._last
-        if not self._predicted:
-            self._ahead()
-            self._predicted = True
+        if not self._advanced:
+            self._advance()
+            self._advanced = True
         return max(0.0, float(self._state[0]))
 
-    def _ahead(self) -> None:
-        """Advance the state by one interval."""
-        self._state = self._step @ self._state
-        self._covariance = self._step @ self._covariance @ self._step.T + self._q
+    def _advance(self) -> None:
+        """Advance the state and its covariance by one interval."""
+        self._state = self._transition @ self._state
+        self._covariance = self._transition @ self._covariance @ self._transition.T + self._q
 
 
 def within_budget(
@@ -142,7 +144,7 @@ def within_budget(
     """
 
     def price(counts: Sequence[int]) -> float:
-        return sum(count * c for count, c in zip(counts, cost, strict=True))
+        return sum(count * each for count, each in zip(counts, cost, strict=True))
 
     def distance(counts: Sequence[int]) -> int:
         return sum(abs(target - count) for target, count in zip(asked, counts, strict=True))
@@ -256,7 +258,7 @@ class DynamoPlanner(ScalingPolicy):
             used_share = load / (np.maximum(observation.ready, 1) * self._capacity)
             return Gauge("requests over the capacity of the replicas", True, used_share, 1.0, 1.0)
         ups, downs = zip(*(self._thresholds(p) for p in range(len(self._roles))), strict=True)
-        values = np.array([self._value(p, observation) for p in range(len(self._roles))])
+        values = np.array([self._engine_load(p, observation) for p in range(len(self._roles))])
         return Gauge("load of the fullest engine", True, values, np.array(ups), np.array(downs))
 
     def computed_parameters(self) -> tuple[ComputedParameter, ...]:
@@ -291,27 +293,27 @@ class DynamoPlanner(ScalingPolicy):
         """
         if self.power_w is not None:
             return [self.power_w] * len(self._units)
-        places = {region.name: region for region in fleet.regions}
-        homes = [fleet.pools[unit[0]].region for unit in self._units]
+        regions = {region.name: region for region in fleet.regions}
+        unit_regions = [fleet.pools[unit[0]].region for unit in self._units]
         budgets = []
-        for unit, home in zip(self._units, homes, strict=True):
-            pools = [fleet.pools[p] for p in unit]
-            shares = [
-                pool.host_w * pool.gpus_per_instance / self._watts[p]
-                for p, pool in zip(unit, pools, strict=True)
+        for unit, name in zip(self._units, unit_regions, strict=True):
+            # Power of servers over that of their GPUs
+            server_shares = [
+                fleet.pools[p].host_w * fleet.pools[p].gpus_per_instance / self._watts[p]
+                for p in unit
                 if self._watts[p] > 0
             ]
-            hosts = max(shares, default=0.0)
-            site_w = 1000 * places[home].site_kw / places[home].pue
-            budgets.append(site_w / (1 + hosts) / homes.count(home))
+            site_w = 1000 * regions[name].site_kw / regions[name].pue
+            gpus_w = site_w / (1 + max(server_shares, default=0.0))
+            budgets.append(gpus_w / unit_regions.count(name))
         return budgets
 
     def _thresholds(self, p: int) -> tuple[float, float]:
         """Return the thresholds of pool ``p``: to scale out, and to scale in."""
         return self._prefill if self._roles[p] == "prefill" else self._decode
 
-    def _value(self, p: int, observation: Observation) -> float:
-        """Return the load of the fullest engine of pool ``p``, in the unit of its thresholds.
+    def _engine_load(self, p: int, observation: Observation) -> float:
+        """Return the load of the fullest engine of pool ``p``, in the unit of ``_thresholds``.
 
         Prefill: queued prompt tokens, over ``context_tokens`` unless the target is load. Others:
         the share of KV memory in use or needed.
@@ -325,15 +327,17 @@ class DynamoPlanner(ScalingPolicy):
         """Return the replicas of pool ``p`` that its engines' load requires; None: no change."""
         if not ready:
             return None
-        value, (up, down) = self._value(p, observation), self._thresholds(p)
-        prefill, load = self._roles[p] == "prefill", self.target == "load"
-        if value > up or (value == up and (prefill or load)):
+        load, (up, down) = self._engine_load(p, observation), self._thresholds(p)
+        # As in the source, whether a load at a threshold counts depends on role and target.
+        is_prefill, by_load = self._roles[p] == "prefill", self.target == "load"
+        if load > up or (load == up and (is_prefill or by_load)):
             return ready + 1
-        at_most = load or (prefill and self.target == "latency")
-        if (ready > 1 or pending) and (value < down or (value == down and at_most)):
+        down_counts = by_load or (is_prefill and self.target == "latency")
+        is_low = load < down or (load == down and down_counts)
+        if (ready > 1 or pending) and is_low:
             asked = max(ready - 1, self.min_replicas)
             # The rest must not be above the threshold at once.
-            if 0 < asked < ready and value * ready / asked >= up:
+            if 0 < asked < ready and load * ready / asked >= up:
                 return ready
             return asked
         return None

@@ -90,13 +90,13 @@ class Feedback(ServiceController):
         pools = list(self.driving(service))
         ready = int(observation.ready[pools].sum())
         present = ready + int(observation.starting[pools].sum())
-        level = self.level(service, observation)
+        ratio = self.latency_ratio(service, observation)
         if not present:
-            return (OUT, 1) if level >= self.alpha_out else (STAY, 0)
-        if level >= self.beta_out:
-            factor = self.urgent if level >= self.alpha_out else self.moderate
+            return (OUT, 1) if ratio >= self.alpha_out else (STAY, 0)
+        if ratio >= self.beta_out:
+            factor = self.urgent if ratio >= self.alpha_out else self.moderate
             return OUT, max(present, stepped(max(ready, 1), factor))
-        if level <= self.gamma_in:
+        if ratio <= self.gamma_in:
             return IN, max(1, stepped(present, self.shrink))
         return STAY, present
 
@@ -105,7 +105,7 @@ class Feedback(ServiceController):
         return Gauge(
             f"mean {self.signal.upper()} over its limit",
             False,
-            np.array([self.level(service, observation) for service in self.services]),
+            np.array([self.latency_ratio(service, observation) for service in self.services]),
             out_above=self.beta_out,
             in_below=self.gamma_in,
         )
@@ -119,10 +119,13 @@ class Feedback(ServiceController):
 
     def at_risk(self, service: Service, observation: Observation) -> bool:
         """Return whether latency is high enough to scale out, so that nothing should be removed."""
-        return self.level(service, observation) >= self.beta_out
+        return self.latency_ratio(service, observation) >= self.beta_out
 
-    def level(self, service: Service, observation: Observation) -> float:
-        """Return latency over its target, the largest of the service's pools; NaN if unknown."""
+    def latency_ratio(self, service: Service, observation: Observation) -> float:
+        """Return latency over its target, the largest of the service's pools.
+
+        0 if idle, inf if requests wait and no instance is ready, NaN if unknown.
+        """
         pools = list(service.pools)
         waiting = bool(observation.waiting[pools].any())
         if not observation.ready[list(self.driving(service))].any():

@@ -79,17 +79,20 @@ class Guarded(ScalingPolicy):
         """Start the schedule, and allocate the arrays of the guard, which compiled code shares."""
         counts = self.schedule.reset(fleet)
         roles = [pool.role for pool in fleet.pools]
-        idle = np.array([[role == other for role in roles] for other in (DECODE, PREFILL)])
-        tps_of_pools = [
-            self._each(most_tps, len(counts)) for most_tps in (self.prefill_tps, self.decode_tps)
+        # Decode pools compute no prompts, and prefill pools no output: no load limits them there.
+        unlimited = np.array([[role == other for role in roles] for other in (DECODE, PREFILL)])
+        stated_tps = [
+            self._per_pool(tps, len(counts)) for tps in (self.prefill_tps, self.decode_tps)
         ]
-        tps = np.where(idle, np.inf, tps_of_pools)  # [2, pools] prompt and output tokens/s
-        kinds = [
+        tps = np.where(unlimited, np.inf, stated_tps)  # [2, pools] prompt and output tokens/s
+        groups = [
             (pool.model, pool.role, island)
             for pool, island in zip(fleet.pools, fleet.islands.tolist(), strict=True)
         ]
         # Rows for every decision within ``rise_s`` or ``fall_s``, and one for rounding.
-        loads, requested = (int(span // self.interval_s) + 2 for span in (self.rise_s, self.fall_s))
+        load_rows, requested_rows = (
+            int(span_s // self.interval_s) + 2 for span_s in (self.rise_s, self.fall_s)
+        )
         # Limits on growth are per period, so they apply several times in a longer interval.
         windows = max(1.0, self.interval_s / SCALING_POLICY_PERIOD_S)
         memory = np.full((len(guard.MEMORY), len(counts)), -np.inf)
@@ -97,17 +100,17 @@ class Guarded(ScalingPolicy):
         self._guard = Guard(
             pools=np.array([
                 *tps,
-                self._each(self.in_flight, len(counts)),
-                [kinds.index(kind) for kind in kinds],  # equal for pools that share requests
+                self._per_pool(self.in_flight, len(counts)),
+                [groups.index(group) for group in groups],  # equal for pools that share requests
                 np.where(np.isinf(tps[0]), tps[1], tps[0]),
                 [_allowed_late_share(fleet, pool) for pool in fleet.pools],
             ]),
             capacity=guard.capacity_table(len(counts), self.shares),
-            loads=np.zeros((loads, len(guard.LOAD), len(counts))),
-            loads_s=np.array([*[guard.UNUSED_S] * (loads - 1), 0.0]),
+            loads=np.zeros((load_rows, len(guard.LOAD), len(counts))),
+            loads_s=np.array([*[guard.UNUSED_S] * (load_rows - 1), 0.0]),
             memory=memory,
-            requested=np.zeros((requested, len(counts))),
-            requested_s=np.full(requested, guard.UNUSED_S),
+            requested=np.zeros((requested_rows, len(counts))),
+            requested_s=np.full(requested_rows, guard.UNUSED_S),
             targets=counts.astype(np.float64),
             decided_s=np.full(1, np.nan),
             settings=np.array([
@@ -153,7 +156,7 @@ class Guarded(ScalingPolicy):
             ),
         )
 
-    def _each(self, value: Each, pools: int) -> FloatArray:
+    def _per_pool(self, value: Each, pools: int) -> FloatArray:
         """Return ``value`` as one number above 0 per pool; raise SimulationError for others."""
         each = np.asarray(value, np.float64)
         if each.ndim > 1 or not np.all(each > 0) or (each.ndim and len(each) != pools):

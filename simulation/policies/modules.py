@@ -230,7 +230,7 @@ class ModuleScaling(ScalingPolicy):
         work = layout.work_shares(state, self._fleet.pools[p].profile, running)
         caches = np.bincount(state.kv_home, minlength=layout.room_bytes.size)
         tokens = running * (layout.isl + layout.osl)
-        used_bytes = layout.used(state) + caches * layout.kv_layer_token_bytes * tokens
+        used_bytes = layout.weight_bytes_on(state) + caches * layout.kv_layer_token_bytes * tokens
         for d, host in enumerate(layout.hosts):
             if self._serves(host):
                 # Instances of pool p for each instance of the host
@@ -338,7 +338,7 @@ class ModuleScaling(ScalingPolicy):
         violated = late > self.violation_threshold
         short = needed_tokens > layout.tokens(elastic.state) or signals.preemptions[p] > 0
         # Modules leave a GPU that serves others if those need its memory.
-        short |= bool((layout.used(elastic.state) > layout.room_bytes).any())
+        short |= bool((layout.weight_bytes_on(elastic.state) > layout.room_bytes).any())
         elastic.calm = 0 if short or violated or observation.waiting[p] else elastic.calm + 1
         if elastic.calm >= CALM:
             elastic.limit = UNLIMITED
@@ -418,7 +418,7 @@ class ModuleScaling(ScalingPolicy):
         def assess(state: Instance) -> Assessment:
             """Return the violations of a placement, and its speed."""
             caches = np.bincount(state.kv_home, minlength=layout.room_bytes.size)
-            used_bytes = layout.used(state) + caches * state.batch * per_sequence_bytes
+            used_bytes = layout.weight_bytes_on(state) + caches * state.batch * per_sequence_bytes
             missed, speed = False, 1.0
             if violated and np.isfinite(elastic.tbt_s):  # a smaller batch only shortens TBT
                 speed = layout.speed(state, profile, float(state.batch), busy)

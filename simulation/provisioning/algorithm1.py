@@ -110,9 +110,10 @@ def _best_move(
     if not 1 <= new_replicas <= problem.max_replicas:
         return None
     sojourn_s = table[np.arange(len(choice)), choice[:, 0], choice[:, 1], choice[:, 2] - 1]
-    first = b if down else 0  # scaling down may only increase the batch
+    first_batch = b if down else 0  # scaling down may only increase the batch
+    # The sort key of the best choice so far, smallest first, and the choice.
     best: tuple[tuple[float, float], tuple[int, int, int]] | None = None
-    for batch_index in range(first, problem.batches.size):
+    for batch_index in range(first_batch, problem.batches.size):
         for parallel_index in range(problem.parallel.size):
             moved_s = table[operator, batch_index, parallel_index, new_replicas - 1]
             if not np.isfinite(moved_s):

@@ -68,7 +68,7 @@ def devices_filled_by(
     problem: OperatorProblem, demand: Demand, plan: OperatorPlan, device_bytes: float
 ) -> float:
     """Return the devices that a plan fills with its scarcest resource; no placement uses fewer."""
-    chosen = problem.chosen(plan.batch, plan.parallel)
+    chosen = problem.indices_of(plan.batch, plan.parallel)
     needs = device_shares(problem, demand, device_bytes, chosen, plan.replicas)
     return float(needs.sum(axis=1).max())
 
@@ -112,9 +112,9 @@ def device_options(
     """
     options = []
     for v in range(len(problem.names)):
-        shorter = table[v, :, :, 1:] < table[v, :, :, :-1] - TOLERANCE * problem.slo_s
+        clearly_shorter_s = table[v, :, :, :-1] - TOLERANCE * problem.slo_s
         useful = np.isfinite(table[v]) & (table[v] <= problem.slo_s)
-        useful[:, :, 1:] &= shorter
+        useful[:, :, 1:] &= table[v, :, :, 1:] < clearly_shorter_s  # than with one replica less
         b, p, r = np.nonzero(useful)
         needs = device_shares(problem, demand, device_bytes, (np.full(b.size, v), b, p), r + 1)
         affordable = np.flatnonzero((needs <= max_devices).all(axis=0))

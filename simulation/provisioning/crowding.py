@@ -190,18 +190,19 @@ def _choices(
     ``MORE_REPLICAS`` smallest stable numbers of replicas count. The last one stands for all larger
     numbers, so for a valid bound it never waits.
     """
-    most_replicas = problem.max_replicas
+    max_replicas = problem.max_replicas
     load = problem.rate / problem.batches[:, None] * problem.latency_s  # [V, B, P]
-    first = np.floor(load).astype(np.int64) + 1
-    replicas = first[..., None] + np.arange(MORE_REPLICAS)
+    fewest = np.floor(load).astype(np.int64) + 1  # stable replicas
+    replicas = fewest[..., None] + np.arange(MORE_REPLICAS)  # [V, B, P, MORE_REPLICAS]
     index = np.indices(replicas.shape)[:3]
-    kept = (problem.parallel[index[2]] <= devices) & (replicas <= most_replicas)
+    kept = (problem.parallel[index[2]] <= devices) & (replicas <= max_replicas)
     operator, b, p, r = (a[kept] for a in (*index, replicas))
-    last = (r == first[operator, b, p] + MORE_REPLICAS - 1) & (r < most_replicas)
-    alone = np.where(last, 0.0, table[operator, b, p, r - 1])
-    smallest = table[operator, b, p, -1]  # finite if some number of replicas fits
+    # Choices that stand for all larger numbers of replicas
+    last = (r == fewest[operator, b, p] + MORE_REPLICAS - 1) & (r < max_replicas)
+    alone_s = np.where(last, 0.0, table[operator, b, p, r - 1])
+    with_most_s = table[operator, b, p, -1]  # finite if some number of replicas fits
     needs = device_shares(problem, demand, device_bytes, (operator, b, p), r)
-    fits = np.isfinite(smallest) & np.isfinite(alone) & (alone <= problem.slo_s)
+    fits = np.isfinite(with_most_s) & np.isfinite(alone_s) & (alone_s <= problem.slo_s)
     fits &= (needs <= devices).all(axis=0)
     operator, b, p, r, last, needs = (
         operator[fits], b[fits], p[fits], r[fits], last[fits], needs[:, fits]
@@ -232,12 +233,15 @@ def _sojourn_tangents(
     """
     heights, slopes = [], []
     for slowdown in SLOWDOWNS:
-        at = np.minimum(slowdown, np.maximum(1.0, NEARLY * replicas / load))
-        takes, less = np.empty(load.size), np.empty(load.size)
-        for out, times in ((takes, at), (less, at * (1.0 - STEP))):
+        # Stay below the slowdown at which the queue is unstable.
+        factor = np.minimum(slowdown, np.maximum(1.0, NEARLY * replicas / load))
+        sojourn_s, sojourn_before_s = np.empty(load.size), np.empty(load.size)
+        for out, times in ((sojourn_s, factor), (sojourn_before_s, factor * (1.0 - STEP))):
             sojourns_of_choice(service * times, transfer, load * times, replicas, out)
-        slope = np.where(last, service, (takes - less) / (at * STEP))
-        heights.append(np.where(last, service + transfer, takes - slope * (at - 1.0)))
+        # The slope over a step before the point is at most that at the point, so it stays a bound.
+        slope = np.where(last, service, (sojourn_s - sojourn_before_s) / (factor * STEP))
+        height = sojourn_s - slope * (factor - 1.0)
+        heights.append(np.where(last, service + transfer, height))
         slopes.append(slope)
     return np.stack(heights, axis=1), np.stack(slopes, axis=1)
 
@@ -252,20 +256,26 @@ def _program(
     """
     sparse, v = scipy.sparse, choices.operator
     n, count = v.size, len(slowed_by)
+    # [V, n] sums values of configurations by operator
     of_operator = sparse.csr_array((np.ones(n), (v, np.arange(n))), shape=(count, n))
     floor, beyond, certain, least = _extra_time_floors(choices, slowed_by, devices, least_load)
     eye, none = sparse.eye_array(n), sparse.csr_array((n, count))
     rows = [
+        # The devices suffice for each resource.
         [choices.needs, sparse.csr_array((4, n)), sparse.csr_array((4, count))],
+        # The extra time of a configuration is at most ``most``, and 0 if it is not chosen.
         [sparse.diags_array(-choices.most), eye, none],
+        # It is at least its floor, by configuration and by operator.
         [sparse.diags_array(floor), -eye, none],
         [beyond, -of_operator, None],
     ]
     high = [np.full(4, float(devices)), np.zeros(n), np.zeros(n), np.zeros(count)]
+    # The sojourn is above each of its tangents.
     for height, slope in zip(choices.height.T, choices.slope.T, strict=True):
         parts = [of_operator @ sparse.diags_array(values) for values in (height, slope)]
         rows.append([*parts, -sparse.eye_array(count)])
         high.append(np.zeros(count))
+    # The extra time is above each tangent of a x / (1 - x), with x the load of other shards.
     for load in OTHER_LOADS:
         slope = least / (1.0 - load) ** 2
         more, arithmetic = certain
@@ -290,15 +300,18 @@ def _extra_time_floors(
     4. ``[V]`` the factors a of the module's docstring.
     """
     v, load, count = choices.operator, choices.needs[1], len(slowed_by)
-    share = np.full(count, TOLERANCE)
-    np.maximum.at(share, v, load / choices.busy)
-    least = (slowed_by / share).min(axis=1)
-    met = (least_load - (devices - choices.parallel)) / choices.parallel - load / choices.shards
-    met = np.clip(met, 0.0, 1.0 - TOLERANCE)
+    # Largest share of arithmetic of each operator while it runs
+    arithmetic = np.full(count, TOLERANCE)
+    np.maximum.at(arithmetic, v, load / choices.busy)
+    least = (slowed_by / arithmetic).min(axis=1)
+    # Mean load on the devices of a replica: the total, less at most 1 on each other device.
+    own_devices_load = (least_load - (devices - choices.parallel)) / choices.parallel
+    met = np.clip(own_devices_load - load / choices.shards, 0.0, 1.0 - TOLERANCE)
     floor = least[v] * met / (1.0 - met)
     own = v == np.arange(count)[:, None]  # [V, n]
     everywhere = (choices.parallel == devices) & ~own
-    more = np.where(own, 0.0, slowed_by[:, v] * choices.busy - least[:, None] * load) / devices
+    added = slowed_by[:, v] * choices.busy - least[:, None] * load  # beyond the floor
+    more = np.where(own, 0.0, added) / devices
     # An operator that is not on all devices has no such floor.
     most = np.array([more[:, v == u].max(axis=1, initial=0.0) for u in range(count)]).sum(axis=0)
     of_own = own * np.where(choices.parallel == devices, floor, -most[:, None])
@@ -356,9 +369,11 @@ def _bound_forms(choices: _Choices, devices: int) -> Iterator[_BoundForm]:
     The two are by the load in arithmetic and by the load in traffic.
     """
     yield _BoundForm(np.ones(choices.busy.size), np.zeros(choices.busy.size), float(devices), 1.0)
-    for load, own in product(choices.needs[1:3], OWN_LOADS):
-        of_shard = load / choices.shards
-        factor = np.where(of_shard < own, 1.0 + own - of_shard, own / np.maximum(of_shard, own))
+    for load, own in product(choices.needs[1:3], OWN_LOADS):  # rows 1, 2: arithmetic, traffic
+        shard_load = load / choices.shards  # o_i
+        factor = np.where(
+            shard_load < own, 1.0 + own - shard_load, own / np.maximum(shard_load, own)
+        )
         yield _BoundForm(factor, load, devices * (1.0 + own), 1.0 / own)
 
 
@@ -373,9 +388,11 @@ def _add_tangents(
     """
     v, count = choices.operator, factor.size
     # Weights h are found in units in which operators count by their time.
-    unit = np.sqrt(np.bincount(v, picked * choices.slope[:, 0], count))
+    time_of_operator = np.bincount(v, picked * choices.slope[:, 0], count)
+    unit = np.sqrt(time_of_operator)
+    # Tangents with the amount by which the answer violates them.
     found: list[tuple[float, FloatArray, FloatArray, float]] = []
-    by_time = choices.slope[:, 0] / np.bincount(v, picked * choices.slope[:, 0], count)[v]
+    by_time = choices.slope[:, 0] / time_of_operator[v]
     for bound, per in product(_bound_forms(choices, devices), (np.ones(v.size), by_time)):
         q = np.sqrt(bound.factor * choices.busy * per) * factor[v]
         alone = q * q / choices.shards * bound.alone

@@ -71,16 +71,16 @@ class Draft(NamedTuple):
 @kernel
 def _plan_of(space: SearchSpace, draft: Draft) -> Any:
     """Return a draft as a ``Plan`` of ``packing``, and the device of each shard, ``[S]``."""
-    count, widths = draft.b.size, space.parallel[draft.p]
+    count, widths = draft.b.size, space.parallel[draft.p]  # widths: shards of a replica
     shards = int((draft.replicas * widths).sum())
     operator, replica = np.empty(shards, np.int64), np.empty(shards, np.int64)
     where, i = np.empty(shards, np.int64), 0
-    of_choice = np.empty((6, count))
+    figures = np.empty((6, count))  # of the chosen batch and parallelism, in the order of ``Plan``
     for v in range(count):
-        at = v, draft.b[v], draft.p[v]
-        of_choice[0, v], of_choice[1, v] = space.latency_s[at], space.transfer_s[at]
-        of_choice[2, v], of_choice[3, v] = space.compute[at], space.bandwidth[at]
-        of_choice[4, v], of_choice[5, v] = space.board[at], space.memory[at]
+        choice = v, draft.b[v], draft.p[v]
+        figures[0, v], figures[1, v] = space.latency_s[choice], space.transfer_s[choice]
+        figures[2, v], figures[3, v] = space.compute[choice], space.bandwidth[choice]
+        figures[4, v], figures[5, v] = space.board[choice], space.memory[choice]
         for s in range(draft.replicas[v] * widths[v]):
             operator[i], replica[i], where[i] = v, s // widths[v], draft.device[v, s]
             i += 1
@@ -94,9 +94,9 @@ def _plan_of(space: SearchSpace, draft: Draft) -> Any:
             interference[v, u] = space.interference[row, column]
     rate = space.rate / space.batches[draft.b]
     plan = Plan(
-        operator, replica, of_choice[0], of_choice[1], of_choice[2], of_choice[3], of_choice[4],
-        of_choice[5], rate * of_choice[0] / draft.replicas, rate, draft.replicas, interference,
-        space.graph, space.apart,
+        operator, replica, figures[0], figures[1], figures[2], figures[3], figures[4], figures[5],
+        rate * figures[0] / draft.replicas, rate, draft.replicas, interference, space.graph,
+        space.apart,
     )  # fmt: skip
     return plan, where
 
@@ -120,8 +120,8 @@ def _excess(space: SearchSpace, draft: Draft, count: int) -> float:
         unstable += min(10.0, max(0.0, load - STABLE))
         # An unstable queue counts as one that is nearly full, so that its excess stays finite.
         service *= min(1.0, STABLE / load)
-        takes = sojourn(plan.rate[v] * service, replicas, service, plan.transfer_s[v])
-        room.sojourn_s[v] = min(takes, LONGEST * space.slo_s)
+        sojourn_s = sojourn(plan.rate[v] * service, replicas, service, plan.transfer_s[v])
+        room.sojourn_s[v] = min(sojourn_s, LONGEST * space.slo_s)
     latency = longest_path(room.sojourn_s, plan.graph, room.ends)
     kept = space.kept * min(latency, space.slo_s)
     for i in range(where.size):
@@ -228,6 +228,7 @@ def _change(space: SearchSpace, draft: Draft, count: int, draw: Any) -> bool:
     v, kind = int(draw[1] * draft.b.size), draw[0]
     width = space.parallel[draft.p[v]]
     if kind < KINDS_OF_STEP[0]:
+        # One or two batch sizes up or down
         b = draft.b[v] + (1 + int(2 * draw[2])) * (1 if draw[3] < 0.5 else -1)
         if b < 0 or b >= space.batches.size or not np.isfinite(space.latency_s[v, b, draft.p[v]]):
             return False
@@ -347,7 +348,7 @@ def _draft_of(phase: PhaseProblem, start: OperatorPlan, count: int) -> Draft:
     The largest replicas come first.
     """
     problem = phase.problem
-    operators, b, p = problem.chosen(start.batch, start.parallel)
+    operators, b, p = problem.indices_of(start.batch, start.parallel)
     p = np.where(problem.parallel[p] <= count, p, 0)
     widths = problem.parallel[p]
     most = max(MOST_SHARDS, SHARDS_EACH * count)

@@ -140,7 +140,7 @@ def _with_room_for_slowdown(phase: PhaseProblem, level: Level) -> Part:
 def _fits_device(part: Part, device_bytes: float) -> bool:
     """Return whether every shard of the plan fits on a device."""
     problem, demand, plan = part
-    chosen = problem.chosen(plan.batch, plan.parallel)
+    chosen = problem.indices_of(plan.batch, plan.parallel)
     return bool((demand.shard_bytes(*chosen, plan.replicas) <= device_bytes).all())
 
 

@@ -65,7 +65,7 @@ def energy_of_pass(problem: OperatorProblem, power: PhasePower, plan: OperatorPl
     alpha is the idle power of a GPU. All GPUs of the operator draw it for the wait and the service.
     beta is the power above idle of the GPUs that run the batch.
     """
-    chosen = problem.chosen(plan.batch, plan.parallel)
+    chosen = problem.indices_of(plan.batch, plan.parallel)
     held_s = plan.sojourn_s - problem.transfer_s[chosen]
     beta_w = plan.parallel * (power.floor_w - power.idle_w + power.above_w[chosen])
     return np.asarray(
@@ -86,7 +86,7 @@ def fleet_watts(
     ``floor_w`` while anything runs on it. Each running operator adds its own watts above the floor.
     Concurrent operators share the floor.
     """
-    chosen = problem.chosen(batch, parallel)
+    chosen = problem.indices_of(batch, parallel)
     busy = problem.rate / batch * problem.latency_s[chosen] * parallel  # busy GPUs
     running = min(float(busy.sum()), float(devices))
     return float(

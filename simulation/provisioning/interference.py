@@ -55,7 +55,7 @@ class InterferenceTable:
     pairs: Mapping[tuple[str, str], float]
     # By kind: shares of the SMs, ascending, and seconds with each over seconds with all SMs.
     alone: Mapping[str, tuple[tuple[float, ...], tuple[float, ...]]] = field(default_factory=dict)
-    # As ``pairs``, if each operator has its own share of the SMs: seconds extra_time the other over
+    # As ``pairs``, if each operator has its own share of the SMs: seconds next to the other over
     # seconds alone on that share.
     reserved: Mapping[tuple[str, str], float] = field(default_factory=dict)
     published: bool = False  # measured by others, on sizes of their own
@@ -148,7 +148,8 @@ def interference_matrix(
     known = np.isfinite(slowdowns)
     measured_share = kinds @ known @ kinds.T  # share of the pair's time with a measurement
     measured_extra = kinds @ np.where(known, slowdowns - 1.0, 0.0) @ kinds.T
-    extra = measured_extra + np.clip(1.0 - measured_share, 0.0, 1.0) * modelled
+    unmeasured_share = np.clip(1.0 - measured_share, 0.0, 1.0)
+    extra = measured_extra + unmeasured_share * modelled
     return np.asarray(np.maximum(extra, modelled) if table.published else extra, np.float64)
 
 

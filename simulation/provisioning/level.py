@@ -23,7 +23,7 @@ ROUNDING = 1.0 + 1e-9
 class LayerRuns:
     """Turns a phase of operators into one of runs of layers, with one batch and parallelism.
 
-    ``b`` and ``p`` are their indices.
+    ``b`` and ``p`` are the indices of these in the phase's problem.
     """
 
     b: int
@@ -71,7 +71,7 @@ class Level:
     placement: Placement | None = None
     replicas: ReplicaPlan | None = None
     cut: LayerRuns | None = None  # for runs of layers only
-    replayed: ReplayedLatency | None = None  # replay of this level
+    replayed: ReplayedLatency | None = None  # replay of this level; None: not replayed
     # Largest slowdown of operators by their reserved share of the multiprocessors; None: no such
     # shares.
     confined: float | None = None

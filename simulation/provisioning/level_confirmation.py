@@ -39,14 +39,15 @@ def confirmed_whole_replicas(
     If no plan does, the one with the highest attainment is returned. The result is None if there is
     no plan at all.
     """
-    started, room = time.perf_counter(), replay.device_bytes
+    started, device_bytes = time.perf_counter(), replay.device_bytes
+    # Plans by devices, replicas, parallelism and batch: the order in which they are replayed.
     plans: dict[tuple[int, ...], ReplicaPlan] = {}
     for share, load_factor in SAFER:
         harder_phase = at_rate(phase, phase.service.requests_s * load_factor)
         harder_phase = replace(
             harder_phase, problem=replace(harder_phase.problem, slo_s=share * phase.problem.slo_s)
         )
-        planned = whole_replicas(harder_phase, room)
+        planned = whole_replicas(harder_phase, device_bytes)
         plan = None if planned is None else under_load(phase, planned)
         if plan is not None:
             plans[plan.devices, plan.replicas, plan.parallel, plan.batch] = plan
@@ -61,7 +62,7 @@ def confirmed_whole_replicas(
             break
     if best is None:
         return None
-    relaxed = whole_replicas(phase, room)  # fewest of all that meet the limit on average
+    relaxed = whole_replicas(phase, device_bytes)  # fewest that meet the limit on average
     fewest = best.devices if relaxed is None else min(relaxed.devices, best.devices)
     return replace(
         best, least_devices=fewest, by_means=fewest, seconds=time.perf_counter() - started

@@ -145,6 +145,7 @@ def plan_level(
         bounds = [level.least_devices for level in coarser if level.least_devices is not None]
         bound = min(bound, by_means, *bounds)
         if method == "exact" and name == "operator" and bound < by_means:
+            # If one device less cannot meet the limit, the plan found has the fewest.
             crowded = _crowded_latency(phase, device_bytes, by_means - 1)
             bound = by_means if crowded > 1.0 else bound
     return replace(
@@ -220,7 +221,7 @@ def _search_devices(
     """
     least = _with_least_cache(phase)
     table = _fitting_sojourns(least, fewest_replicas(least, device_bytes))
-    found = min((level.devices for level in levels), default=MOST_DEVICES)
+    found = min((level.devices for level in levels), default=MOST_DEVICES)  # fewest so far
     options = device_options(least.problem, least.demand, table, device_bytes, found)
     slo_s = phase.problem.slo_s
     within, starts = _phase_within(phase, slo_s), []
@@ -283,24 +284,24 @@ def _phases_by_pass_length(
     between two yields. The search stops if shorter passes no longer improve it, or if the best
     level has memory to spare.
     """
-    limit = phase.problem.slo_s
-    fastest = float(phase.problem.latency_s.min(axis=(1, 2)).max())
-    powers = SHORTEST_S * 2.0 ** np.arange(-7, 30)
-    last, in_vain = None, 0  # best plan so far, and lengths since then that did not improve it
-    for seconds in (limit, *powers[(powers < limit) & (powers > fastest)][::-1]):
+    limit_s = phase.problem.slo_s
+    fastest_s = float(phase.problem.latency_s.min(axis=(1, 2)).max())
+    powers_s = SHORTEST_S * 2.0 ** np.arange(-7, 30)
+    shorter_s = powers_s[(powers_s < limit_s) & (powers_s > fastest_s)][::-1]
+    last, failures = None, 0  # order of the best plan, and lengths since that did not improve it
+    for seconds in (limit_s, *shorter_s):
         yield _phase_within(phase, float(seconds))
         best = fewest_devices(levels)
         if best is not None:
-            in_vain = 0 if last is None or level_order(best) < last else in_vain + 1
+            failures = 0 if last is None or level_order(best) < last else failures + 1
             last = level_order(best)
-            if (
-                in_vain >= MAX_FAILURES
-                or best.memory_bytes < ROOM_FACTOR * best.devices * device_bytes
-            ):
+            has_spare_memory = best.memory_bytes < ROOM_FACTOR * best.devices * device_bytes
+            if failures >= MAX_FAILURES or has_spare_memory:
                 break
     # A coarser level must be matched at its own latency, so plan for that length too.
     for seconds in sorted({level.latency_s for level in coarser}, reverse=True):
-        if seconds < limit and not any(all(no_worse(f, c) for c in coarser) for f in levels):
+        matched = any(all(no_worse(level, other) for other in coarser) for level in levels)
+        if seconds < limit_s and not matched:
             yield _phase_within(phase, seconds)
 
 
@@ -414,7 +415,7 @@ def _placed_level(
 
 def _fits_device(phase: PhaseProblem, plan: OperatorPlan, device_bytes: float) -> bool:
     """Return whether every replica fits on a device. Enumeration of plans does not check this."""
-    chosen = phase.problem.chosen(plan.batch, plan.parallel)
+    chosen = phase.problem.indices_of(plan.batch, plan.parallel)
     return bool((phase.demand.shard_bytes(*chosen, plan.replicas) <= device_bytes).all())
 
 
@@ -450,8 +451,8 @@ def _gpu_price(phase: PhaseProblem, device_bytes: float, memory_price: float) ->
     """
     problem, demand = phase.problem, phase.demand
     replicas = np.arange(1, problem.max_replicas + 1)
-    busy = np.maximum(demand.compute, demand.bandwidth) * problem.latency_s
-    load = busy * problem.rate / problem.batches[:, None] * problem.parallel
+    busy_s = np.maximum(demand.compute, demand.bandwidth) * problem.latency_s  # of a whole batch
+    load = busy_s * problem.rate / problem.batches[:, None] * problem.parallel
     memory = demand.memory_bytes * problem.parallel / device_bytes
     if demand.apart:  # reserved arithmetic costs the same if it is not used
         reserved = np.maximum(demand.compute * problem.parallel, load / problem.max_replicas)

@@ -103,17 +103,14 @@ class _PlanCache:
         """
         if key not in self.problems:
             rate, tokens = STEP ** key[0], STEP ** key[1]
-            osl = (
-                self.service.osl
-                if self.service.phase == "prefill"
-                else min(self.service.osl, tokens)
-            )
+            # Prefill counts requests and prompt tokens; decode counts tokens and mean context.
+            isl, osl, per_request = tokens, self.service.osl, 1.0
+            if self.service.phase != "prefill":
+                osl = per_request = min(self.service.osl, tokens)
+                isl = tokens - osl / 2.0
             if key[1] not in self.problem_of_length:
-                isl = tokens if self.service.phase == "prefill" else tokens - osl / 2.0
-                self.problem_of_length[key[1]] = self.problem_of(
-                    replace(self.service, isl=isl, osl=osl)
-                )
-            per_request = 1.0 if self.service.phase == "prefill" else osl
+                of_length = replace(self.service, isl=isl, osl=osl)
+                self.problem_of_length[key[1]] = self.problem_of(of_length)
             self.problems[key] = at_rate(self.problem_of_length[key[1]], rate / per_request)
         return self.problems[key]
 
@@ -167,9 +164,8 @@ class _LevelSimulation:
     def run(self, plan_level: str, headroom: float) -> LevelOverTime:
         """Simulate the level window by window with plans of the level ``plan_level``.
 
-        Plans are made for ``known_demand`` times 1 + ``headroom``. Requested capacity costs
-        from the request on. It serves after its start-up windows, or at once if they are less than
-        one window.
+        Plans are made for ``known_demand`` times 1 + ``headroom``. Requested capacity costs from
+        the request on. It serves after its start-up, or at once if that is less than a window.
         """
         cache, windows, judge = self.cache, self.windows, self.judge
         phase = cache.service.phase
@@ -179,13 +175,14 @@ class _LevelSimulation:
             raise SimulationError("The forecast must have as many windows as the trace.")
         delay = windows_to_act(self.level, self.startup_s, windows.seconds)
         count = len(real)
-        planned_for: list[Key | None] = []
+        planned_for: list[Key | None] = []  # demand of the active plan; None: no plan yet
         refused = 0
         for key in known:
             has_plan = cache.plan(plan_level, key) is not None
             refused += not has_plan
             # Without a feasible plan, the last one stays active.
-            planned_for.append(key if has_plan else planned_for[-1] if planned_for else None)
+            last = planned_for[-1] if planned_for else None
+            planned_for.append(key if has_plan else last)
         devices = np.zeros(count, np.int64)
         power, memory, met = np.zeros(count), np.zeros(count), np.zeros(count, np.bool_)
         plans: list[tuple[Level, PhaseProblem] | None] = [None] * count
@@ -198,8 +195,9 @@ class _LevelSimulation:
             memory[w] = plan.memory_bytes
             serving = demand
             if delay:  # until capacity is up, only the least requested in the meantime serves
-                ready = [k for k in range(max(0, w - delay), w + 1) if planned_for[k] is not None]
-                serving = planned_for[min(ready, key=lambda k: (devices[k], k))] or demand
+                recent = [k for k in range(max(0, w - delay), w + 1) if planned_for[k] is not None]
+                smallest = min(recent, key=lambda k: (devices[k], k))
+                serving = planned_for[smallest] or demand
             met[w], serving_w = cache.outcome(plan_level, serving, real[w])
             active = cache.plan(plan_level, serving)
             assert active is not None
@@ -240,8 +238,8 @@ def over_time(
     plans = _PlanCache(service, problem_of, device_bytes)
     courses = {}  # result over all windows of each level
     for level in levels:
-        seen = _windows_known(windows, planned_on, level, every or {})
-        simulate = _LevelSimulation(level, plans, windows, seen, startup_s, judge).run
+        known = _windows_known(windows, planned_on, level, every or {})
+        simulate = _LevelSimulation(level, plans, windows, known, startup_s, judge).run
         if judge is None:
             courses[level] = _with_least_headroom(
                 partial(simulate, level), headroom, attainment, ROUNDS

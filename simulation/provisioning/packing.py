@@ -117,10 +117,11 @@ def slowdown_at(devices: Devices, d: int, v: int, plan: Plan) -> float:
         by_compute = _extra_time(plan.compute[v], others_compute, devices.all_compute[d])
         by_bandwidth = _extra_time(plan.bandwidth[v], others_bandwidth, devices.all_bandwidth[d])
         return float(1.0 + max(by_compute, by_bandwidth))
-    extra = -plan.interference[v, v] * busy_share
+    extra = -plan.interference[v, v] * busy_share  # the sum below contains the shard itself
     for u in range(plan.interference.shape[0]):
         extra += plan.interference[v, u] * devices.busy[d, u]
-    return float(1.0 + max(0.0, extra) / (1.0 - max(0.0, others_compute, others_bandwidth)))
+    others_load = max(0.0, others_compute, others_bandwidth)
+    return float(1.0 + max(0.0, extra) / (1.0 - others_load))
 
 
 @kernel
@@ -162,10 +163,8 @@ def placed_latency(plan: Plan, where: Any, devices: Devices, room: Scratch) -> f
 def fits(devices: Devices, d: int, v: int, plan: Plan, capacity: float) -> bool:
     """Return whether one more shard of operator ``v`` fits on device ``d``: memory, load and power.
 
-    ``capacity`` is the memory of a device in bytes.
-
-    With ``plan.apart``, operators run side by side on parts of the multiprocessors, so that their
-    compute adds up even while they are idle.
+    ``capacity`` is the memory of a device in bytes. With ``plan.apart``, operators have reserved
+    parts of the multiprocessors, so that their compute adds up even while they are idle.
     """
     if plan.apart and devices.all_compute[d] + plan.compute[v] > 1.0 + 1e-9:
         return False
@@ -210,9 +209,9 @@ class PackingState(NamedTuple):
     was_sojourn_s: Any
     slow_here: Any  # [V] slowdown on the device in question; 0: not yet computed
     finish: Any  # [V]
-    known_total: Any  # [V, KEPT] totals with a cached sojourn; the oldest is overwritten
-    known_s: Any  # [V, KEPT] cached sojourns
-    oldest: Any  # [V]
+    known_total: Any  # [V, CACHED] totals with a cached sojourn; the oldest is overwritten
+    known_s: Any  # [V, CACHED] cached sojourns
+    oldest: Any  # [V] index of the oldest
 
 
 @kernel
@@ -238,97 +237,97 @@ def _empty_state(plan: Plan, replicas: Replicas, where: Any) -> PackingState:
 
 
 @kernel
-def _sojourn_of(plan: Plan, v: int, slow: float) -> float:
+def _sojourn_of(plan: Plan, v: int, total_slowdown: float) -> float:
     """Return the sojourn of operator ``v`` in seconds; inf: unstable.
 
-    ``slow`` is the sum of its replicas' slowdown factors.
+    ``total_slowdown`` is the sum of its replicas' slowdown factors.
     """
-    service = plan.latency_s[v] * (slow / plan.replicas[v])
+    service = plan.latency_s[v] * (total_slowdown / plan.replicas[v])
     return sojourn(plan.rate[v] * service, plan.replicas[v], service, plan.transfer_s[v])  # type: ignore[no-any-return]
 
 
 @kernel
-def _known_sojourn(plan: Plan, on: PackingState, v: int) -> float:
+def _known_sojourn(plan: Plan, state: PackingState, v: int) -> float:
     """Return ``_sojourn_of`` operator ``v`` at its present slowdown, from a cache if possible.
 
     The Erlang recursion takes one step per replica. Devices tried in a row often have the same
     shards, so the same slowdown occurs again.
     """
-    total = on.total[v]
+    total = state.total[v]
     for k in range(CACHED):
-        if on.known_total[v, k] == total:
-            return on.known_s[v, k]  # type: ignore[no-any-return]
-    k = on.oldest[v]
-    on.oldest[v] = (k + 1) % CACHED
-    on.known_total[v, k], on.known_s[v, k] = total, _sojourn_of(plan, v, total)
-    return on.known_s[v, k]  # type: ignore[no-any-return]
+        if state.known_total[v, k] == total:
+            return state.known_s[v, k]  # type: ignore[no-any-return]
+    k = state.oldest[v]
+    state.oldest[v] = (k + 1) % CACHED
+    state.known_total[v, k], state.known_s[v, k] = total, _sojourn_of(plan, v, total)
+    return state.known_s[v, k]  # type: ignore[no-any-return]
 
 
 @kernel
-def _slowest(on: PackingState, i: int) -> float:
+def _slowest(state: PackingState, i: int) -> float:
     """Return the slowdown of the slowest shard in the replica of shard ``i``."""
     worst = 1.0
-    for j in range(on.begins[i], on.ends[i]):
-        worst = max(worst, on.slow[j])
+    for j in range(state.begins[i], state.ends[i]):
+        worst = max(worst, state.slow[j])
     return worst
 
 
 @kernel
 def _add_to_device(
-    plan: Plan, devices: Devices, on: PackingState, d: int, i: int, slo: float
+    plan: Plan, devices: Devices, state: PackingState, d: int, i: int, slo: float
 ) -> bool:
     """Add shard ``i`` to device ``d``; return whether the critical path still keeps the limit.
 
     Only the operators on that device are updated.
     """
     add_shard(devices, d, plan.operator[i], plan, 1.0)
-    on.where[i] = d
-    on.under[i] = on.top[d]
-    on.top[d] = i
-    on.was_total[:] = on.total
-    on.was_sojourn_s[:] = on.sojourn_s
-    on.slow_here[:] = 0.0
+    state.where[i] = d
+    state.under[i] = state.top[d]
+    state.top[d] = i
+    state.was_total[:] = state.total
+    state.was_sojourn_s[:] = state.sojourn_s
+    state.slow_here[:] = 0.0
     while i >= 0:
         v = plan.operator[i]
-        if on.slow_here[v] == 0.0:
-            on.slow_here[v] = slowdown_at(devices, d, v, plan)
-        before = _slowest(on, i)
-        on.was_slow[i] = on.slow[i]
-        on.slow[i] = on.slow_here[v]
-        on.total[v] += _slowest(on, i) - before
-        i = on.under[i]
+        if state.slow_here[v] == 0.0:
+            state.slow_here[v] = slowdown_at(devices, d, v, plan)
+        before = _slowest(state, i)
+        state.was_slow[i] = state.slow[i]
+        state.slow[i] = state.slow_here[v]
+        state.total[v] += _slowest(state, i) - before
+        i = state.under[i]
     # First without waits, which is cheap: if that misses the limit, waits need no computation.
     changed = False
-    for v in range(on.total.size):
-        if on.total[v] != on.was_total[v]:
+    for v in range(state.total.size):
+        if state.total[v] != state.was_total[v]:
             changed = True
-            service = plan.latency_s[v] * (on.total[v] / plan.replicas[v])
-            on.sojourn_s[v] = service + plan.transfer_s[v]
-    if changed and longest_path(on.sojourn_s, plan.graph, on.finish) > slo:
+            service = plan.latency_s[v] * (state.total[v] / plan.replicas[v])
+            state.sojourn_s[v] = service + plan.transfer_s[v]
+    if changed and longest_path(state.sojourn_s, plan.graph, state.finish) > slo:
         return False
-    for v in range(on.total.size):
-        if on.total[v] != on.was_total[v]:
-            on.sojourn_s[v] = _known_sojourn(plan, on, v)
-    return bool(longest_path(on.sojourn_s, plan.graph, on.finish) <= slo)
+    for v in range(state.total.size):
+        if state.total[v] != state.was_total[v]:
+            state.sojourn_s[v] = _known_sojourn(plan, state, v)
+    return bool(longest_path(state.sojourn_s, plan.graph, state.finish) <= slo)
 
 
 @kernel
-def _remove_from_device(plan: Plan, devices: Devices, on: PackingState, d: int) -> None:
+def _remove_from_device(plan: Plan, devices: Devices, state: PackingState, d: int) -> None:
     """Remove the shard that joined device ``d`` last, and restore the previous state."""
-    i = on.top[d]
+    i = state.top[d]
     add_shard(devices, d, plan.operator[i], plan, -1.0)
-    on.where[i] = -1
-    on.top[d] = on.under[i]
+    state.where[i] = -1
+    state.top[d] = state.under[i]
     while i >= 0:
-        on.slow[i] = on.was_slow[i]
-        i = on.under[i]
-    on.total[:] = on.was_total
-    on.sojourn_s[:] = on.was_sojourn_s
+        state.slow[i] = state.was_slow[i]
+        i = state.under[i]
+    state.total[:] = state.was_total
+    state.sojourn_s[:] = state.was_sojourn_s
 
 
 @kernel
 def _devices_with_most_slack(
-    plan: Plan, devices: Devices, on: PackingState, i: int, allowed: Any, capacity: float,
+    plan: Plan, devices: Devices, state: PackingState, i: int, allowed: Any, capacity: float,
     found: Any,
 ) -> int:  # fmt: skip
     """Find up to ``MAX_DEVICES_TRIED`` devices on which shard ``i`` fits; return how many.
@@ -337,32 +336,33 @@ def _devices_with_most_slack(
     fill: the devices and their slack, most slack first, older devices first among equals. Slack is
     the free share of memory (``capacity`` bytes) plus the free share of the busier resource.
     """
-    (which, slack), v, roomy = found, plan.operator[i], 0
+    (which, slack), v, count = found, plan.operator[i], 0
     for e in range(allowed.size):
         if not allowed[e]:
             continue
         # Shards of one replica run at once, so each needs a device of its own.
-        twice = False
-        for j in range(on.begins[i], i):
-            twice = twice or on.where[j] == e
-        if twice or not fits(devices, e, v, plan, capacity):
+        has_shard = False
+        for j in range(state.begins[i], i):
+            has_shard = has_shard or state.where[j] == e
+        if has_shard or not fits(devices, e, v, plan, capacity):
             continue
         busiest = max(
             devices.compute[e] + plan.busy[v] * plan.compute[v],
             devices.bandwidth[e] + plan.busy[v] * plan.bandwidth[v],
         )
-        held = devices.memory[e] + plan.memory[v]
-        left = (1.0 - held / capacity) + (1.0 - busiest)
-        if roomy < MAX_DEVICES_TRIED:
-            roomy += 1
-        elif left <= slack[MAX_DEVICES_TRIED - 1]:
+        memory_share = (devices.memory[e] + plan.memory[v]) / capacity
+        free = (1.0 - memory_share) + (1.0 - busiest)
+        if count < MAX_DEVICES_TRIED:
+            count += 1
+        elif free <= slack[MAX_DEVICES_TRIED - 1]:
             continue
-        k = roomy - 1
-        while k > 0 and slack[k - 1] < left:
+        # Insert the device among those found, which are sorted by slack.
+        k = count - 1
+        while k > 0 and slack[k - 1] < free:
             which[k], slack[k] = which[k - 1], slack[k - 1]
             k -= 1
-        which[k], slack[k] = e, left
-    return roomy
+        which[k], slack[k] = e, free
+    return count
 
 
 @cached_kernel
@@ -376,30 +376,30 @@ def place_greedily(
     they are ``shared``. Devices have ``capacity`` bytes. ``slo`` is the latency limit in seconds.
     """
     shards = where.size
-    devices, on = no_devices(shards, plan), _empty_state(plan, replicas, where)
-    owner = np.full(shards, -1, np.int64)
+    devices, state = no_devices(shards, plan), _empty_state(plan, replicas, where)
+    owner = np.full(shards, -1, np.int64)  # base instance of each device; -1: extra replicas only
     which, slack = np.empty(MAX_DEVICES_TRIED, np.int64), np.empty(MAX_DEVICES_TRIED)
     used = 0
     for q in replicas.sequence:
         first, instance = replicas.first[q], replicas.base[q]
         for i in range(first, first + replicas.parallel[q]):
-            roomy, placed = 0, False
+            candidates, placed = 0, False
             if instance >= 0 or shared:
                 # Without an instance (-1), all devices may be used.
                 allowed = (owner[:used] == instance) | (instance < 0)
-                roomy = _devices_with_most_slack(
-                    plan, devices, on, i, allowed, capacity, (which, slack)
+                candidates = _devices_with_most_slack(
+                    plan, devices, state, i, allowed, capacity, (which, slack)
                 )
-            for k in range(roomy):
-                placed = _add_to_device(plan, devices, on, which[k], i, slo)
+            for k in range(candidates):
+                placed = _add_to_device(plan, devices, state, which[k], i, slo)
                 if placed:
                     break
-                _remove_from_device(plan, devices, on, which[k])
+                _remove_from_device(plan, devices, state, which[k])
             if not placed:
                 owner[used] = instance
                 if not fits(devices, used, plan.operator[i], plan, capacity):
                     return -1
                 # A new device is the last resort, so the limit is not checked here.
-                _add_to_device(plan, devices, on, used, i, np.inf)
+                _add_to_device(plan, devices, state, used, i, np.inf)
                 used += 1
     return used

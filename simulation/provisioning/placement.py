@@ -167,7 +167,7 @@ def too_big(problem: OperatorProblem, plan: Plan, device_bytes: float) -> str:
 
 def packing_plan(problem: OperatorProblem, demand: Demand, plan: OperatorPlan) -> Plan:
     """Build the arrays of ``plan`` for compiled code."""
-    count, chosen = len(problem.names), problem.chosen(plan.batch, plan.parallel)
+    count, chosen = len(problem.names), problem.indices_of(plan.batch, plan.parallel)
     rate = problem.rate / plan.batch
     compute, bandwidth = demand.compute[chosen], demand.bandwidth[chosen]
     return Plan(

@@ -46,10 +46,13 @@ class OperatorProblem:
             raise SimulationError("Rate, limit and the most replicas must be positive.")
         object.__setattr__(self, "graph", precedence_graph(len(self.names), self.edges))
 
-    def chosen(
+    def indices_of(
         self, batch: IntArray | int, parallel: IntArray | int
     ) -> tuple[IntArray, IntArray, IntArray]:
-        """Return the indices ``[V]`` of these batches and parallelisms in arrays ``[V, B, P]``."""
+        """Return the indices ``[V]`` by which an array ``[V, B, P]`` gives one value per operator.
+
+        ``batch`` and ``parallel`` are those of each operator, or one for all.
+        """
         operators = np.arange(len(self.names))
         b, p = np.searchsorted(self.batches, batch), np.searchsorted(self.parallel, parallel)
         return operators, np.broadcast_to(b, operators.shape), np.broadcast_to(p, operators.shape)
@@ -96,18 +99,18 @@ def topological_order(operators: int, edges: tuple[tuple[int, int], ...]) -> tup
 def critical_path(problem: OperatorProblem, sojourn_s: FloatArray) -> tuple[float, list[int]]:
     """Return the longest sum of ``sojourn_s [V]`` over a path, and the operators on it in order."""
     topological, offsets, parents = (array.tolist() for array in problem.graph)
-    finish = np.zeros(len(topological))
-    come_from = [-1] * len(topological)
+    finish_s = np.zeros(len(topological))
+    latest_parent = [-1] * len(topological)  # -1: an operator without predecessors
     for v in topological:
         predecessors = parents[offsets[v] : offsets[v + 1]]
         if predecessors:
-            come_from[v] = max(predecessors, key=lambda u: finish[u])
-        finish[v] = sojourn_s[v] + (finish[come_from[v]] if predecessors else 0.0)
-    last = int(finish.argmax())
+            latest_parent[v] = max(predecessors, key=lambda u: finish_s[u])
+        finish_s[v] = sojourn_s[v] + (finish_s[latest_parent[v]] if predecessors else 0.0)
+    last = int(finish_s.argmax())
     path = [last]
-    while come_from[path[-1]] >= 0:
-        path.append(come_from[path[-1]])
-    return float(finish[last]), path[::-1]
+    while latest_parent[path[-1]] >= 0:
+        path.append(latest_parent[path[-1]])
+    return float(finish_s[last]), path[::-1]
 
 
 def precedence_graph(count: int, edges: tuple[tuple[int, int], ...]) -> Graph:

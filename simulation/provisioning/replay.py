@@ -33,8 +33,8 @@ from simulation.provisioning.stations import replay
 from simulation.provisioning.workload import PhaseProblem, owner_of
 
 MESSAGE_S = 20e-6
-"""Seconds of handing a tensor from one GPU to another beside its bytes (assumed: two launches and
-a rendezvous of a point-to-point send)."""
+"""Seconds to hand a tensor to another GPU, besides its bytes (assumed: two launches and a
+rendezvous of a point-to-point send)."""
 VISITS = 3_000_000  # most station visits by requests per replay
 REQUESTS, FEWEST = 2_000, 400
 MEAN_SOJOURNS = 4  # run length, as a multiple of the requests in flight at the limit
@@ -42,7 +42,7 @@ WARM_UP = 0.1  # share of requests at the start that do not count, since the pla
 SPARE = 1.1  # largest batch of a pipeline stage over the mean batch, so that batches stay spread
 NO_BATCH_LIMIT = 1 << 40
 CATCH_UP = 2.0  # most prompt tokens of a batch over the planned ones, to catch up after a burst
-JOINED = (
+JOINED = (  # arrays of ``Graph`` without indices, which ``_join_graphs`` concatenates
     "curves", "batch", "sticky", "places", "room", "hop_s", "row_s", "budget", "visited", "before",
     "device", "compute", "bandwidth",
 )  # fmt: skip
@@ -91,16 +91,11 @@ class StationLayout:
         for u, w in self.edges:
             before[w] += visited[u]
         pairs = sorted(self.edges)
-        child = np.r_[0, np.cumsum(np.bincount([u for u, _ in pairs], minlength=count))]
-        shards = np.argsort(self.of_shard, kind="stable")
-        housed = np.argsort(self.device, kind="stable")
-        shards_each = np.bincount(self.of_shard, minlength=total)
-        housed_each = np.bincount(self.device, minlength=self.devices)
+        by_replica = np.argsort(self.of_shard, kind="stable")
+        by_device = np.argsort(self.device, kind="stable")
         return Graph(
             curves=np.concatenate([curve.values for curve in self.curves]),
-            curve=np.r_[0, np.cumsum([curve.values.size for curve in self.curves])].astype(
-                np.int64
-            ),
+            curve=_offsets([curve.values.size for curve in self.curves]),
             batch=self.batch.astype(np.int64),
             sticky=self.sticky,
             places=self.places.astype(np.int64),
@@ -110,19 +105,24 @@ class StationLayout:
             budget=np.full(count, self.budget),
             visited=visited,
             before=before,
-            child=child.astype(np.int64),
+            child=_offsets(np.bincount([u for u, _ in pairs], minlength=count)),
             children=np.array([w for _, w in pairs], np.int64),
-            first=np.r_[0, np.cumsum(self.replicas)].astype(np.int64),
+            first=_offsets(self.replicas),
             station=np.repeat(np.arange(count), self.replicas).astype(np.int64),
-            shard=np.r_[0, np.cumsum(shards_each)].astype(np.int64),
-            device=self.device[shards].astype(np.int64),
-            home=np.r_[0, np.cumsum(housed_each)].astype(np.int64),
-            housed=self.of_shard[housed].astype(np.int64),
+            shard=_offsets(np.bincount(self.of_shard, minlength=total)),
+            device=self.device[by_replica].astype(np.int64),
+            home=_offsets(np.bincount(self.device, minlength=self.devices)),
+            housed=self.of_shard[by_device].astype(np.int64),
             compute=np.ascontiguousarray(self.compute),
             bandwidth=np.ascontiguousarray(self.bandwidth),
             interference=self.interference,
             span=np.array([0, count]),
         )
+
+
+def _offsets(sizes: npt.ArrayLike) -> IntArray:
+    """Return where each of several concatenated arrays begins, and the end of the last one."""
+    return np.asarray(np.r_[0, np.cumsum(sizes)], np.int64)
 
 
 def draw_requests(
@@ -213,12 +213,13 @@ class LevelReplay:
             if stages > 1:
                 # A limit near the mean batch keeps sequences spread over the stages.
                 batch = int(np.ceil(SPARE * plan.in_flight)) + 1
-            bytes_per_token = float(phase.kept_each[j]) / phase.service.context
+            bytes_per_token = float(phase.kept_per_request[j]) / phase.service.context
             free = device_bytes * stages - float(phase.replica_bytes[b, j])
             room = free / bytes_per_token if bytes_per_token > 0 else np.inf
         rows = float(problem.batches[b]) * (phase.service.isl if phase.queues else 1.0)
-        hop = np.r_[np.full(stages - 1, 2 * MESSAGE_S), 0.0]
-        row = np.r_[np.full(stages - 1, float(phase.crossing_s[b, j]) / rows), 0.0]
+        # The last stage sends nothing.
+        hop_s = np.r_[np.full(stages - 1, 2 * MESSAGE_S), 0.0]
+        row_s = np.r_[np.full(stages - 1, float(phase.crossing_s[b, j]) / rows), 0.0]
         replicas = plan.replicas * stages
         shards = np.repeat(np.arange(replicas), plan.parallel)
         # Replicas are numbered stage by stage; each has its own devices.
@@ -228,8 +229,8 @@ class LevelReplay:
             sticky=np.ones(stages, np.bool_),
             places=np.full(stages, max_batch),
             room=np.full(replicas, room),
-            hop_s=hop,
-            row_s=row,
+            hop_s=hop_s,
+            row_s=row_s,
             edges=tuple((s, s + 1) for s in range(stages - 1)),
             replicas=np.full(stages, plan.replicas),
             of_shard=shards,
@@ -249,7 +250,7 @@ class LevelReplay:
         assert placement is not None
         as_planned = level.as_planned(phase)
         problem, demand = as_planned.problem, as_planned.demand
-        chosen = problem.chosen(plan.batch, plan.parallel)
+        chosen = problem.indices_of(plan.batch, plan.parallel)
         packed = packing_plan(problem, demand, plan)
         kv_bytes = np.zeros(len(problem.names))
         if demand.kept_bytes is not None:
@@ -259,23 +260,23 @@ class LevelReplay:
         first = np.r_[0, np.cumsum(plan.replicas)]
         of_shard = first[placement.operator] + placement.replica
         # A sticky replica has its planned KV cache and a part of the spare memory of its devices.
-        spare = device_bytes - placement.memory_bytes
-        holds = sticky[placement.operator]
-        sharing = np.bincount(placement.device[holds], minlength=placement.devices)
+        spare_bytes = device_bytes - placement.memory_bytes
+        has_cache = sticky[placement.operator]  # by shard
+        sharing = np.bincount(placement.device[has_cache], minlength=placement.devices)
         room = np.full(int(first[-1]), np.inf)
         with np.errstate(divide="ignore", invalid="ignore"):
-            bytes_per_token = kv_bytes / (problem.rate * level.latency_s) / phase.service.context
+            in_flight = problem.rate * level.latency_s  # sequences, by Little's law
+            bytes_per_token = kv_bytes / in_flight / phase.service.context
             if phase.service.phase == "chunked":
                 # Attention of prompts is planned for prompts in flight as long as the TTFT limit.
                 shortened = level.latency_s / phase.service.within_s
                 prompts = phase.service.requests_s * phase.service.ttft_s * shortened
                 of_prompt = ~visited[:, 1]
                 bytes_per_token[of_prompt] = kv_bytes[of_prompt] / prompts / phase.service.isl
-            tokens_room = (kv_bytes / plan.replicas)[placement.operator] + (spare / sharing)[
-                placement.device
-            ]
-            tokens = tokens_room / bytes_per_token[placement.operator]
-        np.minimum.at(room, of_shard[holds], tokens[holds])
+            planned_bytes = (kv_bytes / plan.replicas)[placement.operator]
+            room_bytes = planned_bytes + (spare_bytes / sharing)[placement.device]
+            tokens = room_bytes / bytes_per_token[placement.operator]
+        np.minimum.at(room, of_shard[has_cache], tokens[has_cache])
         # ``transfer_s`` is of a whole batch. A station sends prompt tokens, or one per sequence.
         rows = plan.batch * (phase.service.isl if phase.queues else 1.0)
         chunk = self._chunk(level)
@@ -283,7 +284,10 @@ class LevelReplay:
             rows = visited @ np.array([chunk, float(plan.batch.max())])
         to_other_device, to_other_node = _distances(phase, level)
         gpu = phase.service.gpu
+        # Seconds on the network between nodes over those on the link within a node
         slower = (gpu.link_bytes_s or 1.0) / (gpu.network_bytes_s or gpu.link_bytes_s or 1.0)
+        weighted_distance = to_other_device - to_other_node + to_other_node * slower
+        # A run of layers scatters and gathers once, an operator sends once per layer.
         hops = np.full(len(problem.names), 2.0) if level.cut is not None else phase.layers
         layout = StationLayout(
             curves=self._station_curves(level),
@@ -292,9 +296,7 @@ class LevelReplay:
             places=np.full(len(problem.names), NO_BATCH_LIMIT),
             room=room,
             hop_s=hops * MESSAGE_S * to_other_device,
-            row_s=problem.transfer_s[chosen]
-            / rows
-            * (to_other_device - to_other_node + to_other_node * slower),
+            row_s=problem.transfer_s[chosen] / rows * weighted_distance,
             edges=problem.edges,
             replicas=plan.replicas,
             of_shard=of_shard,
@@ -341,7 +343,7 @@ class LevelReplay:
             slowdown_table = level.as_planned(phase).demand.slower
             if slowdown_table is None:
                 return curves_alone
-            slowdowns = slowdown_table[phase.problem.chosen(plan.batch, plan.parallel)]
+            slowdowns = slowdown_table[phase.problem.indices_of(plan.batch, plan.parallel)]
             return [
                 scaled(curve, float(slow))
                 for curve, slow in zip(curves_alone, slowdowns, strict=True)
@@ -450,23 +452,15 @@ def _passes(
     arrival_s = np.concatenate([draw.arrival_s for draw in requests])
     order = np.argsort(arrival_s, kind="stable")
     isl = np.concatenate([draw.isl for draw in requests])[order]
-    both = list(zip(phases, requests, strict=True))
-    chunks = np.concatenate(
-        [
-            np.zeros_like(draw.isl)
-            if phase.service.phase == "decode"
-            else np.maximum(np.ceil(draw.isl / chunk), 1).astype(np.int64)
-            for phase, draw in both
-        ]
-    )[order]
-    decodes = np.concatenate(
-        [
-            np.zeros_like(draw.osl) if phase.queues else np.maximum(draw.osl - 1, 1)
-            for phase, draw in both
-        ]
-    )[order]
+    chunk_parts, decode_parts = [], []  # passes of prompts, and of decodes, by service
+    for phase, draw in zip(phases, requests, strict=True):
+        has_prompts, has_decodes = phase.service.phase != "decode", not phase.queues
+        of_prompt = np.maximum(np.ceil(draw.isl / chunk), 1).astype(np.int64)
+        chunk_parts.append(of_prompt * has_prompts)
+        decode_parts.append(np.maximum(draw.osl - 1, 1) * has_decodes)
+    chunks, decodes = np.concatenate(chunk_parts)[order], np.concatenate(decode_parts)[order]
     service = service[order]
-    # Each service has a line of its own: its first request, and the next one after each request.
+    # Each service has a queue of its own: its first request, and the next one after each request.
     following, heads = np.full(order.size, -1), np.full(len(phases), -1)
     for s in range(len(phases)):
         rows = np.flatnonzero(service == s)

@@ -41,12 +41,12 @@ class ReplicaPlan:
 
 
 class _ReplicaState(NamedTuple):
-    """One replica under some load: seconds of a pass, its batch, bytes per GPU, busy share."""
+    """One replica under some load."""
 
-    seconds: float
+    seconds: float  # of a pass, with its wait
     batch: float
-    bytes: float
-    busy: float
+    bytes: float  # per GPU
+    busy: float  # share of time that it works
 
 
 def whole_replicas(phase: PhaseProblem, device_bytes: float) -> ReplicaPlan | None:
@@ -87,7 +87,7 @@ def _prefill_plans(phase: PhaseProblem, device_bytes: float) -> list[ReplicaPlan
                 continue
             stage_s, batches_s = pass_s / stages, problem.rate / float(size)
             # KV cache per GPU grows by this much for each second that requests stay.
-            kv_bytes_s = phase.kept_each[j] / stages * problem.rate
+            kv_bytes_s = phase.kept_per_request[j] / stages * problem.rate
             count = fewest_servers(
                 batches_s * stage_s, stage_s, pass_s - stage_s, problem.slo_s,
                 kv_bytes_s, kv_room_bytes, MOST,
@@ -107,7 +107,7 @@ def _decode_plans(phase: PhaseProblem, device_bytes: float) -> list[ReplicaPlan]
     for j, gpus_per_stage, stages in _arrangements(phase):
         sizes, seconds, weight_bytes = _pass_by_sequences(phase, j, stages)
         feasible = (seconds <= problem.slo_s) & (
-            weight_bytes + sizes * phase.kept_each[j] <= device_bytes
+            weight_bytes + sizes * phase.kept_per_request[j] <= device_bytes
         )
         if not feasible.any():
             continue
@@ -170,35 +170,35 @@ def _replica_state(
     """
     problem = phase.problem
     j = int(np.searchsorted(problem.parallel, parallel))
-    rate, kept_bytes = problem.rate / replicas, float(phase.kept_each[j]) / stages
+    rate, kept_bytes = problem.rate / replicas, float(phase.kept_per_request[j]) / stages
     if phase.queues:
         b = int(np.searchsorted(problem.batches, batch))
-        takes = float(phase.replica_s[b, j]) + (stages - 1) * float(phase.crossing_s[b, j])
-        wait = mmc_mean_wait(replicas, problem.rate / batch, takes / stages)
-        if not np.isfinite(wait):
+        pass_s = float(phase.replica_s[b, j]) + (stages - 1) * float(phase.crossing_s[b, j])
+        wait_s = mmc_mean_wait(replicas, problem.rate / batch, pass_s / stages)
+        if not np.isfinite(wait_s):
             return None
-        in_flight = rate * (wait + takes)  # Little's law
+        in_flight = rate * (wait_s + pass_s)  # Little's law
         return _ReplicaState(
-            seconds=wait + takes,
+            seconds=wait_s + pass_s,
             batch=float(batch),
             bytes=float(phase.replica_bytes[b, j]) / stages + kept_bytes * in_flight,
-            busy=rate / batch * takes / stages,
+            busy=rate / batch * pass_s / stages,
         )
     rate /= stages  # per batch in the pipeline
     sizes, seconds, weight_bytes = _pass_by_sequences(phase, j, stages)
-    keeps_up = np.flatnonzero(sizes / seconds >= rate * (1.0 - 1e-12))
-    if not keeps_up.size:
+    fast_enough = np.flatnonzero(sizes / seconds >= rate * (1.0 - 1e-12))
+    if not fast_enough.size:
         return None
-    first = int(keeps_up[0])
+    first = int(fast_enough[0])  # index of the smallest number of sequences that keeps up
     if first == 0:
         in_flight, pass_s = 1.0, float(seconds[0])
         busy = min(rate * pass_s, 1.0)
     else:
-        # T is linear between two sizes, so b = rate x T(b) has a closed solution there.
+        # T(b) = intercept + slope b between two sizes, which solves b = rate x T(b).
         slope = seconds[first] - seconds[first - 1]
-        start = seconds[first] - slope * sizes[first]
-        in_flight = float(rate * start / (1.0 - rate * slope))
-        pass_s, busy = float(start + slope * in_flight), 1.0
+        intercept = seconds[first] - slope * sizes[first]
+        in_flight = float(rate * intercept / (1.0 - rate * slope))
+        pass_s, busy = float(intercept + slope * in_flight), 1.0
     kv_bytes = stages * min(in_flight, rate * pass_s) * kept_bytes
     return _ReplicaState(
         seconds=pass_s,

@@ -56,25 +56,23 @@ def sensitivity(
     are in tokens, ``rates [K]`` in requests/s.
     """
     tokens, per_s = np.asarray(lengths, np.float64), np.asarray(rates, np.float64)
-    alone = problem_of(service)  # index 0, 0 below: batch 1 and parallelism 1
+    alone = problem_of(service)
     at_length = [problem_of(replace(service, isl=float(n))) for n in tokens]
-    latency = np.stack([phase.problem.latency_s[:, 0, 0] for phase in at_length], axis=1)
-    transfer = np.stack([phase.problem.transfer_s[:, 0, 0] for phase in at_length], axis=1)
-    weights = alone.demand.memory_bytes[:, 0, 0]
-    fewest = np.minimum.reduce(
-        [weights, *(phase.demand.memory_bytes[:, 0, 0] for phase in at_length)]
-    )
+
+    def by_length(values_of: Callable[[PhaseProblem], FloatArray]) -> FloatArray:
+        """Return values ``[V, B, P]`` at batch 1 and parallelism 1 for each length, ``[V, L]``."""
+        return np.stack([values_of(phase)[:, 0, 0] for phase in at_length], axis=1)
+
+    latency_s = by_length(lambda phase: phase.problem.latency_s)
+    transfer_s = by_length(lambda phase: phase.problem.transfer_s)
+    memory_bytes = by_length(lambda phase: phase.demand.memory_bytes)
+    least_bytes = np.minimum(memory_bytes.min(axis=1), alone.demand.memory_bytes[:, 0, 0])
     # Memory above the least of all lengths is transient, since weights do not depend on length.
-    memory_by_length = np.stack(
-        [
-            phase.demand.memory_bytes[:, 0, 0] - fewest + _kept_per_request(phase, service)
-            for phase in at_length
-        ],
-        axis=1,
-    )
+    kept_bytes = np.stack([_kept_per_request(phase, service) for phase in at_length], axis=1)
+    memory_by_length = memory_bytes - least_bytes[:, None] + kept_bytes
     seconds = alone.problem.latency_s[:, 0, 0]
     arrivals = per_s * (1.0 if service.phase == "prefill" else service.osl)
-    by_share = latency_at_share(
+    by_share_s = latency_at_share(
         seconds[:, None],
         alone.demand.compute[:, :1, 0],
         alone.demand.bandwidth[:, :1, 0],
@@ -85,31 +83,27 @@ def sensitivity(
             main_kind = SHARED_KINDS[kinds.argmax()]
             slowdowns = measured_at_share(alone.demand.table, main_kind, SHARES)
             measured_s = slowdowns * seconds[v]
-            by_share[v] = np.where(np.isfinite(measured_s), measured_s, by_share[v])
+            by_share_s[v] = np.where(np.isfinite(measured_s), measured_s, by_share_s[v])
     compute = alone.demand.compute[:, :1, 0]
-    rate = service.requests_s * (1.0 if service.phase == "prefill" else service.osl)
+    rate = service.rate
     return Sensitivity(
         names=alone.problem.names,
         lengths=tokens,
-        latency_by_length=latency / latency[:, :1],
+        latency_by_length=latency_s / latency_s[:, :1],
         memory_by_length=memory_by_length,
-        data_by_length=transfer * (service.gpu.link_bytes_s or 0.0),
-        transfer_by_length=transfer / latency,
+        data_by_length=transfer_s * (service.gpu.link_bytes_s or 0.0),
+        transfer_by_length=transfer_s / latency_s,
         batches=alone.problem.batches,
         latency_by_batch=alone.problem.latency_s[:, :, 0] / seconds[:, None],
         rates=per_s,
         replicas_by_rate=np.floor(arrivals * seconds[:, None]).astype(np.int64) + 1,
         shares=SHARES,
-        latency_by_share=by_share / seconds[:, None],
-        arithmetic_by_length=np.stack(
-            [phase.demand.compute[:, 0, 0] for phase in at_length], axis=1
-        ),
-        bandwidth_by_length=np.stack(
-            [phase.demand.bandwidth[:, 0, 0] for phase in at_length], axis=1
-        ),
+        latency_by_share=by_share_s / seconds[:, None],
+        arithmetic_by_length=by_length(lambda phase: phase.demand.compute),
+        bandwidth_by_length=by_length(lambda phase: phase.demand.bandwidth),
         wait_by_rate=_waits(arrivals[None], seconds[:, None]),
-        wait_by_length=_waits(np.full((1, 1), rate), latency),
-        sm_use_by_share=np.minimum(compute * seconds[:, None] / by_share / SHARES[None], 1.0),
+        wait_by_length=_waits(np.full((1, 1), rate), latency_s),
+        sm_use_by_share=np.minimum(compute * seconds[:, None] / by_share_s / SHARES[None], 1.0),
     )
 
 

@@ -48,8 +48,8 @@ def _erlang_b(before: float, r: int, load: float) -> float:
 @kernel
 def _sojourn(blocked: float, r: int, load: float, service: float, transfer: float) -> float:
     """Return service + wait + transfer of one choice in seconds, given its Erlang B."""
-    waits = r * blocked / (r - load * (1.0 - blocked))  # Erlang C
-    return waits * service / (r - load) + service + transfer
+    waiting_share = r * blocked / (r - load * (1.0 - blocked))  # Erlang C
+    return waiting_share * service / (r - load) + service + transfer
 
 
 @kernel
@@ -86,8 +86,8 @@ def fewest_servers(
     for r in range(1, max_replicas + 1):
         blocked = _erlang_b(blocked, r, load)
         if load < r:
-            takes = _sojourn(blocked, r, load, service, after)
-            if takes <= limit and kept * takes <= r * room:
+            sojourn_s = _sojourn(blocked, r, load, service, after)
+            if sojourn_s <= limit and kept * sojourn_s <= r * room:
                 return r
     return 0
 
@@ -102,7 +102,7 @@ def sojourns_of_choice(service: Any, transfer: Any, load: Any, replicas: Any, ou
 @cached_kernel
 def fill_sojourns(problem: Any, out: Any) -> None:
     """Fill ``out [V, B, P, R]`` with service + wait + transfer of every choice; inf: unstable."""
-    operators, sizes, spreads, replicas = out.shape
+    operators, sizes, spreads, replicas = out.shape  # spreads: parallelisms
     for v in range(operators):
         for i in range(sizes):
             for j in range(spreads):
@@ -129,8 +129,8 @@ def fill_frontiers(problem: Any, replicas: int, fewest: Any, low: Any, which: An
     parallelisms are skipped: even without a wait they are no faster than the choices found for
     their slots.
     """
-    operators, sizes, spreads = problem.latency_s.shape
-    top = low.shape[1] - 1
+    operators, sizes, spreads = problem.latency_s.shape  # spreads: parallelisms
+    most_slots = low.shape[1] - 1
     for v in range(operators):
         low[v, :] = np.inf
         for j in range(spreads):
@@ -142,9 +142,9 @@ def fill_frontiers(problem: Any, replicas: int, fewest: Any, low: Any, which: An
                 load = problem.rate / problem.batches[i] * service
                 if load >= replicas:
                     continue
-                first = max(int(load) + 1, fewest[v, i, j])
-                shortest = service + transfer
-                if first > replicas or low[v, p * first] <= shortest:
+                first = max(int(load) + 1, fewest[v, i, j])  # replicas: stable, and within memory
+                without_wait_s = service + transfer
+                if first > replicas or low[v, p * first] <= without_wait_s:
                     continue
                 blocked = 1.0
                 for r in range(1, replicas + 1):
@@ -153,11 +153,11 @@ def fill_frontiers(problem: Any, replicas: int, fewest: Any, low: Any, which: An
                         continue
                     s = p * r
                     # No number of replicas is faster than service and transfer alone.
-                    if low[v, s] <= shortest:
+                    if low[v, s] <= without_wait_s:
                         break
-                    takes = _sojourn(blocked, r, load, service, transfer)
-                    while s <= top and low[v, s] > takes:
-                        low[v, s] = takes
+                    sojourn_s = _sojourn(blocked, r, load, service, transfer)
+                    while s <= most_slots and low[v, s] > sojourn_s:
+                        low[v, s] = sojourn_s
                         which[v, s] = (i * spreads + j) * replicas + r - 1
                         s += 1
 
@@ -185,6 +185,7 @@ def _cheapest_choice(
     ``slo`` (seconds). ``ends [V]`` is a work array.
     """
     before = s[u]
+    # Cheaper choices have longer sojourns, so bisection finds the cheapest.
     low, high = 0, pick
     while low < high:
         middle = (low + high) // 2
@@ -204,15 +205,26 @@ def improve_choices(choices: Choices, graph: Graph, slo: float, picks: Any) -> b
     ``picks [V]`` has the choice of each operator as a position on its frontier, and is changed in
     place. ``slo`` is the limit in seconds. Returns False if no remaining choice shortens the path.
     """
+    s = np.empty(picks.size)  # present sojourns in seconds
+    for v in range(picks.size):
+        s[v] = choices.sojourn_s[choices.first[v] + picks[v]]
+    if not _buy_slots(choices, graph, slo, picks, s):
+        return False
+    _release_slots(choices, graph, slo, picks, s)
+    return True
+
+
+@kernel
+def _buy_slots(choices: Choices, graph: Graph, slo: float, picks: Any, s: Any) -> bool:
+    """Move ``picks [V]`` to faster choices until the critical path keeps ``slo``; return success.
+
+    The choice that shortens the path most per slot comes first. Latency below the limit does not
+    count. ``s [V]`` are the present sojourns in seconds, changed in place.
+    """
     first, slots, sojourn_s = choices.first, choices.slots, choices.sojourn_s
     count = picks.size
     ends = np.zeros(count)
-    s = np.empty(count)
-    for v in range(count):
-        s[v] = sojourn_s[first[v] + picks[v]]
     latency = longest_path(s, graph, ends)
-
-    # Buy the most latency per slot until the limit is kept. Latency below the limit does not count.
     while latency > slo:
         best, best_v, best_i = 0.0, -1, 0
         for v in range(count):
@@ -239,9 +251,19 @@ def improve_choices(choices: Choices, graph: Graph, slo: float, picks: Any) -> b
             picks[best_v] = best_i
             s[best_v] = sojourn_s[first[best_v] + best_i]
         latency = longest_path(s, graph, ends)
+    return True
 
-    # Release slots that the limit does not need. If none are left, let one operator grow so that
-    # another can shrink by more.
+
+@kernel
+def _release_slots(choices: Choices, graph: Graph, slo: float, picks: Any, s: Any) -> None:
+    """Move ``picks [V]`` to cheaper choices as long as the critical path keeps ``slo``.
+
+    The largest saving comes first. If no operator alone can shrink, one grows so that another
+    shrinks by more. ``s [V]`` are the present sojourns in seconds, changed in place.
+    """
+    first, slots, sojourn_s = choices.first, choices.slots, choices.sojourn_s
+    count = picks.size
+    ends = np.zeros(count)
     while True:
         best_saving, best_u, best_i, best_v, best_k = 0.0, -1, 0, -1, 0
         for u in range(count):
@@ -264,7 +286,7 @@ def improve_choices(choices: Choices, graph: Graph, slo: float, picks: Any) -> b
                             best_saving, best_u, best_i, best_v, best_k = saving, u, i, v, k
                 s[v] = before
         if best_saving == 0:
-            return True
+            return
         picks[best_u] = best_i
         s[best_u] = sojourn_s[first[best_u] + best_i]
         if best_v >= 0:

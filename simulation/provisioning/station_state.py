@@ -67,7 +67,7 @@ class ReplayState(NamedTuple):
     need: Any  # [N, V] preceding stations not yet done
     left: Any  # [N] stations of the pass not yet done
     done: Any  # [N] finished passes
-    own: Any  # [V, N] replica of a sticky station, counted within the station
+    own: Any  # [V, N] replica of the request at a sticky station, counted within the station
     held: Any  # [Q] admitted requests
     tokens: Any  # [Q] reserved KV-cache tokens
     busy: Any  # [Q] first request of the running batch; -1: idle
@@ -84,13 +84,13 @@ class ReplayState(NamedTuple):
     flights: Any  # [F, 2] heap of transfers: arrival time, slot
     flight: Any  # [F, 2] by slot: station, first request of the batch
     free: Any  # stack of free slots
-    count: Any  # [4] transfers, free slots, visits, requests in ``again``
-    again: Any  # [N] requests about to begin their next pass
-    kicked: Any  # stack of queues whose requests may be able to start now
-    kicks: Any  # [1] length of ``kicked``
+    count: Any  # [4] transfers, free slots, visits, requests in ``next_pass``
+    next_pass: Any  # [N] requests about to begin their next pass
+    to_check: Any  # stack of queues whose requests may be able to start now
+    checks: Any  # [1] length of ``to_check``
     finish: Any  # [N] completion time; NaN: never
     prefilled: Any  # [N] time at which the prompt was done and decoding began; NaN: never
-    line: Any  # [S] next request of each service to admit; -1: none
+    next_admitted: Any  # [S] next request of each service to admit; -1: none
 
 
 def initial_state(
@@ -131,10 +131,10 @@ def initial_state(
         flight=np.zeros((flights, 2), np.int64),
         free=np.arange(flights),
         count=np.array([0, flights, 0, 0]),
-        again=np.zeros(n, np.int64),
-        kicked=np.zeros(4 * replicas + 4 * stations + 16, np.int64),
-        kicks=np.zeros(1, np.int64),
+        next_pass=np.zeros(n, np.int64),
+        to_check=np.zeros(4 * replicas + 4 * stations + 16, np.int64),
+        checks=np.zeros(1, np.int64),
         finish=finish,
         prefilled=prefilled,
-        line=requests.heads.copy(),
+        next_admitted=requests.heads.copy(),
     )

@@ -30,9 +30,9 @@ from simulation.performance.curves import iteration_seconds
 from simulation.provisioning.station_state import Graph, Passes, ReplayState, initial_state
 
 NEVER = np.inf
-FLYING, FREE, VISITS, AGAIN = range(4)  # indices of Run.count
-LANDS, SLOT = range(2)  # columns of Run.flights, a heap
-STATION, FIRST = range(2)  # columns of Run.flight
+FLYING, FREE, VISITS, NEXT_PASS = range(4)  # indices of ReplayState.count
+LANDS, SLOT = range(2)  # columns of ReplayState.flights, a heap
+STATION, FIRST = range(2)  # columns of ReplayState.flight
 PROMPT, DECODE = range(2)  # columns of Graph.visited and Graph.before
 
 
@@ -63,10 +63,10 @@ def _slowdown(graph: Graph, run: ReplayState, k: int) -> float:
     for i in range(graph.shard[k], graph.shard[k + 1]):
         d = graph.device[i]
         if graph.interference.shape[0]:
-            more = 1.0 - graph.interference[v, v]
+            slowdown = 1.0 - graph.interference[v, v]  # the sum below contains the replica itself
             for u in range(graph.interference.shape[0]):
-                more += graph.interference[v, u] * run.active[d, u]
-            worst = max(worst, more)
+                slowdown += graph.interference[v, u] * run.active[d, u]
+            worst = max(worst, slowdown)
         else:
             worst = max(worst, run.compute[d], run.bandwidth[d])
     return float(worst)
@@ -115,8 +115,8 @@ def _enqueue(graph: Graph, run: ReplayState, v: int, r: int) -> None:
     run.after[v, r] = -1
     if run.waiting[q] == 0:
         run.head[q] = r
-        run.kicked[run.kicks[0]] = q
-        run.kicks[0] += 1
+        run.to_check[run.checks[0]] = q
+        run.checks[0] += 1
     else:
         run.after[v, run.tail[q]] = r
     run.tail[q] = r
@@ -164,23 +164,30 @@ def _take_batch(graph: Graph, requests: Passes, run: ReplayState, q: int, v: int
     the station has a token budget, prompts within it join ``batch`` sequences, and what exceeds
     either waits. The first prompt always fits. Else the batch has ``batch`` requests.
     """
-    after, most, budget = run.after, graph.batch[v], graph.budget[v]
-    first, last, waits, last_waits = -1, -1, -1, -1
+    after, max_batch, budget = run.after, graph.batch[v], graph.budget[v]
+    # Ends of two linked lists: the batch, and the requests that were passed over.
+    first, last, first_waiting, last_waiting = -1, -1, -1, -1
     decodes, prompts, context, tokens, pairs = 0, 0, 0.0, 0.0, 0.0
-    mixed, closed = budget < NEVER, False
+    has_budget, prompts_full = budget < NEVER, False
     r = run.head[q]
-    while r >= 0 and (decodes + prompts < most or (mixed and not (closed and decodes >= most))):
+    while r >= 0:
+        is_full = decodes + prompts >= max_batch
+        if has_budget:  # prompts join ``max_batch`` sequences
+            is_full = is_full and prompts_full and decodes >= max_batch
+        if is_full:
+            break
         following = after[v, r]
         if _in_prompt(requests, run, r):
             size = float(requests.isl[r]) / requests.chunks[r]
-            closed = closed or (mixed and prompts > 0 and tokens + size > budget)
-            taken = not closed
+            exceeds = has_budget and prompts > 0 and tokens + size > budget
+            prompts_full = prompts_full or exceeds
+            taken = not prompts_full
             if taken:
                 prompts += 1
                 tokens += size
                 pairs += size * (run.done[r] * size + 0.5 * size)
         else:
-            taken = decodes < most
+            taken = decodes < max_batch
             if taken:
                 decodes += 1
                 context += float(requests.isl[r]) + 1.0 + run.done[r] - requests.chunks[r]
@@ -191,20 +198,20 @@ def _take_batch(graph: Graph, requests: Passes, run: ReplayState, q: int, v: int
                 after[v, last] = r
             last = r
         else:
-            if last_waits < 0:
-                waits = r
+            if last_waiting < 0:
+                first_waiting = r
             else:
-                after[v, last_waits] = r
-            last_waits = r
+                after[v, last_waiting] = r
+            last_waiting = r
         r = following
     after[v, last] = -1
-    if last_waits < 0:
+    if last_waiting < 0:
         run.head[q] = r
     else:
-        run.head[q] = waits
-        after[v, last_waits] = r
+        run.head[q] = first_waiting
+        after[v, last_waiting] = r
         if r < 0:
-            run.tail[q] = last_waits
+            run.tail[q] = last_waiting
     run.waiting[q] -= decodes + prompts
     run.count[VISITS] += decodes + prompts
     return first, decodes, context, tokens, pairs
@@ -220,8 +227,8 @@ def _start_batch(
         _sort_queue(run.after, run.head, run.tail, requests.key, v, q)
     first, decodes, context, tokens, pairs = _take_batch(graph, requests, run, q, v)
     if run.waiting[q] > 0:
-        run.kicked[run.kicks[0]] = q
-        run.kicks[0] += 1
+        run.to_check[run.checks[0]] = q
+        run.checks[0] += 1
     curve = graph.curves[graph.curve[v] : graph.curve[v + 1]]
     seconds = iteration_seconds(curve, float(decodes), context, tokens, pairs)
     run.busy[k] = first
@@ -234,9 +241,9 @@ def _start_batch(
 @inlined_kernel
 def _start_free_replicas(graph: Graph, requests: Passes, run: ReplayState, t: float) -> None:
     """Start batches of waiting requests on free replicas."""
-    while run.kicks[0] > 0:
-        run.kicks[0] -= 1
-        q = run.kicked[run.kicks[0]]
+    while run.checks[0] > 0:
+        run.checks[0] -= 1
+        q = run.to_check[run.checks[0]]
         if run.waiting[q] == 0:
             continue
         v, k = graph.station[q], -1
@@ -397,8 +404,8 @@ def _finish_batch(graph: Graph, requests: Passes, run: ReplayState, k: int, t: f
         run.idle[graph.first[v] + run.idles[v]] = k
         run.idles[v] += 1
     if run.waiting[q] > 0:
-        run.kicked[run.kicks[0]] = q
-        run.kicks[0] += 1
+        run.to_check[run.checks[0]] = q
+        run.checks[0] += 1
     rows, r = 0.0, first
     while r >= 0:
         following = run.after[v, r]
@@ -408,8 +415,8 @@ def _finish_batch(graph: Graph, requests: Passes, run: ReplayState, k: int, t: f
         if run.left[r] == 0:
             run.done[r] += 1
             if run.done[r] < requests.passes[r]:
-                run.again[run.count[AGAIN]] = r
-                run.count[AGAIN] += 1
+                run.next_pass[run.count[NEXT_PASS]] = r
+                run.count[NEXT_PASS] += 1
                 if run.done[r] == requests.chunks[r]:
                     run.prefilled[r] = t
                     _release_replicas(graph, requests, run, r, False)
@@ -417,18 +424,18 @@ def _finish_batch(graph: Graph, requests: Passes, run: ReplayState, k: int, t: f
                 run.finish[r] = t
                 _release_replicas(graph, requests, run, r, True)
         r = following
-    goes_on = -1
+    arrived = -1
     if graph.child[v] < graph.child[v + 1]:
-        sent_s = t + graph.hop_s[v]
+        arrives_s = t + graph.hop_s[v]
         if graph.row_s[v] > 0:
             d = graph.device[graph.shard[k]]
             run.link_free[d] = max(t, run.link_free[d]) + rows * graph.row_s[v]
-            sent_s = run.link_free[d] + graph.hop_s[v]
-        if sent_s > t:
-            _start_transfer(run, v, first, sent_s)
+            arrives_s = run.link_free[d] + graph.hop_s[v]
+        if arrives_s > t:
+            _start_transfer(run, v, first, arrives_s)
         else:
-            goes_on = first
-    return int(goes_on)
+            arrived = first
+    return int(arrived)
 
 
 @cached_kernel
@@ -457,15 +464,15 @@ def _replay_loop(graph: Graph, requests: Passes, run: ReplayState) -> None:
         if first >= 0:
             _deliver(graph, requests, run, v, first)
         # Requests with another pass come before new admissions.
-        for again in range(run.count[AGAIN]):
-            _begin_pass(graph, requests, run, run.again[again])
-        for service in range(run.line.size):
-            r = run.line[service]
+        for again in range(run.count[NEXT_PASS]):
+            _begin_pass(graph, requests, run, run.next_pass[again])
+        for service in range(run.next_admitted.size):
+            r = run.next_admitted[service]
             while 0 <= r < coming and _assign_replicas(graph, requests, run, r):
                 _begin_pass(graph, requests, run, r)
                 r = requests.following[r]
-                run.line[service] = r
-        run.count[AGAIN] = 0
+                run.next_admitted[service] = r
+        run.count[NEXT_PASS] = 0
         _start_free_replicas(graph, requests, run, t)
 
 

@@ -20,7 +20,7 @@ ROUNDS = 50
 
 def output_traffic(problem: OperatorProblem, plan: OperatorPlan) -> FloatArray:
     """Return the traffic that each operator sends, ``[V]``, in link seconds per second."""
-    sent = problem.transfer_s[problem.chosen(plan.batch, plan.parallel)]
+    sent = problem.transfer_s[problem.indices_of(plan.batch, plan.parallel)]
     return np.asarray(problem.rate / plan.batch * sent, np.float64)
 
 
@@ -37,8 +37,8 @@ def traffic(
     share_on_device /= share_on_device.sum(axis=1, keepdims=True)
     flow = np.zeros((placement.devices, placement.devices))
     for u, v in edges:
-        after = sum(1 for before, _ in edges if before == u)
-        flow += sent[u] / after * np.outer(share_on_device[u], share_on_device[v])
+        receivers = sum(1 for sender, _ in edges if sender == u)
+        flow += sent[u] / receivers * np.outer(share_on_device[u], share_on_device[v])
     np.fill_diagonal(flow, 0.0)
     return flow + flow.T
 
@@ -124,10 +124,9 @@ def _exchange_devices(weight: FloatArray, node: IntArray) -> IntArray:
         )
         to_own_node = to_node[rows, node]
         to_its_node = to_node[:, node]  # traffic of each device to the node of each other device
+        after = to_its_node + to_its_node.T  # within nodes, of both devices after the exchange
         # The traffic between the two exchanged devices stays, hence ``- 2.0 * weight``.
-        gain = (
-            to_its_node + to_its_node.T - to_own_node[:, None] - to_own_node[None, :] - 2.0 * weight
-        )
+        gain = after - to_own_node[:, None] - to_own_node[None, :] - 2.0 * weight
         gain[node[:, None] == node] = 0.0
         i, j = np.unravel_index(gain.argmax(), gain.shape)
         if gain[i, j] <= 1e-12 * weight.sum():

@@ -11,7 +11,7 @@ from typing import Literal
 
 import numpy as np
 
-from simulation.arrays import FloatArray, IntArray
+from simulation.arrays import BoolArray, FloatArray, IntArray
 from simulation.errors import SimulationError
 from simulation.performance.efficiency import bandwidth_of, kind_of, peak_flops
 from simulation.performance.graph import OperatorGraph, operator_graph
@@ -30,7 +30,7 @@ from simulation.provisioning.timing import OperatorTiming
 
 Timing = Callable[[Operator, Iteration], FloatArray]
 EVERY = slice(None)
-NEXT_TO_NOTHING_S = 1e-9
+SHORTEST_S = 1e-9
 Phase = Literal["prefill", "decode", "chunked"]  # chunked: iterations that prefill and decode
 Order = Literal["fcfs", "shortest"]
 
@@ -56,7 +56,7 @@ class PhaseLoad:
     @property
     def within_s(self) -> float:
         """Return the seconds left for passes and queues; nearly 0 if ``start_s`` uses them up."""
-        return max(self.slo_s - self.start_s, NEXT_TO_NOTHING_S)
+        return max(self.slo_s - self.start_s, SHORTEST_S)
 
     @property
     def rate(self) -> float:
@@ -76,14 +76,15 @@ class PhaseLoad:
         # per decoded token.
         prompts = batch if self.phase == "prefill" else batch / self.osl
         decodes = np.zeros_like(batch) if self.phase == "prefill" else batch
-        images = prompts * self.image_tokens
+        image_tokens = prompts * self.image_tokens
+        mean_attended = self.isl / 2.0 + self.cached  # tokens that a prompt token attends to
         return iteration(
             decodes=decodes,
             decode_context=decodes * self.context,
             prefill_tokens=prompts * self.isl,
-            prefill_pairs=prompts * self.isl * (self.isl / 2.0 + self.cached),
-            encoder_tokens=images,
-            encoder_pairs=images * self.image_tokens / self.images,
+            prefill_pairs=prompts * self.isl * mean_attended,
+            encoder_tokens=image_tokens,
+            encoder_pairs=image_tokens * self.image_tokens / self.images,
         )
 
     def kept_tokens(self, operator: Attention) -> float:
@@ -138,8 +139,8 @@ class PhaseProblem:
         return self.service.phase == "prefill"
 
     @property
-    def kept_each(self) -> FloatArray:
-        """Return the KV cache per GPU of one request or sequence in flight, ``[P]``."""
+    def kept_per_request(self) -> FloatArray:
+        """Return the bytes of KV cache per GPU of one request or sequence in flight, ``[P]``."""
         return np.asarray(self.kept_bytes / (self.problem.rate * self.reserve_s), np.float64)
 
 
@@ -165,20 +166,20 @@ def phase_problem(
     """
     graphs = [operator_graph(service.shape, Arrangement(tp=p, weights=weights)) for p in parallel]
     it = service.iteration(np.asarray(batches, np.float64))
-    names = _names(graphs[0], it, timing)
+    names = _operator_names(graphs[0], it, timing)
     shape = (len(names), len(batches), len(parallel))
     latency, transfer = np.zeros(shape), np.zeros(shape)
     memory, compute, bandwidth = np.zeros(shape), np.zeros(shape), np.zeros(shape)
     kv_bytes = np.zeros((len(names), len(parallel)))
-    active = np.zeros(shape)
-    idle = floor = service.gpu.idle_w
+    active_w = np.zeros(shape)  # above the floor
+    idle_w = floor_w = service.gpu.idle_w
     if power is not None:
-        floor = max(idle, power.floor * (service.gpu.tdp_w or 0.0))
+        floor_w = max(idle_w, power.floor * (service.gpu.tdp_w or 0.0))
     layers = np.ones(len(names), np.int64)
     kinds = np.zeros((len(names), len(SHARED_KINDS)))
-    measured = np.zeros((2, *shape))
-    link = service.gpu.link_bytes_s
-    if not link:
+    measured_s = np.zeros((2, *shape))
+    link_bytes_s = service.gpu.link_bytes_s
+    if not link_bytes_s:
         raise SimulationError(
             f"{service.gpu.name} has no published link speed, which handing tensors between GPUs "
             "needs. Add link_bytes_s to it."
@@ -189,42 +190,30 @@ def phase_problem(
             seconds = operator.count * timing(operator, it)
             work = operator.work(it)
             latency[v, :, j] = seconds
-            transfer[v, :, j] = operator.count * operator.output_bytes(it) / link
+            transfer[v, :, j] = operator.count * operator.output_bytes(it) / link_bytes_s
             memory[v, :, j] = operator.count * operator.memory_bytes + operator.transient_bytes(it)
             flops_s, bytes_s = _reached_speeds(timing, operator, service.gpu)
-            arithmetic = operator.count * work.flops / flops_s
-            traffic = operator.count * work.memory_bytes / bytes_s
-            compute[v, :, j] = np.minimum(arithmetic / seconds, 1.0)
-            bandwidth[v, :, j] = np.minimum(traffic / seconds, 1.0)
+            arithmetic_s = operator.count * work.flops / flops_s
+            traffic_s = operator.count * work.memory_bytes / bytes_s
+            compute[v, :, j] = np.minimum(arithmetic_s / seconds, 1.0)
+            bandwidth[v, :, j] = np.minimum(traffic_s / seconds, 1.0)
             layers[v] = operator.count
             kinds[v] = np.array(SHARED_KINDS) == _interference_kind(operator)
-            _count_measured(measured[:, v, :, j], seconds, timing, operator, it)
+            _count_measured(measured_s[:, v, :, j], seconds, timing, operator, it)
             if power is not None:
-                drawn = operator_watts(power, service.gpu, operator, it, seconds / operator.count)
-                active[v, :, j] = np.maximum(drawn - floor, 0.0)
+                drawn_w = operator_watts(power, service.gpu, operator, it, seconds / operator.count)
+                active_w[v, :, j] = np.maximum(drawn_w - floor_w, 0.0)
             if isinstance(operator, Attention):
-                row = operator.count * operator.kv_row_bytes
-                kv_bytes[v, j] = service.kept_tokens(operator) * row
-        for collective in graph.operators:
-            if not isinstance(collective, Collective):
-                continue
-            seconds = timing(collective, it)
-            if seconds.any():  # no time for encoder collectives without images
-                owner = owner_of(graph, collective, names)
-                latency[owner, :, j] += collective.count * seconds
-                _count_measured(
-                    measured[:, owner, :, j], collective.count * seconds, timing, collective, it
-                )
-    gemms, waiting = SHARED_KINDS.index("gemm"), SHARED_KINDS.index(GEMM_MEMORY_BOUND)
-    memory_bound = (bandwidth > compute).mean(axis=(1, 2)) > 0.5  # of most batches
-    kinds[memory_bound, waiting] = kinds[memory_bound, gemms]
-    kinds[memory_bound, gemms] = 0.0
+                token_bytes = operator.count * operator.kv_row_bytes
+                kv_bytes[v, j] = service.kept_tokens(operator) * token_bytes
+        _add_collectives(latency[:, :, j], measured_s[:, :, :, j], graph, names, timing, it)
+    _mark_memory_bound(kinds, bandwidth > compute)
     if power is None:
-        active = dynamic_w(service.gpu, service.phase) * np.maximum(compute, bandwidth)
+        active_w = dynamic_w(service.gpu, service.phase) * np.maximum(compute, bandwidth)
     board = None
     if service.gpu.tdp_w:
-        active = np.minimum(active, service.gpu.tdp_w - floor)
-        board = active / (service.gpu.tdp_w - floor)
+        active_w = np.minimum(active_w, service.gpu.tdp_w - floor_w)
+        board = active_w / (service.gpu.tdp_w - floor_w)
     problem = OperatorProblem(
         names=names,
         edges=_edges(graphs[0], names),
@@ -243,13 +232,43 @@ def phase_problem(
         replica_bytes=memory.sum(axis=0),
         kept_bytes=kv_bytes.sum(axis=0),
         reserve_s=service.within_s,
-        power=PhasePower(idle, floor, active),
+        power=PhasePower(idle_w, floor_w, active_w),
         layers=layers,
-        measured=measured / latency,
+        measured=measured_s / latency,
         names=names,
         timing=timing,
         weights=weights,
     )
+
+
+def _add_collectives(
+    latency_s: FloatArray, measured_s: FloatArray, graph: OperatorGraph, names: tuple[str, ...],
+    timing: Timing, it: Iteration,
+) -> None:  # fmt: skip
+    """Add the seconds of each collective to those of the operator whose output it transfers.
+
+    ``latency_s [V, B]`` and ``measured_s [2, V, B]`` are changed in place.
+    """
+    for collective in graph.operators:
+        if not isinstance(collective, Collective):
+            continue
+        seconds = collective.count * timing(collective, it)
+        if seconds.any():  # no time for encoder collectives without images
+            owner = owner_of(graph, collective, names)
+            latency_s[owner] += seconds
+            _count_measured(measured_s[:, owner], seconds, timing, collective, it)
+
+
+def _mark_memory_bound(kinds: FloatArray, more_traffic: BoolArray) -> None:
+    """Give matrix products that wait for memory in most choices their own kind, in place.
+
+    ``kinds [V, K]`` are shares by ``SHARED_KINDS``. ``more_traffic [V, B, P]`` is True where an
+    operator uses more of the bandwidth than of the arithmetic.
+    """
+    gemm, memory_bound_gemm = SHARED_KINDS.index("gemm"), SHARED_KINDS.index(GEMM_MEMORY_BOUND)
+    memory_bound = more_traffic.mean(axis=(1, 2)) > 0.5
+    kinds[memory_bound, memory_bound_gemm] = kinds[memory_bound, gemm]
+    kinds[memory_bound, gemm] = 0.0
 
 
 def with_max_replicas(phase: PhaseProblem, max_replicas: int) -> PhaseProblem:
@@ -266,7 +285,7 @@ def _reached_speeds(timing: Timing, operator: Operator, gpu: GpuSpec) -> tuple[f
 def _count_measured(
     into: FloatArray, seconds: FloatArray, timing: Timing, operator: Operator, it: Iteration
 ) -> None:
-    """Add ``seconds`` of a call to row 0 of ``into`` if measured, or to row 1 if extrapolated.
+    """Add ``seconds [B]`` to row 0 of ``into [2, B]`` if measured, or to row 1 if extrapolated.
 
     Modelled calls add nothing.
     """
@@ -343,7 +362,7 @@ def with_some_choices(
     )
 
 
-def _names(graph: OperatorGraph, it: Iteration, timing: Timing) -> tuple[str, ...]:
+def _operator_names(graph: OperatorGraph, it: Iteration, timing: Timing) -> tuple[str, ...]:
     """Return the names of the operators that have work in these iterations."""
     return tuple(
         operator.name

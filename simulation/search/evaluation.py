@@ -95,20 +95,18 @@ def _pair_by_simulation(
     )
     trial = Trial(pools, RequestDraws((work.isl, work.osl), seed=seed, requests=PD_REQUESTS), tier)
     # Attainment targets of prefill and of decode; together they meet the tier.
-    parts = (role_tier(tier, "prefill").attainment, role_tier(tier, "decode").attainment)
+    targets = (role_tier(tier, "prefill").attainment, role_tier(tier, "decode").attainment)
 
-    def shares(run: SimulationResult) -> tuple[float, float]:
+    def miss_ratios(run: SimulationResult) -> tuple[float, float]:
         """Return the requests that miss TTFT and TBT, over those that each role may let miss."""
         late = miss_shares(run.requests, tier)
         missed_ttft, missed_tbt = (late.get(name, (0.0, 0.0))[0] for name in ("ttft", "tbt"))
-        return missed_ttft / (1.0 - parts[0]), missed_tbt / (1.0 - parts[1])
+        return missed_ttft / (1.0 - targets[0]), missed_tbt / (1.0 - targets[1])
 
     def holds(rate: float) -> bool:
         """Return whether two draws of requests meet the tier, and each role its part."""
-        return all(
-            trial.met(run) and max(shares(run)) <= 1.0
-            for run in (trial.at(rate, draw=draw) for draw in (0, 1))
-        )
+        runs = (trial.at(rate, draw=draw) for draw in (0, 1))
+        return all(trial.met(run) and max(miss_ratios(run)) <= 1.0 for run in runs)
 
     # Short runs do not reveal a queue that grows without end, so cap the rate at saturation.
     max_rate = min(trial.saturated_rps(), *_saturated_rps(candidate, first, requests))
@@ -124,7 +122,7 @@ def _pair_by_simulation(
     while high - low > PD_PRECISION * high:
         middle = (low + high) / 2
         low, high = (middle, high) if holds(middle) else (low, middle)
-    run, (missed_ttft, missed_tbt) = trial.at(low), shares(trial.at(high))
+    run, (missed_ttft, missed_tbt) = trial.at(low), miss_ratios(trial.at(high))
     bound = "tbt" if missed_tbt > missed_ttft else "ttft" if missed_ttft else "throughput"
     share = tier.attainment
     return Rated(

@@ -122,8 +122,8 @@ def aggregated_loads(speeds: Speeds, requests: Requests) -> Loads:
     The rate is 0 if the queue would be too long.
     """
     tail = _normal_quantile(requests)
-    # The number of sequences exceeds its mean n by ``chance`` at the tier's attainment.
-    n, chance = speeds.n, tail * np.sqrt(SMOOTHED * speeds.n)
+    # The number of sequences exceeds its mean n by ``excess`` at the tier's attainment.
+    n, excess = speeds.n, tail * np.sqrt(SMOOTHED * speeds.n)
     gaps = requests.osl - 1.0
     gap, rate = speeds.decode, np.zeros_like(n)
     for _ in range(STEPS):
@@ -131,11 +131,11 @@ def aggregated_loads(speeds: Speeds, requests: Requests) -> Loads:
         rate = new if not rate.any() else (rate + new) / 2.0
         gap = speeds.decode / np.maximum(1.0 - rate * speeds.longer, 1.0 - BUSIEST)
     busy = rate * speeds.longer
-    full = (n + chance > speeds.limit[:, None]) & (n < speeds.limit[:, None])
+    full = (n + excess > speeds.limit[:, None]) & (n < speeds.limit[:, None])
     # Extra prompts that a sequence meets by chance, over the mean.
     prompts = rate * gaps * gap
     noise = tail * np.sqrt(prompts) * speeds.longer / max(gaps, 1.0)
-    busy_moment = np.minimum(n + chance, speeds.limit[:, None])
+    busy_moment = np.minimum(n + excess, speeds.limit[:, None])
     steeper = _interpolate_rows(speeds.n, speeds.decode, busy_moment) / np.maximum(
         speeds.decode, NEVER
     )
@@ -200,7 +200,7 @@ def _normal_quantile(requests: Requests) -> float:
 
 
 def _exponential_quantile(requests: Requests) -> float:
-    """Return how many times the mean the tier's attainment is (exponential)."""
+    """Return the quantile of an exponential law at the tier's attainment, over its mean."""
     return float(-np.log(max(1.0 - requests.tier.attainment, 1e-4)))
 
 

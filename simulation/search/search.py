@@ -176,17 +176,17 @@ def cost_fronts(
     forms. Points of ``simulated`` are added. Cost is in dollars per request, or in GPUs per
     request/s if no candidate has a price.
     """
-    parts = zip(
+    columns = zip(
         _aggregated_points(table, complete, requests),
         _pair_points(table, second, requests),
         strict=True,
     )
-    rows, rates, ttft, tbt = (np.concatenate(part) for part in parts)
+    rows, rates, ttft, tbt = (np.concatenate(column) for column in columns)
     priced = bool(np.isfinite(table.usd_per_hour[rows]).any())
     screened_cost = (table.usd_per_hour if priced else table.gpus)[rows] / rates
     least = np.nanmin(screened_cost, initial=np.inf)
     screened_cost = np.where(screened_cost <= COSTLY * least, screened_cost, np.nan)
-    fronts_of = []
+    fronts = []
     for seconds, measure in ((ttft, "ttft_s"), (tbt, "tbt_s")):
         on_front = pareto_front(screened_cost, seconds)
         if len(on_front) > ON_FRONT:
@@ -199,8 +199,8 @@ def cost_fronts(
                 for rated in points]  # fmt: skip
         latency = [getattr(rated, measure) for rated in points]
         undominated = pareto_front(np.array(cost), np.array(latency))
-        fronts_of.append(tuple(points[int(i)] for i in undominated))
-    return fronts_of[0], fronts_of[1]
+        fronts.append(tuple(points[int(i)] for i in undominated))
+    return fronts[0], fronts[1]
 
 
 def _aggregated_points(table: Table, complete: Loads, requests: Requests) -> Points:

@@ -89,10 +89,10 @@ class SharedHost:
     host_bytes: float
     host_bytes_s: float
     disk_bytes_s: float
-    switch_s: float
+    switch_s: float  # fixed time of a change of models
     process_bytes: float = 0.0  # GPU memory of each further engine, if models share by memory
-    by_memory: bool = False
-    whole_requests: bool = False
+    by_memory: bool = False  # all weights stay on the GPU
+    whole_requests: bool = False  # a model gives way only when its batch is done
     overlap: bool = False  # a model computes while the weights of the next one load
 
 
@@ -143,17 +143,19 @@ def replay_gpu(
 
     Without ``to_the_end``, the replay stops once a tier of a model cannot meet its attainment.
     """
-    room, pinned = _room(models, host), host.by_memory
-    resident = sum(model.weight_bytes for model in models) if pinned else 0.0
+    room = _room(models, host)
+    all_weights = sum(model.weight_bytes for model in models)
+    # By model: which requests fit into memory. Those that do not are rejected.
     fits = [
         (model.input_tokens + model.output_tokens) * model.kv_bytes_per_token
-        <= room - (resident if pinned else model.weight_bytes)
+        <= room - (all_weights if host.by_memory else model.weight_bytes)
         for model in models
     ]
-    kept = [np.flatnonzero(rows) for rows in fits]
+    kept = [np.flatnonzero(fitting) for fitting in fits]
+    # By model and tier: requests that may still miss a limit. Rejected ones have missed it.
     allowed = [
-        model.allowed_misses - np.bincount(model.tier[~rows], minlength=len(model.attainment))
-        for model, rows in zip(models, fits, strict=True)
+        model.allowed_misses - np.bincount(model.tier[~fitting], minlength=len(model.attainment))
+        for model, fitting in zip(models, fits, strict=True)
     ]
     limits = np.concatenate(allowed)
     state, order = _state(models, kept, host, room, limits if not to_the_end else None)
@@ -173,7 +175,7 @@ def replay_gpu(
 def _room(models: Sequence[SharingModel], host: SharedHost) -> float:
     """Return the bytes for weights and KV caches on the GPU.
 
-    They are those of the model that leaves the least, less the memory of further engines.
+    They are those of the model with the least, less the memory of further engines if ``by_memory``.
     """
     processes = len(models) - 1 if host.by_memory else 0
     return min(model.room_bytes for model in models) - processes * host.process_bytes
@@ -193,22 +195,22 @@ def _state(
     requests, order = _requests(models, kept)
     rows = np.zeros(len(models), MODEL)
     gpu = np.zeros(1, GPU)
-    gpu["room"], gpu["host"], gpu["switch_s"] = room, host.host_bytes, host.switch_s
+    gpu["room_bytes"], gpu["host_bytes"], gpu["switch_s"] = room, host.host_bytes, host.switch_s
     gpu["host_bytes_s"], gpu["disk_bytes_s"] = host.host_bytes_s, host.disk_bytes_s
-    gpu["pinned"], gpu["whole"], gpu["current"] = host.by_memory, host.whole_requests, -1
+    gpu["pinned"], gpu["whole_requests"], gpu["current"] = host.by_memory, host.whole_requests, -1
     gpu["overlap"] = host.overlap and not (host.by_memory or host.whole_requests)
-    gpu["coming"] = -1
-    rows["partial"], rows["used_at"] = -1, -np.inf
+    gpu["loading"] = -1
+    rows["prefilling"], rows["last_used_s"] = -1, -np.inf
     for row, model in zip(rows, models, strict=True):
-        row["weights"], row["kv"] = model.weight_bytes, model.kv_bytes_per_token
+        row["weight_bytes"], row["kv_token_bytes"] = model.weight_bytes, model.kv_bytes_per_token
         row["max_batch"] = model.profile.max_batch
         row["budget"] = model.profile.max_batch_tokens
-        if gpu["hosted"] + model.weight_bytes <= host.host_bytes:
+        if gpu["hosted_bytes"] + model.weight_bytes <= host.host_bytes:
             row["hosted"] = 1
-            gpu["hosted"] += model.weight_bytes
+            gpu["hosted_bytes"] += model.weight_bytes
     if host.by_memory:
         rows["resident"] = 1
-        gpu["used"] = rows["weights"].sum()
+        gpu["used_bytes"] = rows["weight_bytes"].sum()
     curves = [model.profile.curve.values for model in models]
     packed = np.zeros((len(curves), max(len(values) for values in curves)))
     for m, values in enumerate(curves):
@@ -226,21 +228,22 @@ def _requests(models: Sequence[SharingModel], kept: Sequence[IntArray]) -> tuple
     """
 
     def joined(name: str) -> FloatArray:
+        """Return the column ``name`` of the kept requests of all models."""
         parts = [getattr(model, name)[rows] for model, rows in zip(models, kept, strict=True)]
         return np.concatenate(parts)
 
     requests = np.zeros(sum(len(rows) for rows in kept), REQUEST)
-    of = np.concatenate([np.full(len(rows), m, np.int64) for m, rows in enumerate(kept)])
-    starts = np.concatenate([[0], np.cumsum([len(model.attainment) for model in models])])
+    owner = np.concatenate([np.full(len(rows), m, np.int64) for m, rows in enumerate(kept)])
+    first_group = np.concatenate([[0], np.cumsum([len(model.attainment) for model in models])])
     # TTFT and E2E count the seconds before the first iteration, which use no GPU.
-    outside = np.array([model.profile.start_s for model in models])[of]
-    requests["model"], requests["group"] = of, starts[of] + joined("tier")
-    requests["arrival"], requests["prompt"] = joined("arrival_s"), joined("prompt_tokens")
+    outside_s = np.array([model.profile.start_s for model in models])[owner]
+    requests["model"], requests["group"] = owner, first_group[owner] + joined("tier")
+    requests["arrival_s"], requests["prompt"] = joined("arrival_s"), joined("prompt_tokens")
     requests["isl"], requests["osl"] = joined("input_tokens"), joined("output_tokens")
-    requests["ttft"], requests["tbt"] = joined("ttft_s") - outside, joined("tbt_s")
-    requests["e2e"], requests["left"] = joined("e2e_s") - outside, requests["osl"]
-    requests["first"] = requests["end"] = np.nan
-    order = np.argsort(requests["arrival"], kind="stable")
+    requests["ttft"], requests["tbt"] = joined("ttft_s") - outside_s, joined("tbt_s")
+    requests["e2e"], requests["tokens_left"] = joined("e2e_s") - outside_s, requests["osl"]
+    requests["first_s"] = requests["end_s"] = np.nan
+    order = np.argsort(requests["arrival_s"], kind="stable")
     return requests[order], order
 
 
@@ -256,7 +259,7 @@ def _model_replay(
     first, end = np.full(len(fits), np.nan), np.full(len(fits), np.nan)
     late = np.ones(len(fits), np.bool_)
     requests, model = state.requests[rows], state.models[m]
-    first[kept], end[kept], late[kept] = requests["first"], requests["end"], requests["late"]
+    first[kept], end[kept], late[kept] = requests["first_s"], requests["end_s"], requests["late"]
     return ModelReplay(
         first, end, late, len(fits) - len(kept), bool(met.all()), int(model["loads"]),
         float(model["load_s"]), float(model["busy_s"]),

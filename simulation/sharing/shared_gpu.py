@@ -30,22 +30,26 @@ from simulation.sharing.turns import choose, has_work, load_seconds, turn, wake_
 
 
 @kernel
-def _evict(state: State, keep: int, idle: bool) -> float:
+def _evict(state: State, keep: int, only_idle: bool) -> float:
     """Take the least recently used model other than ``keep`` off the GPU.
 
-    With ``idle``, only a model without requests may go. Returns the bytes of KV cache that move to
+    With ``only_idle``, only a model without work may go. Returns the bytes of KV cache that move to
     the host; -1 if no model can go.
     """
     evicted = -1
     for j in range(state.models.size):
-        may_go = j != keep and state.models[j].resident and not (idle and has_work(state, j))
-        if may_go and (evicted < 0 or state.models[j].used_at < state.models[evicted].used_at):
+        may_go = j != keep and state.models[j].resident and not (only_idle and has_work(state, j))
+        if may_go and (
+            evicted < 0 or state.models[j].last_used_s < state.models[evicted].last_used_s
+        ):
             evicted = j
     if evicted < 0:
         return -1.0
     state.models[evicted].resident = False
-    state.gpu[0].used -= state.models[evicted].weights + state.models[evicted].reserved
-    return float(state.models[evicted].context * state.models[evicted].kv)
+    state.gpu[0].used_bytes -= (
+        state.models[evicted].weight_bytes + state.models[evicted].reserved_bytes
+    )
+    return float(state.models[evicted].context * state.models[evicted].kv_token_bytes)
 
 
 @kernel
@@ -54,19 +58,19 @@ def _keep_on_host(state: State, m: int) -> None:
 
     If it is full, the weights of the least recently used models leave it.
     """
-    if state.models[m].hosted or state.models[m].weights > state.gpu[0].host:
+    if state.models[m].hosted or state.models[m].weight_bytes > state.gpu[0].host_bytes:
         return
-    while state.gpu[0].hosted + state.models[m].weights > state.gpu[0].host:
+    while state.gpu[0].hosted_bytes + state.models[m].weight_bytes > state.gpu[0].host_bytes:
         evicted = -1
         for j in range(state.models.size):
             if state.models[j].hosted and (
-                evicted < 0 or state.models[j].used_at < state.models[evicted].used_at
+                evicted < 0 or state.models[j].last_used_s < state.models[evicted].last_used_s
             ):
                 evicted = j
         state.models[evicted].hosted = False
-        state.gpu[0].hosted -= state.models[evicted].weights
+        state.gpu[0].hosted_bytes -= state.models[evicted].weight_bytes
     state.models[m].hosted = True
-    state.gpu[0].hosted += state.models[m].weights
+    state.gpu[0].hosted_bytes += state.models[m].weight_bytes
 
 
 @kernel
@@ -76,34 +80,34 @@ def _make_room(state: State, m: int, keep: int) -> float:
     The least recently used models leave, but not ``keep``. -1: there is not enough memory even so.
     """
     seconds = load_seconds(state, m)
-    need = state.models[m].weights + state.models[m].reserved
-    evicted = 0.0
-    while state.gpu[0].used + need > state.gpu[0].room:
-        kv = _evict(state, keep, False)
-        if kv < 0.0:
+    need = state.models[m].weight_bytes + state.models[m].reserved_bytes
+    moved_bytes = 0.0  # KV cache that leaves while the weights come
+    while state.gpu[0].used_bytes + need > state.gpu[0].room_bytes:
+        kv_bytes = _evict(state, keep, False)
+        if kv_bytes < 0.0:
             if keep != m:
                 return -1.0
             break
-        evicted += kv
-    state.gpu[0].used += need
-    return float(max(seconds, state.gpu[0].switch_s + evicted / state.gpu[0].host_bytes_s))
+        moved_bytes += kv_bytes
+    state.gpu[0].used_bytes += need
+    return float(max(seconds, state.gpu[0].switch_s + moved_bytes / state.gpu[0].host_bytes_s))
 
 
 @kernel
 def _give_up_load(state: State) -> None:
     """Cancel the load of a model while another one runs, and free its memory."""
-    m = state.gpu[0].coming
+    m = state.gpu[0].loading
     if m >= 0:
-        state.gpu[0].used -= state.models[m].weights + state.models[m].reserved
-        state.gpu[0].coming = -1
+        state.gpu[0].used_bytes -= state.models[m].weight_bytes + state.models[m].reserved_bytes
+        state.gpu[0].loading = -1
 
 
 @kernel
 def _load(state: State, m: int, t: float) -> float:
     """Bring model ``m`` onto the GPU and return the seconds from ``t`` until it is there."""
-    if state.gpu[0].coming == m:
-        seconds = max(0.0, state.gpu[0].coming_at - t)
-        state.gpu[0].coming = -1
+    if state.gpu[0].loading == m:
+        seconds = max(0.0, state.gpu[0].loaded_at - t)
+        state.gpu[0].loading = -1
     else:
         _give_up_load(state)
         seconds = _make_room(state, m, m)
@@ -115,26 +119,26 @@ def _load(state: State, m: int, t: float) -> float:
 
 
 @kernel
-def _during_loads(state: State, m: int, t: float) -> int:
+def _model_to_run(state: State, m: int, t: float) -> int:
     """Return the model to run at ``t`` if model ``m`` is to be next.
 
     It is ``m``, or with ``overlap`` the present model while ``m`` loads. A load that is done
     decides first: its model runs.
     """
-    if state.gpu[0].coming >= 0 and t >= state.gpu[0].coming_at:
-        return int(state.gpu[0].coming)
-    now = state.gpu[0].current
-    may_go_on = state.gpu[0].overlap and now >= 0 and not state.models[m].resident
-    if m == now or not may_go_on or not has_work(state, now):
+    if state.gpu[0].loading >= 0 and t >= state.gpu[0].loaded_at:
+        return int(state.gpu[0].loading)
+    current = state.gpu[0].current
+    may_go_on = state.gpu[0].overlap and current >= 0 and not state.models[m].resident
+    if m == current or not may_go_on or not has_work(state, current):
         return int(m)
-    if state.gpu[0].coming < 0 and state.models[now].resident:
-        seconds = _make_room(state, m, now)
+    if state.gpu[0].loading < 0 and state.models[current].resident:
+        seconds = _make_room(state, m, current)
         if seconds >= 0.0:
-            state.gpu[0].coming, state.gpu[0].coming_at = m, t + seconds
-    if state.gpu[0].coming < 0 or t >= state.gpu[0].coming_at:
+            state.gpu[0].loading, state.gpu[0].loaded_at = m, t + seconds
+    if state.gpu[0].loading < 0 or t >= state.gpu[0].loaded_at:
         return int(m)
-    state.gpu[0].turn_end = state.gpu[0].coming_at
-    return int(now)
+    state.gpu[0].turn_end_s = state.gpu[0].loaded_at
+    return int(current)
 
 
 @kernel
@@ -145,21 +149,21 @@ def _admit(state: State, m: int, alone: bool) -> bool:
     work, or any if ``alone``, which means that nothing of model ``m`` runs.
     """
     r = state.models[m].head
-    need = (state.requests[r].isl + state.requests[r].osl) * state.models[m].kv
-    while state.gpu[0].used + need > state.gpu[0].room:
-        if state.gpu[0].coming >= 0:
+    need = (state.requests[r].isl + state.requests[r].osl) * state.models[m].kv_token_bytes
+    while state.gpu[0].used_bytes + need > state.gpu[0].room_bytes:
+        if state.gpu[0].loading >= 0:
             _give_up_load(state)
             continue
         # A model with work gives way only if nothing of model ``m`` could run otherwise.
         if state.gpu[0].pinned or _evict(state, m, not alone) < 0.0:
             state.models[m].blocked = alone
             return False
-    state.gpu[0].used += need
-    state.models[m].reserved += need
-    state.models[m].head = state.requests[r].after
+    state.gpu[0].used_bytes += need
+    state.models[m].reserved_bytes += need
+    state.models[m].head = state.requests[r].next_waiting
     state.models[m].waiting -= 1
-    state.models[m].partial = r
-    state.models[m].partial_left = state.requests[r].prompt
+    state.models[m].prefilling = r
+    state.models[m].prompt_left = state.requests[r].prompt
     return True
 
 
@@ -177,31 +181,34 @@ def _miss(state: State, r: int) -> None:
 @kernel
 def _complete(state: State, m: int, r: int, t: float) -> None:
     """End request ``r`` of model ``m`` at ``t`` and free its memory, for prompts of any model."""
-    state.requests[r].end = t
-    need = (state.requests[r].isl + state.requests[r].osl) * state.models[m].kv
-    state.models[m].reserved -= need
-    state.gpu[0].used -= need
+    state.requests[r].end_s = t
+    need = (state.requests[r].isl + state.requests[r].osl) * state.models[m].kv_token_bytes
+    state.models[m].reserved_bytes -= need
+    state.gpu[0].used_bytes -= need
     for j in range(state.models.size):
         state.models[j].blocked = False
     gaps = state.requests[r].osl - 1
-    if t - state.requests[r].arrival > state.requests[r].e2e or (
-        gaps > 0 and (t - state.requests[r].first) / gaps > state.requests[r].tbt
-    ):
+    too_late = t - state.requests[r].arrival_s > state.requests[r].e2e
+    mean_gap_s = (t - state.requests[r].first_s) / gaps if gaps > 0 else 0.0
+    if too_late or (gaps > 0 and mean_gap_s > state.requests[r].tbt):
         _miss(state, r)
 
 
 @kernel
-def _iterations(dt: float, growth: float, most: int, until: float, pass_over: bool) -> int:
-    """Return how many of ``most`` iterations end by ``until`` (seconds from now), at least one.
+def _iterations_until(
+    first_s: float, growth_s: float, most: int, until_s: float, pass_over: bool
+) -> int:
+    """Return how many of ``most`` iterations end by ``until_s`` seconds from now, at least one.
 
-    The first takes ``dt`` seconds, each further one ``growth`` more. With ``pass_over``, the first
-    that ends at or after ``until`` counts too.
+    The first takes ``first_s``, each further one ``growth_s`` more. With ``pass_over``, the first
+    that ends at or after ``until_s`` counts too.
     """
+    # The end rises with the number of iterations, so bisection finds it.
     low, high = 0, most + 1
     while high - low > 1:
         k = (low + high) // 2
-        end = k * dt + 0.5 * growth * k * (k - 1)
-        if end < until or (end == until and not pass_over):
+        end_s = k * first_s + 0.5 * growth_s * k * (k - 1)
+        if end_s < until_s or (end_s == until_s and not pass_over):
             low = k
         else:
             high = k
@@ -216,66 +223,72 @@ def _fill_with_prompts(state: State, m: int, others: bool) -> tuple[int, int, fl
     admits no more. Returns the number of prompts that end, the prompt tokens, and the token pairs
     of their attention.
     """
-    left, chunk, pairs, fresh = state.models[m].budget - state.models[m].running, 0, 0.0, 0
-    while left > 0:
-        if state.models[m].partial < 0:
-            in_batch = state.models[m].running + fresh
-            closed = state.gpu[0].whole and others and state.gpu[0].open == 0 and in_batch > 0
-            if closed or in_batch >= state.models[m].max_batch or state.models[m].waiting == 0:
+    budget_left, chunk, pairs, ended = state.models[m].budget - state.models[m].running, 0, 0.0, 0
+    admits_no_more = state.gpu[0].whole_requests and others and state.gpu[0].turn_begins == 0
+    while budget_left > 0:
+        if state.models[m].prefilling < 0:
+            in_batch = state.models[m].running + ended
+            if in_batch >= state.models[m].max_batch or state.models[m].waiting == 0:
+                break
+            if admits_no_more and in_batch > 0:
                 break
             if not _admit(state, m, in_batch == 0):
                 break
-        r = state.models[m].partial
-        tokens = min(left, state.models[m].partial_left)
-        pairs += tokens * (state.requests[r].isl - state.models[m].partial_left + 0.5 * tokens)
-        state.models[m].partial_left -= tokens
+        r = state.models[m].prefilling
+        tokens = min(budget_left, state.models[m].prompt_left)
+        pairs += tokens * (state.requests[r].isl - state.models[m].prompt_left + 0.5 * tokens)
+        state.models[m].prompt_left -= tokens
         chunk += tokens
-        left -= tokens
-        if state.models[m].partial_left == 0:
-            state.batch[m, state.models[m].running + fresh] = r
-            fresh += 1
-            state.models[m].partial = -1
-    return fresh, chunk, pairs
+        budget_left -= tokens
+        if state.models[m].prompt_left == 0:
+            state.batch[m, state.models[m].running + ended] = r
+            ended += 1
+            state.models[m].prefilling = -1
+    return ended, chunk, pairs
 
 
 @kernel
-def _decodes(state: State, m: int, t: float, iteration_s: float, until: float) -> tuple[int, float]:
+def _decode_iterations(
+    state: State, m: int, t: float, iteration_s: float, until: float
+) -> tuple[int, float]:
     """Return how many iterations keep the same batch of decodes, and their growth in seconds.
 
     The batch is the same until a sequence ends, a request arrives, or the GPU changes models at
-    ``until``. An iteration takes ``iteration_s`` at first, and grows by the growth each time.
+    time ``until``. The first takes ``iteration_s``, each further one the growth more.
     """
-    iterations = state.requests[state.batch[m, 0]].left
+    iterations = state.requests[state.batch[m, 0]].tokens_left
     for i in range(1, state.models[m].running):
-        iterations = min(iterations, state.requests[state.batch[m, i]].left)
+        iterations = min(iterations, state.requests[state.batch[m, i]].tokens_left)
     growth, same = decode_growth(
         state.curves[m], float(state.models[m].running), float(state.models[m].context)
     )
     iterations = min(iterations, same)
     if state.gpu[0].next < state.requests.size:
-        iterations = _iterations(
-            iteration_s, growth, iterations, state.requests[state.gpu[0].next].arrival - t, True
-        )
-    return _iterations(iteration_s, growth, iterations, until - t, False), growth
+        arrives_in_s = state.requests[state.gpu[0].next].arrival_s - t
+        iterations = _iterations_until(iteration_s, growth, iterations, arrives_in_s, True)
+    return _iterations_until(iteration_s, growth, iterations, until - t, False), growth
 
 
 @kernel
-def _finish(state: State, m: int, fresh: int, iterations: int, end: float) -> None:
-    """Count ``iterations`` of model ``m`` that end at ``end``, and ``fresh`` first tokens."""
+def _finish_iterations(state: State, m: int, prompts: int, iterations: int, end: float) -> None:
+    """Count the tokens of ``iterations`` of model ``m`` until time ``end``.
+
+    ``prompts`` requests got their first token. Requests with all their tokens leave the batch.
+    """
     decodes, kept = state.models[m].running, 0
     state.models[m].context += iterations * decodes
     # The batch has the decoding requests first, then those with a first token.
-    for i in range(decodes + fresh):
+    for i in range(decodes + prompts):
         r = state.batch[m, i]
         if i < decodes:
-            state.requests[r].left -= iterations
+            state.requests[r].tokens_left -= iterations
         else:
-            state.requests[r].first = end
-            state.requests[r].left = state.requests[r].osl - 1
+            state.requests[r].first_s = end
+            state.requests[r].tokens_left = state.requests[r].osl - 1
             state.models[m].context += state.requests[r].isl + 1
-            if end - state.requests[r].arrival > state.requests[r].ttft:
+            if end - state.requests[r].arrival_s > state.requests[r].ttft:
                 _miss(state, r)
-        if state.requests[r].left == 0:
+        if state.requests[r].tokens_left == 0:
             state.models[m].context -= state.requests[r].isl + state.requests[r].osl
             _complete(state, m, r, end)
         else:
@@ -288,20 +301,38 @@ def _finish(state: State, m: int, fresh: int, iterations: int, end: float) -> No
 def _run(state: State, m: int, t: float) -> float:
     """Run iterations of model ``m`` from ``t``; return when they end, or ``t`` if none ran."""
     others, wake = wake_time(state, m, t)
-    fresh, chunk, pairs = _fill_with_prompts(state, m, others)
+    prompts, chunk, pairs = _fill_with_prompts(state, m, others)
     decodes, context = float(state.models[m].running), float(state.models[m].context)
     if decodes == 0 and chunk == 0:
         return t
     iteration_s = iteration_seconds(state.curves[m], decodes, context, float(chunk), pairs)
     iterations, growth = 1, 0.0
     if chunk == 0:
-        until = wake if others and not state.gpu[0].whole else np.inf
-        iterations, growth = _decodes(state, m, t, iteration_s, until)
+        until = wake if others and not state.gpu[0].whole_requests else np.inf
+        iterations, growth = _decode_iterations(state, m, t, iteration_s, until)
     seconds = iterations * iteration_s + 0.5 * growth * iterations * (iterations - 1)
     state.models[m].busy_s += seconds
-    state.models[m].used_at = t + seconds
-    _finish(state, m, fresh, iterations, t + seconds)
+    state.models[m].last_used_s = t + seconds
+    _finish_iterations(state, m, prompts, iterations, t + seconds)
     return float(t + seconds)
+
+
+@kernel
+def _queue_arrivals(state: State, t: float) -> None:
+    """Append the requests that arrived by ``t`` to the queues of their models (linked lists)."""
+    while (
+        state.gpu[0].next < state.requests.size and state.requests[state.gpu[0].next].arrival_s <= t
+    ):
+        r = state.gpu[0].next
+        state.gpu[0].next += 1
+        m = state.requests[r].model
+        state.requests[r].next_waiting = -1
+        if state.models[m].waiting == 0:
+            state.models[m].head = r
+        else:
+            state.requests[state.models[m].tail].next_waiting = r
+        state.models[m].tail = r
+        state.models[m].waiting += 1
 
 
 @cached_kernel
@@ -312,36 +343,26 @@ def replay(state: State) -> float:
     """
     t, n = 0.0, state.requests.size
     while True:
-        while state.gpu[0].next < n and state.requests[state.gpu[0].next].arrival <= t:
-            r = state.gpu[0].next
-            state.gpu[0].next += 1
-            m = state.requests[r].model
-            state.requests[r].after = -1
-            if state.models[m].waiting == 0:
-                state.models[m].head = r
-            else:
-                state.requests[state.models[m].tail].after = r
-            state.models[m].tail = r
-            state.models[m].waiting += 1
+        _queue_arrivals(state, t)
         if state.gpu[0].failed:
             return t
         m = choose(state, t)
         if m < 0:
             if state.gpu[0].next == n:
                 return t
-            t = state.requests[state.gpu[0].next].arrival
+            t = state.requests[state.gpu[0].next].arrival_s
             continue
-        m = _during_loads(state, m, t)
+        m = _model_to_run(state, m, t)
         if m != state.gpu[0].current:
-            state.gpu[0].current, state.gpu[0].open = m, 1
+            state.gpu[0].current, state.gpu[0].turn_begins = m, 1
             if not state.models[m].resident:
                 t += _load(state, m, t)
-            state.gpu[0].turn_end = t + turn(state, m)
+            state.gpu[0].turn_end_s = t + turn(state, m)
             continue  # requests may have arrived during the load
         if not state.models[m].resident:
             t += _load(state, m, t)
         end = _run(state, m, t)
-        state.gpu[0].open = 0
+        state.gpu[0].turn_begins = 0
         if end == t and not state.models[m].blocked:
             return t  # an iteration without an end would never stop
         t = end

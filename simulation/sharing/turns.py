@@ -15,7 +15,7 @@ def has_work(state: State, m: int) -> bool:
     """Return whether model ``m`` decodes, computes a prompt, or has one that it can admit."""
     return bool(
         state.models[m].running > 0
-        or state.models[m].partial >= 0
+        or state.models[m].prefilling >= 0
         or (state.models[m].waiting > 0 and not state.models[m].blocked)
     )
 
@@ -25,44 +25,36 @@ def load_seconds(state: State, m: int) -> float:
     """Return the seconds until the weights and KV cache of model ``m`` are on the GPU."""
     if state.models[m].resident:
         return 0.0
-    rate = (
-        state.gpu[0].host_bytes_s
-        if state.models[m].hosted
-        else min(state.gpu[0].disk_bytes_s, state.gpu[0].host_bytes_s)
-    )
-    kv = state.models[m].context * state.models[m].kv
-    return float(
-        state.gpu[0].switch_s + state.models[m].weights / rate + kv / state.gpu[0].host_bytes_s
-    )
+    bytes_s = state.gpu[0].host_bytes_s
+    weights_bytes_s = bytes_s if state.models[m].hosted else min(state.gpu[0].disk_bytes_s, bytes_s)
+    weights_s = state.models[m].weight_bytes / weights_bytes_s
+    kv_bytes = state.models[m].context * state.models[m].kv_token_bytes
+    return float(state.gpu[0].switch_s + weights_s + kv_bytes / bytes_s)
 
 
 @kernel
 def _next_prompt(state: State, m: int) -> int:
-    """Return the request whose prompt model ``m`` computes next; -1: none waits."""
-    return int(
-        state.models[m].partial
-        if state.models[m].partial >= 0
-        else state.models[m].head
-        if state.models[m].waiting > 0
-        else -1
-    )
+    """Return the request whose prompt model ``m`` computes now or next; -1: none waits."""
+    if state.models[m].prefilling >= 0:
+        return int(state.models[m].prefilling)
+    return int(state.models[m].head) if state.models[m].waiting > 0 else -1
 
 
 @kernel
-def _due(state: State, m: int) -> float:
-    """Return the time by which model ``m`` has to make the next token of one of its requests."""
+def _next_deadline(state: State, m: int) -> float:
+    """Return the earliest time by which a request of model ``m`` needs its next token.
+
+    It follows from the limits of TTFT, TBT and E2E; inf: no request.
+    """
     due = np.inf
     r = _next_prompt(state, m)
     if r >= 0:
-        due = state.requests[r].arrival + min(state.requests[r].ttft, state.requests[r].e2e)
+        due = state.requests[r].arrival_s + min(state.requests[r].ttft, state.requests[r].e2e)
     for i in range(state.models[m].running):
         r = state.batch[m, i]
-        due = min(
-            due,
-            state.requests[r].first
-            + (state.requests[r].osl - state.requests[r].left) * state.requests[r].tbt,
-            state.requests[r].arrival + state.requests[r].e2e,
-        )
+        made = state.requests[r].osl - state.requests[r].tokens_left  # tokens so far
+        next_token_due = state.requests[r].first_s + made * state.requests[r].tbt
+        due = min(due, next_token_due, state.requests[r].arrival_s + state.requests[r].e2e)
     return float(due)
 
 
@@ -93,23 +85,22 @@ def _latest_start(state: State, m: int) -> float:
     pairs = tokens * (state.requests[r].isl - 0.5 * tokens)
     seconds = iteration_seconds(state.curves[m], 0.0, 0.0, tokens, pairs)
     limit = min(state.requests[r].ttft, state.requests[r].e2e)
-    return float(state.requests[r].arrival + limit - load_seconds(state, m) - seconds)
+    return float(state.requests[r].arrival_s + limit - load_seconds(state, m) - seconds)
 
 
 @kernel
 def turn(state: State, m: int) -> float:
     """Return the seconds that model ``m`` keeps the GPU while others wait, at most ``MOST_TURN_S``.
 
-    With 0 it yields after one iteration. The module ``shared_gpu`` has the formula. ``slack`` is
-    its n: the TBT limit of a model divided by the time of its iterations. ``total`` is the sum of
-    1 / n, ``loads`` its c.
+    With 0 it yields after one iteration. The module ``shared_gpu`` has the formula. A model's
+    ``slack`` is its n: the TBT limit over the time of an iteration. ``loads_s`` is its c.
     """
-    loads, total, least, own = 0.0, 0.0, np.inf, 0.0
+    loads_s, sum_of_inverses, least_slack, own_slack = 0.0, 0.0, np.inf, 0.0
     for j in range(state.models.size):
         if j != m and not has_work(state, j):
             continue
-        seconds = state.gpu[0].switch_s + state.models[j].weights / state.gpu[0].host_bytes_s
-        loads += seconds if j == m or not state.models[j].resident else 0.0
+        load_s = state.gpu[0].switch_s + state.models[j].weight_bytes / state.gpu[0].host_bytes_s
+        loads_s += load_s if j == m or not state.models[j].resident else 0.0
         limit = np.inf
         for i in range(state.models[j].running):
             limit = min(limit, state.requests[state.batch[j, i]].tbt)
@@ -119,13 +110,13 @@ def turn(state: State, m: int) -> float:
         if limit == np.inf:
             continue
         slack = limit / _step_seconds(state, j)
-        total += 1.0 / slack
-        least = min(least, slack)
-        own = slack if j == m else own
-    if own == 0.0:
-        return float(min(loads, MOST_TURN_S))
-    alpha = max(loads / (least * MOST_TURN_S) + total, MOST_LOAD_SHARE)
-    return float(min(loads / (own * (alpha - total)), MOST_TURN_S))
+        sum_of_inverses += 1.0 / slack
+        least_slack = min(least_slack, slack)
+        own_slack = slack if j == m else own_slack
+    if own_slack == 0.0:  # no limit, so the formula does not apply
+        return float(min(loads_s, MOST_TURN_S))
+    alpha = max(loads_s / (least_slack * MOST_TURN_S) + sum_of_inverses, MOST_LOAD_SHARE)
+    return float(min(loads_s / (own_slack * (alpha - sum_of_inverses)), MOST_TURN_S))
 
 
 @kernel
@@ -135,50 +126,55 @@ def choose(state: State, t: float) -> int:
     With ``whole``, a model keeps the GPU until its batch is done. If the weights of all models with
     work are on the GPU, the least recently used of them runs. Otherwise ``_most_urgent`` decides.
     """
-    now, count, oldest, all_resident = state.gpu[0].current, 0, -1, True
+    current, count, oldest, all_resident = state.gpu[0].current, 0, -1, True
     for j in range(state.models.size):
         if has_work(state, j):
             count += 1
             all_resident = all_resident and state.models[j].resident
-            if oldest < 0 or state.models[j].used_at < state.models[oldest].used_at:
+            if oldest < 0 or state.models[j].last_used_s < state.models[oldest].last_used_s:
                 oldest = j
-    mine = now >= 0 and has_work(state, now)
-    in_batch = now >= 0 and state.models[now].running + (state.models[now].partial >= 0) > 0
-    if count <= 1 or (state.gpu[0].whole and in_batch):
-        return int(now) if mine else int(oldest)
-    return int(oldest) if all_resident else _most_urgent(state, t, mine)
+    current_has_work = current >= 0 and has_work(state, current)
+    has_batch = current >= 0 and (
+        state.models[current].running > 0 or state.models[current].prefilling >= 0
+    )
+    if count <= 1 or (state.gpu[0].whole_requests and has_batch):
+        return int(current) if current_has_work else int(oldest)
+    return int(oldest) if all_resident else _most_urgent(state, t, current_has_work)
 
 
 @kernel
-def _most_urgent(state: State, t: float, mine: bool) -> int:
-    """Return the model that runs next if some model with work is not on the GPU.
+def _most_urgent(state: State, t: float, current_has_work: bool) -> int:
+    """Return the model that runs next at ``t`` if some model with work is not on the GPU.
 
-    At the end of a turn, it is the model whose next token is due first. During a turn, the present
-    model goes on, unless a prompt of another would miss its TTFT after one more iteration. ``mine``
-    tells that the present model has work.
+    At the end of a turn, it is the model whose next token is due first, less the time of its load.
+    During a turn, the current model goes on, unless another prompt would miss its TTFT otherwise.
     """
-    now, best, urgent, due = state.gpu[0].current, -1, -1, np.inf
-    if mine and state.gpu[0].open:
-        return int(now)
-    turn_is_over = not mine or t >= state.gpu[0].turn_end
-    step = _step_seconds(state, now) if not turn_is_over else 0.0
+    current, best, urgent, earliest = state.gpu[0].current, -1, -1, np.inf
+    if current_has_work and state.gpu[0].turn_begins:
+        return int(current)
+    turn_is_over = not current_has_work or t >= state.gpu[0].turn_end_s
+    step_s = _step_seconds(state, current) if not turn_is_over else 0.0
     for j in range(state.models.size):
-        if j == now or not has_work(state, j):
+        if j == current or not has_work(state, j):
             continue
         if turn_is_over:
-            soon = _due(state, j) - load_seconds(state, j)
-            if best < 0 or soon < due:
-                best, due = j, soon
-        elif t <= _latest_start(state, j) < t + step:
+            start_by = _next_deadline(state, j) - load_seconds(state, j)
+            if best < 0 or start_by < earliest:
+                best, earliest = j, start_by
+        elif t <= _latest_start(state, j) < t + step_s:
             urgent = j
     if turn_is_over:
         return int(best)
-    return int(urgent) if urgent >= 0 and not state.gpu[0].whole else int(now)
+    return int(urgent) if urgent >= 0 and not state.gpu[0].whole_requests else int(current)
 
 
 @kernel
 def wake_time(state: State, m: int, t: float) -> tuple[bool, float]:
-    """Return whether other models have work, and the time at which ``m`` may have to give way."""
+    """Return whether other models have work, and the time at which ``m`` may have to give way.
+
+    That is now (``t``) if all with work are on the GPU, since they take turns by iteration. Else it
+    is the end of the turn, or earlier if a prompt must start to keep its TTFT.
+    """
     others, all_resident = False, True
     for j in range(state.models.size):
         if j != m and has_work(state, j):
@@ -186,7 +182,7 @@ def wake_time(state: State, m: int, t: float) -> tuple[bool, float]:
             all_resident = all_resident and state.models[j].resident
     if all_resident:
         return others, t
-    wake = state.gpu[0].turn_end
+    wake = state.gpu[0].turn_end_s
     for j in range(state.models.size):
         if j != m and has_work(state, j):
             latest = _latest_start(state, j)

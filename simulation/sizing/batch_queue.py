@@ -117,11 +117,8 @@ def decode_places(profile: Profile, workload: Workload, role: str = "both") -> t
     more sequences. Raises SimulationError if a mean request does not fit in the KV memory.
     """
     batch = min(profile.max_batch, profile.max_batch_tokens)
-    tokens_each = (
-        workload.facts.decode_context
-        if workload.facts.mean_osl > 1
-        else workload.facts.mean_isl + 1.0
-    )
+    facts = workload.facts
+    tokens_each = facts.decode_context if facts.mean_osl > 1 else facts.mean_isl + 1.0
     memory = int(profile.kv_capacity_tokens / tokens_each)
     if memory < 1:
         raise SimulationError(
@@ -130,9 +127,10 @@ def decode_places(profile: Profile, workload: Workload, role: str = "both") -> t
         )
     limits = [(batch, "batch"), (memory, "memory")]
     if role == "both":
-        per_iteration = (workload.facts.mean_osl - 1.0) / workload.facts.mean_prefill
-        budget = profile.max_batch_tokens * per_iteration / (1.0 + per_iteration)
-        limits.append((max(int(np.ceil(budget)), 1), "prefill"))
+        # In steady state, so many tokens are decoded per token of a prompt.
+        decodes_per_prefill = (facts.mean_osl - 1.0) / facts.mean_prefill
+        decodes = profile.max_batch_tokens * decodes_per_prefill / (1.0 + decodes_per_prefill)
+        limits.append((max(int(np.ceil(decodes)), 1), "prefill"))
     return min(limits)
 
 
@@ -153,19 +151,20 @@ def instance_speeds(profile: Profile, workload: Workload, role: str, limit: int)
     decode = iteration_s(profile, n, n * context, 0.0, 0.0)
     alone, extra = _prefill_with_decodes(profile, workload, n, decode)
     prompt, longer = alone.mean(axis=1), extra.mean(axis=1)
-    spread_s2 = (extra * extra).mean(axis=1)
+    mean_square_s2 = (extra * extra).mean(axis=1)
     room = np.maximum(profile.max_batch_tokens - n, 1.0)
     full = iteration_s(profile, n, n * context, room, room * workload.facts.keys)
     others = (n[-1] - 1.0) / n[-1]  # no other prompts if there is a single place
     residence = prompt + gaps * decode
     gap = decode
+    # No gap is longer than an iteration that prompts fill.
+    most_busy = 1.0 - decode / np.maximum(full, decode * 1.0001)
     # Speed and admitted rate depend on each other: damped fixed-point iteration.
     for _ in range(STEPS):
         rate = others * np.minimum(workload.rate, n[-1] / residence[-1])
-        busy = np.minimum(rate * longer, 1.0 - decode / np.maximum(full, decode * 1.0001))
-        gap = decode / (1.0 - busy)
+        gap = decode / (1.0 - np.minimum(rate * longer, most_busy))
         residence = (residence + prompt + gaps * gap) / 2.0
-    noise = others * min(workload.rate, float(n[-1] / residence[-1])) * spread_s2
+    noise = others * min(workload.rate, float(n[-1] / residence[-1])) * mean_square_s2
     return Speeds(
         *(np.interp(sequences, n, column) for column in (decode, gap, noise, longer, residence))
     )
@@ -279,10 +278,10 @@ def _pool_occupancy(speed: Speeds, workload: Workload, instances: int) -> Occupa
     """
     death = speed.completions
     if instances > 1:
-        total = np.arange(1, instances * len(death) + 1) / instances
-        rates = np.interp(total, np.arange(len(death) + 1), np.append(0.0, death))
-        low = total < 1.0  # fewer sequences than instances: each runs alone
-        rates[low] = total[low] * death[0]
+        per_instance = np.arange(1, instances * len(death) + 1) / instances
+        rates = np.interp(per_instance, np.arange(len(death) + 1), np.append(0.0, death))
+        alone = per_instance < 1.0  # fewer sequences than instances: each runs alone
+        rates[alone] = per_instance[alone] * death[0]
         death = instances * rates
     return solve_occupancy(
         workload.rate,
@@ -308,9 +307,10 @@ def _instance_occupancy(law: Occupancy, instances: int, limit: int) -> FloatArra
         return law.occupied
     out = np.zeros(limit + 1)
     total = np.arange(len(law.occupied))
-    low, part = total // instances, total % instances / instances
-    np.add.at(out, low, law.occupied * (1.0 - part))
-    np.add.at(out, np.minimum(low + 1, limit), law.occupied * part)
+    # Sequences are spread evenly: a share ``one_more`` of the instances has one more than ``each``.
+    each, one_more = total // instances, total % instances / instances
+    np.add.at(out, each, law.occupied * (1.0 - one_more))
+    np.add.at(out, np.minimum(each + 1, limit), law.occupied * one_more)
     return out
 
 
@@ -359,17 +359,17 @@ def _prompt_times(
     tokens of a sequence that has just begun to decode.
     """
     waits, first_token, behind = [], [], []
-    for decodes_beside, weight in zip(*_decode_cases(occupied), strict=True):
-        queue = prompt_queue(profile, workload, 1, decodes_beside)
-        decodes = max(round(decodes_beside) - 1, 0)
-        running = float(speed.decode_s[decodes]) if decodes_beside > 0 else 0.0
-        extra = float(speed.extra_s[decodes])
-        times = queue.times(running)
+    for decodes, weight in zip(*_decode_cases(occupied), strict=True):
+        queue = prompt_queue(profile, workload, 1, decodes)
+        index = max(round(decodes) - 1, 0)  # in the arrays of ``speed``
+        running_s = float(speed.decode_s[index]) if decodes > 0 else 0.0
+        extra_s = float(speed.extra_s[index])
+        times = queue.times(running_s)
         waits.append((weight, times.wait))
         first_token.append((weight, times.first))
         # Only the time beyond plain decodes counts, plus the prompts that arrive meanwhile.
-        slower = extra / queue.alone.mean / max(1.0 - workload.rate * extra, NEVER)
-        behind.append((weight, Spread(times.found.values * slower, times.found.weights)))
+        factor = extra_s / queue.alone.mean / max(1.0 - workload.rate * extra_s, NEVER)
+        behind.append((weight, Spread(times.found.values * factor, times.found.weights)))
     return PromptTimes(mix(waits), mix(first_token), mix(behind))
 
 
@@ -389,7 +389,8 @@ def _decode_cases(occupied: FloatArray) -> tuple[FloatArray, FloatArray]:
     out.
     """
     with_decodes = 1.0 - float(occupied[0])
-    numbers = np.array([0.0, float(occupied @ np.arange(len(occupied))) / max(with_decodes, NEVER)])
+    mean = float(occupied @ np.arange(len(occupied)))
+    numbers = np.array([0.0, mean / max(with_decodes, NEVER)])
     weights = np.array([1.0 - with_decodes, with_decodes])
     return numbers[weights > NEVER], weights[weights > NEVER]
 

@@ -7,9 +7,7 @@ import numpy as np
 from simulation.arrays import FloatArray
 from simulation.errors import SimulationError
 
-MIN_VARIANCE_FACTOR = (
-    0.02  # smallest variance factor, so that clockwork arrivals do not divide by 0
-)
+MIN_VARIANCE_FACTOR = 0.02  # so that arrivals of equal gaps do not divide by 0
 LARGEST = 650.0  # largest log ratio, so that exp does not underflow
 
 
@@ -102,15 +100,16 @@ def solve_occupancy(
     logs = np.log(rho)
     # From index 1: the probability of an empty system depends on the load only.
     logs[1:servers] /= z_free
-    below = np.where(rho < 1.0, 1.0 - rho + rho * z_line, 1.0)
-    waiting = np.where(rho < 1.0, rho * z_line / below, rho ** (1.0 / z_line))
-    logs[servers:] = np.log(waiting[servers:])
-    first = float(rho[servers - 1])
-    if first < 1.0:
-        logs[servers - 1] -= np.log(1.0 - first + first * z_line)
+    divisor = np.where(rho < 1.0, 1.0 - rho + rho * z_line, 1.0)
+    line_ratio = np.where(rho < 1.0, rho * z_line / divisor, rho ** (1.0 / z_line))
+    logs[servers:] = np.log(line_ratio[servers:])
+    # Scale P(servers), so that as many requests wait as without the correction.
+    rho_at_servers = float(rho[servers - 1])
+    if rho_at_servers < 1.0:
+        logs[servers - 1] -= np.log(1.0 - rho_at_servers + rho_at_servers * z_line)
     logs = np.concatenate([[0.0], np.cumsum(logs)])
     # Relative to the largest term, exp cannot overflow.
     inside = np.exp(np.maximum(logs - logs.max(), -LARGEST))
-    tail = float(waiting[-1])
+    tail = float(line_ratio[-1])
     inside /= inside.sum() + inside[-1] * tail / (1.0 - tail)
     return Occupancy(inside, tail, stable=True)

@@ -97,7 +97,7 @@ def capacity(case: SizingCase, *, requests: int = REQUESTS) -> Capacity:
     low, high = TRICKLE * saturated, saturated
     at_low = trial.at(low)
     if not trial.met(at_low):
-        raise SimulationError(_trickle_sentence(profile, trial.tier, at_low))
+        raise SimulationError(_infeasible_message(profile, trial.tier, at_low))
     at_high = trial.at(high)
     if trial.met(at_high) and trial.met_again(high):
         # Counterfactual: if unlimited memory raises the throughput, memory is the constraint.
@@ -114,12 +114,11 @@ def capacity(case: SizingCase, *, requests: int = REQUESTS) -> Capacity:
         else:
             high, at_high = rate, run
         rate = (low + high) / 2
-    # The first draw meets the limits at this rate, so only the second shows which one is missed.
+    # If the first draw meets the limits at this rate, only the second shows which one is missed.
     if trial.met(at_high):
         at_high = trial.at(high, draw=1)
-    if trial.met(trial.at(high, with_ample_memory(pools))) and trial.met_again(
-        high, with_ample_memory(pools)
-    ):
+    ample = with_ample_memory(pools)
+    if trial.met(trial.at(high, ample)) and trial.met_again(high, ample):
         return _capacity_at(trial, low, at_low, "memory")
     bound = most_missed(at_high.requests, trial.tier)
     if case.role == "decode":
@@ -158,17 +157,17 @@ def isolated_role(case: SizingCase, instances: int = 1) -> tuple[Pools, Lengths,
         return (pool_of(profile, instances, **options),), lengths, tier
     if case.role == "prefill":
         ones = np.ones(len(np.asarray(lengths[0])), np.int32)
-        only = replace(tier, tbt_s=None, e2e_s=None)
-        return (pool_of(profile, instances, **options),), (lengths[0], ones), only
-    ready = adjusted(
+        only_ttft = replace(tier, tbt_s=None, e2e_s=None)
+        return (pool_of(profile, instances, **options),), (lengths[0], ones), only_ttft
+    instant_prefill = adjusted(
         profile,
         curve=linear(0.0, 0.0, INSTANT_S, 0.0),
         max_batch_tokens=HUGE,
         kv_capacity_tokens=HUGE,
     )
-    sent = replace(case.link or KvLink(0.0, 1.0), shared_bytes_s=float("inf"))
+    own_link = replace(case.link or KvLink(0.0, 1.0), shared_bytes_s=float("inf"))
     pools = (
-        pool_of(ready, SENDERS * instances, role="prefill", link=sent),
+        pool_of(instant_prefill, SENDERS * instances, role="prefill", link=own_link),
         pool_of(profile, instances, role="decode", batching=batching),
     )
     return pools, lengths, replace(tier, ttft_s=None, e2e_s=None)
@@ -209,7 +208,7 @@ def most_missed(log: RequestLog, tier: Tier) -> str:
     return worst if shares and shares[worst][0] > 0 else "throughput"
 
 
-def _trickle_sentence(profile: Profile, tier: Tier, run: SimulationResult) -> str:
+def _infeasible_message(profile: Profile, tier: Tier, run: SimulationResult) -> str:
     """Return the message that even the smallest rate misses the tier."""
     log = run.requests
     name = most_missed(log, tier)

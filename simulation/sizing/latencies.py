@@ -18,12 +18,15 @@ def queue_wait(law: Occupancy, rate: float) -> Spread:
     ``law`` is the number of requests in the system. By Little's law, the mean number that waits
     gives the mean of the exponential part.
     """
-    waits = law.at_least(len(law.inside) - 1)
-    if waits <= NEVER or rate <= 0:
+    waiting_share = law.at_least(len(law.inside) - 1)
+    if waiting_share <= NEVER or rate <= 0:
         return AT_ONCE
-    points, share = unit_exponential()
-    mean = law.mean_queue / rate / waits
-    return spread(np.append(0.0, mean * points), np.append(1.0 - waits, waits * share))
+    points, weights = unit_exponential()
+    mean_s = law.mean_queue / rate / waiting_share
+    return spread(
+        np.append(0.0, mean_s * points),
+        np.append(1.0 - waiting_share, waiting_share * weights),
+    )
 
 
 def transfer_time(link: KvLink | None, workload: Workload, senders: int) -> Spread:
@@ -35,36 +38,38 @@ def transfer_time(link: KvLink | None, workload: Workload, senders: int) -> Spre
     if link is None:
         return AT_ONCE
     total = AT_ONCE
-    size = link.kv_bytes_per_token * workload.facts.isl_points
-    rate, slower = workload.rate, min(link.bytes_s, link.shared_bytes_s)
+    cache_bytes = link.kv_bytes_per_token * workload.facts.isl_points
+    slower_bytes_s = min(link.bytes_s, link.shared_bytes_s)
     for bytes_s, links in ((link.bytes_s, senders), (link.shared_bytes_s, 1)):
         if not np.isfinite(bytes_s):
             continue
-        seconds = size / bytes_s
-        mean, load = float(seconds.mean()), rate / links * float(seconds.mean())
+        seconds = cache_bytes / bytes_s
+        mean_s = float(seconds.mean())
+        load = workload.rate / links * mean_s
         if load >= 1.0:
             return Spread(np.array([np.inf]), np.ones(1))
-        squared_cv = float(seconds.var()) / mean**2
-        points, share = unit_exponential()
+        squared_cv = float(seconds.var()) / mean_s**2
+        points, weights = unit_exponential()
         # M/G/1 wait of those that wait (Pollaczek and Khinchine), taken as exponential.
-        waits_s = (1.0 + squared_cv) / 2.0 * mean / (1.0 - load)
-        total = sum_of(
-            total, spread(np.append(0.0, waits_s * points), np.append(1.0 - load, load * share))
-        )
-    return sum_of(total, spread(size / slower))
+        wait_s = (1.0 + squared_cv) / 2.0 * mean_s / (1.0 - load)
+        wait = spread(np.append(0.0, wait_s * points), np.append(1.0 - load, load * weights))
+        total = sum_of(total, wait)
+    return sum_of(total, spread(cache_bytes / slower_bytes_s))
 
 
 def gaps_with_delay(gap: Spread, first: Spread, workload: Workload) -> Spread:
-    """Return the distribution ``gap`` of mean gaps if the first gap is longer by ``first``."""
+    """Return the distribution of mean gaps, ``gap``, if the first gap is longer by ``first``.
+
+    A delay of the first gap adds its seconds over the number of gaps to the mean.
+    """
     gaps = workload.facts.osl_points - 1.0
     gaps = gaps[gaps > 0]
     if not len(gaps) or not len(gap.values):
         return NOTHING
-    late = thin(first, 64)
-    shape = (len(late.values), len(gaps))
-    return sum_of(
-        gap, spread(late.values[:, None] / gaps, np.broadcast_to(late.weights[:, None], shape))
-    )
+    delay = thin(first, 64)
+    shape = (len(delay.values), len(gaps))
+    weights = np.broadcast_to(delay.weights[:, None], shape)
+    return sum_of(gap, spread(delay.values[:, None] / gaps, weights))
 
 
 def end_to_end_time(ttft: Spread, tbt: Spread, workload: Workload) -> Spread:
@@ -72,8 +77,6 @@ def end_to_end_time(ttft: Spread, tbt: Spread, workload: Workload) -> Spread:
     gaps = workload.facts.osl_points - 1.0
     if not len(tbt.values):
         return ttft
-    thinned = thin(tbt, 32)
-    shape = (len(gaps), len(thinned.weights))
-    return sum_of(
-        ttft, spread(gaps[:, None] * thinned.values, np.broadcast_to(thinned.weights, shape))
-    )
+    mean_gap = thin(tbt, 32)
+    weights = np.broadcast_to(mean_gap.weights, (len(gaps), len(mean_gap.weights)))
+    return sum_of(ttft, spread(gaps[:, None] * mean_gap.values, weights))

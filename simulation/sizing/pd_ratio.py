@@ -165,8 +165,8 @@ class ClosedForms:
 
     def decode_keeps_up(self, prefill: int, decode: int) -> bool:
         """Return whether the decode pool meets the tier at the prefill pool's largest rate."""
-        evaluated = self.decode(decode, prefill, self.prefill_limit(prefill).rate)
-        return evaluated.attained(self.service.tier) >= self.service.tier.attainment
+        evaluation = self.decode(decode, prefill, self.prefill_limit(prefill).rate)
+        return evaluation.attained(self.service.tier) >= self.service.tier.attainment
 
     def _rate(self, prefill: int, decode: int) -> float:
         """Return the largest requests/s of both pools together; 0 if every rate misses."""
@@ -204,11 +204,11 @@ class ClosedForms:
         The rate is 0 if the tier is missed there.
         """
 
-        def crossed(prefill: int) -> bool:
+        def decode_binds(prefill: int) -> bool:
             return not self.decode_keeps_up(prefill, instances - prefill)
 
-        low = min(bisect_first(crossed, 1, instances, near), instances - 1)
-        neighbours = [p for p in (low - 1, low) if 1 <= p < instances]
+        crossing = min(bisect_first(decode_binds, 1, instances, near), instances - 1)
+        neighbours = [p for p in (crossing - 1, crossing) if 1 <= p < instances]
         rates = [self.rate(p, instances - p) for p in neighbours]
         best = int(np.argmax(rates))
         return neighbours[best], rates[best]

@@ -29,9 +29,8 @@ MOST_REQUESTS = 400_000  # longest run
 PRECISION = 0.004  # tolerance of the rate found, as a share of the saturated rate
 MIN_GAIN = 0.005  # smallest relative gain for which larger pools are still simulated
 STEP = 0.04  # first step of the bracket, as a share of the saturated rate
-SATURATED_SHARE = (
-    0.98  # share of the saturated rate; if one instance reaches it, no pool is simulated
-)
+# Share of the saturated rate; if one instance reaches it, no pool is simulated.
+SATURATED_SHARE = 0.98
 NEAR_FULL = 0.97  # first guess for large pools, as a share of the saturated rate
 
 
@@ -102,23 +101,19 @@ def pool_curve(
         lone_capacity = replace(
             calm, max_rps=TRICKLE * calm.max_rps, input_tps=TRICKLE * calm.input_tps
         )
-    lone = case_trial(case, 1, case.seed + 1, REQUESTS)
-    full = lone.saturated_rps()
+    one_instance = case_trial(case, 1, case.seed + 1, REQUESTS)
+    full = one_instance.saturated_rps()
     points = [PoolPoint(1, lone_capacity.max_rps, REQUESTS, 1, lone_capacity.outside)]
     if lone_capacity.max_rps < SATURATED_SHARE * full:
-        life = float(np.nanmean(lone.at(lone_capacity.max_rps).requests.e2e_s))
+        residence_s = float(np.nanmean(one_instance.at(lone_capacity.max_rps).requests.e2e_s))
         for n in SIMULATED:
             if n > max_instances or _is_settled(points, full):
                 break
-            requests = int(np.clip(MEAN_RESIDENCES * life * n * full, REQUESTS, MOST_REQUESTS))
-            points.append(
-                _largest_pool_rate(
-                    case_trial(case, n, case.seed + n, requests),
-                    n,
-                    full,
-                    _extrapolated_share(points, n, full),
-                )
-            )
+            needed = MEAN_RESIDENCES * residence_s * n * full
+            requests = int(np.clip(needed, REQUESTS, MOST_REQUESTS))
+            trial = case_trial(case, n, case.seed + n, requests)
+            guess = _extrapolated_share(points, n, full)
+            points.append(_largest_pool_rate(trial, n, full, guess))
     if too_bursty is not None and points[-1].max_rps < 2 * PRECISION * points[-1].instances * full:
         raise too_bursty
     return PoolCurve(
@@ -173,16 +168,9 @@ def _extrapolated_share(points: list[PoolPoint], n: int, full: float) -> float:
     before = points[-2]
     share_before = before.max_rps / (before.instances * full)
     inverse_root_before = 1.0 / sqrt(before.instances)
-    return float(
-        np.clip(
-            last_share
-            + (last_share - share_before)
-            * (last_inverse_root - inverse_root)
-            / (inverse_root_before - last_inverse_root),
-            last_share / 2,
-            1.0,
-        )
-    )
+    gained, run = last_share - share_before, inverse_root_before - last_inverse_root
+    share = last_share + gained * (last_inverse_root - inverse_root) / run
+    return float(np.clip(share, last_share / 2, 1.0))
 
 
 def _is_settled(points: list[PoolPoint], full: float) -> bool:
@@ -190,12 +178,11 @@ def _is_settled(points: list[PoolPoint], full: float) -> bool:
 
     ``full`` is the saturated rate of one instance.
     """
+    if len(points) < 2:
+        return False
     rps_per_instance = points[-1].max_rps / points[-1].instances
-    return (
-        len(points) > 1
-        and abs(_extrapolated_share(points, MAX_INSTANCES, full) * full / rps_per_instance - 1.0)
-        < MIN_GAIN
-    )
+    largest_rps = _extrapolated_share(points, MAX_INSTANCES, full) * full
+    return abs(largest_rps / rps_per_instance - 1.0) < MIN_GAIN
 
 
 def _largest_pool_rate(trial: Trial, n: int, full: float, guess: float) -> PoolPoint:
@@ -206,28 +193,27 @@ def _largest_pool_rate(trial: Trial, n: int, full: float, guess: float) -> PoolP
     counted: list[int] = []
     outside: list[float] = []
 
-    def at(share: float) -> float:
-        """Return the log odds of attainment beyond the target at a share of the saturated rate."""
+    def excess_at(share: float) -> float:
+        """Return ``excess_log_odds`` at a share of the saturated rate."""
         run = trial.at(share * n * full)
         attained, judged_requests = trial.attained(run)
         counted.append(judged_requests)
         outside.append(outside_share(run))
         return excess_log_odds(attained, judged_requests, trial.tier)
 
-    share = falling_root(at, guess, STEP, PRECISION)
+    share = falling_root(excess_at, guess, STEP, PRECISION)
     return PoolPoint(n, share * n * full, counted[-1], len(counted), outside[-1])
 
 
-def excess_log_odds(attained: float, of: int, tier: Tier) -> float:
+def excess_log_odds(attained: float, requests: int, tier: Tier) -> float:
     """Return the log odds of ``attained`` minus those of the tier's target; 0 at the target.
 
-    Shares are at least half a request of ``of`` requests away from 0% and 100%, so that the result
-    is finite.
+    Shares are at least half a request of ``requests`` away from 0% and 100%, so that the result is
+    finite.
     """
-    share_kept, goal = (
-        min(max(share, 0.5 / of), 1.0 - 0.5 / of) for share in (attained, tier.attainment)
-    )
-    return float(np.log(share_kept / (1.0 - share_kept)) - np.log(goal / (1.0 - goal)))
+    half = 0.5 / requests
+    share, target = (min(max(each, half), 1.0 - half) for each in (attained, tier.attainment))
+    return float(np.log(share / (1.0 - share)) - np.log(target / (1.0 - target)))
 
 
 def falling_root(f: Callable[[float], float], guess: float, step: float, precision: float) -> float:
@@ -238,29 +224,29 @@ def falling_root(f: Callable[[float], float], guess: float, step: float, precisi
     """
     # Steps double until the bracket holds the root.
     low = high = min(guess, 1.0)
-    above = below = f(low)
-    while below >= 0.0:
+    f_low = f_high = f(low)
+    while f_high >= 0.0:
         if high >= 1.0:
             return 1.0
-        low, above = high, below
+        low, f_low = high, f_high
         high, step = min(1.0, high + step), 2.0 * step
-        below = f(high)
-    while above < 0.0:
-        high, below = low, above
+        f_high = f(high)
+    while f_low < 0.0:
+        high, f_high = low, f_low
         low, step = max(low - step, low / 2.0), 2.0 * step
         if low < precision:
             return low
-        above = f(low)
+        f_low = f(low)
     # Illinois rule: halve the value at an end that stays twice in a row, else it never moves.
-    last = 0
+    moved = 0  # end that moved last: 1 low, -1 high
     while True:
-        middle = low + above / (above - below) * (high - low)
+        middle = low + f_low / (f_low - f_high) * (high - low)
         if min(middle - low, high - middle) < precision / 2:
             return middle
         value = f(middle)
         if value >= 0.0:
-            low, above, below = middle, value, below / 2.0 if last > 0 else below
-            last = 1
+            low, f_low, f_high = middle, value, f_high / 2.0 if moved > 0 else f_high
+            moved = 1
         else:
-            high, below, above = middle, value, above / 2.0 if last < 0 else above
-            last = -1
+            high, f_high, f_low = middle, value, f_low / 2.0 if moved < 0 else f_low
+            moved = -1

@@ -51,7 +51,7 @@ class Delays:
     begin: Spread  # of those: wait for the iteration that begins the prompt
     late: Spread  # of those: delay of the first token
     found: Spread  # part of that delay due to earlier prompts
-    behind_s: float  # of the other prompts: delay due to later prompts
+    behind_s: float  # of all other prompts: mean delay due to later prompts
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -120,12 +120,12 @@ def prompt_delays(
     size = 1 << int(2 * cells).bit_length()
     lengths = np.fft.rfft(_length_law(isl / cell, size)) - 1.0
 
-    # Iterations by their first tokens: 0 to ``cells_per_iteration`` cells, or one prompt if nothing
-    # waited.
+    # Kinds of iterations by the tokens that waited at their start: 0 to ``cells_per_iteration``
+    # cells, or one prompt of each length in ``begin`` if nothing waited.
     begin = thin(spread(isl), BEGIN)
     if running_s > 0:
         begin = Spread(np.zeros(0), np.zeros(0))
-    iteration_s_by_cell = np.concatenate(
+    iteration_s_by_kind = np.concatenate(
         [
             [running_s],
             iterations.seconds(np.arange(1.0, max_cells + 1.0) * cell),
@@ -139,7 +139,7 @@ def prompt_delays(
     left_over_laws[rows, low] = 1.0 - (left_over_cells - low)
     # Tokens that arrive in T seconds are compound Poisson, with transform exp(rate T (phi - 1)).
     # Powers of that of an eighth of an iteration take a tenth of the time of exponentials.
-    eighth = np.exp(rate * MOMENTS[0] * iteration_s_by_cell[:, None] * lengths)
+    eighth = np.exp(rate * MOMENTS[0] * iteration_s_by_kind[:, None] * lengths)
     arrival_laws = np.maximum(np.fft.irfft(((eighth**2) ** 2) ** 2, size), 0.0)
     after_idle = arrival_laws[0]
     if running_s == 0:
@@ -150,14 +150,14 @@ def prompt_delays(
     line_law = _stationary_law(arrival_laws, after_idle, cells, cells_per_iteration)
 
     # Shares of time by running iteration and by cells left over.
-    waiting_laws = np.zeros((len(iteration_s_by_cell), size))
-    waiting_laws[:max_cells, 0] = line_law[:max_cells] * iteration_s_by_cell[:max_cells]
+    waiting_laws = np.zeros((len(iteration_s_by_kind), size))
+    waiting_laws[:max_cells, 0] = line_law[:max_cells] * iteration_s_by_kind[:max_cells]
     waiting_laws[max_cells, : cells + 1 - max_cells] = (
-        line_law[max_cells:] * iteration_s_by_cell[max_cells]
+        line_law[max_cells:] * iteration_s_by_kind[max_cells]
     )
     if running_s == 0:
         waiting_laws[max_cells + 1 :] = (
-            line_law[0] * begin.weights * iteration_s_by_cell[max_cells + 1 :]
+            line_law[0] * begin.weights * iteration_s_by_kind[max_cells + 1 :]
         )[:, None] * left_over_laws
     idle = line_law[0] / max(rate, 1e-12) if running_s == 0 else 0.0
     waiting_laws /= idle + waiting_laws.sum()
@@ -173,7 +173,7 @@ def prompt_delays(
             iterations,
             workload,
             waiting_laws[likely],
-            iteration_s_by_cell[likely],
+            iteration_s_by_kind[likely],
             running_s,
             cell,
             eighth[likely],
@@ -182,38 +182,42 @@ def prompt_delays(
 
 
 def _delays_in_iteration(
-    each: Iterations,
+    iterations: Iterations,
     workload: Workload,
     lines: FloatArray,
-    iteration_s_by_cell: FloatArray,
+    iteration_s_by_kind: FloatArray,
     running_s: float,
     cell: float,
     eighth: npt.NDArray[np.complex128],
 ) -> tuple[Spread, Spread, Spread]:
     """Return ``Delays.begin``, ``late`` and ``found`` of prompts that arrive during an iteration.
 
-    ``lines`` are the distributions of waiting cells of tokens, a row per kind of running iteration,
-    which takes ``iteration_s_by_cell``. ``lengths`` is the transform of prompt lengths, minus 1.
+    ``lines [kinds, size]`` has the probability of each number of waiting cells of ``cell`` tokens,
+    by kind of running iteration. ``eighth`` is the transform of the arrivals in an eighth of it.
     """
     rate, isl = workload.rate, workload.facts.prefill_points
-    law = thin(spread(isl), OWN)
-    length = law.values[:, None]
-    alone = each.all_s(length)
-    lines_transform, per_s = np.fft.rfft(lines), rate * float(isl.mean())
+    own = thin(spread(isl), OWN)
+    length = own.values[:, None]
+    alone_s = iterations.all_s(length)
+    tokens_per_s = rate * float(isl.mean())
     parts: list[list[FloatArray]] = [[], [], [], []]
-    before, quarter = lines_transform * eighth, eighth**2
+    # Transform of the tokens that wait at a moment: those at the start, and arrivals since then.
+    transform, quarter = np.fft.rfft(lines) * eighth, eighth**2
     for moment in MOMENTS:
-        ahead = np.fft.irfft(before, lines.shape[1])
-        before *= quarter
+        ahead = np.fft.irfft(transform, lines.shape[1])  # probability of tokens ahead of a prompt
+        transform *= quarter
         row, column = np.nonzero(ahead >= min(SEEN, float(ahead.max())))
-        remaining_s, tokens = (1.0 - moment) * iteration_s_by_cell[row], column * cell
-        wait = remaining_s + np.floor(tokens / each.room + 1e-9) * each.full_s
-        full = each.before_last(tokens + length) * each.full_s
-        prompts = (1.0 - moment) * np.maximum(iteration_s_by_cell[row] - running_s, 0.0)
-        behind = prompts + each.all_s(tokens + length) - alone
-        late = remaining_s + each.all_s(tokens + length, per_s * (remaining_s + full)) - alone
-        weight = ahead[row, column] * law.weights[:, None]
-        values = (np.broadcast_to(wait, behind.shape), late, np.maximum(behind, 0.0), weight)
+        remaining_s, tokens = (1.0 - moment) * iteration_s_by_kind[row], column * cell
+        wait_s = remaining_s + np.floor(tokens / iterations.room + 1e-9) * iterations.full_s
+        full_s = iterations.before_last(tokens + length) * iterations.full_s
+        prompts_s = (1.0 - moment) * np.maximum(iteration_s_by_kind[row] - running_s, 0.0)
+        found_s = prompts_s + iterations.all_s(tokens + length) - alone_s
+        later_tokens = tokens_per_s * (remaining_s + full_s)
+        late_s = remaining_s + iterations.all_s(tokens + length, later_tokens) - alone_s
+        weight = ahead[row, column] * own.weights[:, None]
+        values = (
+            np.broadcast_to(wait_s, found_s.shape), late_s, np.maximum(found_s, 0.0), weight,
+        )  # fmt: skip
         for part, value in zip(parts, values, strict=True):
             part.append(value.ravel())
     waits, lates, founds, weights = (np.concatenate(part) for part in parts)
@@ -234,27 +238,29 @@ def _iteration_times(profile: Profile, workload: Workload, decodes: float) -> It
     return Iterations(room, knots, seconds)
 
 
-def _longest_line(each: Iterations, workload: Workload, spare: float) -> float:
+def _longest_line(iterations: Iterations, workload: Workload, spare: float) -> float:
     """Return a number of waiting tokens that is hardly ever exceeded.
 
-    ``spare`` is the room of a full iteration less the tokens that arrive in it. Either bound holds:
-    that of a line shorter than an iteration, or that of a long line.
+    ``spare`` is the room of a full iteration less the tokens that arrive in it. If that fits in one
+    iteration, the bound of short lines is used, else that of long lines.
     """
     isl, rate = workload.facts.prefill_points, workload.rate
     mean, square, longest = float(isl.mean()), float((isl**2).mean()), float(isl[-1])
-    # Long lines decay as in a random walk with this drift and variance.
-    line = rate * each.full_s * square / (2.0 * spare)
-    reach = each.room + longest - np.log(LEFT_OUT) * line
-    # With room to spare: tokens that arrive during an iteration over the previous arrivals.
+    # Long lines decay exponentially, as a random walk with this ratio of variance to drift.
+    decay_tokens = rate * iterations.full_s * square / (2.0 * spare)
+    long_line = iterations.room + longest - np.log(LEFT_OUT) * decay_tokens
+    # Short lines: tokens that arrive during an iteration, which computes those before them.
     arriving = longest
     for _ in range(STEPS):
-        before, arriving = arriving, rate * mean * each.second(arriving)
+        before, arriving = arriving, rate * mean * iterations.second(arriving)
         if abs(arriving - before) <= SETTLED * arriving:
             break
-    steeper = min(rate * mean * (each.full_s - float(each.took_s[0])) / each.room, 0.99)
-    varies = rate * each.second(arriving + longest) * square / (1.0 - steeper**2)
-    usual = arriving + 2.0 * longest + AWAY * np.sqrt(varies)
-    return float(usual if usual < each.room else reach)
+    # Change of the arrivals by one more token in the iteration before
+    growth_s = iterations.full_s - float(iterations.took_s[0])
+    feedback = min(rate * mean * growth_s / iterations.room, 0.99)
+    variance = rate * iterations.second(arriving + longest) * square / (1.0 - feedback**2)
+    short_line = arriving + 2.0 * longest + AWAY * np.sqrt(variance)
+    return float(short_line if short_line < iterations.room else long_line)
 
 
 def _length_law(places: FloatArray, size: int) -> FloatArray:

@@ -41,10 +41,10 @@ def prefill_alone_s(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PromptTimes:
-    """Distributions of a prompt's wait until its first iteration, its TTFT, and the work it finds.
+    """Distributions in seconds of a prompt's ``wait`` for its first iteration, and of its TTFT.
 
-    The work ``found`` are the seconds of other prompts' work when it arrives. What it leaves behind
-    has the same distribution.
+    ``found`` are the seconds of other prompts' work when it arrives. What it leaves behind has the
+    same distribution.
     """
 
     wait: Spread
@@ -85,16 +85,16 @@ class PromptQueue:
         share, stretch, behind_s = delayed.share, 1.0, delayed.behind_s
         if self.law is not self.one:
             pool_busy, one_busy = self.law.at_least(self.servers), max(self.one.at_least(1), NEVER)
-            late = _mean_delay(self.one, rate, self.alone.mean) / one_busy
-            if min(pool_busy, late) > NEVER:
-                stretch = (
-                    _mean_delay(self.law, self.workload.rate, self.alone.mean) / pool_busy / late
-                )
+            # Mean delays of the prompts that find every server busy
+            one_delay_s = _mean_delay(self.one, rate, self.alone.mean) / one_busy
+            if min(pool_busy, one_delay_s) > NEVER:
+                pool_delay_s = _mean_delay(self.law, self.workload.rate, self.alone.mean)
+                stretch = pool_delay_s / pool_busy / one_delay_s
             share = min(pool_busy if self.servers > 1 else share * pool_busy / one_busy, 1.0)
             if self.servers > 1:  # while a server is free, no later prompt joins an iteration
                 behind_s *= pool_busy
 
-        def of(late: Spread, otherwise_s: float) -> Spread:
+        def over_all_prompts(late: Spread, otherwise_s: float) -> Spread:
             """Mix the delay of prompts that find an iteration running with that of the others."""
             return mix(
                 [
@@ -103,8 +103,9 @@ class PromptQueue:
                 ]
             )
 
-        first = sum_of(of(delayed.late, behind_s), self.alone)
-        return PromptTimes(of(delayed.begin, 0.0), first, of(delayed.found, 0.0))
+        first = sum_of(over_all_prompts(delayed.late, behind_s), self.alone)
+        wait, found = (over_all_prompts(part, 0.0) for part in (delayed.begin, delayed.found))
+        return PromptTimes(wait, first, found)
 
 
 def _mean_delay(law: Occupancy, rate: float, alone_s: float) -> float:
@@ -125,16 +126,18 @@ def prompt_queue(profile: Profile, workload: Workload, servers: int, decodes: fl
     crowd = np.unique(np.append(np.arange(1.0, min(max_prompts, CROWD)), max_prompts))
     tokens = np.minimum(crowd * isl, room)
     seconds = iteration_s(profile, decodes, decodes * context, tokens, tokens * workload.facts.keys)
-    served = np.maximum(np.maximum.accumulate(tokens / isl / seconds), 1.0 / alone.mean)
-    served[0] = 1.0 / alone.mean
+    # Prompts/s of one server by the number of its prompts: never slower with more of them.
+    served_rps = np.maximum(np.maximum.accumulate(tokens / isl / seconds), 1.0 / alone.mean)
+    served_rps[0] = 1.0 / alone.mean
     if max_prompts == 1.0:  # the next prompt uses the rest of an iteration's budget
-        served = np.append(served, max(float(room / isl / seconds[-1]), served[0]))
-    death = np.append(np.arange(1, servers) / alone.mean, np.repeat(served, servers) * servers)
+        served_rps = np.append(served_rps, max(float(room / isl / seconds[-1]), served_rps[0]))
+    all_busy_rps = np.repeat(served_rps, servers) * servers
+    death = np.append(np.arange(1, servers) / alone.mean, all_busy_rps)
     scv = float(alone.weights @ (alone.values - alone.mean) ** 2) / alone.mean**2
     law = solve_occupancy(
         workload.rate, death, servers=servers, burstiness=workload.burstiness, service_scv=scv
     )
-    queue = law
+    one = law
     if servers > 1 or workload.burstiness != 1.0:
-        queue = solve_occupancy(workload.rate / servers, served, servers=1, service_scv=scv)
-    return PromptQueue(profile, workload, servers, decodes, law, queue, alone, float(death[-1]))
+        one = solve_occupancy(workload.rate / servers, served_rps, servers=1, service_scv=scv)
+    return PromptQueue(profile, workload, servers, decodes, law, one, alone, float(death[-1]))

@@ -63,10 +63,11 @@ def unit_exponential() -> tuple[FloatArray, FloatArray]:
 
     The mean is exact.
     """
-    edges = np.append(1.0 - np.logspace(0.0, -DECADES, TAIL), 1.0)
+    edges = np.append(1.0 - np.logspace(0.0, -DECADES, TAIL), 1.0)  # quantile levels of slices
     weights = np.diff(edges)
-    below = scipy.special.gammainc(2.0, scipy.special.gammaincinv(1.0, edges))
-    return np.diff(below) / weights, weights
+    # Share of the mean that values below each edge have.
+    mean_below = scipy.special.gammainc(2.0, scipy.special.gammaincinv(1.0, edges))
+    return np.diff(mean_below) / weights, weights
 
 
 def thin(spread: Spread, points: int) -> Spread:

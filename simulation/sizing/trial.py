@@ -133,7 +133,10 @@ class Trial:
         return self.draws[0].osl
 
     def at(self, rate: float, pools: Pools | None = None, *, draw: int = 0) -> SimulationResult:
-        """Return the simulation of one draw at ``rate`` requests/s."""
+        """Return the simulation of one draw at ``rate`` requests/s; ``pools`` replace the trial's.
+
+        The requests and the order of their arrivals do not depend on the rate.
+        """
         drawn = self.draws[draw]
         return self._run(drawn, drawn.arrival / rate, pools or self.pools)
 
@@ -263,10 +266,10 @@ def _systematic_sample(
     tokens of the sample, if known.
     """
     sorted_rows = np.lexsort((osl, isl) if cached is None else (cached.tokens, osl, isl))
-    even = (np.arange(n) + rng.uniform()) * (len(isl) / n)
-    rows = rng.permutation(sorted_rows[np.minimum(even.astype(np.int64), len(isl) - 1)])
-    of_rows = None if cached is None else cached.rows(rows)
-    return _Draw(isl[rows], osl[rows], _arrivals(n, burstiness, rng), of_rows)
+    spaced = (np.arange(n) + rng.uniform()) * (len(isl) / n)  # evenly, from a random start
+    rows = rng.permutation(sorted_rows[np.minimum(spaced.astype(np.int64), len(isl) - 1)])
+    cached_of_rows = None if cached is None else cached.rows(rows)
+    return _Draw(isl[rows], osl[rows], _arrivals(n, burstiness, rng), cached_of_rows)
 
 
 def _arrivals(n: int, burstiness: Burstiness, rng: np.random.Generator) -> FloatArray:

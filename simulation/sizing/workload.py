@@ -73,7 +73,7 @@ class LengthFacts:
     decode_context: float  # mean KV tokens of a decoding sequence, weighted by decode time
     keys: float  # mean keys before a computed token: without a cache half the length of its prompt
     osl_scv: float  # squared coefficient of variation
-    osl_overlap: float  # integral of (1 - F)^2 over the mean (birth_death.occupancy)
+    osl_overlap: float  # integral of (1 - F)^2 over the mean (birth_death.solve_occupancy)
 
 
 def _length_facts(isl: Int32Array, osl: Int32Array, computed: Int32Array) -> LengthFacts:
@@ -81,11 +81,13 @@ def _length_facts(isl: Int32Array, osl: Int32Array, computed: Int32Array) -> Len
     inputs, outputs = isl.astype(np.float64), osl.astype(np.float64)
     prefill = computed.astype(np.float64)
     gaps = outputs - 1.0
-    context = (
-        (gaps * (inputs + outputs / 2.0)).sum() / gaps.sum() if gaps.any() else inputs.mean() + 1.0
-    )
+    context = inputs.mean() + 1.0
+    if gaps.any():
+        context = (gaps * (inputs + outputs / 2.0)).sum() / gaps.sum()
     ordered = np.sort(outputs)
     survival = 1.0 - np.arange(len(ordered)) / len(ordered)  # 1 - F just below each value
+    # Keys that all computed tokens of a prompt attend to: those of the whole, less the cached ones.
+    keys = (inputs * inputs - (inputs - prefill) ** 2) / 2.0
     return LengthFacts(
         mean_isl=float(inputs.mean()),
         mean_osl=float(outputs.mean()),
@@ -94,7 +96,7 @@ def _length_facts(isl: Int32Array, osl: Int32Array, computed: Int32Array) -> Len
         prefill_points=_part_means(computed),
         osl_points=_part_means(osl),
         decode_context=float(context),
-        keys=float((inputs * inputs - (inputs - prefill) ** 2).sum() / (2.0 * prefill.sum())),
+        keys=float(keys.sum() / prefill.sum()),
         osl_scv=float(outputs.var() / outputs.mean() ** 2),
         osl_overlap=float((survival**2 * np.diff(ordered, prepend=0.0)).sum() / outputs.mean()),
     )

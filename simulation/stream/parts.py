@@ -52,10 +52,10 @@ def parts_of(fleet: Fleet, max_parts: int) -> list[Part]:
 def _share_nothing(fleet: Fleet) -> bool:
     """Return whether models share nothing: no faults, no lending between models."""
     starts = [pool.start_up for pool in fleet.pools if pool.start_up is not None]
-    others = any(
+    swaps_models = any(
         (start.other_model_s, start.same_architecture_s) != (None, None) for start in starts
     )
-    return not (fleet.faults or others or any(pool.lends for pool in fleet.pools))
+    return not (fleet.faults or swaps_models or any(pool.lends for pool in fleet.pools))
 
 
 def _part(fleet: Fleet, models: set[str]) -> Part:
@@ -75,9 +75,10 @@ def merge_parts(
     if len(parts) == 1:
         return results[0]
     ends = [result.after.until_s for result in results]
-    left = [bool(result.tally.outcomes[:, 2:].any()) for result in results]
+    # Whether a part has requests that are unfinished or not due (columns 2 and 3).
+    has_requests_left = [bool(result.tally.outcomes[:, 2:].any()) for result in results]
     due_s = max(result.last_due_s for result in results)
-    if any(more and end < due_s for more, end in zip(left, ends, strict=True)):
+    if any(left and end < due_s for left, end in zip(has_requests_left, ends, strict=True)):
         raise SimulationError("Requests remained after the window. Simulate it in one part.")
     # Parts list their own pools; restore the order of the whole fleet.
     order = np.argsort(np.concatenate([part.pool_indices for part in parts]))

@@ -101,7 +101,7 @@ class Tally:
         for i, column in enumerate((trace.input_tokens, trace.output_tokens)):
             np.add.at(self.tokens[:, i], group[done], column[done])
         for i, name in enumerate(LATENCIES):
-            self._latency(i, group, getattr(log, name))
+            self._count_latency(i, group, getattr(log, name))
         hour, due = (trace.arrival_s // HOUR_S).astype(np.int64), log.outcome != NOT_DUE
         tier_hour = hour * len(trace.tiers) + trace.tier
         for i, rows in enumerate((due, due & ok)):
@@ -110,7 +110,7 @@ class Tally:
         self._add_attention(trace, group, log.pool)
         self.last_s[0] = np.nanmax(log.last_token_s, initial=self.last_s[0])
 
-    def _latency(self, which: int, group: Array, seconds: FloatArray) -> None:
+    def _count_latency(self, which: int, group: Array, seconds: FloatArray) -> None:
         """Count a latency of requests by group; ``which`` is its index in LATENCIES."""
         finite = np.isfinite(seconds)
         value, group_of_value = np.maximum(seconds[finite], 0.0), group[finite]

@@ -161,7 +161,7 @@ def test_draws_come_from_the_seed():
     assert events.dtype == EVENT
     assert events.tobytes() == again.tobytes() != other.tobytes()
     assert np.all(np.diff(events["time"]) >= 0)
-    crashes = np.bincount(events["where"][events["kind"] == 2])
+    crashes = np.bincount(events["target"][events["kind"] == 2])
     expected = 0.5 * 168 * maxima
     assert np.all(np.abs(crashes - expected) < 4 * np.sqrt(expected))
     fails = failing_starts(faults, 2, 1)

@@ -229,7 +229,7 @@ def test_broken_laws_are_noticed(part, name, change, law):
 
 @pytest.mark.parametrize(
     ("name", "value", "law"),
-    [("kv_peak", 101, "memory"), ("early", 1, "not ready"), ("lifetime_s", 9.0, "lifetimes")],
+    [("kv_peak", 101, "memory"), ("too_early", 1, "not ready"), ("lifetime_s", 9.0, "lifetimes")],
 )
 def test_broken_laws_inside_the_engine_are_noticed(name, value, law):
     pools = np.zeros(1, POOL)

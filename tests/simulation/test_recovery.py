@@ -63,10 +63,10 @@ class Asked(LateCounter):
         if self.judges:
             super().__call__(now, requests)
 
-    def of_stream(self, now, *part):
+    def check_stream(self, now, *part):
         self.asked_s = now
         if self.judges:
-            super().of_stream(now, *part)
+            super().check_stream(now, *part)
 
 
 @pytest.mark.parametrize("seed", range(5))

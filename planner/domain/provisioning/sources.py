@@ -54,7 +54,7 @@ def measured_shares(phase: PhaseProblem, level: Level) -> FloatArray:
     """Return the measured and the extrapolated share of a plan's iteration time, ``[2]``."""
     plan, phase_as_planned = level.plan or level.replicas, level.as_planned(phase)
     assert plan is not None
-    chosen = phase_as_planned.problem.chosen(plan.batch, plan.parallel)
+    chosen = phase_as_planned.problem.indices_of(plan.batch, plan.parallel)
     seconds = phase_as_planned.problem.latency_s[chosen]
     return np.asarray((phase_as_planned.measured[:, *chosen] * seconds).sum(axis=1) / seconds.sum())
 

@@ -56,7 +56,7 @@ def operators_table(cases: list[Case]) -> pl.DataFrame:
             return
         phase = level.as_planned(case.problem)
         problem = phase.problem
-        chosen = problem.chosen(plan.batch, plan.parallel)
+        chosen = problem.indices_of(plan.batch, plan.parallel)
         busy = problem.rate / plan.batch * problem.latency_s[chosen] / plan.replicas
         worst = int(plan.sojourn_s.argmax())
         apart = phase.demand.apart
@@ -119,7 +119,7 @@ def shards_table(cases: list[Case]) -> pl.DataFrame:
         if placed is None or plan is None:
             return
         as_planned = level.as_planned(case.problem)
-        chosen = as_planned.problem.chosen(plan.batch, plan.parallel)
+        chosen = as_planned.problem.indices_of(plan.batch, plan.parallel)
         shard_gb = as_planned.demand.shard_bytes(*chosen, plan.replicas) / 1e9
         pairs, counts = np.unique(
             np.stack([placed.device, placed.operator], axis=1), axis=0, return_counts=True

@@ -202,7 +202,7 @@ def replayed(
         result.series,
         plan,
         detail,
-        swing=metered.swing,
+        signal_range=metered.signal_range,
         settings=settings_of(policy, metered, fleet, result.series, labels),
         worst_loss=worst_loss(
             study, serving(study, result.series, sources), result.series.interval_s

@@ -42,32 +42,32 @@ def note_of(run: PolicyRun) -> str:
 
     Otherwise return "".
     """
-    swing = run.swing
-    if swing is None:
+    signal = run.signal_range
+    if signal is None:
         return ""
-    always_more = swing.low > swing.out_above and not swing.asked_fewer
-    if swing.asked_more and not always_more:
+    always_more = signal.low > signal.out_above and not signal.asked_fewer
+    if signal.asked_more and not always_more:
         return ""
     stayed = (
-        f"Its signal, {swing.words}, stayed at {_signal_text(swing, swing.low)}"
-        if _signal_text(swing, swing.low) == _signal_text(swing, swing.high)
-        else f"Its signal, {swing.words}, stayed between {_signal_text(swing, swing.low)} and "
-        f"{_signal_text(swing, swing.high)}"
+        f"Its signal, {signal.words}, stayed at {_signal_text(signal, signal.low)}"
+        if _signal_text(signal, signal.low) == _signal_text(signal, signal.high)
+        else f"Its signal, {signal.words}, stayed between {_signal_text(signal, signal.low)} and "
+        f"{_signal_text(signal, signal.high)}"
     )
-    above, below = _signal_text(swing, swing.out_above), _signal_text(swing, swing.in_below)
-    if swing.asked_more:
+    above, below = _signal_text(signal, signal.out_above), _signal_text(signal, signal.in_below)
+    if signal.asked_more:
         return f"{stayed}, above {above} all the time: it always scaled out."
-    if swing.asked_fewer:
+    if signal.asked_fewer:
         return f"{stayed} and never passed {above}: it never scaled out."
-    if swing.share and swing.out_above >= 1:
+    if signal.share and signal.out_above >= 1:
         return (
             f"{stayed}, and no share passes {above}, where it would ask for more: it did not scale."
         )
     return f"{stayed}, never above {above} nor below {below}: it did not scale."
 
 
-def _signal_text(swing: SignalRange, value: float) -> str:
-    if swing.share:
+def _signal_text(signal: SignalRange, value: float) -> str:
+    if signal.share:
         return f"{value:.1%}" if value < 0.1 else f"{value:.0%}"
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
@@ -281,7 +281,7 @@ POLICIES = Columns(
         Column("note", TEXT, "a remark, such as a signal that never moved", note_of,
                heads={POLICY_TABLE: "Note"}),
         Column("signal", TEXT, "signal of the policy: name, smallest and largest value, "
-               "thresholds, and whether it crossed them", attrgetter("swing"), flat=False),
+               "thresholds, and whether it crossed them", attrgetter("signal_range"), flat=False),
         Column("settings", TEXT, "parameters, targets, ratios, replicas and routing, per pool "
                "(`where`) or for all", flat=False),
     )

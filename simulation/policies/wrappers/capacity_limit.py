@@ -7,7 +7,7 @@ from math import ceil
 import numpy as np
 
 from simulation.arrays import BoolArray, FloatArray, IntArray
-from simulation.fleet import Fleet
+from simulation.fleet import Fleet, same_replica
 from simulation.policies.parts.endpoints import Service, services
 from simulation.policies.parts.stability import ROUNDING
 from simulation.policies.wrappers.wrapper import Wrapper
@@ -49,6 +49,7 @@ class CapacityLimit(Wrapper):
     ) -> None:
         super().__init__(policy)
         self._groups = [(list(group[0]), group[1]) for group in groups]
+        # Amount of an instance in each group, ``[pools]``; None: its GPUs.
         self._amounts = [group[2] if len(group) == 3 else None for group in groups]
         self._worth = worth
         self.refused = 0
@@ -56,6 +57,7 @@ class CapacityLimit(Wrapper):
     def reset(self, fleet: Fleet) -> IntArray:
         self.refused = 0
         self._maximum = np.array([pool.maximum for pool in fleet.pools], np.int64)
+        # Instances that the last decision refused, ``[pools]``.
         self._lacking = self._nothing = np.zeros(len(fleet.pools), np.int64)
         gpus = np.array([pool.gpus_per_instance for pool in fleet.pools], np.int64)
         self._each = [gpus if amount is None else amount for amount in self._amounts]
@@ -113,14 +115,15 @@ class CapacityLimit(Wrapper):
             _keep_ratios(targets, actions.targets, present, service_class)
             for g, (group, _) in enumerate(self._groups):
                 grown = [p for p in group if p in pools]
-                new = np.minimum(fresh[grown], np.maximum(targets - present - draining, 0)[grown])
-                free[g] -= int(new @ self._each[g][grown])
-        back = self._call_back(lent, missing)
-        firm = self._make_room(targets, present, draining, back, missing)
-        self._count(actions.targets, targets, present)
+                growth = np.maximum(targets - present - draining, 0)[grown]
+                started = np.minimum(fresh[grown], growth)
+                free[g] -= int(started @ self._each[g][grown])
+        called_back = self._call_back(lent, missing)
+        firm = self._make_room(targets, present, draining, called_back, missing)
+        self._count_refused(actions.targets, targets, present)
         keep = actions.keep_lent
-        if back.any() and observation.spare is not None:
-            spare = observation.spare - back
+        if called_back.any() and observation.spare is not None:
+            spare = observation.spare - called_back
             keep = spare if keep is None else np.minimum(keep, spare)
         return replace(
             actions, targets=targets, firm=firm if firm.any() else actions.firm, keep_lent=keep
@@ -129,10 +132,10 @@ class CapacityLimit(Wrapper):
     def hold(self, time_s: float) -> Hold | None:
         return None if self._lacking.any() else super().hold(time_s)
 
-    def _count(self, requested: IntArray, granted: IntArray, present: IntArray) -> None:
-        """Count in ``refused`` the instances refused now that were not refused before."""
-        up = np.maximum(np.minimum(granted, self._maximum), present)
-        lacking = np.maximum(requested - up, 0)
+    def _count_refused(self, requested: IntArray, granted: IntArray, present: IntArray) -> None:
+        """Add to ``refused`` the instances refused now that the last decision did not refuse."""
+        reached = np.maximum(np.minimum(granted, self._maximum), present)
+        lacking = np.maximum(requested - reached, 0)
         self.refused += int(np.maximum(lacking - self._lacking, 0).sum())
         self._lacking = lacking
 
@@ -147,7 +150,7 @@ class CapacityLimit(Wrapper):
         ):
             for p in reversed(group):
                 amount = max(1, int(each[p]))
-                back = min(int(lent[p]), -(-max(0, lacking) // amount))
+                back = min(int(lent[p]), -(-max(0, lacking) // amount))  # rounded up
                 called_back[p] = max(back, int(called_back[p]))
                 lacking -= back * amount
         return called_back
@@ -203,19 +206,18 @@ class CapacityLimit(Wrapper):
         targets: IntArray,
         present: IntArray,
         draining: IntArray,
-        back: IntArray,
+        called_back: IntArray,
         missing: IntArray,
     ) -> BoolArray:
         """Lower ``targets`` of lower priorities, so that GPUs missing for higher ones become free.
 
-        ``present``, ``draining`` and ``back`` (lent instances called back) are instances
-        ``[pools]``. ``missing [priorities, groups]`` are GPUs. GPUs that become free anyway are
-        deducted. The lowest priority shrinks first. Returns the mask of pools that shrink,
-        ``[pools]``; their instances stop without a soft scale-in.
+        ``missing [priorities, groups]`` are GPUs; those that become free anyway are deducted. The
+        lowest priority shrinks first. Returns the mask of pools that shrink, ``[pools]``; their
+        instances stop without a soft scale-in.
         """
         firm = np.zeros(len(targets), np.bool_)
         leaving = np.maximum(present - targets, 0)
-        leaving += np.maximum(draining - np.maximum(targets - present, 0), 0) + back
+        leaving += np.maximum(draining - np.maximum(targets - present, 0), 0) + called_back
         becoming_free = np.array(
             [
                 leaving[group] @ each[group]
@@ -229,14 +231,14 @@ class CapacityLimit(Wrapper):
                 group = self._groups[g][0]
                 for service in self._classes[level]:
                     service_pools = list(service.pools)
-                    spare = np.maximum(
-                        targets[service_pools] - np.maximum(self._minimum[service_pools], 1), 0
-                    )
+                    least = np.maximum(self._minimum[service_pools], 1)
+                    spare = np.maximum(targets[service_pools] - least, 0)
                     in_group = np.array([p in group for p in service_pools])
-                    room = int(spare[in_group] @ self._each[g][service_pools][in_group])
-                    if need[g] <= 0 or not room:
+                    spare_gpus = int(spare[in_group] @ self._each[g][service_pools][in_group])
+                    if need[g] <= 0 or not spare_gpus:
                         continue
-                    cut = np.ceil(spare * min(1.0, need[g] / room) - ROUNDING).astype(np.int64)
+                    share = min(1.0, need[g] / spare_gpus)
+                    cut = np.ceil(spare * share - ROUNDING).astype(np.int64)
                     targets[service_pools] -= cut
                     firm[service_pools] |= cut > 0
                     need[g] -= int(cut[in_group] @ self._each[g][service_pools][in_group])
@@ -250,7 +252,10 @@ class CapacityLimit(Wrapper):
 def _keep_ratios(
     targets: IntArray, requested: IntArray, present: IntArray, services: Sequence[Service]
 ) -> None:
-    """Reduce ``targets`` so that both roles of a service get the same share of their growth."""
+    """Reduce ``targets`` so that both roles of a service get the same share of their growth.
+
+    That share is the smaller one of the two, of requested over granted instances.
+    """
     wanted = np.maximum(requested - present, 0)
     granted = np.maximum(targets - present, 0)
     for service in services:
@@ -268,20 +273,13 @@ def _can_start_on_lent(fleet: Fleet) -> BoolArray:
     may = np.zeros((len(fleet.pools), len(fleet.pools)), np.bool_)
     for p, pool in enumerate(fleet.pools):
         start = pool.start_up
+        swaps_any = start is not None and start.other_model_s is not None
+        swaps_same = start is not None and start.same_architecture_s is not None
         for q, other in enumerate(fleet.pools):
-            if (pool.region, pool.gpu.name, pool.spot, pool.gpus_per_instance) != (
-                *(other.region, other.gpu.name, other.spot),
-                other.gpus_per_instance,
-            ):
+            # The keys have the model, then what the GPUs of both must share.
+            if same_replica(pool)[1:] != same_replica(other)[1:]:
                 continue
             same_architecture = bool(pool.architecture) and pool.architecture == other.architecture
-            may[p, q] = (
-                pool.model == other.model
-                or (start is not None and start.other_model_s is not None)
-                or (
-                    same_architecture
-                    and start is not None
-                    and start.same_architecture_s is not None
-                )
-            )
+            same_model = pool.model == other.model
+            may[p, q] = same_model or swaps_any or (swaps_same and same_architecture)
     return may

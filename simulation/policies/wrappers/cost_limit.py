@@ -22,28 +22,28 @@ class CostLimit(Wrapper):
 
     def __init__(self, policy: ScalingPolicy, usd: float) -> None:
         super().__init__(policy)
-        self._limit = usd
+        self._limit_usd = usd
 
     def reset(self, fleet: Fleet) -> IntArray:
         per_hour = [pool.lowest_usd * pool.gpus_per_instance for pool in fleet.pools]
         self._usd_per_s = np.array(per_hour) / 3600
-        self._paid, self._since_s = 0.0, 0.0
-        self._kept = super().reset(fleet)
-        return self._kept
+        self._paid_usd, self._last_decision_s = 0.0, 0.0
+        self._last_targets = super().reset(fleet)
+        return self._last_targets
 
     def decide(self, observation: Observation) -> Actions:
         """Add the cost since the last decision; raise CostLimitExceeded above the limit."""
         counts = observation.ready + observation.starting + observation.draining
-        passed_s, self._since_s = observation.time_s - self._since_s, observation.time_s
+        passed_s = observation.time_s - self._last_decision_s
+        self._last_decision_s = observation.time_s
         # Decisions without a call of the policy had the targets of the last one.
         held_s = max(0.0, passed_s - self.interval_s)
-        kept_usd_per_s = float(self._kept @ self._usd_per_s)
-        self._paid += held_s * kept_usd_per_s
-        self._paid += (passed_s - held_s) * float(counts @ self._usd_per_s)
-        if self._paid > self._limit:
+        self._paid_usd += held_s * float(self._last_targets @ self._usd_per_s)
+        self._paid_usd += (passed_s - held_s) * float(counts @ self._usd_per_s)
+        if self._paid_usd > self._limit_usd:
             raise CostLimitExceeded
         actions = actions_of(self._policy.decide(observation))
-        self._kept = actions.targets
+        self._last_targets = actions.targets
         return actions
 
     # Defined here too: ``policy.holds`` trusts a class only if it defines ``hold`` and ``decide``.

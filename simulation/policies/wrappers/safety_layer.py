@@ -52,21 +52,21 @@ class SafetyLayer(ScalingPolicy):
 
     def decide(self, observation: Observation) -> Actions:
         """Return the driver's targets, or more where a safety layer sees a risk."""
+        # All layers share the times of the last changes. Their own ``decide`` would record changes
+        # that are only requested, so these times are reset before each layer and at the end.
         last_s = self.driver.cooling.last_s
         before = last_s.copy()
         answer = self.driver.decide(observation)
         present = observation.ready + observation.starting
         targets = answer.targets.copy()
         for layer in self.safety:
-            last_s[:] = before  # each layer sees actual changes, not requests of others
+            last_s[:] = before
             layer_targets = layer.decide(observation).targets
             for service in layer.services:
                 service_pools = list(service.pools)
                 if layer.at_risk(service, observation):
-                    targets[service_pools] = np.maximum(
-                        targets[service_pools],
-                        np.maximum(layer_targets[service_pools], present[service_pools]),
-                    )
+                    least = np.maximum(layer_targets, present)[service_pools]
+                    targets[service_pools] = np.maximum(targets[service_pools], least)
         last_s[:] = before
         for i, service in enumerate(self.driver.services):
             service_pools = list(service.pools)

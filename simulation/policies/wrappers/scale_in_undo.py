@@ -32,9 +32,10 @@ class ScaleInUndo(Wrapper):
         self._services = services(fleet)
         self._allowed = [_allowed_late_share(fleet, service) for service in self._services]
         # Times until which restored instances stay, by service.
-        self._until = np.full(len(self._services), -np.inf)
-        # [pools] of (end of the wait, instances) that drain and may still return, oldest first
-        self._out: list[list[tuple[float, int]]] = [[] for _ in fleet.pools]
+        self._keep_until_s = np.full(len(self._services), -np.inf)
+        # By pool: draining instances that may still return, as (time until which, instances),
+        # the oldest first.
+        self._restorable: list[list[tuple[float, int]]] = [[] for _ in fleet.pools]
         return super().reset(fleet)
 
     def decide(self, observation: Observation) -> Actions:
@@ -48,11 +49,13 @@ class ScaleInUndo(Wrapper):
         for i, service in enumerate(self._services):
             service_pools = list(service.pools)
             if back[service_pools].any() and self._misses(i, service, observation):
-                self._until[i] = max(until for p in service_pools for until, _ in self._out[p])
+                self._keep_until_s[i] = max(
+                    until for p in service_pools for until, _ in self._restorable[p]
+                )
                 targets[service_pools] = np.maximum(
                     targets[service_pools], (present + back)[service_pools]
                 )
-            elif observation.time_s < self._until[i]:
+            elif observation.time_s < self._keep_until_s[i]:
                 targets[service_pools] = np.maximum(targets[service_pools], present[service_pools])
         self._record_removed(targets - present, observation, actions)
         return replace(actions, targets=targets)
@@ -62,7 +65,7 @@ class ScaleInUndo(Wrapper):
 
     def _may_restore_or_keep(self, now: float) -> bool:
         """Return whether any instance may still be restored, or was restored and must stay."""
-        return any(self._out) or bool((self._until > now).any())
+        return any(self._restorable) or bool((self._keep_until_s > now).any())
 
     def _misses(self, i: int, service: Service, observation: Observation) -> bool:
         """Return whether service ``i`` misses its limits, in one of the two cases of the class."""
@@ -79,23 +82,26 @@ class ScaleInUndo(Wrapper):
 
     def _recoverable(self, now: float) -> IntArray:
         """Return how many instances can still be restored, ``[pools]``."""
-        self._out = [[outage for outage in out if outage[0] > now] for out in self._out]
-        return np.array([sum(count for _, count in out) for out in self._out], np.int64)
+        self._restorable = [
+            [(until, count) for until, count in removed if until > now]
+            for removed in self._restorable
+        ]
+        return np.array([sum(count for _, count in each) for each in self._restorable], np.int64)
 
     def _record_removed(self, change: IntArray, observation: Observation, actions: Actions) -> None:
         """Record the softly removed instances of ``change``; forget those that growth restored."""
-        for p, out in enumerate(self._out):
+        for p, restorable in enumerate(self._restorable):
             # Starting instances are removed first, at once.
-            gone = -int(change[p]) - int(observation.starting[p])
+            draining = -int(change[p]) - int(observation.starting[p])
             firm = actions.firm is not None and bool(actions.firm[p])
-            if gone > 0 and actions.soft_s > 0 and not firm:
-                out.append((observation.time_s + actions.soft_s, gone))
+            if draining > 0 and actions.soft_s > 0 and not firm:
+                restorable.append((observation.time_s + actions.soft_s, draining))
             for _ in range(max(0, int(change[p]))):  # growth takes draining instances first
-                if not out:
+                if not restorable:
                     break
-                until, count = out.pop()
+                until, count = restorable.pop()
                 if count > 1:
-                    out.append((until, count - 1))
+                    restorable.append((until, count - 1))
 
 
 def _allowed_late_share(fleet: Fleet, service: Service) -> float:

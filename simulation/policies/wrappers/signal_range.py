@@ -31,17 +31,17 @@ class SignalRange:
 
 
 class SignalRecorder(Wrapper):
-    """Run ``policy`` unchanged and record its signal in ``swing``.
+    """Run ``policy`` unchanged and record its signal in ``signal_range``.
 
-    ``swing`` is None for a policy without a signal, or if the signal was never read.
+    ``signal_range`` is None for a policy without a signal, or if the signal was never read.
     """
 
     def __init__(self, policy: ScalingPolicy) -> None:
         super().__init__(policy)
-        self.swing: SignalRange | None = None
+        self.signal_range: SignalRange | None = None
 
     def reset(self, fleet: Fleet) -> IntArray:
-        self.swing = None
+        self.signal_range = None
         return super().reset(fleet)
 
     def decide(self, observation: Observation) -> IntArray | Actions:
@@ -55,35 +55,41 @@ class SignalRecorder(Wrapper):
         return super().hold(time_s) if self._gauged is None else None
 
     def _extend_range(self, gauge: Gauge) -> None:
-        """Extend ``swing`` by a reading. Python numbers are faster than arrays of a few pools."""
-        values = gauge.values.tolist()
+        """Extend ``signal_range`` by the values of ``gauge`` at a decision."""
+        values = gauge.values.tolist()  # Python numbers are faster than arrays of a few pools
         above = _limit_per_value(gauge.out_above, values)
         below = _limit_per_value(gauge.in_below, values)
         read = [row for row in zip(values, above, below, strict=True) if isfinite(row[0])]
-        if not read or (self.swing is not None and _is_within(self.swing, gauge.words, read)):
+        if not read or (
+            self.signal_range is not None and _is_within(self.signal_range, gauge.words, read)
+        ):
             return
         measured = [value for value, _, _ in read]
-        swing = SignalRange(
+        signal_range = SignalRange(
             gauge.words, gauge.share, float(min(measured)), float(max(measured)),
             _largest_limit([-limit for _, limit, _ in read]) * -1.0,
             _largest_limit([limit for _, _, limit in read]),
             any(value > limit for value, limit, _ in read),
             any(value < limit for value, _, limit in read),
         )  # fmt: skip
-        self.swing = swing if self.swing is None else _widened(self.swing, swing)
+        self.signal_range = (
+            signal_range if self.signal_range is None else _widened(self.signal_range, signal_range)
+        )
 
 
-def _is_within(swing: SignalRange, words: str, read: list[tuple[float, float, float]]) -> bool:
-    """Return whether a reading leaves ``swing`` unchanged, which is the usual case.
+def _is_within(
+    signal_range: SignalRange, words: str, read: list[tuple[float, float, float]]
+) -> bool:
+    """Return whether a reading leaves ``signal_range`` unchanged, which is the usual case.
 
     ``read`` has a value and its two thresholds per pool.
     """
-    return words == swing.words and all(
-        swing.low <= value <= swing.high
-        and above >= swing.out_above
-        and below <= swing.in_below
-        and (swing.asked_more or not value > above)
-        and (swing.asked_fewer or not value < below)
+    return words == signal_range.words and all(
+        signal_range.low <= value <= signal_range.high
+        and above >= signal_range.out_above
+        and below <= signal_range.in_below
+        and (signal_range.asked_more or not value > above)
+        and (signal_range.asked_fewer or not value < below)
         for value, above, below in read
     )
 

@@ -90,7 +90,7 @@ def advanced(share, batch):
     entry_points.limit(state.handle, np.array([batch]), np.array([share]), 1.25)
     entry_points.advance(state.handle, 1.75, 1 << 40)
     after = state.instances[0]["running"], state.instances[0]["kv"]
-    assert entry_points.advance(state.handle, 500.0, 1 << 40) and state.clock[0]["open"] == 0
+    assert entry_points.advance(state.handle, 500.0, 1 << 40) and state.clock[0]["unfinished"] == 0
     return before, *after, state
 
 

@@ -29,7 +29,7 @@ def by_trying(phase, most=3000):
                     break
                 takes = mmc_mean_wait(r, batches_s, alone / stages) + alone
                 held = phase.replica_bytes[b, p]
-                held += phase.kept_each[p] * problem.rate * takes / r
+                held += phase.kept_per_request[p] * problem.rate * takes / r
                 if takes <= problem.slo_s and held / stages <= DEVICE:
                     best = r * each
                     break
@@ -62,7 +62,7 @@ def test_sequences_in_flight_are_those_of_littles_law():
             held = phase.replica_bytes[-1, p]
             beyond = latency_of(phase, fewer) > 0.05
             sequences = phase.problem.rate / fewer.replicas * latency_of(phase, fewer)
-            assert beyond or held + sequences * phase.kept_each[p] > DEVICE
+            assert beyond or held + sequences * phase.kept_per_request[p] > DEVICE
 
 
 @pytest.mark.parametrize("phase", ["prefill", "decode"])

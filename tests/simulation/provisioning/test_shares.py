@@ -46,7 +46,7 @@ def test_shares_of_a_device_come_to_all_of_it_and_the_replay_takes_as_long_as_pl
     plan, placed = level.plan, level.placement
     level = replace(level, confined=1.5)
     seen = level.as_planned(phase)
-    chosen = seen.problem.chosen(plan.batch, plan.parallel)
+    chosen = seen.problem.indices_of(plan.batch, plan.parallel)
     share = seen.demand.compute[chosen]
     held = np.bincount(placed.device, weights=share[placed.operator])
     assert held.size == placed.devices and (held <= 1 + 1e-9).all()

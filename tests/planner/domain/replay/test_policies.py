@@ -247,7 +247,7 @@ def test_latencies_are_held_to_the_tiers_that_a_model_has_traffic_of(mixed: Stud
 def test_memory_that_says_nothing_is_told_beside_the_figures(mixed: Study) -> None:
     """Prompts of 800 tokens and answers of 40 leave KV memory all but empty at any load."""
     run = played(mixed, "reactive", sees="memory")
-    assert run.swing is not None and run.swing.high < 0.7
+    assert run.signal_range is not None and run.signal_range.high < 0.7
     assert "never passed 70%: it never scaled out" in note_of(run)
     assert note_of(played(mixed, "hpa-concurrency")) == ""
 

@@ -84,18 +84,20 @@ SWING = SignalRange(
     ],
 )  # fmt: skip
 def test_a_signal_that_never_moved_is_told(policy, changed, note):
-    still = replace(policy, swing=replace(SWING, **changed))
+    still = replace(policy, signal_range=replace(SWING, **changed))
     row = POLICIES.row(still)
     assert row["note"] == f"Its signal, KV memory in use, {note}"
-    assert row["signal"]["low"] == still.swing.low
+    assert row["signal"]["low"] == still.signal_range.low
 
 
 def test_a_signal_that_moved_and_a_policy_without_one_have_no_note(policy):
     assert POLICIES.row(policy)["note"] == "" and POLICIES.row(policy)["signal"] is None
     moved = replace(SWING, high=0.9, asked_more=True)
-    assert POLICIES.row(replace(policy, swing=moved))["note"] == ""
+    assert POLICIES.row(replace(policy, signal_range=moved))["note"] == ""
     # Never below its threshold, as load only ever grew, is no fault of the signal's.
-    assert POLICIES.row(replace(policy, swing=replace(moved, asked_fewer=False)))["note"] == ""
+    assert (
+        POLICIES.row(replace(policy, signal_range=replace(moved, asked_fewer=False)))["note"] == ""
+    )
 
 
 def test_energy_of_the_gpus_is_in_both(policy):
