@@ -28,6 +28,7 @@ import numpy as np
 
 from simulation.arrays import FloatArray
 from simulation.errors import SimulationError
+from simulation.performance.adjusted_profile import AdjustedProfile
 from simulation.performance.compiled_graph import CHUNKS, SEQUENCES, TOKENS, Timing, keys_knots
 from simulation.performance.curves import Curve, Part, grid
 from simulation.performance.efficiency import Efficiencies
@@ -35,16 +36,14 @@ from simulation.performance.graph import ACTIVATION_OF, OperatorGraph, operator_
 from simulation.performance.memory import (
     MEMORY_SHARE,
     OVERHEAD_BYTES,
-    SCALE_BYTES,
     activation_bytes,
+    bytes_per_weight,
     gpu_kv_bytes,
     gpu_weight_bytes,
 )
-from simulation.performance.parameters import feed_forward_layers
-from simulation.performance.profile import Check
+from simulation.performance.parameters import feed_forward_layers, parameters
 from simulation.performance.roofline import estimated_s, spread_of
 from simulation.performance.specs import (
-    BYTES,
     Arrangement,
     EngineSettings,
     GpuSpec,
@@ -83,24 +82,15 @@ class AttentionFfn:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AttentionFfnProfile:
-    """A profile of an instance with separate attention and feed-forward GPUs; see ``Profile``."""
+class AttentionFfnProfile(AdjustedProfile):
+    """A profile of an instance with separate attention and feed-forward GPUs; see ``Profile``.
 
-    model: str
-    gpu: str
-    tp: int  # GPUs of one instance, of both kinds
-    max_batch: int
-    max_batch_tokens: int
-    kv_capacity_tokens: int
-    provenance: Provenance
-    kind: str = "attention-ffn"
-    curve: Curve = field(repr=False)
+    ``tp`` counts the GPUs of both kinds.
+    """
+
     split: AttentionFfn
     attention: OperatorGraph = field(repr=False)
     ffn: OperatorGraph = field(repr=False)
-    spread: float
-    checks: tuple[Check, ...] = ()
-    start_s: float = 0.0  # see ``Profile``
 
 
 def attention_ffn_profile(
@@ -119,13 +109,15 @@ def attention_ffn_profile(
     """
     _check_split(shape, arrangement, split)
     attending, experts = _arrangements_of_sides(arrangement, split)
-    attention, ffn = _attention(shape, attending), _ffn(shape, experts)
+    attention = _side(shape, attending, feed_forward=False)
+    ffn = _side(shape, experts, feed_forward=True)
     timing = partial(estimated_s, gpu=gpu, efficiencies=efficiencies)
     transfer = _transfer(shape, gpu, arrangement, split, efficiencies)
     stations = _Stations(shape, attention, ffn, timing, transfer, split.micro_batches)
     part = split.attention / split.gpus
     spreads = [spread_of(side, gpu, efficiencies, timing) for side in (attention, ffn)]
     return AttentionFfnProfile(
+        kind="attention-ffn",
         model=shape.name,
         gpu=gpu.name,
         tp=split.gpus,
@@ -167,9 +159,8 @@ def kv_tokens(
     room = [gpu.memory_bytes * MEMORY_SHARE - used - weights for weights in side_weights]
     each = gpu_kv_bytes(shape, context, attending) / context
     tokens = attending.attention_dp * int(max(room[0], 0.0) // each)
-    for name, count, left, weights in zip(
-        ("attention", "ffn"), (split.attention, split.ffn), room, side_weights, strict=True
-    ):
+    counts = {"attention": split.attention, "ffn": split.ffn}
+    for (name, count), left, weights in zip(counts.items(), room, side_weights, strict=True):
         if left < 0 or not tokens:
             raise SimulationError(
                 f"{shape.name} does not fit with {count} x {gpu.name} for {name}: each keeps "
@@ -187,15 +178,10 @@ def side_bytes(
     attending, experts = _arrangements_of_sides(arrangement, split)
     moe, dense = feed_forward_layers(shape)
     matrices = 3 if shape.gated else 2  # gate, up and down
-    stored = BYTES[attending.weights] + SCALE_BYTES[attending.weights]
-    # Only experts have 4-bit weights.
-    unquantised = BYTES["bf16"] if BYTES[attending.weights] < 1 else stored
+    of_experts, of_others = bytes_per_weight(shape, attending.weights)
     shared_width = dense * shape.intermediate + moe * shape.shared_intermediate
-    shared_bytes = matrices * shape.hidden * shared_width * unquantised
-    expert_width = shape.expert_hidden or shape.hidden
-    experts_bytes = (
-        matrices * expert_width * shape.expert_intermediate * shape.experts * moe * stored
-    )
+    shared_bytes = matrices * shape.hidden * shared_width * of_others
+    experts_bytes = parameters(shape).experts * of_experts
     # An ordinary instance with the same shares, minus its feed-forward part.
     whole_gpu_bytes = gpu_weight_bytes(shape, attending)
     attention_bytes = (
@@ -244,27 +230,18 @@ def _arrangements_of_sides(
 def _is_feed_forward(operator: Operator) -> bool:
     """Return whether the operator runs on the feed-forward GPUs."""
     name = operator.name
-    return name in DENSE or (
-        name.startswith(EXPERTS) and name not in (*ATTENTION_OPERATORS, *REPLACED_COLLECTIVES)
-    )
+    return name in DENSE or (name.startswith(EXPERTS) and name not in ATTENTION_OPERATORS)
 
 
-def _attention(shape: ModelShape, arrangement: Arrangement) -> OperatorGraph:
-    """Return the graph of the operators that run on the attention GPUs of a split instance."""
+def _side(shape: ModelShape, arrangement: Arrangement, *, feed_forward: bool) -> OperatorGraph:
+    """Return the operators of the feed-forward GPUs of a split instance, or of its other GPUs.
+
+    The vision encoder is left out.
+    """
     graph = operator_graph(shape, arrangement)
-    operators = [
-        o for o in graph.operators if not _is_feed_forward(o) and o.name not in REPLACED_COLLECTIVES
-    ]
-    return OperatorGraph(
-        shape, graph.arrangement, tuple(o for o in operators if o.axis != "encoder")
-    )
-
-
-def _ffn(shape: ModelShape, experts: Arrangement) -> OperatorGraph:
-    """Return the graph of the operators that run on the feed-forward GPUs of a split instance."""
-    graph = operator_graph(shape, experts)
-    operators = tuple(o for o in graph.operators if _is_feed_forward(o) and o.axis != "encoder")
-    return OperatorGraph(shape, graph.arrangement, operators)
+    operators = (o for o in graph.operators if o.name not in REPLACED_COLLECTIVES)
+    chosen = (o for o in operators if _is_feed_forward(o) == feed_forward and o.axis != "encoder")
+    return OperatorGraph(shape, graph.arrangement, tuple(chosen))
 
 
 @dataclass(frozen=True, slots=True)

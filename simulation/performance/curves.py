@@ -145,11 +145,15 @@ def grid(
 
 
 @kernel
-def _segment(values: Any, first: int, count: int, value: float) -> int:
-    """Return the knot at the begin of the segment that contains ``value``: 0 to count - 2.
+def _segment(values: Any, first: int, count: int, value: float) -> tuple[int, float]:
+    """Return the knot at the begin of the segment that contains ``value``, and its position there.
 
-    There are ``count`` knots from index ``first`` of ``values`` on.
+    There are ``count`` knots from index ``first`` of ``values`` on. The position is 0 at the begin
+    of the segment and 1 at its end. It is below 0 before the first knot, above 1 after the last,
+    and 0 for a single knot.
     """
+    if count == 1:
+        return 0, 0.0
     low, high = 0, count - 1
     while high - low > 1:
         middle = (low + high) // 2
@@ -157,7 +161,20 @@ def _segment(values: Any, first: int, count: int, value: float) -> int:
             low = middle
         else:
             high = middle
-    return low
+    begin, end = values[first + low], values[first + low + 1]
+    return low, (value - begin) / (end - begin)
+
+
+@kernel
+def _between(values: Any, index: int, step: int, share: float) -> float:
+    """Return the value at a share of the way from ``index`` to ``index + step``.
+
+    The second value is not read if the share is 0.
+    """
+    begin = values[index]
+    if share == 0.0:
+        return float(begin)
+    return float(begin + share * (values[index + step] - begin))
 
 
 @kernel
@@ -167,65 +184,22 @@ def _part_seconds(values: Any, start: int, x: float, y: float) -> float:
     Beyond the last knots, its last slopes continue.
     """
     first, x_knots, y_knots = int(values[start]), int(values[start + 1]), int(values[start + 2])
-    table = first + x_knots + y_knots
-    if x_knots == 1:
-        x_index, x_share = 0, 0.0
-    else:
-        x_index = _segment(values, first, x_knots, x)
-        x_share = (x - values[first + x_index]) / (
-            values[first + x_index + 1] - values[first + x_index]
-        )
-        x_share = max(x_share, 0.0)
-    if y_knots == 1:
-        y_index, y_share = 0, 0.0
-    else:
-        y_index = _segment(values, first + x_knots, y_knots, y)
-        y_share = (y - values[first + x_knots + y_index]) / (
-            values[first + x_knots + y_index + 1] - values[first + x_knots + y_index]
-        )
-        y_share = max(y_share, 0.0)
-    below = values[table + x_index * y_knots + y_index]
-    if y_share > 0.0:
-        below += y_share * (values[table + x_index * y_knots + y_index + 1] - below)
+    x_index, x_share = _segment(values, first, x_knots, x)
+    y_index, y_share = _segment(values, first + x_knots, y_knots, y)
+    x_share, y_share = max(x_share, 0.0), max(y_share, 0.0)
+    cell = first + x_knots + y_knots + x_index * y_knots + y_index
+    below = _between(values, cell, 1, y_share)
     if x_share == 0.0:
         return float(below)
-    above = values[table + (x_index + 1) * y_knots + y_index]
-    if y_share > 0.0:
-        above += y_share * (values[table + (x_index + 1) * y_knots + y_index + 1] - above)
+    above = _between(values, cell + y_knots, 1, y_share)
     return float(below + x_share * (above - below))
-
-
-@kernel
-def _grid_seconds(
-    values: Any, decodes: float, context: float, prompt: float, pairs: float
-) -> float:
-    """Return the seconds of one iteration of a GRID curve, at least 0.
-
-    For the arguments see ``iteration_seconds``.
-    """
-    total = 0.0
-    if decodes > 0 and prompt > 0 and values[MIXED] > 0:
-        total = values[MIXED] * _part_seconds(values, PREFILL, prompt + decodes, pairs / prompt)
-        return max(float(total), 0.0)
-    if decodes + prompt > 0:
-        total += _part_seconds(values, DENSE, decodes + prompt, 0.0)
-    if decodes > 0:
-        has_mixed_part = prompt > 0 and values[BESIDE + 1] > 0
-        total += _part_seconds(
-            values, BESIDE if has_mixed_part else DECODE, decodes, context / decodes
-        )
-    if prompt > 0:
-        total += _part_seconds(values, PREFILL, prompt, pairs / prompt)
-        if decodes > 0:
-            total -= values[OVERLAP]
-    return max(float(total), 0.0)
 
 
 @kernel
 def iteration_seconds(
     values: Any, decodes: float, context: float, prompt: float, pairs: float
 ) -> float:
-    """Return the seconds of one iteration from ``Curve.values``.
+    """Return the seconds of one iteration from ``Curve.values``, at least 0.
 
     It has ``decodes`` sequences with ``context`` tokens in all, and ``prompt`` tokens of prompts
     with ``pairs`` of tokens in their attention.
@@ -235,7 +209,21 @@ def iteration_seconds(
         if prompt > 0:
             base = max(base, values[GAMMA])
         return float(base + values[BETA] * decodes + values[DELTA] * prompt)
-    return float(_grid_seconds(values, decodes, context, prompt, pairs))
+    total = 0.0
+    is_mixed = decodes > 0 and prompt > 0
+    if is_mixed and values[MIXED] > 0:
+        total = values[MIXED] * _part_seconds(values, PREFILL, prompt + decodes, pairs / prompt)
+        return max(float(total), 0.0)
+    if decodes + prompt > 0:
+        total += _part_seconds(values, DENSE, decodes + prompt, 0.0)
+    if decodes > 0:
+        part = BESIDE if is_mixed and values[BESIDE + 1] > 0 else DECODE
+        total += _part_seconds(values, part, decodes, context / decodes)
+    if prompt > 0:
+        total += _part_seconds(values, PREFILL, prompt, pairs / prompt)
+    if is_mixed:
+        total -= values[OVERLAP]
+    return max(float(total), 0.0)
 
 
 @kernel
@@ -243,25 +231,21 @@ def _measured_limits(values: Any, start: int, x: float) -> tuple[float, float]:
     """Return the smallest and the largest measured y at ``x``, in the part at ``start``."""
     first, n, m = int(values[start]), int(values[start + 1]), int(values[start + 2])
     low = first + n + m + n * m  # after n x, m y and their grid: n lower, then n upper limits
-    high = low + n
-    if n == 1:
-        return float(values[low]), float(values[high])
-    i = _segment(values, first, n, x)
-    share = (x - values[first + i]) / (values[first + i + 1] - values[first + i])
+    i, share = _segment(values, first, n, x)
     share = min(max(share, 0.0), 1.0)
-    return (
-        float(values[low + i] + share * (values[low + i + 1] - values[low + i])),
-        float(values[high + i] + share * (values[high + i + 1] - values[high + i])),
-    )
+    return _between(values, low + i, 1, share), _between(values, low + n + i, 1, share)
 
 
 @kernel
-def _grid_growth(values: Any, decodes: float, total_context: float) -> tuple[float, int]:
-    """Return the seconds by which iterations of a run of decodes grow, and the run's length.
+def decode_growth(values: Any, decodes: float, total_context: float) -> tuple[float, int]:
+    """Return the growth in seconds per iteration of a run of decodes, and the length of the run.
 
-    The length is in iterations. The context of each of the ``decodes`` sequences grows by a token
-    per iteration. The run ends where the next knot or the border of the measured range is reached.
+    The iterations decode the same sequences, the first with ``total_context`` tokens in all. The
+    mean context grows by one token per iteration. A run is one segment of the curve, and ends at a
+    border of the measured range.
     """
+    if values[KIND] == LINEAR:
+        return 0.0, FOREVER
     first, n, m = int(values[DECODE]), int(values[DECODE + 1]), int(values[DECODE + 2])
     context = total_context / decodes
     growth, iterations = 0.0, 1e15
@@ -270,7 +254,7 @@ def _grid_growth(values: Any, decodes: float, total_context: float) -> tuple[flo
         if context < values[first + n]:
             iterations = np.ceil(values[first + n] - context)
         else:
-            j = _segment(values, first + n, m, context)
+            j, _ = _segment(values, first + n, m, context)
             low, high = values[first + n + j], values[first + n + j + 1]
             dense = _part_seconds(values, DENSE, decodes, 0.0)
             at_low = dense + _part_seconds(values, DECODE, decodes, low)
@@ -281,27 +265,12 @@ def _grid_growth(values: Any, decodes: float, total_context: float) -> tuple[flo
             if min(at_low, at_high) <= 0.0 or (context >= end and growth < 0.0):
                 # The line is not valid here: time is clamped at 0, or would fall without end.
                 growth, iterations = 0.0, 1.0
-    # End a run at a border of the measured range, so that all of it is inside or all outside.
     measured_from, measured_to = _measured_limits(values, DECODE, decodes)
     if context < measured_from:
         iterations = min(iterations, np.ceil(measured_from - context))
     elif context <= measured_to:
         iterations = min(iterations, np.floor(measured_to - context) + 1.0)
-    return growth, int(max(iterations, 1.0))
-
-
-@kernel
-def decode_growth(values: Any, decodes: float, context: float) -> tuple[float, int]:
-    """Return the growth in seconds per iteration of a run of decodes, and the length of the run.
-
-    The iterations decode the same sequences, the first with ``context`` tokens in all. The mean
-    context grows by one token per iteration, so a run is one segment of the curve. All iterations
-    of a run are inside the measured range, or none.
-    """
-    if values[KIND] == LINEAR:
-        return 0.0, FOREVER
-    growth, iterations = _grid_growth(values, decodes, context)
-    return float(growth), int(iterations)
+    return float(growth), int(max(iterations, 1.0))
 
 
 @kernel
@@ -317,26 +286,6 @@ def _is_measured(values: Any, start: int, x: float, y: float) -> bool:
 
 
 @kernel
-def _grid_measured(
-    values: Any, decodes: float, context: float, prompt: float, pairs: float
-) -> bool:
-    """Return whether an iteration is inside the measured range of a GRID curve.
-
-    For the arguments see ``iteration_seconds``.
-    """
-    if decodes > 0 and prompt > 0 and values[MIXED] > 0:
-        return bool(_is_measured(values, PREFILL, prompt + decodes, pairs / prompt))
-    if decodes + prompt > 0 and not _is_measured(values, DENSE, decodes + prompt, 0.0):
-        return False
-    has_mixed_part = prompt > 0 and values[BESIDE + 1] > 0
-    if decodes > 0 and not _is_measured(
-        values, BESIDE if has_mixed_part else DECODE, decodes, context / decodes
-    ):
-        return False
-    return prompt <= 0 or bool(_is_measured(values, PREFILL, prompt, pairs / prompt))
-
-
-@kernel
 def measured(values: Any, decodes: float, context: float, prompt: float, pairs: float) -> bool:
     """Return whether one iteration is inside the measured range (GRID) or fitted rows (LINEAR).
 
@@ -348,7 +297,15 @@ def measured(values: Any, decodes: float, context: float, prompt: float, pairs: 
             and prompt <= values[MOST_TOKENS]
             and context <= values[MOST_CONTEXT] * decodes
         )
-    return bool(_grid_measured(values, decodes, context, prompt, pairs))
+    is_mixed = decodes > 0 and prompt > 0
+    if is_mixed and values[MIXED] > 0:
+        return bool(_is_measured(values, PREFILL, prompt + decodes, pairs / prompt))
+    if decodes + prompt > 0 and not _is_measured(values, DENSE, decodes + prompt, 0.0):
+        return False
+    part = BESIDE if is_mixed and values[BESIDE + 1] > 0 else DECODE
+    if decodes > 0 and not _is_measured(values, part, decodes, context / decodes):
+        return False
+    return prompt <= 0 or bool(_is_measured(values, PREFILL, prompt, pairs / prompt))
 
 
 @cached_kernel
@@ -365,10 +322,16 @@ def _inside(values: Any, decodes: Any, context: Any, prompt: Any, pairs: Any, ou
         out[i] = measured(values, decodes[i], context[i], prompt[i], pairs[i])
 
 
-def _broadcast(*arrays: npt.ArrayLike) -> tuple[tuple[int, ...], list[FloatArray]]:
-    """Broadcast the arrays; return the common shape and the flat arrays."""
-    shaped = np.broadcast_arrays(*(np.asarray(x, np.float64) for x in arrays))
-    return shaped[0].shape, [np.array(x).ravel() for x in shaped]  # numba warns of views
+def _for_each(fill: Any, curve: Curve, kind: Any, *loads: npt.ArrayLike) -> Any:
+    """Return the results of the kernel ``fill`` for iterations, broadcast over ``loads``.
+
+    ``kind`` is the type of the results.
+    """
+    shaped = np.broadcast_arrays(*(np.asarray(load, np.float64) for load in loads))
+    flat = [np.array(each).ravel() for each in shaped]  # numba warns of views
+    out = np.empty(flat[0].size, kind)
+    fill(curve.values, *flat, out)
+    return out.reshape(shaped[0].shape)
 
 
 def evaluate(
@@ -382,10 +345,8 @@ def evaluate(
 
     For these see ``iteration_seconds``.
     """
-    shape, flat = _broadcast(decodes, context, prompt, pairs)
-    out = np.empty(flat[0].size)
-    _evaluate(curve.values, *flat, out)
-    return out.reshape(shape)
+    seconds: FloatArray = _for_each(_evaluate, curve, np.float64, decodes, context, prompt, pairs)
+    return seconds
 
 
 def inside(
@@ -399,10 +360,8 @@ def inside(
 
     The four arrays are broadcast. For these see ``iteration_seconds``.
     """
-    shape, flat = _broadcast(decodes, context, prompt, pairs)
-    out = np.empty(flat[0].size, np.bool_)
-    _inside(curve.values, *flat, out)
-    return out.reshape(shape)
+    mask: BoolArray = _for_each(_inside, curve, np.bool_, decodes, context, prompt, pairs)
+    return mask
 
 
 def measured_to(curve: Curve) -> str:

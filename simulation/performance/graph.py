@@ -10,17 +10,17 @@ an iteration lasts as long as one micro-batch takes through all stages. A lone p
 split in this way and takes longer.
 """
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from simulation.arrays import FloatArray
 from simulation.errors import SimulationError
 from simulation.performance.graph_adapters import with_adapters
-from simulation.performance.graph_attention import AttentionParts
+from simulation.performance.graph_attention import AttentionParts, absorbed
 from simulation.performance.graph_parts import split
 from simulation.performance.specs import BYTES, WIDTHS, Arrangement, ModelShape
-from simulation.performance.work import Absorbed, Collective, Experts, Iteration, Operator
+from simulation.performance.work import Experts, Iteration, Operator
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,14 +116,7 @@ class _Builder(AttentionParts):
                 "embedding", "encoder_projector", shape.hidden, shape.hidden, 1, memory=table
             ),
             self.all_reduce("embedding_all_reduce", "embedding", 1),
-            self.elementwise(
-                "input_norm",
-                "embedding embedding_all_reduce",
-                2 * shape.hidden,
-                2 * shape.hidden,
-                self.layers,
-                memory=shape.hidden * 2.0,
-            ),
+            self.norm("input_norm", "embedding embedding_all_reduce", self.layers),
         ]
 
     def feed_forward(self) -> list[Operator]:
@@ -169,21 +162,22 @@ class _Builder(AttentionParts):
         width = shape.expert_hidden or shape.hidden
         narrow = count if shape.expert_hidden else 0
         narrowed = self.gemm("expert_narrowing", "post_norm", width, shape.hidden, narrow)
-        tokens = Collective(
-            name="dispatch",
-            after=("router", "expert_narrowing"),
-            count=count if spread else 0,
-            share=self.share,
-            kind="all_to_all" if sparse else "all_gather",
-            gpus=group,
-            width=width * (ranks / where.tp if sparse else where.attention_dp),
+        dispatch = replace(
+            self.collective(
+                "dispatch",
+                "router expert_narrowing",
+                "all_to_all" if sparse else "all_gather",
+                group,
+                width * (ranks / where.tp if sparse else where.attention_dp),
+                count if spread else 0,
+            ),
             bytes_each=min(ACTIVATION_OF[where.weights], 2.0),
             copy=width / where.tp,
             chosen=shape.experts_per_token if sparse else 0,
         )
         operators += [
             narrowed,
-            tokens,
+            dispatch,
             Experts(
                 name="experts",
                 after=("router", "expert_narrowing", "dispatch"),
@@ -200,7 +194,7 @@ class _Builder(AttentionParts):
                 precision=where.weights,
             ),
             replace(
-                tokens,
+                dispatch,
                 name="combine",
                 after=("experts", "shared_down_projection"),
                 kind="all_to_all" if sparse else "reduce_scatter",
@@ -214,39 +208,24 @@ class _Builder(AttentionParts):
 
     def end(self) -> list[Operator]:
         """Return the last norm, the output head, and transfers between GPUs and stages."""
-        shape, where = self.shape, self.where
+        shape, where, tp = self.shape, self.where, self.where.tp
         last = (
             "down_projection feed_forward_all_reduce experts combine experts_all_reduce"
             " shared_down_projection expert_widening"
         )
-        vocab = split(shape.vocab, where.tp)
+        vocab, several = split(shape.vocab, tp), int(tp > 1)
         head = self.gemm(
             "output_head", "final_norm", vocab, shape.hidden, 1, precision="bf16", axis="logits"
         )
         if shape.tied_embeddings:  # the embedding already counts the memory of these weights
-            head = Absorbed(**asdict(head))
+            head = absorbed(head)
         return [
             self.elementwise("final_norm", last, 2 * shape.hidden, shape.hidden, 1),
             head,
-            Collective(
-                name="logits_all_gather",
-                after=("output_head",),
-                kind="all_gather",
-                gpus=where.tp,
-                width=shape.vocab,
-                count=1 if where.tp > 1 else 0,
-                axis="logits",
-                share=self.share,
+            self.collective(
+                "logits_all_gather", "output_head", "all_gather", tp, shape.vocab, several, "logits"
             ),
-            Collective(
-                name="stage_send",
-                after=("final_norm",),
-                kind="send",
-                gpus=2,
-                width=shape.hidden,
-                count=where.pp - 1,
-                share=self.share,
-            ),
+            self.collective("stage_send", "final_norm", "send", 2, shape.hidden, where.pp - 1),
         ]
 
 

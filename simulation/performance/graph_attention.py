@@ -1,14 +1,19 @@
 """The operators of attention: grouped-query, latent, sparse, windowed and linear."""
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 from simulation.performance.graph_parts import Parts, split
 from simulation.performance.specs import BYTES
-from simulation.performance.work import Absorbed, Attention, Axis, Operator, Recurrence
+from simulation.performance.work import Absorbed, Attention, Axis, Gemm, Operator, Recurrence
 
 # The lightning indexer of DeepSeek-V3.2 (arXiv 2512.02556, section 2.1; config.json): heads, their
 # default dimension, and bytes of the scale of a cached 8-bit key.
 INDEX_HEADS, INDEX_DIM, INDEX_SCALE_BYTES = 64, 128, 4.0
+
+
+def absorbed(product: Gemm) -> Absorbed:
+    """Return ``product`` with weights that another operator keeps in memory."""
+    return Absorbed(**asdict(product))
 
 
 class AttentionParts(Parts):
@@ -24,15 +29,9 @@ class AttentionParts(Parts):
             operators += self.latent() if shape.kv_lora_rank else self.grouped()
         outputs = "output_projection window_output_projection linear_output"
         operators.append(self.all_reduce("attention_all_reduce", outputs, self.layers))
+        with_feed_forward = self.moe_layers + self.dense_layers
         operators.append(
-            self.elementwise(
-                "post_norm",
-                f"attention_all_reduce {outputs}",
-                2 * shape.hidden,
-                2 * shape.hidden,
-                self.moe_layers + self.dense_layers,
-                memory=shape.hidden * 2.0,
-            )
+            self.norm("post_norm", f"attention_all_reduce {outputs}", with_feed_forward)
         )
         return operators
 
@@ -167,11 +166,13 @@ class AttentionParts(Parts):
             *self.indexer("latent_norm input_norm"),
             kv_up,
             *self.kernels("prefill", "rope kv_up indexer_prefill", heads, qk, v, read * 2.0),
-            self.absorbed("query_absorb", "rope", latent, nope),
+            self.absorbed_product("query_absorb", "rope", latent, nope),
             *self.kernels(
                 "decodes", "query_absorb indexer", 1, latent + rope, latent, row, latent=True
             ),
-            self.absorbed("value_absorb", "attention_decode window_attention_decode", v, latent),
+            self.absorbed_product(
+                "value_absorb", "attention_decode window_attention_decode", v, latent
+            ),
             self.gemm(
                 "output_projection",
                 "attention_prefill window_attention_prefill value_absorb",
@@ -182,19 +183,10 @@ class AttentionParts(Parts):
         ]
         return operators
 
-    def absorbed(self, name: str, after: str, n: int, k: int) -> Absorbed:
-        """Return a product of latent attention whose weights another operator keeps in memory."""
-        return Absorbed(
-            name=name,
-            after=tuple(after.split()),
-            count=self.softmax_layers,
-            axis="decodes",
-            share=self.share,
-            n=n,
-            k=k,
-            matrices=self.heads,
-            precision="bf16",
-        )
+    def absorbed_product(self, name: str, after: str, n: int, k: int) -> Gemm:
+        """Return a product of latent attention in decode, with weights of the up-projection."""
+        product = self.gemm(name, after, n, k, self.softmax_layers, "bf16", "decodes")
+        return absorbed(replace(product, matrices=self.heads))
 
     def indexer(self, after: str) -> list[Operator]:
         """Return the indexer of sparse attention, which scores the whole context to select keys."""

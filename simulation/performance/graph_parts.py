@@ -4,7 +4,7 @@ import math
 
 from simulation.performance.parameters import feed_forward_layers
 from simulation.performance.specs import BYTES, Arrangement, ModelShape
-from simulation.performance.work import Axis, Collective, Elementwise, Gemm
+from simulation.performance.work import Axis, Collective, CollectiveKind, Elementwise, Gemm
 
 
 def split(amount: int, parts: int) -> int:
@@ -76,14 +76,34 @@ class Parts:
             kv_row_bytes=kv_row_bytes,
         )
 
+    def norm(self, name: str, after: str, count: int) -> Elementwise:
+        """Return a norm with the addition of the residual stream before it."""
+        hidden = self.shape.hidden
+        return self.elementwise(name, after, 2 * hidden, 2 * hidden, count, memory=hidden * 2.0)
+
     def all_reduce(self, name: str, after: str, count: int) -> Collective:
         """Return an all-reduce over the tensor parallel GPUs; none with a single GPU."""
+        tp = self.where.tp
+        return self.collective(name, after, "all_reduce", tp, self.shape.hidden, count * (tp > 1))
+
+    def collective(
+        self,
+        name: str,
+        after: str,
+        kind: CollectiveKind,
+        gpus: int,
+        width: float,
+        count: int,
+        axis: Axis = "tokens",
+    ) -> Collective:
+        """Return communication between ``gpus``, of ``width`` elements per row."""
         return Collective(
             name=name,
             after=tuple(after.split()),
-            kind="all_reduce",
-            gpus=self.where.tp,
-            width=self.shape.hidden,
-            count=count if self.where.tp > 1 else 0,
+            kind=kind,
+            gpus=gpus,
+            width=width,
+            count=count,
+            axis=axis,
             share=self.share,
         )

@@ -6,8 +6,10 @@ Beyond the last point time grows in proportion to the size, and ``inside`` is Fa
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -27,6 +29,10 @@ from simulation.performance.work import (
 # A product up to this many times wider than any measured one still counts as measured, for example
 # an output head of 128,000 words. It equals several measured products in parallel.
 WIDER = 4
+# Names of ``KernelRows.op``, and the columns that tell the kernels of experts apart.
+ELEMENTWISE = ("norm", "activation", "rope", "elementwise")
+COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
+EXPERT_COLUMNS = ("hidden", "intermediate", "experts", "top_k", "moe_tp", "moe_ep")
 Reading = tuple[FloatArray, BoolArray]  # seconds, and whether inside the measured grid
 
 
@@ -140,8 +146,6 @@ class GemmTable:
     """
 
     lines: Mapping[tuple[int, int], Line]
-    ns: FloatArray
-    ks: FloatArray
 
     def at(self, m: FloatArray, n: int, k: int) -> Reading | None:
         """Return the seconds of matrix products m x k times k x n; None if not measured nearby.
@@ -152,7 +156,8 @@ class GemmTable:
         exact = self.lines.get((n, k))
         if exact is not None:
             return exact.at(m), exact.inside(m)
-        (n0, n1), (k0, k1) = _neighbours(self.ns, n), _neighbours(self.ks, k)
+        ns, ks = (np.unique(sizes) for sizes in zip(*self.lines, strict=True))
+        (n0, n1), (k0, k1) = _neighbours(ns, n), _neighbours(ks, k)
         corners = [self.lines.get((int(a), int(b))) for a in (n0, n1) for b in (k0, k1)]
         if any(corner is None for corner in corners):
             return None
@@ -174,10 +179,14 @@ def _neighbouring_heads(
     Both are the same if the heads were measured. Empty if no pair was measured with the operator's
     other dimensions.
     """
-    fixed = (operator.kv_cache, operator.qk_dim)
-    measured_keys = sorted(k for k in tables if k[:2] == fixed and k[3] == operator.kv_heads)
-    below = [k for k in measured_keys if k[2] <= operator.heads]
-    above = [k for k in measured_keys if k[2] >= operator.heads]
+    like = operator.kv_cache, operator.qk_dim, operator.kv_heads
+    measured = sorted(
+        (heads, (cache, dim, heads, kv_heads))
+        for cache, dim, heads, kv_heads in tables
+        if (cache, dim, kv_heads) == like
+    )
+    below = [key for heads, key in measured if heads <= operator.heads]
+    above = [key for heads, key in measured if heads >= operator.heads]
     return [below[-1], above[0]] if below and above else []
 
 
@@ -217,43 +226,35 @@ class Kernels:
 
         None if the operator was not measured at all.
         """
-        reading = self._read(operator, it)
+        rows = np.asarray(operator.rows(it))
+        reading = self._read(operator, it, rows)
         if reading is None:
             return None
-        busy = operator.rows(it) > 0
-        return np.where(busy, reading[0], 0.0), reading[1] | ~busy
+        seconds, inside = reading
+        return np.where(rows > 0, seconds, 0.0), inside | (rows <= 0)
 
     def among_prompts(self) -> Kernels | None:
         """Return the kernels for iterations that also compute prompts; None if not measured."""
         return replace(self, decode={**self.decode, **self.beside}) if self.beside else None
 
-    def _read(self, operator: Operator, it: Iteration) -> Reading | None:
-        """Return seconds and mask as ``read`` does, without its 0 for iterations without rows.
-
-        None: the operator was not measured.
-        """
-        rows = np.asarray(operator.rows(it))
+    def _read(self, operator: Operator, it: Iteration, rows: FloatArray) -> Reading | None:
+        """Return seconds and mask of calls with ``rows`` rows; None: the operator is unmeasured."""
         if isinstance(operator, Gemm):
-            return self._gemm(operator, rows)
+            table = self.gemm.get(operator.precision)
+            if table is None or operator.matrices > 1:
+                return None
+            return table.at(rows, operator.n, operator.k)
         if isinstance(operator, Attention):
             return self._attention(operator, rows, operator.keys(it))
         if isinstance(operator, Collective):
             message = np.asarray(operator.work(it).message_bytes)
             return self.collectives.at(operator.kind, operator.gpus, message)
+        line = None
         if isinstance(operator, Experts):
             line = self._experts(operator)
-            return None if line is None else (line.at(rows), line.inside(rows))
-        if isinstance(operator, Elementwise):
-            curve = self.elementwise.get((operator.read, operator.written))
-            return None if curve is None else (curve.at(rows), curve.inside(rows))
-        return None
-
-    def _gemm(self, operator: Gemm, rows: FloatArray) -> Reading | None:
-        """Return seconds and mask of a matrix product; None if its precision was not measured."""
-        table = self.gemm.get(operator.precision)
-        if table is None or operator.matrices > 1:
-            return None
-        return table.at(rows, operator.n, operator.k)
+        elif isinstance(operator, Elementwise):
+            line = self.elementwise.get((operator.read, operator.written))
+        return None if line is None else (line.at(rows), line.inside(rows))
 
     def _attention(self, operator: Attention, rows: FloatArray, keys: FloatArray) -> Reading | None:
         """Return seconds and mask of attention, interpolated between numbers of query heads.
@@ -276,12 +277,11 @@ class Kernels:
             complete = rows >= length
             length = np.where(complete, length, np.sqrt(np.maximum(rows * length, 1.0)))
             batch = np.where(complete, rows / length, 1.0)
-        low, high = nearest_keys[0], nearest_keys[-1]
-        (seconds, inside), (seconds_high, inside_high) = (
-            tables[k].at(batch, length) for k in (low, high)
-        )
-        share = _log_position(low[2], high[2], operator.heads)
-        return seconds ** (1.0 - share) * seconds_high**share, inside & inside_high
+        fewer, more = nearest_keys
+        seconds_fewer, inside_fewer = tables[fewer].at(batch, length)
+        seconds_more, inside_more = tables[more].at(batch, length)
+        share = _log_position(fewer[2], more[2], operator.heads)
+        return seconds_fewer ** (1.0 - share) * seconds_more**share, inside_fewer & inside_more
 
     def _experts(self, operator: Experts) -> Line | None:
         """Return the measured seconds over tokens of these experts; None if there are none.
@@ -307,21 +307,29 @@ class Kernels:
 
 def kernels(gpu: str, source: str, rows: Iterable[KernelRows]) -> Kernels:
     """Build tables from the measured rows of one GPU type."""
-    everything = list(rows)
+    of_op: dict[str, list[KernelRows]] = defaultdict(list)
+    for measured in rows:
+        of_op[measured.op].append(measured)
+    gemms: dict[str, dict[tuple[int, int], Line]] = defaultdict(dict)
+    for (precision, n, k), line in _lines(of_op["gemm"], ("n", "k"), "m").items():
+        gemms[precision][n, k] = line
+    simple = [each for op in ELEMENTWISE for each in of_op[op]]
     return Kernels(
         gpu=gpu,
         source=source,
-        gemm=_gemm_tables([r for r in everything if r.op == "gemm"]),
-        prefill=_attention([r for r in everything if r.op == "attention_prefill"], "isl"),
-        decode=_attention([r for r in everything if r.op == "attention_decode"], "context"),
-        beside=_attention(
-            [_medians(r) for r in everything if r.op == "attention_beside"], "context"
+        gemm={precision: GemmTable(lines) for precision, lines in gemms.items()},
+        prefill=_attention(of_op["attention_prefill"], "isl"),
+        decode=_attention(of_op["attention_decode"], "context"),
+        beside=_attention([_medians(each) for each in of_op["attention_beside"]], "context"),
+        experts=_lines(of_op["experts"], EXPERT_COLUMNS, "tokens"),
+        elementwise={(k, n): line for (_, k, n), line in _lines(simple, ("k", "n"), "m").items()},
+        collectives=CollectiveTable(
+            {
+                (kind, gpus): tuple(lines)
+                for kind in COLLECTIVES
+                for gpus, lines in _lines_by_gpus(of_op[kind]).items()
+            }
         ),
-        experts=_experts([r for r in everything if r.op == "experts"]),
-        elementwise=_elementwise(
-            [r for r in everything if r.op in ("norm", "activation", "rope", "elementwise")]
-        ),
-        collectives=_collectives(everything),
     )
 
 
@@ -352,17 +360,28 @@ def _merge_by_precision(
     return result
 
 
-def _gemm_tables(measured: list[KernelRows]) -> dict[str, GemmTable]:
-    """Build the tables of matrix products, by precision."""
-    tables = {}
-    for precision, rows in _merge_by_precision(measured, ("m", "n", "k")).items():
-        m, n, k = (rows.columns[c] for c in "mnk")
-        lines = {
-            (key[0], key[1]): monotone_line(m[part], rows.seconds[part])
-            for key, part in _groups([n, k]).items()
-        }
-        tables[precision] = GemmTable(lines, np.unique(n), np.unique(k))
-    return tables
+def _lines(measured: list[KernelRows], key: tuple[str, ...], size: str) -> dict[Any, Line]:
+    """Return the lines of seconds over the column ``size``.
+
+    Their keys are the precision, and then the values of the columns ``key``.
+    """
+    return {
+        (precision, *values): monotone_line(rows.columns[size][part], rows.seconds[part])
+        for precision, rows in _merge_by_precision(measured, (*key, size)).items()
+        for values, part in _groups([rows.columns[name] for name in key]).items()
+    }
+
+
+def _lines_by_gpus(measured: list[KernelRows]) -> dict[int, list[Line]]:
+    """Return the lines of a collective over message bytes by number of GPUs.
+
+    There is one line for each implementation.
+    """
+    lines: dict[int, list[Line]] = defaultdict(list)
+    for rows in measured:
+        for (_, gpus), line in _lines([rows], ("gpus",), "message_bytes").items():
+            lines[gpus].append(line)
+    return lines
 
 
 def _attention(measured: list[KernelRows], length: str) -> dict[AttentionKey, Surface]:
@@ -372,16 +391,14 @@ def _attention(measured: list[KernelRows], length: str) -> dict[AttentionKey, Su
     "context" for decodes.
     """
     tables = {}
-    names: tuple[str, ...] = ("head_dim", "heads", "kv_heads", "batch", "context")
-    if length not in names:
-        names = (*names, length)
+    names = tuple(dict.fromkeys(("head_dim", "heads", "kv_heads", "batch", "context", length)))
     for precision, rows in _merge_by_precision(measured, names).items():
-        c = rows.columns
-        for key, part in _groups([c["head_dim"], c["heads"], c["kv_heads"]]).items():
-            use = part[c["context"][part] == 0] if length == "isl" else part
+        columns = rows.columns
+        for key, part in _groups([columns[name] for name in names[:3]]).items():
+            use = part[columns["context"][part] == 0] if length == "isl" else part
             if use.size:
                 tables[(precision, key[0], key[1], key[2])] = surface(
-                    c["batch"][use], c[length][use], rows.seconds[use]
+                    columns["batch"][use], columns[length][use], rows.seconds[use]
                 )
     return tables
 
@@ -393,37 +410,3 @@ def _medians(rows: KernelRows) -> KernelRows:
     seconds = np.array([np.median(rows.seconds[part]) for part in parts])
     columns = {name: values[first] for name, values in rows.columns.items()}
     return KernelRows(rows.op, rows.precision, columns, seconds)
-
-
-def _experts(measured: list[KernelRows]) -> dict[ExpertsKey, Line]:
-    """Build the lines of seconds over tokens of experts' kernels, by shape and precision."""
-    tables = {}
-    names = ("hidden", "intermediate", "experts", "top_k", "moe_tp", "moe_ep")
-    for precision, rows in _merge_by_precision(measured, ("tokens", *names)).items():
-        for key, part in _groups([rows.columns[name] for name in names]).items():
-            hidden, intermediate, experts, top_k, tp, ep = key
-            tables[(precision, hidden, intermediate, experts, top_k, tp, ep)] = monotone_line(
-                rows.columns["tokens"][part], rows.seconds[part]
-            )
-    return tables
-
-
-def _elementwise(measured: list[KernelRows]) -> dict[tuple[int, int], Line]:
-    """Build the lines of elementwise operators over rows, by elements read and written."""
-    tables = {}
-    for rows in _merge_by_precision(measured, ("m", "n", "k")).values():
-        for key, part in _groups([rows.columns["k"], rows.columns["n"]]).items():
-            tables[(key[0], key[1])] = monotone_line(rows.columns["m"][part], rows.seconds[part])
-    return tables
-
-
-def _collectives(measured: list[KernelRows]) -> CollectiveTable:
-    """Build the lines of collectives over message bytes, by kind and number of GPUs."""
-    lines: dict[tuple[str, int], tuple[Line, ...]] = {}
-    for rows in measured:
-        if rows.op not in ("all_reduce", "all_gather", "reduce_scatter", "all_to_all"):
-            continue
-        for key, part in _groups([rows.columns["gpus"]]).items():
-            fitted = monotone_line(rows.columns["message_bytes"][part], rows.seconds[part])
-            lines[(rows.op, key[0])] = (*lines.get((rows.op, key[0]), ()), fitted)
-    return CollectiveTable(lines)

@@ -7,6 +7,8 @@ openai/gpt-oss-120b and moonshotai/Kimi-K2.5.
 """
 
 import math
+from bisect import bisect_right
+from dataclasses import replace
 
 from simulation.errors import SimulationError
 from simulation.performance.graph import operator_graph
@@ -31,15 +33,10 @@ TP_CHOICES = (1, 2, 4, 8, 16, 32, 64)
 
 def weight_bytes(shape: ModelShape, precision: str = "bf16") -> float:
     """Return the bytes of one copy of all weights, with the linear layers in ``precision``."""
-    parts = parameters(shape)
-    low, rest = _stored_by_part(shape, precision)
-    plain = parts.embedding + parts.router + parts.norms + parts.head + parts.encoder
-    return (
-        low * parts.experts + rest * (parts.attention + parts.feed_forward) + BYTES["bf16"] * plain
-    )
+    return gpu_weight_bytes(replace(shape, adapters=None), Arrangement(weights=precision))
 
 
-def _stored_by_part(shape: ModelShape, precision: str) -> tuple[float, float]:
+def bytes_per_weight(shape: ModelShape, precision: str) -> tuple[float, float]:
     """Return the bytes per weight of experts, and of other linear layers, scales included."""
     if precision not in BYTES:
         raise SimulationError(f"Precision {precision!r} is unknown. Use one of {', '.join(BYTES)}.")
@@ -96,9 +93,10 @@ def _entry_bytes(shape: ModelShape, kv_heads: int, head_dim: int, precision: str
         raise SimulationError(
             f"KV precision {precision!r} is unknown. Use one of {', '.join(BYTES)}."
         )
+    elements = kv_heads * (head_dim + (shape.v_head_dim or head_dim))
     if shape.kv_lora_rank:
-        return BYTES[precision] * (shape.kv_lora_rank + shape.rope_head_dim)
-    return BYTES[precision] * kv_heads * (head_dim + (shape.v_head_dim or head_dim))
+        elements = shape.kv_lora_rank + shape.rope_head_dim
+    return BYTES[precision] * elements
 
 
 def activation_bytes(
@@ -111,12 +109,11 @@ def activation_bytes(
     of the allocator.
     """
     tp = arrangement.tp
-    factor = 3 if shape.gated else 2
-    kv_heads = math.ceil(shape.kv_heads / tp)
-    heads = math.ceil(shape.heads / tp)
-    widths = [(heads + 2 * kv_heads) * shape.head_dim, factor * shape.intermediate / tp]
+    matrices = 3 if shape.gated else 2  # gate, up and down
+    heads, kv_heads = math.ceil(shape.heads / tp), math.ceil(shape.kv_heads / tp)
+    widths = [(heads + 2 * kv_heads) * shape.head_dim, matrices * shape.intermediate / tp]
     if shape.experts:
-        width = shape.hidden + factor * shape.expert_intermediate / arrangement.moe_tp
+        width = shape.hidden + matrices * shape.expert_intermediate / arrangement.moe_tp
         widths.append(shape.experts_per_token * width)
     per_token = BYTES["bf16"] * (2 * shape.hidden + max(widths))
     return max_batch_tokens * per_token + MAX_LOGITS * shape.vocab * 4
@@ -128,20 +125,25 @@ def gpu_weight_bytes(shape: ModelShape, arrangement: Arrangement) -> float:
     Attention and dense feed-forward layers are divided over ``tp``, experts over
     ``moe_tp * moe_ep``, and layers over ``pp``. Each GPU of a stage has all its norms and routers.
     """
-    low, rest = _stored_by_part(shape, arrangement.weights)
+    of_experts, of_others = bytes_per_weight(shape, arrangement.weights)
     parts, tp = parameters(shape, arrangement.tp), arrangement.tp
-    plain = BYTES["bf16"]
-    spread = arrangement.moe_tp * arrangement.moe_ep  # by default, all GPUs of a stage
+    spread = arrangement.moe_tp * arrangement.moe_ep
+    expert_gpus = spread if spread > 1 else tp * arrangement.attention_dp
     layers = (
-        low * parts.experts / (spread if spread > 1 else tp * arrangement.attention_dp)
-        + rest * (parts.attention + parts.feed_forward / tp)
-        + plain * (parts.router + parts.norms)
+        of_experts * parts.experts / expert_gpus
+        + of_others * (parts.attention + parts.feed_forward / tp)
+        + BYTES["bf16"] * (parts.router + parts.norms)
     )
-    ends = (parts.embedding, parts.head)
+    ends = (parts.embedding, parts.head)  # on the first and on the last stage
     outside = sum(ends) if arrangement.pp == 1 else max(ends)
-    share = math.ceil(shape.layers / arrangement.pp) / shape.layers
-    weights = share * layers + plain * (outside + parts.encoder) / tp
+    weights = _layer_share(shape, arrangement) * layers
+    weights += BYTES["bf16"] * (outside + parts.encoder) / tp
     return weights + adapter_bytes(shape, arrangement)
+
+
+def _layer_share(shape: ModelShape, arrangement: Arrangement) -> float:
+    """Return the share of the layers on the longest pipeline stage."""
+    return math.ceil(shape.layers / arrangement.pp) / shape.layers
 
 
 def adapter_bytes(shape: ModelShape, arrangement: Arrangement) -> float:
@@ -155,10 +157,10 @@ def adapter_bytes(shape: ModelShape, arrangement: Arrangement) -> float:
 
 def gpu_kv_bytes(shape: ModelShape, context: int, arrangement: Arrangement) -> float:
     """Return the bytes of a sequence of ``context`` tokens on each GPU that holds part of it."""
-    share = math.ceil(shape.layers / arrangement.pp) / shape.layers
     states = shape.linear_layers * shape.linear_state_bytes
     cache = kv_bytes(shape, context, arrangement.kv_cache) - states
-    return share * (cache * _kv_share(shape, arrangement.tp) + states / arrangement.tp)
+    layers = cache * _kv_share(shape, arrangement.tp) + states / arrangement.tp
+    return _layer_share(shape, arrangement) * layers
 
 
 def _kv_share(shape: ModelShape, tp: int) -> float:
@@ -198,26 +200,19 @@ def largest_batch(
 
 
 def largest_context(shape: ModelShape, gpu: GpuSpec, arrangement: Arrangement) -> int:
-    """Return the tokens of the longest sequence that fits, up to the model's limit; 0 if none fits.
+    """Return the tokens of the longest sequence that fits, up to the model's limit; 0: none fits.
 
     The search is a bisection, since bytes grow with the context.
     """
-    free_bytes = kv_room_bytes(shape, gpu, arrangement, MAX_BATCH_TOKENS)
-    if gpu_kv_bytes(shape, 1, arrangement) > free_bytes:
-        return 0
-    low, high = 1, shape.max_context
-    while low < high:
-        middle = (low + high + 1) // 2
-        fits = gpu_kv_bytes(shape, middle, arrangement) <= free_bytes
-        low, high = (middle, high) if fits else (low, middle - 1)
-    return low
+    free_bytes = kv_room_bytes(shape, gpu, arrangement)
+    contexts = range(1, shape.max_context + 1)
+    return bisect_right(
+        contexts, free_bytes, key=lambda tokens: gpu_kv_bytes(shape, tokens, arrangement)
+    )
 
 
 def minimum_tp(
-    shape: ModelShape,
-    gpu: GpuSpec,
-    precision: str = "bf16",
-    context: int = 4096,
+    shape: ModelShape, gpu: GpuSpec, precision: str = "bf16", context: int = 4096
 ) -> int:
     """Return the smallest tensor parallelism, a power of two, that fits one sequence.
 

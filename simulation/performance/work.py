@@ -9,7 +9,7 @@ A GPU processes ``share`` of the instance's sequences, since attention data para
 stages divide them. A GPU that works has at least one sequence.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Literal
 
 import numpy as np
@@ -19,6 +19,7 @@ from simulation.arrays import FloatArray
 from simulation.performance.specs import BYTES
 
 Axis = Literal["tokens", "decodes", "prefill", "logits", "encoder"]
+CollectiveKind = Literal["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send"]
 ACTIVATION = 2.0  # bytes of an activation: 16 bits between operators, whatever the weights
 
 
@@ -85,6 +86,7 @@ class Work:
     activation_bytes: FloatArray  # inputs and outputs
     kv_bytes: FloatArray  # KV cache or state, read and written
     message_bytes: FloatArray  # a collective's buffer on one GPU
+    output_bytes: FloatArray  # that one GPU hands to the following operators
 
     @property
     def memory_bytes(self) -> FloatArray:
@@ -94,8 +96,7 @@ class Work:
 
 def _work(like: FloatArray, **amounts: FloatArray) -> Work:
     """Return work with the given amounts, and 0 for the others, in the shape of ``like``."""
-    names = ("flops", "weight_bytes", "activation_bytes", "kv_bytes", "message_bytes")
-    return Work(*(amounts.get(name, np.zeros_like(like)) for name in names))
+    return Work(*(amounts.get(field.name, np.zeros_like(like)) for field in fields(Work)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,10 +122,6 @@ class Operator:
         """Return the work of one GPU for one layer."""
         raise NotImplementedError
 
-    def output_bytes(self, it: Iteration) -> FloatArray:
-        """Return the bytes that one GPU hands to the following operators."""
-        raise NotImplementedError
-
     def transient_bytes(self, it: Iteration) -> FloatArray:
         """Return the bytes needed only while one layer runs: inputs and outputs."""
         return self.work(it).activation_bytes
@@ -143,18 +140,21 @@ class Gemm(Operator):
     def memory_bytes(self) -> float:
         return self.matrices * self.n * self.k * BYTES[self.precision]
 
+    def read_bytes(self, rows: FloatArray) -> FloatArray:
+        """Return the bytes of weights that an iteration reads: all of them once, 0 without rows."""
+        all_bytes = self.matrices * self.n * self.k * BYTES[self.precision]
+        return np.where(rows > 0, all_bytes, 0.0)
+
     def work(self, it: Iteration) -> Work:
-        """Return the work of the product in one iteration, which reads the weights once."""
+        """Return the work of the product in one iteration."""
         rows = self.rows(it)
         return _work(
             rows,
             flops=2.0 * rows * self.matrices * self.n * self.k,
-            weight_bytes=np.where(rows > 0, self.memory_bytes, 0.0),
+            weight_bytes=self.read_bytes(rows),
             activation_bytes=rows * self.matrices * (self.n + self.k) * ACTIVATION,
+            output_bytes=rows * self.matrices * self.n * ACTIVATION,
         )
-
-    def output_bytes(self, it: Iteration) -> FloatArray:
-        return self.rows(it) * self.matrices * self.n * ACTIVATION
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,17 +164,6 @@ class Absorbed(Gemm):
     @property
     def memory_bytes(self) -> float:
         return 0.0
-
-    def work(self, it: Iteration) -> Work:
-        """Return the work of the product in one iteration, weights that another keeps included."""
-        rows = self.rows(it)
-        size = self.matrices * self.n * self.k
-        return _work(
-            rows,
-            flops=2.0 * rows * size,
-            weight_bytes=np.where(rows > 0, size * BYTES[self.precision], 0.0),
-            activation_bytes=rows * self.matrices * (self.n + self.k) * ACTIVATION,
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -192,16 +181,10 @@ class LowRank(Gemm):
     def memory_bytes(self) -> float:
         return self.adapters * self.n * self.k * BYTES[self.precision]
 
-    def work(self, it: Iteration) -> Work:
-        """Return the work in one iteration: only adapters that some row uses are read."""
-        rows = self.rows(it)
-        missed = np.power(1.0 - 1.0 / self.adapters, rows)
-        return _work(
-            rows,
-            flops=2.0 * rows * self.n * self.k,
-            weight_bytes=(1.0 - missed) * self.memory_bytes,
-            activation_bytes=rows * (self.n + self.k) * ACTIVATION,
-        )
+    def read_bytes(self, rows: FloatArray) -> FloatArray:
+        """Return the expected bytes of the adapters that at least one row uses."""
+        unused = np.power(1.0 - 1.0 / self.adapters, rows)  # probability for an adapter
+        return (1.0 - unused) * self.memory_bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -240,10 +223,8 @@ class Attention(Operator):
             flops=2.0 * rows * keys * self.heads * (self.qk_dim + self.v_dim),
             activation_bytes=rows * self.heads * (self.qk_dim + self.v_dim) * ACTIVATION,
             kv_bytes=read * self.kv_row_bytes,
+            output_bytes=rows * self.heads * self.v_dim * ACTIVATION,
         )
-
-    def output_bytes(self, it: Iteration) -> FloatArray:
-        return self.rows(it) * self.heads * self.v_dim * ACTIVATION
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -270,10 +251,8 @@ class Recurrence(Operator):
             flops=8.0 * rows * self.state_elements,
             activation_bytes=rows * self.width * ACTIVATION,
             kv_bytes=2.0 * passes * self.state_bytes,
+            output_bytes=rows * self.width * ACTIVATION / 4,
         )
-
-    def output_bytes(self, it: Iteration) -> FloatArray:
-        return self.rows(it) * self.width * ACTIVATION / 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -308,23 +287,23 @@ class Experts(Operator):
         missed = np.power(1.0 - min(self.top_k / self.experts, 1.0), self.rows(it))
         return np.maximum(self.experts / self.ep * (1.0 - missed), 0.0)
 
+    def routed(self, it: Iteration) -> FloatArray:
+        """Return the pairs of a token and one of its experts that one GPU computes."""
+        return self.rows(it) * self.top_k / self.ep
+
     def work(self, it: Iteration) -> Work:
-        rows = self.rows(it)
-        routed = rows * self.top_k / self.ep
+        rows, routed = self.rows(it), self.routed(it)
         products = 3 if self.gated else 2
         return _work(
             rows,
             flops=2.0 * routed * products * self.hidden * self.intermediate,
             weight_bytes=self.distinct(it) * self.expert_bytes,
             activation_bytes=2.0 * routed * self.hidden * ACTIVATION,
+            output_bytes=rows * self.hidden * ACTIVATION,
         )
 
-    def output_bytes(self, it: Iteration) -> FloatArray:
-        return self.rows(it) * self.hidden * ACTIVATION
-
     def transient_bytes(self, it: Iteration) -> FloatArray:
-        routed = self.rows(it) * self.top_k / self.ep
-        return routed * (2 * self.hidden + 3 * self.intermediate) * ACTIVATION
+        return self.routed(it) * (2 * self.hidden + 3 * self.intermediate) * ACTIVATION
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -349,10 +328,8 @@ class Elementwise(Operator):
             rows,
             activation_bytes=rows * (self.read + self.written) * ACTIVATION,
             kv_bytes=rows * self.kv_row_bytes,
+            output_bytes=rows * self.written * ACTIVATION,
         )
-
-    def output_bytes(self, it: Iteration) -> FloatArray:
-        return self.rows(it) * self.written * ACTIVATION
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -363,7 +340,7 @@ class Collective(Operator):
     each GPU holds. For all_gather and reduce_scatter it is the whole vector after or before.
     """
 
-    kind: Literal["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send"]
+    kind: CollectiveKind
     gpus: int
     width: float
     bytes_each: float = ACTIVATION
@@ -372,7 +349,8 @@ class Collective(Operator):
 
     def work(self, it: Iteration) -> Work:
         rows = self.rows(it)
-        return _work(rows, message_bytes=rows * self.width * self.bytes_each)
+        message_bytes = rows * self.width * self.bytes_each
+        return _work(rows, message_bytes=message_bytes, output_bytes=message_bytes)
 
     @property
     def traffic(self) -> float:
@@ -397,9 +375,6 @@ class Collective(Operator):
             return elsewhere
         reached = (nodes - 1.0) * (1.0 - elsewhere**self.chosen)  # expected nodes for a row
         return min(reached * self.copy / self.width, elsewhere)
-
-    def output_bytes(self, it: Iteration) -> FloatArray:
-        return self.work(it).message_bytes
 
     def transient_bytes(self, it: Iteration) -> FloatArray:
         return self.work(it).message_bytes

@@ -190,7 +190,7 @@ def phase_problem(
             seconds = operator.count * timing(operator, it)
             work = operator.work(it)
             latency[v, :, j] = seconds
-            transfer[v, :, j] = operator.count * operator.output_bytes(it) / link_bytes_s
+            transfer[v, :, j] = operator.count * work.output_bytes / link_bytes_s
             memory[v, :, j] = operator.count * operator.memory_bytes + operator.transient_bytes(it)
             flops_s, bytes_s = _reached_speeds(timing, operator, service.gpu)
             arithmetic_s = operator.count * work.flops / flops_s

@@ -5,6 +5,7 @@ common practice. Each one used is listed in the assumptions of the estimate.
 """
 
 import math
+import sys
 from dataclasses import dataclass, replace
 
 from simulation.errors import SimulationError
@@ -19,7 +20,6 @@ from simulation.performance.specs import BYTES, Arrangement, GpuSpec, ModelShape
 SPREAD_ABOVE = {"vllm": 128.0, "sglang": 128.0, "trtllm": 450.0}
 DECODE_WORKERS = {"vllm": 4.0, "sglang": 1.0, "trtllm": 4.0}
 MOST_DRAFTED = 64
-MOST_TOKENS, MOST_HITS = 1e6, 0.99
 # Input and output lengths of InferenceMAX, which draws each request from 0.8 to 1 times them. The
 # engines' own benchmarks give all requests one length by default.
 DRAWN = frozenset({(1024.0, 1024.0), (1024.0, 8192.0), (8192.0, 1024.0)})
@@ -27,11 +27,25 @@ STEADY = 100.0  # rounds; with more, the traffic counts as steady and not as a b
 # Decode iterations between two polls for requests in SGLang (--scheduler-recv-interval). The
 # InferenceMAX recipes set it by the number of users; the default of SGLang is 1.
 RECV_FEW, RECV_MANY, MANY = 10.0, 30.0, 16.0
-MOST_RECV = 10_000.0
 # Largest tensor parallelism of attention or of an expert in engines. A larger "tp" counts the GPUs
 # of all workers of a disaggregated deployment; its experts are then expert parallel.
 TENSOR_PARALLEL_MOST = 16
 WORKER = 8  # GPUs of one worker of such a deployment
+MOST = sys.float_info.max
+MOST_TOKENS, MOST_HITS, MOST_RECV = 1e6, 0.99, 10_000.0
+# Smallest and largest value of the fields of a deployment.
+LIMITS = {
+    "isl": (1, MOST),
+    "osl": (1, MOST),
+    "concurrency": (1, MOST),
+    "prefill_workers": (1, MOST),
+    "decode_workers": (1, MOST),
+    "rounds": (1, math.inf),
+    "recv_interval": (1, MOST_RECV),
+    "max_num_seqs": (1, math.inf),
+    "chunk_tokens": (1, MOST_TOKENS),
+    "prefix_hit_rate": (0, MOST_HITS),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,10 +80,11 @@ class Deployment:
     median_ttft: bool = False  # TTFT is the median of requests, not their mean
 
     def __post_init__(self) -> None:
-        for name, minimum in (("isl", 1), ("osl", 1), ("concurrency", 1)):
+        for name, (minimum, maximum) in LIMITS.items():
             value = getattr(self, name)
-            if not minimum <= value < math.inf:
-                raise SimulationError(f"{name} is {value:g}. Give at least {minimum}.")
+            if value is not None and not minimum <= value <= maximum:
+                limits = f"at least {minimum}" if maximum >= MOST else f"{minimum} to {maximum:g}"
+                raise SimulationError(f"{name} is {value:g}. Give {limits}.")
         if self.engine not in ENGINES:
             raise SimulationError(
                 f"Engine {self.engine!r} is unknown. Use one of {', '.join(ENGINES)}."
@@ -80,29 +95,12 @@ class Deployment:
                 f"{self.shape.name} takes {self.shape.max_context} tokens of input and output, not "
                 f"{f'{length:.0f}' if length < 1e12 else f'{length:g}'}. Shorten isl or osl."
             )
-        if not self.rounds >= 1:
-            raise SimulationError(f"rounds is {self.rounds:g}. Give at least 1.")
-        limits = {"max_num_seqs": (1, math.inf), "chunk_tokens": (1, MOST_TOKENS),
-                  "prefix_hit_rate": (0, MOST_HITS)}  # fmt: skip
-        for name, (minimum, maximum) in limits.items():
-            value = getattr(self, name)
-            if value is not None and not minimum <= value <= maximum:
-                raise SimulationError(f"{name} is {value:g}. Give {minimum} to {maximum:g}.")
         accepted = 0.0 if math.isnan(self.accepted) else self.accepted
         if not 0 <= accepted <= self.drafted <= MOST_DRAFTED:
             raise SimulationError(
                 f"{self.accepted:g} of {self.drafted:g} drafted tokens cannot be accepted. Give "
                 f"draft_tokens from 0 to {MOST_DRAFTED} and at most as many accepted."
             )
-        if self.recv_interval is not None and not 1 <= self.recv_interval <= MOST_RECV:
-            raise SimulationError(
-                f"recv_interval is {self.recv_interval:g}. Give iterations from 1 to "
-                f"{MOST_RECV:,.0f}."
-            )
-        for name in ("prefill_workers", "decode_workers"):
-            value = getattr(self, name)
-            if value is not None and not 1 <= value < math.inf:
-                raise SimulationError(f"{name} is {value}. Give at least 1, or leave it out.")
 
 
 @dataclass(frozen=True, slots=True)
