@@ -118,7 +118,7 @@ MIDDLEWARE = [
     "planner.web.refused_requests.RefusalsMiddleware",
     "planner.config.middleware.BodyGateMiddleware",
     "planner.config.middleware.WorkspaceMiddleware",
-    "planner.web.download_audit.TakenMiddleware",
+    "planner.web.download_audit.DownloadAuditMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "django_htmx.middleware.HtmxMiddleware",

@@ -34,7 +34,7 @@ for formatter in (figure, percent, signed_percent, milliseconds, duration, rough
 register.filter("meaning", meaning_of)
 register.filter("answer", answer_of)
 
-PACE = 0.1  # share of a run after which the time left is estimated
+PACE_KNOWN = 0.1  # share of a run after which the time left is estimated
 PENDING_LONG_S = 20.0  # an idle worker starts a run within seconds
 
 STATE_COLOURS = {
@@ -53,7 +53,7 @@ STATE_COLOURS = {
 }
 
 # Words of the audit log's actions, where they are not those of the interface.
-DONE = {
+ACTION_WORDS = {
     "asked": "started",
     "made": "created",
     "kept": "saved",
@@ -78,7 +78,7 @@ FACTS = {"gpu": "GPU", "tp": "GPUs of a replica", "ttft_statistic": "TTFT", "loo
 
 @register.filter
 def fact_label(name: str) -> str:
-    """Return the label of a fact of a measurement."""
+    """Return the label of an attribute of a measurement, such as its GPU or load."""
     return FACTS.get(name, name.replace("_", " ").capitalize())
 
 
@@ -161,8 +161,8 @@ def spaced(name: str) -> str:
 @register.filter
 def action_words(action: str) -> str:
     """Format an action of the audit log, such as ``run.asked``, as "Run started"."""
-    noun, _, done = action.partition(".")
-    return f"{noun} {DONE.get(done, done)}".replace("-", " ").capitalize()
+    noun, _, verb = action.partition(".")
+    return f"{noun} {ACTION_WORDS.get(verb, verb)}".replace("-", " ").capitalize()
 
 
 @register.filter
@@ -181,10 +181,10 @@ def elapsed(run: Run) -> float | None:
 @register.filter
 def time_left(run: Run) -> float | None:
     """Estimate the seconds that a run still needs at its pace so far, or None early in the run."""
-    so_far = elapsed(run)
-    if so_far is None or run.progress < PACE:
+    so_far_s = elapsed(run)
+    if so_far_s is None or run.progress < PACE_KNOWN:
         return None
-    return so_far * (1 - run.progress) / run.progress
+    return so_far_s * (1 - run.progress) / run.progress
 
 
 @register.filter
@@ -243,7 +243,7 @@ def icon(name: str, classes: str = "") -> SafeString:
 def chart(figure: dict[str, Any], element: str, label: str, classes: str = "") -> SafeString:
     """Return a frame with the id ``element`` and its figure as JSON for static/js/charts.js.
 
-    At the frame are its tools: the whole time again, copies as PNG and CSV, and a table.
+    It has buttons to reset the zoom and to copy the chart as PNG or CSV, and a table of its values.
     """
     data = f"{element.removesuffix('-chart')}-data"
     frame = format_html(
@@ -274,7 +274,7 @@ def panel(
     classes: str = "",
     width: str = "col-12",
 ) -> SafeString:
-    """Return a chart in a card of its own, so many columns of a row wide; "" without a figure."""
+    """Return a chart in a card with the column class ``width``; "" without a figure."""
     if not figure:
         return SafeString("")
     return format_html(

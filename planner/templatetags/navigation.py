@@ -35,6 +35,7 @@ def account(context: dict[str, Any]) -> Entry:
 
 
 def _entry(context: dict[str, Any], place: Place) -> Entry:
+    """Return a place of the menu with the jobs that the user may do."""
     here = _page(context)
     return Entry(
         place, jobs_of(context["user"], place.jobs), here.startswith(place.beginnings), here

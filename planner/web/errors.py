@@ -73,35 +73,36 @@ def page(view: View, *, everywhere: bool = False) -> View:
     """
 
     @wraps(view)
-    def answer(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
+    def guarded(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
+        """Answer the request, or show why it is refused."""
         if not request.user.is_authenticated and (signed_out := _signed_out(request)):
             return signed_out
         try:
             if isinstance(request.user, User) and not everywhere:
                 current_workspace()
                 check_enrolled(request.user)
-            return guarded(request, *args, **kwargs)
+            return signed_in(request, *args, **kwargs)
         except NotEnrolled as problem:
             messages.warning(request, str(problem))
             return redirect("web:second-factor")
         except EXPECTED as problem:
             return problem_response(request, problem, status_of(problem))
         except Exception as error:
-            if (sent := of_input(error)) is None:
+            if (explained := of_input(error)) is None:
                 raise
             logger.warning("%s %s: %s", request.method, request.path, error, exc_info=error)
-            return problem_response(request, sent, status_of(sent))
+            return problem_response(request, explained, status_of(explained))
 
     @wraps(view)
-    def unkept(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
+    def uncached(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
         """Answer the request, and forbid caches to store the response."""
-        response = answer(request, *args, **kwargs)
+        response = guarded(request, *args, **kwargs)
         # Caches must not show a workspace's data to the next person who uses the browser.
         response.headers.setdefault("Cache-Control", "private, no-store")
         return response
 
-    guarded = login_required(view)
-    return unkept
+    signed_in = login_required(view)
+    return uncached
 
 
 def server_error(request: HttpRequest) -> HttpResponse:
@@ -110,19 +111,19 @@ def server_error(request: HttpRequest) -> HttpResponse:
     Such failures also occur in middleware, before the view runs.
     """
     error = sys.exc_info()[1]
-    sent = (of_input(error) or of_servers(error)) if error is not None else None
-    if sent is None:
+    problem = (of_input(error) or of_servers(error)) if error is not None else None
+    if problem is None:
         return default_error(request)
+    status = status_of(problem)
     if request.path.startswith("/api/"):
-        problem = {"type": "about:blank", "title": sent.title, "detail": str(sent)}
-        status = status_of(sent)
+        body = {"type": "about:blank", "title": problem.title, "detail": str(problem)}
         return JsonResponse(
-            {**problem, "status": status}, status=status, content_type="application/problem+json"
+            {**body, "status": status}, status=status, content_type="application/problem+json"
         )
-    if isinstance(sent, Away):  # the usual page would query the database, which may be away
-        page = get_template("503.html").render({"sentence": str(sent)})
+    if isinstance(problem, Away):  # the usual page would query the database, which may be away
+        page = get_template("503.html").render({"sentence": str(problem)})
         return HttpResponse(page, status=503, headers={"Retry-After": "30"})
-    return problem_response(request, sent, status_of(sent))
+    return problem_response(request, problem, status)
 
 
 def _signed_out(request: HttpRequest) -> HttpResponse | None:

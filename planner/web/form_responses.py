@@ -14,7 +14,10 @@ T = TypeVar("T")
 
 
 def attempt(form: forms.Form, save: Callable[[], T]) -> tuple[T | None, str]:
-    """Return the result of ``save`` for a valid form, or the error message if it fails."""
+    """Return the result of ``save`` for a valid form, and the message of an expected error.
+
+    For an invalid form, which shows its errors at its fields, they are None and "".
+    """
     if not form.is_valid():
         return None, ""
     try:
@@ -24,13 +27,14 @@ def attempt(form: forms.Form, save: Callable[[], T]) -> tuple[T | None, str]:
 
 
 def go(request: Request, url: str) -> HttpResponse:
+    """Lead the browser to ``url``; upload.js, which reads no redirects, gets it as JSON."""
     return JsonResponse({"url": url}) if _scripted(request) else redirect(url)
 
 
 def refused(
     request: Request, template: str, form: forms.Form, problem: str, **context: Any
 ) -> HttpResponse:
-    """Show the form again with its errors; for upload.js, return only the messages."""
+    """Show the form again with its errors and ``problem``; for upload.js, return only messages."""
     if _scripted(request):
         faults = [
             f"{form[name].label}: {' '.join(map(str, errors))}"

@@ -7,13 +7,15 @@ from planner.selectors.profiles import KnownProfile, profiles_list
 
 
 def profile_choices() -> list[tuple[str, str]]:
+    """Return all profiles as choices ("NAME|VERSION", label); built-in ones have no version."""
     return [
-        (f"{profile.name}|{profile.version or ''}", profile_words(profile))
+        (f"{profile.name}|{profile.version or ''}", _profile_label(profile))
         for profile in profiles_list()
     ]
 
 
-def profile_words(profile: KnownProfile) -> str:
+def _profile_label(profile: KnownProfile) -> str:
+    """Return the name and version of a user's profile, or what a built-in one is for."""
     if profile.own:
         return f"{profile.name}, version {profile.version}"
     parts = filter(None, ("built in", profile.kind, profile.precision, profile.engine))

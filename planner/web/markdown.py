@@ -58,7 +58,7 @@ def _block(lines: list[str], address: Address) -> Iterator[str]:
 
 
 def _kind(line: str) -> str:
-    """Return what a line of Markdown begins: heading, table, list item or paragraph."""
+    """Return the kind of a line of Markdown: "heading", "table", "ul", "ol" or "" (paragraph)."""
     if line.startswith("#"):
         return "heading"
     if line.startswith("|"):
@@ -85,11 +85,11 @@ def _table(rows: list[str], address: Address) -> str:
 def _words(text: str, address: Address) -> str:
     """Return a line of Markdown as HTML; inline code is only escaped, also within a link."""
     code = iter(CODE.findall(text))
-    marked = _marked(escape(CODE.sub(CODE_MARK, text)), address)
-    return re.sub(CODE_MARK, lambda _: f"<code>{escape(next(code))}</code>", marked)
+    marked_up = _marked_up(escape(CODE.sub(CODE_MARK, text)), address)
+    return re.sub(CODE_MARK, lambda _: f"<code>{escape(next(code))}</code>", marked_up)
 
 
-def _marked(text: str, address: Address) -> str:
+def _marked_up(text: str, address: Address) -> str:
     """Return escaped text with links, bold and emphasis as HTML."""
 
     def link(match: re.Match[str]) -> str:

@@ -1,9 +1,13 @@
-"""Define the request type of pages."""
+"""Define the request type of pages, and the values that their templates show."""
+
+from typing import Any
 
 from django.http import HttpRequest
 from django_htmx.middleware import HtmxDetails
 
 from planner.models import User
+
+TemplateContext = dict[str, Any]  # values of a template by name
 
 
 class Request(HttpRequest):

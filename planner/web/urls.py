@@ -42,6 +42,7 @@ app_name = "web"
 
 
 def at(route: str, view: View, name: str, *, everywhere: bool = False) -> URLPattern:
+    """Return the route of a page for signed-in users; ``everywhere`` is explained at ``page``."""
     return path(route, page(view, everywhere=everywhere), name=name)
 
 

@@ -16,6 +16,7 @@ def times(table: pl.DataFrame, column: str, clock: str) -> list[Any]:
 
 
 def axis_title(clock: str) -> str:
+    """Return the title of a time axis: the reader's zone, or that times count from the trace."""
     return TRACE_TIME if clock == "relative" else zone_name()
 
 
@@ -27,20 +28,19 @@ def steps(table: pl.DataFrame, time: str, value: str, every: str = "") -> pl.Dat
     equal spans.
     """
     table = table.sort(time)
-    changed = (pl.col(value) != pl.col(value).shift(1)).fill_null(value=True)
-    last = pl.int_range(pl.len()) == pl.len() - 1
+    is_change = (pl.col(value) != pl.col(value).shift(1)).fill_null(value=True)
+    is_last = pl.int_range(pl.len()) == pl.len() - 1
     span = pl.col(time).dt.truncate(every) if every else pl.lit(0)
-    begins = (span != span.shift(1)).fill_null(value=False)
-    points = table.filter(changed | last | begins)
+    begins_span = (span != span.shift(1)).fill_null(value=False)
+    points = table.filter(is_change | is_last | begins_span)
     return thin(points, time, value) if points.height > MAX_POINTS else points
 
 
 def thin(table: pl.DataFrame, time: str, *values: str) -> pl.DataFrame:
-    """Return a line averaged over equal spans, if it has more points than a screen can show."""
+    """Return lines ``values`` averaged over equal spans, if a screen cannot show all points."""
     if table.height <= MAX_POINTS:
         return table
-    at_ms = table[time].dt.epoch("ms").to_numpy()
-    every = f"{max(1, round((at_ms.max() - at_ms.min()) / MAX_POINTS))}ms"
-    return (
-        table.sort(time).group_by_dynamic(time, every=every).agg(pl.col(v).mean() for v in values)
-    )
+    epoch_ms = table[time].dt.epoch("ms").to_numpy()
+    span_ms = max(1, round((epoch_ms.max() - epoch_ms.min()) / MAX_POINTS))
+    spans = table.sort(time).group_by_dynamic(time, every=f"{span_ms}ms")
+    return spans.agg(pl.col(value).mean() for value in values)

@@ -19,7 +19,7 @@ def weeks_figure(outcomes: Sequence[Outcome]) -> Figure | None:
     plans = [from_json(PlanEvaluation, outcome.figures) for outcome in done]
     series = (
         Series("Demand off by", when, tuple(plan.demand.wape for plan in plans)),
-        Series("Replica-hours beyond need", when, tuple(map(_beyond, plans))),
+        Series("Replica-hours beyond need", when, tuple(map(_excess_share, plans))),
         Series("Late, of the worst tier", when, tuple(map(_largest_miss, plans)), Role.BASELINE),
     )
     return figure_of(Chart("", Axis(), Axis("share", form=Form.SHARE), series, small=True))
@@ -54,9 +54,9 @@ def _by_hour(
     shape: Shape,
     lines: Sequence[tuple[str, str, Role]],
 ) -> Figure | None:
-    """Draw several keys of the hours as lines, each with a name.
+    """Draw figures of a plan by hour; None if there are no hours.
 
-    ``lines`` are key, name and role of each. None: no hour has a value.
+    ``lines`` are the attribute of an hour, the name and the role of each line.
     """
     if not plan.hours:
         return None
@@ -69,10 +69,12 @@ def _by_hour(
 
 
 def _largest_miss(plan: PlanEvaluation) -> float | None:
+    """Return the share of requests outside their limits, of the worst tier; None if not known."""
     shares = [share for share in plan.attainment.values() if share is not None]
     return 1 - min(shares) if shares else None
 
 
-def _beyond(plan: PlanEvaluation) -> float | None:
+def _excess_share(plan: PlanEvaluation) -> float | None:
+    """Return the replica-hours beyond those needed, as a share of these; None if none are."""
     needed = plan.needed_replica_hours
     return plan.replica_hours / needed - 1 if needed else None

@@ -37,14 +37,15 @@ def course_figure(
         return None
     lines = []
     with_base = any(course.base for course in drawn)
-    looks = iter(zip(cycle(PALETTE), cycle(DASHES)))
+    line_styles = iter(zip(cycle(PALETTE), cycle(DASHES)))
     for course in drawn:
-        colour, dash = (GREY, "dash") if course.base else next(looks)
+        colour, dash = (GREY, "dash") if course.base else next(line_styles)
         rows = steps(course.table, "time", value, every="1h")
-        after = (rows["time"].dt.epoch("ms") - rows["time"].dt.epoch("ms").min()) / HOUR_MS
+        epoch_ms = rows["time"].dt.epoch("ms")
+        hours = (epoch_ms - epoch_ms.min()) / HOUR_MS
         lines.append(
             line(
-                after.round(4).to_list() if apart else times(rows, "time", clock),
+                hours.round(4).to_list() if apart else times(rows, "time", clock),
                 rows[value].round(3),
                 course.label,
                 colour,

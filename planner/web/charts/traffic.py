@@ -5,7 +5,6 @@ Figures are plain data: plotly.py would check each of the many points of the pag
 
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
-from typing import Any
 
 import polars as pl
 
@@ -14,7 +13,15 @@ from planner.domain.serialise import moment as instant
 from planner.domain.trace_statistics.figures import Day, Lengths, LostBins
 from planner.domain.trace_statistics.volumes import OTHERS
 from planner.domain.traffic.window import DAY_S, UTC_CLOCK
-from planner.outputs.render.figure import BLUE, GREY, ORANGE, PALETTE, Figure, plain_figure
+from planner.outputs.render.figure import (
+    BLUE,
+    GREY,
+    ORANGE,
+    PALETTE,
+    Figure,
+    PlotlyData,
+    plain_figure,
+)
 from planner.web.charts.over_time import axis_title
 
 LOST = "rgba(213, 94, 0, 0.30)"
@@ -23,7 +30,7 @@ MOST_LENGTHS = 0.999  # end of the CDF: single longer requests would stretch the
 
 
 def colour_of(label: str, place: int) -> str:
-    """Return the colour of a label by its rank ``place``, or grey for the sum of the others."""
+    """Return the colour of the label of rank ``place``, or grey for the sum of other labels."""
     return GREY if label.endswith(f" {OTHERS}") else PALETTE[place % (len(PALETTE) - 1)]
 
 
@@ -42,25 +49,25 @@ def rate_figure(
     and seconds. Times of ``lost`` data are shaded.
     """
     rates_by_label = rates.sort("place", "start_s").partition_by("place", as_dict=True)
-    single = len(rates_by_label) == 1
-    lines: list[dict[str, Any]] = []
+    is_single = len(rates_by_label) == 1
+    lines: list[PlotlyData] = []
     for (place,), label_rates in rates_by_label.items():
         label = str(label_rates["label"][0])
         colour = colour_of(label, int(str(place)))
         lines.append(
-            _course(label_rates, field, clock)
+            _rate_trace(label_rates, field, clock)
             | {
-                "name": label if not single else "Total",
+                "name": label if not is_single else "Total",
                 "mode": "lines",
-                "line": {"width": 1.2 if single else 0, "color": colour},
-                "fillcolor": f"{colour}66" if single else f"{colour}c0",
+                "line": {"width": 1.2 if is_single else 0, "color": colour},
+                "fillcolor": f"{colour}66" if is_single else f"{colour}c0",
                 "hovertemplate": f"%{{y:,.4~r}} {unit}",
-                **({"fill": "tozeroy"} if single else {"stackgroup": "all"}),
+                **({"fill": "tozeroy"} if is_single else {"stackgroup": "all"}),
             }
         )
-    if not single:
+    if not is_single:
         lines.append(
-            _course(total.sort("start_s"), field, clock)
+            _rate_trace(total.sort("start_s"), field, clock)
             | {
                 "name": "Total",
                 "mode": "lines",
@@ -77,30 +84,28 @@ def rate_figure(
         for span in lost
     ]  # fmt: skip
     if shapes:
-        lines.append(_key_of_lost())
+        lines.append(_outage_legend())
     return plain_figure(
         lines, height=300, x=axis_title(clock), y=unit, together=True, shapes=shapes,
         showlegend=True, xaxis={"type": "date"},
     )  # fmt: skip
 
 
-def _course(part: pl.DataFrame, field: str, clock: str) -> dict[str, Any]:
-    """Return the rates as a series with equal steps.
+def _rate_trace(amounts: pl.DataFrame, field: str, clock: str) -> PlotlyData:
+    """Return the amounts per second, of rows with equal ``seconds``, as a trace.
 
     It has only the first time and the step, to keep the page small.
     """
-    step = float(part["seconds"][0])
-    per_s = part[field] / part["seconds"]
-    y = [None if rate is None else float(f"{rate:.4g}") for rate in per_s.to_list()]
+    per_s = amounts[field] / amounts["seconds"]
     return {
         "type": "scatter",
-        "x0": _moment(float(part["start_s"][0]), clock),
-        "dx": 1000 * step,
-        "y": y,
+        "x0": _moment(float(amounts["start_s"][0]), clock),
+        "dx": 1000 * float(amounts["seconds"][0]),  # Plotly counts time in ms
+        "y": [None if rate is None else float(f"{rate:.4g}") for rate in per_s.to_list()],
     }
 
 
-def _key_of_lost() -> dict[str, Any]:
+def _outage_legend() -> PlotlyData:
     """Return a legend entry for lost data, since Plotly's shapes have none."""
     look = {"color": LOST, "symbol": "square", "size": 12}
     return {
@@ -125,11 +130,11 @@ def week_figure(
     """
     rows = list(WEEKDAYS) if clock == UTC_CLOCK else [f"Day {n}" for n in range(1, 8)]
     week, zone = _local_week(weekday_hour, start_s) if clock == UTC_CLOCK else (weekday_hour, "")
-    known = [i for i, row in enumerate(week) if any(r is not None for r in row)]
+    known = [i for i, day in enumerate(week) if any(rate is not None for rate in day)]
     cells = [[None if rate is None else float(f"{rate:.4g}") for rate in week[i]] for i in known]
     heat = {
         "type": "heatmap", "x": list(range(24)), "y": [rows[i] for i in known], "z": cells,
-        "zmin": 0, "zmax": max(r for row in cells for r in row if r is not None),
+        "zmin": 0, "zmax": max(rate for day in cells for rate in day if rate is not None),
         "colorscale": [[0, f"{BLUE}08"], [1, BLUE]], "xgap": 1, "ygap": 1,
         "hovertemplate": f"%{{y}} %{{x}}:00: %{{z:,.4~r}} {unit}<extra></extra>",
         "colorbar": {"thickness": 10, "outlinewidth": 0},
@@ -144,20 +149,29 @@ def week_figure(
 def _local_week(
     week: Sequence[Sequence[float | None]], start_s: float
 ) -> tuple[Sequence[Sequence[float | None]], str]:
-    """Return a week of UTC hours in the reader's zone, with the name of its clock."""
+    """Return a week of UTC hours in the reader's zone, with the name of its clock.
+
+    It stays in UTC if the zone's offset is not of whole hours.
+    """
     begins = local(instant(start_s))
-    hours, rest = divmod(round((begins.utcoffset() or timedelta()).total_seconds()), 3600)
-    if rest:
+    offset_h, rest_s = divmod(round((begins.utcoffset() or timedelta()).total_seconds()), 3600)
+    if rest_s:
         return week, "UTC"
-    flat = [rate for day in week for rate in day]
-    moved = flat[-hours % len(flat) :] + flat[: -hours % len(flat)]
-    return [moved[i : i + 24] for i in range(0, len(moved), 24)], when(begins).rpartition(" ")[2]
+    hours = [rate for day in week for rate in day]
+    # The week is a ring: local hour h is UTC hour h - offset.
+    first = -offset_h % len(hours)
+    rotated = hours[first:] + hours[:first]
+    days = [rotated[i : i + 24] for i in range(0, len(rotated), 24)]
+    return days, when(begins).rpartition(" ")[2]
 
 
 def lengths_figure(
     lengths: Sequence[Lengths], levels: Sequence[float], places: Mapping[str, int]
 ) -> Figure:
-    """Draw by label the share of requests (y) up to each length in tokens (x, logarithmic)."""
+    """Draw by label the share of requests (y) up to each length in tokens (x, logarithmic).
+
+    ``levels`` are the shares of the quantiles in ``lengths``, ``places`` the ranks of labels.
+    """
     lines = []
     for length in lengths:
         reached = [
@@ -186,7 +200,8 @@ def days_figure(days: Sequence[Day], unit: str, clock: str) -> Figure:
     """Draw the volume of each day: the busiest is highlighted, unranked days are grey."""
     ranks = [day.rank for day in days]
     colours = [GREY if rank is None else ORANGE if rank == 1 else BLUE for rank in ranks]
-    names = [_rank_words(day.rank, sum(r is not None for r in ranks)) for day in days]
+    ranked = sum(rank is not None for rank in ranks)
+    names = [_rank_words(rank, ranked) for rank in ranks]
     bars = {
         "type": "bar", "y": [_amount(day, unit) for day in days], "marker": {"color": colours},
         "x": [instant(day.start_s).date() if clock == UTC_CLOCK
@@ -202,9 +217,11 @@ def days_figure(days: Sequence[Day], unit: str, clock: str) -> Figure:
 
 
 def _amount(day: Day, unit: str) -> float | None:
+    """Return the amount of a day in ``unit``, such as requests or input_tokens, or None."""
     amount = getattr(day, unit, None)
     return None if amount is None else float(f"{amount:.6g}")
 
 
-def _rank_words(rank: int | None, of: int) -> str:
-    return "too few data to rank it" if rank is None else f"rank {rank} of {of}"
+def _rank_words(rank: int | None, ranked: int) -> str:
+    """Return the rank of a day among the ``ranked`` days, in words."""
+    return "too few data to rank it" if rank is None else f"rank {rank} of {ranked}"

@@ -39,13 +39,14 @@ COMPUTED_WORDS = {
 LIMITS = ("max_batch", "max_batch_tokens", "kv_capacity_tokens")
 
 
-def _name(label: str, options: str = "", **how: Any) -> forms.CharField:
-    attrs = {"list": options} if options else {}
-    widget = forms.TextInput(attrs=attrs)
-    return forms.CharField(label=label, max_length=80, widget=widget, **how)
+def _name_field(label: str, datalist: str, **more: Any) -> forms.CharField:
+    """Return a field for a name, which offers those of the page's ``datalist``."""
+    widget = forms.TextInput(attrs={"list": datalist})
+    return forms.CharField(label=label, max_length=80, widget=widget, **more)
 
 
-def _limit(label: str, hint: str) -> forms.IntegerField:
+def _limit_field(label: str, hint: str) -> forms.IntegerField:
+    """Return a field for an optional limit of a profile; ``hint`` says what empty means."""
     return forms.IntegerField(
         label=label, required=False, min_value=1, max_value=10**9, help_text=hint
     )
@@ -78,8 +79,8 @@ class MeasurementsForm(forms.Form):
             self.fields[name].widget.attrs["list"] = f"{name}-names"
         dress(self)
 
-    def reading(self) -> CalibrationOptions:
-        """Return the reading options in the form."""
+    def reading_options(self) -> CalibrationOptions:
+        """Return how to read the file; empty fields are as the file says."""
         names = CalibrationOptions.model_fields
         given = {name: value for name in names if (value := self.cleaned_data[name])}
         return CalibrationOptions(**given)
@@ -97,10 +98,12 @@ class RowGroup:
 
     @property
     def key(self) -> str:
+        """Return the value of this group in a select, which FitForm decodes."""
         return json.dumps([self.model, self.gpu, self.tp])
 
     @property
-    def words(self) -> str:
+    def label(self) -> str:
+        """Return the label of this group in a select."""
         gpu = f"{self.tp or '?'} × {self.gpu or 'GPU not said'}"
         return f"{self.model or 'model not said'} on {gpu} ({self.rows:,} rows)"
 
@@ -116,7 +119,7 @@ class _RowsForm(forms.Form):
     def __init__(self, *args: Any, groups: list[RowGroup], **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.fields["rows"].choices = [  # type: ignore[attr-defined]
-            (group.key, group.words) for group in groups
+            (group.key, group.label) for group in groups
         ]
         dress(self)
 
@@ -127,14 +130,20 @@ class _ProfileForm(forms.Form):
     Empty limits follow from the rows, if there are any, and from the memory.
     """
 
-    name = _name("Name of the profile", "profile-names",
+    name = _name_field("Name of the profile", "profile-names",
                  help_text="An existing name gets a new version.")  # fmt: skip
-    model = _name("Model", "model-names")
-    gpu = _name("GPU", "gpu-names")
+    model = _name_field("Model", "model-names")
+    gpu = _name_field("GPU", "gpu-names")
     precision = forms.ChoiceField(label="Precision", choices=[(p, p) for p in BYTES])
-    max_batch = _limit("Sequences in a batch", "Default: 256, or the largest batch in the table.")
-    max_batch_tokens = _limit("Tokens of an iteration", "Chunked prefill budget. Default: 2,048.")
-    kv_capacity_tokens = _limit("KV cache, tokens", "Default: 90% of the memory minus the weights.")
+    max_batch = _limit_field(
+        "Sequences in a batch", "Default: 256, or the largest batch in the table."
+    )
+    max_batch_tokens = _limit_field(
+        "Tokens of an iteration", "Chunked prefill budget. Default: 2,048."
+    )
+    kv_capacity_tokens = _limit_field(
+        "KV cache, tokens", "Default: 90% of the memory minus the weights."
+    )
     kernels = forms.MultipleChoiceField(
         label="Files of measured kernels",
         required=False,
@@ -183,9 +192,11 @@ class ComputedForm(_ProfileForm):
         dress(self)
 
     def widths(self) -> list[Any]:
+        """Return the fields of the parallelism: tensor, pipeline, attention data, experts."""
         return [self[width] for width in WIDTHS]
 
     def limits(self) -> list[Any]:
+        """Return the fields of the limits of a batch and of the KV cache."""
         return [self[limit] for limit in LIMITS]
 
     def spec(self) -> ProfileSpec:

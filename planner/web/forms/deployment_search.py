@@ -66,27 +66,32 @@ class ConfigureForm(forms.Form):
                 ) from None
         return prices
 
-    def asked(self) -> DeploymentQuery:
+    def query(self) -> DeploymentQuery:
         """Return the search in the form; raise PlannerError for an invalid value."""
         values = self.cleaned_data
         given = {name: values[name] for name in (*FIELDS, "prices") if values[name] is not None}
         given["gpus"] = [name.strip() for name in values["gpus"].split(",") if name.strip()]
+        # The form takes one engine and one precision, the search takes several.
         given |= {f"{name}s": [values[name]] for name in ("engine", "precision") if values[name]}
         return options_of(DeploymentQuery, given)
 
 
-def chosen_posted(posted: QueryDict) -> dict[str, Any]:
-    """Return keyword arguments for ``scenario_with_deployments`` from the selected rows."""
+def chosen_deployments(posted: QueryDict) -> dict[str, Any]:
+    """Return the arguments for ``scenario_with_deployments`` from the rows that a user selected.
+
+    Each row is the JSON of its profiles. ``base`` is scenario:NAME or trace:NAME. Raises
+    PlannerError if the page did not send it so.
+    """
     kind, _, name = posted.get("base", "").partition(":")
     try:
-        chosen = [row for text in posted.getlist("chosen") for row in json.loads(text)]
+        profiles = [row for text in posted.getlist("chosen") for row in json.loads(text)]
         limits = {
             key: float(value) if (value := posted.get(key, "")) else None
             for key in ("ttft_ms", "tbt_ms")
         }
-        if not all(isinstance(row, dict) and "gpu" in row for row in chosen):
+        if not all(isinstance(row, dict) and "gpu" in row for row in profiles):
             raise ValueError
     except (ValueError, TypeError):
         raise PlannerError("The selection is not valid. Search again.") from None
-    into = {"model": posted.get("model", ""), "profiles": chosen, "limits": limits}
-    return into | ({kind: name} if kind in ("scenario", "trace") else {})
+    arguments = {"model": posted.get("model", ""), "profiles": profiles, "limits": limits}
+    return arguments | ({kind: name} if kind in ("scenario", "trace") else {})

@@ -17,7 +17,7 @@ from planner.web.forms.fields import SCALARS, tidy
 from planner.web.forms.holidays import shown as shown_holidays
 from planner.web.forms.profile_choice import ProfileChoice
 
-Row = dict[str, Any]
+Row = dict[str, Any]  # a mapping of the document, or values of a form; edits by dotted path
 DAY_S = 86_400
 
 LISTS = {
@@ -95,7 +95,10 @@ def row_values(data: Row) -> dict[str, list[Row]]:
 
 
 def study_changes(data: Row, values: Row) -> Row:
-    """Return the edits (for ``document.edit``) that make the document match StudyForm."""
+    """Return the edits (for ``document.edit``) that give the document the ``values`` of StudyForm.
+
+    Only values that the user changed are edited.
+    """
     changes: Row = {}
     shown = study_values(data)
     for name, scalar in SCALARS.items():
@@ -104,10 +107,10 @@ def study_changes(data: Row, values: Row) -> Row:
             scaled = value * scalar.per if scalar.per and value is not None else value
             changes[scalar.path] = _tidied(scaled)
     rows = rows_of(data, "policies")
-    have = {row.get("name"): row for row in rows if not row.get("label")}
+    unlabelled = {row.get("name"): row for row in rows if not row.get("label")}
     if set(values["policies"]) != set(shown["policies"]):
         changes["policies"] = [
-            *(_name_or_row(have.get(name, {"name": name})) for name in values["policies"]),
+            *(_name_or_row(unlabelled.get(name, {"name": name})) for name in values["policies"]),
             *(row for row in rows if row.get("label")),
         ]
     return changes
@@ -115,54 +118,55 @@ def study_changes(data: Row, values: Row) -> Row:
 
 def row_changes(data: Row, section: str, rows: Sequence[Row]) -> Row:
     """Return the edits for the rows of one section; unchanged rows and keys are kept."""
-    dotted = LISTS[section]
-    present = _rows_or_default(data, section)
+    path = LISTS[section]
+    old_rows = _rows_or_default(data, section)
     if section == "regions":
-        new = _regions(present, rows)
+        new_rows = _regions(old_rows, rows)
     else:
-        build = {"profiles": _profile, "sources": _source, "test_days": _test_day}.get(
-            section, _plain
-        )
-        new = [build(_row_at(present, row.get("at")), row) for row in rows]
-    unchanged = new == present or not (new or look(data, dotted))
-    changes: Row = {} if unchanged else {dotted: new or None}
-    if section == "profiles":
-        named = {row.get("name"): row for row in rows_of(data, "models")}
-        models = list(dict.fromkeys(row["model"] for row in new))
-        if set(models) != set(named):
-            changes["models"] = [_name_or_row(named.get(name, {"name": name})) for name in models]
+        builders = {"profiles": _profile, "sources": _source, "test_days": _test_day}
+        build = builders.get(section, _plain)
+        new_rows = [build(_row_at(old_rows, row.get("at")), row) for row in rows]
+    is_unchanged = new_rows == old_rows or not (new_rows or look(data, path))
+    changes: Row = {} if is_unchanged else {path: new_rows or None}
+    if section == "profiles":  # the scenario's models are those of its profiles
+        old_models = {row.get("name"): row for row in rows_of(data, "models")}
+        names = list(dict.fromkeys(row["model"] for row in new_rows))
+        if set(names) != set(old_models):
+            changes["models"] = [
+                _name_or_row(old_models.get(name, {"name": name})) for name in names
+            ]
     return changes
 
 
 def _rows_or_default(data: Row, section: str) -> list[Row]:
-    """Return the rows of a section; those that apply by default if the document lacks the list."""
+    """Return the rows of a section, or its default rows if the document lacks the list."""
     if look(data, LISTS[section]) is None:
         return [dict(row) for row in DEFAULT_ROWS.get(section, [])]
     return rows_of(data, LISTS[section])
 
 
-def followed(data: Row, changes: Row) -> Row:
+def with_moved_traffic(data: Row, changes: Row) -> Row:
     """Return ``changes`` with more edits if they replace one model by another.
 
     The traffic and today's fleet of the old model then move to the new one, so that a change of
     model is one edit.
     """
-    have = {row.get("name") for row in rows_of(data, "models")}
-    now = {row["name"] if isinstance(row, dict) else row for row in changes.get("models") or have}
-    if len(removed := have - now) != 1 or len(new := now - have) != 1:
+    before = {row.get("name") for row in rows_of(data, "models")}
+    models = changes.get("models") or before
+    after = {row["name"] if isinstance(row, dict) else row for row in models}
+    if len(removed := before - after) != 1 or len(added := after - before) != 1:
         return changes
-    (old,), (model,) = removed, new
+    (old,), (new,) = removed, added
     moved: Row = {}
-    for dotted in (LISTS["sources"], LISTS["today"]):
-        rows = changes.get(dotted) or rows_of(data, dotted)
+    for path in (LISTS["sources"], LISTS["today"]):
+        rows = changes.get(path) or rows_of(data, path)
         if any(row.get("model") == old for row in rows):
-            moved[dotted] = [
-                row | {"model": model} if row.get("model") == old else row for row in rows
-            ]
+            moved[path] = [row | {"model": new} if row.get("model") == old else row for row in rows]
     return changes | moved
 
 
 def _name_or_row(row: Row) -> Any:
+    """Return a row that has only a name as that name, as people write it, else the row."""
     return row["name"] if set(row) == {"name"} else row
 
 
@@ -181,10 +185,12 @@ def _updated(old: Row, values: Row) -> Row:
 
 
 def _is_empty(value: Any) -> bool:
+    """Return whether a value need not be in the document; 0 is no empty value."""
     return value is None or value is False or value in ("", {})
 
 
 def _plain(old: Row, row: Row) -> Row:
+    """Return a row of the document with its form values, which have the document's keys."""
     return _updated(old, {key: _tidied(row[key]) for key in row if key not in ("at", "DELETE")})
 
 
@@ -194,6 +200,7 @@ def _tidied(value: Any) -> Any:
 
 
 def _profile(old: Row, row: Row) -> Row:
+    """Return a profile of the document: the old row, unless the form has another choice."""
     choice: ProfileChoice = row["profile"]
     return old if old and ProfileChoice.of(old) == choice else choice.row()
 
@@ -213,12 +220,12 @@ def _source(old: Row, row: Row) -> Row:
 
 def _test_day_values(row: Row) -> Row:
     """Return a test day as the form shows it: with the defaults of its kind."""
-    place = row.pop("at")
+    index = row.pop("at")
     with suppress(ValidationError):  # the form shows what is wrong once it is saved
         row = TEST_DAY.validate_python(row).model_dump()
     required = row.get("required")
-    words = "" if required is None else "yes" if required else "no"
-    return row | {"at": place, "required": words}
+    choice = "" if required is None else "yes" if required else "no"
+    return row | {"at": index, "required": choice}
 
 
 def _test_day(old: Row, row: Row) -> Row:
@@ -244,7 +251,10 @@ def _test_day(old: Row, row: Row) -> Row:
 
 
 def _launch(old: Any, row: Row) -> Row:
-    """Return a source's launch with the form's values; keys that the form lacks are kept."""
+    """Return a source's launch with the form's values; keys that the form lacks are kept.
+
+    A launch is traffic without a trace. Values that the user did not change stay as written.
+    """
     shown, new = _launch_values(old), dict(old) if isinstance(old, Mapping) else {}
     if row["launch_rps"] != shown["launch_rps"]:
         new = {key: value for key, value in new.items() if key != "requests_per_day"}
@@ -264,10 +274,8 @@ def _launch_values(launch: Any) -> Row:
 
 
 def _region_parts(row: Row) -> list[Row]:
-    """Return one row of the form per region and GPU type."""
-    capacity, price = row.get("capacity"), row.get("usd_per_gpu_hour")
-    capacity = capacity if isinstance(capacity, Mapping) else {}
-    price = price if isinstance(price, Mapping) else {}
+    """Return one row of the form per region and GPU type; prices by hour have no field there."""
+    capacity, prices = _mapping(row.get("capacity")), _mapping(row.get("usd_per_gpu_hour"))
     shared = {"at": row["at"], "name": row.get("name"), "like": row.get("like")}
     shared["site_kw"] = look(row, "power.site_kw")
     return [
@@ -275,43 +283,46 @@ def _region_parts(row: Row) -> list[Row]:
             **shared,
             "gpu": gpu,
             "capacity": count,
-            "usd_per_gpu_hour": None if isinstance(price.get(gpu), list) else price.get(gpu),
+            "usd_per_gpu_hour": None if isinstance(prices.get(gpu), list) else prices.get(gpu),
         }
         for gpu, count in capacity.items()
     ] or [shared]
 
 
-def _row_at(rows: Sequence[Row], place: int | None) -> Row:
-    """Return the document's row with index ``place``, or an empty row for a new one."""
-    return rows[place] if place is not None and place < len(rows) else {}
+def _mapping(value: Any) -> Row:
+    """Return a mapping of the document as a dict; {} for another value, which is a mistake."""
+    return dict(value) if isinstance(value, Mapping) else {}
 
 
-def _regions(have: Sequence[Row], rows: Sequence[Row]) -> list[Row]:
+def _row_at(rows: Sequence[Row], index: int | None) -> Row:
+    """Return the document's row with this index, or an empty row for a new one (None)."""
+    return rows[index] if index is not None and index < len(rows) else {}
+
+
+def _regions(old_rows: Sequence[Row], rows: Sequence[Row]) -> list[Row]:
     """Return the document's regions from form rows; rows with one name form one region."""
-    regions: dict[str, Row] = {}
-    for name in dict.fromkeys(row["name"] for row in rows):
-        parts = [row for row in rows if row["name"] == name]
-        place = next((row["at"] for row in parts if row.get("at") is not None), None)
-        prices = {row["gpu"]: row["usd_per_gpu_hour"] for row in parts}
-        old = _row_at(have, place)
-        power, before = old.get("power"), old.get("usd_per_gpu_hour")
-        before = before if isinstance(before, Mapping) else {}
-        site_kw = next((row["site_kw"] for row in parts if row["site_kw"]), None)
-        regions[name] = _updated(
-            old,
-            {
-                "name": name,
-                "like": next((row["like"] for row in parts if row["like"]), None),
-                "power": _updated(
-                    dict(power) if isinstance(power, Mapping) else {}, {"site_kw": site_kw}
-                ),
-                "capacity": {row["gpu"]: row["capacity"] for row in parts},
-                "usd_per_gpu_hour": {
-                    gpu: before[gpu] if usd is None else tidy(usd)
-                    for gpu, usd in prices.items()
-                    # prices by hour have no field in the form
-                    if usd is not None or isinstance(before.get(gpu), list)
-                },
+    names = dict.fromkeys(row["name"] for row in rows)
+    return [_region(old_rows, name, [row for row in rows if row["name"] == name]) for name in names]
+
+
+def _region(old_rows: Sequence[Row], name: str, parts: Sequence[Row]) -> Row:
+    """Return a region of the document from its form rows ``parts``, one per GPU type."""
+    old = _row_at(old_rows, next((row["at"] for row in parts if row.get("at") is not None), None))
+    old_prices = _mapping(old.get("usd_per_gpu_hour"))
+    prices = {row["gpu"]: row["usd_per_gpu_hour"] for row in parts}
+    site_kw = next((row["site_kw"] for row in parts if row["site_kw"]), None)
+    return _updated(
+        old,
+        {
+            "name": name,
+            "like": next((row["like"] for row in parts if row["like"]), None),
+            "power": _updated(_mapping(old.get("power")), {"site_kw": site_kw}),
+            "capacity": {row["gpu"]: row["capacity"] for row in parts},
+            "usd_per_gpu_hour": {
+                gpu: old_prices[gpu] if usd is None else tidy(usd)
+                for gpu, usd in prices.items()
+                # prices by hour have no field in the form
+                if usd is not None or isinstance(old_prices.get(gpu), list)
             },
-        )
-    return list(regions.values())
+        },
+    )

@@ -1,7 +1,7 @@
 """Edit a whole scenario: its fields, its rows, and the fields that errors in the YAML belong to."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, NamedTuple
@@ -17,7 +17,7 @@ from planner.models import Trace
 from planner.selectors.profiles import profiles_list
 from planner.selectors.traces import traces_list
 from planner.web.forms import document as mapping
-from planner.web.forms.document import rows_of
+from planner.web.forms.document import Row, rows_of
 from planner.web.forms.fields import SCALARS
 from planner.web.forms.profile_choice import ProfileChoice
 from planner.web.forms.scenario import FORMSETS, RowSet, StudyForm
@@ -40,19 +40,19 @@ class Names:
     traces: list[str]
 
 
-def names_of(data: dict[str, Any]) -> Names:
-    """Return the names that the form for the document ``data`` offers, also the catalogue's."""
+def names_of(data: Row) -> Names:
+    """Return the names that the form for the document ``data`` offers.
+
+    Profiles are those of the document, of the user and of the catalogue.
+    """
     profiles = rows_of(data, "profiles")
-    own_profiles = [
-        ProfileChoice(profile.model, profile.gpu, profile.tp, profile.name)
-        for profile in profiles_list()
-        if profile.own
-    ]
-    labels = {ProfileChoice.of(row): _label(row) for row in profiles}
-    for choice in own_profiles:
-        labels.setdefault(choice, choice.label)
+    labels = {ProfileChoice.of(row): _profile_label(row) for row in profiles}
+    for profile in profiles_list():
+        if profile.own:
+            choice = ProfileChoice(profile.model, profile.gpu, profile.tp, profile.name)
+            labels.setdefault(choice, choice.label)
     lines = [(choice.model, choice.encode(), label) for choice, label in labels.items()]
-    seen = {line for _, line, _ in lines}
+    seen = {encoded for _, encoded, _ in lines}
     lines += [line for line in _built_in_profiles() if line[1] not in seen]
     groups: dict[str, list[tuple[str, str]]] = {}
     for model, encoded, label in lines:
@@ -84,7 +84,7 @@ def _built_in_profiles() -> list[tuple[str, str, str]]:
     return [(choice.model, choice.encode(), label) for choice, label in labels.items()]
 
 
-def _label(row: dict[str, Any]) -> str:
+def _profile_label(row: Row) -> str:
     """Return a label for a profile that the scenario itself describes."""
     choice = ProfileChoice.of(row)
     return choice.label + (f", {choice.role}" if choice.role else "")
@@ -95,10 +95,12 @@ def _basis(source: Provenance) -> str:
     return ", ".join(filter(None, (source.kind, catalogue.engine_of(source))))
 
 
-def _unique(names: Any) -> list[str]:
+def _unique(names: Iterable[Any]) -> list[str]:
+    """Return the names that are not empty, each once, in order."""
     return list(dict.fromkeys(str(name) for name in names if name))
 
 
+# An error of a scenario, "FILE, line 7: PATH: WORDS", and a path in a list, "tiers[0].ttft_ms".
 _FAULT = re.compile(r"^.*?, line \d+: (?P<path>[\w.\[\]]+): (?P<words>.*)$")
 _SECTION = re.compile(r"^(?P<list>[a-z.]+)\[(?P<index>\d+)\]\.?(?P<rest>.*)$")
 
@@ -181,6 +183,7 @@ class Editor:
         self.sections["profiles"].profile_choices = self.names.profiles
 
     def is_valid(self) -> bool:
+        """Return whether all forms are valid; each is checked, so that all errors show."""
         return all([self.study.is_valid(), *(rows.is_valid() for rows in self.sections.values())])
 
     def document(self) -> str:
@@ -190,14 +193,14 @@ class Editor:
             changes |= mapping.row_changes(
                 self.data, name, [row for _, row in self._rows_left(name)]
             )
-        return yaml.edit(self.text, mapping.followed(self.data, changes))
+        return yaml.edit(self.text, mapping.with_moved_traffic(self.data, changes))
 
-    def place(self, problem: Exception) -> list[str]:
-        """Attach the parts of an error to their fields; return those without a field."""
+    def attach(self, problem: Exception) -> list[str]:
+        """Attach the lines of an error to their fields; return those without a field."""
         rest = []
         for line in str(problem).splitlines():
             match = _FAULT.match(line)
-            if not (match and self._placed(match["path"], match["words"])):
+            if not (match and self._attached(match["path"], match["words"])):
                 rest.append(line)
         return rest
 
@@ -230,11 +233,12 @@ class Editor:
             for rows in [self.sections[name]]
         ]
 
-    def _rows_left(self, section: str) -> list[tuple[int, dict[str, Any]]]:
-        return self.sections[section].kept()
+    def _rows_left(self, section: str) -> list[tuple[int, Row]]:
+        """Return the form rows of a section that go into the document, each with its index."""
+        return self.sections[section].rows_left()
 
-    def _placed(self, path: str, words: str) -> bool:
-        """Attach an error to the field at ``path``; return whether there is such a field."""
+    def _attached(self, path: str, words: str) -> bool:
+        """Attach an error to the field of the document's ``path``; return whether there is one."""
         for name, scalar in SCALARS.items():
             if path == scalar.path or path.startswith(f"{scalar.path}["):
                 self.study.add_error(name, ValidationError(words))
@@ -243,24 +247,22 @@ class Editor:
         if match is None:
             return False
         section = next(
-            (s for s, address in mapping.LISTS.items() if address == match["list"]), None
+            (name for name, address in mapping.LISTS.items() if address == match["list"]), None
         )
         row = self._row(section, int(match["index"])) if section else None
         if row is None:
             return False
-        other = {"input_tokens": "input_mean", "output_tokens": "output_mean"}
-        names = [other.get(key, key) for key in re.split(r"[.\[]", match["rest"])]
+        field_of_key = {"input_tokens": "input_mean", "output_tokens": "output_mean"}
+        names = [field_of_key.get(key, key) for key in re.split(r"[.\[]", match["rest"])]
         field = next((name for name in names if name in row.fields), None)
         row.add_error(field, ValidationError(words))
         return True
 
     def _row(self, section: str, index: int) -> Any:
-        """Return the form row that became item ``index`` in the document's list."""
-        rows, rows_left = self.sections[section], self._rows_left(section)
-        if section == "regions":  # several rows may form one region
-            names = list(dict.fromkeys(row["name"] for _, row in rows_left))
-            parts = [
-                i for i, row in rows_left if index < len(names) and row["name"] == names[index]
-            ]
-            return rows.forms[parts[0]] if parts else None
-        return rows.forms[rows_left[index][0]] if index < len(rows_left) else None
+        """Return the form row that became item ``index`` in the document's list, or None."""
+        forms, rows_left = self.sections[section].forms, self._rows_left(section)
+        if section == "regions":  # rows with one name form one region; take the first of them
+            first_of_region = {row["name"]: (i, row) for i, row in reversed(rows_left)}
+            names = dict.fromkeys(row["name"] for _, row in rows_left)
+            rows_left = [first_of_region[name] for name in names]
+        return forms[rows_left[index][0]] if index < len(rows_left) else None

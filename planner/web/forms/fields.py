@@ -14,11 +14,11 @@ from planner.inputs.scenario.schema.planning import MEAN
 from planner.schema_types import QUANTILES
 from planner.web.forms.holidays import HolidaysField
 
-Facts = dict[str, Any]
-WIDE = {"data-wide": ""}  # a table of rows has little space
+JsonSchema = dict[str, Any]
+WIDE = {"data-wide": ""}  # mark for the style sheet of an input that needs space in a table
 
 
-class LevelField(forms.CharField):
+class QuantileField(forms.CharField):
     """A field for a forecast quantile, or the word for the mean."""
 
     def __init__(self, label: str, *, required: bool, empty: str) -> None:
@@ -61,35 +61,35 @@ def schema_field(
     if the schema has no default. ``options`` is the id of a datalist with the names that the
     scenario has.
     """
-    facts, needed = facts_at(path)
-    required = needed if required is None else required
-    default = facts.get("default")
-    if "enum" in facts:
+    schema, is_required = schema_at(path)
+    required = is_required if required is None else required
+    default = schema.get("default")
+    if "enum" in schema:
         first = f"{empty or default} (default)"
-        choices = [("", first), *((value, value) for value in facts["enum"])]
+        choices = [("", first), *((value, value) for value in schema["enum"])]
         return forms.ChoiceField(label=label, required=required, choices=choices)
-    if facts.get("type") == "array":  # the only list of plain values is that of holidays
+    if schema.get("type") == "array":  # the only list of plain values is that of holidays
         return HolidaysField(label=label, required=required)
     attrs = WIDE if wide else {}
-    if "oneOf" in facts:  # only quantiles may be a number or a word
-        return LevelField(label, required=required, empty=empty)
-    if facts["type"] == "boolean":
+    if "oneOf" in schema:  # only quantiles may be a number or a word
+        return QuantileField(label, required=required, empty=empty)
+    if schema["type"] == "boolean":
         return forms.BooleanField(label=label, required=False)
-    if facts["type"] == "string":
+    if schema["type"] == "string":
         widget = forms.TextInput(attrs | ({"list": options} if options else {}))
-        most = facts.get("maxLength", 80)
+        most = schema.get("maxLength", 80)
         return forms.CharField(label=label, required=required, max_length=most, widget=widget)
-    integral = facts["type"] == "integer"
+    is_integer = schema["type"] == "integer"
     attrs |= {"placeholder": empty or (f"{default / per:.12g}" if default else "")}
-    least = facts.get("minimum", facts.get("exclusiveMinimum"))
-    most = facts.get("maximum", facts.get("exclusiveMaximum"))
-    kind: Any = forms.IntegerField if integral else forms.FloatField
+    least = schema.get("minimum", schema.get("exclusiveMinimum"))
+    most = schema.get("maximum", schema.get("exclusiveMaximum"))
+    kind: Any = forms.IntegerField if is_integer else forms.FloatField
     field: forms.Field = kind(
         label=label,
         required=required,
         min_value=None if least is None else tidy(least / per),
         max_value=None if most is None else tidy(most / per),
-        widget=forms.NumberInput(attrs | {"step": "1" if integral else "any"}),
+        widget=forms.NumberInput(attrs | {"step": "1" if is_integer else "any"}),
     )
     return field
 
@@ -100,34 +100,35 @@ def tidy(value: float) -> float:
     return int(value) if float(value).is_integer() else value
 
 
-def facts_at(path: str) -> tuple[Facts, bool]:
+def schema_at(path: str) -> tuple[JsonSchema, bool]:
     """Return the JSON Schema of the value at a dotted path, and whether it is required.
 
     For a list, the path continues with the keys of its rows.
     """
-    facts, required = _schema(), False
+    schema, is_required = _scenario_schema(), False
     for key in path.split("."):
-        if facts.get("type") == "array":
-            facts = _plain(facts["items"])
-        required = key in facts.get("required", ())
-        facts = _plain(facts["properties"][key])
-    return facts, required
+        if schema.get("type") == "array":
+            schema = _inner_schema(schema["items"])
+        is_required = key in schema.get("required", ())
+        schema = _inner_schema(schema["properties"][key])
+    return schema, is_required
 
 
 @cache
-def _schema() -> Facts:
+def _scenario_schema() -> JsonSchema:
+    """Return the JSON Schema of a scenario, which takes long to build."""
     return Scenario.model_json_schema()
 
 
-def _plain(facts: Facts) -> Facts:
+def _inner_schema(schema: JsonSchema) -> JsonSchema:
     """Return the schema inside a reference, an optional value or a mapping by name."""
-    if "$ref" in facts:
-        return _plain(_schema()["$defs"][facts["$ref"].rpartition("/")[2]])
-    if "anyOf" in facts:
-        return facts | _plain(facts["anyOf"][0])
-    if "patternProperties" in facts:
-        return _plain(next(iter(facts["patternProperties"].values())))
-    return facts
+    if "$ref" in schema:
+        return _inner_schema(_scenario_schema()["$defs"][schema["$ref"].rpartition("/")[2]])
+    if "anyOf" in schema:
+        return schema | _inner_schema(schema["anyOf"][0])
+    if "patternProperties" in schema:
+        return _inner_schema(next(iter(schema["patternProperties"].values())))
+    return schema
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +142,7 @@ class Scalar:
     folded: bool = False  # shown under "Limits and objective"
 
     def field(self) -> forms.Field:
+        """Return a new form field for the value."""
         return schema_field(self.path, self.label, per=self.per or 1, empty=self.empty)
 
 

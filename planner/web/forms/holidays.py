@@ -27,11 +27,12 @@ class HolidaysField(forms.Field):
         )
 
     def to_python(self, value: Any) -> list[str] | None:
-        named = [part.strip() for part in str(value or "").replace("\n", ",").split(",")]
-        named_days = list(dict.fromkeys(_checked(part) for part in named if part))
-        if len(named_days) > MOST:
+        """Return the checked items of a text, each once; None if it is empty."""
+        parts = [part.strip() for part in str(value or "").replace("\n", ",").split(",")]
+        holidays = list(dict.fromkeys(_checked(part) for part in parts if part))
+        if len(holidays) > MOST:
             raise forms.ValidationError(f"Give at most {MOST}. A country counts as one.")
-        return named_days or None
+        return holidays or None
 
     def prepare_value(self, value: Any) -> Any:
         return ", ".join(map(str, value)) if isinstance(value, list | tuple) else value

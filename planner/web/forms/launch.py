@@ -1,6 +1,6 @@
 """Define the form for traffic without a trace: the known facts of a launch."""
 
-from datetime import timedelta
+from datetime import date, timedelta
 from typing import Any
 
 from django import forms
@@ -25,7 +25,8 @@ def _number(label: str, initial: float | None, low: float, high: float, **more: 
     )
 
 
-def next_monday() -> Any:
+def next_monday() -> date:
+    """Return the first Monday after today."""
     today = timezone.now().date()
     return today + timedelta(days=7 - today.weekday())
 
@@ -107,7 +108,7 @@ class LaunchForm(DressedForm):
                 self.add_error("gpu", str(problem))
         return values
 
-    def asked(self) -> LaunchDescription:
+    def description(self) -> LaunchDescription:
         """Return the launch that a valid form describes, with percentages as fractions."""
         values: dict[str, Any] = {
             name: tidy(value) if isinstance(value, float) else value

@@ -47,34 +47,35 @@ def option_field(option: Option, blank: str = "") -> forms.Field:
 
     ``blank`` is the label of a first choice without a value.
     """
-    words: dict[str, Any] = {"label": option.label, "required": False, "initial": option.default}
+    common: Any = {"label": option.label, "required": False, "initial": option.default}
     if option.type == "boolean":
         return forms.BooleanField(
-            widget=forms.CheckboxInput(attrs={"class": "form-check-input"}), **words
+            widget=forms.CheckboxInput(attrs={"class": "form-check-input"}), **common
         )
     if option.choices:
         choices = [(value, LABELS.get(value, value)) for value in option.choices]
         if blank:
             choices.insert(0, ("", blank))
         return forms.ChoiceField(
-            choices=choices, widget=forms.Select(attrs={"class": "form-select"}), **words
+            choices=choices, widget=forms.Select(attrs={"class": "form-select"}), **common
         )
     attributes = {"class": "form-control"}
     if option.default in (None, ""):
         attributes["placeholder"] = option.help.partition("Default: ")[2].rstrip(".")
     if option.type == "string":
-        return forms.CharField(widget=forms.TextInput(attrs=attributes), **words)
+        return forms.CharField(widget=forms.TextInput(attrs=attributes), **common)
     number: Any = forms.IntegerField if option.type == "integer" else forms.FloatField
     field: forms.Field = number(
-        widget=_Number(attrs=attributes), min_value=option.least, max_value=option.most, **words
+        widget=_Number(attrs=attributes), min_value=option.least, max_value=option.most, **common
     )
     return field
 
 
 def options_posted(declared: type[RunOptions], posted: QueryDict, **more: str) -> dict[str, Any]:
-    """Return the posted options of a kind as its run stores them; errors use labels.
+    """Return the posted options of a kind of run, checked and as its run stores them.
 
-    ``more`` has options that the page sends outside the form.
+    ``more`` has options that the page sends outside the form. Raises OptionsRefused with the labels
+    of the form.
     """
     known = options_in(declared)
     values: dict[str, Any] = {

@@ -15,7 +15,7 @@ from simulation.performance.estimate.calibration import ENGINES
 from simulation.performance.specs import BYTES
 
 COMPUTED = "roofline"
-APART = ("prefill", "decode")  # roles with a profile of their own
+ROLES = ("prefill", "decode")  # roles with a profile of their own
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,10 +45,10 @@ class ProfileChoice:
             tp=tp if isinstance(tp, int) else 1,
             name=str(row.get("name") or ""),
             version=version if isinstance(version, int) and version else None,
-            role=row["role"] if row.get("role") in APART else "",
+            role=row["role"] if row.get("role") in ROLES else "",
             kind=COMPUTED if row.get("kind") == COMPUTED and not row.get("name") else "",
-            precision=_other(row.get("precision"), BYTES, "bf16"),
-            engine=_other(row.get("engine"), ENGINES, ""),
+            precision=_unless_default(row.get("precision"), BYTES, "bf16"),
+            engine=_unless_default(row.get("engine"), ENGINES, ""),
         )
 
     def row(self) -> dict[str, Any]:
@@ -56,6 +56,7 @@ class ProfileChoice:
         return {key: value for key in _KEYS if (value := getattr(self, key))}
 
     def encode(self) -> str:
+        """Return the choice as the value of an option in a select."""
         return urlencode(self.row())
 
     @classmethod
@@ -72,7 +73,7 @@ class ProfileChoice:
         except TypeError as error:  # a field is missing or unknown
             raise ValueError(str(error)) from None
         for value, known in (
-            (choice.role, APART), (choice.kind, (COMPUTED,)), (choice.precision, BYTES),
+            (choice.role, ROLES), (choice.kind, (COMPUTED,)), (choice.precision, BYTES),
             (choice.engine, ENGINES),
         ):  # fmt: skip
             if value and value not in known:
@@ -86,15 +87,16 @@ class ProfileChoice:
         if self.name:
             version = f"version {self.version}" if self.version else "newest version"
             text += f" ({self.name}, {version})"
-        known = [known for known in (self.kind, self.precision, self.engine) if known]
-        return f"{text} ({', '.join(known)})" if known else text
+        stated = [part for part in (self.kind, self.precision, self.engine) if part]
+        return f"{text} ({', '.join(stated)})" if stated else text
 
 
 _KEYS = tuple(field.name for field in fields(ProfileChoice))
 
 
-def _other(value: Any, known: Collection[str], usual: str) -> str:
-    return str(value) if value in known and value != usual else ""
+def _unless_default(value: Any, known: Collection[str], default: str) -> str:
+    """Return a known value as text; "" for the default and for unknown values."""
+    return str(value) if value in known and value != default else ""
 
 
 class ProfileField(forms.Field):

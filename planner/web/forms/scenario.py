@@ -5,14 +5,17 @@ planner.web.forms.document maps them to the YAML and back.
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, cast
 
 from django import forms
-from django.forms import BaseFormSet, formset_factory
+from django.forms import BaseFormSet, BoundField, formset_factory
+from django.forms.boundfield import BoundWidget
 from django.utils.safestring import SafeString
 
 from planner.policies.choice import OFFERED, policy_groups
 from planner.policies.registry import traits_of
+from planner.web.forms.document import Row as FormValues
 from planner.web.forms.fields import SCALARS, WIDE, schema_field
 from planner.web.forms.holidays import countries
 from planner.web.forms.profile_choice import ProfileField
@@ -60,6 +63,7 @@ class SharesField(forms.Field):
 
 
 def _policies() -> list[tuple[str, str]]:
+    """Return name and label of every policy."""
     return [(name, label) for _, rows in policy_groups() for name, label, _ in rows]
 
 
@@ -78,6 +82,20 @@ GROUPS = {
         "Limits and objective", tuple(name for name, scalar in SCALARS.items() if scalar.folded),
     ),
 }  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class FieldGroup:
+    """A group of fields under "More"; it is open if a field has an error."""
+
+    name: str
+    title: str
+    fields: list[BoundField]
+
+    @property
+    def open(self) -> bool:
+        """Return whether a field has an error."""
+        return any(field.errors for field in self.fields)
 
 
 class StudyForm(forms.Form):
@@ -106,11 +124,11 @@ class StudyForm(forms.Form):
         for name, scalar in SCALARS.items():
             self.fields.setdefault(name, scalar.field())
         self.fields["name"].required = True
-        named = self.initial.get("baseline")
+        baseline = self.initial.get("baseline")
         field = cast(forms.ChoiceField, self.fields["baseline"])
         choices = list(cast(list[tuple[str, str]], field.choices))
-        if named and named not in dict(choices):  # policy row with a label
-            field.choices = [*choices, (named, named)]
+        if baseline and baseline not in dict(choices):  # the label of a row of policies
+            field.choices = [*choices, (baseline, baseline)]
 
     def offered(self) -> list[tuple[Any, str]]:
         """Return the check box of one recommended policy per family, with a line about it."""
@@ -130,7 +148,8 @@ class StudyForm(forms.Form):
         """Return the number of selected policies among the others."""
         return sum(box.data["selected"] for _, rows in self.research() for box, _ in rows)
 
-    def _boxes(self) -> dict[str, Any]:
+    def _boxes(self) -> dict[str, BoundWidget]:
+        """Return the check box of each policy by name."""
         return {str(box.data["value"]): box for box in self["policies"]}
 
     @property
@@ -141,15 +160,10 @@ class StudyForm(forms.Form):
         box.choices = choices
         return box.render("", "", {"id": "add-country"})
 
-    def groups(self) -> list[dict[str, Any]]:
-        """Return the groups of fields under "More"; a group is open if a field has an error."""
+    def groups(self) -> list[FieldGroup]:
+        """Return the groups of fields under "More"."""
         return [
-            {
-                "name": name,
-                "title": title,
-                "fields": (fields := [self[field] for field in names]),
-                "open": any(field.errors for field in fields),
-            }
+            FieldGroup(name, title, [self[field] for field in names])
             for name, (title, names) in GROUPS.items()
         ]
 
@@ -288,7 +302,7 @@ class RowSet(BaseFormSet):  # type: ignore[type-arg]  # takes no argument when r
             form.fields["profile"].widget.choices = self.profile_choices
         dress(form, small=True)
 
-    def kept(self) -> list[tuple[int, dict[str, Any]]]:
+    def rows_left(self) -> list[tuple[int, FormValues]]:
         """Return index and values of every form row that is neither empty nor removed."""
         return [
             (i, form.cleaned_data)

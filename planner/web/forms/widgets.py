@@ -12,6 +12,7 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString, mark_safe
 
 AnyForm = TypeVar("AnyForm", bound=forms.BaseForm)
+Attributes = dict[str, Any]  # of an HTML element; or the context of a widget's template
 
 
 INPUTS = frozenset(
@@ -34,7 +35,7 @@ class FormRenderer(DjangoTemplates):
     page with hundreds of fields.
     """
 
-    def render(self, template_name: str, context: dict[str, Any], request: Any = None) -> str:
+    def render(self, template_name: str, context: Attributes, request: Any = None) -> str:
         widget = context.get("widget", {})
         if template_name == forms.Select.template_name:
             return _select(widget)
@@ -44,8 +45,8 @@ class FormRenderer(DjangoTemplates):
         return super().render(template_name, context, request)
 
 
-def _select(widget: dict[str, Any]) -> SafeString:
-    """Return the HTML of a select."""
+def _select(widget: Attributes) -> SafeString:
+    """Return the HTML of a select, from what Django gives its template as ``widget``."""
     groups = [
         format_html('<optgroup label="{}">{}</optgroup>', group, _choices(options))
         if group
@@ -56,8 +57,8 @@ def _select(widget: dict[str, Any]) -> SafeString:
     return format_html("<select{}>{}</select>", attributes, SafeString("".join(groups)))
 
 
-def _choices(options: Iterable[dict[str, Any]]) -> SafeString:
-    """Return the HTML of choices."""
+def _choices(options: Iterable[Attributes]) -> SafeString:
+    """Return the HTML of the options of a select."""
     return SafeString(
         "".join(
             f"<option{_attributes({'value': option['value']} | option['attrs'])}>"
@@ -67,8 +68,8 @@ def _choices(options: Iterable[dict[str, Any]]) -> SafeString:
     )
 
 
-def _attributes(values: dict[str, Any]) -> SafeString:
-    """Return the HTML of attributes: of True the name alone, of False and None nothing."""
+def _attributes(values: Attributes) -> SafeString:
+    """Return HTML attributes: only the name if a value is True, nothing if it is False or None."""
     return SafeString(
         "".join(
             f" {name}" if value is True else f' {name}="{_escaped(value)}"'
@@ -90,7 +91,7 @@ class LongSelect(forms.Select):
     """
 
     def render(
-        self, name: str, value: Any, attrs: dict[str, Any] | None = None, renderer: Any = None
+        self, name: str, value: Any, attrs: Attributes | None = None, renderer: Any = None
     ) -> SafeString:
         selected = {str(item) for item in self.format_value(value)}
         options = mark_safe("".join(_options(self.choices, selected)))  # noqa: S308 - escaped there
@@ -112,6 +113,8 @@ def _options(choices: Iterable[Any], selected: set[str]) -> Iterable[str]:
 
 
 class DressedForm(forms.Form):
+    """A form with the CSS classes of ``dress``."""
+
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         dress(self)

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from typing import Any, cast
+from typing import cast
 from zoneinfo import ZoneInfo
 
 from planner.domain.formats import figure, when
@@ -24,6 +24,7 @@ from planner.selectors.active_plans import active_plans
 from planner.selectors.review import UNDECIDED, proposals_list
 from planner.selectors.runs import stored_result
 from planner.services.approval import why_not_approvable
+from planner.web.request import TemplateContext
 
 MOST = 3  # plans with a chart
 ITEMS = 6  # lines of a list
@@ -60,10 +61,10 @@ class NextStep:
     key: int | str | None = None  # of the page's object
 
 
-def fleet_context(now: datetime, user: User) -> dict[str, Any]:
+def fleet_context(now: datetime, user: User) -> TemplateContext:
     """Return the active plans, the alerts, the undecided proposals, and the next step.
 
-    Those to review are the ones that ``user`` could approve and that change the active plan.
+    Proposals to review are those that ``user`` could approve and that change the active plan.
     """
     waiting = proposals_list().select_related("base").filter(state__in=UNDECIDED)
     to_review = [
@@ -126,12 +127,15 @@ def fleet_plan(plan: ActivePlan, now: datetime, *, charts: int) -> FleetPlan:
         _charts(plan, report, moment, now, charts) if report else (),
         f"schedule of today, demand of {_date(plan)}" if today else f"simulated for {_date(plan)}",
         outcome,
-        came_of(outcome) if outcome else "",
+        outcome_words(outcome) if outcome else "",
     )
 
 
-def came_of(outcome: Outcome) -> str:
-    """Return whether a plan's capacity held in a period: "held", or for how long it was short."""
+def outcome_words(outcome: Outcome) -> str:
+    """Return whether a plan had enough replicas: "held", or for how many hours it was short.
+
+    While the evaluation is not done, return its state.
+    """
     if outcome.state != Outcome.State.DONE:
         return outcome.get_state_display().lower()
     short = float(outcome.figures.get("short_hours") or 0.0)
@@ -151,6 +155,7 @@ def plan_facts(plan: ActivePlan, now: datetime) -> tuple[Fact, ...]:
 
 
 def _facts(plan: ActivePlan, report: Report | None, now: datetime) -> tuple[Fact, ...]:
+    """Return the figures of a plan; those of a simulation come from its ``report``."""
     present = () if plan.until else _present(plan, now)
     simulated = _key_facts(report) if report else ()
     return (*present, *_saved(plan, now), *simulated)
@@ -234,11 +239,10 @@ def _key_facts(report: Report) -> Iterator[Fact]:
 def _charts(
     plan: ActivePlan, report: Report, moment: datetime | None, now: datetime, most: int
 ) -> tuple[ShownBlock, ...]:
-    """Return demand and capacity of the plan, with a line at the present time.
+    """Return up to ``most`` charts of the plan's report, the first with a line at the present time.
 
-    Up to ``most`` charts of the run follow, the first included. ``moment`` is the time in the
-    planned window whose replicas the plan uses now. Charts of a plan that repeats show that time
-    as now.
+    ``moment`` is the time in the planned window whose replicas the plan uses now, or None. A plan
+    that repeats is drawn as if its window were now, so that this time is the present one.
     """
     shift = now - moment if moment and report.clock == "utc" else timedelta(0)
     charts: list[Chart] = []
@@ -246,22 +250,22 @@ def _charts(
         lines = [
             replace(
                 line,
-                label=_label(line, _date(plan)),
+                label=_dated_label(line, _date(plan)),
                 x=tuple(x + shift if isinstance(x, datetime) else x for x in line.x),
             )
             for line in chart.series
         ]
         if moment is not None and not charts:
             top = chart.y.top or max((y or 0.0 for line in lines for y in line.y), default=0.0)
-            at = moment + shift
-            lines.append(Series("Now", (at, at), (0.0, top), Role.LIMIT))
+            present = moment + shift
+            lines.append(Series("Now", (present, present), (0.0, top), Role.LIMIT))
         charts.append(replace(chart, series=tuple(lines)))
     shown = replace(report, charts=tuple(charts))
     return charts_shown(shown, live=True, prefix=f"plan-{plan.pk}")
 
 
-def _label(line: Series, date: str) -> str:
-    """Return the label of a line that a simulation of ``date`` gave, at another time."""
+def _dated_label(line: Series, date: str) -> str:
+    """Return the label of a simulated line that says that its demand is of ``date``."""
     if line.role is Role.RECOMMENDED:
         return "Capacity, active plan, simulated"
     if line.role is Role.DEMAND:
@@ -277,10 +281,12 @@ def _in_window(plan: ActivePlan, now: datetime) -> datetime | None:
     if plan.repeat == "once":
         return now if plan.begins <= now < plan.ends else None
     zone, cycle = ZoneInfo(plan.zone), timedelta(minutes=CYCLES[cast(Repeat, plan.repeat)])
-    begins = plan.begins.astimezone(zone).replace(tzinfo=None)
-    moment = begins + (now.astimezone(zone).replace(tzinfo=None) - begins) % cycle
-    if moment >= plan.ends.astimezone(zone).replace(tzinfo=None):
-        moment = begins + (moment - begins) % timedelta(days=1)  # as ``weekly_pattern.repeated``
+    begins, ends, present = (
+        time.astimezone(zone).replace(tzinfo=None) for time in (plan.begins, plan.ends, now)
+    )
+    moment = begins + (present - begins) % cycle
+    if moment >= ends:  # as in ``weekly_pattern.repeated``, another day has this time of day
+        moment = begins + (moment - begins) % timedelta(days=1)
     moment = moment.replace(tzinfo=zone).astimezone(UTC)
     return moment if moment < plan.ends else None
 

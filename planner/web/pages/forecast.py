@@ -14,16 +14,17 @@ from planner.outputs.render.figure import Figure
 from planner.outputs.render.plotly import figure_of
 from planner.selectors.runs import run_table, run_tables, stored_result
 from planner.web.charts.traffic import week_figure
+from planner.web.request import TemplateContext
 
 KEYS = ("model", "region", "tier", "unit")
 MOST_MISSED = 5  # rows in the list of missed peaks
 BEFORE = timedelta(days=1)  # history shown before a forecast
 
 
-def forecast_context(run: Run, params: Mapping[str, str]) -> dict[str, Any]:
+def forecast_context(run: Run, params: Mapping[str, str]) -> TemplateContext:
     """Return the template context for every kind of run that has forecast tables."""
     names, result = run_tables(run), stored_result(run)
-    context: dict[str, Any] = {"run": run}
+    context: TemplateContext = {"run": run}
     if "forecast" in names and result.window is not None:
         table = run_table(run, "forecast").drop_nulls("actual")
         if table.height:
@@ -39,41 +40,39 @@ def week_errors(table: pl.DataFrame, clock: str) -> Figure:
     rows = (
         table.with_columns(
             day=pl.col("time").dt.weekday() - 1, hour=pl.col("time").dt.hour(),
-            off=(pl.col("actual") - pl.col("mean")).abs(),
+            error=(pl.col("actual") - pl.col("mean")).abs(),
         )
         .group_by("day", "hour")
-        .agg(pl.col("off").sum(), pl.col("actual").sum())
+        .agg(pl.col("error").sum(), pl.col("actual").sum())
     )  # fmt: skip
     cells: list[list[float | None]] = [[None] * 24 for _ in range(7)]
     for row in rows.iter_rows(named=True):
         if row["actual"] > 0:
-            cells[row["day"]][row["hour"]] = 100 * row["off"] / row["actual"]
+            cells[row["day"]][row["hour"]] = 100 * row["error"] / row["actual"]
     start_s = float(min(table["time"].dt.epoch("s").to_list()))
     return week_figure(cells, unit="% of demand", clock=clock, start_s=start_s)
 
 
 @dataclass(frozen=True, slots=True)
 class MissedPeaks:
-    """The periods with a bin above the plan; ``rows`` are the worst of them.
+    """The periods with a bin whose demand was above what was planned for.
 
-    Without ``planned``, they are compared with the 90% quantile.
+    Without ``planned``, as in older runs, demand is compared with the 90% quantile.
     """
 
-    periods: int
-    missed: int
+    periods: int  # of all series
+    missed: int  # of them, with a bin above the plan
     planned: bool
     rows: list[dict[str, str | float | datetime]]
 
     @property
     def share(self) -> float:
+        """Return the missed share of all periods."""
         return self.missed / self.periods
 
 
 def missed_peaks(table: pl.DataFrame, period_s: float) -> MissedPeaks:
-    """Return how many periods had a bin above the plan, and the worst of them.
-
-    Older runs have no column ``planned``. For them the 90% quantile is used.
-    """
+    """Return how many periods had a bin above the plan, and the worst ``MOST_MISSED`` of them."""
     planned = "planned" if "planned" in table.columns else "p90"
     keys = ["model", "region", "tier"]
     first = table["time"].min()
@@ -84,27 +83,32 @@ def missed_peaks(table: pl.DataFrame, period_s: float) -> MissedPeaks:
         .agg(pl.col("time").min(), pl.col("actual").max(), pl.col(planned).max().alias("planned"))
         .with_columns(over=pl.col("actual") / pl.col("planned") - 1)
     )
-    over = peaks.filter(pl.col("over") > 0).sort("over", descending=True)
-    worst = over.head(MOST_MISSED).to_dicts()
-    return MissedPeaks(peaks.height, over.height, planned == "planned", worst)
+    missed = peaks.filter(pl.col("over") > 0).sort("over", descending=True)
+    worst = missed.head(MOST_MISSED).to_dicts()
+    return MissedPeaks(peaks.height, missed.height, planned == "planned", worst)
 
 
-def moment_context(run: Run, params: Mapping[str, str]) -> dict[str, Any]:
-    """Return the forecast of a series at the slider's time (default: the middle)."""
+def moment_context(run: Run, params: Mapping[str, str]) -> TemplateContext:
+    """Return a forecast of one series, as made at the slider's time (default: the middle).
+
+    ``params`` has the ``series`` and the index of the ``moment``.
+    """
     moments = run_table(run, "moments")
     trace_clock = run.trace.report.get("clock") if run.trace is not None else None
     window = stored_result(run).window
     clock = (window and window.clock) or trace_clock or "utc"
     keys = [name for name in KEYS if name in moments.columns]  # older runs have no unit
-    pools = {
+    series_by_name = {
         " / ".join(row).replace("_", " "): row
         for row in moments.select(keys).unique(maintain_order=True).rows()
     }
-    pool = params.get("series", "")
-    pool = pool if pool in pools else next(iter(pools))
-    conditions = [pl.col(name) == value for name, value in zip(keys, pools[pool], strict=True)]
+    series = params.get("series", "")
+    series = series if series in series_by_name else next(iter(series_by_name))
+    conditions = [
+        pl.col(name) == value for name, value in zip(keys, series_by_name[series], strict=True)
+    ]
     moments = moments.filter(*conditions)
-    origins = moments["origin"].unique().sort()
+    origins = moments["origin"].unique().sort()  # times at which forecasts were made
     last = len(origins) - 1
     chosen = params.get("moment", "")
     index = min(int(chosen), last) if chosen.isdecimal() else last // 2
@@ -116,42 +120,42 @@ def moment_context(run: Run, params: Mapping[str, str]) -> dict[str, Any]:
         "moment": index,
         "moment_last": last,
         "moment_origin": origin,
-        "moment_series": pool,
-        "moment_choices": list(pools),
+        "moment_series": series,
+        "moment_choices": list(series_by_name),
         "moment_clock": clock,
-        "moment_error": _error(forecast, history),
+        "moment_error": _wape(forecast, history),
         "moment_figure": moment_figure(forecast, history, origin, clock),
     }
 
 
-def _error(foreseen: pl.DataFrame, history: pl.DataFrame) -> float | None:
-    """Return the WAPE (weighted absolute percentage error) of a forecast.
+def _wape(forecast: pl.DataFrame, history: pl.DataFrame) -> float | None:
+    """Return the WAPE of a forecast: the sum of absolute errors over the sum of actual demand.
 
-    None without actual demand.
+    It is None without actual demand.
     """
-    joined = foreseen.join(history, on="time").drop_nulls("actual")
-    came = float(joined["actual"].sum() or 0.0)
-    off = float(np.abs(joined["actual"].to_numpy() - joined["mean"].to_numpy()).sum())
-    return off / came if came > 0 else None
+    joined = forecast.join(history, on="time").drop_nulls("actual")
+    actual = float(joined["actual"].sum() or 0.0)
+    errors = float(np.abs(joined["actual"].to_numpy() - joined["mean"].to_numpy()).sum())
+    return errors / actual if actual > 0 else None
 
 
-def moment_figure(foreseen: pl.DataFrame, history: pl.DataFrame, origin: Any, clock: str) -> Figure:
+def moment_figure(forecast: pl.DataFrame, history: pl.DataFrame, origin: Any, clock: str) -> Figure:
     """Draw the known demand, the forecast at ``origin`` and the actual demand after it."""
-    named = foreseen["unit"][0] if "unit" in foreseen.columns else "input_tokens"
+    named = forecast["unit"][0] if "unit" in forecast.columns else "input_tokens"
     unit = f"{named.replace('_', ' ')}/s"
-    end = foreseen["time"].max()
+    end = forecast["time"].max()
     known = history.filter((pl.col("time") >= origin - BEFORE) & (pl.col("time") < origin))
-    came = history.filter((pl.col("time") >= origin) & (pl.col("time") <= end))
+    actual = history.filter((pl.col("time") >= origin) & (pl.col("time") <= end))
 
     def values(rows: pl.DataFrame, column: str) -> tuple[float | None, ...]:
         return tuple(rows[column].round(2).fill_nan(None))
 
-    ahead, band = tuple(foreseen["time"]), "10 to 90 % band"
-    high, low = values(foreseen, "p90"), values(foreseen, "p10")
+    ahead, band = tuple(forecast["time"]), "10 to 90 % band"
+    high, low = values(forecast, "p90"), values(forecast, "p10")
     series = (
         Series(band, ahead, high, Role.FORECAST, Shape.BAND, low),
         Series("Known then", tuple(known["time"]), values(known, "actual"), Role.BASELINE),
-        Series("Forecast then", ahead, values(foreseen, "mean"), Role.RECOMMENDED),
-        Series("What came", tuple(came["time"]), values(came, "actual"), Role.MEASURED),
+        Series("Forecast then", ahead, values(forecast, "mean"), Role.RECOMMENDED),
+        Series("What came", tuple(actual["time"]), values(actual, "actual"), Role.MEASURED),
     )
     return figure_of(Chart("", Axis(), Axis(unit, unit), series), clock)

@@ -4,7 +4,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
-from typing import Any
 
 from django.http import QueryDict
 
@@ -24,9 +23,10 @@ from planner.web.pages import place, provision, whatif
 from planner.web.pages.forecast import forecast_context, moment_context
 from planner.web.pages.replica_minutes import minutes_context
 from planner.web.pages.served_groups import groups_context
+from planner.web.request import TemplateContext
 
 
-def report_context(run: Run, params: Mapping[str, str]) -> dict[str, Any]:
+def report_context(run: Run, params: Mapping[str, str]) -> TemplateContext:
     """Return the context of a run's page: its report, and what surrounds it."""
     result, alternative = stored_result(run), params.get("alternative", "")
     report = run_report(run, alternative)
@@ -46,15 +46,15 @@ def report_context(run: Run, params: Mapping[str, str]) -> dict[str, Any]:
     }
 
 
-Context = Callable[[Run, QueryDict], dict[str, Any]]  # of a run and the user's choices
+Context = Callable[[Run, QueryDict], TemplateContext]  # of a run and the user's choices
 
 
 @dataclass(frozen=True, slots=True)
 class Page:
     """The template and the context of the page for a kind of run.
 
-    ``template`` is a template in web/runs. ``parts`` maps each name that htmx requests, or uses as
-    a target, to a template. Its context is None if it is that of the page.
+    ``template`` is a template in web/runs. ``parts`` maps each part that htmx loads alone to its
+    template and its context. The context is None if it is that of the page.
     """
 
     template: str
@@ -80,7 +80,7 @@ def next_interval(run: Run) -> NextInterval:
     return NextInterval(first, [row for row in decisions if row.period == first], len(periods))
 
 
-def _planned(run: Run, params: QueryDict) -> dict[str, Any]:
+def _planned(run: Run, params: QueryDict) -> TemplateContext:
     """Return the context of the page of a run that has a plan."""
     context = report_context(run, params)
     context |= groups_context(run, {}) | forecast_context(run, params)
@@ -107,13 +107,13 @@ def report_with(
     ``parts`` are templates, with their contexts, of parts that the page can load alone.
     """
 
-    def whole(run: Run, params: QueryDict) -> dict[str, Any]:
+    def page_context(run: Run, params: QueryDict) -> TemplateContext:
         return report_context(run, params) | {"beside": template} | context(run, params)
 
-    return Page("report", whole, parts or {})
+    return Page("report", page_context, parts or {})
 
 
-def outlook_context(run: Run, _: QueryDict) -> dict[str, Any]:
+def outlook_context(run: Run, _: QueryDict) -> TemplateContext:
     """Return the month of an outlook that can be simulated."""
     return {"to_replay": month_to_replay(run)}
 
@@ -143,20 +143,20 @@ PAGES: dict[str, Page] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Money:
+class ExplainedCost:
+    """The cost of the recommended policy in the window, with a sentence on what it consists of."""
+
     usd: float
     words: str
 
 
-def why_context(run: Run) -> dict[str, Any]:
-    return {"chains": explanation_chains(run), "money": _money(stored_result(run))}
+def why_context(run: Run) -> TemplateContext:
+    """Return why the recommended replicas are needed, and what they cost."""
+    return {"chains": explanation_chains(run), "money": _explained_cost(stored_result(run))}
 
 
-def _money(result: StoredResult) -> Money | None:
-    """Return the parts of the recommended policy's cost.
-
-    None: the result has no recommended policy, or no cost of it.
-    """
+def _explained_cost(result: StoredResult) -> ExplainedCost | None:
+    """Return the cost of the recommended policy, explained; None if it is not known."""
     recommended = result.recommended
     if recommended is None or not recommended.cost_usd or not recommended.gpu_hours:
         return None
@@ -169,4 +169,4 @@ def _money(result: StoredResult) -> Money | None:
     totals = result.plan and result.plan.totals
     if row and totals and totals.usd and recommended.follows_plan:
         words += f" Planned cost: {figure(totals.usd, '$')}."
-    return Money(usd, words)
+    return ExplainedCost(usd, words)

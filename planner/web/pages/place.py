@@ -3,7 +3,6 @@
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any
 
 import polars as pl
 
@@ -12,6 +11,7 @@ from planner.domain.placement.methods import METHODS
 from planner.domain.serialise import gpu_words
 from planner.models import Run
 from planner.selectors.runs import run_table, typed_result
+from planner.web.request import TemplateContext
 
 STATES = {
     "start": "As it is",
@@ -129,7 +129,7 @@ class _S2Switch:
         return sum(switch.used for switch in self.switches)
 
 
-def page_context(run: Run, params: Mapping[str, str]) -> dict[str, Any]:
+def page_context(run: Run, params: Mapping[str, str]) -> TemplateContext:
     """Return the tree of one region in one state, as ``params`` choose."""
     result = typed_result(run, PlaceResult)
     names = [name for name in METHODS if name in result.methods]
@@ -149,8 +149,9 @@ def page_context(run: Run, params: Mapping[str, str]) -> dict[str, Any]:
     )
     first_numbers = set(first_instances["instance"].to_list())
     services = [row.name for row in result.services]
-    listed = _listed(shown_instances)
-    letters = sorted({instance.letter for instance in listed}, key="PDMAF".index)
+    instances = _sorted_instances(shown_instances)
+    letters = sorted({instance.letter for instance in instances}, key="PDMAF".index)
+    shown_services = {instance.service for instance in instances}
     shown_state = figures[state] or placed.start
     return {
         "run": run,
@@ -160,26 +161,27 @@ def page_context(run: Run, params: Mapping[str, str]) -> dict[str, Any]:
         "state_choices": [(name, STATES[name]) for name in states],
         "region": region,
         "regions": regions,
-        "used": sum(instance.gpus for instance in listed),
+        "used": sum(instance.gpus for instance in instances),
         "unplaced": shown_state.unplaced_units,  # over all regions
         "chosen_services": placed.services,
         "legend": [
             (name, f"place-{i % COLOURS}")
             for i, name in enumerate(services)
-            if name in {instance.service for instance in listed}
+            if name in shown_services
         ],
         "letters": [(letter, MEANINGS[letter]) for letter in letters],
         "grouped": nodes.height > MANY,
-        "tree": _tree(nodes, listed, services, first_numbers if state == "grown" else None),
+        "tree": _tree(nodes, instances, services, first_numbers if state == "grown" else None),
     }
 
 
 def _chosen(name: str, known: list[str]) -> str:
+    """Return ``name`` if it is known, else the first name."""
     return name if name in known else known[0]
 
 
-def _listed(instances: pl.DataFrame) -> list[_Instance]:
-    """Return the rows of the table, by service, unit and role."""
+def _sorted_instances(instances: pl.DataFrame) -> list[_Instance]:
+    """Return the rows of the table, sorted by service, unit and role."""
     names = [column.name for column in fields(_Instance)]
     rows = instances.sort("service", "unit", "role", "instance").select(names).iter_rows()
     return [_Instance(*row) for row in rows]
@@ -191,16 +193,20 @@ def _tree(
     services: Sequence[str],
     first_numbers: set[int] | None,
 ) -> list[_S2Switch]:
-    """Return the S2 switches, with S1 switches and racks; bars above ``MANY`` nodes."""
+    """Return the S2 switches with their S1 switches, which have racks, or bars in a large tree.
+
+    ``first_numbers`` are the instances at the start. All others are marked as new, unless it is
+    None.
+    """
     colour = {name: f"place-{i % COLOURS}" for i, name in enumerate(services)}
     by_node: dict[int, list[_Instance]] = {}
     for instance in instances:
         by_node.setdefault(instance.node, []).append(instance)
+    uses_bars = nodes.height > MANY
 
-    def switch(number: int, rows: Sequence[_Node]) -> _S1Switch:
-        listed = [instance for row in rows for instance in by_node.get(row.node, [])]
-        barred = nodes.height > MANY
-        racks = [] if barred else [
+    def s1_switch(number: int, rows: Sequence[_Node]) -> _S1Switch:
+        its_instances = [instance for row in rows for instance in by_node.get(row.node, [])]
+        racks = [] if uses_bars else [
             _Rack(
                 _types(rack),
                 [_node(row, by_node.get(row.node, []), colour, first_numbers) for row in rack],
@@ -212,15 +218,15 @@ def _tree(
             priority=rows[0].priority,
             types=_types(rows),
             gpus=sum(row.gpus for row in rows),
-            used=sum(instance.gpus for instance in listed),
-            words=_words(listed),
-            bars=_bars(rows, by_node, colour) if barred else [],
+            used=sum(instance.gpus for instance in its_instances),
+            words=_contents_words(its_instances),
+            bars=_bars(rows, by_node, colour) if uses_bars else [],
             racks=racks,
         )
 
     rows = [_Node(*row) for row in nodes.select(each.name for each in fields(_Node)).iter_rows()]
     return [
-        _S2Switch(s2, [switch(s1, under_s1) for s1, under_s1 in _grouped(under_s2, "s1")])
+        _S2Switch(s2, [s1_switch(s1, under_s1) for s1, under_s1 in _grouped(under_s2, "s1")])
         for s2, under_s2 in _grouped(rows, "s2")
     ]
 
@@ -239,11 +245,14 @@ def _types(rows: Iterable[_Node]) -> str:
 
 
 def _node(
-    row: _Node, listed: Iterable[_Instance], colour: Mapping[str, str], first: set[int] | None
+    row: _Node, instances: Iterable[_Instance], colour: Mapping[str, str], first: set[int] | None
 ) -> _NodePicture:
-    """Return a node as boxes: instances (new if not among the ``first``), free GPUs."""
+    """Return a node as boxes of its instances, and its free GPUs.
+
+    An instance is new if its number is not among the ``first``; None: no instance is new.
+    """
     gpus_in_use, boxes = 0, []
-    for instance in listed:
+    for instance in instances:
         boxes.append(
             _Box(
                 x=gpus_in_use * CELL,
@@ -256,7 +265,7 @@ def _node(
         )
         gpus_in_use += instance.gpus
     free = row.gpus - gpus_in_use
-    words = [*_words(listed), f"{free} free" if free else "full"]
+    words = [*_contents_words(instances), f"{free} free" if free else "full"]
     return _NodePicture(
         width=row.gpus * CELL,
         boxes=boxes,
@@ -268,7 +277,7 @@ def _node(
 def _bars(
     rows: Iterable[_Node], by_node: Mapping[int, list[_Instance]], colour: Mapping[str, str]
 ) -> list[_Bar]:
-    """Return one bar per GPU type under a switch."""
+    """Return a bar per GPU type of the nodes ``rows``, with the share of each service and role."""
     bars = []
     by_gpu: dict[str, list[_Node]] = {}
     for row in rows:
@@ -276,8 +285,9 @@ def _bars(
     for gpu, of_type in by_gpu.items():
         total = sum(row.gpus for row in of_type)
         in_use = Counter[tuple[str, str]]()
-        for instance in (instance for row in of_type for instance in by_node.get(row.node, [])):
-            in_use[instance.service, instance.letter] += instance.gpus
+        for row in of_type:
+            for instance in by_node.get(row.node, []):
+                in_use[instance.service, instance.letter] += instance.gpus
         offset, boxes = 0.0, []
         for (service, letter), count in sorted(in_use.items()):
             width = BAR * count / total
@@ -295,11 +305,12 @@ def _bars(
     return bars
 
 
-def _words(listed: Iterable[_Instance]) -> list[str]:
-    """Return in words what runs at a place, for readers who cannot see colours."""
-    sums = Counter[tuple[str, str]]()
-    for instance in listed:
-        sums[instance.service, MEANINGS[instance.letter].split(":")[0]] += instance.gpus
+def _contents_words(instances: Iterable[_Instance]) -> list[str]:
+    """Return the GPUs of each service and role in words, for readers who cannot see colours."""
+    gpus = Counter[tuple[str, str]]()
+    for instance in instances:
+        role = MEANINGS[instance.letter].split(":")[0]
+        gpus[instance.service, role] += instance.gpus
     return [
-        f"{service}, {role}: {gpu_words(count)}" for (service, role), count in sorted(sums.items())
+        f"{service}, {role}: {gpu_words(count)}" for (service, role), count in sorted(gpus.items())
     ]

@@ -8,6 +8,7 @@ from planner.models import ProfileVersion
 from planner.selectors import profiles as known
 from planner.selectors.schedules import observed_speeds
 from planner.web.pages.profile_figures import decode_figure, prefill_figure, residual_figures
+from planner.web.request import TemplateContext
 from simulation.performance.fitting.compare import stated_check
 from simulation.performance.fitting.fit_linear import UNITS
 from simulation.performance.profile import Check, Profile
@@ -15,7 +16,7 @@ from simulation.performance.profile import Check, Profile
 SHOWN_OUTLIERS, SHOWN_SPEEDS = 20, 5
 
 
-def page_context(profile: known.KnownProfile) -> dict[str, Any]:
+def page_context(profile: known.KnownProfile) -> TemplateContext:
     """Return the context of a profile's page."""
     residuals = known.profile_residuals(profile)
     return {
@@ -48,12 +49,16 @@ def versions(name: str) -> list[tuple[ProfileVersion, Check | None]]:
 
 
 def parameters(profile: known.KnownProfile) -> list[tuple[str, Any]]:
-    """Return the parameters in the order of the formula, as PostgreSQL keeps no key order."""
+    """Return names and values of parameters in the order of the formula.
+
+    PostgreSQL keeps no order of keys.
+    """
     order = {name: i for i, name in enumerate(UNITS)}
     return sorted(profile.parameters.items(), key=lambda pair: (order.get(pair[0], 9), pair[0]))
 
 
 def limits(profile: Profile) -> list[tuple[str, float, str]]:
+    """Return label, value and unit of each limit of a profile."""
     return [
         ("Sequences in a batch", profile.max_batch, ""),
         ("Tokens of an iteration", profile.max_batch_tokens, "tokens"),
@@ -63,5 +68,5 @@ def limits(profile: Profile) -> list[tuple[str, float, str]]:
 
 def outliers(residuals: pl.DataFrame) -> list[dict[str, Any]]:
     """Return the residual rows with the largest errors, worst first."""
-    off = residuals.filter(pl.col("outlier")).sort(pl.col("error").abs(), descending=True)
-    return off.head(SHOWN_OUTLIERS).to_dicts()
+    worst_first = residuals.filter(pl.col("outlier")).sort(pl.col("error").abs(), descending=True)
+    return worst_first.head(SHOWN_OUTLIERS).to_dicts()

@@ -49,13 +49,15 @@ def prefill_figure(profile: Profile) -> Figure:
     tokens = np.unique(np.round(np.geomspace(16 if most_tokens > 16 else 1, most_tokens, SAMPLES)))
     traces = []
     for i, before in enumerate(KEYS):
+        # Causal attention: a token attends to all before the chunk, and to half of it on average.
         pairs = tokens * (before + tokens / 2)
-        took = iteration_s(profile, 0, 0, tokens, pairs) * 1000
+        took_ms = iteration_s(profile, 0, 0, tokens, pairs) * 1000
         measured = measured_range(profile, 0, 0, tokens, pairs)
         label = f"after {before:,} tokens" if before else "at the beginning of a prompt"
-        traces += _lines(tokens, took, measured, label, i)
-        far = iteration_s(profile, 0, 0, tokens[-1], tokens[-1] * 1e4)
-        if np.isclose(far, took[-1] / 1000):
+        traces += _lines(tokens, took_ms, measured, label, i)
+        # One line is enough if the time does not depend on the context before the chunk.
+        long_context_s = iteration_s(profile, 0, 0, tokens[-1], tokens[-1] * 1e4)
+        if np.isclose(long_context_s, took_ms[-1] / 1000):
             break
     return figure(
         traces, height=320, x="prompt tokens of the iteration", y="ms per iteration",
@@ -126,10 +128,13 @@ def sweep_figure(
     )  # fmt: skip
 
 
-def _lines(x: Any, y: Any, measured: Any, label: str, i: int) -> list[Any]:
-    """Return a line; its parts outside the profile's measured range are thin and dotted."""
+def _lines(x: Any, y: Any, measured: Any, label: str, rank: int) -> list[Any]:
+    """Return the line with the colour of ``rank``; it is thin and dotted where not ``measured``.
+
+    ``measured`` tells for each point whether it is in the profile's measured range.
+    """
     inside = _clean(np.where(measured, y, np.nan))
-    colour, hover = PALETTE[i], "%{y:,.4~r} ms"
+    colour, hover = PALETTE[rank], "%{y:,.4~r} ms"
     lines = []
     if not measured.all():
         beyond = f"{label}, beyond measurements"
@@ -142,6 +147,7 @@ def _lines(x: Any, y: Any, measured: Any, label: str, i: int) -> list[Any]:
 def _contexts(profile: Profile) -> tuple[int, ...]:
     """Return the usual context lengths if the profile covers two, else some of its own."""
     values = profile.curve.values
+    # The header of the decode part: offset, number of batch sizes and of contexts in its grid.
     start, batches, contexts = (int(value) for value in values[DECODE : DECODE + 3])
     knots = values[start + batches : start + batches + contexts]
     usual = tuple(context for context in CONTEXTS if knots[0] <= context <= knots[-1])
@@ -152,13 +158,16 @@ def _contexts(profile: Profile) -> tuple[int, ...]:
 
 
 def _ignores_context(profile: Profile, batch: Any) -> bool:
+    """Return whether the shortest and the longest of ``CONTEXTS`` take the same time."""
     near = iteration_s(profile, batch, batch * CONTEXTS[0], 0, 0)
     return bool(np.allclose(near, iteration_s(profile, batch, batch * CONTEXTS[-1], 0, 0)))
 
 
 def _clean(values: Any) -> list[float | None]:
-    return [float(f"{v:.5g}") if np.isfinite(v) else None for v in values]
+    """Return values with five digits; None for those that are not finite, which JSON lacks."""
+    return [float(f"{value:.5g}") if np.isfinite(value) else None for value in values]
 
 
 def _round(values: pl.Series) -> list[float]:
-    return [float(f"{v:.5g}") for v in values.to_list()]
+    """Return values with five digits."""
+    return [float(f"{value:.5g}") for value in values.to_list()]

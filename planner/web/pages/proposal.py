@@ -4,7 +4,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from html import escape
-from typing import Any
 
 from django.utils import timezone
 
@@ -25,7 +24,6 @@ from planner.outputs.proposal_changes import (
 from planner.outputs.render.figure import RED, Figure, points
 from planner.policies.base import TODAY
 from planner.selectors.review import approvals_of, authors_of, proposal_entries, review_rules
-from planner.selectors.run_comparison import ComparedRun
 from planner.selectors.run_comparison_figures import ComparedFigure
 from planner.selectors.runs import run_tables, stored_result
 from planner.services.access import may_administer, may_approve, may_plan
@@ -39,6 +37,7 @@ from planner.services.approval import (
 from planner.services.proposals import CHART, SETTING
 from planner.web.charts.run_comparison import Course, course_figure
 from planner.web.pages.run_comparison import Line, course_of, figure_line, setting_line
+from planner.web.request import TemplateContext
 
 REPLICAS, COST = "replicas", "cost"  # charts that may be commented on (data-about)
 STATE_COLOURS = {
@@ -60,7 +59,7 @@ ENTRY_ICONS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Threaded:
+class SettingThread:
     """A setting that the proposal changes, with the comments on it."""
 
     key: str
@@ -68,13 +67,24 @@ class Threaded:
     entries: tuple[ProposalEntry, ...]
 
 
-def proposal_context(proposal: Proposal, user: User) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True)
+class PoolChange:
+    """The replicas of a pool, least to most, before and as proposed, as text."""
+
+    name: str
+    before: str
+    after: str
+    more: float | None  # change of the mean; None: not known
+    change: str  # the same, as text
+
+
+def proposal_context(proposal: Proposal, user: User) -> TemplateContext:
     """Return the context of a proposal's page: plan, comparison, entries and possible actions."""
     entries = proposal_entries(proposal)
     proposed = proposed_of(proposal)
     may_say, undecided = may_plan(user), proposal.is_undecided
     stale = why_outdated(proposal) if undecided else ""
-    now = undecided and not stale  # compared with the present fleet
+    now = undecided and not stale  # it is compared with the present fleet
     run = proposal.run
     course = _course(*outcome_of(proposal, run), "Proposed") if run else None
     return {
@@ -104,12 +114,12 @@ def proposal_context(proposal: Proposal, user: User) -> dict[str, Any]:
     }
 
 
-def _threads(proposed: Proposed | None, entries: Sequence[ProposalEntry]) -> list[Threaded]:
+def _threads(proposed: Proposed | None, entries: Sequence[ProposalEntry]) -> list[SettingThread]:
     """Return each setting that the proposal changes, with the comments on it."""
     if proposed is None:
         return []
     return [
-        Threaded(
+        SettingThread(
             row.key,
             setting_line(row),
             tuple(entry for entry in entries if entry.anchor.get(SETTING) == row.key),
@@ -119,6 +129,7 @@ def _threads(proposed: Proposed | None, entries: Sequence[ProposalEntry]) -> lis
 
 
 def _groups(proposed: Proposed | None) -> list[tuple[str, str, list[Line]]]:
+    """Return title, note and lines of each group of compared figures."""
     groups = proposed.groups if proposed else ()
     return [(group.title, group.note, _lines(group.rows)) for group in groups]
 
@@ -129,7 +140,7 @@ def _lines(rows: Iterable[ComparedFigure]) -> list[Line]:
 
 def _difference(
     proposal: Proposal, proposed: Proposed, course: Course | None, *, now: bool
-) -> dict[str, Any]:
+) -> TemplateContext:
     """Return figures, checks, and the replicas of each pool before and as proposed.
 
     ``course`` is the proposed run over time. ``now`` tells whether the fleet that it is compared
@@ -139,19 +150,21 @@ def _difference(
     pair, names = compared_policies(proposal, proposal.run)
     before, after = (simulated(*outcome) for outcome in zip(pair, names, strict=True))
     total, pools = proposed.total, list(proposed.pools)
+    if len(pools) > 1:
+        pools.append(total)
     was = NOW if now else BEFORE
+    was_head = was.capitalize().removesuffix(":")
     policy = _baseline_label(proposal)
     note = f"{policy}:" if policy else was
+    tiles = change_tiles(
+        before, after, _spans(total), proposed.saving, note, _simulated_span(course)
+    )
     return {
-        "tiles": list(
-            change_tiles(
-                before, after, _spans(total), proposed.saving, note, _simulated_span(course)
-            )
-        ),
-        "was_head": f"num:{was.capitalize().removesuffix(':')}",
-        "base_head": f"num:{policy or was.capitalize().removesuffix(':')}",
+        "tiles": list(tiles),
+        "was_head": f"num:{was_head}",
+        "base_head": f"num:{policy or was_head}",
         "checks": checks_of(proposal, pair[1], after, timezone.now()),
-        "pools": [_pool(pool, total) for pool in (*pools, *([total] if len(pools) > 1 else []))],
+        "pools": [_pool_change(pool, total) for pool in pools],
     }
 
 
@@ -170,8 +183,8 @@ def _spans(change: ReplicaChange) -> tuple[Span | None, Span | None]:
     return before, after
 
 
-def _pool(change: ReplicaChange, total: ReplicaChange) -> dict[str, Any]:
-    """Return a pool's name, its replicas before and after, and the change of their mean.
+def _pool_change(change: ReplicaChange, total: ReplicaChange) -> PoolChange:
+    """Return the change of a pool as text.
 
     ``total`` is the change of all pools; where it is None, that plan's replicas are not known. In a
     known plan, a pool that it lacks has 0 replicas. Unless both are known, the change is not known.
@@ -181,29 +194,19 @@ def _pool(change: ReplicaChange, total: ReplicaChange) -> dict[str, Any]:
         span_text(span or (0, 0)) if is_known else NOTHING
         for span, is_known in zip(_spans(change), known, strict=True)
     )
-    was, will_be = (mean or 0.0 for mean in change.mean)
-    change_of_mean = round(will_be - was, 2) if all(known) else None
-    words = (
-        NOTHING
-        if change_of_mean is None
-        else f"{change_of_mean:+.3g}".replace("-", "−")
-        if change_of_mean
-        else "0"
-    )
-    return {
-        "name": change.pool,
-        "before": before,
-        "after": after,
-        "more": change_of_mean,
-        "change": words,
-    }
+    if not all(known):
+        return PoolChange(change.pool, before, after, None, NOTHING)
+    mean, mean_after = (mean or 0.0 for mean in change.mean)
+    more = round(mean_after - mean, 2)
+    words = f"{more:+.3g}".replace("-", "−") if more else "0"
+    return PoolChange(change.pool, before, after, more, words)
 
 
 def _askable(proposal: Proposal) -> list[User]:
-    """Return the people who could still be asked for a review."""
-    barred = {reviewer.pk for reviewer in proposal.reviewers.all()} | barred_authors(proposal)
+    """Return the approvers who are no reviewers yet and may decide on this proposal."""
+    excluded = {reviewer.pk for reviewer in proposal.reviewers.all()} | barred_authors(proposal)
     people = User.objects.filter(is_active=True).order_by("username")
-    return [person for person in people if may_approve(person) and person.pk not in barred]
+    return [person for person in people if may_approve(person) and person.pk not in excluded]
 
 
 def _runs_like(proposal: Proposal) -> list[Run]:
@@ -227,14 +230,14 @@ def _charts(
     run = proposal.run
     if run is None:
         return {}
-    other, policy, label = _comparison_base(proposal, now=now)
+    base, policy, label = _comparison_base(proposal, now=now)
     courses = [course]
-    if other is not None:
-        courses.insert(0, _course(other, policy, label, base=True))
+    if base is not None:
+        courses.insert(0, _course(base, policy, label, base=True))
     drawn = [course for course in courses if course is not None]
     comments = [entry for entry in entries if entry.revision == proposal.revision]
     result = stored_result(run)
-    different_windows = other is not None and _start(stored_result(other)) != _start(result)
+    different_windows = base is not None and _start(stored_result(base)) != _start(result)
     figures = {
         REPLICAS: course_figure(
             drawn, "ready", "replicas", clock=result.clock, apart=different_windows
@@ -267,8 +270,8 @@ def _with_comments(
         return figure
     words = [escape(f"{comment.by or comment.rule}: {comment.text[:80]}") for comment in about]
     marks = points(
-        [_place(comment.anchor["time"]) for comment in about],
-        [_place(comment.anchor["value"]) for comment in about],
+        [_number_or_time(comment.anchor["time"]) for comment in about],
+        [_number_or_time(comment.anchor["value"]) for comment in about],
         "Comments",
         RED,
         symbol="diamond",
@@ -278,8 +281,8 @@ def _with_comments(
     return {**figure, "data": [*figure["data"], marks]}
 
 
-def _place(text: str) -> float | str:
-    """Return a position on the x axis as a number; a time stays text."""
+def _number_or_time(text: str) -> float | str:
+    """Return a position on an axis as a number; a time stays text."""
     try:
         return float(text)
     except ValueError:
@@ -321,18 +324,7 @@ def _course(run: Run, policy: str, label: str, *, base: bool = False) -> Course 
 
     None if the run has no tables. ``base`` marks the line that the proposal is compared with.
     """
-    known = stored_result(run).policies
     if not run_tables(run):
         return None
-    compared = ComparedRun(
-        run=run.pk,
-        kind="",
-        name="",
-        policy=policy if policy in known else "",
-        label="",
-        answer="",
-        start=None,
-        end=None,
-    )
-    course = course_of(run, compared)
+    course = course_of(run, policy if policy in stored_result(run).policies else "")
     return Course(label, course.table, base) if course else None

@@ -29,12 +29,14 @@ from planner.outputs.render.plotly import figure_of
 from planner.selectors.runs import run_table, typed_result
 from planner.services import provisioning as service
 from planner.web.forms.options import OptionsForm
+from planner.web.request import TemplateContext
 
 MANY = 60  # most devices: more bars are illegible
-STRETCHES = 400  # most spans of a line over time
+SPANS = 400  # most spans of a line over time
 SHOWN = 8  # operators in a plot of lines
 MEASURES = (("gpus", "GPUs", BLUE), ("energy", "power", ORANGE), ("memory", "memory", GREEN))
-# Operator-level autoscaling, section 4.3, figures 10 to 13 as the text gives them.
+# Published savings by variable and measure, each (x, share). Operator-level autoscaling, section
+# 4.3, figures 10 to 13 as the text gives them.
 SOURCE: dict[str, dict[str, list[tuple[Any, float]]]] = {
     "length": {"gpus": [(4096, 0.30)], "energy": [(4096, 0.25)], "memory": [(32768, 0.60)]},
     "rate": {"gpus": [(20, 0.0), (40, 0.30)], "energy": [(80, 0.25)], "memory": [(100, 0.50)]},
@@ -47,6 +49,37 @@ SOURCE: dict[str, dict[str, list[tuple[Any, float]]]] = {
 AXES = {"length": "prompt tokens", "rate": "requests/s", "size": "model"}
 KEYS = ("model", "region", "gpu", "phase", "weights")  # of a pool
 LEVELS = ("operator", "module", "model")
+# Responses of operators: title, unit, keys of x and of the values, title of x, logarithmic x.
+RESPONSES = (
+    ("Latency by length", "factor to the shortest request", "lengths", "latency_by_length",
+     "tokens of a request", True),
+    ("Memory by length", "GB of one request in flight, without weights", "lengths",
+     "memory_by_length", "tokens of a request", True),
+    ("Latency by batch", "factor to one request", "batches", "latency_by_batch",
+     "requests in a batch", True),
+    ("Queueing", "replicas for stable queues, batch 1", "rates", "replicas_by_rate",
+     "requests/s", True),
+    ("Waiting by rate", "mean seconds with the fewest replicas", "rates", "wait_by_rate",
+     "requests/s", True),
+    ("Waiting by length", "mean seconds at this load", "lengths",
+     "wait_by_length", "tokens of a request", True),
+    ("Arithmetic by length", "% of the achievable FLOP/s", "lengths",
+     "arithmetic_by_length", "tokens of a request", True),
+    ("Memory bandwidth by length", "% of the achievable bandwidth", "lengths",
+     "bandwidth_by_length", "tokens of a request", True),
+    ("Data handed on", "GB per request", "lengths", "data_by_length",
+     "tokens of a request", True),
+    ("Transfer", "% of the time it computes, over the link", "lengths", "transfer_by_length",
+     "tokens of a request", False),
+    ("Share of the GPU", "latency, times that of the whole GPU", "shares", "latency_by_share",
+     "share of the multiprocessors", False),
+    ("Multiprocessors in use", "% of those given", "shares", "sm_use_by_share",
+     "share of the multiprocessors", False),
+)  # fmt: skip
+# Factors from the values of responses to the units above; 1 for all others.
+FACTORS = {"memory_by_length": 1e-9, "data_by_length": 1e-9, "transfer_by_length": 100.0,
+           "arithmetic_by_length": 100.0, "bandwidth_by_length": 100.0,
+           "sm_use_by_share": 100.0}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,10 +103,10 @@ class OperatorNode:
     share: float = 0.0
 
 
-def page_context(run: Run, params: Mapping[str, str]) -> dict[str, Any]:
-    """Return the pool that ``params`` select, and the form to provision it again.
+def page_context(run: Run, params: Mapping[str, str]) -> TemplateContext:
+    """Return the plan of the pool, phase and level that ``params`` select.
 
-    A pool has a phase and a level: operators, layers or replicas.
+    A level says what is scaled: operators, layers or replicas. The form provisions the pool again.
     """
     result = typed_result(run, ProvisionResult)
     pools = sorted(result.pools, key=lambda pool: not pool.chosen)
@@ -85,7 +118,7 @@ def page_context(run: Run, params: Mapping[str, str]) -> dict[str, Any]:
     pool = by_name[name][phase]
     planned = [level for level in LEVELS if level in pool.levels]
     level = _one_of(planned, params.get("level", "")) if planned else ""
-    context: dict[str, Any] = {
+    context: TemplateContext = {
         "run": run,
         "form": OptionsForm(Options, without=("level",), initial=run.options),
         "pool": pool,
@@ -108,7 +141,7 @@ def _one_of(known: list[str], name: str) -> str:
     return name if name in known else known[0]
 
 
-def plan_context(run: Run, pool: PoolFigures, level: str) -> dict[str, Any]:
+def plan_context(run: Run, pool: PoolFigures, level: str) -> TemplateContext:
     """Return the operators of a plan in graph order, and its devices."""
     operators, devices, shards = (
         _rows(run, name, pool).filter(pl.col("level") == level)
@@ -117,11 +150,12 @@ def plan_context(run: Run, pool: PoolFigures, level: str) -> dict[str, Any]:
     most_slots = max(operators["slots"].to_list(), default=1)
     shares = operators.with_columns(share=pl.col("slots") / most_slots)
     nodes = [from_json(OperatorNode, row) for row in shares.to_dicts()]
-    context: dict[str, Any] = {"columns": columns(nodes), "nodes": nodes}
+    context: TemplateContext = {"columns": columns(nodes), "nodes": nodes}
     if not devices.is_empty():
-        room = float((devices["memory_gb"] / devices["memory"].clip(1e-9)).median() or 0.0)  # type: ignore[arg-type]
+        # GB in use over the share in use is the memory of a device.
+        device_gb = float((devices["memory_gb"] / devices["memory"].clip(1e-9)).median() or 0.0)  # type: ignore[arg-type]
         context |= {
-            "memory_figure": memory_figure(shards, room),
+            "memory_figure": memory_figure(shards, device_gb),
             "load_figure": load_figure(devices),
             "devices_shown": min(devices.height, MANY),
             "devices_all": devices.height,
@@ -133,31 +167,37 @@ def plan_context(run: Run, pool: PoolFigures, level: str) -> dict[str, Any]:
 
 
 def columns(nodes: Sequence[OperatorNode]) -> list[list[OperatorNode]]:
-    """Return nodes grouped into columns by depth, the longest path from a source node."""
-    depth: dict[str, int] = {}
-    for node in nodes:  # nodes come in topological order
-        after = f" {node.after} "  # names may contain spaces: do not split
-        before = [place for name, place in depth.items() if f" {name} " in after]
-        depth[node.operator] = 1 + max(before, default=-1)
-    if nodes and not any(node.after for node in nodes):
+    """Return nodes grouped into columns by depth, the longest path from a source node.
+
+    Nodes come in topological order. Without any edges, as for layers, each is a column.
+    """
+    if not any(node.after for node in nodes):
         return [[node] for node in nodes]
+    depths: dict[str, int] = {}
+    for node in nodes:
+        after = f" {node.after} "  # names may contain spaces: do not split
+        depths_before = [depth for name, depth in depths.items() if f" {name} " in after]
+        depths[node.operator] = 1 + max(depths_before, default=-1)
     return [
-        [node for node in nodes if depth[node.operator] == place]
-        for place in range(1 + max(depth.values(), default=-1))
+        [node for node in nodes if depths[node.operator] == depth]
+        for depth in range(1 + max(depths.values()))
     ]
 
 
 def _chosen_pool(run: Run, params: Mapping[str, str]) -> PoolFigures:
+    """Return the pool and phase that ``params`` select, by default the first."""
     return service.pool_of_run(run, params.get("pool", ""), params.get("phase", ""))
 
 
-def sensitivity_context(run: Run, params: Mapping[str, str]) -> dict[str, Any]:
+def sensitivity_context(run: Run, params: Mapping[str, str]) -> TemplateContext:
+    """Return how the operators of a pool respond to length, batch, rate and share of a GPU."""
     pool = _chosen_pool(run, params)
     responses = service.operator_sensitivity(run, pool)
     return {"pool": pool, "responses": response_figures(responses)}
 
 
-def sweep_context(by: str, run: Run, params: Mapping[str, str]) -> dict[str, Any]:
+def sweep_context(by: str, run: Run, params: Mapping[str, str]) -> TemplateContext:
+    """Return the savings of operators against whole replicas, by length, rate or model size."""
     pool = _chosen_pool(run, params)
     sweep = service.savings_sweep(run, pool, by)
     return {"pool": pool, "by": by, "sweep": sweep, "sweep_figure": sweep_figure(sweep)}
@@ -172,7 +212,7 @@ def _rows(run: Run, table: str, pool: PoolFigures) -> pl.DataFrame:
     return rows.filter(pl.col(name) == getattr(pool, name) for name in KEYS if name in rows.columns)
 
 
-def memory_figure(shards: pl.DataFrame, room_gb: float) -> Figure:
+def memory_figure(shards: pl.DataFrame, device_gb: float) -> Figure:
     """Draw the memory used on each device, stacked by operator, and its capacity."""
     shown = shards.filter(pl.col("device") < MANY)
     series = [
@@ -186,12 +226,13 @@ def memory_figure(shards: pl.DataFrame, room_gb: float) -> Figure:
         for (name,), rows in shown.group_by("operator", maintain_order=True)
     ]
     last = int(shown["device"].max() or 0) + 1  # type: ignore[arg-type]
-    series.append(Series("memory there is", (0.4, last + 0.6), (room_gb, room_gb), Role.LIMIT))
-    x = Axis("GPU", ticks=_every_device(last))
+    capacity = (device_gb, device_gb)
+    series.append(Series("memory there is", (0.4, last + 0.6), capacity, Role.LIMIT))
+    x = Axis("GPU", ticks=_device_ticks(last))
     return figure_of(Chart("", x, Axis("GB", "GB"), tuple(series), stacked=True))
 
 
-def _every_device(count: int) -> tuple[int, ...]:
+def _device_ticks(count: int) -> tuple[int, ...]:
     """Return one tick per device if there are few; for more, the axis chooses."""
     return tuple(range(1, count + 1)) if count <= 12 else ()
 
@@ -204,12 +245,12 @@ def load_figure(devices: pl.DataFrame) -> Figure:
         Series(name, gpus, tuple((100 * shown[column]).round(2)), shape=Shape.BAR)
         for column, name in (("compute", "arithmetic"), ("bandwidth", "memory bandwidth"))
     )
-    x = Axis("GPU", ticks=_every_device(len(gpus)))
+    x = Axis("GPU", ticks=_device_ticks(len(gpus)))
     return figure_of(Chart("", x, Axis("% in use", "%", top=100), series))
 
 
 def strip_figure(shards: pl.DataFrame, order: list[str]) -> Figure:
-    """Draw which GPU has which layers: a row per GPU, a column per module."""
+    """Draw which GPU has which layers: a row per GPU, a column per module in ``order``."""
     last = int(shards["device"].max() or 0) + 1  # type: ignore[arg-type]
     rows = min(last, MANY)
     grid = np.zeros((rows, len(order)))
@@ -228,46 +269,17 @@ def strip_figure(shards: pl.DataFrame, order: list[str]) -> Figure:
 
 def response_figures(responses: dict[str, Any]) -> list[tuple[str, str, Figure]]:
     """Return the title, unit and figure of each response of the operators that respond most."""
-    plots = (
-        ("Latency by length", "factor to the shortest request", "lengths", "latency_by_length",
-         "tokens of a request", True),
-        ("Memory by length", "GB of one request in flight, without weights", "lengths",
-         "memory_by_length", "tokens of a request", True),
-        ("Latency by batch", "factor to one request", "batches", "latency_by_batch",
-         "requests in a batch", True),
-        ("Queueing", "replicas for stable queues, batch 1", "rates", "replicas_by_rate",
-         "requests/s", True),
-        ("Waiting by rate", "mean seconds with the fewest replicas", "rates", "wait_by_rate",
-         "requests/s", True),
-        ("Waiting by length", "mean seconds at this load", "lengths",
-         "wait_by_length", "tokens of a request", True),
-        ("Arithmetic by length", "% of the achievable FLOP/s", "lengths",
-         "arithmetic_by_length", "tokens of a request", True),
-        ("Memory bandwidth by length", "% of the achievable bandwidth", "lengths",
-         "bandwidth_by_length", "tokens of a request", True),
-        ("Data handed on", "GB per request", "lengths", "data_by_length",
-         "tokens of a request", True),
-        ("Transfer", "% of the time it computes, over the link", "lengths", "transfer_by_length",
-         "tokens of a request", False),
-        ("Share of the GPU", "latency, times that of the whole GPU", "shares", "latency_by_share",
-         "share of the multiprocessors", False),
-        ("Multiprocessors in use", "% of those given", "shares", "sm_use_by_share",
-         "share of the multiprocessors", False),
-    )  # fmt: skip
-    scale = {"memory_by_length": 1e-9, "data_by_length": 1e-9, "transfer_by_length": 100.0,
-             "arithmetic_by_length": 100.0, "bandwidth_by_length": 100.0,
-             "sm_use_by_share": 100.0}  # fmt: skip
     names = responses["operators"]
     out = []
-    for title, unit, axis, key, x_title, logarithmic in plots:
+    for title, unit, x_key, key, x_title, logarithmic in RESPONSES:
         if key not in responses:
             continue  # an older run without these results
-        values = np.asarray(responses[key]) * scale.get(key, 1.0)
+        values = np.asarray(responses[key]) * FACTORS.get(key, 1.0)  # [operator, x]
         strongest = np.argsort(-values.max(axis=1), kind="stable")[:SHOWN]
         series = tuple(
             Series(
                 names[index].replace("_", " "),
-                tuple(responses[axis]),
+                tuple(responses[x_key]),
                 tuple(map(clean, values[index].tolist())),
             )
             for index in sorted(strongest)
@@ -307,12 +319,12 @@ def course_figure(courses: pl.DataFrame) -> Figure:
     start = courses["time_s"].min() or 0.0
     hours = (pl.col("time_s") - start) / 3600
     end = float(courses["time_s"].max() or 0.0) - float(start)  # type: ignore[arg-type]
-    stretch = max(end / STRETCHES, 1.0)
+    span_s = max(end / SPANS, 1.0)
     grouped = (
-        courses.with_columns(((pl.col("time_s") - start) / stretch).floor().alias("stretch"))
-        .group_by("level", "stretch")
+        courses.with_columns(((pl.col("time_s") - start) / span_s).floor().alias("span"))
+        .group_by("level", "span")
         .agg(hours.first().alias("hours"), pl.col("gpus").max(), pl.col("requests_s").mean())
-        .sort("stretch")
+        .sort("span")
     )
     series = []
     for level, name in (

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 import polars as pl
 
@@ -12,6 +11,7 @@ from planner.outputs.render.figure import FEW_REPLICAS, Figure
 from planner.outputs.render.plotly import figure_of
 from planner.selectors.runs import run_table, run_tables, stored_result
 from planner.web.charts.over_time import thin
+from planner.web.request import TemplateContext
 
 POOL = ("model", "region", "arrangement")
 
@@ -38,7 +38,20 @@ class MinuteChart:
     shape: Shape = Shape.STEP
 
 
+@dataclass(frozen=True, slots=True)
+class ShownChart:
+    """A chart of the page; one that is not among the ``first`` is folded."""
+
+    name: str
+    title: str
+    note: str
+    figure: Figure
+    first: bool
+    label: str  # for screen readers
+
+
 def total(column: str, name: str, note: str = "") -> Line:
+    """Return a chart's line for the sum of ``column`` over pools."""
     return Line(column, name, pl.col(column).sum(), note)
 
 
@@ -47,11 +60,12 @@ def mean_over(column: str, weight: str, name: str, note: str) -> Line:
 
     It is null where no pool has a value.
     """
-    known = pl.when(pl.col(column).is_not_null()).then(pl.col(weight)).otherwise(0.0)
-    over = (pl.col(column).fill_null(0.0) * known).sum() / known.sum()
-    return Line(column, name, over.fill_nan(None), note)
+    weights = pl.when(pl.col(column).is_not_null()).then(pl.col(weight)).otherwise(0.0)
+    mean = (pl.col(column).fill_null(0.0) * weights).sum() / weights.sum()
+    return Line(column, name, mean.fill_nan(None), note)
 
 
+# Over pools: replicas that serve, the busy share of their time, and their requests in batches.
 SERVING = pl.col("ready").sum() + pl.col("draining").sum()
 ITERATING = (pl.col("busy").sum() / SERVING).fill_nan(None)
 IN_BATCHES = (pl.col("batch") * pl.col("busy")).sum()
@@ -107,7 +121,7 @@ CHARTS = (
 FIRST = ("states", "tokens")  # charts shown at once; the others are folded
 
 
-def minutes_context(run: Run, params: Mapping[str, str]) -> dict[str, Any]:
+def minutes_context(run: Run, params: Mapping[str, str]) -> TemplateContext:
     """Return the charts over time of the chosen policy and pool, by default all pools."""
     result = stored_result(run)
     if "replicas" not in run_tables(run):
@@ -135,7 +149,10 @@ def minutes_context(run: Run, params: Mapping[str, str]) -> dict[str, Any]:
 
 
 def pool_choices(table: pl.DataFrame) -> dict[str, dict[str, str]]:
-    """Return the choices: each model and region, and single pools where there are several."""
+    """Return the choices: each model and region, and single pools where there are several.
+
+    Each label has the values of columns that select its rows.
+    """
     columns = [name for name in POOL if name in table.columns]
     rows = table.select(columns).unique().sort(columns)
     choices: dict[str, dict[str, str]] = {}
@@ -148,8 +165,8 @@ def pool_choices(table: pl.DataFrame) -> dict[str, dict[str, str]]:
     return choices
 
 
-def minute_charts(table: pl.DataFrame, clock: str) -> list[dict[str, Any]]:
-    """Return every chart that has data, without lines that are always 0, for the template."""
+def minute_charts(table: pl.DataFrame, clock: str) -> list[ShownChart]:
+    """Return every chart that has data, without lines that are always 0."""
     shown = []
     for chart in CHARTS:
         lines = [line for line in chart.lines if line.column in table.columns]
@@ -167,11 +184,15 @@ def minute_charts(table: pl.DataFrame, clock: str) -> list[dict[str, Any]]:
         rows = thin(rows.sort("time").select("time", *names), "time", *names)
         notes = " ".join(part for part in (chart.note, *(line.note for line in drawn)) if part)
         shown.append(
-            {"name": chart.name, "title": chart.title,
-             "note": f"{notes.rstrip(';.')}." if notes else "",
-             "figure": _figure(chart, rows, clock), "first": chart.name in FIRST,
-             "label": f"{chart.title} over time, {chart.y.title}"}
-        )  # fmt: skip
+            ShownChart(
+                name=chart.name,
+                title=chart.title,
+                note=f"{notes.rstrip(';.')}." if notes else "",
+                figure=_figure(chart, rows, clock),
+                first=chart.name in FIRST,
+                label=f"{chart.title} over time, {chart.y.title}",
+            )
+        )
     return shown
 
 
@@ -191,5 +212,6 @@ def _figure(chart: MinuteChart, rows: pl.DataFrame, clock: str) -> Figure:
 
 
 def _step_s(table: pl.DataFrame) -> float | None:
+    """Return the seconds from one time of the table to the next; None if it has only one."""
     times = table["time"].unique().sort()
     return (times[1] - times[0]).total_seconds() if len(times) > 1 else None

@@ -12,29 +12,34 @@ from planner.domain.reports.over_time import BORROWED, to_end
 from planner.models import Run
 from planner.outputs.render.figure import Figure
 from planner.outputs.table_text import figure_text
-from planner.selectors.run_comparison import ComparedRun, RunComparison, compare_runs
+from planner.selectors.run_comparison import RunComparison, compare_runs
 from planner.selectors.run_comparison_figures import BETTER, ComparedFigure, Group, Setting
 from planner.selectors.runs import run_table, run_tables, stored_result
 from planner.web.charts.run_comparison import Course, course_figure
+from planner.web.request import TemplateContext
 
 
 @dataclass(frozen=True, slots=True)
 class Cell:
+    """The value of one run in a line, and how it compares with that of the first run."""
+
     text: str
-    change: str = ""  # differences from the first run
-    mark: str = ""  # better, worse
-    good: bool | None = None
+    change: str = ""  # difference from the first run
+    mark: str = ""  # better or worse; of a setting: changed
+    good: bool | None = None  # None: neither better nor worse
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
+    """A figure or a setting, with one cell per run."""
+
     label: str
     cells: tuple[Cell, ...]
     help: str = ""
     numeric: bool = True
 
 
-def page_context(runs: Sequence[Run], params: Mapping[str, str]) -> dict[str, Any]:
+def page_context(runs: Sequence[Run], params: Mapping[str, str]) -> TemplateContext:
     """Return the context of the page that compares ``runs``."""
     comparison = compare_runs(runs, params.get("policy", ""))
     results = [stored_result(run) for run in runs]
@@ -46,7 +51,7 @@ def page_context(runs: Sequence[Run], params: Mapping[str, str]) -> dict[str, An
         "numbers": [run.pk for run in runs],
         "differences": [setting_line(row) for row in comparison.differences],
         "groups": [
-            (group.title, group.note, rows, moved(group))
+            (group.title, group.note, rows, any_differs(group))
             for group in comparison.groups
             if (rows := [figure_line(row) for row in group.rows])
         ],
@@ -56,20 +61,21 @@ def page_context(runs: Sequence[Run], params: Mapping[str, str]) -> dict[str, An
     }
 
 
-def moved(group: Group) -> bool:
+def any_differs(group: Group) -> bool:
     """Return whether any figure of the group differs between the runs."""
     return any(value != row.values[0] for row in group.rows for value in row.values)
 
 
 def setting_line(row: Setting) -> Line:
+    """Return a setting as a line of the table, with one cell per run."""
     cells = tuple(
-        Cell(written(value), mark="" if value == row.values[0] else "changed")
+        Cell(_setting_text(value), mark="" if value == row.values[0] else "changed")
         for value in row.values
     )
     return Line(row.key, cells)
 
 
-def written(value: Any) -> str:
+def _setting_text(value: Any) -> str:
     """Return the value of a setting as text."""
     if value is None:
         return NOTHING
@@ -83,7 +89,7 @@ def figure_line(row: ComparedFigure) -> Line:
     cells = tuple(
         Cell(
             figure_text(value, row.unit, 2) if value is not None else NOTHING,
-            change_words(row, change),
+            _change_text(row, change),
             mark,
             None if not mark else mark == BETTER,
         )
@@ -92,7 +98,7 @@ def figure_line(row: ComparedFigure) -> Line:
     return Line(row.label, cells, row.help, row.unit != TEXT)
 
 
-def change_words(row: ComparedFigure, change: float | None) -> str:
+def _change_text(row: ComparedFigure, change: float | None) -> str:
     """Return a change as text: points for shares, else percent of the first run; "" if none."""
     if change is None or change == 0:
         return ""
@@ -103,17 +109,18 @@ def change_words(row: ComparedFigure, change: float | None) -> str:
 
 
 def charts(
-    runs: Sequence[Run], beside: RunComparison, clock: str, *, apart: bool
+    runs: Sequence[Run], comparison: RunComparison, clock: str, *, apart: bool
 ) -> dict[str, Figure | None]:
     """Return the charts of ready replicas and of cost over time, with a line per run.
 
-    ``beside`` says which policy of each run counts. With ``apart``, the runs have different
+    ``comparison`` says which policy of each run counts. With ``apart``, the runs have different
     windows, so each line begins at hour 0.
     """
-    all_courses = [
-        course_of(run, run_beside) for run, run_beside in zip(runs, beside.runs, strict=True)
+    courses = [
+        course
+        for run, compared in zip(runs, comparison.runs, strict=True)
+        if (course := course_of(run, compared.policy)) is not None
     ]
-    courses = [course for course in all_courses if course is not None]
     return {
         "replica_figure": course_figure(courses, "ready", "replicas", clock=clock, apart=apart),
         "cost_figure": course_figure(
@@ -123,7 +130,10 @@ def charts(
 
 
 def replica_steps(run: Run) -> tuple[pl.DataFrame | None, dict[str, str]]:
-    """Return replicas over time and the labels of policies: as simulated, else as planned."""
+    """Return replicas over time and the labels of policies: as simulated, else as planned.
+
+    The table has columns time, policy, ready and those of a pool. It is None if the run has none.
+    """
     names, result = run_tables(run), stored_result(run)
     if "replicas" in names:
         steps = run_table(run, "replicas")
@@ -137,15 +147,15 @@ def replica_steps(run: Run) -> tuple[pl.DataFrame | None, dict[str, str]]:
     return None, {}
 
 
-def course_of(run: Run, beside: ComparedRun) -> Course | None:
+def course_of(run: Run, policy: str) -> Course | None:
     """Return the replicas of a run over time, summed over pools: as simulated, else as planned.
 
-    ``beside`` names the policy. None if the run has no replicas over time.
+    With ``policy`` "", the run's first one counts. None if the run has no replicas over time.
     """
     steps, labels = replica_steps(run)
     if steps is None:
         return None
-    name = beside.policy or next(iter(labels), "")
+    name = policy or next(iter(labels), "")
     rows = steps.filter(pl.col("policy") == name)
     if rows.is_empty():
         return None

@@ -1,7 +1,7 @@
 """Show how each tier, model and region was served: rows of one table that the user selects."""
 
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import dataclass
 
 import polars as pl
 
@@ -12,12 +12,22 @@ from planner.domain.results.figures import GROUP_TABLE, GROUPS
 from planner.models import Run
 from planner.outputs.render.html import shown_table
 from planner.selectors.runs import run_table, run_tables, stored_result
+from planner.web.request import TemplateContext
 
-EACH = "each"  # grouping columns: a row for every tier, model or region
+EACH = "each"  # value of a field: a row for every tier, model or region
 MOST_ROWS = 200  # rows on the page; the CSV has all
 
 
-def groups_context(run: Run, params: Mapping[str, str]) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True)
+class GroupField:
+    """A field by which rows are grouped, the chosen value, and the values that it has."""
+
+    name: str  # tier, model or region
+    value: str  # ALL, EACH or one of ``there``
+    there: list[str]
+
+
+def groups_context(run: Run, params: Mapping[str, str]) -> TemplateContext:
     """Return the rows for the chosen policy and grouping; the default grouping is by tier."""
     if "groups" not in run_tables(run):
         return {"run": run, "group_table": None}
@@ -33,8 +43,8 @@ def groups_context(run: Run, params: Mapping[str, str]) -> dict[str, Any]:
         chosen = params.get(name, EACH if name == "tier" else ALL)
         value = chosen if chosen in (ALL, EACH, *values) else ALL
         rows = rows.filter(pl.col(name) != ALL if value == EACH else pl.col(name) == value)
-        fields.append({"name": name, "value": value, "there": values})
-    rows = rows.with_columns((pl.col("arrived") - pl.col("completed")).alias("lost"))
+        fields.append(GroupField(name, value, values))
+    rows = rows.with_columns(lost=pl.col("arrived") - pl.col("completed"))
     return {
         "run": run,
         "group_policies": labels or {policy: policy},

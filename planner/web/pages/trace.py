@@ -1,5 +1,6 @@
 """Build the page of a trace: notable facts in words, charts, and their figures."""
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -15,6 +16,7 @@ from planner.outputs.render.figure import Figure
 from planner.outputs.render.html import sections_shown
 from planner.selectors.traces import trace_character, trace_rates
 from planner.web.charts.traffic import days_figure, lengths_figure, rate_figure, week_figure
+from planner.web.request import TemplateContext
 
 AMOUNTS = ("requests", "input_tokens", "output_tokens", "total_tokens")
 ROWS = 12  # most rows of a table that could have hundreds; the API returns all
@@ -23,15 +25,16 @@ REPEATS = ((0.5, "repeat"), (0.2, "only partly repeat"), (float("-inf"), "do not
 BURSTY = 2.0  # times the variance of Poisson arrivals
 
 
-def trace_context(trace: Trace, params: Mapping[str, str]) -> dict[str, Any]:
+def trace_context(trace: Trace, params: Mapping[str, str]) -> TemplateContext:
     """Return the context of a trace's page.
 
     ``by`` in ``params`` selects how traffic is split: by model, region, tier or series.
     """
     character = trace_character(trace)
-    kinds = list(dict.fromkeys(volume.by for volume in character.volumes))
-    several = [kind for kind in kinds if sum(volume.by == kind for volume in character.volumes) > 1]
+    labels_of_kind = Counter(volume.by for volume in character.volumes)
+    kinds = list(labels_of_kind)
     chosen = params.get("by", "")
+    several = [kind for kind in kinds if labels_of_kind[kind] > 1]  # they split the traffic
     by = chosen if chosen in kinds else next(iter([*several, *kinds]), "all")
     volumes = [volume for volume in character.volumes if volume.by == by]
     report = trace_report(character, by)
@@ -102,7 +105,7 @@ def _facts(character: Character) -> Iterator[Fact]:
 
 
 def _rates(trace: Trace, character: Character, by: str) -> dict[str, Figure]:
-    """Draw the rates of requests and tokens, split by ``by``."""
+    """Draw the rates of requests and of tokens, split by ``by``; return the figures by field."""
     rates, total = trace_rates(trace, by), trace_rates(trace, "all")
     return {
         field: rate_figure(
@@ -137,16 +140,17 @@ def _week(character: Character) -> Figure | None:
 def _lengths(character: Character, by: str, volumes: list[Volume]) -> dict[str, Figure]:
     """Draw the length distributions of the labels, with the colours of the other charts."""
     places = {volume.label: place for place, volume in enumerate(volumes)}
-    few = len(places) if len(places) <= LINES else LINES - 1
+    # Other charts draw the labels beyond ``LINES`` as their sum, which has no lengths.
+    drawn = len(places) if len(places) <= LINES else LINES - 1
+    drawn = max(drawn, 1) if by == "all" else drawn
     charts = {}
     for field in ("input_tokens", "output_tokens"):
         lines = [
-            length
-            for length in character.lengths
-            if length.field == field
-            and length.by == by
-            and length.quantiles
-            and places.get(length.label, 0) < few + (by == "all")
+            lengths
+            for lengths in character.lengths
+            if (lengths.field, lengths.by) == (field, by)
+            and lengths.quantiles
+            and places.get(lengths.label, 0) < drawn
         ]
         lines.sort(key=lambda line: places.get(line.label, 0))
         if lines:
@@ -188,7 +192,7 @@ def _unusual_traits(character: Character) -> Iterator[str]:
 
 
 def repeats(correlation: float) -> str:
-    """Return a phrase on how similar days are, by the autocorrelation at a lag of one day."""
+    """Return in words how similar days are, by the autocorrelation at a lag of one day."""
     return next(words for least, words in REPEATS if correlation >= least)
 
 
@@ -204,24 +208,25 @@ def _rhythm(character: Character) -> Iterator[str]:
 
 
 def bursts(scales: Sequence[Burstiness]) -> str:
-    """Return a phrase on bursts within ten minutes, at the finest and coarsest time scale.
+    """Return in words how bursty arrivals are within ten minutes; "" if it is not known.
 
-    Traffic may be bursty at one of them only.
+    Traffic may be bursty at the finest or at the coarsest of the time ``scales`` only.
     """
-    local = [scale for scale in scales if scale.within_10_min is not None]
-    if not local:
+    known = [scale for scale in scales if scale.within_10_min is not None]
+    if not known:
         return ""
-    finest, coarsest = local[0], local[-1]
-    scales = [finest] if _bursty(coarsest) == _bursty(finest) else [finest, coarsest]
-    return f"Arrivals within ten minutes: {', '.join(map(_burstiness_at, scales))}."
+    finest, coarsest = known[0], known[-1]
+    stated = [finest] if _is_bursty(coarsest) == _is_bursty(finest) else [finest, coarsest]
+    return f"Arrivals within ten minutes: {', '.join(map(_burstiness_words, stated))}."
 
 
-def _bursty(scale: Burstiness) -> bool:
+def _is_bursty(scale: Burstiness) -> bool:
+    """Return whether the variance of counts is at least ``BURSTY`` times that of Poisson."""
     return (scale.within_10_min or 0.0) >= BURSTY
 
 
-def _burstiness_at(scale: Burstiness) -> str:
-    """Return a phrase on burstiness at one time scale."""
-    how = "bursty" if _bursty(scale) else "near Poisson"
+def _burstiness_words(scale: Burstiness) -> str:
+    """Return in words how bursty arrivals are at one time scale."""
+    how = "bursty" if _is_bursty(scale) else "near Poisson"
     over, times = duration(scale.bin_s), digits(scale.within_10_min or 0.0)
     return f"{how} over {over} ({times} times the Poisson variance)"

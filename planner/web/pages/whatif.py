@@ -1,6 +1,6 @@
 """Build the page of what-ifs: the form of its settings, and the report of the answers."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product, zip_longest
 from math import prod
@@ -33,8 +33,10 @@ from planner.services.whatif import (
     sweep_report,
     what_if_cells,
 )
+from planner.web.request import TemplateContext
 
-LINES, MOST_LINES, STEPS, MOST_ON_PAGE = 2, 6, 5, 49
+LINES, MOST_LINES = 2, 6  # lines of the form
+STEPS, MOST_ON_PAGE = 5, 49  # default steps of a range; most combinations
 WITHIN_S = 0.8  # time for new answers in one request; the page asks again for the rest
 TRADE_OFFS = (
     ("cost,carbon", "Cost against carbon"),
@@ -151,7 +153,7 @@ def values_sent(run: Run, params: QueryDict) -> dict[str, Any]:
     return cells[chosen]
 
 
-def page_context(run: Run, params: QueryDict) -> dict[str, Any]:
+def page_context(run: Run, params: QueryDict) -> TemplateContext:
     """Return the context of the page of a run's what-ifs."""
     base = base_of(run)
     # A static fleet follows no forecast, so its percentile has no effect.
@@ -164,7 +166,7 @@ def page_context(run: Run, params: QueryDict) -> dict[str, Any]:
         "result": run_result(run),
         "tables": run_tables(run),
         "groups": {
-            group: [(s.name, f"{s.label} ({_present(s)})") for s in offered if s.group == group]
+            group: [(s.name, f"{s.label} ({_hint(s)})") for s in offered if s.group == group]
             for group in dict.fromkeys(s.group for s in offered)
         },
         "lines": lines,
@@ -186,15 +188,15 @@ def _examples(settings: Mapping[str, Setting]) -> list[tuple[str, str]]:
     ]
 
 
-def _present(setting: Setting) -> str:
-    """Return the present value of a setting as a hint."""
+def _hint(setting: Setting) -> str:
+    """Return the present value of a setting, or what a relative one is a factor on."""
     if setting.relative:
         return setting.unit
     unit = "" if setting.unit in setting.label.lower() else setting.unit
     return "not set" if setting.value is None else f"now {figure(setting.value, unit)}"
 
 
-def answers_context(run: Run, params: QueryDict) -> dict[str, Any]:
+def answers_context(run: Run, params: QueryDict) -> TemplateContext:
     """Return the context of the answers: of the what-if, or of a front without one."""
     settings = base_of(run).settings
     question = question_of(settings, params)
@@ -217,6 +219,17 @@ def answers_context(run: Run, params: QueryDict) -> dict[str, Any]:
         report = answer_report(run.name, before if changed else None, shown, same=not changed)
         report = replace(report, clock=stored_result(run).clock)
         return context | {"choices": [""] if question.fixed else [], **_shown(report)}
+    return context | _grid_context(run, question, answers, params.get("figure", ""))
+
+
+def _grid_context(
+    run: Run, question: Question, answers: Sequence[WhatIf | PlannerError | None], figure_name: str
+) -> TemplateContext:
+    """Return the context of a what-if over ranges: a grid with one figure of every answer.
+
+    An answer is None while it is pending. By default, the figure is the first one.
+    """
+    settings = base_of(run).settings
     cells = [
         planned_cell(values, answer)
         if isinstance(answer, WhatIf)
@@ -228,16 +241,16 @@ def answers_context(run: Run, params: QueryDict) -> dict[str, Any]:
                [f"{figure(value)} {settings[axis.key].unit}" for value in axis.values])
         for axis in question.axes
     ]  # fmt: skip
-    chosen = figure_by_name(params.get("figure") or PLANNED[0].name, PLANNED)
+    chosen = figure_by_name(figure_name or PLANNED[0].name, PLANNED)
     notes = dict.fromkeys(
         note for answer in answers if isinstance(answer, WhatIf) for note in answer.notes
     )
     report = grid_report(run.name, cells, varied, chosen, PLANNED, tuple(notes))
     rows = [", ".join(texts) for texts in product(*(setting.texts for setting in varied))]
-    return context | {"choices": rows, "figures": PLANNED, "chosen": chosen, **_shown(report)}
+    return {"choices": rows, "figures": PLANNED, "chosen": chosen, **_shown(report)}
 
 
-def sweep_context(sweep: Sweep, params: QueryDict) -> dict[str, Any]:
+def sweep_context(sweep: Sweep, params: QueryDict) -> TemplateContext:
     """Return the context of a stored grid (sweep) of runs."""
     chosen, grid = figure_by_name(params.get("figure") or FIGURES[0].name), sweep_grid(sweep)
     return {
@@ -252,5 +265,6 @@ def sweep_context(sweep: Sweep, params: QueryDict) -> dict[str, Any]:
     }
 
 
-def _shown(report: Report) -> dict[str, Any]:
+def _shown(report: Report) -> TemplateContext:
+    """Return a report for a template."""
     return {"report": report, "sections": sections_shown(report, live=True)}

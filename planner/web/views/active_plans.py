@@ -25,7 +25,7 @@ from planner.services.access import may_approve
 from planner.services.active_plans import plan_restore
 from planner.services.scenarios import plan_branch
 from planner.web.errors import planners_only
-from planner.web.pages.fleet import came_of, fleet_plan, plan_facts, replicas_now
+from planner.web.pages.fleet import fleet_plan, outcome_words, plan_facts, replicas_now
 from planner.web.pages.run_comparison import setting_line
 from planner.web.paging import is_short, paged
 from planner.web.request import Request
@@ -96,7 +96,7 @@ def detail(request: Request, pk: int) -> HttpResponse:
             for pool, now_has, counts in pools
         ],
         "before": activated_plans(plan.scenario).filter(since__lt=plan.since).first(),
-        "outcomes": [(outcome, came_of(outcome)) for outcome in plan.outcomes.all()],
+        "outcomes": [(outcome, outcome_words(outcome)) for outcome in plan.outcomes.all()],
         "fleet": fleet,
         # Of a plan whose run is gone, only the replicas are known.
         "week_figure": None if fleet.charts else week_figure([plan]),

@@ -94,7 +94,7 @@ def _store_upload(request: Request, form: MeasurementsForm) -> Calibration:
         user=request.user,
         chunks=file.chunks(),
         file_name=file.name,
-        options=form.reading(),
+        options=form.reading_options(),
         source=form.cleaned_data["source"],
     )
 

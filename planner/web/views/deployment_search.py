@@ -62,7 +62,7 @@ def page(request: Request) -> HttpResponse:
     context: dict[str, Any] = {"form": form, "asked": asked, "choices": _examples()}
     if asked and form.is_valid():
         try:
-            context |= page_context(stored_search(form.asked(), _shared_progress(request)))
+            context |= page_context(stored_search(form.query(), _shared_progress(request)))
             context |= {
                 "scenarios": scenarios_list()[:MOST],
                 "traces": traces_list().filter(state=Trace.State.READY)[:MOST],

@@ -35,7 +35,7 @@ from planner.services.launch_drafts import launch_assumptions, launch_draft
 from planner.services.run_queue import SHORT_KINDS
 from planner.services.scenario_warnings import scenario_warnings
 from planner.web.errors import planners_only, require_planner
-from planner.web.forms.deployment_search import chosen_posted
+from planner.web.forms.deployment_search import chosen_deployments
 from planner.web.forms.editor import Editor
 from planner.web.forms.launch import LaunchForm
 from planner.web.forms.options import options_posted
@@ -68,7 +68,7 @@ def new(request: Request) -> HttpResponse:
     if request.method == "POST":
         if "base" in request.POST:
             return _edit(
-                request, None, scenario_with_deployments(**chosen_posted(request.POST)), FORM
+                request, None, scenario_with_deployments(**chosen_deployments(request.POST)), FORM
             )
         if isinstance(file := request.FILES.get("file"), UploadedFile):
             return _edit(request, None, _uploaded(file), YAML)
@@ -134,7 +134,7 @@ def _launch(request: Request) -> HttpResponse:
     form = LaunchForm(request.GET)
     if not form.is_valid():
         return _begin(request, form)
-    launch = form.asked()
+    launch = form.description()
     try:
         text = launch_draft(launch)
     except PlannerError as problem:
@@ -183,7 +183,7 @@ def _posted(request: Request, scenario: Scenario | None) -> HttpResponse:
     try:
         saved = _save(request, scenario, text)
     except PlannerError as problem:
-        problems = editor.place(problem) if editor else str(problem).splitlines()
+        problems = editor.attach(problem) if editor else str(problem).splitlines()
         status = 409 if isinstance(problem, Outdated) else 400
         # The form keeps its own base text: its fields already hold the changes.
         base = request.POST["document"] if editor else text
@@ -213,7 +213,7 @@ def _checked(text: str, posted: Any) -> HttpResponse:
         if editor is None or editor.is_valid():
             yaml.parse(editor.document() if editor else text)
     except ScenarioError as problem:
-        rest = editor.place(problem) if editor else str(problem).splitlines()
+        rest = editor.attach(problem) if editor else str(problem).splitlines()
     faults = [fault._asdict() for fault in editor.faults()] if editor else []
     return JsonResponse({"faults": faults, "rest": rest})
 

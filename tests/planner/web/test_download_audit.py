@@ -4,7 +4,7 @@ from django.core.cache import cache
 from django.urls import get_resolver
 
 from planner.models import AuditRecord, Run, User
-from planner.web.download_audit import TAKEN
+from planner.web.download_audit import AUDITED
 from tests.planner.samples import client_of
 from tests.planner.web.pages import signed_in
 
@@ -40,4 +40,4 @@ def test_each_address_that_is_watched_is_there() -> None:
         for name in get_resolver().namespace_dict[space][1].reverse_dict
         if isinstance(name, str)
     }
-    assert names >= TAKEN
+    assert names >= AUDITED

@@ -12,12 +12,12 @@ from planner.inputs.scenario.document import edit, outline, parse
 from planner.inputs.scenario.schema.test_days import USUAL as USUAL_DAYS
 from planner.web.forms.document import (
     LISTS,
-    followed,
     look,
     row_changes,
     row_values,
     study_changes,
     study_values,
+    with_moved_traffic,
 )
 from planner.web.forms.fields import SCALARS, tidy
 from planner.web.forms.holidays import countries
@@ -138,12 +138,14 @@ def test_traffic_and_fleet_follow_a_model_that_takes_the_place_of_another() -> N
     text = f"{DOCUMENT}{today}\n"
     data = outline(text)
     instead = [{"at": 0, "profile": ProfileChoice("llama-3.2-3b", "A100-80GB", 2)}]
-    changed = parse(edit(text, followed(data, row_changes(data, "profiles", instead))))
+    changed = parse(edit(text, with_moved_traffic(data, row_changes(data, "profiles", instead))))
     assert [model.name for model in changed.models] == ["llama-3.2-3b"]
     assert changed.traffic.sources[0].model == changed.fleet.today[0].model == "llama-3.2-3b"
     # A second one beside it takes nothing over, and nothing moves where no model did.
     more = row_changes(data, "profiles", [*rows(data, "profiles"), instead[0] | {"at": None}])
-    assert followed(data, more) == more and followed(data, {"seed": 2}) == {"seed": 2}
+    assert with_moved_traffic(data, more) == more and with_moved_traffic(data, {"seed": 2}) == {
+        "seed": 2
+    }
 
 
 def test_a_launch_keeps_what_the_form_does_not_show() -> None:

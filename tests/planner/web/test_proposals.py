@@ -53,7 +53,7 @@ def test_all_figures_of_a_repeated_plan_have_one_baseline(planner: User, approve
     shown = signed_in(planner).get(f"/proposals/{again.pk}/").context
     cost = next(tile for tile in shown["tiles"] if tile.unit == "$")
     assert cost.note == f"now ${cost.value:,.0f}"  # the active plan's, not the fleet's before it
-    assert [pool["change"] for pool in shown["pools"]] == ["0"]
+    assert [pool.change for pool in shown["pools"]] == ["0"]
     assert not shown["worse"] and not shown["better"]
 
 
@@ -79,7 +79,7 @@ def test_a_story_in_pages(planner: User, approver: User, viewer: User) -> None:
     assert (cost.value, cost.change, cost.note) == (300.0, "no saving", "now $500")
     assert [check.passed for check in shown["checks"]] == [False, None, None, None, False]
     assert "SLO attainment: IW-F" in [line.label for line in shown["worse"]]
-    assert [(pool["before"], pool["after"]) for pool in shown["pools"]] == [("2 to 5", "1 to 4")]
+    assert [(pool.before, pool.after) for pool in shown["pools"]] == [("2 to 5", "1 to 4")]
     assert 'value="approve"' not in text
     assert json_in(pia.get(url), "replica-data")["data"][1]["name"] == "Proposed"
     assert "Looser" in text_of(anna.get("/proposals/", {"show": "for-me"}))
