@@ -184,14 +184,6 @@ def test_a_board_draws_no_more_than_it_may():
     assert algorithm2(problem, replace(cool, board=board), plan, DEVICE).devices == 2
 
 
-def test_a_device_that_cannot_keep_up_is_not_shared():
-    problem = replace(by_hand(), slo_s=5.0)
-    plan = exact_plan(problem)
-    full = flat(problem, [1, 1], [1.0, 1.0], [0.0, 0.0])  # 0.4 + 0.8 of one GPU's arithmetic
-    assert algorithm2(problem, full, plan, DEVICE).devices == 2
-    assert exact_placement(problem, full, plan, DEVICE).devices == 2
-
-
 def test_a_single_stream_gpu_takes_no_extra_replica():
     problem = by_hand()  # one and two replicas
     plan = exact_plan(problem)
@@ -211,17 +203,6 @@ def test_algorithm_2_never_violates_memory_or_limit():
         assert (placed.compute <= 1).all() and (placed.bandwidth <= 1).all(), seed
         assert np.bincount(placed.operator).tolist() == plan.slots_of.tolist(), seed
         assert set(placed.device) == set(range(placed.devices)), seed
-
-
-def test_shards_of_one_replica_stand_on_different_devices():
-    for seed in range(30):
-        problem = random_problem(seed, operators=4, parallel=3, replicas=6, dag=False)
-        plan = exact_plan(problem)
-        if plan is None:
-            continue
-        placed = algorithm2(problem, random_demand(problem, seed), plan, DEVICE)
-        shards = np.stack([placed.operator, placed.replica, placed.device])
-        assert np.unique(shards, axis=1).shape[1] == shards.shape[1], seed
 
 
 def test_exact_placement_is_the_best_of_all_ways_to_place():

@@ -9,7 +9,7 @@ import pytest
 
 from simulation.fleet import Tier
 from simulation.performance.compiled_graph import GraphProfile
-from simulation.performance.curves import Curve, evaluate, grid
+from simulation.performance.curves import Curve, grid
 from simulation.performance.curves import Part as CurvePart
 from simulation.performance.graph import operator_graph
 from simulation.performance.specs import Arrangement
@@ -315,10 +315,6 @@ def test_what_alone_takes_too_long_is_said_with_what_comes_nearest() -> None:
     level = level_confirmation.confirmed_whole_replicas(problem, judge, 0.95)
     assert level is not None
     assert level.replayed.attainment < 0.95
-
-
-def test_a_flat_curve_is_flat() -> None:
-    assert evaluate(flat(2.0), 0.0, 0.0, 7.0, 1.0) == pytest.approx(2.0)
 
 
 def chunked(graph, arrival, isl, chunks, decodes):

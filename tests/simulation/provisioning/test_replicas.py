@@ -42,6 +42,8 @@ def test_prompts_take_the_fewest_of_any_number_and_arrangement(requests_s):
     phase = phase_problem(service("prefill", requests_s, 1.0), timing, parallel=(1, 2, 4))
     plan = whole_replicas(phase, DEVICE)
     assert plan.devices == by_trying(phase)
+    assert plan.busy < 1 and plan.latency_s <= 1.0 and plan.memory_bytes <= plan.devices * DEVICE
+    assert whole_replicas(phase, 1e9) is None
     if requests_s == 1800.0:
         assert plan.replicas > 64 and plan.parallel == 1
 

@@ -7,7 +7,6 @@ import pytest
 from scipy.stats import poisson
 
 from simulation.provisioning.problem import OperatorProblem, evaluate, sojourns
-from simulation.sizing.queueing import erlang_b, erlang_c
 
 
 def one_operator(service_s, rate, replicas, batches=(1,), transfer_s=0.0):
@@ -23,26 +22,6 @@ def one_operator(service_s, rate, replicas, batches=(1,), transfer_s=0.0):
         slo_s=1e9,
         max_replicas=replicas,
     )
-
-
-@pytest.mark.parametrize(
-    ("servers", "load", "waits"),
-    # M/M/c in Gross and Harris, Fundamentals of Queueing Theory, and Erlang C tables.
-    [(1, 0.5, 0.5), (2, 1.0, 0.3333), (3, 2.0, 0.4444), (5, 4.0, 0.5541), (10, 8.0, 0.4092)],
-)
-def test_tabulated_probabilities_of_waiting(servers, load, waits):
-    assert erlang_c(servers, load) == pytest.approx(waits, abs=5e-5)
-    sojourn = sojourns(one_operator(1.0, load, servers))[0, 0, 0, -1]
-    assert sojourn - 1.0 == pytest.approx(waits / (servers - load), rel=2e-4)
-
-
-@pytest.mark.parametrize(
-    ("servers", "load", "blocked"),
-    # Erlang B tables: offered traffic at 1% blocking.
-    [(5, 1.361, 0.01), (10, 4.461, 0.01), (20, 12.03, 0.01), (100, 84.06, 0.01)],
-)
-def test_tabulated_blocking(servers, load, blocked):
-    assert erlang_b(servers, load) == pytest.approx(blocked, rel=2e-3)
 
 
 def test_a_thousand_replicas_are_as_stable_as_one():

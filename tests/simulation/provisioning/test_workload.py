@@ -119,18 +119,6 @@ def test_a_pass_of_a_replica_is_one_operator_after_the_other():
         assert phase.replica_s[b, p] >= path * (1 - 1e-12)
 
 
-def test_whole_replicas_are_stable_fit_and_meet_the_limit():
-    seen = 0
-    for rate in (1.0, 20.0, 100.0, 400.0):
-        plan = whole_replicas(phase_problem(service(requests_s=rate), timing), 72e9)
-        assert plan.busy < 1 and plan.latency_s <= 1.0
-        assert plan.memory_bytes <= plan.devices * 72e9
-        assert plan.devices >= seen
-        seen = plan.devices
-    assert whole_replicas(phase_problem(service(slo_s=0.001), timing), 72e9) is None
-    assert whole_replicas(phase_problem(service(), timing, parallel=(1,)), 1e9) is None
-
-
 def test_operators_need_fewer_bytes_than_whole_replicas_at_high_rates():
     phase = phase_problem(service(requests_s=200.0), timing)
     replicas = whole_replicas(phase, 72e9)

@@ -8,13 +8,6 @@ from simulation.sizing.birth_death import solve_occupancy
 from simulation.sizing.queueing import erlang_c, mmc_mean_wait
 
 
-@pytest.mark.parametrize("rho", [0.1, 0.5, 0.9, 0.99])
-def test_one_place_is_mm1(rho):
-    law = solve_occupancy(rho, np.ones(1))
-    assert law.inside == pytest.approx([1 - rho, (1 - rho) * rho])
-    assert law.mean == pytest.approx(rho / (1 - rho))
-
-
 @pytest.mark.parametrize("rho", [0.1, 0.5, 0.9])
 @pytest.mark.parametrize("scv", [0.0, 0.5, 4.0])
 def test_one_place_waits_as_pollaczek_and_khinchine_say(rho, scv):
@@ -23,7 +16,7 @@ def test_one_place_waits_as_pollaczek_and_khinchine_say(rho, scv):
     assert law.at_least(1) == pytest.approx(rho)
 
 
-@pytest.mark.parametrize(("servers", "load"), [(3, 2.0), (20, 17.0)])
+@pytest.mark.parametrize(("servers", "load"), [(1, 0.9), (3, 2.0), (20, 17.0)])
 def test_many_places_at_one_speed_are_mmc(servers, load):
     law = solve_occupancy(load, np.arange(1.0, servers + 1))
     assert law.at_least(servers) == pytest.approx(erlang_c(servers, load))

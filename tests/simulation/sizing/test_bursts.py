@@ -52,14 +52,6 @@ def test_without_bursts_it_is_the_poisson_size() -> None:
     assert curve(1.0).max_rps == pytest.approx(curve(None).max_rps, rel=0.03)
 
 
-def test_the_same_seed_gives_the_same_size_under_bursts() -> None:
-    sizes = [
-        capacity(SizingCase(SPEED, SAMPLE, TIGHT, seed=3, burstiness=pattern(8.0)))
-        for _ in range(2)
-    ]
-    assert sizes[0] == sizes[1]
-
-
 def test_saturation_does_not_depend_on_bursts() -> None:
     any_tier = Tier("any")
     calm = capacity(SizingCase(SPEED, SAMPLE, any_tier)).max_rps

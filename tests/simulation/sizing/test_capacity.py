@@ -78,13 +78,6 @@ def test_looser_limits_never_carry_less():
     assert rates == sorted(rates)
 
 
-def test_same_seed_same_answer():
-    tier = Tier("t", ttft_s=1.0)
-    assert capacity(SizingCase(LARGE, SAMPLE, tier, seed=4)) == capacity(
-        SizingCase(LARGE, SAMPLE, tier, seed=4)
-    )
-
-
 def test_trickle_that_misses_says_which_limit_and_what_the_profile_gives():
     fixed = (np.full(10, 1000), np.full(10, 200))
     with pytest.raises(SimulationError, match=r"TTFT limit of 100 ms.*up to 150 ms"):

@@ -21,15 +21,6 @@ def test_erlang_by_definition(servers, load):
     assert erlang_c(servers, load) == pytest.approx(queued / (sum(terms[:-1]) + queued))
 
 
-def test_erlang_is_stable_for_hundreds_of_servers():
-    assert 0 < erlang_c(900, 880.0) < 1
-    assert erlang_c(900, 100.0) == pytest.approx(0.0, abs=1e-12)
-
-
-def test_one_server_is_m_m_1():
-    assert mmc_mean_wait(1, 0.5, 1.0) == pytest.approx(1.0)
-
-
 def test_overload_waits_for_ever():
     assert mmc_mean_wait(2, 2.0, 1.0) == float("inf")
     assert erlang_c(2, 2.5) == 1.0

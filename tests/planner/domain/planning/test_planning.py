@@ -275,14 +275,6 @@ def window_of(plan: ScalingPlan, lead_s: float, bin_s: float = 60.0) -> Window:
     return Window(start, end, plan.period_s, lead_s, bin_s, ahead=False)
 
 
-def test_growth_is_asked_for_early_and_shrinking_waits() -> None:
-    plan = plan_of([2, 5, 3])
-    asked = schedule_of(plan, window_of(plan, 600))
-    times, targets = asked.times_s, asked.targets
-    assert times.tolist() == [0, 3000, 3600, 6600, 7200]
-    assert targets[:, 0, 0, 0].tolist() == [2, 5, 5, 5, 3]
-
-
 def test_what_the_plan_lends_is_back_before_the_period_that_wants_it() -> None:
     plan = plan_of([5, 5, 3])
     assert schedule_of(plan, window_of(plan, 600)).lent is None
@@ -294,30 +286,15 @@ def test_what_the_plan_lends_is_back_before_the_period_that_wants_it() -> None:
     assert lent[:, 0, 0, 0].tolist() == [3, 0, 0, 0, 1]
 
 
-def test_without_a_lead_each_period_begins_with_its_own() -> None:
-    plan = plan_of([2, 5, 3])
-    asked = schedule_of(plan, window_of(plan, 0))
-    times, targets = asked.times_s, asked.targets
-    assert times.tolist() == [0, 3600, 7200]
-    assert targets[:, 0, 0, 0].tolist() == [2, 5, 3]
-
-
-def test_a_lead_of_several_periods_looks_that_far() -> None:
-    plan = plan_of([1, 1, 1, 4, 1], period_s=300)
-    asked = schedule_of(plan, window_of(plan, 600))
-    times, targets = asked.times_s, asked.targets
-    assert times.tolist() == [0, 300, 600, 900, 1200]
-    assert targets[:, 0, 0, 0].tolist() == [1, 4, 4, 4, 1]
-
-
 @given(
     targets=st.lists(st.integers(0, 9), min_size=1, max_size=12),
     lead_s=st.integers(0, 8000),
     period_s=st.sampled_from([60.0, 300.0, 900.0, 3600.0]),
 )
-def test_every_period_has_its_instances_asked_for_a_lead_before_and_never_fewer(
+def test_the_most_of_what_is_under_way_and_of_what_was_decided_is_asked_for(
     targets: list[int], lead_s: float, period_s: float
 ) -> None:
+    """Growth is asked for a lead early, and shrinking waits for the end of its period."""
     plan = plan_of(targets, period_s)
     window = window_of(plan, lead_s)
     asked = schedule_of(plan, window)
@@ -327,16 +304,13 @@ def test_every_period_has_its_instances_asked_for_a_lead_before_and_never_fewer(
     def asked_at(moment: float) -> int:
         return int(steps[np.searchsorted(times, moment, side="right") - 1, 0, 0, 0])
 
-    for p, target in enumerate(targets):
-        begin = p * period_s
-        for moment in (max(0.0, begin - lead_s), begin, begin + 0.999 * period_s):
-            assert asked_at(moment) >= target
-        later = [t for q, t in enumerate(targets) if q * period_s > begin]
-        assert asked_at(begin) <= max([target, *later])
-    for moment, step in zip(times, steps[:, 0, 0, 0], strict=True):
-        # Only what had been decided by then.
-        decided = window.origins_s - window.start_s <= moment + 1e-6
-        assert step <= max(t for t, known in zip(targets, decided, strict=True) if known)
+    begins = period_s * np.arange(len(targets))
+    known_s = np.maximum(0.0, window.origins_s - window.start_s)
+    for moment in {*times, *begins, *known_s, *np.maximum(0.0, begins - lead_s)}:
+        counted = (known_s <= moment + 1e-6) & (moment < begins + period_s)
+        assert asked_at(moment) == np.array(targets)[counted].max()
+    for begin, target in zip(begins, targets, strict=True):
+        assert asked_at(max(0.0, begin - lead_s)) >= target
 
 
 def test_the_plan_ahead_of_the_trace_is_decided_at_its_end() -> None:

@@ -359,10 +359,3 @@ def test_an_operators_own_policy(
     monkeypatch.setenv("HEADROOM_POLICIES", "steady=house_rules:Gone")
     with pytest.raises(ScenarioError, match="cannot be loaded"):
         played(mixed, "steady")
-
-
-def test_what_is_made_can_be_made_again(mixed: Study) -> None:
-    """The same words make a policy of their own each time: no state is shared."""
-    context = policy_context_of(mixed, seed=1, progress=silent)
-    ready = [policy_of("chiron").build(context).policy for _ in range(2)]
-    assert ready[0] is not ready[1]

@@ -68,19 +68,6 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Study:
     return study(tmp_path_factory.mktemp("study"))
 
 
-@pytest.mark.parametrize(
-    "name", ["flat-peak", "flat-min", "reactive", "lt-i", "lt-i-last-value", "lt-i-perfect"]
-)
-def test_every_policy_sees_every_request_and_loses_none(shared: Study, name: str) -> None:
-    run = run_policy(shared, policy_of(name), seed=1, progress=silent)
-    figures = run.summary
-    assert figures.arrived == len(shared.trace) > 10_000
-    assert figures.arrived == figures.completed + figures.rejected + figures.unfinished
-    assert figures.duration_s == shared.window.duration_s
-    if name != "lt-i-perfect":  # its counts may be of bins, which are no plan
-        assert (run.plan is not None) == name.startswith("lt-i")
-
-
 @pytest.mark.parametrize("name", ["flat-peak", "flat-min"])
 def test_a_flat_fleet_is_as_large_as_what_it_is_charged_for(shared: Study, name: str) -> None:
     """All the time; before it for the starts of what does not run today, and after it for what has
@@ -232,16 +219,6 @@ def test_a_forecast_is_made_once_for_all_that_is_tried_of_it(
 def test_policies_without_what_they_need_are_refused(shared: Study) -> None:
     with pytest.raises(ScenarioError, match=r"fleet\.today"):
         run_policy(shared, policy_of("today"), seed=1, progress=silent)
-
-
-def test_parameters_of_a_policy_are_used(shared: Study) -> None:
-    calm = policy_of("reactive", scale_out_above=0.99, scale_in_below=0.0001)
-    eager = policy_of("reactive", scale_out_above=0.05, scale_in_below=0.01, cooldown_s=0)
-    starts = [
-        sum(run_policy(shared, policy, seed=1, progress=silent).summary.starts.values())
-        for policy in (calm, eager)
-    ]
-    assert starts[1] > starts[0]
 
 
 def test_models_replayed_by_themselves_are_judged_as_all_of_them_together(shared: Study) -> None:

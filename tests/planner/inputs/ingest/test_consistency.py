@@ -555,12 +555,6 @@ def test_tokens_per_second_are_demand_and_no_requests(ingest):
     assert report.output_tokens == 60 * 60 * 200
 
 
-def test_requests_in_flight_are_no_counts(ingest):
-    rows = "".join(f"2025-06-02T00:{i:02d}:00Z,{10 + i % 5},0\n" for i in range(60))
-    with pytest.raises(IngestError):
-        ingest("time,requests_running,requests_waiting\n" + rows)
-
-
 @pytest.mark.parametrize(
     "hours", [range(24), range(1, 25), [f"{h:02}:00-{h + 1:02}:00" for h in range(24)]]
 )
