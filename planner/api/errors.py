@@ -63,7 +63,7 @@ TITLES = {
     403: "Not allowed",
     404: "Not found",
     405: "This address does not support this method",
-    406: "Not available in this form",
+    406: "Not available in this format",
     413: "Too large",
     415: "This kind of body is not understood",
     429: "Too many requests",

@@ -84,7 +84,7 @@ def figure_by_name(name: str, figures: Sequence[Figure] = FIGURES) -> Figure:
         if figure.name == name:
             return figure
     known = ", ".join(figure.name for figure in figures)
-    raise PlannerError(f"figure: there is no {name!r}. Choose from {known}.")
+    raise PlannerError(f"figure: unknown value {name!r}. Choose from {known}.")
 
 
 def sweep_cells(sweep: Sweep) -> list[Cell]:

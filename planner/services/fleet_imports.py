@@ -346,7 +346,7 @@ def _policy(pools: Sequence[RunningPool]) -> tuple[Row | None, str]:
     trigger = next(iter(triggers))
     row = _policy_row(trigger)
     if row is None:
-        return None, f"no policy simulates its trigger on {trigger.metric[:80]}"
+        return None, f"no policy can simulate a trigger on {trigger.metric[:80]}"
     return row, ""
 
 

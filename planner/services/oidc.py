@@ -287,7 +287,7 @@ def identity_link(*, person: User, subject: str) -> None:
     """Link an account from before the identity provider to a subject; for the command line."""
     idp, subject = _configured(), subject.strip()
     if not subject:
-        raise PlannerError("--subject is missing. It is the provider's sub.")
+        raise PlannerError("--subject is missing. Give the sub of the person at the provider.")
     identity, new = ExternalIdentity.objects.get_or_create(
         issuer=idp.issuer, subject=subject, defaults={"user": person}
     )

@@ -225,7 +225,7 @@ def approve(
     if by is not None:
         check_may_approve(by)
     elif not rule:
-        raise NotAllowed("Somebody approves a proposal, or a rule that has a name.")
+        raise NotAllowed("Name the person or the rule that approves the proposal.")
     if locked.state != State.OPEN:
         raise NotReady(
             f"Proposal {locked.pk} is {state_label(locked)}; only open proposals can be approved."

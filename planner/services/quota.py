@@ -69,7 +69,7 @@ def disk_quota(owner: User | None = None) -> DiskQuota:
         row_arrays.bytes_of(_stores()),
         settings.HEADROOM_MAX_WORKSPACE_BYTES,
         "HEADROOM_MAX_WORKSPACE_BYTES",
-        "remove traces or runs that nobody needs",
+        "remove unused traces or runs",
     )
     return DiskQuota(workspace, None if owner is None else disk_usage(owner))
 

@@ -103,7 +103,9 @@ def differences(
                 f"{table} has {actual_table['rows']} rows instead of {expected_table['rows']}."
             )
         elif digests and expected_table["sha256"] != actual_table["sha256"]:
-            sentences.append(f"{table} has other values in its {actual_table['rows']} rows.")
+            sentences.append(
+                f"{table} has {actual_table['rows']} rows as expected, but their values differ."
+            )
     return sentences
 
 

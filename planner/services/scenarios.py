@@ -123,7 +123,9 @@ def plan_branch(*, plan: ActivePlan, user: User, name: str = "", message: str = 
     """Create a scenario from the document with which an active plan was computed."""
     run = plan.run
     if run is None:
-        raise NotFound(f"Run {plan.number} was removed, and with it what plan {plan.pk} stood on.")
+        raise NotFound(
+            f"Run {plan.number} was removed, so plan {plan.pk} has no scenario to branch."
+        )
     versions = ScenarioVersion.objects.filter(scenario=run.scenario_id, document=run.document)
     return scenario_create(
         owner=user,

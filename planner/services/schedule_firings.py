@@ -130,7 +130,7 @@ def _claim_due_moment(schedule: Schedule, now: datetime) -> datetime | None:
         notify(
             current_workspace(),
             Event.FAILED,
-            f"Schedule {schedule.name} missed {len(missed)} moments, the last "
+            f"Schedule {schedule.name} missed {len(missed)} runs, the last "
             f"{missed[-1]:%Y-%m-%d %H:%M} UTC; the last one runs now.",
             f"/schedules/{schedule.pk}/",
         )
@@ -158,7 +158,7 @@ def _create_firing(
     if running:
         firing.words, firing.finished_at = "The run of the one before was still going.", now
     elif late and as_of is None:
-        firing.words = f"Made up for {(now - due).total_seconds() / 3600:,.1f} h late."
+        firing.words = f"Run {(now - due).total_seconds() / 3600:,.1f} h late."
     try:
         with transaction.atomic():  # nobody may see a firing without its run
             firing.save()

@@ -96,7 +96,7 @@ def factor_confirm(*, user: User, code: str) -> list[str]:
         if pending is None:
             raise NotReady("No second factor is being set up. Start again.")
         if not _accept_code(pending, code):
-            raise PlannerError("code: this is not the code of now. See that the clocks are right.")
+            raise PlannerError("code: not the current code. Check the clock of your device.")
         codes = [secrets.token_hex(RECOVERY_BYTES) for _ in range(RECOVERY_CODES)]
         pending.recovery = [_hash(code) for code in codes]
         pending.confirmed_at = timezone.now()
@@ -110,7 +110,7 @@ def factor_check(*, user: User, code: str) -> None:
     with guess(_code_limit(user)):
         if not _use_code(user, code):
             record("user.refused", user.username, by=None, rule="second factor")
-            raise NotAllowed("This is neither the code of now nor a recovery code that is left.")
+            raise NotAllowed("Wrong code. Give the current code, or an unused recovery code.")
 
 
 @transaction.atomic

@@ -202,7 +202,7 @@ def _check_readable(source: Source) -> None:
             f"/api/v1/sources/{source.name}/samples/."
         )
     if source.paused:
-        raise NotReady(f"Source {source.name} is paused. End the pause to have it read.")
+        raise NotReady(f"Source {source.name} is paused. Resume it to read it.")
 
 
 READERS: dict[str, Callable[[Source], None]] = {

@@ -155,11 +155,11 @@ def samples_store(*, source: Source, user: User | None, sent: PushedSamples) -> 
     check_may_plan(user, "not send samples")
     if source.kind != Source.Kind.SAMPLES:
         raise NotReady(
-            f"Source {source.name} is read by Headroom and takes no samples. Make one of kind "
+            f"Source {source.name} is read by Headroom and takes no samples. Create one of kind "
             "samples."
         )
     if source.paused:
-        raise NotReady(f"Source {source.name} is paused. End the pause to send it samples.")
+        raise NotReady(f"Source {source.name} is paused. Resume it to send samples.")
     samples = samples_of(sent, source.bin_s)
     reading_store(source=source, samples=samples)
     speeds_judge_enqueue(source)

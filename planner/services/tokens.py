@@ -42,7 +42,7 @@ def token_create(
         oldest = tokens.filter(name=LOGIN).order_by("created_at").first() if name == LOGIN else None
         if oldest is None:
             raise PlannerError(
-                f"You have {MAX_TOKENS} tokens, the most one person may. End one first."
+                f"You have {MAX_TOKENS} tokens, the largest number allowed. End one first."
             )
         oldest.delete()
     key = secrets.token_urlsafe(RANDOM_BYTES)

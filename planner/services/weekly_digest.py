@@ -59,4 +59,4 @@ def _lines(now: datetime) -> Iterator[str]:
         for outcome in outcomes[:MAX_LINES]
     )
     if not outcomes:
-        yield "No plan's time was over and known."
+        yield "No plan ended with known traffic."

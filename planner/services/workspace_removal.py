@@ -40,7 +40,7 @@ def workspace_remove(*, by: User | None, workspace: Workspace, confirm: str) -> 
     check_installation_admin(by)
     slug = workspace.slug
     if slug == MAIN:
-        raise NotAllowed(f"The workspace {MAIN} stays: it is the one that is always there.")
+        raise NotAllowed(f"The workspace {MAIN} cannot be removed. Every installation has it.")
     if confirm.strip() != slug:
         raise PlannerError(f"confirm: type {slug}, the slug of the workspace to remove.")
     path = row_arrays.data_dir() / REMOVED / f"{slug}-{timezone.now():%Y%m%d-%H%M%S}.tar.zst"

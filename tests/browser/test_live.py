@@ -66,7 +66,7 @@ def test_a_past_is_read_planned_decided_and_scraped(
         site.get_by_label("Days of history").fill(str(HOURS / 24))
         site.get_by_role("button", name="Preview").click()
         expect(site.locator("#preview")).to_contain_text("vllm:request_success_total")
-        site.get_by_role("button", name="Make the source").click()
+        site.get_by_role("button", name="Create source").click()
         expect(site.get_by_role("heading", name="engines")).to_be_visible()
         source = Source.objects.get(name="engines")
         source_change(

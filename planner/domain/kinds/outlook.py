@@ -291,7 +291,7 @@ def _basis(
     ]
     if window.growth:
         sentences.append(
-            f"{window.growth.words}: each month is planned at the growth of its middle, by "
+            f"{window.growth.words}: each month is planned at the growth of its middle day, by "
             "traffic.growth (assumed)."
         )
     elif horizon != "week":

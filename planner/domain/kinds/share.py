@@ -260,7 +260,7 @@ def _warnings(
     missed = [row for row in models if not row.shared.met]
     if missed:
         names = ", ".join(f"{row.model} in {row.region}" for row in missed)
-        yield f"SLO missed even alone: {names}. Use more GPUs per replica, or another type."
+        yield f"SLO missed without sharing: {names}. Use more GPUs per replica, or another type."
     for r, region in enumerate(hardware.regions):
         for t, gpu in enumerate(hardware.gpu_types):
             needed = sum(

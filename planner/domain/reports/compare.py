@@ -524,7 +524,7 @@ def _reasons(view: ComparisonView) -> Iterator[Fact]:
         yield Fact("Expected cost", expected.mean, "$", note=note)
     if (utility := view.plan.outcome.utility) is not None:
         highest = max(other.utility or 0.0 for other in view.outcomes.values())
-        change = f"{signed_percent(utility / highest - 1, 1)} vs the most of all" if highest else ""
+        change = f"{signed_percent(utility / highest - 1, 1)} vs the highest" if highest else ""
         yield Fact("Utility of requests within SLO", utility, form=Form.NUMBER, change=change)
     following = _next_policy(view)
     if following is not None:

@@ -76,7 +76,7 @@ def _facts(rows: Rows, ahead: pl.DataFrame | None) -> Iterator[Fact]:
         yield Fact(
             "Coverage of the 80% band", least, form=Form.SHARE,
             note=" · ".join(
-                filter(None, (_worst(len(covered)), f"plan on it from {percent(WELL_COVERED, 0)}"))
+                filter(None, (_worst(len(covered)), f"needs {percent(WELL_COVERED, 0)}"))
             ),
             meaning=Meaning.MET if enough else Meaning.RISK,
         )  # fmt: skip

@@ -26,7 +26,7 @@ from planner.domain.results.basis import Frame
 POOLS = 4  # most pools with a chart: those with the most operations
 AWAY = {
     "layers": "layers moved away",
-    "projections": "feed-forward parts away",
+    "projections": "feed-forward modules on other GPUs",
     "caches": "KV caches away",
 }
 NOTES = (
@@ -121,7 +121,7 @@ def _charts(pools: Sequence[Pool], frame: Frame, found: pl.DataFrame) -> Iterato
         series += [
             _course(away, name, words, frame) for name, words in AWAY.items() if away[name].sum()
         ]
-        borrowed = _course(away, "borrowed_instances", "devices borrowed in all", frame)
+        borrowed = _course(away, "borrowed_instances", "borrowed GPUs, total", frame)
         series.append(replace(borrowed, role=Role.BASELINE, right=True))
         yield Chart(
             f"Modules over time: {pool.model} in {pool.region}, {policy.label}", Axis(),

@@ -156,7 +156,7 @@ def _use(result: OutlookResult) -> Table:
         (Head("GPU"), lambda row: row.gpu),
         (Head("Region"), lambda row: row.region),
         (Head("GPUs", Form.COUNT), lambda row: row.gpus),
-        (Head("In use at least", Form.SHARE), lambda row: row.in_use),
+        (Head("Minimum share in use", Form.SHARE), lambda row: row.in_use),
         (Head("Pays below", Form.NUMBER, "$/h"), lambda row: row.pays_below_usd_per_gpu_hour),
         note="Set regions.committed in the scenario to get a recommendation.",
     )

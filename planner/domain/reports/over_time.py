@@ -196,7 +196,7 @@ def _deferrable(
     above = found.group_by(time).agg(pl.col("tps").sum().alias("above")).sort("time")
     both = total.join_asof(above, on="time").with_columns(pl.col("above").fill_null(0.0))
     top = tuple((both["tps"] + both["above"]).round(1))
-    label = "Deferrable demand, moved, on top" if work else "Deferrable demand, on top"
+    label = "Deferrable demand as moved, on top" if work else "Deferrable demand, on top"
     yield Series(label, tuple(both["time"]), top, Role.DEFERRABLE, Shape.BAND, tuple(both["tps"]))
 
 

@@ -345,7 +345,7 @@ def _fleet(study: Study) -> Iterator[Assumption]:
     value, source_words = f"{hardware.startup_s:,.6g} s", "scenario"
     starts = hardware.starts
     if starts is not None:
-        value += f"; {starts.reclaim_s:,.6g} s for one lent out, {starts.remote_s:,.6g} s where "
+        value += f"; {starts.reclaim_s:,.6g} s for a lent replica, {starts.remote_s:,.6g} s where "
         value += "weights are fetched"
     elif hardware.startup_s == 600:
         source_words = "scenario, or the default for weights at hand (SageServe, section 4)"
@@ -383,8 +383,8 @@ def _plan(study: Study) -> Iterator[Assumption]:
         )
         yield Assumption("Spare for the loss of", value, ASSUMED, "scenario", "objective.spare")
     else:
-        value = "no replica beyond what demand asks for"
-        source_words = "the scenario asks for none"
+        value = "no spare replicas"
+        source_words = "the scenario sets none"
         yield Assumption("Spare", value, ASSUMED, source_words, "objective.spare")
     money = [f"${plan.in_all.usd:,.6g} in all"] if math.isfinite(plan.in_all.usd) else []
     if math.isfinite(plan.each_hour.usd):

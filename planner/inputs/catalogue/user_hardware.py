@@ -52,7 +52,7 @@ GPU: tuple[Quantity, ...] = (
     Quantity("fp4_tflops", "Peak, fp4", "TFLOP/s", "fp4", TERA, 0.1, 1e6, hint="Dense"),
     Quantity("int8_tops", "Peak, int8", "TOP/s", "int8", TERA, 0.1, 1e6, hint="Dense"),
     Quantity("int4_tops", "Peak, int4", "TOP/s", "int4", TERA, 0.1, 1e6, hint="Dense"),
-    Quantity("link_gb_s", "Link to its neighbours", "GB/s", "link_bytes_s", GIGA, 0.01, 1e6,
+    Quantity("link_gb_s", "Link between GPUs", "GB/s", "link_bytes_s", GIGA, 0.01, 1e6,
              hint="Per GPU, one direction, within a node"),
     Quantity("network_gb_s", "Network to other nodes", "GB/s", "network_bytes_s", GIGA, 0.01, 1e6,
              hint="Per GPU, one direction"),

@@ -159,7 +159,7 @@ def settings_of(kind: str, fields: Mapping[str, Any]) -> Any:
         named = [name for name in pair if getattr(checked, name, None)]
         if len(named) == 1:
             (missing_field,) = set(pair) - set(named)
-            raise SourceError(f"{missing_field}: {named[0]} is given, so this is needed too.")
+            raise SourceError(f"{missing_field}: required together with {named[0]}.")
     return checked
 
 

@@ -78,7 +78,7 @@ def topology_of(scenario: Scenario, hardware: Hardware, facts: Facts) -> Topolog
         centres.append((section.name, _shape(section, int(nodes.sum())), nodes.tolist()))
         words = f"{section.name}: {describe(centres[-1][1])}"
         if section.topology is None:
-            words += ", from the capacity alone. Give regions[].topology"
+            words += ", derived from the capacity. To change it, give regions[].topology"
         facts.append((f"Network of {section.name}", Provenance("assumed", words)))
     try:
         tree = build_topology(types, centres, [1] * len(types))

@@ -14,6 +14,6 @@ class Command(HeadroomCommand):
         return arrays.arrays_copy_to_bucket()
 
     def words(self, answer: arrays.BucketCopy) -> str:
-        first = f"{answer.bucket}: {answer.whole:,} there, {answer.taken:,} taken from here"
+        first = f"{answer.bucket}: {answer.whole:,} there, {answer.taken:,} moved from this machine"
         lost = "".join(f"\nlost: {name}" for name in answer.lost)
         return f"{first}, {len(answer.lost):,} lost{lost}"

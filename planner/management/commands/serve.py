@@ -62,8 +62,8 @@ class Command(HelpedCommand):
             self._refuse(f"--port {port} is not a port. Give a number from 0 to 65535.")
         if demo and options["host"] not in LOOPBACK:
             self._refuse(
-                f"--host {options['host']} lets others in, and the demo's login is an admin's for "
-                f"this machine. Add --no-demo, and {COMMAND} user add for each person."
+                f"--host {options['host']} is reachable by others, and the demo user is an "
+                f"admin of this machine. Add --no-demo, and {COMMAND} user add for each person."
             )
         try:
             lock = only_one(settings.HEADROOM_DATA_DIR)

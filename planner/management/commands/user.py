@@ -42,7 +42,7 @@ class Command(HeadroomCommand):
         words = "; ".join(f"{action}: {does}" for action, does in ACTIONS.items())
         parser.add_argument("action", choices=list(ACTIONS), help=words)
         parser.add_argument("name", nargs="?", help="user name (all actions except list)")
-        parser.add_argument("--subject", default="", help="link: the provider's sub")
+        parser.add_argument("--subject", default="", help="link: sub of the person at the provider")
         parser.add_argument("--to", default="", help="remove: new owner of the data")
         parser.add_argument(
             "--confirm", default="", help="for remove: the same name, as confirmation"

@@ -66,7 +66,8 @@ class Command(HeadroomCommand):
             return "\n".join(table_lines(answer["workspaces"], COLUMNS))
         if "path" in answer:
             return (
-                f"{answer['name']} is removed; its {answer['rows']:,} rows lie in {answer['path']}"
+                f"{answer['name']} is removed. Its {answer['rows']:,} rows are stored in "
+                f"{answer['path']}"
             )
         return f"{answer['workspace']}: {answer['name']}"
 

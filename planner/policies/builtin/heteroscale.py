@@ -18,7 +18,7 @@ class HeteroScale(Latencies):
 
     kinds: ClassVar = {
         "heteroscale": Traits(
-            "Decode TPS with latency as safety (HeteroScale)",
+            "Decode TPS, with latency as a safeguard (HeteroScale)",
             "Follows decode TPS; latency can only add replicas.",
             Group.COORDINATED,
             complexity=18,

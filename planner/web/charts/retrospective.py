@@ -20,7 +20,7 @@ def weeks_figure(outcomes: Sequence[Outcome]) -> Figure | None:
     series = (
         Series("Demand off by", when, tuple(plan.demand.wape for plan in plans)),
         Series("Replica-hours beyond need", when, tuple(map(_excess_share, plans))),
-        Series("Late, of the worst tier", when, tuple(map(_largest_miss, plans)), Role.BASELINE),
+        Series("Late requests, worst tier", when, tuple(map(_largest_miss, plans)), Role.BASELINE),
     )
     return figure_of(Chart("", Axis(), Axis("share", form=Form.SHARE), series, small=True))
 

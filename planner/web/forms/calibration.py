@@ -70,7 +70,7 @@ class MeasurementsForm(forms.Form):
         super().__init__(*args, **kwargs)
         options = options_in(CalibrationOptions)
         for name, option in options.items():
-            blank = "" if name == "format" else "as the file says"
+            blank = "" if name == "format" else "as stated in the file"
             self.fields[name] = option_field(option, blank)
         formats = [(name, FORMATS.get(name, name)) for name in (*BENCHMARK_FORMATS, KERNELS)]
         self.fields["format"].choices = formats  # type: ignore[attr-defined]

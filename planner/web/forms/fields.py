@@ -167,7 +167,7 @@ SCALARS: dict[str, Scalar] = {
     "minimum": Scalar("fleet.minimum", "Minimum replicas per model and region"),
     "method": Scalar("forecast.method", "Method"),
     "quantile": Scalar(
-        "forecast.quantile", "Forecast percentile, as a fraction", empty="chosen on the days before"
+        "forecast.quantile", "Forecast percentile, as a fraction", empty="tuned on earlier days"
     ),
     "holidays": Scalar("forecast.holidays", "Holidays"),
     "epsilon": Scalar("objective.epsilon", "Share served in its own region"),

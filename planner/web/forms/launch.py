@@ -73,13 +73,13 @@ class LaunchForm(DressedForm):
         "A weekend day, % of a weekday", None, 0, 1000, required=False,
         help_text="Default: as in the shape.",
     )  # fmt: skip
-    utc_offset_h = _number("Local time is UTC plus, hours", 0, -12, 14)
+    utc_offset_h = _number("UTC offset, hours", 0, -12, 14)
     growth_percent = _number("More each month, %", 0, -90, 1000)
     begins = forms.DateField(
         label="Begins", initial=next_monday, widget=forms.DateInput(attrs={"type": "date"})
     )
-    ttft_ms = _number("First token within, ms", 2000, 1, 1e8)
-    tbt_ms = _number("Then a token every, ms", 100, 1, 1e8)
+    ttft_ms = _number("TTFT limit, ms", 2000, 1, 1e8)
+    tbt_ms = _number("TPOT limit, ms", 100, 1, 1e8)
     horizon = forms.ChoiceField(
         label="How far ahead",
         choices=[

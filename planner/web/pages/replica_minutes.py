@@ -96,7 +96,7 @@ CHARTS = (
                 "held", "Held back",
                 "Waiting: at the router, without a ready replica, or deferred.",
             ),
-            Line("batch", "In batches", IN_BATCHES, "In batches on average over it."),
+            Line("batch", "In batches", IN_BATCHES, "In batches, mean over the interval."),
         ),
     ),
     MinuteChart(

@@ -39,7 +39,7 @@ def download(request: Request, form: str) -> HttpResponse:
     """Download the whole audit log, and record the download in it."""
     check_may_administer(request.user)
     if form not in FILES:
-        raise NotFound(f"The log is there as {' and '.join(FILES)}, not as {form[:20]}.")
+        raise NotFound(f"The log can be downloaded as {' or '.join(FILES)}, not as {form[:20]}.")
     write, media = FILES[form]
     record("audit.exported", form, by=request.user)
     headers = {"Content-Disposition": f'attachment; filename="audit.{form}"'}

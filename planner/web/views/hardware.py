@@ -308,7 +308,7 @@ class _Described(forms.Form):
         label="Source",
         required=False,
         widget=forms.TextInput(attrs={"placeholder": "data sheet, page, measurement"}),
-        help_text="Shown wherever a result rests on them.",
+        help_text="Shown with results that use them.",
     )
 
     def __init__(self, *args: Any, counted: bool = False, **kwargs: Any) -> None:
@@ -356,5 +356,5 @@ class ImportForm(DressedForm):
         max_length=80,
         required=False,
         label="Name of the model",
-        help_text="For a config.json, which does not hold one.",
+        help_text="Needed for a config.json, which has no name.",
     )

@@ -4,6 +4,7 @@ from typing import Any
 
 from django.http import HttpResponse
 from django.shortcuts import render
+from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.http import require_safe
 
@@ -21,6 +22,19 @@ from planner.web.request import Request
 
 MOST_LETTERS = 80  # of a search
 ACTIVE = Run.ACTIVE_STATES
+FIRST_STEPS = (
+    (
+        "1. Upload a trace",
+        "Requests, or counts per bin. Azure, BurstGPT and Mooncake files need no settings.",
+        "web:trace-upload",
+    ),
+    (
+        "2. Create a scenario",
+        "Models, GPUs, regions, SLOs and the current fleet.",
+        "web:scenario-new",
+    ),
+    ("3. Plan and compare", "Replicas over time, with cost, energy and SLO attainment.", ""),
+)
 
 
 @require_safe
@@ -33,11 +47,22 @@ def home(request: Request) -> HttpResponse:
     )
     context = _activity() | fleet_context(timezone.now(), request.user)
     begun = study is not None or scenarios_list().exists()
-    context |= {"study": study, "begun": begun, "demo": _demo()}
+    context |= {"study": study, "begun": begun, "demo": _demo(), "choices": _first_steps(request)}
     if study is not None and not context["plans"]:
         report = run_report(study)
         context |= {"report": report, "charts": charts_shown(report, live=True)[:1]}
     return render(request, "web/home.html", context)
+
+
+def _first_steps(request: Request) -> list[tuple[str, str, str]]:
+    """Return the label, the words and the address of each step to a first plan.
+
+    The last step has none, and those who may not plan get none.
+    """
+    return [
+        (label, words, reverse(page) if page and request.user.may_plan else "")
+        for label, words, page in FIRST_STEPS
+    ]
 
 
 def _demo() -> Run | None:

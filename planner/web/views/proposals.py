@@ -157,7 +157,7 @@ def act(request: Request, pk: int) -> HttpResponse:
     """Apply the action of the pressed button, such as comment or approve, and say what was done."""
     proposal, user, text = proposal_get(pk), request.user, request.POST.get("text", "")
     actions: dict[str, tuple[Callable[[], Any], str]] = {
-        "comment": (lambda: _comment(request, proposal), "Your comment is there."),
+        "comment": (lambda: _comment(request, proposal), "Comment saved."),
         "approve": (
             lambda: proposals.approve(proposal=proposal, by=user, text=text),
             "You approved it.",
@@ -185,7 +185,7 @@ def act(request: Request, pk: int) -> HttpResponse:
     }
     action = request.POST.get("action", "")
     if action not in actions:
-        raise PlannerError(f"action: there is no {action!r}. Choose from {', '.join(actions)}.")
+        raise PlannerError(f"action: unknown value {action!r}. Choose from {', '.join(actions)}.")
     apply, words = actions[action]
     apply()
     proposal_after = proposal_get(pk)

@@ -113,7 +113,7 @@ def detail(request: Request, name: str) -> HttpResponse:
 @require_POST
 def read(request: Request, name: str) -> HttpResponse:
     source_request_reading(source=source_get(name), user=request.user)
-    messages.info(request, f"{name} is being read; this page shows it once it has been.")
+    messages.info(request, f"Reading {name}. This page shows the data when it is ready.")
     return redirect("web:source", name)
 
 
@@ -207,7 +207,7 @@ class SourceForm(forms.Form):
         choices=BINS,
         initial=300,
         coerce=int,
-        help_text="The finest that plans can have; it cannot be changed later.",
+        help_text="Shortest scaling interval of plans. It cannot be changed later.",
     )
 
     def __init__(self, kind: str, data: Any = None) -> None:

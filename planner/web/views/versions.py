@@ -83,7 +83,7 @@ def _named(
 
 def _part(named: str) -> str:
     if named and named not in PARTS:
-        raise PlannerError(f"part: there is no {named[:40]!r}. Known: {', '.join(PARTS)}.")
+        raise PlannerError(f"part: unknown value {named[:40]!r}. Known: {', '.join(PARTS)}.")
     return named
 
 

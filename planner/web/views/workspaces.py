@@ -53,7 +53,7 @@ def remove(request: Request, slug: str) -> HttpResponse:
     done = workspace_remove(by=request.user, workspace=workspace, confirm=confirm)
     messages.success(
         request,
-        f"{workspace.name} is removed; its {done.rows:,} rows and their arrays lie in {done.path}.",
+        f"{workspace.name} is removed. A backup of its {done.rows:,} rows is in {done.path}.",
     )
     return redirect("web:workspaces")
 
@@ -71,5 +71,5 @@ class WorkspaceForm(DressedForm):
         label="Slug",
         max_length=40,
         required=False,
-        help_text="For addresses, headers and commands. Default: from the name. It stays.",
+        help_text="For addresses, headers and commands. Permanent. Default: from the name.",
     )

@@ -296,7 +296,7 @@ def test_typed_rows_move_the_estimate_and_are_kept(client: Client) -> None:
     page = text_of(client.get(reverse("web:estimate"), asked))
     assert "None yet" in page and "vllm bench serve" in page and "guidellm benchmark" in page
     page = text_of(client.get(reverse("web:estimate"), asked | typed))
-    assert "With 3 rows" in page and "Keep the measured rows" in page
+    assert "With 3 rows" in page and "Save the measurements" in page
     wrong = client.get(reverse("web:estimate"), asked | {"measured": "8 1024"})
     assert "Line 1 is not five numbers" in text_of(wrong)
     before = estimate_one(asked)

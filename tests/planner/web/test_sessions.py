@@ -39,7 +39,7 @@ def test_the_page_lists_them_and_ends_one_or_all_others(planner: User, viewer: U
     third = by_form()
     other = signed_in(viewer)
     shown = text_of(here.get(PAGE))
-    assert "192.0.2.7 this one" in shown
+    assert "192.0.2.7 this session" in shown
     assert "2001:db8::1" in shown
     foreign = here.post(PAGE, {"end": key_hash(cookie_of(other))})
     assert foreign.status_code == 404 and other.get("/runs/").status_code == 200

@@ -32,7 +32,7 @@ def test_a_source_is_made_shown_paused_and_removed(planner, viewer, settings, tm
     assert reader.post("/sources/own-counts/pause/", {"paused": "yes"}).status_code == 403
     assert reader.get("/sources/new/").status_code == 403
     paused = client.post("/sources/own-counts/pause/", {"paused": "yes"}, follow=True)
-    assert "own-counts is paused" in text_of(paused) and "End the pause" in text_of(paused)
+    assert "own-counts is paused" in text_of(paused) and "Resume" in text_of(paused)
     assert client.post("/sources/own-counts/read/").status_code == 409
     removed = client.post("/sources/own-counts/delete/", follow=True)
     assert "is removed" in text_of(removed) and not Source.objects.exists()

@@ -101,7 +101,7 @@ def test_missed_moments_are_told_and_one_is_made_up_for(schedule):
     now = MONDAY + 2 * WEEK + timedelta(days=2, minutes=5)
     (firing,) = tick(now).fired
     assert firing.due_at == MONDAY + 2 * WEEK
-    assert firing.as_of == now and "Made up for 48.1 h late." in firing.words
+    assert firing.as_of == now and "Run 48.1 h late." in firing.words
     missed = Firing.objects.filter(state=Firing.State.MISSED).order_by("due_at")
     assert [firing.due_at for firing in missed] == [MONDAY, MONDAY + WEEK]
     assert all("2024-05-27 06:00" in firing.words for firing in missed)
