@@ -21,6 +21,7 @@ from planner.domain.traffic.data_cutoff import (
 )
 from planner.domain.traffic.demand import Demand, bin_demand
 from planner.domain.traffic.described_traffic import described_bins, expected_counts
+from planner.domain.traffic.interpolation import with_shorter_bins
 from planner.domain.traffic.lengths import Lengths, LengthSample, mix_lengths
 from planner.domain.traffic.prefixes import blocks_of_sessions
 from planner.domain.traffic.sampling import Sample
@@ -197,6 +198,8 @@ def build_traffic(settings: TrafficSettings, traces: dict[str, StoredTrace]) -> 
             notes += [f"{stored.name}: {words}" for words in absent]
             series = [bins_until(columns, settings.until_s) for columns in whole]
             drawn = binned_sources(template, source, series, where)
+            drawn, words = _in_wanted_bins(drawn, settings)
+            notes += [f"{stored.name}: {words}"] if words else []
             binned += [replace(each, sampling=_sampling_variance(source, stored)) for each in drawn]
         if source.scale != 1:
             name = f"{source.series} of {stored.name}" if source.series else stored.name
@@ -281,6 +284,23 @@ def _requests_of_log(
     return requests_until(measured, settings.until_s), notes
 
 
+def _in_wanted_bins(
+    sources: list[BinnedSource], settings: TrafficSettings
+) -> tuple[list[BinnedSource], str]:
+    """Return series of a file in bins no longer than the scenario wants, and a note if cut."""
+    wanted_s = settings.bin_s or settings.period_s
+    if wanted_s is None:
+        return sources, ""
+    cut = [replace(each, columns=with_shorter_bins(each.columns, wanted_s)) for each in sources]
+    longest_s = max((each.columns.bin_s for each in sources), default=0.0)
+    if all(each.columns is its.columns for each, its in zip(sources, cut, strict=True)):
+        return sources, ""
+    return cut, (
+        f"bins of {longest_s:,g} s are interpolated in bins of {wanted_s:,g} s. Real demand varies "
+        "more within them."
+    )
+
+
 def _sampling_variance(source: Source, stored: StoredTrace) -> float:
     """Return the variance over the mean of a source's number of requests, if it is a sample.
 
@@ -305,7 +325,7 @@ def _draw_described(
     span, bin_s = None, settings.bin_s
     if others:
         span = min(each.start_s for each in others), min(each.end_s for each in others)
-        bin_s = _bin_width(settings.bin_s, span[1] - span[0], binned)
+        bin_s = _bin_width(settings, span[1] - span[0], binned)
     sources = []
     for index, source in enumerate(settings.sources):
         if source.launch is None:
@@ -371,7 +391,7 @@ def _total_demand(
     if settings.until_s is not None:
         check_until(settings.until_s, end_s)
         end_s = settings.until_s
-    bin_s = _bin_width(settings.bin_s, end_s - start_s, binned)
+    bin_s = _bin_width(settings, end_s - start_s, binned)
     edge_s = float(np.floor(start_s / bin_s) * bin_s)
     bins = int((end_s - edge_s) / bin_s + 1e-9)
     cells = bins * len(template.models) * len(template.regions) * len(template.tiers)
@@ -411,17 +431,18 @@ def _total_demand(
     return _sum_of_demands(parts, edge_s, bin_s, bins), notes
 
 
-def _bin_width(width_s: float | None, span_s: float, binned: Sequence[BinnedSource]) -> float:
+def _bin_width(settings: TrafficSettings, span_s: float, binned: Sequence[BinnedSource]) -> float:
     """Return the scenario's bin width, or a default by the length of the traffic, in seconds.
 
-    Default: 15 minutes from two days on, 5 minutes from half a day on, else 1 minute. It is
-    rounded up to whole bins of every file. Raise ScenarioError if the scenario's width is not a
-    multiple of every file's.
+    Default: 15 minutes from two days on, 5 minutes from half a day on, else 1 minute, but no longer
+    than the time between decisions. It is rounded up to whole bins of every file. Raise
+    ScenarioError if the scenario's width is not a multiple of every file's.
     """
-    widths = [source.columns.bin_s for source in binned]
+    width_s, widths = settings.bin_s, [source.columns.bin_s for source in binned]
     coarsest = float(np.lcm.reduce([max(1, round(1000 * w)) for w in widths] or [1000])) / 1000
     if width_s is None:
         width_s = 900.0 if span_s >= 2 * DAY_S else 300.0 if span_s >= DAY_S / 2 else 60.0
+        width_s = min(width_s, settings.period_s or width_s)
         width_s = float(np.ceil(max(width_s, coarsest) / coarsest - 1e-9) * coarsest)
     for width in widths:
         if abs(width_s / width - round(width_s / width)) > 1e-6 or width_s < width:

@@ -41,6 +41,7 @@ class TrafficSettings:
     seed: int
     holidays: tuple[str, ...] = ()  # countries and dates
     deferrable: frozenset[str] = frozenset()  # names of tiers
+    period_s: float | None = None  # seconds between decisions; bins are no longer
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,6 +193,7 @@ def settings_of(scenario: Scenario) -> Settings:
             seed=scenario.seed,
             holidays=scenario.forecast.holidays,
             deferrable=frozenset(tier.name for tier in scenario.tiers if tier.deferrable),
+            period_s=horizon.period_s,
         ),
         window=WindowSettings(
             start=horizon.start or ("end" if described else None),

@@ -382,7 +382,7 @@ def test_sources_of_different_days_are_refused(tmp_path: Path) -> None:
         )
 
 
-@pytest.mark.parametrize(("bin_s", "choose"), [(90, 120), (30, 60)])
+@pytest.mark.parametrize(("bin_s", "choose"), [(90, 120), (45, 60)])
 def test_bins_that_are_not_whole_file_bins_are_refused(
     tmp_path: Path, bin_s: float, choose: int
 ) -> None:
@@ -392,6 +392,25 @@ def test_bins_that_are_not_whole_file_bins_are_refused(
             make.traffic_settings(traffic={"sources": [make.source(**LENGTHS)], "bin_s": bin_s}),
             {"t": stored},
         )
+
+
+@pytest.mark.parametrize("wanted", [{"traffic": {"bin_s": 15}}, {"horizon": {"period_s": 15}}])
+def test_decisions_and_bins_may_be_shorter_than_those_of_a_file(
+    tmp_path: Path, wanted: dict[str, dict[str, float]]
+) -> None:
+    stored = make.demand_file(tmp_path, {"a": counts(30)})
+    changes = {
+        **wanted,
+        "traffic": {"sources": [make.source(**LENGTHS)], **wanted.get("traffic", {})},
+    }
+    traffic = build_traffic(make.traffic_settings(**changes), {"t": stored})
+    whole = build_traffic(
+        make.traffic_settings(traffic={"sources": [make.source(**LENGTHS)]}), {"t": stored}
+    )
+    assert (whole.demand.bin_s, traffic.demand.bin_s) == (60, 15)
+    of_minutes = traffic.demand.requests.reshape(1, -1, 4).sum(axis=2)
+    np.testing.assert_allclose(of_minutes, whole.demand.requests)
+    assert any("interpolated" in note for note in traffic.notes)
 
 
 def test_too_short_a_trace_is_refused(tmp_path: Path) -> None:
