@@ -185,7 +185,7 @@ class Horizon(Section):
     # A moment inside the trace, or end: right after it; default: the last day.
     start: Moment | Literal["end"] | None = None
     duration_s: Annotated[float, Field(gt=0, le=366 * 86_400)] | None = None  # length of the window
-    # Seconds between decisions. Counts of longer bins are interpolated. Default: an hour, or less for
-    # short traces.
+    # Seconds between decisions. Counts of longer bins are interpolated. Default: an hour, or less
+    # for short traces.
     period_s: Annotated[float, Field(gt=0, le=366 * 86_400)] | None = None
     lead_s: Delay | None = None  # seconds from a decision to its period; default: startup_s
