@@ -14,7 +14,7 @@ from pydantic import Field
 
 from planner.domain.options import RunOptions
 from planner.errors import IngestError
-from planner.inputs.catalogue.hardware import known_as
+from planner.inputs.catalogue.hardware import gpu_known_as
 from planner.inputs.estimates.deployment_rows import named_fields
 from planner.inputs.estimates.row_files import read_rows
 from planner.inputs.ingest.benchmarks import BENCHMARK_FORMATS, BenchmarkFile, read_benchmarks
@@ -274,7 +274,7 @@ def read_kernel_file(path: Path, name: str, format: str, gpu: str = "") -> Kerne
         gpus=gpus,
         name=name,
         format=format,
-        gpu=known_as(gpu) if gpu else "",
+        gpu=gpu_known_as(gpu) if gpu else "",
         max_bytes=MAX_UPLOAD_BYTES,
     )
 

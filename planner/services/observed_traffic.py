@@ -7,7 +7,7 @@ import numpy as np
 import polars as pl
 
 from planner.domain.retrospective.figures import HeldPool
-from planner.inputs.live.replica_speed import ServedSpeed, served_of
+from planner.inputs.live.replica_speed import ServedSpeed, served_speeds
 from planner.inputs.scenario import document as text
 from planner.models import ActivePlan, Run, Source, Trace
 from planner.outputs.active_plan_metrics import replicas_at
@@ -70,8 +70,8 @@ def observed_speeds(
         if entry.get("series"):
             bins = bins.filter(pl.col("model") == entry["series"])
         regions = list(entry.get("regions") or ())
-        for served in served_of(bins, source.bin_s):
+        for served in served_speeds(bins, source.bin_s):
             region = served.region or (regions[0] if len(regions) == 1 else "")
-            named = served.of(entry.get("model") or served.model, region)
+            named = served.labelled(entry.get("model") or served.model, region)
             by_source.setdefault((source.name, served.model, named.region), named)
     return list(by_source.values())

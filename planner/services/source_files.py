@@ -172,7 +172,9 @@ def _read_file(
     )  # fmt: skip
     try:
         report = ingest_file(path, work_folder, options)
-        samples = samples_of_file(work_folder, report, source.bin_s, source_series(source).told())
+        samples = samples_of_file(
+            work_folder, report, source.bin_s, source_series(source).origins()
+        )
         reading_store(source=source, samples=samples, file_name=name, sha256=sha256)
     except EXPECTED as problem:
         _record_refusal(source, name, problem)

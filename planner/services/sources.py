@@ -14,7 +14,7 @@ from django.utils import timezone
 from planner.errors import NotReady, SourceError
 from planner.inputs.ingest.report import IngestReport
 from planner.inputs.live.publication import FORMAT, publish
-from planner.inputs.live.samples import PushedSamples, Samples, no_histograms, samples_of
+from planner.inputs.live.samples import PushedSamples, Samples, no_histograms, samples_in_bins
 from planner.inputs.live.series_store import GrowingSeries
 from planner.inputs.live.settings import settings_of
 from planner.inputs.scenario import document as text
@@ -160,7 +160,7 @@ def samples_store(*, source: Source, user: User | None, sent: PushedSamples) -> 
         )
     if source.paused:
         raise NotReady(f"Source {source.name} is paused. Resume it to send samples.")
-    samples = samples_of(sent, source.bin_s)
+    samples = samples_in_bins(sent, source.bin_s)
     reading_store(source=source, samples=samples)
     speeds_judge_enqueue(source)
     span = samples.span

@@ -19,7 +19,7 @@ from planner.domain.random_streams import Stream, generator
 from planner.errors import CatalogueError, ScenarioError
 from planner.inputs import catalogue
 from planner.inputs.catalogue.efficiency import efficiencies
-from planner.inputs.catalogue.hardware import known_as
+from planner.inputs.catalogue.hardware import gpu_known_as
 from planner.inputs.catalogue.interference import (
     EVEN_SHARE,
     INTERFERENCE_FILE,
@@ -123,7 +123,7 @@ def measured_on(
 
 def _known_interference(gpu: str) -> InterferenceTable | None:
     """Return the shipped measurements of a GPU type, else published ones; None without any."""
-    name = known_as(gpu)
+    name = gpu_known_as(gpu)
     sharing = [row for row in _shipped_interference().sharing if row.gpu == name]
     if sharing:
         return interference_table(gpu, INTERFERENCE_SOURCE, sharing)

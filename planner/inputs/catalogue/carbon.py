@@ -113,7 +113,7 @@ def _relative_values(name: str, day: int | None, weekend: bool | None) -> FloatA
     return means / means.mean() if day is None and weekend is None else means
 
 
-def _rows(text: str, name: str) -> Iterator[list[str]]:
+def _csv_rows(text: str, name: str) -> Iterator[list[str]]:
     """Yield the rows of a CSV; raise CatalogueError naming the line that cannot be read."""
     reader = csv.reader(io.StringIO(text))
     try:
@@ -132,7 +132,7 @@ def hourly_of_csv(text: str, name: str = "carbon.csv") -> tuple[float, ...]:
     figure. Raises CatalogueError naming the line.
     """
     by_hour: dict[int, list[float]] = defaultdict(list)
-    for number, row in enumerate(_rows(text, name), 1):
+    for number, row in enumerate(_csv_rows(text, name), 1):
         if not row or (number == 1 and finite_number(row[-1]) is None):
             continue
         try:

@@ -26,4 +26,5 @@ def design(hour: npt.ArrayLike, weekend: npt.ArrayLike, day: npt.ArrayLike) -> F
 
 
 def _waves(angle: FloatArray, harmonics: int) -> list[FloatArray]:
+    """Return cosine and sine of 1 to ``harmonics`` times the angle (radians)."""
     return [wave(k * angle) for k in range(1, harmonics + 1) for wave in (np.cos, np.sin)]

@@ -52,10 +52,10 @@ class EstimateFit:
         if gpu.family not in NEAREST:
             measured = {gpu_named(name).vendor for name in self.gpus}
             return "vendor_gpu" if gpu.vendor in measured else "vendor"
-        missing = (model not in self.models, gpu.name not in self.gpus)
-        basis = {(0, 0): "seen", (1, 0): "model", (0, 1): "gpu", (1, 1): "both"}[missing]
-        new = version and version not in self.versions
-        return "version" if new and basis == "seen" else basis
+        new_model, new_gpu = model not in self.models, gpu.name not in self.gpus
+        if new_model or new_gpu:
+            return "both" if new_model and new_gpu else "model" if new_model else "gpu"
+        return "version" if version and version not in self.versions else "seen"
 
     def newest_before(self, engine: str, version: str) -> str:
         """Return an engine's newest measured version if ``version`` is later still, else ""."""

@@ -42,16 +42,13 @@ def gpu(name: str) -> GpuSpec:
 def gpu_sources(name: str) -> dict[str, Provenance]:
     """Return the source of each known fact of a GPU type, by ``GPU_FACTS`` and "watts"."""
     entry = _gpu_entries()[gpu_name(name)]
-    texts, named = read("gpus")["sources"], entry.get("sources", {})
-    facts = [fact for fact, key in GPU_FACTS.items() if key in entry] + ["watts"]
-    keys = {fact: named.get(fact, entry["source"]) for fact in facts}
-    kinds = {key: key.partition("-")[0] for key in keys.values()}
-    sources = {
-        fact: Provenance(
-            kinds[key] if kinds[key] in ("assumed", "measured") else entry["kind"], texts[key]
-        )
-        for fact, key in keys.items()
-    }
+    texts, source_of_fact = read("gpus")["sources"], entry.get("sources", {})
+    sources = {}
+    for fact in [*(fact for fact, key in GPU_FACTS.items() if key in entry), "watts"]:
+        key = source_of_fact.get(fact, entry["source"])
+        prefix = key.partition("-")[0]  # the key of a source may begin with its kind
+        kind = prefix if prefix in ("assumed", "measured") else entry["kind"]
+        sources[fact] = Provenance(kind, texts[key])
     if "watts" not in entry:
         shares = ", ".join(f"{state} {share:g}" for state, share in ASSUMED_WATTS.items())
         sources["watts"] = Provenance("assumed", f"shares of the TDP: {shares}")
@@ -61,7 +58,7 @@ def gpu_sources(name: str) -> dict[str, Provenance]:
 @cache
 def models(weights: str = "bf16", kv_cache: str = "bf16") -> Mapping[str, ModelSpec]:
     """Return models by their short names, in one precision, built once."""
-    return MappingProxyType({name: _model(name, weights, kv_cache) for name in _entries()})
+    return MappingProxyType({name: _model(name, weights, kv_cache) for name in _model_entries()})
 
 
 def model(name: str, weights: str = "bf16", kv_cache: str = "bf16") -> ModelSpec:
@@ -95,7 +92,7 @@ def repository(name: str) -> str:
     canonical = known_model(name)
     if "/" in name or canonical is None:
         return name
-    return str(next(iter(_entries()[canonical].get("hf", ())), name))
+    return str(next(iter(_model_entries()[canonical].get("hf", ())), name))
 
 
 def gpu_name(name: str) -> str:
@@ -114,20 +111,20 @@ def model_known_as(name: str) -> str:
     return known_model(name) or name
 
 
-def known_as(name: str) -> str:
+def gpu_known_as(name: str) -> str:
     """Return the catalogue's name of a GPU type, or ``name`` if it has none."""
     return _known_gpu(name) or name
 
 
 def published_precision(name: str) -> str:
     """Return the precision of published weights: from the name, else from the release."""
-    entry = _entries()[model_name(name)]
+    entry = _model_entries()[model_name(name)]
     return names.stated_precision(name) or str(entry.get("precision", "bf16"))
 
 
 def published_parameters(name: str) -> float | None:
     """Return the published number of parameters, or None if unknown."""
-    billions = _entries()[model_name(name)].get("params_b")
+    billions = _model_entries()[model_name(name)].get("params_b")
     return None if billions is None else billions * GIGA
 
 
@@ -182,11 +179,13 @@ def _merged_provenance(kind: str, sources: Mapping[str, Provenance]) -> Provenan
 
 @cache
 def _gpu_entries() -> dict[str, dict[str, Any]]:
+    """Return the entries of gpus.yaml by name."""
     return {entry["name"]: entry for entry in read("gpus")["gpus"]}
 
 
 @cache
 def _gpu_names() -> dict[str, str]:
+    """Return canonical names of GPU types by all their other names."""
     return names.aliases((name, entry["aliases"]) for name, entry in _gpu_entries().items())
 
 
@@ -205,12 +204,13 @@ def _model_names() -> dict[str, str]:
     """Return canonical model names by all their other names."""
     return names.aliases(
         (name, (*entry.get("hf", ()), *entry.get("aliases", ())))
-        for name, entry in _entries().items()
+        for name, entry in _model_entries().items()
     )
 
 
 @cache
-def _entries() -> dict[str, dict[str, Any]]:
+def _model_entries() -> dict[str, dict[str, Any]]:
+    """Return the entries of models.yaml by name."""
     return {entry["name"]: entry for entry in read("models")["models"]}
 
 
@@ -229,7 +229,7 @@ def _shape(name: str) -> ModelShape:
 
 def _resolve_like(name: str) -> dict[str, Any]:
     """Return a catalogue entry, filled with the fields of the entry that its ``like`` names."""
-    entry = _entries()[name]
+    entry = _model_entries()[name]
     if "like" not in entry:
         return dict(entry)
     base = _resolve_like(entry["like"])
@@ -251,7 +251,7 @@ def _encoder(name: str, entry: str | dict[str, Any]) -> ModelShape:
 
 def _model(name: str, weights: str, kv_cache: str) -> ModelSpec:
     """Return a built-in model's memory in a precision, with its source and assumed fields."""
-    entry = _entries()[name]
+    entry = _model_entries()[name]
     text = read("models")["sources"][entry["source"]]
     provenance = Provenance("published", text)
     if assumed := entry.get("assumed"):

@@ -106,6 +106,7 @@ class _Reader:
         self.text["model_type"] = self.kind
 
     def refuse(self, what: str) -> CatalogueError:
+        """Return the error that this config has the fault ``what``."""
         return CatalogueError(f"config.json of {self.name}: {what}.")
 
     def get(self, *fields: str) -> Any:
@@ -362,7 +363,11 @@ class _Reader:
         return windows
 
     def window_layers(self, layers: int, kinds: Sequence[str], use: Any) -> int:
-        """Return the number of layers with a window; ``use`` is Qwen's use_sliding_window."""
+        """Return the number of layers with a window.
+
+        ``kinds`` names the kind of each layer; empty if the config has no such list. ``use`` is
+        Qwen's use_sliding_window.
+        """
         pattern, ratios = self.listed("hybrid_layer_pattern"), self.listed("compress_ratios")
         first, every = self.number("max_window_layers") or 0, self.get("sliding_window_pattern")
         if kinds:
@@ -398,7 +403,7 @@ class _Reader:
         for kind in kinds:
             if kind not in (*FULL, *WINDOWS, LINEAR, MAMBA):
                 raise self.refuse(f"layer_types names {kind!r:.60}, which is not read. {REMEDY}")
-        if kinds:  # what would say the same in another way
+        if kinds:  # these fields repeat the kinds in another form, so mark them as read
             self.get("global_attn_every_n_layers", "sliding_window_pattern")
         if kinds and MAMBA not in kinds:  # Granite 4.0 Micro lists the sizes of no such layer
             self.known("mamba_")
@@ -427,7 +432,10 @@ class _Reader:
         return self.state_space(layers, kinds)
 
     def state_space(self, layers: int, kinds: Sequence[str]) -> dict[str, Any]:
-        """Return the Mamba layers of Granite, Bamba, Jamba and Falcon-H1."""
+        """Return the fields of the Mamba layers of Granite, Bamba, Jamba and Falcon-H1.
+
+        Empty if no layer is one. ``kinds`` names the kind of each layer, if the config has a list.
+        """
         period = self.number("attn_layer_period") if self.kind == "jamba" else None
         attending = self.listed("attn_layer_indices")
         if kinds:
@@ -444,7 +452,7 @@ class _Reader:
         return self.mamba(count) if count else {}
 
     def mamba(self, layers: int) -> dict[str, Any]:
-        """Return ``layers`` layers of Mamba-2, or of Mamba-1 if the config has no heads of it."""
+        """Return the fields of ``layers`` layers of Mamba-2, or of Mamba-1 if it has no heads."""
         heads = self.number("mamba_num_heads", "mamba_n_heads")
         inner = self.number("mamba_d_ssm") or self.needed("width") * (
             self.number("mamba_expand", "expand") or 2
@@ -463,7 +471,7 @@ class _Reader:
         )
 
     def kimi(self, linear: Config) -> dict[str, Any]:
-        """Return the layers with Kimi Delta Attention."""
+        """Return the fields of layers with Kimi Delta Attention; ``linear`` is its section."""
         heads, width = (self.number(key, source=linear) for key in ("num_heads", "head_dim"))
         conv = self.number("short_conv_kernel_size", source=linear)
         if not heads or not width:

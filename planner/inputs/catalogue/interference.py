@@ -1,7 +1,7 @@
 """Look up published slowdowns of operators side by side on one GPU."""
 
 from planner.inputs.catalogue.files import FOLDER, read
-from planner.inputs.catalogue.hardware import known_as
+from planner.inputs.catalogue.hardware import gpu_known_as
 from simulation.performance.efficiency import KINDS
 from simulation.provisioning.interference import InterferenceTable
 
@@ -20,14 +20,17 @@ def published_interference(gpu: str) -> InterferenceTable | None:
     It has matrix products beside other kinds. Other pairs use the physical model.
     """
     document = read("interference")
-    if known_as(gpu) not in document["gpus"]:
+    if gpu_known_as(gpu) not in document["gpus"]:
         return None
     pairs: dict[tuple[str, str], float] = {}
     alone = {}
-    for kind in filter(document.__contains__, KINDS):
+    for kind in KINDS:
+        if kind not in document:
+            continue
         shares, speeds = document[kind]["share"], document[kind]["speed"]
         alone[kind] = tuple(shares), tuple(1 / speed for speed in speeds)
-        split = min(range(len(shares)), key=lambda i: abs(shares[i] - EVEN_SHARE))
-        pairs[kind, "gemm"] = 1 / speeds[split]
-        pairs["gemm", kind] = 1 / (1 - shares[split])
+        nearest = min(range(len(shares)), key=lambda i: abs(shares[i] - EVEN_SHARE))
+        pairs[kind, "gemm"] = 1 / speeds[nearest]
+        # The product computes on the rest of the GPU, and its speed is in proportion to that.
+        pairs["gemm", kind] = 1 / (1 - shares[nearest])
     return InterferenceTable(gpu, document["source"], pairs, alone, published=True)

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from planner.inputs.catalogue.files import read
-from planner.inputs.catalogue.hardware import known_as
+from planner.inputs.catalogue.hardware import gpu_known_as
 from simulation.performance.power import PowerModel
 from simulation.performance.power_cap import CapCurve
 from simulation.performance.profile import Check
@@ -27,7 +27,7 @@ def power_model(gpu: GpuSpec) -> PowerModel:
     """
     document = read("power")
     shared = {k: v for k, v in document["shared"].items() if isinstance(v, float)}
-    name = known_as(gpu.name)
+    name = gpu_known_as(gpu.name)
     for entry in document["gpus"]:
         if name == entry["gpu"]:
             return _model(entry, shared, entry["source"])
@@ -50,7 +50,7 @@ def cap_curves() -> tuple[CapCurve, CapCurve]:
 def host_watts(gpu: GpuSpec) -> tuple[float, Provenance]:
     """Return the server's watts per GPU, excluding the GPU boards, and their source."""
     hosts = read("power")["hosts"]
-    name = known_as(gpu.name)
+    name = gpu_known_as(gpu.name)
     if name in hosts["gpus"]:
         return hosts["gpus"][name], Provenance(hosts["kind"], hosts["source"])
     share = hosts["share_of_tdp"]

@@ -39,7 +39,7 @@ def _precision_of_section(section: Any, key: str) -> str:
         algorithm = named.most_common(1)[0][0] if named else algorithm
         return _precision(algorithm, f"{key}.quantized_layers")
     for field in ("quant_algo", "format", "qformat_weight", "moe_quant_type", "quant_method"):
-        if found := _named(str(section.get(field) or "")):
+        if found := _precision_in(str(section.get(field) or "")):
             return found
     if isinstance(groups, Mapping):
         return _precision_of_groups(groups, f"{key}.config_groups")
@@ -70,7 +70,7 @@ def _precision_of_groups(groups: Mapping[str, Any], key: str) -> str:
     return precisions.pop()
 
 
-def _named(text: str) -> str:
+def _precision_in(text: str) -> str:
     """Return the precision that a name of a method or format contains, or ""."""
     text = text.lower()
     for part, precision in (
@@ -84,7 +84,7 @@ def _named(text: str) -> str:
 
 def _precision(text: str, key: str) -> str:
     """Return the precision in ``text``; raise CatalogueError naming ``key`` if unknown."""
-    found = _named(text)
+    found = _precision_in(text)
     if not found:
         raise _unknown(key, text)
     return found

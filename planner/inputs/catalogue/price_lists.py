@@ -10,7 +10,7 @@ from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
 from planner.errors import CatalogueError
-from planner.inputs.catalogue.hardware import known_as
+from planner.inputs.catalogue.hardware import gpu_known_as
 from planner.inputs.numbers import finite_number
 
 MOST_ROWS = 20_000
@@ -130,7 +130,7 @@ def _row(cells: Mapping[str, Any], location: str) -> OwnPrice:
     }
     if not any(amount is not None for amount in amounts.values()):
         raise CatalogueError(f"{location}: no price. Give one of {', '.join(AMOUNTS)}.")
-    return OwnPrice(names["region"], known_as(names["gpu"]), names["provider"], **amounts)
+    return OwnPrice(names["region"], gpu_known_as(names["gpu"]), names["provider"], **amounts)
 
 
 def _usd(value: Any, location: str) -> float | None:

@@ -76,6 +76,7 @@ def _region_of_grid(grid: Grid, document: dict[str, Any]) -> CatalogueRegion:
 
 
 def _hourly(grid: Grid, mean: float) -> tuple[float, ...] | None:
+    """Return the carbon by UTC hour with the yearly ``mean`` (g/kWh); None without a cycle."""
     return None if grid.cycle is None else carbon.hourly(grid.cycle, mean)
 
 

@@ -45,7 +45,7 @@ def state_space_keys(config: Mapping[str, Any], heads: Collection[str]) -> list[
 
 def encoder_mark(config: Mapping[str, Any]) -> str:
     """Return the config key that marks a model as an encoder, or ""."""
-    marks: Mapping[str, Callable[[Any], object]] = {
+    is_mark: Mapping[str, Callable[[Any], object]] = {  # checks of a key's value
         "model_type": lambda value: ENCODERS.fullmatch(str(value)),
         "type_vocab_size": lambda value: value is not None,
         "architectures": lambda value: any(
@@ -55,7 +55,8 @@ def encoder_mark(config: Mapping[str, Any]) -> str:
         "causal": lambda value: value is False,
         "use_bidirectional_attention": lambda value: value in (True, "all"),
     }
-    return next((key for key, shows in marks.items() if key in config and shows(config[key])), "")
+    found = (key for key, check in is_mark.items() if key in config and check(config[key]))
+    return next(found, "")
 
 
 def _unread(config: Mapping[str, Any], path: str = "") -> Iterator[str]:

@@ -96,12 +96,9 @@ def gpu_given(spec: GpuSpec) -> dict[str, Any]:
 
     Fields with an unknown value are left out.
     """
-    values = {
-        quantity.name: spec.peak_flops.get(quantity.attribute)
-        if quantity.attribute in BYTES
-        else getattr(spec, quantity.attribute)
-        for quantity in GPU
-    }
+    # A peak has the name of its precision, which is no attribute of the type.
+    facts = {field: getattr(spec, field) for field in spec.__slots__} | dict(spec.peak_flops)
+    values = {quantity.name: facts.get(quantity.attribute) for quantity in GPU}
     return _in_units(GPU, values) | ({"family": spec.family} if spec.family else {})
 
 

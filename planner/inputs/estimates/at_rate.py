@@ -99,7 +99,7 @@ def at_rate(deployment: Deployment, rate: float, known: UserFacts, *, any_engine
         in_flight=rate * float(e2e.mean()),
         profile=profile,
         built_in=section is not None,
-        requests=3 * requests,
+        requests=3 * requests,  # the second draw has twice as many
         outside=max(map(outside_share, runs)),
     )
 
@@ -109,13 +109,15 @@ def _steady_state_times(
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Return TTFT, TBT and end-to-end times (s) of the requests that arrived in steady state.
 
-    Requests of the warm-up are excluded. So are those of the last lifetime before the end, because
-    fewer requests run at the same time.
+    Requests of the warm-up are excluded. So are those of the last mean lifetime before the end,
+    because fewer requests run at the same time. In short runs, these are at most half and a quarter
+    of the run.
     """
     arrival = log.first_token_s - log.ttft_s + start_s
-    life, last = float(log.e2e_s.mean()), float(arrival.max())
-    judged = (arrival >= min(WARM_UP * life, last / 2)) & (arrival <= last - min(life, last / 4))
-    return log.ttft_s[judged], log.tbt_s[judged], log.e2e_s[judged]
+    lifetime_s, last = float(log.e2e_s.mean()), float(arrival.max())
+    warm_s, end_s = min(WARM_UP * lifetime_s, last / 2), last - min(lifetime_s, last / 4)
+    steady = (arrival >= warm_s) & (arrival <= end_s)
+    return log.ttft_s[steady], log.tbt_s[steady], log.e2e_s[steady]
 
 
 def requested_estimate(
@@ -140,8 +142,8 @@ def requested_estimate(
 def compare_with_built_in(deployment: Deployment, estimate: Estimate) -> tuple[str, ...]:
     """Return a sentence with the TBT of the built-in profile at the same load.
 
-    None is returned (an empty tuple) without such a profile. A scenario that names no other profile
-    uses the built-in one, so its sizes differ from the estimate.
+    Empty if there is no such profile. A scenario that names no other profile uses the built-in one,
+    so its sizes differ from the estimate.
     """
     section = built_in_section(deployment, any_engine=True)
     if section is None:
@@ -173,9 +175,10 @@ def built_in_section(deployment: Deployment, any_engine: bool = False) -> Sectio
     None: there is no such profile, or only one of another engine. With ``any_engine``, those of
     another engine count too.
     """
-    at = deployment.decode
-    is_plain = at == Arrangement(tp=at.tp, moe_tp=at.moe_tp, moe_ep=at.moe_ep)
-    key = (deployment.shape.name, deployment.gpu.name, at.tp)
+    where = deployment.decode
+    # Profiles were measured with plain tensor parallelism, 16 bits and no adapters.
+    is_plain = where == Arrangement(tp=where.tp, moe_tp=where.moe_tp, moe_ep=where.moe_ep)
+    key = (deployment.shape.name, deployment.gpu.name, where.tp)
     profile = catalogue.profiles().get(key)
     if profile is None or deployment.prefill or not is_plain or deployment.shape.adapters:
         return None

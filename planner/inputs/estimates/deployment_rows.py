@@ -81,7 +81,7 @@ def _deployment(
     engine = _choice(fields, "engine", ENGINE_NAMES, "vllm", ENGINES)
     by_role = any(key.startswith(("prefill_", "decode_")) for key in fields)
     split = _choice(fields, "mode", MODES, "disagg" if by_role else "agg", ("agg", "disagg"))
-    cache = PRECISIONS.get(str(fields.get("kv_cache", "")).lower()) or _cache(
+    cache = PRECISIONS.get(str(fields.get("kv_cache", "")).lower()) or _default_kv_precision(
         shape, gpu, engine, weights
     )
     isl, osl = _number(fields, "isl"), _number(fields, "osl")
@@ -95,7 +95,7 @@ def _deployment(
         prefill_workers = _workers(fields, "prefill_workers")
     else:
         decode, decode_workers = _aggregated_arrangement(fields, weights, cache, shape)
-    concurrency = _users(fields, batch, decode.attention_dp * (decode_workers or 1.0))
+    concurrency = _concurrency(fields, batch, decode.attention_dp * (decode_workers or 1.0))
     return Deployment(
         shape, gpu, decode, isl, osl, concurrency, engine, prefill, prefill_workers,
         decode_workers, **_engine_options(fields, shape),
@@ -103,9 +103,9 @@ def _deployment(
 
 
 def _engine_options(fields: Mapping[str, Any], shape: ModelShape) -> dict[str, Any]:
-    """Return engine version, speculative decoding and other options of a row.
+    """Return the fields of a Deployment for engine version, speculative decoding and batches.
 
-    They include a note if the model has draft layers.
+    ``notes`` has a sentence if the model could draft tokens, but the row gives none.
     """
     drafted = number(fields.get("draft_tokens", 0), "draft_tokens")
     accepted = math.nan if drafted else 0.0
@@ -113,7 +113,7 @@ def _engine_options(fields: Mapping[str, Any], shape: ModelShape) -> dict[str, A
         accepted = number(fields["accepted_tokens"], "accepted_tokens")
     if "acceptance" in fields:
         accepted = drafted * number(fields["acceptance"], "acceptance")
-    ships = shape.name.startswith(DRAFTING) and not drafted
+    could_draft = shape.name.startswith(DRAFTING) and not drafted
     return {
         "version": str(fields.get("engine_version", "")).strip()[:VERSION],
         "rounds": number(fields.get("rounds", ROUNDS), "rounds"),
@@ -124,7 +124,7 @@ def _engine_options(fields: Mapping[str, Any], shape: ModelShape) -> dict[str, A
         "median_ttft": _choice(fields, "ttft_statistic", STATISTICS, "mean", tuple(STATISTICS)),
         "notes": (f"without speculative decoding: {shape.name} has layers that draft tokens (MTP); "
                   "served with them decode takes about half to two thirds of the time. Give "
-                  "draft_tokens and accepted_tokens",) if ships else (),
+                  "draft_tokens and accepted_tokens",) if could_draft else (),
     }  # fmt: skip
 
 
@@ -232,11 +232,15 @@ def _count(fields: Mapping[str, Any], field: str) -> int:
 
 
 def _workers(fields: Mapping[str, Any], field: str) -> float | None:
+    """Return the number of workers that a row gives; None if it is missing or 0."""
     return number(fields[field], field) or None if field in fields else None
 
 
-def _users(fields: Mapping[str, Any], batch: str, ranks: float) -> float:
-    """Return the concurrency: the row's own, else its batch times ``ranks``."""
+def _concurrency(fields: Mapping[str, Any], batch: str, ranks: float) -> float:
+    """Return the concurrency of a row, or else its batch per rank times ``ranks``.
+
+    ``batch`` is the name of the field with the batch.
+    """
     if "concurrency" not in fields and batch in fields:
         return number(fields[batch], batch) * ranks
     return _number(fields, "concurrency")
@@ -269,7 +273,7 @@ def _fits(deployment: Deployment) -> bool:
     return True
 
 
-def _cache(shape: ModelShape, gpu: GpuSpec, engine: str, weights: str) -> str:
+def _default_kv_precision(shape: ModelShape, gpu: GpuSpec, engine: str, weights: str) -> str:
     """Return the default precision of the KV cache: 16 bits, as in the engines.
 
     It is 8 bits in three cases. First, fp4 weights, as NVIDIA publishes them. Second and third,
@@ -277,8 +281,8 @@ def _cache(shape: ModelShape, gpu: GpuSpec, engine: str, weights: str) -> str:
     dsr1_fp8_b200.sh and dsr1_fp8_mi355x.sh).
     """
     latent = engine == "sglang" and bool(shape.kv_lora_rank) and gpu.family in LATENT_IN_8_BITS
-    eight = weights == "fp4" or engine == "trtllm" or latent
-    return "fp8" if eight and BYTES[weights] < 2.0 else "bf16"
+    in_8_bits = weights == "fp4" or engine == "trtllm" or latent
+    return "fp8" if in_8_bits and BYTES[weights] < 2.0 else "bf16"
 
 
 def _arrangement(fields: Mapping[str, Any], side: str, weights: str, cache: str) -> Arrangement:
@@ -313,9 +317,9 @@ def _aggregated_arrangement(
     stated = {"batch", "concurrency"} <= fields.keys()
     if workers is not None or not stated or arrangement.attention_dp > 1:
         return arrangement, workers
-    shares = _number(fields, "concurrency") / max(number(fields["batch"], "batch"), 1.0)
-    ranks = round(shares)
-    if shares <= 1.5:
+    batches = _number(fields, "concurrency") / max(number(fields["batch"], "batch"), 1.0)
+    ranks = round(batches)
+    if batches <= 1.5:
         return arrangement, None
     if shape.experts and arrangement.tp % ranks == 0:
         return replace(arrangement, tp=arrangement.tp // ranks, attention_dp=ranks), None

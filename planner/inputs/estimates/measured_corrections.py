@@ -10,7 +10,7 @@ import numpy as np
 from planner.errors import EXPECTED, PlannerError
 from planner.inputs import catalogue
 from planner.inputs.catalogue.efficiency import efficiencies
-from planner.inputs.catalogue.estimate_calibration import EstimateFit
+from planner.inputs.catalogue.estimate_calibration import CorrectionModel, EstimateFit
 from planner.inputs.estimates.deployment_rows import deployment
 from planner.inputs.estimates.measurement_defects import Defect, defects, prefix_hits
 from planner.inputs.numbers import finite_number
@@ -96,7 +96,7 @@ def measurements(
     Raises PlannerError if no row is usable.
     """
     usable: list[Measurement] = []
-    left: list[str] = []
+    reasons: list[str] = []
     for number, row in enumerate(rows, 1):
         try:
             if isinstance(row, str):
@@ -104,10 +104,10 @@ def measurements(
             in_file = row.get("row", number)  # rows before it may not be of a deployment
             usable.append(replace(measurement(row, source, known), row=int(in_file)))
         except EXPECTED as problem:
-            left.append(f"{source}, row {number}: {problem}")
+            reasons.append(f"{source}, row {number}: {problem}")
     if rows and not usable:
-        raise PlannerError(left[0])
-    return usable, left
+        raise PlannerError(reasons[0])
+    return usable, reasons
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -135,31 +135,7 @@ def corrections_from(
     does.
     """
     sentences = list(notes)
-    measured_rows = _distinct(measured_rows, sentences)
-    if len(measured_rows) > MOST_ROWS:
-        sentences.append(
-            f"{MOST_ROWS} of {len(measured_rows):,} measured rows are used, spread evenly."
-        )
-        measured_rows = [
-            measured_rows[i] for i in np.linspace(0, len(measured_rows) - 1, MOST_ROWS).astype(int)
-        ]
-    answers = estimate_rows(
-        [row.deployment for row in measured_rows], fit.calibration, efficiencies()
-    )
-    usable: list[tuple[Measurement, Estimate]] = []
-    for row, answer in zip(measured_rows, answers, strict=True):
-        if isinstance(answer, RefusedEstimate):
-            sentences.append(f"{row.place} is not used: {answer.reason}")
-        else:
-            hit_defects = prefix_hits(row.ttft_s, answer.ttft_s, row.deployment.isl)
-            row = replace(row, defects=(*row.defects, *hit_defects))
-            defect_words = "; ".join(defect.words for defect in row.defects)
-            if not row.weight:
-                sentences.append(f"{row.place} is not used: {defect_words}.")
-                continue
-            if defect_words:
-                sentences.append(f"{row.place} weighs less: {defect_words}.")
-            usable.append((row, answer))
+    usable = _comparable(_distinct(measured_rows, sentences), fit, sentences)
     if not usable:
         return None
     rows = tuple(row for row, _ in usable)
@@ -184,10 +160,41 @@ def corrections_from(
         measured_here = [row for row, used in zip(rows, finite, strict=True) if used]
         pairs = contradictions(fit.alike[name].likeness, traits.take(finite), log_error[finite])
         sentences += [
-            _contradiction(name, measured_here[i], measured_here[j], log_error[finite][[i, j]])
+            _contradiction_sentence(
+                name, measured_here[i], measured_here[j], log_error[finite][[i, j]]
+            )
             for i, j in pairs
         ]
     return MeasuredCorrections(corrections["tbt"], corrections["ttft"], rows, tuple(sentences))
+
+
+def _comparable(
+    rows: list[Measurement], fit: EstimateFit, sentences: list[str]
+) -> list[tuple[Measurement, Estimate]]:
+    """Return the measurements that have an estimate and a weight, each with its estimate.
+
+    They are at most MOST_ROWS, and have all their defects. A sentence about each other row is
+    added to ``sentences``.
+    """
+    if len(rows) > MOST_ROWS:
+        sentences.append(f"{MOST_ROWS} of {len(rows):,} measured rows are used, spread evenly.")
+        rows = [rows[i] for i in np.linspace(0, len(rows) - 1, MOST_ROWS).astype(int)]
+    answers = estimate_rows([row.deployment for row in rows], fit.calibration, efficiencies())
+    usable = []
+    for row, answer in zip(rows, answers, strict=True):
+        if isinstance(answer, RefusedEstimate):
+            sentences.append(f"{row.place} is not used: {answer.reason}")
+            continue
+        cached_prefix = prefix_hits(row.ttft_s, answer.ttft_s, row.deployment.isl)
+        row = replace(row, defects=(*row.defects, *cached_prefix))
+        defect_words = "; ".join(defect.words for defect in row.defects)
+        if not row.weight:
+            sentences.append(f"{row.place} is not used: {defect_words}.")
+            continue
+        if defect_words:
+            sentences.append(f"{row.place} weighs less: {defect_words}.")
+        usable.append((row, answer))
+    return usable
 
 
 def _distinct(rows: Sequence[Measurement], sentences: list[str]) -> list[Measurement]:
@@ -209,7 +216,7 @@ def _distinct(rows: Sequence[Measurement], sentences: list[str]) -> list[Measure
     return distinct
 
 
-def _contradiction(
+def _contradiction_sentence(
     name: str, first: Measurement, second: Measurement, log_ratios: FloatArray
 ) -> str:
     """Return a sentence on two measurements of one deployment and load that disagree.
@@ -327,13 +334,9 @@ def next_measurement(
         rows = learnt.rows if learnt else traits.take(np.zeros(0, np.int64))
         error_now.append(_mean_error(correction_model, rows, traits))
         # No single row narrows an error, so each measurement is made twice.
-        after.append(
-            [
-                _mean_error(correction_model, _with_row_twice(rows, traits, i), traits)
-                for i in range(traits.size)
-            ]
-        )
-    remaining_share = np.array(after) / np.array(error_now)[:, None]
+        measured_twice = (_with_row_twice(rows, traits, i) for i in range(traits.size))
+        after.append([_mean_error(correction_model, more, traits) for more in measured_twice])
+    remaining_share = np.array(after) / np.array(error_now)[:, None]  # [quantities, loads]
     best = int(remaining_share.sum(axis=0).argmin())
     users, isl, osl = round(loads[best]), round(deployment.isl), round(deployment.osl)
     return NextMeasurement(
@@ -349,9 +352,14 @@ def _with_row_twice(rows: Traits, others: Traits, which: int) -> Traits:
     return Traits(labels, np.vstack([rows.load, more.load]), np.append(rows.split, more.split))
 
 
-def _mean_error(known: Any, rows: Traits, others: Traits) -> float:
-    learnt = learn_corrections(known.likeness, rows, np.zeros(rows.size), judged=False)
-    return float(known.stated.errors(others.split, learnt.at(others).stated)[0].mean())
+def _mean_error(model: CorrectionModel, rows: Traits, others: Traits) -> float:
+    """Return the mean of the median errors of ``others`` if ``rows`` are measured.
+
+    An error does not depend on the result of a measurement, so results of 0 are used.
+    """
+    learnt = learn_corrections(model.likeness, rows, np.zeros(rows.size), judged=False)
+    median_errors, _ = model.stated.errors(others.split, learnt.at(others).stated)
+    return float(median_errors.mean())
 
 
 PORTS = {"sglang": 30000}  # default ports of engines; others: 8000

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
-from planner.inputs.catalogue.hardware import known_as
+from planner.inputs.catalogue.hardware import gpu_known_as
 from planner.inputs.numbers import finite_number
 
 # Vendors' words before the name of a GPU, and what a device plugin adds behind it.
@@ -133,8 +133,8 @@ class RunningPool:
 def gpu_type(text: str) -> str:
     """Return the catalogue's name of a GPU type or cloud instance; else a shortened text."""
     text = SHARED.sub("", text.strip())
-    known = known_as(text)
-    return known if known != text else known_as(PREFIX.sub("", text))
+    known = gpu_known_as(text)
+    return known if known != text else gpu_known_as(PREFIX.sub("", text))
 
 
 def section(value: Any, *keys: str) -> Mapping[str, Any]:

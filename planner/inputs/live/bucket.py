@@ -95,7 +95,7 @@ class Bucket:
         self._origin = urlsplit(self._server.url)[:2]
         self._prefix = f"{place.prefix}/" if place.prefix else ""
         self._methods = {"GET", "PUT", "DELETE"} if writes else {"GET"}
-        self._trusted = _bundle(ca_file) if ca_file else None
+        self._trusted = _certificates_file(ca_file) if ca_file else None
         config = {
             "connect_timeout": CONNECT_S,
             "read_timeout": read_s,
@@ -133,7 +133,7 @@ class Bucket:
         return objects
 
     def listed(self, below: str = "") -> Iterator[StoredObject]:
-        """Yield the objects of :meth:`objects` one at a time, without a limit on their number."""
+        """Yield the objects as :meth:`objects` returns them, without a limit on their number."""
         with self._source_errors():
             pages = self._client.get_paginator("list_objects_v2")
             for page in pages.paginate(Bucket=self._bucket, Prefix=self._prefix + below):
@@ -194,6 +194,7 @@ class Bucket:
             raise _OtherAddress(self._other_region_words())
 
     def _other_region_words(self) -> str:
+        """Return a sentence for a server that redirects to another address."""
         return (
             f"{self._bucket} lies elsewhere than at {self._server.url}. Give the server of its "
             "region, and signing_region."
@@ -229,12 +230,12 @@ class Bucket:
         if code == "NoSuchBucket":
             return f"bucket: {self._server.host} has no bucket {self._bucket}. Check the name."
         if code in REFUSED:
-            done, may = "used", "list the bucket, and get, put and delete its objects"
+            use, rights = "used", "list the bucket, and get, put and delete its objects"
             if self._methods == {"GET"}:
-                done, may = "read", "list the bucket and get its objects"
+                use, rights = "read", "list the bucket and get its objects"
             return (
-                f"{self._server.host} refuses to have {self._bucket} {done} ({code}). Check the "
-                f"credentials, which may {may}."
+                f"{self._server.host} refuses to have {self._bucket} {use} ({code}). Check the "
+                f"credentials, which may {rights}."
             )
         return f"{self._server.host} answered {code[:80]!a} to a request for {self._bucket}."
 
@@ -251,7 +252,7 @@ class _OtherAddress(Exception):
     """A request that would leave the configured address."""
 
 
-def _bundle(ca_file: str) -> Any:
+def _certificates_file(ca_file: str) -> Any:
     """Return a temporary file with the usual certificate authorities and the operator's.
 
     It is deleted with its last reference, so the caller must keep it.
@@ -262,7 +263,7 @@ def _bundle(ca_file: str) -> Any:
         raise SourceError(
             f"HEADROOM_SOURCES_CA: {ca_file} is no readable file of certificates (PEM)."
         ) from None
-    together = tempfile.NamedTemporaryFile("w", suffix=".pem")  # noqa: SIM115
-    together.write(f"{Path(trusted_by_default()).read_text()}\n{authorities}\n")
-    together.flush()
-    return together
+    file = tempfile.NamedTemporaryFile("w", suffix=".pem")  # noqa: SIM115
+    file.write(f"{Path(trusted_by_default()).read_text()}\n{authorities}\n")
+    file.flush()
+    return file

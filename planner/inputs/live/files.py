@@ -24,9 +24,9 @@ STEPS = 4  # buckets of lengths per doubling of tokens
 def samples_of_file(store: Path, report: IngestReport, bin_s: int, others: pl.DataFrame) -> Samples:
     """Return the demand in a file of a live source as samples in bins of ``bin_s`` seconds.
 
-    ``store`` is the file's column store. ``others`` is the table of GrowingSeries.told, which lists
-    the bins that other files reported. Requests are added to those of other files in the same bin,
-    because logs may be cut within a bin. Counts per bin replace earlier counts.
+    ``store`` is the file's column store. ``others`` is the table of GrowingSeries.origins, which
+    lists the bins that other files reported. Requests are added to those of other files in the same
+    bin, because logs may be cut within a bin. Counts per bin replace earlier counts.
 
     Raises IngestError for a file without calendar times, with bins that do not fit, or with
     requests that another file has.
@@ -40,10 +40,11 @@ def samples_of_file(store: Path, report: IngestReport, bin_s: int, others: pl.Da
         return Samples(bin_s, _bins_of_demand(store, report, bin_s), no_histograms())
     origin = report.sha256[:16]
     bins = _bins_of_requests(bin_requests(store, bin_s), origin)
-    twice = bins.join(
+    in_both = bins.join(
         others.filter(pl.col("origin") != origin), on=[*KEYS, "bin_start"], how="inner"
     )
-    counted_twice = twice.filter(pl.col("whole") | pl.col("whole_right"))
+    # Two files may each have a part of a bin. If one has all of it, its requests count twice.
+    counted_twice = in_both.filter(pl.col("whole") | pl.col("whole_right"))
     if counted_twice.height:
         start = counted_twice["bin_start"].min()
         when = pl.from_epoch(pl.Series([start]), "s").dt.strftime("%Y-%m-%d %H:%M")[0]
@@ -85,29 +86,32 @@ def _bins_of_demand(store: Path, report: IngestReport, bin_s: int) -> pl.DataFra
                 f"fits into the source's {bin_s} s. Export it in narrower bins, or add the "
                 "source with wider ones."
             )
-        place = np.floor(
-            (columns.start_s + columns.bin_s * np.arange(len(columns.requests))) / bin_s + 1e-9
-        )
-        first = int(place[0])
-        into = (place - first).astype(np.int64)
-        bins = int(into[-1]) + 1
+        start_s = columns.start_s + columns.bin_s * np.arange(len(columns.requests))
+        wide_bin = np.floor(start_s / bin_s + 1e-9).astype(np.int64)  # since the epoch
+        first = int(wide_bin[0])
         amounts = {
-            field: _sum_bins(values, into, bins, round(per_bin))
+            field: _sum_bins(values, wide_bin - first, round(per_bin))
             for field, values in _amounts(columns).items()
         }
+        bins = int(wide_bin[-1]) - first + 1
         start = (first + np.arange(bins, dtype=np.int64)) * bin_s
         tables.append(bins_frame(_table(columns, start, amounts)))
     return pl.concat(tables)
 
 
-def _sum_bins(values: FloatArray, into: np.ndarray, bins: int, per_bin: int) -> FloatArray:
-    """Return sums over the source's bins; a sum is NaN if one of its parts is unknown."""
-    total = np.bincount(into, np.nan_to_num(values), minlength=bins)
-    counted = np.bincount(into, ~np.isnan(values), minlength=bins)
-    return np.asarray(np.where(counted >= per_bin, total, np.nan))
+def _sum_bins(values: FloatArray, wide_bin: np.ndarray, per_bin: int) -> FloatArray:
+    """Return sums of a file's bins over the wider bins of the source, ``[wide bins]``.
+
+    ``wide_bin`` is the index of the wider bin of each value. ``per_bin`` values make a bin. A sum
+    is NaN if one of them is unknown or missing.
+    """
+    total = np.bincount(wide_bin, np.nan_to_num(values))
+    known = np.bincount(wide_bin, ~np.isnan(values))
+    return np.asarray(np.where(known >= per_bin, total, np.nan))
 
 
 def _amounts(columns: DemandColumns) -> dict[str, FloatArray]:
+    """Return the amounts that a series has, by name, ``[bins]`` each."""
     present = {field: getattr(columns, field) for field in AMOUNTS}
     return {field: values for field, values in present.items() if values is not None}
 
@@ -130,15 +134,16 @@ def _lengths(store: Path, bin_s: int, origin: str) -> pl.DataFrame:
     report, scan = scan_requests(store)
     start = ((pl.col("arrival_s") + report.start_s) / bin_s).floor().cast(pl.Int64) * bin_s
     keys = [pl.col(key).cast(pl.String).fill_null("") for key in KEYS]
-    counted = [
-        scan.select(*keys, bin_start=start, most=2 ** (step / STEPS))
-        .group_by(*KEYS, "bin_start", "most")
-        .agg(pl.len().alias("count"))
-        .with_columns(
-            origin=pl.lit(origin), what=pl.lit(what), least=pl.col("most") / 2 ** (1 / STEPS)
+    counted = []
+    for what in ("input_tokens", "output_tokens"):
+        bucket = (pl.col(what).clip(1).log(2) * STEPS).ceil()
+        counted.append(
+            scan.select(*keys, bin_start=start, most=2 ** (bucket / STEPS))
+            .group_by(*KEYS, "bin_start", "most")
+            .agg(pl.len().alias("count"))
+            .with_columns(
+                origin=pl.lit(origin), what=pl.lit(what), least=pl.col("most") / 2 ** (1 / STEPS)
+            )
+            .collect(engine="streaming")
         )
-        .collect(engine="streaming")
-        for what in ("input_tokens", "output_tokens")
-        for step in ((pl.col(what).clip(1).log(2) * STEPS).ceil(),)
-    ]
     return pl.concat(counted).select(pl.col(name).cast(kind) for name, kind in HISTOGRAMS.items())

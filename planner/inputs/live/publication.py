@@ -53,6 +53,7 @@ def publish(samples: Samples, name: str, store: Path) -> IngestReport:
 
 
 def series_name(model: str, region: str, tier: str, name: str) -> str:
+    """Return the labels of a series that are not "", or else the source's ``name``."""
     return " / ".join(part for part in (model, region, tier) if part) or name
 
 
@@ -110,7 +111,7 @@ def _raise_to_one_per_request(amounts: dict[str, FloatArray]) -> int:
 
 
 def _lengths(samples: Samples, name: str) -> Iterator[pl.DataFrame]:
-    """Yield a sample of lengths for each series and field."""
+    """Yield tables of SAMPLE request lengths, for each series and each of LENGTH_FIELDS."""
     counted = samples.histograms.filter(pl.col("what").is_in(LENGTH_FIELDS))
     groups = counted.sort(*KEYS, "what").partition_by(*KEYS, "what", as_dict=True)
     for (model, region, tier, what), group in groups.items():
@@ -173,14 +174,17 @@ def sample_of(histogram: pl.DataFrame, points: int = SAMPLE) -> FloatArray | Non
     lower_bounds, upper_bounds, counts = _sum_buckets(histogram)
     if not counts.sum() > 0:
         return None
-    last = np.maximum(lower_bounds, 1e-9)
-    upper = np.log(np.where(np.isfinite(upper_bounds), upper_bounds, last))
-    lower = np.log(np.where(lower_bounds > 0, lower_bounds, np.minimum(1.0, upper_bounds / 10)))
-    reached = np.cumsum(counts)
-    ranks = (np.arange(points) + 0.5) / points * reached[-1]
-    bucket = np.searchsorted(reached, ranks)
-    inside = (ranks - (reached[bucket] - counts[bucket])) / counts[bucket]
-    values = np.exp(lower[bucket] + inside * (upper[bucket] - lower[bucket]))
+    last_finite = np.maximum(lower_bounds, 1e-9)
+    log_upper = np.log(np.where(np.isfinite(upper_bounds), upper_bounds, last_finite))
+    first_lower = np.minimum(1.0, upper_bounds / 10)
+    log_lower = np.log(np.where(lower_bounds > 0, lower_bounds, first_lower))
+    cumulative = np.cumsum(counts)
+    ranks = (np.arange(points) + 0.5) / points * cumulative[-1]
+    bucket = np.searchsorted(cumulative, ranks)
+    counts_below = cumulative[bucket] - counts[bucket]
+    position = (ranks - counts_below) / counts[bucket]  # 0 to 1 in the bucket
+    width = log_upper[bucket] - log_lower[bucket]
+    values = np.exp(log_lower[bucket] + position * width)
     return np.asarray(np.sort(values), np.float64)
 
 

@@ -8,7 +8,7 @@ import polars as pl
 
 from simulation.arrays import FloatArray
 
-MOST = 2000  # intervals of a series; the filter processes them one at a time
+MOST_INTERVALS = 2000  # of a series; the Kalman filter processes them one at a time
 NEEDED = ("requests", "input_tokens", "output_tokens", "running", "replicas", "tbt_mean_s")
 
 
@@ -25,11 +25,12 @@ class ServedSpeed:
     output_tokens: FloatArray
     tbt_s: FloatArray  # mean over tokens
 
-    def of(self, model: str, region: str) -> ServedSpeed:
+    def labelled(self, model: str, region: str) -> ServedSpeed:
+        """Return the same speed under other labels."""
         return replace(self, model=model, region=region)
 
 
-def served_of(bins: pl.DataFrame, bin_s: int) -> list[ServedSpeed]:
+def served_speeds(bins: pl.DataFrame, bin_s: int) -> list[ServedSpeed]:
     """Return the measured speeds of each model and region, from bins that have all they need.
 
     ``bins`` is as in ``live.samples``. Tiers are summed, because all tiers of a model and region
@@ -44,8 +45,9 @@ def served_of(bins: pl.DataFrame, bin_s: int) -> list[ServedSpeed]:
     )
     served = []
     for (model, region), rows in complete.group_by("model", "region", maintain_order=True):
-        # Widen the intervals so that at most MOST remain.
-        step = bin_s * -(-rows["bin_start"].n_unique() // MOST)
+        # Join bins to intervals, so that at most MOST_INTERVALS remain.
+        bins_per_interval = -(-rows["bin_start"].n_unique() // MOST_INTERVALS)  # rounded up
+        interval_s = bin_s * bins_per_interval
         tokens = pl.col("output_tokens")
         group = (
             rows.group_by("bin_start")
@@ -54,7 +56,7 @@ def served_of(bins: pl.DataFrame, bin_s: int) -> list[ServedSpeed]:
                 pl.col("replicas").max(),
                 (pl.col("tbt_mean_s") * tokens).sum() / tokens.sum(),
             )
-            .group_by(pl.col("bin_start") // step * step)
+            .group_by(pl.col("bin_start") // interval_s * interval_s)
             .agg(
                 (pl.col("requests", "running") / pl.col("replicas")).mean(),
                 (

@@ -97,11 +97,13 @@ def bins_frame(rows: Iterable[dict[str, object]] | pl.DataFrame) -> pl.DataFrame
 
 
 def _column(name: str, kind: type[pl.DataType], blank: object, is_present: bool) -> pl.Expr:
+    """Return a column of ``kind``, with ``blank`` for missing values; None: they stay null."""
     column = (pl.col(name) if is_present else pl.lit(None)).cast(kind)
     return (column if blank is None else column.fill_null(blank)).alias(name)
 
 
 def no_histograms() -> pl.DataFrame:
+    """Return an empty table with the columns of HISTOGRAMS."""
     return pl.DataFrame(schema=HISTOGRAMS)
 
 
@@ -160,12 +162,12 @@ class PushedSamples:
             _check(sample, f"samples[{index}]", self.now)
 
 
-def samples_of(sent: PushedSamples, bin_s: int) -> Samples:
-    """Return the pushed samples in bins of ``bin_s`` seconds.
+def samples_in_bins(sent: PushedSamples, bin_s: int) -> Samples:
+    """Return the pushed samples as tables, in bins of ``bin_s`` seconds.
 
     Raises SourceError for a time between two bins, or for a bin that occurs twice.
     """
-    rows, counted, seen = [], [], set()
+    rows, histogram_rows, seen = [], [], set()
     for index, sample in enumerate(sent.samples):
         location = f"samples[{index}]"
         start = int(sample.time.timestamp())
@@ -175,23 +177,23 @@ def samples_of(sent: PushedSamples, bin_s: int) -> Samples:
                 f"{bin_s} s begins. Send sums of whole bins, by their beginning."
             )
         keys = {key: getattr(sample, key) for key in KEYS}
-        place = (*keys.values(), start)
-        if place in seen:
+        series_and_bin = (*keys.values(), start)
+        if series_and_bin in seen:
             raise SourceError(f"{location}: this bin of this series is in the message twice.")
-        seen.add(place)
+        seen.add(series_and_bin)
         figures = {name: getattr(sample, name) for name in (*AMOUNTS, *GAUGES)}
         rows.append({**keys, "bin_start": start, **figures})
         for field, what in HISTOGRAM_FIELDS.items():
             buckets = getattr(sample, field) or {}
-            bounds = [(0.0, 0.0), *sorted((float(m), float(n)) for m, n in buckets.items())]
-            counted += [
+            counts = sorted((float(bound), float(count)) for bound, count in buckets.items())
+            histogram_rows += [
                 {
                     **keys, "bin_start": start, "origin": "", "what": what,
                     "least": least, "most": most, "count": count,
                 }
-                for (least, _), (most, count) in pairwise(bounds)
+                for (least, _), (most, count) in pairwise([(0.0, 0.0), *counts])
             ]  # fmt: skip
-    return Samples(bin_s, bins_frame(rows), pl.DataFrame(counted, schema=HISTOGRAMS))
+    return Samples(bin_s, bins_frame(rows), pl.DataFrame(histogram_rows, schema=HISTOGRAMS))
 
 
 def _check(sample: Sample, location: str, now: datetime) -> None:
@@ -226,7 +228,7 @@ def _check_histogram(histogram: Mapping[str, float] | None, location: str) -> No
             )
 
 
-def of_rows(rows: Sequence[Mapping[str, Any]], now: datetime) -> PushedSamples:
+def samples_of_rows(rows: Sequence[Mapping[str, Any]], now: datetime) -> PushedSamples:
     """Return the samples in plain rows; raise SourceError for an unknown field."""
     samples = []
     for index, row in enumerate(rows[: MOST_SAMPLES + 1]):

@@ -47,7 +47,10 @@ class GrowingSeries:
     bin_s: int
 
     def append(self, samples: Samples) -> None:
-        """Store the samples of one reading; several processes may do so at the same time."""
+        """Store the samples of one reading as a part.
+
+        Several processes may do so at the same time, since each part has its own files.
+        """
         if samples.bin_s != self.bin_s:
             raise ValueError(f"bins of {samples.bin_s} s do not match bins of {self.bin_s} s")
         if samples.bins.is_empty() and samples.histograms.is_empty():
@@ -98,8 +101,11 @@ class GrowingSeries:
         latest = _latest_histograms(self._read("histograms", HISTOGRAMS, since_s))
         return _joined_histograms(_until(latest, self.bin_s, until_s))
 
-    def told(self) -> pl.DataFrame:
-        """Return which origins (files, readings) reported each bin, and if they saw all of it."""
+    def origins(self) -> pl.DataFrame:
+        """Return a row per bin and origin (a file or a reading) that reported it.
+
+        ``whole`` tells whether the origin saw all of the bin.
+        """
         bins = _latest_bins(self._read("bins", BINS, None))
         return bins.select(*_PLACE, "origin", "whole")
 
@@ -164,6 +170,7 @@ def _write(table: pl.DataFrame, stem: Path) -> None:
 
 
 def _stem(path: Path) -> str:
+    """Return the name of a part without endings, by which parts sort in order of writing."""
     return path.name.partition(".")[0]  # earlier versions wrote a checksum after the dot
 
 
@@ -184,6 +191,7 @@ def _latest_histograms(parts: pl.DataFrame) -> pl.DataFrame:
 
 
 def _until(table: pl.DataFrame, bin_s: int, until_s: float | None) -> pl.DataFrame:
+    """Return the bins that end by ``until_s`` (epoch seconds); None: all."""
     return table if until_s is None else table.filter(pl.col("bin_start") + bin_s <= until_s)
 
 

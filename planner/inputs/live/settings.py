@@ -20,43 +20,45 @@ MOST_DAYS = 400
 PAIRS = (("user_env", "password_env"), ("access_key_env", "secret_key_env"))
 
 
-def named(title: str, help: str = "", **more: Any) -> Any:
-    """Return the label of a setting in the form and its description."""
+def labelled(title: str, help: str = "", **more: Any) -> Any:
+    """Return a field with its label in the form and its description."""
     return Field(title=title, description=help, **more)
 
 
 class PrometheusSettings(Section):
     """Settings of a Prometheus source."""
 
-    url: Annotated[str, Field(min_length=8, max_length=300)] = named(
+    url: Annotated[str, Field(min_length=8, max_length=300)] = labelled(
         "Address",
         "URL of the server without /api/v1, such as https://prometheus.example:9090. It must be in "
         "HEADROOM_SOURCES.",
     )
-    engine: Literal["auto", "vllm", "sglang", "trtllm", "tgi", "dynamo", "llm-d"] = named(
+    engine: Literal["auto", "vllm", "sglang", "trtllm", "tgi", "dynamo", "llm-d"] = labelled(
         "Engine", default="auto"
     )
-    match: dict[Label, Annotated[str, Field(max_length=200)]] = named(
+    match: dict[Label, Annotated[str, Field(max_length=200)]] = labelled(
         "Only series with", "One label=value a line, such as namespace=prod.", default={}
     )
-    days: Annotated[float, Field(gt=0, le=MOST_DAYS)] = named(
+    days: Annotated[float, Field(gt=0, le=MOST_DAYS)] = labelled(
         "Days of history", "Of the first reading.", default=15.0
     )
-    model: Name | None = named("Model of all", "Default: as the engine reports.", default=None)
-    model_label: Label | None = named("Label of the model", "Default: the engine's.", default=None)
-    region: Name | None = named("Region of all", default=None)
-    region_label: Label | None = named("Label of the region", "Such as cluster.", default=None)
-    tier: Name | None = named("Tier of all", default=None)
-    tier_label: Label | None = named("Label of the tier", default=None)
-    token_env: Variable | None = named(
+    model: Name | None = labelled("Model of all", "Default: as the engine reports.", default=None)
+    model_label: Label | None = labelled(
+        "Label of the model", "Default: the engine's.", default=None
+    )
+    region: Name | None = labelled("Region of all", default=None)
+    region_label: Label | None = labelled("Label of the region", "Such as cluster.", default=None)
+    tier: Name | None = labelled("Tier of all", default=None)
+    tier_label: Label | None = labelled("Label of the tier", default=None)
+    token_env: Variable | None = labelled(
         "Environment variable of the bearer token",
         "Its name begins with HEADROOM_SOURCE_. Do not enter the token itself.",
         default=None,
     )
-    user_env: Variable | None = named(
+    user_env: Variable | None = labelled(
         "Environment variable of the user name", "For basic authentication.", default=None
     )
-    password_env: Variable | None = named("Environment variable of the password", default=None)
+    password_env: Variable | None = labelled("Environment variable of the password", default=None)
     delay_s: Annotated[int, Field(ge=0, le=86_400)] = 60  # wait until a bin counts as complete
     late_s: Annotated[int, Field(ge=0, le=7 * 86_400)] = 3600  # reread each time, for late data
 
@@ -64,14 +66,14 @@ class PrometheusSettings(Section):
 class FileSettings(Section):
     """Settings of reading the files of a source, each once and in the same way as an upload."""
 
-    format: Annotated[str, Field(max_length=32)] = named("Format", default="auto")
-    mapping: dict[str, Annotated[str, Field(max_length=200)]] = named(
+    format: Annotated[str, Field(max_length=32)] = labelled("Format", default="auto")
+    mapping: dict[str, Annotated[str, Field(max_length=200)]] = labelled(
         "Columns", "One field=column a line, such as arrival=created:ms.", default={}
     )
-    model: Name | None = named("Model of every row", default=None)
-    region: Name | None = named("Region of every row", default=None)
-    tier: Name | None = named("Tier of every row", default=None)
-    timezone: Annotated[str, Field(max_length=60)] | None = named(
+    model: Name | None = labelled("Model of every row", default=None)
+    region: Name | None = labelled("Region of every row", default=None)
+    tier: Name | None = labelled("Tier of every row", default=None)
+    timezone: Annotated[str, Field(max_length=60)] | None = labelled(
         OFFERED["timezone"].label, OFFERED["timezone"].help, default=None
     )
 
@@ -86,7 +88,7 @@ class FileSettings(Section):
 class FolderSettings(FileSettings):
     """Settings of a folder."""
 
-    path: Annotated[str, Field(min_length=1, max_length=500)] = named(
+    path: Annotated[str, Field(min_length=1, max_length=500)] = labelled(
         "Folder", "A folder on the workers' machine, within HEADROOM_SOURCE_FOLDERS."
     )
 
@@ -94,26 +96,30 @@ class FolderSettings(FileSettings):
 class BucketSettings(FileSettings):
     """Settings of an S3-compatible bucket, with the files below ``prefix``."""
 
-    url: Annotated[str, Field(min_length=8, max_length=300)] = named(
+    url: Annotated[str, Field(min_length=8, max_length=300)] = labelled(
         "Address",
         "URL of the S3-compatible server without the bucket, such as "
         "https://s3.eu-central-1.amazonaws.com. It must be in HEADROOM_SOURCES.",
     )
-    bucket: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$")] = named("Bucket")
-    prefix: Annotated[str, Field(pattern=r"^[A-Za-z0-9!_.*'()=/-]*$", max_length=300)] = named(
+    bucket: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$")] = labelled(
+        "Bucket"
+    )
+    prefix: Annotated[str, Field(pattern=r"^[A-Za-z0-9!_.*'()=/-]*$", max_length=300)] = labelled(
         "Prefix", "Folder in the bucket. Default: the whole bucket.", default=""
     )
-    signing_region: Annotated[str, Field(pattern=r"^[a-z0-9-]{1,40}$")] = named(
+    signing_region: Annotated[str, Field(pattern=r"^[a-z0-9-]{1,40}$")] = labelled(
         "Region of the bucket", "As its server calls it.", default="us-east-1"
     )
     # A public bucket has no credentials.
-    access_key_env: Variable | None = named(
+    access_key_env: Variable | None = labelled(
         "Environment variable of the access key",
         "Its name begins with HEADROOM_SOURCE_. Do not enter the key itself.",
         default=None,
     )
-    secret_key_env: Variable | None = named("Environment variable of the secret key", default=None)
-    session_token_env: Variable | None = named(
+    secret_key_env: Variable | None = labelled(
+        "Environment variable of the secret key", default=None
+    )
+    session_token_env: Variable | None = labelled(
         "Variable of the session token", "Of temporary credentials.", default=None
     )
 
@@ -156,10 +162,10 @@ def settings_of(kind: str, fields: Mapping[str, Any]) -> Any:
         remedy = remedies.get(fault["type"]) or _fault_words(fault)
         raise SourceError(f"{location}: {remedy}") from None
     for pair in PAIRS:
-        named = [name for name in pair if getattr(checked, name, None)]
-        if len(named) == 1:
-            (missing_field,) = set(pair) - set(named)
-            raise SourceError(f"{missing_field}: required together with {named[0]}.")
+        given = [name for name in pair if getattr(checked, name, None)]
+        if len(given) == 1:
+            (missing_field,) = set(pair) - set(given)
+            raise SourceError(f"{missing_field}: required together with {given[0]}.")
     return checked
 
 

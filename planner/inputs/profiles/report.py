@@ -55,7 +55,10 @@ def measured_and_predicted(
 
 
 def parameter_documents(parameters: Iterable[Parameter]) -> dict[str, dict[str, Any]]:
-    """Return value and 95% interval of each parameter, in readable units."""
+    """Return value and 95% interval of each parameter by name, in units of readable size.
+
+    The interval is None if it is not known.
+    """
     documents = {}
     for parameter in parameters:
         scale, unit = (
@@ -72,7 +75,10 @@ def parameter_documents(parameters: Iterable[Parameter]) -> dict[str, dict[str, 
 
 
 def range_words(columns: Iterable[tuple[FloatArray, str]]) -> str:
-    """Return the ranges of columns in words; each column comes with the noun for its values."""
+    """Return the ranges of columns in words, such as "1 to 32 sequences in a batch".
+
+    Each column comes with the noun for its values. Columns without a number are left out.
+    """
     parts = []
     for values, what in columns:
         finite = values[np.isfinite(values)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from planner.inputs.catalogue.hardware import known_as, model_known_as
+from planner.inputs.catalogue.hardware import gpu_known_as, model_known_as
 from simulation.performance.specs import WIDTHS, Arrangement
 
 COMPUTED = ("operator", "roofline")  # computed from a model's shape, without benchmark rows
@@ -53,5 +53,5 @@ class ProfileSpec:
         return replace(
             self,
             model=model_known_as(self.model),
-            gpu=known_as(self.gpu),
+            gpu=gpu_known_as(self.gpu),
         )

@@ -54,31 +54,32 @@ def tuned_profile(
                 check(quantity, against, seconds, seconds / (1 + tuned.innovation[which]))
             )
     measured = Provenance("measured", source)
-    before_prefill, before_decode = phases_of(profile)
-    pair = (
-        Phase(measured, float(tokens.max())) if tokens.any() else before_prefill,
-        Phase(measured, float(decodes.max())) if decodes.any() else before_decode,
-    )
+    prefill, decode = phases_of(profile)
+    unobserved = set(PHASES)
+    if tokens.any():
+        prefill = Phase(measured, float(tokens.max()))
+        unobserved.remove("prefill")
+    if decodes.any():
+        decode = Phase(measured, float(decodes.max()))
+        unobserved.remove("decode")
     # The checks of a phase that was not observed still hold, since it did not change.
-    observed = {
-        name for name, seen in zip(PHASES, (tokens.any(), decodes.any()), strict=True) if seen
-    }
-    unchanged_checks = [
-        old for old in profile.checks if PHASE_OF.get(old.quantity) in {*PHASES} - observed
-    ]
-    moved = replace(
+    unchanged_checks = [old for old in profile.checks if PHASE_OF.get(old.quantity) in unobserved]
+    with_errors = replace(
         tuned.profile,
         fitted_decodes=max(profile.fitted_decodes, float(decodes.max())),
         fitted_prefill_tokens=max(profile.fitted_prefill_tokens, float(tokens.max())),
         checks=(*checks, *unchanged_checks),
-        provenance=together(pair),
-        phases=pair,
+        provenance=together((prefill, decode)),
+        phases=(prefill, decode),
     )
-    return replace(tuned, profile=moved)
+    return replace(tuned, profile=with_errors)
 
 
 def observations_of(rows: Sequence[Mapping[str, float]]) -> Observations:
-    """Return observations in order of time; raise CatalogueError for none or too many."""
+    """Return observations in order of time, from rows with the keys FIELDS.
+
+    Raises CatalogueError for none or too many.
+    """
     if not 0 < len(rows) <= MAX_OBSERVATIONS:
         raise CatalogueError(
             f"{len(rows)} observations were given; 1 to {MAX_OBSERVATIONS:,} can be used at once."

@@ -9,7 +9,7 @@ from typing import Any
 
 from planner.domain.options import options_in
 from planner.errors import PlannerError
-from planner.inputs.catalogue.hardware import known_as, model_known_as
+from planner.inputs.catalogue.hardware import gpu_known_as, model_known_as
 from planner.inputs.profiles.spec import COMPUTED, KINDS, ProfileSpec
 from planner.installation import COMMAND
 from planner.management.base import Document, HeadroomCommand
@@ -262,7 +262,7 @@ def _spec(options: Namespace, rows: Calibration | None, kernels: tuple[int, ...]
             )
         only = fitting[0]
     model = named.get("model") or model_known_as(only.get("model") or "")
-    gpu = named.get("gpu") or known_as(only.get("gpu") or "")
+    gpu = named.get("gpu") or gpu_known_as(only.get("gpu") or "")
     tp = int(named.get("tp") or only.get("tp") or 1)
     for what, value in (("model", model), ("gpu", gpu)):
         if not value:
@@ -284,7 +284,7 @@ def _spec(options: Namespace, rows: Calibration | None, kernels: tuple[int, ...]
 
 def _agrees(arrangement: Document, named: Document) -> bool:
     """Return whether an arrangement of a file fits the options."""
-    for key, catalogue_name in (("model", model_known_as), ("gpu", known_as)):
+    for key, catalogue_name in (("model", model_known_as), ("gpu", gpu_known_as)):
         stated = arrangement[key]
         if key in named and stated and named[key] not in (stated, catalogue_name(stated)):
             return False

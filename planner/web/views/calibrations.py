@@ -10,7 +10,7 @@ from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
-from planner.inputs.catalogue.hardware import known_as, model_known_as
+from planner.inputs.catalogue.hardware import gpu_known_as, model_known_as
 from planner.models import Calibration
 from planner.selectors.calibrations import calibration_get, calibration_table, calibrations_list
 from planner.selectors.evidence import evidence_of
@@ -179,7 +179,7 @@ def compare_form(calibration: Calibration, data: Any = None) -> CompareForm:
 def suggested(group: RowGroup) -> dict[str, Any]:
     """Return the suggested profile for a group of rows, with the catalogue's names if known."""
     model = model_known_as(group.model)
-    gpu = known_as(group.gpu)
+    gpu = gpu_known_as(group.gpu)
     tp = group.tp or 1
     name = " ".join(part for part in (model, gpu, f"tp{tp}") if part)
     return {

@@ -9,7 +9,7 @@ import pytest
 
 from planner.errors import NotAllowed, NotReady, SourceError
 from planner.inputs.ingest import read_demand
-from planner.inputs.live.samples import of_rows
+from planner.inputs.live.samples import samples_of_rows
 from planner.inputs.scenario import document as text
 from planner.models import Source, Trace
 from planner.services.scenarios import scenario_create
@@ -37,7 +37,7 @@ def sent(first, values, model="llama-3.1-8b"):
         }
         for i, n in enumerate(values)
     ]  # fmt: skip
-    return of_rows(rows, NOW)
+    return samples_of_rows(rows, NOW)
 
 
 @pytest.fixture
@@ -153,7 +153,7 @@ def test_lengths_of_histograms_are_those_that_are_drawn(source, planner):
             "output_tokens": 20_000.0, "input_lengths": {"2": 500, "100": 0, "102": 500},
         }
     ]  # fmt: skip
-    samples_store(source=source, user=planner, sent=of_rows(rows, NOW))
+    samples_store(source=source, user=planner, sent=samples_of_rows(rows, NOW))
     (series,) = read_demand(row_arrays.folder(current_trace(source).store))
     assert series.input_lengths is not None and series.output_lengths is None
     assert np.mean(series.input_lengths > 50) == 0.5

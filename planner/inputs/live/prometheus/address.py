@@ -40,18 +40,17 @@ def address_of(url: str, where: str = "url") -> Address:
     except ValueError:
         parts, port = urlsplit(""), None
     path = parts.path.rstrip("/")
-    plain = not (parts.username or parts.password or parts.query or parts.fragment)
-    segments = path.split("/")
-    ascii_only = url.isascii() and not any(c.isspace() or c in "\\%" for c in url)
-    if (
-        parts.scheme not in PORTS or not parts.hostname or not plain or not ascii_only
-        or ".." in segments or "." in segments
-    ):  # fmt: skip
+    has_secret_or_query = parts.username or parts.password or parts.query or parts.fragment
+    # Encoded characters and dots could lead out of an allowed path.
+    is_plain = url.isascii() and not any(c.isspace() or c in "\\%" for c in url)
+    is_plain = is_plain and not {".", ".."} & set(path.split("/"))
+    host = parts.hostname
+    if parts.scheme not in PORTS or not host or has_secret_or_query or not is_plain:
         raise SourceError(
             f"{where}: {url[:100]} is no address of a server. Write it like "
             "https://prometheus.example:9090, without name or password."
         )
-    return Address(parts.scheme, parts.hostname, port or PORTS[parts.scheme], path)
+    return Address(parts.scheme, host, port or PORTS[parts.scheme], path)
 
 
 def allowed_address(url: str, allowed: Sequence[str]) -> Address:

@@ -129,12 +129,13 @@ class Prometheus:
 
         Series are sorted by labels.
         """
-        courses: dict[tuple[tuple[str, str], ...], FloatArray] = {}
+        values_by_labels: dict[tuple[tuple[str, str], ...], FloatArray] = {}
         for first, piece in steps.pieces():
-            for labels, place, values in self._piece(query, piece):
-                course = courses.setdefault(labels, np.full(steps.points, np.nan))
-                course[first + place] = values
-        return [TimeSeries(dict(labels), values) for labels, values in sorted(courses.items())]
+            for labels, time_index, values in self._piece(query, piece):
+                unknown = np.full(steps.points, np.nan)
+                values_by_labels.setdefault(labels, unknown)[first + time_index] = values
+        series = sorted(values_by_labels.items())
+        return [TimeSeries(dict(labels), values) for labels, values in series]
 
     def _piece(
         self, query: str, steps: QueryTimes
@@ -154,8 +155,8 @@ class Prometheus:
                 raise
             half = steps.points // 2 + 1
             for first, piece in steps.pieces(half):
-                for labels, place, values in self._piece(query, piece):
-                    yield labels, first + place, values
+                for labels, time_index, values in self._piece(query, piece):
+                    yield labels, first + time_index, values
             return
         if not isinstance(answer, dict) or answer.get("resultType") != "matrix":
             raise self._not_prometheus_error()
@@ -163,11 +164,11 @@ class Prometheus:
             for series in answer["result"]:
                 values = series.get("values", [])
                 moments = np.array([float(moment) for moment, _ in values])
-                place = np.rint((moments - steps.start_s) / steps.step_s).astype(np.int64)
+                time_index = np.rint((moments - steps.start_s) / steps.step_s).astype(np.int64)
                 amounts = np.array([_number(text) for _, text in values], np.float64)
                 labels = tuple(sorted((str(k), str(v)) for k, v in series["metric"].items()))
-                inside = (place >= 0) & (place < steps.points)
-                yield labels, place[inside], amounts[inside]
+                inside = (time_index >= 0) & (time_index < steps.points)
+                yield labels, time_index[inside], amounts[inside]
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
             raise self._not_prometheus_error() from None
 
@@ -244,6 +245,7 @@ class Prometheus:
         return SourceError(f"{host} refused (HTTP {refused.code}){': ' * bool(reason)}{reason}.")
 
     def _not_prometheus_error(self) -> SourceError:
+        """Return the error for a response that is not as Prometheus' API has it."""
         return SourceError(
             f"{self._address.host}:{self._address.port} is no Prometheus server. "
             "Check url, with the path before /api/v1 if there is one."

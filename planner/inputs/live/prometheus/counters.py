@@ -51,44 +51,44 @@ def increases(
       may have run unseen for any time.
     """
     series, points = last.shape
-    known = ~np.isnan(last)
+    scraped = ~np.isnan(last)
     columns = np.arange(points)
     # Column of the last scrape before each column; -1: none.
-    upto = np.maximum.accumulate(np.where(known, columns, -1), axis=1)
-    before = np.concatenate([np.full((series, 1), -1), upto[:, :-1]], axis=1)
-    earlier = np.take_along_axis(last, np.maximum(before, 0), axis=1)
-    earlier[before < 0] = np.nan
-    fell = known & (last < earlier)
-    grew = known & (last >= earlier)
-    first = known & (before < 0)
-    adjacent = before == columns - 1
+    latest_column = np.maximum.accumulate(np.where(scraped, columns, -1), axis=1)
+    previous_column = np.hstack([np.full((series, 1), -1), latest_column[:, :-1]])
+    previous = np.take_along_axis(last, np.maximum(previous_column, 0), axis=1)
+    previous[previous_column < 0] = np.nan
+    fell = scraped & (last < previous)
+    grew = scraped & (last >= previous)
+    is_first = scraped & (previous_column < 0)
+    adjacent = previous_column == columns - 1
 
     amount = np.zeros((series, points))
     plain = grew & adjacent
-    amount[plain] = (last - earlier)[plain]
+    amount[plain] = (last - previous)[plain]
     amount[fell] = last[fell]
     if highest is not None:
-        lost = fell & adjacent & (highest > earlier)
-        amount[lost] += (highest - earlier)[lost]
-    alive = np.zeros((int(targets.max(initial=-1)) + 1, points), bool)
-    np.logical_or.at(alive, targets, known)
-    had = np.concatenate([np.zeros((len(alive), 1), bool), alive[:, :-1]], axis=1)[targets]
-    born = first & had
-    amount[born] = last[born]
+        grew_before_reset = fell & adjacent & (highest > previous)
+        amount[grew_before_reset] += (highest - previous)[grew_before_reset]
+    alive = np.zeros((int(targets.max(initial=-1)) + 1, points), bool)  # [targets, points]
+    np.logical_or.at(alive, targets, scraped)
+    alive_before = np.hstack([np.zeros((len(alive), 1), bool), alive[:, :-1]])[targets]
+    new_label = is_first & alive_before
+    amount[new_label] = last[new_label]
     if lowest is not None:
-        new = first & ~had
-        amount[new] = (last - lowest)[new]
+        new_target = is_first & ~alive_before
+        amount[new_target] = (last - lowest)[new_target]
 
-    missing, there = np.zeros((series, points), bool), known.copy()
+    missing, there = np.zeros((series, points), bool), scraped.copy()
     # A loop is fast enough, because few series return.
-    for s, back in zip(*np.nonzero(grew & ~adjacent), strict=True):
-        bins = slice(before[s, back] + 1, back + 1)
-        count = back - before[s, back]
-        if count <= MOST_SPREAD:
-            amount[s, bins] = (last - earlier)[s, back] / count
-            there[s, bins] = True
+    for row, column in zip(*np.nonzero(grew & ~adjacent), strict=True):
+        gap = slice(previous_column[row, column] + 1, column + 1)
+        bins = gap.stop - gap.start
+        if bins <= MOST_SPREAD:
+            amount[row, gap] = (last - previous)[row, column] / bins
+            there[row, gap] = True
         else:
-            missing[s, bins] = True
+            missing[row, gap] = True
     return Increases(amount[:, 1:], missing[:, 1:], there[:, 1:])
 
 
@@ -96,12 +96,10 @@ def wants_extremes(last: FloatArray, targets: IntArray) -> bool:
     """Return whether ``increases`` needs the lowest and highest scrapes of each bin.
 
     It does if a counter fell or a new target appeared. The extremes cost two further queries.
+    The arguments are as in ``increases``.
     """
-    known = ~np.isnan(last)
     if bool((np.diff(last, axis=1) < 0).any()):
         return True
-    for target in np.unique(targets):
-        seen = known[targets == target].any(axis=0)
-        if seen.any() and not seen[0]:
-            return True
-    return False
+    scraped = ~np.isnan(last)
+    by_target = (scraped[targets == target].any(axis=0) for target in np.unique(targets))
+    return any(bool(bins.any() and not bins[0]) for bins in by_target)

@@ -27,10 +27,11 @@ class Metric:
     kind: Kind
     names: tuple[str, ...]
 
-    def present(self, there: frozenset[str]) -> Metric:
-        """Return the metric with only those of its names that the server has (``there``)."""
+    def present(self, on_server: frozenset[str]) -> Metric:
+        """Return the metric with only those of its names that are ``on_server``."""
         suffix = {Kind.HISTOGRAM: "_bucket", Kind.MEAN: "_sum"}.get(self.kind, "")
-        return Metric(self.what, self.kind, tuple(n for n in self.names if n + suffix in there))
+        names = tuple(name for name in self.names if name + suffix in on_server)
+        return Metric(self.what, self.kind, names)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,9 +42,9 @@ class Engine:
     title: str
     model_label: str  # "": the engine has none
     metrics: tuple[Metric, ...]
-    signs: tuple[str, ...]
+    signs: tuple[str, ...]  # prefixes of metric names that only this engine has
     source: str
-    front: bool = False
+    front: bool = False  # it only forwards requests
     leave_out: tuple[tuple[str, str], ...] = ()  # label and value of series that are not counted
 
 
@@ -80,19 +81,22 @@ ENGINES = tuple(
 POWER = Metric("power_w", Kind.GAUGE_SUM, ("DCGM_FI_DEV_POWER_USAGE",))
 
 
-def engines_present(there: frozenset[str], engine: str = "auto") -> tuple[Engine, ...]:
+def engines_present(on_server: frozenset[str], engine: str = "auto") -> tuple[Engine, ...]:
     """Return the engines to read from a server, each with the metrics that it has.
 
-    With ``auto`` these are all engines that count requests, else the first front end that does.
+    ``on_server`` are the names of the server's metrics. With ``engine`` "auto", these are all
+    engines that count requests, or else the first front end that does.
     """
     engines = []
     for candidate in ENGINES:
-        metrics = tuple(m for metric in candidate.metrics if (m := metric.present(there)).names)
-        counts = any(metric.what == "requests" for metric in metrics)
-        known = engine == candidate.name or any(
-            name.startswith(candidate.signs) for metric in metrics for name in metric.names
-        )
-        if counts and known and engine in ("auto", candidate.name):
+        if engine not in ("auto", candidate.name):
+            continue
+        found = (metric.present(on_server) for metric in candidate.metrics)
+        metrics = tuple(metric for metric in found if metric.names)
+        counts_requests = any(metric.what == "requests" for metric in metrics)
+        names = [name for metric in metrics for name in metric.names]
+        has_sign = any(name.startswith(candidate.signs) for name in names)
+        if counts_requests and (has_sign or engine == candidate.name):
             engines.append(replace(candidate, metrics=metrics))
-    behind = [candidate for candidate in engines if not candidate.front]
-    return tuple(behind or engines[:1])
+    behind_front_ends = [candidate for candidate in engines if not candidate.front]
+    return tuple(behind_front_ends or engines[:1])

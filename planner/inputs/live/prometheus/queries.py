@@ -55,12 +55,13 @@ def queries(
 
 
 def _metric_words(metric: Metric) -> str:
+    """Return the label of a metric's quantity; a histogram of tokens is of lengths."""
     lengths = metric.kind is Kind.HISTOGRAM and metric.what in AMOUNTS
     return f"{WORDS[metric.what]} per request" if lengths else WORDS[metric.what]
 
 
 def parts_of(metric: Metric, name: str) -> tuple[str, ...]:
-    """Return the names of the series behind a metric: a histogram has several."""
+    """Return the names of the series to query: sum and count for the mean of a histogram."""
     return (f"{name}_sum", f"{name}_count") if metric.kind is Kind.MEAN else (name,)
 
 
@@ -93,6 +94,7 @@ def open_bin(bin_s: int) -> str:
 
 
 def power_query(settings: PrometheusSettings, bin_s: int) -> str:
+    """Return the query of the mean power of all GPUs in bins of ``bin_s`` seconds, by region."""
     grouping = f" by ({settings.region_label})" if settings.region_label else ""
     return (
         f"sum{grouping} (avg_over_time({POWER.names[0]}{label_matchers(settings, None)}[{bin_s}s]))"

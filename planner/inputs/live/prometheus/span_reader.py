@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -108,17 +109,17 @@ def read_span(
     """
     tables: list[pl.DataFrame] = []
     counted = [no_histograms()]
-    taken: set[Key] = set()
+    already_read: set[Key] = set()
     for engine in present.engines:
         amounts, histograms = _EngineReader(client, settings, engine, span).read()
-        own_keys = {key for key in amounts if key not in taken}
-        taken |= own_keys
+        own_keys = amounts.keys() - already_read
+        already_read |= own_keys
         tables += [_frame(key, span, amounts[key]) for key in sorted(own_keys)]
         counted += [table for (key, _), table in histograms.items() if key in own_keys]
     if present.power:
-        for course in client.range(power_query(settings, span.bin_s), span.ends):
-            region = settings.region or course.labels.get(settings.region_label or "", "")
-            tables.append(_frame(("", region, ""), span, {"power_w": course.values}))
+        for series in client.range(power_query(settings, span.bin_s), span.ends):
+            region = settings.region or series.labels.get(settings.region_label or "", "")
+            tables.append(_frame(("", region, ""), span, {"power_w": series.values}))
     known = pl.any_horizontal(pl.col(*AMOUNTS, *GAUGES).is_not_null())
     bins = pl.concat(tables).filter(known) if tables else bins_frame([]).clear()
     return Samples(span.bin_s, bins, pl.concat(counted))
@@ -156,7 +157,7 @@ class _EngineReader:
                     for key, table in self._histograms(metric, name).items():
                         histograms.setdefault((key, metric.what), table)
                 else:
-                    for gauge in self._courses(metric, name):
+                    for gauge in self._series(metric, name):
                         _fill(amounts[self._key(gauge.labels)], metric.what, gauge.values)
         # Amounts of one bin belong together: if one counter was missed, none of them is known.
         for key, bins in missing.items():
@@ -165,7 +166,8 @@ class _EngineReader:
                     amounts[key][what] = np.where(bins, MISSING, amounts[key][what])
         return amounts, histograms
 
-    def _courses(self, metric: Metric, name: str) -> list[TimeSeries]:
+    def _series(self, metric: Metric, name: str) -> list[TimeSeries]:
+        """Return the series of a gauge or of the buckets of a histogram, ``[bins]`` each."""
         query = query_of(self.settings, self.engine, metric, name, self.span.bin_s)
         return self.client.range(query, self.span.ends)
 
@@ -217,16 +219,15 @@ class _EngineReader:
             yield _CounterIncrease(key, amount, missing, np.where(count > 0, count, np.nan))
 
     def _by_labels(self, query: str) -> dict[tuple[tuple[str, str], ...], FloatArray]:
-        """Evaluate a query, and return the values of each series by its labels.
+        """Return the values ``[bins + 1]`` of each series of a query, by its labels.
 
-        The metric's name is left out of the labels.
+        The metric's name is left out of the labels. The first value is of the bin before the span.
         """
-        return {
-            tuple(
-                sorted((k, v) for k, v in course.labels.items() if k != "__name__")
-            ): course.values
-            for course in self.client.range(query, self.span.edges)
-        }
+        by_labels = {}
+        for series in self.client.range(query, self.span.edges):
+            labels = ((k, v) for k, v in series.labels.items() if k != "__name__")
+            by_labels[tuple(sorted(labels))] = series.values
+        return by_labels
 
     def _means(self, metric: Metric, name: str) -> dict[Key, FloatArray]:
         """Return the mean of a histogram per bin, by key: growth of its sum over that of its count.
@@ -250,27 +251,27 @@ class _EngineReader:
 
         A row is a bin in which a bucket counted something.
         """
-        upto: dict[Key, dict[float, FloatArray]] = defaultdict(dict)
-        for course in self._courses(metric, name):
+        cumulative_by_key: dict[Key, dict[float, FloatArray]] = defaultdict(dict)
+        for series in self._series(metric, name):
             try:
-                bound = float(course.labels.get("le", "nan"))
+                bound = float(series.labels.get("le", "nan"))
             except ValueError:
                 continue
-            if bound == bound:  # not NaN
-                upto[self._key(course.labels)][bound] = course.values
+            if not math.isnan(bound):
+                cumulative_by_key[self._key(series.labels)][bound] = series.values
         by_key = {}
-        for key, cumulative in upto.items():
-            most = np.array(sorted(cumulative))
+        for key, cumulative in cumulative_by_key.items():
+            bounds = np.array(sorted(cumulative))
             # A missing value counts as 0 here, but cumulative counts must not fall.
-            table = np.nan_to_num(np.array([cumulative[bound] for bound in most.tolist()]))
-            alone = np.diff(np.maximum.accumulate(table, axis=0), axis=0, prepend=0.0)
-            bucket, place = np.nonzero(alone > 0)
+            table = np.nan_to_num(np.array([cumulative[bound] for bound in bounds.tolist()]))
+            counts = np.diff(np.maximum.accumulate(table, axis=0), axis=0, prepend=0.0)
+            bucket, bin_index = np.nonzero(counts > 0)
             rows = pl.DataFrame(
                 {
-                    "bin_start": self.span.start_s + self.span.bin_s * place,
-                    "least": np.append(0.0, most)[bucket],
-                    "most": most[bucket],
-                    "count": alone[bucket, place],
+                    "bin_start": self.span.start_s + self.span.bin_s * bin_index,
+                    "least": np.append(0.0, bounds)[bucket],
+                    "most": bounds[bucket],
+                    "count": counts[bucket, bin_index],
                 }
             )
             fixed = dict(zip(KEYS, key, strict=True)) | {"origin": "", "what": metric.what}
@@ -280,7 +281,10 @@ class _EngineReader:
 
 
 def _fill(row: dict[str, FloatArray], what: str, values: FloatArray) -> None:
-    # Present names are read first, so a former name only fills unknown bins.
+    """Set the unknown bins of the quantity ``what`` to ``values``.
+
+    Present names of a metric are read first, so a former name only fills what they lack.
+    """
     row[what] = np.where(np.isnan(row[what]), values, row[what]) if what in row else values
 
 

@@ -55,11 +55,13 @@ def shape_of(frame: Frame, shapes: Shapes, model: str) -> ModelShape:
 
 
 def _gemm(m: FloatArray, n: int, k: int, seconds: FloatArray) -> KernelRows:
+    """Return timings of products of ``m`` rows with one k x n matrix."""
     columns = {"m": m, "n": np.full_like(m, n), "k": np.full_like(m, k)}
     return KernelRows("gemm", "bf16", columns, seconds)
 
 
 def _elementwise(m: FloatArray, read: int, written: int, seconds: FloatArray) -> KernelRows:
+    """Return timings of an operator that reads and writes so many elements per row of ``m``."""
     columns = {"m": m, "k": np.full_like(m, read), "n": np.full_like(m, written)}
     return KernelRows("elementwise", "bf16", columns, seconds)
 
@@ -67,13 +69,13 @@ def _elementwise(m: FloatArray, read: int, written: int, seconds: FloatArray) ->
 def _attention(
     op: str, heads: tuple[int, int, int], columns: dict[str, FloatArray], seconds: FloatArray
 ) -> KernelRows:
-    """Return attention timings with the same head counts in every row."""
+    """Return attention timings; ``heads`` are query heads, KV heads and head dimension of all."""
     names = ("heads", "kv_heads", "head_dim")
     fixed = {n: np.full_like(seconds, v) for n, v in zip(names, heads, strict=True)}
     return KernelRows(op, "bf16", {**columns, **fixed}, seconds)
 
 
-def _of_operator(
+def _rows_of_operator(
     graph: OperatorGraph, name: str, m: FloatArray, seconds: FloatArray
 ) -> KernelRows | None:
     """Return timings of an operator of ``graph`` as rows; None if the graph lacks it.
@@ -117,7 +119,7 @@ def vidur_mlp(frame: Frame, shapes: Shapes) -> Rows:
             ("mlp_up_proj_ms", "gate_up_projection"), ("mlp_down_proj_ms", "down_projection"),
             ("mlp_act_ms", "activation"), ("attn_rope_ms", "rope"), ("emb_ms", "embedding"),
         ):  # fmt: skip
-            rows = _of_operator(graph, name, tokens, part.seconds(column, 1e-3))
+            rows = _rows_of_operator(graph, name, tokens, part.seconds(column, 1e-3))
             if rows is not None:
                 yield gpu, rows
         # Our norm includes the residual addition. Vidur times it separately.
@@ -132,10 +134,9 @@ def _int(text: str) -> int:
 def vidur_network(frame: Frame, shapes: Shapes) -> Rows:
     """Yield rows of ``vidur_network``: all-reduce over NVLink between all GPUs of a node."""
     for (node, collective), part in frame.parts("node_sku", "collective"):
-        everyone = part.numbers("num_workers") == part.numbers("devices_per_node")
-        inside = part.only(everyone)
-        use = collective == "all_reduce" and node in GPUS
-        usable = inside.data.height if use else 0
+        all_of_node = part.numbers("num_workers") == part.numbers("devices_per_node")
+        inside = part.only(all_of_node)
+        usable = inside.data.height if collective == "all_reduce" and node in GPUS else 0
         part.set_aside["between nodes, in pairs, or not an all-reduce"] += part.data.height - usable
         if not usable:
             continue
@@ -164,7 +165,7 @@ def v0_layers(frame: Frame, shapes: Shapes) -> Rows:
         if layer in widths_of_projections:
             rows = _gemm(m, widths_of_projections[layer], shape.hidden, seconds)
         elif layer in V0_LAYERS:
-            rows = _of_operator(graph, V0_LAYERS[layer], m, seconds)
+            rows = _rows_of_operator(graph, V0_LAYERS[layer], m, seconds)
         if rows is None:
             part.leave_out(f"layer {layer} is no operator of the graph")
         else:
@@ -199,7 +200,7 @@ def v1_layers(frame: Frame, shapes: Shapes) -> Rows:
         shape = shape_of(frame, shapes, model)
         graph = operator_graph(shape, Arrangement(tp=_int(tp)))
         m, seconds = part.numbers("n", 1), part.seconds("time_us", 1e-6)
-        rows = _of_operator(graph, V1_LAYERS.get(layer, ""), m, seconds)
+        rows = _rows_of_operator(graph, V1_LAYERS.get(layer, ""), m, seconds)
         if rows is None:
             part.leave_out(f"layer {layer} is no operator of the graph")
         else:

@@ -97,20 +97,20 @@ def sharing(frame: Frame) -> tuple[Sharing, ...]:
     share, concurrent = _sharing_conditions(data)
     sizes = [name for name in data.columns if name not in MEASURED]
     seconds = pl.col("latency_us").cast(pl.Float64, strict=False)
-    rows = data.select(*sizes, share.alias("share"), concurrent.alias("beside"), us=seconds)
+    rows = data.select(*sizes, share.alias("share"), concurrent.alias("other"), us=seconds)
     few_rows = (pl.col("op") == "gemm") & (pl.col("m").cast(pl.Float64, strict=False) <= FEW_ROWS)
     if "m" in sizes:
         named = pl.when(few_rows).then(pl.lit(GEMM_MEMORY_BOUND)).otherwise(pl.col("op"))
         rows = rows.with_columns(op=named)
     rows = rows.filter(pl.col("us") > 0, pl.col("share") > 0)
-    has_interference = (pl.col("share") < 1) | (pl.col("beside") != "")
+    has_interference = (pl.col("share") < 1) | (pl.col("other") != "")
     alone = rows.filter(~has_interference).group_by(sizes).agg(alone=pl.col("us").median())
     shared = (
         rows.filter(has_interference)
         .join(alone, on=sizes, nulls_equal=True)
-        .group_by("gpu", "op", pl.col("dtype").cast(pl.String), "share", "beside")
-        .agg(times=(pl.col("us") / pl.col("alone")).median(), calls=pl.len())
-        .sort("gpu", "op", "dtype", "share", "beside")
+        .group_by("gpu", "op", pl.col("dtype").cast(pl.String), "share", "other")
+        .agg(slowdown=(pl.col("us") / pl.col("alone")).median(), calls=pl.len())
+        .sort("gpu", "op", "dtype", "share", "other")
     )
     return tuple(Sharing(*row) for row in shared.iter_rows())
 
@@ -153,9 +153,10 @@ def _exclusive_rows(frame: Frame) -> Frame:
 
 
 def json_frame(path: Path, name: str, max_bytes: int = MAX_JSON_BYTES) -> Frame:
-    """Return the rows of a JSON file, a list of objects.
+    """Return the rows of a JSON file, a list of objects; all cells are texts.
 
-    For messages, the index of a row replaces its line number.
+    For messages, the index of a row replaces its line number. Raises IngestError for a file that
+    is too large or no such list.
     """
     limit = min(max_bytes, MAX_JSON_BYTES)
     if path.stat().st_size > limit:

@@ -43,7 +43,7 @@ _DEVICES = {  # words of a driver's name to the system
     "B200": "b200_sxm", "B300": "b300_sxm", "L40S": "l40s",
 }  # fmt: skip
 _NODES = {"A100-80GB": "a100_dgx", "H100-SXM": "h100_dgx"}  # nodes of Vidur by GPU
-LIMIT = 0.02  # share of a table's rows above which the whole table is set aside
+MOST_IMPOSSIBLE = 0.02  # share of a table's rows above which the whole table is set aside
 LIMIT_BYTES = 1 << 30
 # Errors of computing with a cell that is no number or an impossible size.
 OF_CELLS = (TypeError, ValueError, LookupError, ArithmeticError)
@@ -138,6 +138,7 @@ def read_kernels(
 
 
 def _cause(problem: BaseException) -> str:
+    """Return the first line of an error's message, at most 200 characters."""
     return str(problem).split("\n", 1)[0].strip()[:200]
 
 
@@ -193,10 +194,14 @@ def _options(name: str, max_bytes: int) -> IngestOptions:
 
 def _numeric_columns(data: pl.DataFrame) -> list[pl.Series]:
     """Return the text columns with only numbers and empty cells, as numbers."""
-    texts = [column.replace("", None) for column in data if column.dtype == pl.String]
-    numbers = (text.cast(pl.Float64, strict=False) for text in texts)
-    pairs = zip(numbers, texts, strict=True)
-    return [number for number, text in pairs if number.null_count() == text.null_count()]
+    numeric = []
+    for column in data:
+        if column.dtype == pl.String:
+            text = column.replace("", None)
+            numbers = text.cast(pl.Float64, strict=False)
+            if numbers.null_count() == text.null_count():  # no text that is not a number
+                numeric.append(numbers)
+    return numeric
 
 
 def plausible(rows: list[KernelRows], gpu: GpuSpec, set_aside: Counter[str]) -> list[KernelRows]:
@@ -211,15 +216,15 @@ def plausible(rows: list[KernelRows], gpu: GpuSpec, set_aside: Counter[str]) -> 
         if least_s is None:
             kept.append(table)
             continue
-        bad, what = table.seconds < least_s, f"{table.op} {table.precision} on {gpu.name}"
-        if bad.mean() > LIMIT:
+        too_fast, what = table.seconds < least_s, f"{table.op} {table.precision} on {gpu.name}"
+        if too_fast.mean() > MOST_IMPOSSIBLE:
             reason = "rows are faster than the published peak, so the table is not used"
-            set_aside[f"{what}: {bad.mean():.0%} of the {reason}"] += table.seconds.size
+            set_aside[f"{what}: {too_fast.mean():.0%} of the {reason}"] += table.seconds.size
             continue
-        if bad.any():
-            set_aside[f"{what}: faster than the peak"] += int(bad.sum())
-        columns = {name: values[~bad] for name, values in table.columns.items()}
-        kept.append(KernelRows(table.op, table.precision, columns, table.seconds[~bad]))
+        if too_fast.any():
+            set_aside[f"{what}: faster than the peak"] += int(too_fast.sum())
+        columns = {name: values[~too_fast] for name, values in table.columns.items()}
+        kept.append(KernelRows(table.op, table.precision, columns, table.seconds[~too_fast]))
     return kept
 
 

@@ -15,8 +15,8 @@ from planner.inputs.live.samples import (
     Samples,
     bins_frame,
     no_histograms,
-    of_rows,
-    samples_of,
+    samples_in_bins,
+    samples_of_rows,
 )
 from planner.inputs.live.series_store import MOST_PARTS, GrowingSeries
 
@@ -172,7 +172,7 @@ def test_samples_that_are_sent():
         {"time": start, "model": "m", "requests": 3, "ttft": {"0.5": 2, "+Inf": 1}},
         {"time": start + timedelta(minutes=1), "model": "m", "requests": 0},
     ]
-    samples = samples_of(of_rows(rows, NOW), 60)
+    samples = samples_in_bins(samples_of_rows(rows, NOW), 60)
     assert samples.requests == 3 and samples.span == (T0, T0 + 120)
     assert samples.histograms.select("what", "most", "count").rows() == [
         ("ttft_s", 0.5, 2),
@@ -197,12 +197,12 @@ def test_samples_that_are_sent():
 def test_samples_that_are_refused(change, says):
     good = {"time": datetime(2026, 4, 1, tzinfo=UTC), "requests": 1.0}
     with pytest.raises(SourceError, match=says):
-        samples_of(of_rows([good | change], NOW), 60)
+        samples_in_bins(samples_of_rows([good | change], NOW), 60)
 
 
 def test_too_many_samples_and_a_bin_twice():
     good = {"time": datetime(2026, 4, 1, tzinfo=UTC), "requests": 1.0}
     with pytest.raises(SourceError, match="in the message twice"):
-        samples_of(of_rows([good, good], NOW), 60)
+        samples_in_bins(samples_of_rows([good, good], NOW), 60)
     with pytest.raises(SourceError, match="at a time"):
-        of_rows([good] * (MOST_SAMPLES + 1), NOW)
+        samples_of_rows([good] * (MOST_SAMPLES + 1), NOW)
