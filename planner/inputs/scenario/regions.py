@@ -7,7 +7,7 @@ from statistics import fmean
 
 from planner.errors import ScenarioError
 from planner.inputs import catalogue
-from planner.inputs.catalogue.hardware import gpu_known_as as gpu_known_as
+from planner.inputs.catalogue.hardware import gpu_known_as
 from planner.inputs.catalogue.price_lists import OwnPrice
 from planner.inputs.scenario.schema import Region as RegionSection
 from planner.inputs.scenario.user_facts import NO_USER_FACTS, UserFacts
@@ -102,16 +102,16 @@ def price_of(
     if listed is not None and listed.on_demand is not None:
         facts.append((what, LISTED))
         return hourly_values(listed.on_demand)
-    like, gpu_known_as = _built_in_region(section), gpu_known_as(gpu)
-    if like is not None and gpu_known_as in like.usd_per_gpu_hour:
-        facts.append((what, like.sources[gpu_known_as]))
-        return hourly_values(like.usd_per_gpu_hour[gpu_known_as])
+    like, gpu_type = _built_in_region(section), gpu_known_as(gpu)
+    if like is not None and gpu_type in like.usd_per_gpu_hour:
+        facts.append((what, like.sources[gpu_type]))
+        return hourly_values(like.usd_per_gpu_hour[gpu_type])
     if not section.capacity.get(gpu):
         return hourly_values(0.0)  # no GPUs to pay for
     raise ScenarioError(
         f"regions: {section.name} has no price for {gpu}. Add usd_per_gpu_hour: {{{gpu}: ...}}"
         + _or_like(
-            name for name, r in catalogue.regions().items() if gpu_known_as in r.usd_per_gpu_hour
+            name for name, r in catalogue.regions().items() if gpu_type in r.usd_per_gpu_hour
         )
     )
 
@@ -134,16 +134,14 @@ def spot_price_of(
     if listed is not None and listed.spot is not None:
         facts.append((what, LISTED))
         return hourly_values(listed.spot)
-    like, gpu_known_as = _built_in_region(section), gpu_known_as(gpu)
-    if like is not None and gpu_known_as in like.spot_usd_per_gpu_hour:
-        facts.append((what, like.sources[f"spot {gpu_known_as}"]))
-        return hourly_values(like.spot_usd_per_gpu_hour[gpu_known_as])
+    like, gpu_type = _built_in_region(section), gpu_known_as(gpu)
+    if like is not None and gpu_type in like.spot_usd_per_gpu_hour:
+        facts.append((what, like.sources[f"spot {gpu_type}"]))
+        return hourly_values(like.spot_usd_per_gpu_hour[gpu_type])
     raise ScenarioError(
         f"regions: {section.name} has no spot price for {gpu}. Add usd_per_gpu_hour to its spot"
         + _or_like(
-            name
-            for name, r in catalogue.regions().items()
-            if gpu_known_as in r.spot_usd_per_gpu_hour
+            name for name, r in catalogue.regions().items() if gpu_type in r.spot_usd_per_gpu_hour
         )
     )
 
