@@ -11,7 +11,7 @@ import pytest
 from playwright.sync_api import expect
 
 from bench.access import violations
-from planner.inputs.live.replica_speed import served_of
+from planner.inputs.live.replica_speed import served_speeds
 from planner.models import ActivePlan, Firing, Schedule, Source, User
 from planner.services.scenarios import scenario_create
 from planner.services.schedule_firings import schedules_tick
@@ -88,7 +88,7 @@ def test_a_past_is_read_planned_decided_and_scraped(
     assert current_trace(source).report["series"][0]["gaps"] == gap
 
     # What drift of speed goes by.
-    (seen,) = served_of(bins, STEP_S)
+    (seen,) = served_speeds(bins, STEP_S)
     assert seen.model == "m" and 1900 < seen.at_s.size <= 1921  # six bins each, a hole
     assert seen.tbt_s == pytest.approx(0.025) and seen.running == pytest.approx(12.0)
     assert seen.input_tokens == pytest.approx(400) and seen.output_tokens == pytest.approx(30)

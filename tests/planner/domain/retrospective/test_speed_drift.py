@@ -9,7 +9,7 @@ import pytest
 
 from planner.domain.retrospective.demand_drift import speed_drift
 from planner.domain.retrospective.speed_drift import _drift, observations_of
-from planner.inputs.live.replica_speed import MOST, ServedSpeed, served_of
+from planner.inputs.live.replica_speed import MOST_INTERVALS, ServedSpeed, served_speeds
 from planner.inputs.live.samples import bins_frame
 from simulation.engine.run import simulate
 from simulation.performance.linear import LinearProfile
@@ -48,7 +48,7 @@ def slower(line: LinearProfile, times: float) -> LinearProfile:
 
 @pytest.mark.parametrize("rate", [0.3, 3.0])
 def test_a_replica_as_fast_as_its_profile_has_not_drifted(rate):
-    (served,) = served_of(seen(rate), BIN_S)
+    (served,) = served_speeds(seen(rate), BIN_S)
     drift = speed_drift(TRUE, observations_of(TRUE, served))
     assert drift.times == pytest.approx(1.0, abs=0.04) and not drift.flagged
     assert drift.since is None and drift.observations == served.at_s.size
@@ -58,7 +58,7 @@ def test_a_replica_as_fast_as_its_profile_has_not_drifted(rate):
 
 
 def test_a_drift_says_since_when():
-    (served,) = served_of(seen(3.0), BIN_S)
+    (served,) = served_speeds(seen(3.0), BIN_S)
     late = served.at_s >= 20 * BIN_S
     drift = _drift(TRUE, replace(served, tbt_s=np.where(late, 1.5, 1.0) * served.tbt_s))
     assert drift.flagged and drift.since is not None
@@ -69,7 +69,7 @@ def test_a_profile_that_is_no_line_is_held_against_what_it_says():
     class Bent(LinearProfile):
         """Not to the filter's eyes: a kind of its own."""
 
-    (served,) = served_of(seen(3.0), BIN_S)
+    (served,) = served_speeds(seen(3.0), BIN_S)
     bent = Bent(*(getattr(TRUE, name) for name in TRUE.__slots__))
     object.__setattr__(bent, "beta_s", 0.0)
     assert _drift(bent, served).times > 1.02  # what takes time by sequence is missing in it
@@ -79,10 +79,10 @@ def test_a_profile_that_is_no_line_is_held_against_what_it_says():
 def test_stretches_are_few_and_what_is_not_known_is_left_out():
     row = {"model": "m", "requests": 10.0, "input_tokens": 100.0, "output_tokens": 50.0,
            "running": 4.0, "replicas": 2.0, "tbt_mean_s": 0.02}  # fmt: skip
-    rows = [{**row, "bin_start": 60 * n} for n in range(2 * MOST)]
-    (served,) = served_of(bins_frame(rows), 60)
-    assert isinstance(served, ServedSpeed) and served.at_s.size == MOST
+    rows = [{**row, "bin_start": 60 * n} for n in range(2 * MOST_INTERVALS)]
+    (served,) = served_speeds(bins_frame(rows), 60)
+    assert isinstance(served, ServedSpeed) and served.at_s.size == MOST_INTERVALS
     assert served.running[0] == 2.0 and served.requests_per_s[0] == pytest.approx(10 / 2 / 60)
     assert (served.input_tokens[0], served.output_tokens[0], served.tbt_s[0]) == (10, 5, 0.02)
     holes = [{**row, "bin_start": 0, name: None} for name in ("running", "tbt_mean_s", "replicas")]
-    assert served_of(bins_frame(holes), 60) == []
+    assert served_speeds(bins_frame(holes), 60) == []
