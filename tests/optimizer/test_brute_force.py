@@ -37,7 +37,7 @@ KINDS = {
     "spare-columns": lambda seed: with_spare(with_pools(random_columns(seed), seed), seed),
 }
 COUNTED = Counted(lambda kind, seed: KINDS[kind](seed))
-WAYS = [("highs", "whole"), ("cbc", "whole"), ("highs", "decomposed")]
+WAYS = [("highs", "auto"), ("highs", "whole"), ("cbc", "whole"), ("highs", "decomposed")]
 
 
 def made(kind):

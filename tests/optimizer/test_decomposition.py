@@ -222,8 +222,16 @@ def test_scarcity_never_costs_less_until_there_is_no_plan():
     assert all(a <= b * (1 + 1e-6) for a, b in itertools.pairwise(costs))
 
 
-def test_the_same_problem_gives_the_same_plan():
-    first, again = (solve_window(middling(2), method="decomposed") for _ in range(2))
+@pytest.mark.parametrize(
+    ("instance", "way"),
+    [
+        (problem(), {"solver": "highs"}),
+        (problem(), {"solver": "cbc"}),
+        (middling(2), {"method": "decomposed"}),
+    ],
+)
+def test_the_same_problem_gives_the_same_plan(instance, way):
+    first, again = (solve_window(instance, **way) for _ in range(2))
     np.testing.assert_array_equal(first.target, again.target)
     assert (first.objective_usd, first.bound_usd) == (again.objective_usd, again.bound_usd)
 
@@ -244,7 +252,7 @@ def test_too_little_time_is_feasible_with_its_true_gap():
             assert plan.objective_usd >= best.bound_usd * (1 - 1e-6)
 
 
-@pytest.mark.parametrize("method", ["whole", "decomposed"])
+@pytest.mark.parametrize("method", ["pulp", "whole", "decomposed"])
 def test_cancel_comes_out_of_a_running_solve(method, monkeypatch):
     monkeypatch.setattr("planner.optimizer.highs.CHECK_EVERY_S", 0.0)
 

@@ -32,6 +32,14 @@ def test_each_window_starts_from_the_target_before_it():
     assert (plan.period_s, list(plan.period_start_s)) == (900.0, list(DAY))
 
 
+def test_steady_demand_stops_nothing_and_starts_nothing_after_the_first_window():
+    plan = plan_sequence([problem()] * 4, period_start_s=DAY[:4], period_s=900.0)
+    first = plan.windows[0]
+    for window in plan.windows[1:]:
+        np.testing.assert_array_equal(window.target, first.target)
+        assert window.objective_usd == window.fleet_usd == first.fleet_usd
+
+
 def test_progress_counts_windows_and_what_it_raises_ends_the_run():
     seen = []
     plan_sequence(

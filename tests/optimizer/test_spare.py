@@ -14,10 +14,8 @@ from planner.optimizer.window import can_decompose
 from tests.optimizer.horizon.toys import best_by_counting as best_of_periods
 from tests.optimizer.horizon.toys import random_horizon
 from tests.optimizer.problems import (
-    best_by_counting,
     problem,
     random_columns,
-    random_problem,
     with_pools,
     with_spare,
 )
@@ -38,22 +36,6 @@ def test_all_periods_at_once_equal_counting(seed):
     else:
         assert plan.status == OPTIMAL
         assert plan.objective == pytest.approx(best, rel=1e-5, abs=1e-4)
-
-
-@pytest.mark.parametrize("seed", SEEDS)
-def test_more_to_survive_never_costs_less(seed):
-    """By pool asks for at least as much as by region: there every pool loses as many at once."""
-    instance = with_spare(with_pools(random_problem(seed), seed), seed)
-    instance = replace(instance, spare=1, lose_region=False, by_pool=True)
-    ways = [
-        replace(instance, spare=0),
-        replace(instance, by_pool=False),
-        instance,
-        replace(instance, lose_region=True),
-    ]
-    best = [best_by_counting(way) for way in ways]
-    costs = [np.inf if cost is None else cost for cost in best]
-    assert costs == sorted(costs)
 
 
 def one_model(**changes):

@@ -1,4 +1,4 @@
-"""Fronts over all periods: both ends, order, and against counting in each point."""
+"""The front of a single period against every fleet there is, and where it bends."""
 
 import itertools
 from dataclasses import replace
@@ -6,45 +6,58 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from planner.optimizer.figures import is_feasible
 from planner.optimizer.pareto_front import knee
-from tests.optimizer.horizon.toys import best_by_counting, front_of, random_horizon, steps
-
-NO = float("inf")
-
-
-def free(seed):
-    toy = random_horizon(seed)
-    windows = tuple(
-        replace(w, budget_usd=NO, carbon_kg=NO, churn=NO) for w in toy.windows
-    )  # no limit but the front's own
-    return replace(toy, windows=windows, budget_usd=NO, carbon_kg=NO, churn=NO, lend_usd=None)
+from planner.optimizer.problem import single_period
+from tests.optimizer.horizon.toys import front_of
+from tests.optimizer.problems import (
+    best_by_counting,
+    every_fleet,
+    problem,
+    random_problem,
+    with_limits,
+)
 
 
-SEEDS = [seed for seed in range(40) if best_by_counting(free(seed)) is not None][:8]
+def metered(seed):
+    """A tiny instance with energy and carbon, without caps."""
+    inf = float("inf")
+    return replace(
+        with_limits(random_problem(seed), seed), budget_usd=inf, carbon_kg=inf, churn=inf
+    )
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+FEASIBLE = [seed for seed in range(40) if best_by_counting(metered(seed)) is not None]
+
+
+def counted(instance):
+    """US dollars and kg of every feasible fleet."""
+    x = every_fleet(instance)
+    x = x[[is_feasible(instance, target) for target in x]]
+    hours = x + np.maximum(0, x - instance.current) * instance.start_usd / instance.usd_per_hour
+    kg = hours * instance.kw * instance.kg_per_kwh[:, None]
+    return (hours * instance.usd_per_hour).sum(axis=(1, 2, 3)), kg.sum(axis=(1, 2, 3))
+
+
+@pytest.mark.parametrize("seed", FEASIBLE[:6])
 def test_every_point_is_the_least_at_its_level(seed):
-    toy = free(seed)
-    front = front_of(toy, "usd", "kg", 5, gap=0.0)
-    assert front[-1].first == pytest.approx(best_by_counting(toy), rel=3e-4)
+    usd, kg = counted(metered(seed))
+    front = front_of(single_period(metered(seed)), "usd", "kg", 6, gap=0.0)
+    assert front[-1].first == pytest.approx(usd.min(), rel=2e-4)
+    assert front[0].second == pytest.approx(kg.min(), rel=2e-4)
     for point in front:
-        least = best_by_counting(replace(toy, carbon_kg=point.second * (1 + 1e-6)))
-        assert point.first == pytest.approx(least, rel=3e-4)
-        assert point.first_bound <= least + 1e-4
+        least = usd[kg <= point.second * (1 + 1e-6)].min()
+        assert least - 1e-6 <= point.first <= least * (1 + 2e-4)
+        assert point.first_bound <= least + 1e-6
+        assert point.first_bound == pytest.approx(point.first, rel=2e-4)
     for left, right in itertools.pairwise(front):
         assert left.second < right.second
         assert left.first > right.first
 
 
 def test_a_front_without_a_plan_is_empty():
-    hopeless = replace(
-        steps([100.0] * 2),
-        windows=tuple(
-            replace(w, demand_tps=w.demand_tps * 1e6) for w in steps([100.0] * 2).windows
-        ),
-    )
-    assert front_of(hopeless, "gpu_hours", "usd", 2) == ()
+    hopeless = problem(demand_tps=problem().demand_tps * 1000)
+    assert front_of(single_period(hopeless), "gpu_hours", "usd", 9) == ()
 
 
 def test_the_knee_is_where_the_curve_bends():

@@ -1,4 +1,4 @@
-"""All periods at once: against counting, by hand, and by the laws."""
+"""All periods at once: against counting, and by hand."""
 
 import itertools
 from dataclasses import replace
@@ -21,10 +21,6 @@ FEASIBLE = [seed for seed in SEEDS if COUNTED[seed] is not None]
 def cost(problem):
     plan = solve_horizon(problem, gap=0.0)
     return np.inf if plan.status == INFEASIBLE else plan.objective
-
-
-def at_most(a, b):
-    return a <= b or a == pytest.approx(b, rel=1e-5, abs=1e-5)
 
 
 def test_the_instances_cover_both_outcomes_and_every_family():
@@ -54,47 +50,6 @@ def test_optimum_equals_counting(seed, solver):
         assert plan.objective == pytest.approx(best, rel=1e-5, abs=1e-4)
         assert plan.bound == pytest.approx(best, rel=2e-5, abs=1e-3)
         assert plan.conflict == ""
-
-
-@pytest.mark.parametrize("seed", FEASIBLE)
-def test_more_demand_never_costs_less(seed):
-    problem = random_horizon(seed)
-    more = tuple(replace(w, demand_tps=w.demand_tps * 1.2) for w in problem.windows)
-    assert at_most(COUNTED[seed], cost(replace(problem, windows=more)))
-
-
-@pytest.mark.parametrize("seed", FEASIBLE)
-def test_a_looser_slo_never_costs_more(seed):
-    """A looser SLO lets an instance serve more."""
-    problem = random_horizon(seed)
-    faster = tuple(replace(w, theta_tps=w.theta_tps * 1.2) for w in problem.windows)
-    assert at_most(cost(replace(problem, windows=faster)), COUNTED[seed])
-
-
-@pytest.mark.parametrize("seed", FEASIBLE)
-def test_more_capacity_never_costs_more(seed):
-    problem = random_horizon(seed)
-    more = tuple(replace(w, capacity_gpus=w.capacity_gpus + 1) for w in problem.windows)
-    assert at_most(cost(replace(problem, windows=more)), COUNTED[seed])
-
-
-@pytest.mark.parametrize("seed", [s for s in FEASIBLE if random_horizon(s).lead == 0])
-def test_a_longer_lead_is_never_cheaper(seed):
-    assert at_most(COUNTED[seed], cost(replace(random_horizon(seed), lead=1)))
-
-
-@pytest.mark.parametrize("seed", FEASIBLE)
-def test_a_share_that_may_go_elsewhere_never_costs_more(seed):
-    problem = random_horizon(seed)
-    assert at_most(cost(replace(problem, reroute=None)), COUNTED[seed])
-
-
-@pytest.mark.parametrize("seed", FEASIBLE)
-def test_lending_never_costs_more(seed):
-    problem = random_horizon(seed)
-    lending = replace(problem, lend_usd=0.5 * problem.first.usd_per_hour)
-    if problem.lend_usd is None:
-        assert at_most(cost(lending), COUNTED[seed])
 
 
 def test_a_short_dip_is_held_through_where_starting_again_costs_more():
