@@ -42,7 +42,7 @@ from planner.domain.traffic.traffic import Traffic, build_traffic
 from planner.domain.traffic.window import Window, resolve_window
 from planner.errors import ScenarioError
 from planner.inputs.scenario.build import Hardware, build_hardware
-from planner.inputs.scenario.holidays import GIVE, Holiday, holidays_of, in_words
+from planner.inputs.scenario.holidays import GIVE, Holiday, holidays_in_words, holidays_of
 from planner.inputs.scenario.schema import Scenario
 from planner.inputs.scenario.schema.planning import Method
 from planner.inputs.scenario.settings import ALL, Settings, settings_of
@@ -277,7 +277,7 @@ def run_series(
     if options.holidays:
         holidays = holidays_of(options.holidays, begin, end)
         series = [replace(demand, holidays=holidays) for demand in series]
-    holidays_named = in_words(options.holidays, begin, end)
+    holidays_named = holidays_in_words(options.holidays, begin, end)
     progress(0.0, f"Forecasting {len(series):,} series")
     ahead = forecast_each(series, method, options.horizon_s)
     errors: list[dict[str, float | None]] = [dict.fromkeys(ERRORS) for _ in series]

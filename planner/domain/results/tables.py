@@ -135,7 +135,7 @@ def plan_table(plan: ScalingPlan, hardware: Hardware, sizes: Sizes) -> pl.DataFr
             "gpus": decision.target * decision.replica.tp,
             "usd_per_hour": decision.target * decision.replica.tp * float(usd[p][r, g]),
             "demand_tps": float(plan.demand_tps[p, m, r]),
-            "capacity_tps": hardware.lets_through(carried[p, m, r]),
+            "capacity_tps": hardware.capacity_of_region(carried[p, m, r]),
         }
         for decision, (p, m, r, g) in zip(decisions(plan, hardware), places, strict=True)
     ]

@@ -165,7 +165,7 @@ def _short_periods(study: Study, counts_held: IntArray, load: Load) -> float:
     for pool, (m, r, g) in enumerate(hardware.pool_index):
         counts[:, m, r, g] = counts_held[:, pool]
     carried = pool_capacity(study.sizes.theta_tps, study.sizes.pool_tps, counts)
-    through = np.apply_along_axis(hardware.lets_through, 3, carried).sum(axis=2)  # [p, l]
+    through = np.apply_along_axis(hardware.capacity_of_region, 3, carried).sum(axis=2)  # [p, l]
     peak = load.tps.sum(axis=2).max(axis=2)
     return float((through < peak * (1 - NEARLY)).any(axis=1).sum())
 

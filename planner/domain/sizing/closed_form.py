@@ -135,4 +135,4 @@ def _pool_rps(
 
 def sized_pool(hardware: Hardware, m: int, g: int) -> PoolShape:
     """Return the pool of one replica of model ``m`` on column ``g``, as simulation sizes it."""
-    return PoolShape(hardware.columns[g].role, link=hardware.link_to(m), senders=SENDERS)
+    return PoolShape(hardware.columns[g].role, link=hardware.kv_link(m), senders=SENDERS)

@@ -109,7 +109,7 @@ def _cases_by_tier(
     ``m`` and ``g`` are the indices of model and column. ``shared`` has cached prompts, if known.
     """
     role = hardware.columns[g].role
-    link = hardware.link_to(m) if role == "decode" else None
+    link = hardware.kv_link(m) if role == "decode" else None
     lengths, blocks = cached_blocks(hardware, m, lengths, None if role == "decode" else shared)
     return [
         (

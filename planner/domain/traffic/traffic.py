@@ -37,7 +37,7 @@ from planner.domain.traffic.sources import (
 from planner.domain.traffic.window import UTC_CLOCK, Window
 from planner.errors import ScenarioError
 from planner.inputs.ingest.store import COLUMNS, read_requests, read_whole_demand
-from planner.inputs.scenario.holidays import holidays_of, in_words
+from planner.inputs.scenario.holidays import holidays_in_words, holidays_of
 from planner.inputs.scenario.schema import Source
 from planner.inputs.scenario.settings import TrafficSettings
 from simulation.arrays import BoolArray, FloatArray
@@ -237,7 +237,7 @@ def build_traffic(settings: TrafficSettings, traces: dict[str, StoredTrace]) -> 
             )
         named, begin, end = settings.holidays, demand.start_s, demand.end_s
         demand = replace(demand, holidays=holidays_of(named, begin, end))
-        span_notes.append(in_words(named, begin, end))
+        span_notes.append(holidays_in_words(named, begin, end))
     lengths = [_sample_lengths(m, trace, binned, rng) for m in range(len(settings.models))]
     return Traffic(
         models=settings.models,

@@ -414,7 +414,9 @@ def _period_rows(
                 begins=moment(start_s).strftime("%Y-%m-%dT%H:%M:%SZ"),
                 replicas=int(target[p].sum()),
                 demand_tps=float(demand_tps[p].sum()),
-                capacity_tps=sum(inputs.hardware.lets_through(carried[place]) for place in places),
+                capacity_tps=sum(
+                    inputs.hardware.capacity_of_region(carried[place]) for place in places
+                ),
             )
         )
     return tuple(periods)

@@ -88,10 +88,11 @@ def _leaves(address: str, value: Any) -> Iterator[tuple[str, Any]]:
     """
     if isinstance(value, Mapping):
         for key, item in value.items():
-            # A key with a dot would be read as two steps, so it goes into brackets.
-            plain = not re.search(r"[.\[\]]", str(key))
-            step = f".{key}" if plain and address else str(key) if plain else f"[{key}]"
-            yield from _leaves(address + step, item)
+            if re.search(r"[.\[\]]", str(key)):  # would be read as two steps
+                below = f"{address}[{key}]"
+            else:
+                below = f"{address}.{key}" if address else str(key)
+            yield from _leaves(below, item)
     elif isinstance(value, list) and any(isinstance(item, Mapping) for item in value):
         for name, item in zip(names_of(value), value, strict=True):
             yield from _leaves(f"{address}[{name}]", item)

@@ -29,8 +29,9 @@ from planner.inputs.scenario.regions import (
     region_of,
     spot_price_of,
 )
-from planner.inputs.scenario.replica_limits import bounds
+from planner.inputs.scenario.replica_limits import replica_limits
 from planner.inputs.scenario.schema import Fault, Profile, Scenario, Serving, Spot, Starts
+from planner.inputs.scenario.schema import Region as RegionSection
 from planner.inputs.scenario.schema import Tier as TierSection
 from planner.inputs.scenario.specs import gpu_of, model_of
 from planner.inputs.scenario.speeds import speeds_of
@@ -189,18 +190,17 @@ class Hardware:
         """Return the market of column ``g`` in the words of documents: "owned" or "spot"."""
         return "spot" if self.columns[g].spot else "owned"
 
-    def lets_through(self, carried_tps: FloatArray) -> float:
+    def capacity_of_region(self, carried_tps: FloatArray) -> float:
         """Return the input tokens/s that a model's pools in one region can serve.
 
         ``carried_tps`` ``[g]`` is the capacity of each column. The result is the lower of the
         capacities of all columns that prefill and of all that decode; mixed columns do both.
         """
-        stages = self.stages
-        # 1 is a column that only prefills, 2 one that only decodes.
-        return float(min(carried_tps[stages != 2].sum(), carried_tps[stages != 1].sum()))
+        prefills, decodes = self.stages != STAGES["decode"], self.stages != STAGES["prefill"]
+        return float(min(carried_tps[prefills].sum(), carried_tps[decodes].sum()))
 
-    def link_to(self, m: int) -> KvLink | None:
-        """Return the KV link to the decode pools of model ``m``, that of its first prefill pool."""
+    def kv_link(self, m: int) -> KvLink | None:
+        """Return the KV link of the first prefill pool of model ``m``; None without such a pool."""
         return next((link for (model, _), link in self.links.items() if model == m), None)
 
     def role(self, g: int) -> str:
@@ -306,34 +306,24 @@ def build_hardware(
     sections = dict(zip(keys, rows, strict=True))
     offers = {name for region in scenario.regions for name in region.spot} if spot else set()
     offered = [name for name in names if name in offers]
-    spot_columns = with_spot(
-        columns, {names.index(name): len(names) + i for i, name in enumerate(offered)}
-    )
+    # Spot types come after all owned types.
+    spot_types = {names.index(name): len(names) + i for i, name in enumerate(offered)}
+    spot_columns = with_spot(columns, spot_types)
     # A spot column has the profiles of its owned column.
     for new, (g, _) in enumerate(spot_columns, len(columns)):
         for m in [m for m, g_of in profiles if g_of == g]:
             profiles[m, new], sections[m, new] = profiles[m, g], sections[m, g]
     columns = (*columns, *(column for _, column in spot_columns))
     types = (*types, *(types[names.index(name)] for name in offered))
-    committed: list[CommittedPrice] = []
-    regions, capacity, price, reclaims = [], [], [], []
-    for part in scenario.regions:
-        regions.append(region_of(part, facts))
-        on_spot = [part.spot.get(name, NO_SPOT) for name in offered]
-        # Spot offers come after all owned types, as in ``types``.
-        capacity.append(
-            [*(part.capacity.get(name, 0) for name in names), *(o.capacity for o in on_spot)]
-        )
-        price.append([price_of(part, name, facts, user_facts) for name in names])
-        for name in names:
-            committed += committed_of(part, name, facts, user_facts)
-        price[-1] += [spot_price_of(part, name, facts, user_facts) for name in offered]
-        reclaims.append([0.0] * len(names) + [o.reclaims_per_instance_hour for o in on_spot])
-    capacity_gpus = np.array(capacity, dtype=np.int64)
+    offers_of = [
+        _region_offers(part, names, offered, facts, user_facts) for part in scenario.regions
+    ]
+    capacity_gpus = np.array([offer.capacity for offer in offers_of], dtype=np.int64)
     gpu_of_column = [column.gpu for column in columns]
-    # [r, t, 24] to [24, r, g]
-    usd_by_hour = np.moveaxis(np.array(price, np.float64)[:, gpu_of_column], -1, 0)
-    minimum, maximum, today, lent = bounds(
+    prices = np.array([offer.usd_by_hour for offer in offers_of], np.float64)  # [r, t, 24]
+    usd_by_hour = np.moveaxis(prices[:, gpu_of_column], -1, 0)  # [24, r, g]
+    reclaims = np.array([offer.reclaims_per_hour for offer in offers_of], np.float64)  # [r, t]
+    minimum, maximum, today, lent = replica_limits(
         scenario, columns, sections, profiles, capacity_gpus, _exact_mean(usd_by_hour)
     )
     gate, serving = scenario.fleet.registration, serving_of(scenario)
@@ -344,7 +334,7 @@ def build_hardware(
         gpus=tuple(types[column.gpu] for column in columns),
         columns=columns,
         gpu_types=types,
-        regions=tuple(regions),
+        regions=tuple(offer.region for offer in offers_of),
         tiers=tuple(_tier(section) for section in scenario.tiers),
         profiles=profiles,
         sections=sections,
@@ -363,13 +353,51 @@ def build_hardware(
         registration=Registration(gate.ratio, gate.tolerance) if gate else None,
         faults=tuple(scenario.faults),
         retries=scenario.fleet.retries,
-        reclaims_per_hour=np.array(reclaims, np.float64)[:, gpu_of_column],
+        reclaims_per_hour=reclaims[:, gpu_of_column],
         lend_share=scenario.objective.lend_share,
         routing=Routing(**scenario.fleet.routing.model_dump()),
         provenance=tuple(facts),
         **_power_limits(scenario, types),
         embodied_g_per_gpu_hour=scenario.fleet.embodied_g_per_gpu_hour,
-        committed=tuple(committed),
+        committed=tuple(price for offer in offers_of for price in offer.committed),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _RegionOffers:
+    """A region with what it offers of each GPU type: all owned types, then all spot types."""
+
+    region: Region
+    capacity: list[int]  # GPUs
+    usd_by_hour: list[tuple[float, ...]]  # of a GPU, by UTC hour
+    reclaims_per_hour: list[float]  # of a spot instance
+    committed: list[CommittedPrice]
+
+
+def _region_offers(
+    section: RegionSection,
+    names: Sequence[str],
+    offered: Sequence[str],
+    facts: list[tuple[str, Provenance]],
+    user_facts: UserFacts,
+) -> _RegionOffers:
+    """Return the offers of a region for the GPU types ``names``, and ``offered`` as spot.
+
+    Adds the sources to ``facts``.
+    """
+    spot = [section.spot.get(name, NO_SPOT) for name in offered]
+    region = region_of(section, facts)
+    usd_by_hour = [price_of(section, name, facts, user_facts) for name in names]
+    committed = [
+        price for name in names for price in committed_of(section, name, facts, user_facts)
+    ]
+    usd_by_hour += [spot_price_of(section, name, facts, user_facts) for name in offered]
+    return _RegionOffers(
+        region,
+        [*(section.capacity.get(name, 0) for name in names), *(offer.capacity for offer in spot)],
+        usd_by_hour,
+        [0.0] * len(names) + [offer.reclaims_per_instance_hour for offer in spot],
+        committed,
     )
 
 

@@ -46,39 +46,41 @@ def columns_of(
         groups.setdefault((section.gpu, ROLES[section.role]), []).append(i)
     columns: list[Column] = []
     column_of_section = [0] * len(sections)
-    for (gpu, role), section_numbers in groups.items():
-        shared = len({sections[i].model for i in section_numbers}) == len(section_numbers)
-        parts: dict[str, list[int]] = {}
-        for i in section_numbers:
-            name = gpu if shared else arrangement(sections[i], speeds[i])
-            parts.setdefault(name, []).append(i)
-        for name, part in parts.items():
-            sizes = {speeds[i].tp for i in part}
+    for (gpu, role), in_group in groups.items():
+        one_per_model = len({sections[i].model for i in in_group}) == len(in_group)
+        by_label: dict[str, list[int]] = {}
+        for i in in_group:
+            label = gpu if one_per_model else arrangement(sections[i], speeds[i])
+            by_label.setdefault(label, []).append(i)
+        for name, in_column in by_label.items():
+            sizes = {speeds[i].tp for i in in_column}
             tp = sizes.pop() if len(sizes) == 1 else None
-            for i in part:
+            for i in in_column:
                 column_of_section[i] = len(columns)
             columns.append(Column(gpus.index(gpu), tp, role, with_role(name, role)))
     return tuple(columns), column_of_section
 
 
-def with_spot(columns: Sequence[Column], rows: Mapping[int, int]) -> list[tuple[int, Column]]:
+def with_spot(columns: Sequence[Column], spot_types: Mapping[int, int]) -> list[tuple[int, Column]]:
     """Return the spot columns, each after the index of the owned column that it copies.
 
-    ``rows`` maps the index of a GPU type to that of the same type offered as spot. Types without a
-    spot offer are skipped.
+    ``spot_types`` maps the index of a GPU type to that of the same type offered as spot. Types
+    without a spot offer are skipped.
     """
     return [
-        (g, replace(column, gpu=rows[column.gpu], label=spot_name(column.label), spot=True))
+        (g, replace(column, gpu=spot_types[column.gpu], label=spot_name(column.label), spot=True))
         for g, column in enumerate(columns)
-        if column.gpu in rows
+        if column.gpu in spot_types
     ]
 
 
 def spot_name(name: str) -> str:
+    """Return the name of a GPU type or arrangement as spot."""
     return f"{name}, spot"
 
 
 def with_role(name: str, role: str) -> str:
+    """Return the name of an arrangement with its role, unless that is "both"."""
     return name if role == "both" else f"{name}, {role}"
 
 

@@ -51,7 +51,7 @@ def holidays_of(named: Sequence[str], start_s: float, end_s: float) -> Holidays:
     return Holidays(days, calendar=True)
 
 
-def in_words(named: Sequence[str], start_s: float, end_s: float) -> str:
+def holidays_in_words(named: Sequence[str], start_s: float, end_s: float) -> str:
     """Return a sentence on the holidays in ``[start_s, end_s)``; "" if none is named."""
     if not named:
         return ""
@@ -81,11 +81,16 @@ def _days(named: Sequence[str], start_s: float, end_s: float) -> list[tuple[date
 
 
 def _country(code: str, years: Sequence[int]) -> library.HolidayBase:
+    """Return the holidays of a country (US) or a part of it (DE-BY), names by date.
+
+    Raises NotImplementedError for an unknown code.
+    """
     country, _, part = code.partition("-")
     return library.country_holidays(country, subdiv=part or None, years=years, language="en_US")
 
 
 def _date(text: str) -> date | None:
+    """Return the date in ISO format, or None."""
     try:
         return date.fromisoformat(text)
     except ValueError:

@@ -13,7 +13,7 @@ from simulation.performance.profile import Profile as Speed
 from simulation.performance.specs import GpuSpec, ModelSpec, Provenance
 
 GIGA = 1e9
-At = tuple[int, int]  # model, column
+ModelColumn = tuple[int, int]  # model, column
 Facts = list[tuple[str, Provenance]]
 
 
@@ -21,17 +21,17 @@ def links_of(
     models: Sequence[ModelSpec],
     types: Sequence[GpuSpec],
     columns: Sequence[Column],
-    sections: Mapping[At, Profile],
-    profiles: Mapping[At, Speed],
+    sections: Mapping[ModelColumn, Profile],
+    profiles: Mapping[ModelColumn, Speed],
     transfers: Sequence[KvTransfer],
     facts: Facts,
-) -> dict[At, KvLink]:
+) -> dict[ModelColumn, KvLink]:
     """Return the KV-cache link of each prefill column, by (model, column).
 
     ``transfers`` is the stated transfer of each model. Without one, every GPU of an instance sends
     its part at its published rate. Adds the source of each link to ``facts``.
     """
-    links: dict[At, KvLink] = {}
+    links: dict[ModelColumn, KvLink] = {}
     for (m, g), section in sections.items():
         if columns[g].role != "prefill":
             continue

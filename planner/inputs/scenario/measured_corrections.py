@@ -56,10 +56,12 @@ class SpeedCorrection:
         return abs(self.decode - 1.0) + abs(self.prefill - 1.0) < 1e-9
 
     def curve(self, before: Curve) -> Curve:
+        """Return the corrected times; each factor holds at the load that was measured."""
         return scaled_by_phase(before, self.decode, self.prefill, max(self.users, 1.0), self.isl)
 
     @property
     def words(self) -> str:
+        """Return a phrase on the rows and the factors, for the source of a profile."""
         rows = f"{self.rows} measured row{'' if self.rows == 1 else 's'}"
         rows_of = (
             f"{rows} of this deployment" if self.rows else "measured rows of similar deployments"
@@ -93,25 +95,25 @@ def speed_corrections(deployments: Sequence[Deployment], times: Times) -> list[S
     request in flight.
     """
     names = traits_of(deployments).labels["deployment"]
-    loads = {str(name): _rows_of_deployment(times, str(name)) for name in np.unique(names)}
-    loads_of = [loads[str(name)] for name in names]
-    busy = []
-    for deployment, (_, users, isl, osl) in zip(deployments, loads_of, strict=True):
+    rows_by_name = {str(name): _rows_of_deployment(times, str(name)) for name in np.unique(names)}
+    rows_of = [rows_by_name[str(name)] for name in names]
+    at_load = []
+    for deployment, (_, users, isl, osl) in zip(deployments, rows_of, strict=True):
         # The load may be that of other models, with longer contexts than this model allows.
         fit = min(1.0, deployment.shape.max_context / (isl + osl))
         isl, osl, users = (max(1.0, value) for value in (fit * isl, fit * osl, users))
-        busy.append(replace(deployment, isl=isl, osl=osl, concurrency=users))
-    tbt = times.tbt.at(traits_of(busy))
+        at_load.append(replace(deployment, isl=isl, osl=osl, concurrency=users))
+    tbt = times.tbt.at(traits_of(at_load))
     # With one request in flight, TTFT has no time in the queue.
-    ttft = times.ttft.at(traits_of([replace(deployment, concurrency=1.0) for deployment in busy]))
-    prompts = times.ttft.rows.labels["deployment"]
-    counts = {name: max(int(same.sum()), int((prompts == name).sum()))
-              for name, (same, *_) in loads.items()}  # fmt: skip
+    ttft = times.ttft.at(traits_of([replace(each, concurrency=1.0) for each in at_load]))
+    ttft_names = times.ttft.rows.labels["deployment"]
+    counts = {name: max(int(same.sum()), int((ttft_names == name).sum()))
+              for name, (same, *_) in rows_by_name.items()}  # fmt: skip
     decode, prefill = np.exp(tbt.shift), np.exp(ttft.shift)
     return [
         SpeedCorrection(float(decode[i]), float(prefill[i]), users, isl, float(tbt.stated[i]),
              float(tbt.residual[i]), counts[str(names[i])], same)
-        for i, (same, users, isl, _) in enumerate(loads_of)
+        for i, (same, users, isl, _) in enumerate(rows_of)
     ]  # fmt: skip
 
 

@@ -107,9 +107,8 @@ def _key_rows(
     for (value, meaning), same in groupby(section.model_fields, key=described):
         names = list(same)
         yield from ((prefix + name, value, meaning) for name in names)
-        inner, *others = _reachable_sections(section.model_fields[names[0]].annotation, []) or [
-            Policy
-        ]
+        below = _reachable_sections(section.model_fields[names[0]].annotation, [])
+        inner, *others = below or [Policy]
         if others or inner.__name__ in apart or not all(field_notes(inner).values()):
             continue
         for key, inner_value, inner_meaning in _key_rows(inner, "", apart):
@@ -146,13 +145,15 @@ def _value(schema: dict[str, Any]) -> str:
 
 
 def _in_brackets(section: type[BaseModel], name: str) -> str:
-    """Return " (default: X)" or " (required)" for a key."""
+    """Return the default of a key in brackets, ", needed" for a required key, else ""."""
     default = _default(section, name)
-    return default and (", needed" if default == "needed" else f" ({default})")
+    if default == "needed":
+        return ", needed"
+    return f" ({default})" if default else ""
 
 
 def _default(section: type[BaseModel], name: str) -> str:
-    """Return the default of a key; "" if there is none or if it is a section."""
+    """Return the default of a key as text; "needed" if it is required, "" for a section or null."""
     field = section.model_fields[name]
     if field.is_required():
         return "needed"

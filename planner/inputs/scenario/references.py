@@ -83,12 +83,14 @@ def _repeated_keys(entries: Iterable[Any], key: Callable[[Any], Any]) -> Iterato
 
 
 def _profile_key(profile: Profile) -> tuple[Any, ...]:
+    """Return the values by which profiles differ; two with equal ones are duplicates."""
     split = profile.attention_ffn
     sides = (split.attention, split.ffn) if split else ()
     return *(getattr(profile, field) for field in TELLS_APART), *sides
 
 
 def _duplicates(scenario: Scenario) -> Problems:
+    """Yield entries with a name, or profiles with an arrangement, that an earlier one has."""
     for section in ("gpus", "models", "regions", "tiers"):
         for i, entry in _repeated_keys(getattr(scenario, section), lambda entry: entry.name):
             yield (section, i), f"{entry.name!r} is there twice. Keep one"
@@ -117,6 +119,7 @@ def _profiles(scenario: Scenario) -> Problems:
 
 
 def _regions(scenario: Scenario) -> Problems:
+    """Yield regions without a GPU type that has a profile."""
     gpus = {profile.gpu for profile in scenario.profiles}
     for i, region in enumerate(scenario.regions):
         if not gpus & region.capacity.keys():

@@ -11,23 +11,24 @@ from planner.schema_types import ROLES
 from simulation.arrays import FloatArray, IntArray
 from simulation.performance.profile import Profile as Speed
 
-At = tuple[int, int]  # model, column
+ModelColumn = tuple[int, int]  # model, column
 
 
-def bounds(
+def replica_limits(
     scenario: Scenario,
     columns: Sequence[Column],
-    sections: Mapping[At, Profile],
-    profiles: Mapping[At, Speed],
+    sections: Mapping[ModelColumn, Profile],
+    profiles: Mapping[ModelColumn, Speed],
     capacity_gpus: IntArray,
     price: FloatArray,
 ) -> tuple[IntArray, IntArray, IntArray | None, IntArray | None]:
-    """Return the limits of pools: minimum, maximum, current and lent replicas, ``[l, r, g]``.
+    """Return minimum, maximum, current and lent replicas of pools, ``[l, r, g]`` each.
 
-    The current and lent ones are None if not stated. The scenario's minimum per model and region
-    goes to the cheapest arrangement there. With disaggregated pools it goes to the cheapest prefill
-    and the cheapest decode arrangement. Spot is used only without an alternative. A prefill pool
-    without a possible decode pool has a maximum of 0, and vice versa.
+    ``price`` ``[r, g]`` is that of a GPU hour. Current and lent replicas are None if not stated.
+    The scenario's minimum per model and region goes to the cheapest arrangement there. With
+    disaggregated pools it goes to the cheapest prefill and the cheapest decode arrangement. Spot is
+    used only without an alternative. A prefill pool without a possible decode pool has a maximum of
+    0, and vice versa.
     """
     models = [model.name for model in scenario.models]
     regions = [region.name for region in scenario.regions]
@@ -39,17 +40,16 @@ def bounds(
         role: [g for g, column in enumerate(columns) if column.role == role]
         for role in ROLES.values()
     }
+    # [l, r] whether a role has a pool. A prefill pool without a decode pool serves nothing.
     possible = {role: maximum[:, :, of_role].any(axis=2) for role, of_role in by_role.items()}
-    # A prefill pool without a possible decode pool serves nothing, and the other way round.
     for role, other in (("prefill", "decode"), ("decode", "prefill")):
         for g in by_role[role]:
             maximum[:, :, g][~possible[other]] = 0
     for m in range(shape[0]):
         for r in range(shape[1]):
             for group in _columns_by_stage(by_role, maximum[m, r]):
-                cheapest = min(
-                    group, key=lambda g: (columns[g].spot, price[r, g] * profiles[m, g].tp)
-                )
+                instance_usd = {g: price[r, g] * profiles[m, g].tp for g in group}
+                cheapest = min(group, key=lambda g: (columns[g].spot, instance_usd[g]))
                 minimum[m, r, cheapest] = min(scenario.fleet.minimum, maximum[m, r, cheapest])
     if not scenario.fleet.today:
         return minimum, maximum, None, None
@@ -89,8 +89,8 @@ def column_of(
     row: Replicas,
     m: int,
     columns: Sequence[Column],
-    sections: Mapping[At, Profile],
-    profiles: Mapping[At, Speed],
+    sections: Mapping[ModelColumn, Profile],
+    profiles: Mapping[ModelColumn, Speed],
 ) -> int:
     """Return the index of the profile column that a row of ``fleet.today`` uses.
 

@@ -177,7 +177,7 @@ def settings_of(scenario: Scenario) -> Settings:
     """Return a scenario's settings of traffic, window and plan, with defaults filled in."""
     horizon, startup_s = scenario.horizon, scenario.fleet.startup_s
     # Generated requests before a launch are not a history to plan from.
-    described = all(source.launch is not None for source in scenario.traffic.sources)
+    generated = all(source.launch is not None for source in scenario.traffic.sources)
     return Settings(
         name=scenario.name,
         seed=scenario.seed,
@@ -196,7 +196,7 @@ def settings_of(scenario: Scenario) -> Settings:
             period_s=horizon.period_s,
         ),
         window=WindowSettings(
-            start=horizon.start or ("end" if described else None),
+            start=horizon.start or ("end" if generated else None),
             duration_s=horizon.duration_s,
             period_s=horizon.period_s,
             lead_s=startup_s if horizon.lead_s is None else horizon.lead_s,

@@ -78,8 +78,8 @@ def speed_of(
     speed = _uncapped_speed(section, model, gpu, known)
     if section.power_cap is None:
         return speed
-    as_measured = section.kind == "linear" and (section.name is not None or section.in_full)
-    if as_measured:
+    # A stored profile, or one stated in full, was measured under the cap.
+    if section.kind == "linear" and (section.name is not None or section.in_full):
         return adjusted(
             speed, cap=PowerCap(section.power_cap, 1.0, 1.0, clock_at(section.power_cap, sweep))
         )
@@ -233,9 +233,9 @@ def split_speed(section: Profile, apart: AttentionFfn, model: ModelSpec, gpu: Gp
     )
     where, tokens = arrangement_of(section), section.max_batch_tokens or MAX_BATCH_TOKENS
     try:
-        kept = kv_tokens(shape, gpu, where, split, typical_context(shape.max_context), tokens)
+        capacity = kv_tokens(shape, gpu, where, split, typical_context(shape.max_context), tokens)
         engine = EngineSettings(
-            section.max_batch or MAX_BATCH, tokens, kept, estimate_fit().calibration.iteration_s
+            section.max_batch or MAX_BATCH, tokens, capacity, estimate_fit().calibration.iteration_s
         )
         return attention_ffn_profile(shape, gpu, where, split, efficiencies(), engine)
     except SimulationError as error:

@@ -46,9 +46,9 @@ def network_of(scenario: Scenario, hardware: Hardware) -> Network | None:
     stated = any(region.topology is not None for region in scenario.regions)
     if not stated or not hardware.links or hardware.spot.any():
         return None
-    nowhere: Facts = []
+    unused: Facts = []  # the sources are listed elsewhere
     rules = tuple(rules_of(scenario, model.name) for model in hardware.models)
-    return Network(topology_of(scenario, hardware, nowhere), kv_shares(scenario, nowhere), rules)
+    return Network(topology_of(scenario, hardware, unused), kv_shares(scenario, unused), rules)
 
 
 def rules_of(scenario: Scenario, model: str) -> PlacedService:

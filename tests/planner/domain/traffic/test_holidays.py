@@ -8,7 +8,7 @@ import pytest
 from planner.domain.kinds import forecast
 from planner.domain.progress import silent
 from planner.errors import ScenarioError
-from planner.inputs.scenario.holidays import holidays_of, in_words
+from planner.inputs.scenario.holidays import holidays_in_words, holidays_of
 from tests.planner.domain.builders import EPOCH, demand_file, parts, scenario, source
 
 MONDAY = 19_856  # days to EPOCH
@@ -28,9 +28,9 @@ def test_a_country_has_its_public_holidays_and_a_date_is_one() -> None:
     holidays = holidays_of(["US", "2024-05-22"], EPOCH, EPOCH + 21 * 86_400)
     assert holidays.days[:3] == (MONDAY + 9, MONDAY + 14, MONDAY + 37)  # the 27th; Juneteenth
     assert max(holidays.days) > MONDAY + 365  # as far as one may plan
-    words = in_words(["US", "2024-05-22"], EPOCH, EPOCH + 21 * 86_400)
+    words = holidays_in_words(["US", "2024-05-22"], EPOCH, EPOCH + 21 * 86_400)
     assert "2024-05-22, 2024-05-27 Memorial Day." in words and "Juneteenth" not in words
-    assert "forecast like other days" in in_words(["US"], EPOCH, EPOCH + 86_400)
+    assert "forecast like other days" in holidays_in_words(["US"], EPOCH, EPOCH + 86_400)
 
 
 def test_series_of_a_scenario_know_its_holidays(tmp_path: Path) -> None:

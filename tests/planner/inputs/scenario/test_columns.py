@@ -77,7 +77,7 @@ def test_prefill_and_decode_pools_have_a_link_and_a_minimum_each() -> None:
     )
     # 3 prefill instances of 100 and 5 decode instances of 50 together carry what decodes carry.
     theta = np.array([100.0, 50.0, 0.0])
-    assert hardware.lets_through(np.array([3, 5, 0]) * theta) == 250.0
+    assert hardware.capacity_of_region(np.array([3, 5, 0]) * theta) == 250.0
 
 
 def test_a_prefill_pool_has_no_room_where_no_decode_pool_fits() -> None:
