@@ -157,20 +157,10 @@ def restore(
             )
         stores_before = set(named_stores()) if row_arrays.bucket() else set()
         with _swapping_arrays(folder) as swap, transaction.atomic(), without_triggers():
-            Session.objects.all().delete()
-            for model in tables_of_rows():
-                model._base_manager.all().delete()
             try:
-                with (folder / ROWS).open("rb") as lines, within(MAIN):
-                    loaded = load(
-                        lines, using=DEFAULT_DB_ALIAS, replace_characters=replace_characters
-                    )
-                _compare(manifest, loaded, DEFAULT_DB_ALIAS)
+                loaded = _replace_rows(folder / ROWS, manifest, replace_characters)
             except PlannerError as problem:
                 raise PlannerError(f"{path}: {problem} Nothing was changed.") from problem
-            with connection.cursor() as cursor:
-                for statement in connection.ops.sequence_reset_sql(no_style(), tables_of_rows()):
-                    cursor.execute(statement)
             record(
                 "backup.restored", path.name, by=None, made_at=manifest.made_at, rows=manifest.rows
             )
@@ -180,6 +170,23 @@ def restore(
         row_arrays.renew(manifest.stores, stores_before)
     size = path.stat().st_size
     return RestoreSummary(str(path), manifest.rows, size, loaded.left_out, loaded.replaced)
+
+
+def _replace_rows(rows: Path, manifest: Manifest, replace_characters: bool) -> LoadedRows:
+    """Replace all rows of the database by those in a file, within the caller's transaction.
+
+    Raises PlannerError if the database refuses a row, or if rows differ from the ``manifest``.
+    """
+    Session.objects.all().delete()
+    for model in tables_of_rows():
+        model._base_manager.all().delete()
+    with rows.open("rb") as lines, within(MAIN):
+        loaded = load(lines, using=DEFAULT_DB_ALIAS, replace_characters=replace_characters)
+    _compare(manifest, loaded, DEFAULT_DB_ALIAS)
+    with connection.cursor() as cursor:
+        for statement in connection.ops.sequence_reset_sql(no_style(), tables_of_rows()):
+            cursor.execute(statement)
+    return loaded
 
 
 def _rows_to_replace() -> str:
@@ -303,8 +310,8 @@ def _write(folder: Path, manifest: Manifest, path: Path) -> str:
 def _pack(folder: Path, manifest: Manifest, path: Path) -> None:
     """Write the file: the manifest first, then rows and arrays."""
     (folder / MANIFEST).write_text(json.dumps(asdict(manifest), indent=1), encoding="utf-8")
-    # readable by its owner only: it holds tokens
-    # The mode applies from the creation on, so that nobody can open the file before a chmod.
+    # Only its owner may read it, because it holds tokens. The mode applies from the creation on, so
+    # that nobody can open the file before a chmod.
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with (
         os.fdopen(descriptor, "wb") as file,

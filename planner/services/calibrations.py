@@ -1,6 +1,5 @@
 """Read, store and remove measurements: benchmark rows and measured kernels."""
 
-import hashlib
 import shutil
 import tempfile
 from collections.abc import Iterable, Sequence
@@ -14,6 +13,7 @@ from pydantic import Field
 
 from planner.domain.options import RunOptions
 from planner.errors import IngestError
+from planner.files.upload import write_upload
 from planner.inputs.catalogue.hardware import gpu_known_as
 from planner.inputs.estimates.deployment_rows import named_fields
 from planner.inputs.estimates.row_files import read_rows
@@ -120,21 +120,19 @@ def calibration_upload(
     Raises IngestError with the line and field that cannot be read.
     """
     check_may_plan(user)
-    digest, size = hashlib.sha256(), 0
+
+    def check_size(size: int) -> None:
+        if size > MAX_UPLOAD_BYTES:
+            raise IngestError(
+                f"{file_name} is larger than the {MAX_UPLOAD_BYTES / 1e6:g} MB of measurements "
+                "that can be read at once. Split it."
+            )
+
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "upload"
-        with path.open("wb") as out:
-            for chunk in chunks:
-                size += len(chunk)
-                if size > MAX_UPLOAD_BYTES:
-                    raise IngestError(
-                        f"{file_name} is larger than the {MAX_UPLOAD_BYTES / 1e6:g} MB of "
-                        "measurements that can be read at once. Split it."
-                    )
-                digest.update(chunk)
-                out.write(chunk)
+        sha256, size = write_upload(path, chunks, check_size)
         options = options or CalibrationOptions()
-        key = request_key(idempotency_key, [digest.hexdigest(), options.model_dump(), source])
+        key = request_key(idempotency_key, [sha256, options.model_dump(), source])
         own_rows = Calibration.objects.filter(owner=user)
         if earlier := key.earlier_row(own_rows):
             return earlier
@@ -142,7 +140,7 @@ def calibration_upload(
             columns = {
                 "name": file_name[:120],
                 "file_name": file_name[:255],
-                "sha256": digest.hexdigest(),
+                "sha256": sha256,
                 "bytes": size,
                 "source": (source.strip() or file_name)[:500],
                 "owner": user,
@@ -322,6 +320,7 @@ def _kernel_table(file: KernelFile) -> pl.DataFrame:
 
 
 def _kernel_report(file: KernelFile) -> dict[str, Any]:
+    """Return the summary of a kernel file that pages and the API show."""
     notes = [f"{count:,} rows set aside: {why}." for why, count in file.set_aside.items()]
     notes += [_sharing_sentence(sharing) for sharing in file.sharing]
     return {"format": file.format, "rows": file.rows, "columns": ["gpu", "operator"],

@@ -133,8 +133,8 @@ def add_missing_gpus(
     if not missing:
         return dict(row)
     largest = max(region.capacity.values(), default=0)
-    like = catalogue.regions().get(region.like or "")
-    listed_prices = like.usd_per_gpu_hour if like else {}
+    built_in = catalogue.regions().get(region.like or "")
+    listed_prices = built_in.usd_per_gpu_hour if built_in else {}
     prices = {
         gpu: round(price, 4)
         for gpu in missing

@@ -1,7 +1,7 @@
-"""List the assumptions of a draft, with the reason for each and how much it matters.
+"""List the assumptions of a draft, with the reason for each and its effect on the fleet.
 
-How much comes from sizes alone, by the fluid model of one replica at mean lengths
-(``simulation.sizing.queueing``). Nothing is simulated, so these are proportions and not fleets.
+Effects are ratios of the capacity of one replica, by the fluid model at mean lengths
+(``simulation.sizing.queueing``). Nothing is simulated.
 """
 
 from collections.abc import Iterator
@@ -199,7 +199,8 @@ def _lengths(trace: Trace, draft: Scenario, speed: Profile) -> Iterator[Assumpti
         ("Prompt lengths", "input_tokens", (LENGTH_FACTOR * prompt, answer)),
         ("Answer lengths", "output_tokens", (prompt, LENGTH_FACTOR * answer)),
     ):
-        lengths = next((g for s in draft.traffic.sources if (g := getattr(s, name))), None)
+        stated = (getattr(source, name) for source in draft.traffic.sources)
+        lengths = next(filter(None, stated), None)
         if lengths is None:
             continue
         more = usual / largest_rate(speed, *longer)[0] - 1
@@ -282,10 +283,13 @@ def _ended_early(trace: Trace, draft: Scenario) -> Iterator[Assumption]:
 def _other_models_note(trace: Trace, profile: Profile) -> str:
     """Return a sentence on how many times the GPUs other models take, on the same GPU type."""
     lengths, profiles = drafts.mean_lengths(trace), built_in_profiles()
-    rate = largest_rate(profile, *lengths)[0] / profile.tp
+
+    def gpus_per_rps(served: Profile) -> float:
+        return served.tp / largest_rate(served, *lengths)[0]
+
+    gpus_of_profile = gpus_per_rps(profile)
     other_models = [
-        f"{name} takes about {rate * other.tp / largest_rate(other, *lengths)[0]:.2g} times the "
-        "GPUs"
+        f"{name} takes about {gpus_per_rps(other) / gpus_of_profile:.2g} times the GPUs"
         for name in COMPARED_MODELS
         if name != profile.model and (other := profiles.get((name, profile.gpu))) is not None
     ]

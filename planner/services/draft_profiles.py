@@ -56,32 +56,35 @@ def choose_serving(trace: Trace, model: str = "", gpu: str = "") -> Serving:
     Raises NotFound with the available names.
     """
     profiles = built_in_profiles()
-    served = {served_model for served_model, _ in profiles}
-    stated = {label: known_model(label) for label in trace.report.get("models") or []}
-    named = {label: name for label, name in stated.items() if name in served and not model}
+    built_in = {name for name, _ in profiles}
+    known = {label: known_model(label) for label in trace.report.get("models") or []}
+    # Built-in models by their label in the trace. A chosen model replaces all of them.
+    named = {label: name for label, name in known.items() if name in built_in and not model}
     labels = model_labels(trace)
     embeds = trace.requests and trace.report.get("unanswered") == trace.requests
-    usual, longest = DEFAULT_EMBEDDER if embeds else DEFAULT_MODEL, 0
-    if not embeds and not model and (not named or labels):
-        usual, longest = _usual_model(trace, gpu or DEFAULT_GPU)
+    default, longest = DEFAULT_EMBEDDER if embeds else DEFAULT_MODEL, 0
+    needs_default = not model and (not named or labels)
+    if needs_default and not embeds:
+        default, longest = _default_model(trace, gpu or DEFAULT_GPU)
     if labels and named:
         by_label = {
             label: _serving_of_model(
-                profiles, named.get(label, usual), gpu, label in named, strict=False
+                profiles, named.get(label, default), gpu, label in named, strict=False
             )
             for label in labels
         }
         first = _serving_of_model(profiles, next(iter(named.values())), gpu, named=True)
         return replace(first, labels=MappingProxyType(by_label))
-    chosen = model or next(iter(named.values()), usual)
+    chosen = model or next(iter(named.values()), default)
     serving = _serving_of_model(profiles, chosen, gpu, bool(named))
     return replace(serving, longest=longest)
 
 
-def _usual_model(trace: Trace, gpu: str) -> tuple[str, int]:
+def _default_model(trace: Trace, gpu: str) -> tuple[str, int]:
     """Return the model for a trace that names none, on a GPU type.
 
-    The second value is the longest request (tokens) if it needs another model than the default.
+    The second value is the longest request in tokens if it exceeds the context of DEFAULT_MODEL and
+    another model takes it; else 0.
     """
     if trace.kind == Trace.Kind.REQUESTS and trace.store:
         longest = longest_request(row_arrays.local_path(trace.store))
@@ -130,9 +133,10 @@ def _serving_of_model(
     named: bool,
     strict: bool = True,
 ) -> Serving:
-    """Return the profile that serves a model.
+    """Return the built-in profile of ``model`` on ``gpu`` ("": the default GPU type).
 
-    With ``strict`` false, another GPU type is used if there is no profile on this one.
+    ``named``: the trace names the model. Raises NotFound if there is no profile. If not ``strict``,
+    another GPU type is used if only this one has none.
     """
     by_gpu = {g: candidate for (m, g), candidate in profiles.items() if m == model}
     if not by_gpu:

@@ -4,6 +4,7 @@ The draft avoids obstacles to its run. A short trace gets a shorter window, or a
 after it. Long prompts get a looser limit.
 """
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from math import ceil, floor, isfinite
 from typing import Any
@@ -40,6 +41,7 @@ HOUR_S, DAY_S, WEEK_S = 3600, 86_400, 604_800
 # Requests of a window; a comparison replays them about a hundred times.
 MAX_REPLAYED_REQUESTS = 2_000_000
 PEAK_TO_MEAN = 3  # peak over mean: Azure 2024's code service by day
+Row = dict[str, Any]  # a mapping of the scenario document
 
 
 def scenario_draft(
@@ -57,34 +59,17 @@ def scenario_draft(
     if trace.state != Trace.State.READY:
         raise NotReady(f"Trace {trace.name} is not ready. Wait until it has been read.")
     serving = serving or choose_serving(trace)
-    servings = serving.all
-    peak_rps = PEAK_TO_MEAN * sum(rate for _, rate in _series_rates(trace))
-    capacity: dict[str, int] = {}
-    for profile in (each_serving.profile for each_serving in servings):
-        replica_rps = largest_rate(profile, *mean_lengths(trace))[0]
-        gpus = region_gpus(peak_rps, replica_rps, profile.tp)
-        capacity[profile.gpu] = capacity.get(profile.gpu, 0) + gpus
-    # The built-in region that has prices of the most of these GPU types.
-    regions = catalogue.regions()
-    region = max(regions, key=lambda name: len(capacity.keys() & regions[name].usd_per_gpu_hour))
-    offers = {
-        gpu: price_of(gpu, {}).usd for gpu in capacity.keys() - regions[region].usd_per_gpu_hour
-    }
-    known = {gpu: usd for gpu, usd in sorted(offers.items()) if isfinite(usd)}
-    prices = {"usd_per_gpu_hour": known} if known else {}
-    data: dict[str, Any] = {
+    profiles = [each_serving.profile for each_serving in serving.all]
+    ttft_ms = max(_ttft_ms(trace, profile) for profile in profiles)
+    data: Row = {
         "version": 1,
         "name": free_name(f"Plan for {trace.name}"),
         "description": _ignored_labels(trace, serving),
-        "models": [each_serving.profile.model for each_serving in servings],
-        "profiles": [dict(each_serving.row) for each_serving in servings],
-        "regions": [{"name": REGION, "like": region, "capacity": capacity, **prices}],
+        "models": [profile.model for profile in profiles],
+        "profiles": [dict(each_serving.row) for each_serving in serving.all],
+        "regions": [_region_row(trace, profiles)],
         "tiers": [
-            {
-                "name": FAST,
-                "ttft_ms": max(_ttft_ms(trace, each_serving.profile) for each_serving in servings),
-                "tbt_ms": 100,
-            },
+            {"name": FAST, "ttft_ms": ttft_ms, "tbt_ms": 100},
             {"name": RELAXED, "ttft_ms": 60_000},
         ],
         "traffic": {"sources": _sources(trace, serving)},
@@ -100,10 +85,30 @@ def scenario_draft(
     return document
 
 
-def _sources(trace: Trace, serving: Serving) -> list[dict[str, Any]]:
+def _region_row(trace: Trace, profiles: Sequence[Profile]) -> Row:
+    """Return the only region of a draft, with GPUs for the trace's peak on ``profiles``.
+
+    Its prices are those of the built-in region that has the most of these GPU types. For the other
+    types it states the median of the known prices, if there are any.
+    """
+    peak_rps = PEAK_TO_MEAN * sum(rate for _, rate in _series_rates(trace))
+    capacity: dict[str, int] = {}
+    for profile in profiles:
+        replica_rps = largest_rate(profile, *mean_lengths(trace))[0]
+        gpus = region_gpus(peak_rps, replica_rps, profile.tp)
+        capacity[profile.gpu] = capacity.get(profile.gpu, 0) + gpus
+    regions = catalogue.regions()
+    region = max(regions, key=lambda name: len(capacity.keys() & regions[name].usd_per_gpu_hour))
+    unpriced = sorted(capacity.keys() - regions[region].usd_per_gpu_hour)
+    prices = {gpu: usd for gpu in unpriced if isfinite(usd := price_of(gpu, {}).usd)}
+    row: Row = {"name": REGION, "like": region, "capacity": capacity}
+    return row | ({"usd_per_gpu_hour": prices} if prices else {})
+
+
+def _sources(trace: Trace, serving: Serving) -> list[Row]:
     """Return the traffic sources of a draft: one per series, per label, or for the whole trace."""
     model = serving.profile.model
-    common: dict[str, Any] = {
+    common: Row = {
         "trace": trace.name,
         "model": model,
         "regions": {REGION: 1.0},
@@ -146,9 +151,9 @@ def _ignored_labels(trace: Trace, serving: Serving) -> str:
 
 
 def _fit_window(
-    data: dict[str, Any], trace: Trace, chosen: WindowChoice | None, horizon: HorizonChoice | None
+    data: Row, trace: Trace, chosen: WindowChoice | None, horizon: HorizonChoice | None
 ) -> None:
-    """Set the window, bins and horizon of a draft in ``data``.
+    """Set the window, bins and horizon of a draft in ``data``. All times are in seconds.
 
     By default a study plans the last day. For a short trace, the window is shorter, or it follows
     the trace, so that enough history is left to forecast from. A large window is simulated only in
@@ -161,13 +166,13 @@ def _fit_window(
     )
     bin_s = max(shortest, trace.report.get("bin_s") or 0)
     window: float = DAY_S if span >= 2 * DAY_S else span / 2
-    # What the window may take, after the history to forecast from and the first start-up.
-    room_s = span - ceil(STARTUP_S / bin_s) * bin_s - HISTORY_BINS * bin_s
+    # The longest window that leaves history to forecast from, and time for the first cold start.
+    longest_window = span - ceil(STARTUP_S / bin_s) * bin_s - HISTORY_BINS * bin_s
     period = ceil(SHORT_PERIOD_S / bin_s) * bin_s
-    if window > room_s:  # a longer trace has wider bins, but its window fits
+    if window > longest_window:  # a longer trace has wider bins, but its window fits
         data["traffic"]["bin_s"] = bin_s
-        if room_s >= period:
-            window = floor(room_s / period) * period
+        if longest_window >= period:
+            window = floor(longest_window / period) * period
             data["horizon"] = {"duration_s": window, "period_s": period}
         else:  # too short to hold a window: plan the time after it
             window = max(HOUR_S, 4 * bin_s)
@@ -210,14 +215,15 @@ def _series_rates(trace: Trace) -> list[tuple[float, float]]:
     A trace of requests counts as one series.
     """
     report = trace.report
-    one_in = report.get("sample") or 1.0
+    one_in = report.get("sample") or 1.0  # each row of the file stands for so many requests
     if trace.kind == Trace.Kind.REQUESTS:
         seconds = max(1.0, (report.get("end_ns", 0) - report.get("start_ns", 0)) / 1e9)
         return [(seconds, one_in * trace.requests / seconds)]
-    spans = [
-        (s["bins"] * s["bin_s"], one_in * (s["requests"] or 0)) for s in report.get("series", [])
-    ]
-    return [(seconds, requests / seconds) for seconds, requests in spans] or [(1.0, 0.0)]
+    rates = []
+    for series in report.get("series", []):
+        seconds = series["bins"] * series["bin_s"]
+        rates.append((seconds, one_in * (series["requests"] or 0) / seconds))
+    return rates or [(1.0, 0.0)]
 
 
 def _ttft_ms(trace: Trace, profile: Profile) -> int:
@@ -248,10 +254,10 @@ def mean_lengths(trace: Trace) -> tuple[float, float]:
     """
     counted = [trace.report, *trace.report.get("series", [])]
 
-    def mean(field: str, default: dict[str, Any]) -> float:
+    def largest_mean(field: str, default: float) -> float:
         """Return the largest mean of a field per request of any series."""
-        means = [row[field] / row["requests"] for row in counted if row.get(field)
-                 and row.get("requests")]  # fmt: skip
-        return float(max(means, default=default["mean"]))
+        with_counts = (row for row in counted if row.get(field) and row.get("requests"))
+        return float(max((row[field] / row["requests"] for row in with_counts), default=default))
 
-    return mean("input_tokens", ASSUMED_INPUT), mean("output_tokens", ASSUMED_OUTPUT)
+    prompt = largest_mean("input_tokens", ASSUMED_INPUT["mean"])
+    return prompt, largest_mean("output_tokens", ASSUMED_OUTPUT["mean"])

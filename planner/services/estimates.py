@@ -83,6 +83,7 @@ class MeasurementSource:
     use_stored: bool = True  # use the uploaded measurements too
 
     def own_measurements(self, known: UserFacts) -> MeasuredCorrections | None:
+        """Return the measurements of both sources together; None if there are none."""
         sent = measurements_of_rows(self.rows, self.name, known) if self.rows else None
         return merge_measurements(sent, stored_measurements(known) if self.use_stored else None)
 
@@ -344,11 +345,13 @@ def _own_correction(
 
 
 def prefill_busy_share(deployed: Deployment, estimate: Estimate) -> float:
-    """Return the share of time that the prefill workers of a disaggregated deployment are busy."""
-    prompt_s = estimate.prompt_s / (
-        estimate.arranged.prefill.attention_dp * estimate.arranged.prefill_workers
-    )
-    return estimate.tokens_per_s / deployed.osl * prompt_s
+    """Return the share of time that the prefill workers of a disaggregated deployment are busy.
+
+    It is the rate of requests times the time of a prompt on all workers; above 1: overloaded.
+    """
+    workers = estimate.arranged.prefill.attention_dp * estimate.arranged.prefill_workers
+    requests_s = estimate.tokens_per_s / deployed.osl
+    return requests_s * (estimate.prompt_s / workers)
 
 
 def _unmeasured_notes(deployed: Deployment) -> list[str]:
@@ -379,20 +382,18 @@ def power_w(deployed: Deployment, estimate: Estimate) -> float:
     model = power_model(gpu)
     shape = replace(deployed.shape, encoder=None)
     context = estimate.batch * (deployed.isl + deployed.osl / 2.0)
-    # Prompts that start per iteration of decode. Each has isl² / 2 pairs of tokens in attention.
+    attention_pairs = deployed.isl**2 / 2.0  # pairs of tokens in the attention of one prompt
+    # Prompts that start per iteration of decode.
     prompts = 0.0 if arranged.split else estimate.batch / deployed.osl
-    mean = iteration(
-        estimate.batch, context, prompts * deployed.isl, prompts * deployed.isl**2 / 2.0
-    )
+    mean = iteration(estimate.batch, context, prompts * deployed.isl, prompts * attention_pairs)
     decoding = load(operator_graph(shape, arranged.decode), gpu, estimate.tbt_s, mean)
-    total = float(watts(model, gpu, decoding)) * arranged.decode.gpus * arranged.decode_workers
+    gpu_w = float(watts(model, gpu, decoding))
+    decode_w = gpu_w * arranged.decode.gpus * arranged.decode_workers
     if not arranged.split:
-        return total
+        return decode_w
     ranks = arranged.prefill.attention_dp
-    prompt = iteration(
-        prefill_tokens=ranks * deployed.isl, prefill_pairs=ranks * deployed.isl**2 / 2.0
-    )
+    prompt = iteration(prefill_tokens=ranks * deployed.isl, prefill_pairs=ranks * attention_pairs)
     prefill = load(operator_graph(shape, arranged.prefill), gpu, estimate.prompt_s, prompt)
     busy = min(1.0, prefill_busy_share(deployed, estimate))
-    worker_w = busy * float(watts(model, gpu, prefill)) + (1.0 - busy) * gpu.idle_w
-    return total + worker_w * arranged.prefill.gpus * arranged.prefill_workers
+    gpu_w = busy * float(watts(model, gpu, prefill)) + (1.0 - busy) * gpu.idle_w
+    return decode_w + gpu_w * arranged.prefill.gpus * arranged.prefill_workers

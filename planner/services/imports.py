@@ -27,6 +27,7 @@ CONFIG_KEYS = ("model_type", "architectures", "hidden_size", "n_embd", "d_model"
 MAX_YAML_CHARACTERS = 250_000  # takes a few seconds to read
 ANCHOR = re.compile(r"(?:^|[\s\[{,:?-])&\S")
 COMMON_KEYS = ("name", "kind", "source")
+Document = Mapping[str, Any]  # a mapping in the file
 
 
 @transaction.atomic
@@ -55,35 +56,42 @@ def hardware_import(
     saved: list[OwnGpu | OwnModel] = []
     gpus = {entry.name: entry.row for entry in gpus_list()}
     models = {entry.name: entry.row for entry in models_list()}
-    for entry_path, entry_facts in _entries(document, file_name):
+    for entry_path, fields in _entries(document, file_name):
         common: dict[str, Any] = {
-            key: str(entry_facts[key]) for key in COMMON_KEYS if entry_facts.get(key) is not None
+            key: str(fields[key]) for key in COMMON_KEYS if fields.get(key) is not None
         }
         if "name" not in common:
             raise CatalogueError(f"{file_name}: {entry_path} has no name. Give one.")
-        facts: Any = {
-            str(key): value for key, value in entry_facts.items() if key not in COMMON_KEYS
-        }
-        common.setdefault("source", file_name)
+        name, common = common["name"], {"source": file_name, **common}
+        facts = {str(key): value for key, value in fields.items() if key not in COMMON_KEYS}
         if entry_path.startswith("gpus"):
-            saved.append(gpu_save(user=user, facts=facts, gpu=gpus.get(common["name"]), **common))
+            saved.append(gpu_save(user=user, facts=facts, gpu=gpus.get(name), **common))
         else:
-            row = models.get(common["name"])
-            shape = facts.pop("shape", None)
-            if shape is not None and (facts or not isinstance(shape, Mapping)):
-                raise CatalogueError(
-                    f"{file_name}: {entry_path} has a shape, from which its memory follows. Leave "
-                    f"out {', '.join(facts) or 'values that are not mappings'}."
-                )
-            if shape is not None:
-                facts = _model_of_shape(user_hardware.model_shape(common["name"], shape))
-            saved.append(model_save(user=user, facts=facts, model=row, **common))
+            model_facts = _model_facts(name, facts, f"{file_name}: {entry_path}")
+            row = models.get(name)
+            saved.append(model_save(user=user, facts=model_facts, model=row, **common))
     return saved
 
 
-def _import_config(
-    user: User | None, config: Mapping[str, Any], file_name: str, name: str
-) -> OwnModel:
+def _model_facts(name: str, facts: Document, place: str) -> Document | ModelSpec:
+    """Return the facts of a model entry; if they are its shape, the model that follows from it.
+
+    ``place`` is the file and the entry, for messages. Raises CatalogueError if there are further
+    facts besides the shape.
+    """
+    if facts.get("shape") is None:
+        return {key: value for key, value in facts.items() if key != "shape"}
+    shape = facts["shape"]
+    others = [key for key in facts if key != "shape"]
+    if others or not isinstance(shape, Mapping):
+        raise CatalogueError(
+            f"{place} has a shape, from which its memory follows. Leave out "
+            f"{', '.join(others) or 'values that are not mappings'}."
+        )
+    return _model_of_shape(user_hardware.model_shape(name, shape))
+
+
+def _import_config(user: User | None, config: Document, file_name: str, name: str) -> OwnModel:
     """Store the model that a config.json describes, replacing one of the same name."""
     model_name = name.strip() or str(config.get("_name_or_path") or "").rpartition("/")[2]
     if not model_name:
@@ -101,7 +109,7 @@ def _import_config(
     )
 
 
-def model_of_config(name: str, config: Mapping[str, Any]) -> ModelSpec:
+def model_of_config(name: str, config: Document) -> ModelSpec:
     """Return the model that a config.json describes; raise CatalogueError if a field is missing."""
     return _model_of_shape(shape_of(config, name))
 
@@ -111,13 +119,13 @@ def _model_of_shape(shape: ModelShape) -> ModelSpec:
     return catalogue.model_of_shape(shape, Provenance("published", "its shape"))
 
 
-def _is_config(document: Mapping[str, Any]) -> bool:
+def _is_config(document: Document) -> bool:
     """Return whether a mapping has a key of a config.json; multimodal models nest the sizes."""
     parts = [document, *(part for part in document.values() if isinstance(part, Mapping))]
     return any(key in part for part in parts for key in CONFIG_KEYS)
 
 
-def read_description(data: bytes, file_name: str) -> Mapping[str, Any]:
+def read_description(data: bytes, file_name: str) -> Document:
     """Return the mapping in a YAML or JSON file; raise CatalogueError for anything else."""
     if len(data) > MAX_BYTES:
         raise CatalogueError(f"{file_name} is larger than 1 MB; it cannot be a description.")
@@ -163,9 +171,9 @@ def _read_yaml(text: str) -> Any:
     return YAML(typ="safe", pure=True).load(text)
 
 
-def _entries(document: Mapping[str, Any], file_name: str) -> list[tuple[str, Mapping[str, Any]]]:
+def _entries(document: Document, file_name: str) -> list[tuple[str, Document]]:
     """Return the entries of a document, each with its location such as ``gpus[0]``."""
-    entries: list[tuple[str, Mapping[str, Any]]] = []
+    entries: list[tuple[str, Document]] = []
     for section in ("gpus", "models"):
         rows = document.get(section) or []
         if not isinstance(rows, list):

@@ -6,7 +6,6 @@ The user describes the launch. Everything else is filled in so that the draft ca
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import date
-from typing import Any
 
 from planner.errors import NotFound, ScenarioError
 from planner.inputs import catalogue
@@ -20,7 +19,7 @@ from planner.selectors.hardware import fit_on_gpu, gpu_get, model_get, own_hardw
 from planner.services.draft_assumptions import Assumption, cold_start
 from planner.services.draft_profiles import best_tp
 from planner.services.draft_windows import HorizonChoice
-from planner.services.drafts import CAPACITY_GPUS, FAST, STARTUP_S, region_gpus
+from planner.services.drafts import CAPACITY_GPUS, FAST, STARTUP_S, Row, region_gpus
 from planner.services.scenarios import free_name
 from simulation.sizing.queueing import largest_rate
 
@@ -38,10 +37,10 @@ class LaunchDescription:
     requests_per_day: float  # on average over a week
     input_tokens: float
     output_tokens: float
-    day: str | list[float]
-    weekend: float | None
+    day: str | list[float]  # name of a built-in shape, or requests of each hour
+    weekend: float | None  # requests of a weekend day over those of a weekday; None: the default
     utc_offset_h: float
-    growth_per_month: float
+    growth_per_month: float  # share
     begins: date
     ttft_ms: float
     tbt_ms: float
@@ -51,15 +50,8 @@ class LaunchDescription:
 def launch_draft(described: LaunchDescription) -> str:
     """Return the YAML of the scenario; raise ScenarioError for an unknown profile or price."""
     gpu = catalogue.gpu_name(described.gpu)
-    regions = catalogue.regions()
-    with_price = [name for name, priced in regions.items() if gpu in priced.usd_per_gpu_hour]
-    region = described.region or next(iter(with_price), "")
-    if region not in with_price:
-        raise ScenarioError(
-            f"There is no built-in price of {gpu} in {region or 'any region'}. Choose from "
-            f"{', '.join(with_price[:12]) or 'another GPU'}, or state yours in the YAML."
-        )
-    launch: dict[str, Any] = {
+    region = _priced_region(described.region, gpu)
+    launch: Row = {
         "requests_per_day": described.requests_per_day,
         "day": described.day,
         "begins": described.begins.isoformat(),
@@ -71,7 +63,7 @@ def launch_draft(described: LaunchDescription) -> str:
     growth = (
         {"growth": {"per_month": described.growth_per_month}} if described.growth_per_month else {}
     )
-    data: dict[str, Any] = {
+    data: Row = {
         "version": 1,
         "name": free_name(f"Launch of {described.model.rpartition('/')[2]}"),
         "models": [described.model],
@@ -97,6 +89,22 @@ def launch_draft(described: LaunchDescription) -> str:
     }
     data["regions"][0]["capacity"][gpu] = _region_gpus(described, data)
     return dump_mapping(data)
+
+
+def _priced_region(name: str, gpu: str) -> str:
+    """Return the built-in region ``name``, or for "" the first one, with a price of ``gpu``.
+
+    Raises ScenarioError if it has none.
+    """
+    regions = catalogue.regions()
+    with_price = [key for key, region in regions.items() if gpu in region.usd_per_gpu_hour]
+    chosen = name or next(iter(with_price), "")
+    if chosen not in with_price:
+        raise ScenarioError(
+            f"There is no built-in price of {gpu} in {chosen or 'any region'}. Choose from "
+            f"{', '.join(with_price[:12]) or 'another GPU'}, or state yours in the YAML."
+        )
+    return chosen
 
 
 def launch_assumptions(described: LaunchDescription, document: str) -> Iterator[Assumption]:
@@ -141,7 +149,7 @@ def launch_assumptions(described: LaunchDescription, document: str) -> Iterator[
     yield cold_start(draft)
 
 
-def _profile(model: str, gpu: str) -> dict[str, Any]:
+def _profile(model: str, gpu: str) -> Row:
     """Return the built-in measured profile; else a roofline on the fewest GPUs that fit."""
     name = model_known_as(model)
     if any((m, g) == (name, gpu) for m, g, _ in catalogue.profiles()):
@@ -160,17 +168,17 @@ def _profile(model: str, gpu: str) -> dict[str, Any]:
     raise ScenarioError(f"{model} fits on no number of {gpu} side by side. Choose a larger GPU.")
 
 
-def _region_gpus(described: LaunchDescription, data: dict[str, Any]) -> int:
+def _region_gpus(described: LaunchDescription, data: Row) -> int:
     """Return the GPUs of the region, for the peak at the end of the horizon.
 
-    The capacity of one replica is that of the fluid model.
+    ``data`` is the draft so far. The capacity of one replica is that of the fluid model.
     """
     hardware = build_hardware(parse(dump_mapping(data)), own_hardware())
     profile = next(iter(hardware.profiles.values()))
     replica_rps = largest_rate(profile, described.input_tokens, described.output_tokens)[0]
-    shape = shapes()[described.day].by_hour if isinstance(described.day, str) else described.day
+    by_hour = shapes()[described.day].by_hour if isinstance(described.day, str) else described.day
     mean_rps = described.requests_per_day / DAY_S
-    peak_to_mean = max(shape) / max(sum(shape) / 24, 1e-9)
+    peak_to_mean = max(by_hour) / max(sum(by_hour) / 24, 1e-9)
     growth = max(1.0, (1 + described.growth_per_month) ** described.horizon.months)
     peak_rps = peak_to_mean * WEEKDAY_TO_MEAN * mean_rps * growth
     return region_gpus(peak_rps, replica_rps, data["profiles"][0]["tp"])

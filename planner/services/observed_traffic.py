@@ -34,8 +34,8 @@ def planned_pools(plan: ActivePlan, begins: datetime, ends: datetime) -> list[He
     times = np.array([moment.timestamp() for moment in moments])
     held = []
     for pool in pools_of(plan):
-        at = replicas_at(plan, pool)
-        replicas = np.array([at(moment) or 0 for moment in local], np.int64)
+        replicas_at_time = replicas_at(plan, pool)
+        replicas = np.array([replicas_at_time(moment) or 0 for moment in local], np.int64)
         changes = np.flatnonzero(np.diff(replicas, prepend=-1))
         held.append(
             HeldPool(

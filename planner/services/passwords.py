@@ -79,8 +79,8 @@ def mailbox_set(*, user: User, email: str) -> None:
     record("user.mailbox", user, by=user)
 
 
-# It is not asked if the person signed in a moment ago. Who finds an open browser, or a token, thus
-# cannot make these changes.
+# Sensitive changes need the password again, unless the user gave it within FRESH_S. So a person who
+# finds an open browser, or a token, cannot make them.
 
 
 def mark_verified(request: HttpRequest, *, moment: float | None = None) -> None:

@@ -139,10 +139,11 @@ def _replicas_at(
     )
     counts = np.array([step.replicas if pool else 0 for step in steps], float)
     for cycle in reversed(cycles):  # the first one that covers a time applies
-        past = np.maximum((moments - ends[-1]) // np.timedelta64(cycle) + 1, 0) if cycle else 0
-        folded = moments - past * np.timedelta64(cycle)
-        index = np.searchsorted(begins, folded, side="right") - 1
-        covered = (index >= 0) & (folded < ends[index])
+        # The whole cycles by which a time lies after the end of the plan.
+        late = np.maximum((moments - ends[-1]) // np.timedelta64(cycle) + 1, 0) if cycle else 0
+        same_time_in_plan = moments - late * np.timedelta64(cycle)
+        index = np.searchsorted(begins, same_time_in_plan, side="right") - 1
+        covered = (index >= 0) & (same_time_in_plan < ends[index])
         out[covered] = counts[index[covered]]
     return out
 

@@ -78,23 +78,14 @@ def profile_fit(
             f"There is no profile kind {spec.kind!r}. Choose from {', '.join(KINDS)}."
         )
     spec = spec.by_catalogue()
-    base = compute_profile(spec) if spec.kind in COMPUTED else None
+    computed = compute_profile(spec) if spec.kind in COMPUTED else None
     rows = arrangement_rows(calibration, spec.rows_model, spec.rows_gpu, spec.tp)
     rows = _with_catalogue_names(_in_precision(rows, spec.precision, calibration.name), spec)
-    capacity = base.kv_capacity_tokens if base else _kv_capacity(spec)
-    modelled = replace(spec, kind="operator" if spec.kernels else "roofline")
-    if spec.kind == "linear" and is_sweep(rows):
-        base = compute_profile(modelled)
-    elif spec.kind == "linear" and lacks_prefill(rows, spec.max_batch_tokens or MAX_BATCH_TOKENS):
-        try:
-            base = compute_profile(modelled)
-        except (PlannerError, SimulationError):
-            base = None  # unknown shape or peaks: fit() reports the missing rows
     fitted = fit(
         spec.kind,
         rows,
-        kv_capacity_tokens=capacity,
-        base=base,
+        kv_capacity_tokens=computed.kv_capacity_tokens if computed else _kv_capacity(spec),
+        base=computed or _base_of_linear(spec, rows),
         waiting=queueing_parameters(),
         provenance=Provenance("measured", calibration.source),
         max_batch=spec.max_batch,
@@ -113,6 +104,22 @@ def profile_fit(
         arrangement=spec.arrangement,
         key=key,
     )
+
+
+def _base_of_linear(spec: ProfileSpec, rows: BenchmarkRows) -> core.Profile | None:
+    """Return a computed profile for what the rows of a linear profile do not show; None if nothing.
+
+    It is needed for a sweep over concurrency, and for rows without prefill times.
+    """
+    modelled = replace(spec, kind="operator" if spec.kernels else "roofline")
+    if is_sweep(rows):
+        return compute_profile(modelled)
+    if not lacks_prefill(rows, spec.max_batch_tokens or MAX_BATCH_TOKENS):
+        return None
+    try:
+        return compute_profile(modelled)
+    except (PlannerError, SimulationError):
+        return None  # unknown shape or peaks: fit() reports the missing rows
 
 
 def compute_profile(spec: ProfileSpec) -> core.Profile:
@@ -268,18 +275,8 @@ def profile_tune(
     notes = [f"Tuned from {base} by {int(tuned.used.sum()):,} observations."]
     if skipped := int((~tuned.used).sum()):
         notes.append(f"{skipped} observations were ignored as outliers of the filter.")
-    return profile_save(
-        user=user,
-        name=keep_as or name,
-        profile=tuned.profile,
-        made=FitRecord(
-            {
-                "notes": notes,
-                "covariance": tuned.covariance.tolist(),
-                "range": observed_range(observed),
-            },
-            parameter_documents(tuned.parameters),
-            tuning_table(observed, tuned),
-        ),
-        key=key,
-    )
+    report = {
+        "notes": notes, "covariance": tuned.covariance.tolist(), "range": observed_range(observed),
+    }  # fmt: skip
+    made = FitRecord(report, parameter_documents(tuned.parameters), tuning_table(observed, tuned))
+    return profile_save(user=user, name=keep_as or name, profile=tuned.profile, made=made, key=key)

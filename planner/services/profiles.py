@@ -51,8 +51,34 @@ def profile_save(
     """
     check_may_plan(user)
     key = key or Key()
-    own_versions = ProfileVersion.objects.filter(created_by=user)
-    name = check_name("profile", name, {})
+    row = _named_row(user, check_name("profile", name, {}), profile, arrangement)
+    for _ in range(TRIES):
+        version = _next_version(user, row, profile, made, key)
+        try:
+            with transaction.atomic():
+                version.save()
+        # The number was taken, or the same request came twice at the same time.
+        except IntegrityError:
+            if earlier := key.earlier_row(ProfileVersion.objects.filter(created_by=user)):
+                return earlier
+            continue
+        if made.residuals is not None and not made.residuals.is_empty():
+            version.store = f"{PROFILES}/{version.pk}"
+            row_arrays.tables_write(version.store, {RESIDUALS: made.residuals})
+            row_arrays.keep(version.store)
+            version.save(update_fields=["store"])
+        record("profile.kept", version.profile, by=user, version=version.version)
+        return version
+    raise NotReady(f"Profile {row.name} is being changed by others at this moment. Try again.")
+
+
+def _named_row(
+    user: User | None, name: str, profile: core.Profile, arrangement: Arrangement | None
+) -> Profile:
+    """Return the row of the name, created if it is new.
+
+    Raises CatalogueError if it belongs to another model, GPU type or number of GPUs.
+    """
     row, _ = Profile.objects.get_or_create(
         name=name,
         defaults={
@@ -63,45 +89,34 @@ def profile_save(
             "owner": user,
         },
     )
-    existing = (row.model, row.gpu, row.tp)
-    if existing != (profile.model, profile.gpu, profile.tp):
+    if (row.model, row.gpu, row.tp) != (profile.model, profile.gpu, profile.tp):
         raise CatalogueError(
             f"Profile {name} is of {row.model} on {row.tp} x {row.gpu}, this one of "
             f"{profile.model} on {profile.tp} x {profile.gpu}. Keep it under another name."
         )
-    for _ in range(TRIES):
-        newest = row.versions.values_list("version", flat=True).first() or 0
-        version = ProfileVersion(
-            profile=row,
-            version=newest + 1,
-            parameters=dict(made.parameters),
-            report={
-                **made.report,
-                "spread": profile.spread,
-                "start_s": profile.start_s,
-                "phases": phase_facts(profile),
-            },
-            calibration=made.calibration,
-            created_by=user,
-            **key.columns(),
-            **profile_columns(profile),
-        )
-        try:
-            with transaction.atomic():
-                version.save()
-        # The number was taken, or the same request came twice at the same time.
-        except IntegrityError:
-            if earlier := key.earlier_row(own_versions):
-                return earlier
-            continue
-        if made.residuals is not None and not made.residuals.is_empty():
-            version.store = f"{PROFILES}/{version.pk}"
-            row_arrays.tables_write(version.store, {RESIDUALS: made.residuals})
-            row_arrays.keep(version.store)
-            version.save(update_fields=["store"])
-        record("profile.kept", version.profile, by=user, version=version.version)
-        return version
-    raise NotReady(f"Profile {name} is being changed by others at this moment. Try again.")
+    return row
+
+
+def _next_version(
+    user: User | None, row: Profile, profile: core.Profile, made: FitRecord, key: Key
+) -> ProfileVersion:
+    """Return the next version of a profile, not saved yet."""
+    newest = row.versions.values_list("version", flat=True).first() or 0
+    return ProfileVersion(
+        profile=row,
+        version=newest + 1,
+        parameters=dict(made.parameters),
+        report={
+            **made.report,
+            "spread": profile.spread,
+            "start_s": profile.start_s,
+            "phases": phase_facts(profile),
+        },
+        calibration=made.calibration,
+        created_by=user,
+        **key.columns(),
+        **profile_columns(profile),
+    )
 
 
 def profile_delete(*, profile: Profile, user: User) -> None:

@@ -16,6 +16,7 @@ from planner.domain.provisioning.figures import PoolFigures
 from planner.domain.provisioning.levels import (
     Judge,
     Measurements,
+    Rules,
     measured_on,
     problem_of,
     solve_levels,
@@ -99,39 +100,45 @@ def savings_sweep(run: Run, pool: PoolFigures, by: str) -> Answer:
         raise NotFound(f"There is no sweep by {by!r}. Known: {', '.join(SWEEPS)}.")
 
     def compute() -> Answer:
-        service, measured = service_of_pool(run, pool)
-        points: list[tuple[Any, PhaseLoad]] = []
+        load, measured = service_of_pool(run, pool)
+        points: dict[str | int, PhaseLoad] = {}
         if by == "rate":
-            points = [(rate, replace(service, requests_s=float(rate))) for rate in RATES]
+            points = {rate: replace(load, requests_s=float(rate)) for rate in RATES}
         elif by == "size":
-            points = [(name, replace(service, shape=shape(name))) for name in FAMILY]
+            points = {name: replace(load, shape=shape(name)) for name in FAMILY}
         else:
-            points = [(n, _at_length(service, n, pool.weights, measured)) for n in LENGTHS]
-        rules = replace(
-            options_of(Options, run.options).rules,
-            levels=("operator",),
-            method="greedy",
-            proofs=False,
-        )
-        rows: list[Answer] = []
-        for value, varied in points:
-            judge = Judge.drawn(
-                (varied.isl, pool.isl_cv or 0.0), (varied.osl, pool.osl_cv or 0.0),
-                pool.attainment, 1,
-            )  # fmt: skip
-            _, levels = solve_levels(varied, pool.weights, rules, measured, judge)
-            row: Answer = {"at": value, "slo_ms": varied.slo_s * 1e3}
-            met = [its.replayed is None or its.replayed.attainment >= judge.attainment
-                   for its in levels.values()]  # fmt: skip
-            if {"model", "operator"} <= set(levels) and all(met):
-                coarse, fine = levels["model"], levels["operator"]
-                row |= {"model_gpus": coarse.devices, "operator_gpus": fine.devices}
-                row |= asdict(savings(coarse, fine))
-            rows.append(row)
+            points = {n: _at_length(load, n, pool.weights, measured) for n in LENGTHS}
+        rules = options_of(Options, run.options).rules
+        rules = replace(rules, levels=("operator",), method="greedy", proofs=False)
+        rows = [
+            {"at": value, **_savings_row(pool, varied, rules, measured)}
+            for value, varied in points.items()
+        ]
         return {"by": by, "rows": rows}
 
     answer: Answer = as_json(_cached(run, pool, by, compute))
     return answer
+
+
+def _savings_row(
+    pool: PoolFigures, load: PhaseLoad, rules: Rules, measured: Measurements
+) -> Answer:
+    """Return the latency limit of a load, and the GPUs and savings by operators.
+
+    Only the limit is returned if a plan is missing, or misses the pool's SLO target in the replay.
+    """
+    judge = Judge.drawn(
+        (load.isl, pool.isl_cv or 0.0), (load.osl, pool.osl_cv or 0.0), pool.attainment, 1
+    )
+    _, levels = solve_levels(load, pool.weights, rules, measured, judge)
+    row: Answer = {"slo_ms": load.slo_s * 1e3}
+    replays = [level.replayed for level in levels.values() if level.replayed is not None]
+    meets_slo = all(replay.attainment >= judge.attainment for replay in replays)
+    if meets_slo and {"model", "operator"} <= set(levels):
+        coarse, fine = levels["model"], levels["operator"]
+        row |= {"model_gpus": coarse.devices, "operator_gpus": fine.devices}
+        row |= asdict(savings(coarse, fine))
+    return row
 
 
 def _curve_provenance(measured: Measurements) -> dict[str, str]:
@@ -154,9 +161,10 @@ def _at_length(service: PhaseLoad, tokens: int, weights: str, measured: Measurem
     shorter prompts may be unreachable.
     """
     varied = replace(service, isl=float(tokens))
+    problem = problem_of(varied, weights, measured=measured).problem
     lone_pass_s = float(
-        problem_of(varied, weights, measured=measured).problem.latency_s[:, 0, 0].sum()
-    )
+        problem.latency_s[:, 0, 0].sum()
+    )  # each operator alone: one replica, batch 1
     limit = LIMIT_MULTIPLE * lone_pass_s + service.start_s
     return replace(varied, slo_s=max(service.slo_s, limit))
 

@@ -125,26 +125,26 @@ def loads_of(users: int) -> list[int]:
 def _fewest_for_users(question: SizeQuestion) -> QuickSize:
     """Return the fewest GPUs on which the mean latencies of ``users`` meet both limits."""
     users = question.users or 1
-    one = _fewest_gpus(question, loads_of(users), lambda load, _: users / load)
+    size = _fewest_gpus(question, loads_of(users), lambda load, _: users / load)
     return replace(
-        one,
-        users_per_replica=users / one.replicas,
-        tokens_per_s=one.tokens_per_s * one.replicas,
-        assumptions=(f"{users:,} requests are in flight at any time.", *one.assumptions),
+        size,
+        users_per_replica=users / size.replicas,
+        tokens_per_s=size.tokens_per_s * size.replicas,
+        assumptions=(f"{users:,} requests are in flight at any time.", *size.assumptions),
     )
 
 
 def _fewest_for_cached_rate(question: SizeQuestion) -> QuickSize:
     """Return the fewest GPUs for a rate of requests whose prompts are partly cached."""
     tokens_per_s = (question.rps or 0.0) * question.osl
-    one = _fewest_gpus(
+    size = _fewest_gpus(
         question, loads_of(MAX_PER_REPLICA), lambda _, answer: tokens_per_s / answer.tokens_per_s
     )
     return replace(
-        one,
-        rps_per_replica=one.tokens_per_s / question.osl,
+        size,
+        rps_per_replica=size.tokens_per_s / question.osl,
         tokens_per_s=tokens_per_s,
-        assumptions=(f"{question.rps:g} requests arrive per second.", *one.assumptions),
+        assumptions=(f"{question.rps:g} requests arrive per second.", *size.assumptions),
     )
 
 
@@ -156,7 +156,7 @@ def _fewest_gpus(
     """Return the fewest GPUs on which the mean latencies meet both limits.
 
     ``loads`` are the requests in flight per replica to try. ``replicas_needed`` returns the
-    replicas for such a load and its estimate.
+    replicas for such a load and its estimate. The result's ``tokens_per_s`` is of one replica.
     """
     name, gpu_type = catalogue.model_name(question.model), catalogue.gpu_name(question.gpu)
     rows: list[dict[str, Any]] = [

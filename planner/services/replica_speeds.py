@@ -50,11 +50,11 @@ def speeds_judge(*, source_id: int) -> list[JudgedSpeed]:
                 continue
             for drift, until in drifts:
                 speed = JudgedSpeed(drift, plan.scenario, plan.number, until)
-                was_told = speed.key in before and before[speed.key].told
+                was_notified = speed.key in before and before[speed.key].told
                 recovered = abs(drift.times - 1) <= RECOVERED_WITHIN or drift.low <= 1 <= drift.high
-                told = drift.flagged or (was_told and not recovered)
-                judged[speed.key] = replace(speed, told=told)
-                if drift.flagged and not was_told:
+                still_notified = drift.flagged or (was_notified and not recovered)
+                judged[speed.key] = replace(speed, told=still_notified)
+                if drift.flagged and not was_notified:
                     notify(
                         source.workspace,
                         Event.DRIFT,

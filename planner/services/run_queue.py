@@ -69,6 +69,7 @@ def queued_run_ids(queue: str) -> list[int]:
         # Count earlier runs as running, so that owners take turns.
         running_by_owner[workspace, owner] += 1
     running_by_workspace = Counter(workspace for workspace, _ in running)
+    # Likewise for workspaces: the i-th waiting run of one has i more before it.
     turns = [
         (running_by_workspace[workspace] + i, place, pk)
         for workspace, waiting_runs in by_workspace.items()
@@ -84,7 +85,10 @@ def runs_of_queue(queue: str, state: str) -> QuerySet[Run]:
 
 
 def wait_of(run: Run) -> QueuePosition:
-    """Return how many runs start before ``run`` in its queue, and the expected wait."""
+    """Return how many runs start before ``run`` in its queue, and the expected wait.
+
+    The wait is the sum of their median durations, divided by the number of workers.
+    """
     queue = queue_of(run.kind)
     order = queued_run_ids(queue)
     ahead = order[: order.index(run.pk)] if run.pk in order else []
@@ -119,6 +123,7 @@ def waiting_count(owner: User | None) -> int:
 
 
 def _median_duration_s(kind: str) -> float | None:
+    """Return the median duration of the last runs of a kind in seconds; None without any."""
     by_kind = recent_durations(Run.everywhere.filter(kind=kind), REMEMBERED_RUNS)
     seconds = [took for durations in by_kind.values() for took in durations]
     return median(seconds) if seconds else None

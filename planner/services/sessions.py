@@ -38,9 +38,10 @@ class SessionStore(db.SessionStore):
 
     @property
     def row_key(self) -> str:
+        """Return the primary key of this session's row: the hash of the cookie's key."""
         return key_hash(self.session_key or "")
 
-    def note(self, *, address: str) -> None:
+    def record_use(self, *, address: str) -> None:
         """Record that the session is used now, from ``address``.
 
         Only these two columns are written, because another request may change the rest meanwhile.
@@ -94,7 +95,7 @@ def sessions_of(user: User) -> QuerySet[Session]:
 def session_touch(request: HttpRequest) -> None:
     """Record that the session of this request is used, and from which address."""
     if isinstance(request.session, SessionStore):
-        request.session.note(address=client_address(request))
+        request.session.record_use(address=client_address(request))
 
 
 def row_key_of(request: HttpRequest) -> str:

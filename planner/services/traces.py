@@ -17,6 +17,7 @@ from django.utils.text import slugify
 from planner.domain.trace_statistics.cache import write_character
 from planner.domain.trace_statistics.context_limits import beyond_context, repeated_blocks
 from planner.errors import Choice, IngestError, NotReady, PlannerError, Unreached
+from planner.files.upload import write_upload
 from planner.inputs.catalogue.hardware import known_model, shape
 from planner.inputs.ingest import (
     IngestOptions,
@@ -61,28 +62,23 @@ def trace_upload(
     upload = f"{UPLOADS}/{uuid.uuid4().hex}"
     upload_path = row_arrays.folder(upload)
     upload_path.parent.mkdir(parents=True, exist_ok=True)
-    digest, size = hashlib.sha256(), 0
+
+    def check_size(size: int) -> None:
+        """Raise IngestError for a file that is too large, or NoRoom if it does not fit."""
+        if size > settings.HEADROOM_MAX_UPLOAD_BYTES:
+            limit_gb = settings.HEADROOM_MAX_UPLOAD_BYTES / 1e9
+            raise IngestError(
+                f"{file_name} is larger than the {limit_gb:g} GB that may be uploaded. Compress "
+                "it, split it, or upload counts per bin."
+            )
+        free_space.check_fits(file_name, size)
+
     try:
-        with upload_path.open("wb") as out:
-            for chunk in chunks:
-                size += len(chunk)
-                if size > settings.HEADROOM_MAX_UPLOAD_BYTES:
-                    limit_gb = settings.HEADROOM_MAX_UPLOAD_BYTES / 1e9
-                    raise IngestError(
-                        f"{file_name} is larger than the {limit_gb:g} GB that may be uploaded. "
-                        "Compress it, split it, or upload counts per bin."
-                    )
-                free_space.check_fits(file_name, size)
-                digest.update(chunk)
-                out.write(chunk)
+        sha256, size = write_upload(upload_path, chunks, check_size)
         row_arrays.keep(upload)
         with transaction.atomic():  # both the trace and the run that reads it, or neither
             trace, new = _register_trace(
-                owner=owner,
-                file_name=file_name,
-                sha256=digest.hexdigest(),
-                size=size,
-                options=options,
+                owner=owner, file_name=file_name, sha256=sha256, size=size, options=options
             )
             ingest = _unsaved_ingest_run(owner, trace, options, idempotency_key)
             earlier = runs.earlier_run(ingest)

@@ -64,6 +64,7 @@ PERIOD_S = 3600.0
 KEPT_S = 86_400  # time that the answer of a cell stays in the cache
 SPARE = "objective.spare.instances"
 THE_PLAN = "lt-i"  # policy that follows the plan of a plan run
+Chosen = Mapping[str, Any]  # values by the name of a setting, or by an address of the scenario
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -103,7 +104,7 @@ def _base(pk: int, store: str, finished_at: datetime | None) -> Base:
     return Base(plan, settings_for(plan.kept, hardware))
 
 
-def what_if_answer(run: Run, chosen: Mapping[str, Any]) -> WhatIf:
+def what_if_answer(run: Run, chosen: Chosen) -> WhatIf:
     """Return the plan for changed values, without a simulation.
 
     ``chosen`` maps names of settings or addresses to values.
@@ -133,7 +134,7 @@ def recommended_policy(run: Run) -> SimulatedPolicy | None:
     )
 
 
-def _answer_and_variation(base: Base, chosen: Mapping[str, Any]) -> tuple[WhatIf, Variation]:
+def _answer_and_variation(base: Base, chosen: Chosen) -> tuple[WhatIf, Variation]:
     variation = variation_of(base.settings, chosen)
     return answer(base.plan, variation, shares_of(chosen))
 
@@ -164,16 +165,14 @@ def what_if_cells(
     return answers
 
 
-def what_if_scenario(*, run: Run, user: User, chosen: Mapping[str, Any]) -> Scenario:
+def what_if_scenario(*, run: Run, user: User, chosen: Chosen) -> Scenario:
     """Store a copy of the run's scenario with the ``chosen`` values."""
     check_may_plan(user)
     changes = {**_objective(run), **_changes(run, chosen), "name": _new_name(run)}
     return scenario_create(owner=user, document=text.edit(run.document, changes))
 
 
-def what_if_replay(
-    *, run: Run, user: User, chosen: Mapping[str, Any], idempotency_key: str = ""
-) -> Run:
+def what_if_replay(*, run: Run, user: User, chosen: Chosen, idempotency_key: str = "") -> Run:
     """Start a run of the same kind on a copy of the scenario with the ``chosen`` values.
 
     The original run and scenario do not change. The same ``idempotency_key`` returns the first new
@@ -188,7 +187,7 @@ def what_if_replay(
     )  # fmt: skip
 
 
-def what_if_simulate(*, run: Run, user: User, chosen: Mapping[str, Any]) -> Run:
+def what_if_simulate(*, run: Run, user: User, chosen: Chosen) -> Run:
     """Simulate the recommended policy of a run, with its parameters, on ``chosen`` values."""
     document, policy = _simulation(run, _changes(run, chosen))
     return document_run(
@@ -196,7 +195,7 @@ def what_if_simulate(*, run: Run, user: User, chosen: Mapping[str, Any]) -> Run:
     )
 
 
-def what_if_grid(*, run: Run, user: User, chosen: Mapping[str, Any], axes: Sequence[Axis]) -> Sweep:
+def what_if_grid(*, run: Run, user: User, chosen: Chosen, axes: Sequence[Axis]) -> Sweep:
     """Simulate the recommended policy of a run on every cell of a grid."""
     document, policy = _simulation(run, variation_of(base_of(run).settings, chosen))
     return sweep_create(
@@ -252,7 +251,7 @@ def _new_name(run: Run) -> str:
     return free_name(f"{base_of(run).plan.scenario.name[:100]}, what if")
 
 
-def _changes(run: Run, chosen: Mapping[str, Any]) -> Variation:
+def _changes(run: Run, chosen: Chosen) -> Variation:
     """Return a what-if's values by address; raise PlannerError if nothing changes."""
     base = base_of(run)
     changes = variation_of(base.settings, chosen)

@@ -286,18 +286,19 @@ class _StuckDetector:
         self.report()
 
     def report(self) -> None:
+        """Note that the work reported progress now."""
         self._since = time.monotonic()
         self._demand: float | None = None  # read lazily, because this is the hot path
 
     def is_stuck(self) -> bool:
         """Return whether the work has reported and computed nothing for STUCK_S seconds."""
         now = time.monotonic()
-        demand = cpu_demand_s(except_thread=threading.get_native_id())
+        demand_s = cpu_demand_s(except_thread=threading.get_native_id())
         if self._demand is None:
-            self._demand = demand
-        done = demand - self._demand
-        if done < 0 or done > IDLE_SHARE * (now - self._since):  # < 0: a thread ended
-            self._since, self._demand = now, demand
+            self._demand = demand_s
+        busy_s = demand_s - self._demand
+        if busy_s < 0 or busy_s > IDLE_SHARE * (now - self._since):  # < 0: a thread ended
+            self._since, self._demand = now, demand_s
             return False
         return now - self._since > STUCK_S
 
