@@ -29,7 +29,7 @@ class TokenAuthentication(OfDrf):
             and user_and_token[1].scope == ApiToken.Scope.READ
             and request.method not in SAFE_METHODS
         ):
-            raise PermissionDenied("This token may only read. Make one for all you may do.")
+            raise PermissionDenied("This token is read-only. Create one with full access.")
         return user_and_token
 
     def authenticate_credentials(self, key: str) -> tuple[Any, Any]:
@@ -39,7 +39,7 @@ class TokenAuthentication(OfDrf):
         """
         if (token := token_of(key)) is None:
             raise AuthenticationFailed(
-                "This token is unknown, was taken back or has expired. Make another under Account, "
+                "This token is unknown, was revoked or has expired. Make another under Account, "
                 "API tokens."
             )
         # From here on, queries of this request see only this workspace.

@@ -74,7 +74,7 @@ class Pages(NumberPagination):
         for name in ("page", "ordering"):
             if name in request.query_params:
                 raise ValidationError(
-                    {name: "A cursor goes through a list by when its rows were made. Leave it out."}
+                    {name: "With a cursor, rows are in order of creation. Leave it out."}
                 )
         # Cursor pagination does not count, but every page of the API has ``count``.
         self._cursor, self._count = _Cursor(), queryset.count()

@@ -67,7 +67,7 @@ def compare_runs(
     """
     for run in runs:
         if run.kind == Run.Kind.INGEST:
-            raise NotReady(f"Run {run.pk} took in a trace; compare runs of scenarios.")
+            raise NotReady(f"Run {run.pk} imported a trace. Compare runs of scenarios.")
     results = [stored_result(run) for run in runs]
     policies = policy_per_run or [policy] * len(runs)
     chosen = [
@@ -136,7 +136,7 @@ def _settings(runs: Sequence[Run]) -> tuple[list[dict[str, Any]], list[str]]:
                 )
         values |= {f"option {name}": value for name, value in run.options.items()}
         values |= {
-            f"profile kept here {name}, version": version.get("version")
+            f"stored profile {name}, version": version.get("version")
             for name, version in (run.resolved.get("profiles") or {}).items()
         }
         if run.trace is not None:

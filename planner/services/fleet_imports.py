@@ -342,7 +342,7 @@ def _policy(pools: Sequence[RunningPool]) -> tuple[Row | None, str]:
     if not triggers:
         return None, ""
     if len(triggers) > 1 or any(len(pool.triggers) > 1 for pool in pools):
-        return None, "its autoscalers go by several metrics. Add them as policies yourself"
+        return None, "its autoscalers use several metrics. Add them as policies yourself"
     trigger = next(iter(triggers))
     row = _policy_row(trigger)
     if row is None:

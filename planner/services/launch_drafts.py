@@ -165,7 +165,7 @@ def _profile(model: str, gpu: str) -> Row:
             return {
                 "model": model, "gpu": gpu, "tp": tp, "kind": "roofline", "precision": precision,
             }  # fmt: skip
-    raise ScenarioError(f"{model} fits on no number of {gpu} side by side. Choose a larger GPU.")
+    raise ScenarioError(f"{model} does not fit on any number of {gpu}. Choose a larger GPU.")
 
 
 def _region_gpus(described: LaunchDescription, data: Row) -> int:

@@ -90,7 +90,7 @@ def scenario_restore(
     """
     target = into or version.scenario
     if into is not None and not part:
-        raise PlannerError("into: name the part that is taken into another scenario (policies).")
+        raise PlannerError("into: name the part to copy to another scenario (policies).")
     version_words = (
         f"{version.name}, version {version.number}" if into else f"version {version.number}"
     )

@@ -85,7 +85,7 @@ class TraceDetail(TraceItem):
 
     options = serializers.DictField(help_text="Options with which the file was read.")
     report = serializers.DictField(
-        help_text="Counts, rejected rows, times and series, as of `ingest`."
+        help_text="Counts, rejected rows, times and series, as `ingest` prints them."
     )
 
     class Meta(TraceItem.Meta):

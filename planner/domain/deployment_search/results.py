@@ -166,7 +166,7 @@ def _with_correction(row: Row, correction: Correction) -> Row:
     """
     change, before = correction.change, row.expected_error
     (ttft, ttft_90), (tbt, tbt_90) = change.ttft_error, change.tbt_error
-    rows = f"{change.rows} row{'s' if change.rows > 1 else ''} of your own of this deployment"
+    rows = f"{change.rows} row{'s' if change.rows > 1 else ''} of this deployment that you measured"
     basis = f"{rows}; without them {before.basis}"
     error = ExpectedError(
         ttft=min(before.ttft, ttft),

@@ -161,7 +161,7 @@ def _check_prices(query: DeploymentQuery, prices: Mapping[str, HourPrice]) -> No
 def _ranked_by(query: DeploymentQuery, best: tuple[Row, ...]) -> str:
     """Name the figure by which the rows are ranked."""
     if best and best[0].usd_per_hour is None:
-        return "requests/s per GPU, for no price is known"
+        return "requests/s per GPU, because no price is known"
     if query.rps is not None:
         return f"dollars an hour of all replicas for {query.rps:g} requests/s"
     return "dollars per million tokens at full load"
@@ -174,7 +174,7 @@ def _measurement_sentences(measurements: MeasuredCorrections | None) -> tuple[As
     files = ", ".join(dict.fromkeys(row.source for row in measurements.rows))
     used = Assumption(
         "Your measured rows",
-        f"{len(measurements.rows):,} move speeds and errors, by as much as they share with a "
+        f"{len(measurements.rows):,} correct speeds and errors, by their similarity to a "
         "deployment",
         "measured", files,
     )  # fmt: skip

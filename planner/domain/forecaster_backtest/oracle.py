@@ -60,7 +60,7 @@ def oracle_cost(driver: Driver, planned: PlannedWindow, progress: Progress) -> O
             gap=inputs.settings.gap,
             time_limit_s=inputs.settings.time_limit_s,
             stable=False,
-            check=lambda: progress(0.5, "The least in hindsight"),
+            check=lambda: progress(0.5, "Cheapest with future data"),
         )
     except PlannerError:
         return None

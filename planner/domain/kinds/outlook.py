@@ -305,7 +305,7 @@ def _basis(
     elif not traffic.all_launched:
         sentences.append("The forecast excludes seasons of the year, holidays and campaigns.")
     sentences.append(
-        "It has the start costs of every week, without those of leaving today's fleet."
+        "It includes the start costs of every week, but not those of leaving today's fleet."
     )
     if scenario.objective.periods == ALL:
         sentences.append(
@@ -313,8 +313,8 @@ def _basis(
         )
     if offers:
         sentences.append(
-            "Commitments are counted on this schedule, not planned with. A plan with them "
-            "might shift load to regions with committed GPUs."
+            "Commitments are priced for this schedule. The plan does not consider them, so it does "
+            "not shift load to regions with committed GPUs."
         )
         if horizon != "year":
             sentences.append(f"This {horizon} represents the whole term of a commitment.")

@@ -26,7 +26,7 @@ POINT = 0.01  # one point of quantile
 RESOLVE_S = 5.0  # time limit of each solve
 # Standard deviations between the 10% and the 90% quantile.
 LEVEL_RANGE = 2 * NormalDist().inv_cdf(0.9)
-RE_SOLVED = "planned again with the limit moved"
+RE_SOLVED = "planned again with the limit changed"
 ESTIMATED = "planned again with capacities estimated by closed forms"
 LIMITS = {"ttft_s": "TTFT", "tbt_s": "TPOT"}
 
@@ -35,7 +35,7 @@ WORTH = Columns(
     (
         Column("family", TEXT, "kind of limit"),
         Column("what", TEXT, "limit that moves"),
-        Column("step", NUMBER, "size of the move"),
+        Column("step", NUMBER, "size of the change"),
         Column("unit", TEXT, "unit of the step"),
         Column("saves", NUMBER, "saved per hour in the objective"),
         Column("doubt", NUMBER, "half the width within which that is proven"),

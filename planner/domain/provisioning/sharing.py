@@ -328,8 +328,8 @@ def _better_words(shared: SharedGpus) -> Iterator[str]:
     for group in shared.models:
         if group.gpus < group.gpus_apart and group.confirmed:
             yield (
-                f"{' and '.join(group.models)} in {group.region} on common {group.gpu} need "
-                f"{gpu_words(group.gpus)}, apart {group.gpus_apart}; "
+                f"{' and '.join(group.models)} in {group.region} need {gpu_words(group.gpus)} if "
+                f"they share {group.gpu}, else {group.gpus_apart}; "
                 f"{_confirmation(group.attainment)}."
             )
 

@@ -167,7 +167,7 @@ def _why_alone(pool: SharingPool, m: int) -> str:
     """Return why a model shares no GPU."""
     model, host = pool.models[m], pool.host
     if not pool.feasible[m]:
-        return "It misses its SLO even alone."
+        return "It misses its SLO without sharing too."
     if len(pool.models) == 1:
         return f"No other model runs on {pool.gpus} x {pool.gpu}."
     if pool.replicas(m) > 1:

@@ -151,7 +151,9 @@ def size_over_time(hardware: Hardware, known: KnownLengths, seed: int, progress:
             step = part(progress, s * share, (s + 1) * share)
             later.append(size(hardware, lengths, seed, step, known.arrivals, shared[s]))
         except ScenarioError as problem:
-            notes.append(f"Sizes do not follow the lengths of requests, for with them: {problem}")
+            notes.append(
+                f"Sizes do not follow the lengths of requests, because with them: {problem}"
+            )
             period_sizes.append(period_sizes[-1])
         else:
             period_sizes.append(len(later))

@@ -282,7 +282,7 @@ def _choose_percentile(
         reason = f"The {lowest} that covers {goal} in backtests. {had}"
     else:
         reason = (
-            f"Too low, although the highest that is tried. {had} Required: {goal}. "
+            f"Too low, although it is the highest one tried. {had} Required: {goal}. "
             "Choose another forecast.method, or raise load_factor."
         )
     return PlannedQuantile(

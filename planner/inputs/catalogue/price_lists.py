@@ -55,7 +55,9 @@ def read_price_list(data: bytes, file_name: str) -> tuple[OwnPrice, ...]:
         row = _row(cells, location)
         key = row.region, row.gpu
         if key in rows:
-            raise CatalogueError(f"{location}: {row.gpu} in {row.region} is there twice. Keep one.")
+            raise CatalogueError(
+                f"{location}: {row.gpu} in {row.region} is listed twice. Keep one."
+            )
         rows[key] = row
         if len(rows) > MOST_ROWS:
             raise CatalogueError(f"{file_name} has more than {MOST_ROWS:,} prices. Split it.")

@@ -79,8 +79,8 @@ def at_rate(deployment: Deployment, rate: float, known: UserFacts, *, any_engine
             max_rate = max(max_rate, trial.saturated_rps())
         if rate > max_rate:
             raise PlannerError(
-                f"rate is {rate:g} requests/s and {max_rate:.3g} is the most that go through this "
-                "deployment. Lower it, or add GPUs or workers."
+                f"rate is {rate:g} requests/s, but this deployment sustains at most "
+                f"{max_rate:.3g}. Lower it, or add GPUs or workers."
             )
         # Two draws of requests, as for sizes.
         runs = [trial.at(rate, draw=draw) for draw in (0, 1)]

@@ -67,7 +67,7 @@ def deployment(row: Mapping[str, Any], known: UserFacts = NO_USER_FACTS) -> Depl
     for fewer in ("fp8", "fp4"):
         fitted = _deployment(fields, shape, fewer, known)
         if _fits(fitted):
-            note = f"precision not given: {fewer} taken, as 16 bits do not fit"
+            note = f"precision not given: {fewer} is used, because 16 bits do not fit"
             return replace(fitted, notes=(*fitted.notes, note))
     return described
 

@@ -154,8 +154,8 @@ def corrections_from(
         for group, belief in corrections[name].doubted.items():
             first = rows[int(np.flatnonzero(traits.labels["deployment"] == group)[0])].deployment
             sentences.append(
-                f"Measured {name.upper()} of {first.shape.name} on {first.gpu.name} weighs "
-                f"{belief:.0%}: its rows disagree more than the estimate is off."
+                f"Measured {name.upper()} of {first.shape.name} on {first.gpu.name} has a "
+                f"weight of {belief:.0%}: its rows differ by more than the error of the estimate."
             )
         measured_here = [row for row, used in zip(rows, finite, strict=True) if used]
         pairs = contradictions(fit.alike[name].likeness, traits.take(finite), log_error[finite])

@@ -500,7 +500,7 @@ def demand_layout(
         sources, notes = _without_parts(sources, probe)
         failed = [c for c in probe.columns if WIDE["requests"].match(c) and _failed(c)]
         if failed and "requests" not in find.mapping and not find.expression("requests"):
-            notes += (f"{' and '.join(failed[:5])}: failed requests are no load.",)
+            notes += (f"{' and '.join(failed[:5])}: failed requests do not count as load.",)
     basis = options.amounts
     if basis == AUTO:
         amount = str(sources[0].amounts.get("requests", ""))
@@ -576,7 +576,7 @@ def _single_source(
         if not _is_count(probe[column]) and not _stated_basis(column, probe):
             raise IngestError(
                 f"{find.name}: cells of {column} have the unit {cell_unit(probe[column])[:20]!r}, "
-                "which is none of requests or tokens. Write numbers alone."
+                "which is neither requests nor tokens. Write numbers alone."
             )
     if "rate" in find.mapping and "requests" in find.mapping:
         raise IngestError(

@@ -394,7 +394,7 @@ class _Reader:
         """Return sentences on what was not read, on times, and on how amounts were converted."""
         notes = list(self._layout.notes)
         if self._metrics and (others := list(self._metrics.others)):
-            notes.append(f"Metrics that are no load are not read: {', '.join(others[:5])}.")
+            notes.append(f"Metrics that do not measure load are ignored: {', '.join(others[:5])}.")
         probe, used = self._reading.table.probe, " ".join(self._layout.columns.values())
         unread = [c for c in probe.columns if "tok" in c.lower() and c not in used]
         if unread and not self._metrics:

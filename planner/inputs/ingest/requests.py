@@ -249,7 +249,7 @@ class _Reader:
             too_long = (frame["think"] > frame["gap"]).to_numpy()
             unit = "ms" if too_long.size and too_long.mean() > 0.5 else "s"
         self._reading.findings["delays"] = (
-            f"A turn comes at least its {column} ({unit}) after the answer before it."
+            f"Each turn starts at least its {column} ({unit}) after the answer before it."
         )
         return clock.UNITS_NS[unit] / 1e9
 
@@ -306,7 +306,7 @@ class _Reader:
         if not frame.select(later.any()).item():
             return batch
         self._reading.findings["delays"] = (
-            f"Turns come their {delay} after the turn before them. A simulation adds the time of "
+            f"Each turn starts its {delay} after the turn before it. A simulation adds the time of "
             "the answer."
         )
         kept = batch.frame.with_columns(found["time"].alias(arrival))

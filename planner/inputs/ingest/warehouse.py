@@ -94,9 +94,9 @@ def aggregate(table: Any, columns: Mapping[str, str], bin_s: int) -> Aggregated:
     total = int(rows.count().to_pyarrow().as_py())
     if not counted:
         raise IngestError(
-            f"None of {total:,} rows is a request: each needs a time, and tokens of 1 to "
-            f"{MAX_TOKENS:,} in {columns['input_tokens']} and {columns['output_tokens']}. Read a "
-            "file of amounts per bin with bin/manage ingest."
+            f"None of {total:,} rows is a request. A request has a time, and 1 to "
+            f"{MAX_TOKENS:,} tokens in {columns['input_tokens']} and in "
+            f"{columns['output_tokens']}. Read amounts per bin with bin/manage ingest."
         )
     moments = pl.from_epoch(demand["bin"], time_unit="s").dt.strftime("%Y-%m-%dT%H:%M:%SZ")
     demand = demand.select(moments.alias("bin_start"), pl.exclude("bin"))

@@ -196,7 +196,7 @@ class Bucket:
     def _other_region_words(self) -> str:
         """Return a sentence for a server that redirects to another address."""
         return (
-            f"{self._bucket} lies elsewhere than at {self._server.url}. Give the server of its "
+            f"{self._bucket} is not in the region of {self._server.url}. Give the server of its "
             "region, and signing_region."
         )
 

@@ -33,8 +33,8 @@ def samples_of_file(store: Path, report: IngestReport, bin_s: int, others: pl.Da
     """
     if report.clock != UTC:
         raise IngestError(
-            f"{report.trace} has no calendar times, only seconds from its start, so it has no "
-            "place in a series that grows. Export it with dates."
+            f"{report.trace} has no calendar times, only seconds from its start, so it cannot "
+            "extend a series with dates. Export it with dates."
         )
     if report.kind == "demand":
         return Samples(bin_s, _bins_of_demand(store, report, bin_s), no_histograms())

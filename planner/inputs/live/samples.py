@@ -199,7 +199,7 @@ def samples_in_bins(sent: PushedSamples, bin_s: int) -> Samples:
 def _check(sample: Sample, location: str, now: datetime) -> None:
     """Raise SourceError for a sample with an invalid time or figure."""
     if sample.time.tzinfo is None:
-        raise SourceError(f"{location}.time: say in which zone, such as 2026-01-31T10:00:00Z.")
+        raise SourceError(f"{location}.time: give the time zone, such as 2026-01-31T10:00:00Z.")
     if not EARLIEST <= sample.time <= now + AHEAD:
         raise SourceError(f"{location}.time: {sample.time.isoformat()} is not in the past.")
     figures: list[Any] = [getattr(sample, name) for name in (*AMOUNTS, *GAUGES)]

@@ -165,7 +165,7 @@ def settings_of(kind: str, fields: Mapping[str, Any]) -> Any:
         given = [name for name in pair if getattr(checked, name, None)]
         if len(given) == 1:
             (missing_field,) = set(pair) - set(given)
-            raise SourceError(f"{missing_field}: required together with {given[0]}.")
+            raise SourceError(f"{missing_field}: required because {given[0]} is given.")
     return checked
 
 

@@ -93,15 +93,15 @@ def _duplicates(scenario: Scenario) -> Problems:
     """Yield entries with a name, or profiles with an arrangement, that an earlier one has."""
     for section in ("gpus", "models", "regions", "tiers"):
         for i, entry in _repeated_keys(getattr(scenario, section), lambda entry: entry.name):
-            yield (section, i), f"{entry.name!r} is there twice. Keep one"
+            yield (section, i), f"{entry.name!r} is listed twice. Keep one"
     for i, policy in _repeated_keys(scenario.policies, lambda policy: policy.key):
-        yield ("policies", i), f"{policy.name!r} is there twice. Keep one, or give each a label"
+        yield ("policies", i), f"{policy.name!r} is listed twice. Keep one, or give each a label"
     for i, row in _repeated_keys(scenario.serving, lambda row: row.model):
-        yield ("serving", i), f"{row.model or 'the row for all models'} is there twice. Keep one"
+        yield ("serving", i), f"{row.model or 'the row for all models'} is listed twice. Keep one"
     for i, profile in _repeated_keys(scenario.profiles, _profile_key):
         yield (
             ("profiles", i),
-            f"{profile.model} on {profile.gpu} is there twice. Keep one, or let tp, precision or "
+            f"{profile.model} on {profile.gpu} is listed twice. Keep one, or let tp, precision or "
             "role tell them apart",
         )
 
@@ -169,7 +169,7 @@ def _plan(scenario: Scenario) -> Problems:
         if tier.deferrable and tier.name in scenario.forecast.quantiles:
             yield (
                 ("forecast", "quantiles", tier.name),
-                f"tier {tier.name!r} may wait and is planned for by its deadline, or niw_buffer. "
+                f"tier {tier.name!r} is deferrable and is planned by its deadline, or niw_buffer. "
                 "Leave it out",
             )
     if objective.utility_usd is not None and not any(tier.utility > 0 for tier in scenario.tiers):
@@ -177,7 +177,7 @@ def _plan(scenario: Scenario) -> Problems:
     if objective.limited is None and (priorities.models or priorities.tiers):
         yield (
             ("objective", "priorities"),
-            "priorities choose who is served where not all can be. Give limited with them",
+            "priorities decide who is served if capacity is short. Give limited with them",
         )
     if all(tier.deferrable for tier in scenario.tiers):
         yield ("tiers",), "every tier is deferrable; at least one must not be"

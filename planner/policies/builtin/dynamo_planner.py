@@ -33,13 +33,13 @@ class DynamoPlanner(Policy):
         ),
         "dynamo-latency": Traits(
             "NVIDIA Planner, latency",
-            "The same, with lower thresholds.",
+            "Dynamo's Planner, with lower thresholds.",
             Group.OPPONENT,
             complexity=13,
         ),
         "dynamo-load": Traits(
             "NVIDIA Planner, load",
-            "The same, with thresholds of the scenario.",
+            "Dynamo's Planner, with thresholds of the scenario.",
             Group.OPPONENT,
             complexity=14,
         ),

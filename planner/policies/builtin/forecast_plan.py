@@ -24,7 +24,7 @@ class Planned(Policy):
         ),
         "lt-h": Traits(
             "Forecast plan, all periods at once",
-            "The same, with all periods in one program on one forecast.",
+            "Forecast plan, with all periods in one program on one forecast.",
             Group.PLANNED,
             complexity=22,
             plan=Plan(periods="all"),

@@ -107,19 +107,19 @@ class Hpa(_Autoscaler):
         ),
         "hpa-queue": Traits(
             "Kubernetes autoscaler on queue depth",
-            "The same, on waiting requests per replica.",
+            "Kubernetes' formula, on waiting requests per replica.",
             Group.REACTIVE,
             complexity=13,
         ),
         "hpa-concurrency": Traits(
             "Kubernetes autoscaler on concurrency",
-            "The same, on waiting and running requests per replica.",
+            "Kubernetes' formula, on waiting and running requests per replica.",
             Group.REACTIVE,
             complexity=13,
         ),
         "hpa-tokens": Traits(
             "Kubernetes autoscaler on tokens in flight",
-            "The same, on KV tokens of waiting and running requests.",
+            "Kubernetes' formula, on KV tokens of waiting and running requests.",
             Group.REACTIVE,
             complexity=13,
         ),
@@ -145,7 +145,7 @@ class Keda(_Autoscaler):
         ),
         "keda-concurrency": Traits(
             "KEDA on concurrency",
-            "The same, on waiting and running requests.",
+            "KEDA's formula, on waiting and running requests.",
             Group.REACTIVE,
             complexity=14,
         ),

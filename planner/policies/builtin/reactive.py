@@ -66,7 +66,7 @@ class Siloed(Thresholds):
     kinds: ClassVar = {
         "siloed": Traits(
             "Siloed reactive",
-            "The same, with separate replicas for deferrable tiers.",
+            "Unified reactive, with separate replicas for deferrable tiers.",
             Group.REACTIVE,
             complexity=12,
         )

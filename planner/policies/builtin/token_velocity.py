@@ -26,14 +26,14 @@ class TokenVelocity(Policy):
             complexity=15,
         ),
         "convertible-decode": Traits(
-            "Decode takes prompts over",
+            "Decode replicas take prompts",
             "Decode replicas compute prompts in chunks while the prefill queue is long.",
             Group.ROLES,
             complexity=15,
         ),
         "token-velocity": Traits(
             "Token velocity (TokenScale)",
-            "Scales both roles by token velocity, with both kinds of role change.",
+            "Scales both roles by token velocity; replicas switch or share roles.",
             Group.ROLES,
             complexity=18,
         ),

@@ -171,7 +171,7 @@ def test_precision_is_as_given_else_as_the_name_or_the_release_says() -> None:
     assert memory(gemm_quant_mode="fp8_block") == half
     assert memory(moe_quant_mode="nvfp4", gemm_quant_mode="bfloat16") < half
     tight = estimate_one(ROW | {"gpu": "H100-SXM", "tp": 1})
-    assert tight["assumptions"][0] == "precision not given: fp8 taken, as 16 bits do not fit"
+    assert tight["assumptions"][0] == "precision not given: fp8 is used, because 16 bits do not fit"
     large = {"model": "deepseek-ai/DeepSeek-R1", "tp": 8}
     assert memory(**large) == memory(**large, precision="fp8")
 

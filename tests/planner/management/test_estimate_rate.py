@@ -51,7 +51,7 @@ def test_another_engine_than_a_built_in_profiles_is_computed_and_both_are_named(
 
 def test_rates_that_cannot_be_are_refused_in_a_sentence() -> None:
     for more, words in (
-        ({"rate": 1000}, "the most that go through"),
+        ({"rate": 1000}, "sustains at most"),
         ({"rate": -1}, "Give requests/s above 0"),
         ({"rate": 1, "draft_tokens": 3, "accepted_tokens": 2}, "speculative decoding"),
         ({"rate": 1, "mode": "disagg"}, "prefill and decode apart"),

@@ -86,7 +86,9 @@ def test_what_a_bucket_may_not_be(planner, settings, put, monkeypatch):
     assert refused(bucket="No_Name").startswith("bucket: ")
     assert refused(prefix="a/../b").startswith("url: ")
     assert refused(access_key_env="AWS_SECRET_ACCESS_KEY").startswith("access_key_env: ")
-    assert refused(secret_key_env=None).startswith("secret_key_env: access_key_env is given")
+    assert refused(secret_key_env=None).startswith(
+        "secret_key_env: required because access_key_env"
+    )
     settings.HEADROOM_SOURCES = [put.url]
     assert "has no bucket others" in refused(bucket="others")
     monkeypatch.delenv("HEADROOM_SOURCE_KEY")
@@ -121,9 +123,9 @@ def test_a_store_cannot_send_the_request_elsewhere(planner, settings, monkeypatc
     region = {"x-amz-bucket-region": "eu-west-1"}
     try:
         for answer, words in (
-            ((301, {**region, "Location": "http://127.0.0.1:9/"}, b""), "lies elsewhere than"),
-            ((307, {"Location": "http://127.0.0.1:9/"}, b""), "lies elsewhere than"),
-            ((400, region, fault % b"AuthorizationHeaderMalformed"), "lies elsewhere than"),
+            ((301, {**region, "Location": "http://127.0.0.1:9/"}, b""), "is not in the region of"),
+            ((307, {"Location": "http://127.0.0.1:9/"}, b""), "is not in the region of"),
+            ((400, region, fault % b"AuthorizationHeaderMalformed"), "is not in the region of"),
             ((403, {}, fault % b"AccessDenied"), "refuses to have logs read (AccessDenied)"),
             ((200, {}, b"<html>hello"), "answered '500'"),  # as the library has it
             ((500, {}, fault % b"InternalError"), "answered 'InternalError'"),

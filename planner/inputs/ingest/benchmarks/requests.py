@@ -39,7 +39,9 @@ def arrivals_s(cells: pl.Series, name: str) -> FloatArray:
     when = choose_clock(frame, (cells.name,), StatedTimes(unit_of(cells.name)), name=name)
     arrivals = read(frame, when)
     if any(wrong.any() for wrong in arrivals.refused.values()):
-        raise IngestError(f"{name}: {cells.name} has values that are no time. Correct these rows.")
+        raise IngestError(
+            f"{name}: {cells.name} has values that are not times. Correct these rows."
+        )
     return np.asarray(arrivals.ns / 1e9)
 
 

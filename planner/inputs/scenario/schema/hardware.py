@@ -215,7 +215,7 @@ class Profile(CheckedSection):
         if self.name is not None and self.in_full:
             yield "name refers to a stored profile. Leave out alpha_ms to delta_ms"
         if self.version is not None and self.name is None:
-            yield "version is of a stored profile. Give its name too"
+            yield "version needs a stored profile. Give its name too"
         yield from self._faults_of_kind()
         if self.attention_ffn is not None:
             yield from self._faults_of_split()
@@ -239,7 +239,7 @@ class Profile(CheckedSection):
         if self.engine is not None and not computed:
             yield "engine belongs to kind: roofline. Measured profiles have theirs"
         if self.engine_version and self.engine is None:
-            yield "engine_version is of an engine. Name it too"
+            yield "engine_version needs engine. Name it too"
         if self._spread and not computed:
             yield f"{', '.join(self._spread)} above 1 needs kind: roofline"
         if self.lora_rank is not None and not computed:
@@ -253,7 +253,7 @@ class Profile(CheckedSection):
         if self.role == "mixed":
             yield "attention_ffn needs role: prefill or decode"
         if self.engine is not None:
-            yield "attention_ffn is of no engine in particular. Leave out engine"
+            yield "attention_ffn does not depend on an engine. Leave out engine"
         if self.lora_rank is not None:
             yield "attention_ffn is computed without LoRA adapters. Leave out lora_rank"
         if self._spread:

@@ -33,7 +33,7 @@ class Tier(CheckedSection):
         if self.priority_after_s is None:
             return
         if not self.deferrable:
-            yield "priority_after_s is of a tier that may wait. Set deferrable: true"
+            yield "priority_after_s needs a deferrable tier. Set deferrable: true"
         if self.e2e_ms is not None and self.priority_after_s * 1000 > self.e2e_ms:
             yield "priority_after_s is past the deadline, e2e_ms. Choose a shorter one"
 

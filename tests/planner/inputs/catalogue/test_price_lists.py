@@ -37,7 +37,7 @@ def test_csv_and_yaml_say_the_same() -> None:
         (HEAD + "east,G,,,,\n", "line 2: no price. Give one of"),
         (HEAD + ",G,1,,,\n", "line 2: region is empty"),
         (HEAD + "east,G,1,,,,9\n", "line 2: more values"),
-        (HEAD + "east,G,1,,,\neast,G,2,,,\n", "line 3: G in east is there twice"),
+        (HEAD + "east,G,1,,,\neast,G,2,,,\n", "line 3: G in east is listed twice"),
         (HEAD, "has no price"),
     ],
 )

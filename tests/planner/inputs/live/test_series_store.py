@@ -184,7 +184,7 @@ def test_samples_that_are_sent():
     ("change", "says"),
     [
         ({"time": datetime(2026, 4, 1, 0, 0, 30, tzinfo=UTC)}, "not where a bin of 60 s begins"),
-        ({"time": datetime(2026, 4, 1)}, "in which zone"),
+        ({"time": datetime(2026, 4, 1)}, "give the time zone"),
         ({"time": NOW + timedelta(days=3)}, "not in the past"),
         ({"requests": None}, "this bin is empty"),
         ({"requests": -1.0}, r"samples\[0\].requests: give a number from 0"),

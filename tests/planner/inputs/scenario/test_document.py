@@ -301,9 +301,9 @@ def test_names_that_point_nowhere_are_told_with_those_there_are(
 def test_names_given_twice_are_told_where_they_come_again() -> None:
     assert fault(
         "{name: chat, ttft_ms: 1000}", "{name: chat, ttft_ms: 9}\n  - {name: chat, e2e_ms: 9}"
-    ) == ("plan.yml, line 18: tiers[1]: 'chat' is there twice. Keep one.")
+    ) == ("plan.yml, line 18: tiers[1]: 'chat' is listed twice. Keep one.")
     again = "tp: 1}\n  - {model: llama-3.1-8b, gpu: A100-80GB, tp: 1, max_batch: 2}"
-    assert "llama-3.1-8b on A100-80GB is there twice. Keep one" in fault("tp: 1}", again)
+    assert "llama-3.1-8b on A100-80GB is listed twice. Keep one" in fault("tp: 1}", again)
     assert "line 26" in fault("an hour\n", "an hour\npolicies: [lt-i, lt-i]\n")
 
 

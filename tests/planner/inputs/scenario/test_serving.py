@@ -52,7 +52,7 @@ def test_routing_of_the_scenario_is_the_fleets() -> None:
     ("more", "words"),
     [
         ("serving: [{model: gpt}]", "line 11: serving[0].model: model 'gpt' is not in this"),
-        ("serving: [{}, {batching: whole}]", "serving[1]: the row for all models is there twice"),
+        ("serving: [{}, {batching: whole}]", "serving[1]: the row for all models is listed twice"),
         ("serving: [{batching: magic}]", "serving[0].batching: input should be 'chunked', "),
         ("serving: [{tau_p_s: 1}]", "serving[0]: tau_n_s and tau_p_s belong to scheduler: dpa"),
         (
