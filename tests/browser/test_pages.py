@@ -116,7 +116,7 @@ def test_the_palette_finds_a_page_by_keyboard(site: Any, console: list[str]) -> 
 
 
 def test_strangers_see_the_login_only_which_leads_back(
-    page: Any, live_server: Any, study: Run, planner: User
+    page: Any, live_server: Any, study: Run, planner: User, console: list[str]
 ) -> None:
     address = live_server.url + reverse("web:run", args=[study.pk])
     page.goto(address)
@@ -128,6 +128,7 @@ def test_strangers_see_the_login_only_which_leads_back(
     page.get_by_role("button", name="Sign in").click()
     page.wait_for_url(address)
     expect(plan).to_be_visible()
+    assert not console
 
 
 def test_the_dark_theme_is_chosen_kept_and_drawn(

@@ -136,7 +136,7 @@ def test_courses_window_by_window_are_on_the_page(
 ) -> None:
     monkeypatch.setattr(windows, "WINDOW_S", 60.0)  # and 60 are planned, not 360
     run = provisioned(
-        planner, tmp_path, busy=False, short=True, over_time="observed", level="operator"
+        planner, tmp_path, busy=False, short=True, over_time="observed", level="model"
     )
     (course,) = tables_of(run_report(run), "Over time")
     pools = run.result["over_time"]["pools"]
@@ -145,11 +145,6 @@ def test_courses_window_by_window_are_on_the_page(
     ]
     assert "GPUs over time" in page(planner, run, phase="decode")
     assert "courses" in run_tables(run)
-    for row in run.result["over_time"]["pools"]:
-        for level, level_row in row["levels"].items():
-            assert level_row["attainment"] >= 0.95 or level_row["headroom"] == pytest.approx(4.0), (
-                level
-            )
 
 
 def test_a_scenario_is_provisioned_again_with_other_options(planner: User, tmp_path: Path) -> None:

@@ -34,17 +34,6 @@ def test_long_prompts_take_no_more_than_one_gpu_each_would() -> None:
     assert replicas.devices >= 168.8 * float(alone) / 1.5  # no arrangement is that much better
 
 
-def test_a_looser_limit_on_gaps_never_needs_more() -> None:
-    """16.9 sequences/s, 30 ms to 3 s between tokens."""
-    needs = []
-    for limit in (0.03, 0.05, 0.1, 0.4, 3.0):
-        phase = with_ample_replicas(problem_of(load("decode", 16.9, 1155.0, limit), "bf16"))
-        replicas = model_level(phase, ROOM)
-        assert replicas is not None
-        needs.append(replicas.devices)
-    assert needs == sorted(needs, reverse=True)
-
-
 def test_an_order_is_taken_where_it_needs_fewer() -> None:
     """Prompts of very different lengths: short ones first is never worse than as they come, and
     what it saves is said."""
