@@ -15,6 +15,8 @@ from typing import Any
 from ruamel.yaml import YAML
 
 OUT = Path(__file__).parents[1] / "planner/outputs/schemas"
+Schema = dict[str, Any]
+# Keywords of a schema that are kept; descriptions and defaults are not.
 KEPT = ("type", "enum", "minimum", "maximum", "minLength", "maxLength", "pattern", "minItems",
         "maxItems", "required", "anyOf", "additionalProperties")  # fmt: skip
 ALL: dict[str, Any] = {}  # keep all of an object with free keys, or of a value
@@ -82,8 +84,8 @@ METADATA = {
 }  # fmt: skip
 
 
-def pruned(folder: Path) -> dict[str, dict[str, Any]]:
-    """Return our schemas by name."""
+def pruned(folder: Path) -> dict[str, Schema]:
+    """Return our schemas by name, from the published ones in ``folder``."""
     schemas = {
         name: _of_crd(folder / file, version, keep) for name, (file, version, keep) in CRDS.items()
     }
@@ -99,18 +101,23 @@ def pruned(folder: Path) -> dict[str, dict[str, Any]]:
     return schemas
 
 
-def _of_crd(path: Path, version: str, keep: Mapping[str, Any]) -> dict[str, Any]:
+def _of_crd(path: Path, version: str, keep: Mapping[str, Any]) -> Schema:
+    """Return the schema of one ``version`` in a CRD, with the parts of ``spec`` in ``keep``.
+
+    The comment at the head of the file becomes the source.
+    """
     text = path.read_text(encoding="utf-8")
     spec = YAML(typ="safe", pure=True).load(text)["spec"]
-    described = next(v for v in spec["versions"] if v["name"] == version)
-    schema = described["schema"]["openAPIV3Schema"]
+    served = next(each for each in spec["versions"] if each["name"] == version)
+    schema = served["schema"]["openAPIV3Schema"]
     kept = _pruned(schema["properties"]["spec"], keep, schema)
     head = takewhile(lambda line: line.startswith("#"), text.splitlines())
     source = " ".join(line.strip("# ") for line in head)
     return _object(spec["group"], version, spec["names"]["kind"], kept) | {"$comment": source}
 
 
-def _object(group: str, version: str, kind: str, spec: dict[str, Any]) -> dict[str, Any]:
+def _object(group: str, version: str, kind: str, spec: Schema) -> Schema:
+    """Return the closed schema of a Kubernetes object of this kind, with the schema ``spec``."""
     return {
         "type": "object", "required": ["apiVersion", "kind", "metadata", "spec"],
         "additionalProperties": False,
@@ -121,24 +128,28 @@ def _object(group: str, version: str, kind: str, spec: dict[str, Any]) -> dict[s
     }  # fmt: skip
 
 
-def _pruned(schema: dict[str, Any], keep: Mapping[str, Any], root: dict[str, Any]) -> Any:
-    """Return the kept parts of an object, closed, or of the items of an array."""
+def _pruned(schema: Schema, keep: Mapping[str, Any], root: Schema) -> Any:
+    """Return the parts of an object that ``keep`` names, closed, or of the items of an array.
+
+    ``root`` is the document to which references refer. Raises ValueError if a named part does not
+    exist, or if a required one is not named.
+    """
     schema = _resolved(schema, root)
     if "items" in schema:
-        return _facts(schema) | {"items": _pruned(schema["items"], keep, root)}
+        return _keywords(schema) | {"items": _pruned(schema["items"], keep, root)}
     properties = schema.get("properties", {})
     if not keep or not properties:
         if unknown := set(keep) - set(properties):
             raise ValueError(f"{sorted(unknown)} are not in the schema")
-        return _facts(schema)
+        return _keywords(schema)
     if missing := set(schema.get("required", ())) - keep.keys():
         raise ValueError(f"{sorted(missing)} are needed, and not kept")
     parts = {name: _pruned(properties[name], below, root) for name, below in keep.items()}
-    return _facts(schema) | {"additionalProperties": False, "properties": parts}
+    return _keywords(schema) | {"additionalProperties": False, "properties": parts}
 
 
-def _resolved(schema: dict[str, Any], root: dict[str, Any]) -> dict[str, Any]:
-    """Follow references, which OpenAPI wraps in an allOf with one item."""
+def _resolved(schema: Schema, root: Schema) -> Schema:
+    """Return the schema behind references, which OpenAPI wraps in an allOf with one item."""
     while "$ref" in schema or len(schema.get("allOf", ())) == 1:
         if "allOf" in schema:
             schema = schema["allOf"][0]
@@ -150,11 +161,12 @@ def _resolved(schema: dict[str, Any], root: dict[str, Any]) -> dict[str, Any]:
     return schema
 
 
-def _facts(schema: dict[str, Any]) -> dict[str, Any]:
+def _keywords(schema: Schema) -> Schema:
+    """Return the keywords of a schema that are kept, without its properties and items."""
     return {name: schema[name] for name in KEPT if name in schema}
 
 
-def text_of(schema: dict[str, Any]) -> str:
+def text_of(schema: Schema) -> str:
     """Return the text of our file; its comment states the source and the changes."""
     source = schema["$comment"].replace(" Unmodified.", "").rstrip(". ")
     schema = schema | {"$comment": f"{source}. Pruned to what exports write, objects closed."}

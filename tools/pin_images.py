@@ -55,7 +55,8 @@ def main() -> None:
 def pin(folder: Path, registry: str) -> dict[str, str]:
     """Write the digest of every image into the files; return them by ``NAME:TAG``."""
     texts = {folder / name: (folder / name).read_text(encoding="utf-8") for name in FILES}
-    images = sorted({m.group("name", "tag") for t in texts.values() for m in IMAGE.finditer(t)})
+    found = [match for text in texts.values() for match in IMAGE.finditer(text)]
+    images = sorted({match.group("name", "tag") for match in found})
     digests = {f"{name}:{tag}": fetched_digest(registry, name, tag) for name, tag in images}
     for path, text in texts.items():
         path.write_text(IMAGE.sub(lambda match: _pinned(match, digests), text), encoding="utf-8")
@@ -63,6 +64,7 @@ def pin(folder: Path, registry: str) -> dict[str, str]:
 
 
 def _pinned(match: re.Match[str], digests: dict[str, str]) -> str:
+    """Return the text of an IMAGE with its digest."""
     image = f"{match['name']}:{match['tag']}"
     return f"{match['before']}{image}@{digests[image]}"
 
@@ -101,12 +103,12 @@ def _get(url: str, headers: dict[str, str]) -> tuple[bytes, str]:
 
 
 def _token(challenge: str) -> str:
-    """Return a token from the address that the registry's refusal names."""
-    asked = dict(re.findall(r'(\w+)="([^"]*)"', challenge))
-    realm = asked.pop("realm", "")
+    """Return a token from the address in a registry's ``WWW-Authenticate`` header."""
+    parameters = dict(re.findall(r'(\w+)="([^"]*)"', challenge))
+    realm = parameters.pop("realm", "")
     if not realm.startswith(("https://", "http://")):
         raise ValueError("it wants a sign-in")
-    body, _ = _get(f"{realm}?{urllib.parse.urlencode(asked)}", {})
+    body, _ = _get(f"{realm}?{urllib.parse.urlencode(parameters)}", {})
     answer = json.loads(body)
     return str(answer.get("token") or answer["access_token"])
 

@@ -70,16 +70,17 @@ def sign_in(page: Page, site: str, user: str, password: str) -> None:
 
 def address(page: Page, site: str, name: str) -> str | None:
     """Return the address of a page; None: its list has no such link."""
-    found = PAGES[name]
-    if isinstance(found, str):
-        return found
-    page.goto(site + found[0])
+    entry = PAGES[name]
+    if isinstance(entry, str):
+        return entry
+    list_address, pattern = entry
+    page.goto(site + list_address)
     links = page.eval_on_selector_all("main a", "links => links.map(a => a.getAttribute('href'))")
-    link = next((link for link in links if link and re.fullmatch(found[1], link)), None)
+    link = next((link for link in links if link and re.fullmatch(pattern, link)), None)
     return link and link + PARTS.get(name, "")
 
 
-def take(page: Page, name: str) -> None:
+def take_pictures(page: Page, name: str) -> None:
     """Write the first screen of the open page, in each theme and size."""
     for width, height in SIZES:
         page.set_viewport_size({"width": width, "height": height})
@@ -106,13 +107,13 @@ def main() -> None:
         page = chromium.new_page()
         sign_in(page, site, given.user, password)
         for name in given.pages:
-            found = address(page, site, name)
-            if found is None:
+            page_address = address(page, site, name)
+            if page_address is None:
                 print(f"{name}: nothing to show", file=sys.stderr)
                 continue
-            page.goto(site + found)
+            page.goto(site + page_address)
             page.wait_for_load_state("networkidle")
-            take(page, name)
+            take_pictures(page, name)
         chromium.close()
 
 

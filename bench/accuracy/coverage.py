@@ -17,7 +17,7 @@ import numpy as np
 from planner.inputs.catalogue.estimate_calibration import estimate_fit
 from simulation.arrays import BoolArray, FloatArray, TextArray
 from simulation.performance.estimate.errors import CellSelector, ErrorTable
-from tools.catalogue.error_table import wheres_of
+from tools.catalogue.error_table import cell_selectors
 from tools.catalogue.fit_estimate import Predicted, table_of
 from tools.catalogue.served_models import Served
 
@@ -49,7 +49,7 @@ def _shares(rows: Served, predicted: Predicted, basis: str, labels: TextArray) -
     as it ships; ``[3, n]``."""
     kept = np.flatnonzero(rows.silicon)
     part = rows.take(kept)
-    wheres = wheres_of(part.loop.split, part.users, part.engine, part.speculative)
+    wheres = cell_selectors(part.loop.split, part.users, part.engine, part.speculative)
     ours = estimate_fit().errors[basis]
     within = np.zeros((3, kept.size))
     for name in QUANTITIES:

@@ -19,7 +19,7 @@ import numpy as np
 from scipy.stats import spearmanr
 
 from simulation.arrays import FloatArray, TextArray
-from tools.catalogue.error_table import wheres_of
+from tools.catalogue.error_table import cell_selectors
 from tools.catalogue.fit_estimate import Predicted, scored, table_of
 from tools.catalogue.served_models import Served
 
@@ -56,7 +56,7 @@ def figures(rows: Served, predicted: Mapping[str, Predicted]) -> dict[str, Any]:
 def _errors(rows: Served, predicted: Predicted, kept: Any, labels: TextArray) -> FloatArray:
     """Return the error of each time and whether both stated errors hold it, ``[2, 3, n]``."""
     part = rows.take(kept)
-    wheres = wheres_of(part.loop.split, part.users, part.engine, part.speculative)
+    wheres = cell_selectors(part.loop.split, part.users, part.engine, part.speculative)
     found = np.zeros((len(TIMES), 3, kept.size))
     for label in np.unique(labels):
         table = table_of(rows, predicted, kept[labels != label])

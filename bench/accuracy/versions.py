@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from scipy.stats import spearmanr
 
-from tools.catalogue.fit_estimate import Predicted, first
+from tools.catalogue.fit_estimate import Predicted, distinct_rows
 from tools.catalogue.served_models import Served
 
 TIMES = {"tpot": "tbt", "ttft": "ttft"}
@@ -23,7 +23,7 @@ FEWEST = 4  # groups of an engine that a trend is looked for in
 
 def figures(rows: Served, unseen: Predicted) -> dict[str, float]:
     """``unseen``: predictions of ``rows``, each with its model left out of the fit."""
-    kept = first(rows)
+    kept = distinct_rows(rows)
     kept = kept[
         rows.silicon[kept] & ~rows.unsure[kept] & ~np.char.endswith(rows.version[kept], "?")
     ]

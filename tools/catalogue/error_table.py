@@ -20,22 +20,25 @@ FEWEST_GROUPS = 8  # fewest groups of a cell; with fewer, one of them decides th
 
 
 def error_table(
-    wheres: Sequence[CellSelector], tbt: FloatArray, ttft: FloatArray, groups: TextArray
+    selectors: Sequence[CellSelector], tbt: FloatArray, ttft: FloatArray, groups: TextArray
 ) -> ErrorTable:
-    """Return the table of absolute relative errors of measured deployments.
+    """Return the quantiles at LEVELS of absolute relative errors, ``[rows]``, by cell.
 
-    Each of the modes agg and disagg has a cell with any number of rows and groups.
+    ``selectors`` tell the cells to which each row belongs, ``groups`` its group. Each of the modes
+    agg and disagg has a cell with any number of rows and groups.
     """
-    names: dict[str, list[int]] = {}
-    for i, where in enumerate(wheres):
-        for key in where.names():
-            names.setdefault(key, []).append(i)
+    rows_of_cell: dict[str, list[int]] = {}
+    for i, selector in enumerate(selectors):
+        for name in selector.names():
+            rows_of_cell.setdefault(name, []).append(i)
     cells = {}
-    for key, rows in sorted(names.items()):
-        enough = len(rows) >= LEAST and np.unique(groups[rows]).size >= FEWEST_GROUPS
-        if enough or key in ("agg", "disagg"):
-            errors = [np.quantile(part[rows], LEVELS).tolist() for part in (tbt, ttft)]
-            cells[key] = Cell(*errors[0], *errors[1], len(rows))
+    for name, rows in sorted(rows_of_cell.items()):
+        is_enough = len(rows) >= LEAST and np.unique(groups[rows]).size >= FEWEST_GROUPS
+        if is_enough or name in ("agg", "disagg"):
+            tbt_errors, ttft_errors = (
+                np.quantile(errors[rows], LEVELS).tolist() for errors in (tbt, ttft)
+            )
+            cells[name] = Cell(*tbt_errors, *ttft_errors, len(rows))
     for missing in {"agg", "disagg"} - cells.keys():  # no deployment of that mode was measured
         (other,) = {"agg", "disagg"} & cells.keys()
         cells[missing] = cells[other]
@@ -49,17 +52,23 @@ def distant_table(tbt: FloatArray, ttft: FloatArray, groups: TextArray) -> Error
     distribution around 0, with their root mean square as its scale and one degree of freedom for
     each group. The errors are factors: beyond 1 for estimates that are too slow.
     """
-    names, member, sizes = np.unique(groups, return_inverse=True, return_counts=True)
-    weights = 1.0 / sizes[member] / names.size
-    wide = student.ppf((1.0 + np.array(LEVELS)) / 2.0, names.size)
-    errors = [np.expm1(wide * np.sqrt(weights @ part**2)).tolist() for part in (tbt, ttft)]
-    cell = Cell(*errors[0], *errors[1], tbt.size)
+    names, group_of_row, sizes = np.unique(groups, return_inverse=True, return_counts=True)
+    weights = 1.0 / sizes[group_of_row] / names.size  # every group counts the same
+    t_quantiles = student.ppf((1.0 + np.array(LEVELS)) / 2.0, names.size)
+    tbt_errors, ttft_errors = (
+        np.expm1(t_quantiles * np.sqrt(weights @ log_errors**2)).tolist()
+        for log_errors in (tbt, ttft)
+    )
+    cell = Cell(*tbt_errors, *ttft_errors, tbt.size)
     return ErrorTable({"agg": cell, "disagg": cell})
 
 
-def wheres_of(
+def cell_selectors(
     split: BoolArray, users: FloatArray, engine: TextArray, drafts: BoolArray
 ) -> list[CellSelector]:
-    """Return one ``CellSelector`` for each deployment of the arrays."""
+    """Return one ``CellSelector`` for each deployment of the arrays, which have shape ``[rows]``.
+
+    ``split``: disaggregated. ``drafts``: with speculative decoding.
+    """
     rows = zip(split.tolist(), users.tolist(), engine.tolist(), drafts.tolist(), strict=True)
     return [CellSelector(*row) for row in rows]

@@ -17,8 +17,8 @@ from __future__ import annotations
 import os
 import sys
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -44,6 +44,7 @@ SERVINGSIM = "LLMServingSim profiler/perf @ 5daddb2 (MIT)"
 PCIE_BYTES_S = 64e9  # 16 lanes of PCIe 5; a faster link is not shared
 ROWS = 8000  # per entry, drawn at random; more rows change no factor by a percent
 Array = np.ndarray
+ARRAYS = ("flops_s", "bytes_s", "units", "elements", "seconds")  # of a sample
 
 
 @dataclass(frozen=True)
@@ -63,9 +64,9 @@ class Sample:
     shared: bool = False  # GPUs share the link: units are the number of GPUs minus one
 
     def take(self, rows: Array) -> Sample:
-        arrays = (self.flops_s, self.bytes_s, self.units, self.elements, self.seconds)
-        head = (self.kind, self.family, self.precision, self.source, self.gpu)
-        return Sample(*head, *(a[rows] for a in arrays), self.shared)
+        """Return the sample with only these rows."""
+        arrays = {name: getattr(self, name)[rows] for name in ARRAYS}
+        return replace(self, **arrays)
 
 
 def quantities(
@@ -73,8 +74,9 @@ def quantities(
 ) -> tuple[Array, Array, Array, Array, Array]:
     """Return FLOPs, bytes, units, elements, and a mask of the rows that serving a model needs.
 
-    They count as in ``work``. For experts they count those that the measurement's ``routing``
-    reached.
+    All have shape ``[rows]`` and count as in ``work``: units are what adds time per piece, such as
+    k of a GEMM, sequences times KV heads, or experts. For experts they count those that the
+    measurement's ``routing`` reached.
     """
     c = rows.columns
     ones, size = np.ones_like(rows.seconds), BYTES[rows.precision.removesuffix("_block")]
@@ -103,7 +105,7 @@ def quantities(
 
 
 def samples() -> list[Sample]:
-    """Return all measured kernels, one sample per kind, family and precision."""
+    """Return all measured kernels, one sample per kind of operator, GPU family and precision."""
     specs, shapes = hardware.gpus(), {name: hardware.shape(name) for name in hardware.models()}
     files = {
         "aic_gemm.parquet": AIC, "aic_context_attention.parquet": AIC,
@@ -111,27 +113,24 @@ def samples() -> list[Sample]:
         "aic_nccl.parquet": AIC, "aic_custom_allreduce.parquet": AIC,
         "vidur_mlp_ops.parquet": VIDUR, "llmservingsim_v1_layers.csv.gz": SERVINGSIM,
     }  # fmt: skip
-    by_kind: dict[tuple[str, str, str], list[Sample]] = {}
-    links: dict[str, list[KernelRows]] = {}
+    parts: list[Sample] = []
+    collectives: dict[str, list[KernelRows]] = {}
     for file, source in files.items():
         for gpu, tables in read_kernels(DATA / file, shapes=shapes, gpus=specs).by_gpu.items():
             for rows in tables:
                 if rows.op in ("all_reduce", "all_gather", "reduce_scatter", "all_to_all"):
                     if rows.precision == "bf16":
-                        links.setdefault(gpu, []).append(rows)
+                        collectives.setdefault(gpu, []).append(rows)
                 elif source == AIC or rows.op == "elementwise":
-                    sample = _sample(rows, specs[gpu], source)
-                    by_kind.setdefault((sample.kind, sample.family, sample.precision), []).append(
-                        sample
-                    )
+                    parts.append(_sample(rows, specs[gpu], source))
     for gpu, tables in _evenly_routed(specs).items():
-        for rows in tables:
-            sample = _sample(rows, specs[gpu], AIC, EVEN)
-            by_kind[sample.kind, sample.family, sample.precision].append(sample)
-    for gpu, tables in links.items():
-        for sample in _links(tables, specs[gpu]):
-            by_kind.setdefault((sample.kind, sample.family, sample.precision), []).append(sample)
-    return [_joined(parts) for parts in by_kind.values()]
+        parts += [_sample(rows, specs[gpu], AIC, EVEN) for rows in tables]
+    for gpu, tables in collectives.items():
+        parts += _collectives(tables, specs[gpu])
+    by_entry: dict[tuple[str, str, str], list[Sample]] = {}
+    for part in parts:
+        by_entry.setdefault((part.kind, part.family, part.precision), []).append(part)
+    return [_joined(parts_of_entry) for parts_of_entry in by_entry.values()]
 
 
 def _evenly_routed(specs: Mapping[str, GpuSpec]) -> dict[str, list[KernelRows]]:
@@ -144,6 +143,7 @@ def _evenly_routed(specs: Mapping[str, GpuSpec]) -> dict[str, list[KernelRows]]:
 
 
 def _sample(rows: KernelRows, gpu: GpuSpec, source: str, routing: str = SKEWED) -> Sample:
+    """Return measured kernels of one GPU type with their times at the published peaks."""
     flops, moved, units, elements, use = quantities(rows, gpu, routing)
     precision = rows.precision.removesuffix("_block")
     computed = "bf16" if rows.op.startswith("attention") else precision
@@ -156,7 +156,7 @@ def _sample(rows: KernelRows, gpu: GpuSpec, source: str, routing: str = SKEWED) 
     return sample.take(np.flatnonzero(use))
 
 
-def _links(tables: list[KernelRows], gpu: GpuSpec) -> list[Sample]:
+def _collectives(tables: list[KernelRows], gpu: GpuSpec) -> list[Sample]:
     """Return the collectives of one GPU type, from the faster of NCCL and the custom kernel."""
     table = kernels(gpu.name, AIC, tables).collectives
     assert gpu.link_bytes_s is not None
@@ -166,36 +166,37 @@ def _links(tables: list[KernelRows], gpu: GpuSpec) -> list[Sample]:
         sizes = sizes[sizes >= 1024]
         read = table.at(kind, gpus, sizes)
         assert read is not None
+        # Bytes over the link of a GPU per byte of the message, for a ring.
         traffic = (2.0 if kind == "all_reduce" else 1.0) * (gpus - 1) / gpus
         none = np.zeros_like(sizes)
         result.append(
             Sample(
-                kind,
-                gpu.family,
-                "bf16",
-                f"{AIC} and NCCL",
-                gpu.name,
-                none,
-                sizes * traffic / gpu.link_bytes_s,
-                np.full_like(sizes, gpus - 1),
-                none,
-                read[0],
-                gpu.link_bytes_s <= PCIE_BYTES_S,
+                kind=kind,
+                family=gpu.family,
+                precision="bf16",
+                source=f"{AIC} and NCCL",
+                gpu=gpu.name,
+                flops_s=none,
+                bytes_s=sizes * traffic / gpu.link_bytes_s,
+                units=np.full_like(sizes, gpus - 1),
+                elements=none,
+                seconds=read[0],
+                shared=gpu.link_bytes_s <= PCIE_BYTES_S,
             )
         )
     return result
 
 
 def _joined(parts: list[Sample]) -> Sample:
-    first = parts[0]
-    sources = "; ".join(dict.fromkeys(part.source for part in parts))
-    gpus = ", ".join(dict.fromkeys(part.gpu for part in parts))
-    arrays = [
-        np.concatenate([getattr(part, name) for part in parts])
-        for name in ("flops_s", "bytes_s", "units", "elements", "seconds")
-    ]
-    head = (first.kind, first.family, first.precision, sources, gpus)
-    return Sample(*head, *arrays, any(part.shared for part in parts))
+    """Return the samples of one entry, perhaps of several sources and GPU types, as one."""
+    arrays = {name: np.concatenate([getattr(part, name) for part in parts]) for name in ARRAYS}
+    return replace(
+        parts[0],
+        **arrays,
+        source="; ".join(dict.fromkeys(part.source for part in parts)),
+        gpu=", ".join(dict.fromkeys(part.gpu for part in parts)),
+        shared=any(part.shared for part in parts),
+    )
 
 
 # Latent attention in decode does many more operations per byte than any attention measured here.
@@ -206,6 +207,8 @@ LATENT = Efficiency(
     "deepseek-ai/FlashMLA README.md (published), floor as attention_decode",
 )  # fmt: skip
 
+# Bounds and start of the six factors: floor, seconds per unit and per element, shares of the peak
+# arithmetic and bandwidth, and sharpness minus 1.
 LOW = np.log([1e-7, 1e-14, 1e-18, 0.02, 0.05, 0.1])
 HIGH = np.log([1e-3, 1e-5, 1e-11, 1.0, 1.2, 20.0])
 START = np.log([4e-6, 1e-9, 1e-15, 0.6, 0.7, 1.0])
@@ -213,9 +216,9 @@ SHARING = (0.0, 1.0, 3.0)  # lower bound, start, upper bound
 
 
 def predicted(logs: Array, sample: Sample) -> Array:
-    """Return seconds by the formula.
+    """Return seconds by the formula, for the logarithms of the six factors.
 
-    The sixth factor is the sharpness minus 1. A seventh, if there is one, is the sharing.
+    A seventh value of ``logs``, if there is one, is the sharing of a link, no logarithm.
     """
     floor, unit, element, compute, bandwidth, sharp = np.exp(logs[:6])
     if sample.shared and logs.size > len(START):  # else as links not shared
@@ -226,6 +229,7 @@ def predicted(logs: Array, sample: Sample) -> Array:
 
 
 def errors(logs: Array, sample: Sample) -> Array:
+    """Return ln(predicted / measured) of each row."""
     error: Array = np.log(predicted(logs, sample) / sample.seconds)
     return error
 
@@ -250,7 +254,10 @@ def fit(sample: Sample) -> Array:
 
 
 def entry(sample: Sample, logs: Array) -> Efficiency:
-    floor, unit, element, compute, bandwidth, sharp = (float(f"{v:.4g}") for v in np.exp(logs[:6]))
+    """Return the entry of a fit; factors of what the sample does not have are neutral."""
+    floor, unit, element, compute, bandwidth, sharp = (
+        float(f"{value:.4g}") for value in np.exp(logs[:6])
+    )
     if not sample.flops_s.any():
         compute, sharp = 1.0, 1.0
     unit, element = unit * sample.units.any(), element * sample.elements.any()
@@ -262,22 +269,26 @@ def entry(sample: Sample, logs: Array) -> Efficiency:
 
 
 def across(fits: Mapping[tuple[str, str, str], tuple[Sample, Array]]) -> dict[str, float]:
-    """Return, by kind, the median error of 16-bit kernels with the factors of another family."""
+    """Return, by kind, the error of 16-bit kernels with the factors of another GPU family.
+
+    It is the root mean square of ln(predicted / measured) of the median pair of families.
+    """
     result: dict[str, float] = {}
     for kind in sorted({key[0] for key in fits}):
-        same = [v for k, v in fits.items() if k[0] == kind and k[2] == "bf16"]
-        misses = [
+        families = [fits[key] for key in fits if (key[0], key[2]) == (kind, "bf16")]
+        rms_errors = [
             float(np.sqrt(np.mean(errors(logs, sample) ** 2)))
-            for i, (sample, _) in enumerate(same)
-            for j, (_, logs) in enumerate(same)
+            for i, (sample, _) in enumerate(families)
+            for j, (_, logs) in enumerate(families)
             if i != j
         ]
-        if misses:
-            result[kind] = float(f"{np.median(misses):.3g}")
+        if rms_errors:
+            result[kind] = float(f"{np.median(rms_errors):.3g}")
     return result
 
 
 def main() -> int:
+    """Fit all entries, print their errors, and write the file."""
     fits: dict[tuple[str, str, str], tuple[Sample, Array]] = {}
     for sample in samples():
         fits[(sample.kind, sample.family, sample.precision)] = (sample, fit(sample))
@@ -303,18 +314,28 @@ def main() -> int:
             f"{e.floor_s * 1e6:.1f} us, compute {e.compute:.2f}, bandwidth {e.bandwidth:.2f}",
             file=sys.stderr,
         )
-    for e in entries:
-        lines.append(
-            f"  - {{kind: {e.kind}, family: {e.family}, precision: {e.precision}, "
-            f"floor_s: {e.floor_s:g}, per_unit_s: {e.per_unit_s:g},\n"
-            f"     per_element_s: {e.per_element_s:g}, compute: {e.compute:g}, bandwidth: "
-            f"{e.bandwidth:g}, sharpness: {e.sharpness:.4g}, spread: {e.spread:g},\n"
-            f"     rows: {e.rows}, source: '{e.source}'"
-            + (f",\n     sharing: {e.sharing:g}}}" if e.sharing else "}")
-        )
-    factors = Efficiencies(tuple(entries), across(fits))
-    rows = operator_checks.tpot_rows(DATA.parent, factors)
+    lines += map(_entry_text, entries)
     lines.append("checks:")
+    lines += _check_texts(Efficiencies(tuple(entries), across(fits)))
+    OUT.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return 0
+
+
+def _entry_text(e: Efficiency) -> str:
+    """Return the YAML of an entry."""
+    return (
+        f"  - {{kind: {e.kind}, family: {e.family}, precision: {e.precision}, "
+        f"floor_s: {e.floor_s:g}, per_unit_s: {e.per_unit_s:g},\n"
+        f"     per_element_s: {e.per_element_s:g}, compute: {e.compute:g}, bandwidth: "
+        f"{e.bandwidth:g}, sharpness: {e.sharpness:.4g}, spread: {e.spread:g},\n"
+        f"     rows: {e.rows}, source: '{e.source}'"
+        + (f",\n     sharing: {e.sharing:g}}}" if e.sharing else "}")
+    )
+
+
+def _check_texts(factors: Efficiencies) -> Iterator[str]:
+    """Yield and print, as YAML, errors of rooflines with ``factors`` on served models."""
+    rows = operator_checks.tpot_rows(DATA.parent, factors)
     for model in sorted(rows["model_path"].unique()):
         part = rows.filter(rows["model_path"] == model)
         tpot = check(
@@ -325,13 +346,11 @@ def main() -> int:
             part["roofline_ms"].to_numpy(),
         )
         print(f"{model}: TPOT median {tpot.median:.3f}, bias {tpot.bias:+.3f}", file=sys.stderr)
-        lines.append(
+        yield (
             f"  - {{quantity: {tpot.quantity}, rows: {tpot.rows}, mape: {tpot.mape:.4f}, "
             f"median: {tpot.median:.4f}, p95: {tpot.p95:.4f}, bias: {tpot.bias:.4f},\n"
             f"     against: '{tpot.against}'}}"
         )
-    OUT.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    return 0
 
 
 if __name__ == "__main__":

@@ -30,7 +30,7 @@ from simulation.performance.estimate.calibration import ENGINES, Calibration
 from simulation.performance.estimate.closed_loop import SteadyState, steady_state
 from simulation.performance.estimate.errors import ErrorTable
 from simulation.performance.estimate.measured_corrections import Traits
-from tools.catalogue.error_table import distant_table, error_table, wheres_of
+from tools.catalogue.error_table import cell_selectors, distant_table, error_table
 from tools.catalogue.fit_likeness import LIKENESS, fit_likeness, stated
 from tools.catalogue.served_models import Served, served
 
@@ -47,7 +47,7 @@ PUBLISHED = "2026-05-06"
 UNSURE = 0.1
 FOLDS = 6  # groups of engine versions for cross-validation
 WIDTH = 0.2  # width of the loss: smaller errors count by their square, larger ones by their size
-FARTHEST = 0.7  # logarithm of an error at which its pull saturates
+FARTHEST = 0.7  # size of a log error of TBT beyond which it pulls hardly more
 # The same for TTFT. Runs that include loading, and runs that keep all users in step, differ from
 # the rest by factors. A mean of both would be right for neither.
 TTFT_FARTHEST = 0.4
@@ -68,13 +68,16 @@ FREEDOMS = {
 
 
 def weights(rows: Served) -> FloatArray:
-    """Return the weight of each row in the loss, with mean 1."""
-    keys = list(
+    """Return the weight of each row in the loss, with mean 1.
+
+    A group of 10 rows or more weighs as the square root of its size.
+    """
+    groups = list(
         zip(rows.shape, rows.gpu, rows.loop.split, rows.engine, rows.precision, strict=True)
     )
-    size = Counter(keys)
+    sizes = Counter(groups)
     weight = np.where(rows.unsure | (rows.source == "ML.ENERGY"), UNSURE, 1.0)
-    weight /= np.sqrt(np.maximum([size[key] for key in keys], 10.0))
+    weight /= np.sqrt(np.maximum([sizes[group] for group in groups], 10.0))
     return np.asarray(weight / weight.mean())
 
 
@@ -83,27 +86,45 @@ def fit(rows: Served) -> Calibration:
 
     Two steps keep an unexplained wait from distorting the time of an iteration.
     """
-    once = rows.take(first(rows))
-    return _fit_ttft(once, _fit_tbt(once))
+    distinct = rows.take(distinct_rows(rows))
+    return _fit_ttft(distinct, _fit_tbt(distinct))
 
 
-def first(rows: Served) -> Rows:
-    """Return the index of one row for each measurement."""
+def distinct_rows(rows: Served) -> Rows:
+    """Return the index of one row for each measurement, which sources may list several times."""
     figures = np.column_stack([rows.tbt_s, np.nan_to_num(rows.ttft_s), rows.users])
     return np.sort(np.unique(figures.round(9), axis=0, return_index=True)[1])
 
 
 def _fit_tbt(rows: Served) -> Calibration:
+    """Return the assumed calibration with fitted values of all that changes TBT."""
+
+    def log_errors(calibration: Calibration) -> FloatArray:
+        return np.log(per_token_s(rows, steady_state(rows.loop, calibration)) / rows.tbt_s)
+
     base = Calibration()
-    names = [name for name in base.values() if not _of_ttft(name)]
+    names = [name for name in base.values() if not _is_ttft_only(name)]
+    return _fitted(base, names, np.sqrt(weights(rows)), log_errors, FARTHEST)
+
+
+def _fitted(
+    base: Calibration,
+    names: list[str],
+    scale: FloatArray,
+    log_errors: Callable[[Calibration], FloatArray],
+    farthest: float,
+) -> Calibration:
+    """Return ``base`` with the values of ``names`` that minimise the loss.
+
+    Residuals are the bounded log errors of rows times ``scale``, and the distances of the
+    logarithms of values from those of ``base`` in FREEDOMS.
+    """
     start = np.log([base.values()[name] for name in names])
     freedom = np.array([FREEDOMS.get(name, FREEDOM) for name in names])
-    scale = np.sqrt(weights(rows))
 
-    def residuals(x: FloatArray) -> FloatArray:
-        calibration = calibrated(base, names, x)
-        off = np.log(per_token_s(rows, steady_state(rows.loop, calibration)) / rows.tbt_s)
-        return np.concatenate([scale * bounded(off, FARTHEST), (x - start) / freedom])
+    def residuals(logs: FloatArray) -> FloatArray:
+        of_rows = scale * bounded(log_errors(calibrated(base, names, logs)), farthest)
+        return np.concatenate([of_rows, (logs - start) / freedom])
 
     optimum = least_squares(residuals, start, loss="soft_l1", f_scale=WIDTH, max_nfev=40)
     return calibrated(base, names, optimum.x)
@@ -114,35 +135,31 @@ def per_token_s(rows: Served, steady: SteadyState) -> FloatArray:
     return np.where(rows.peak, rows.users / steady.tokens_per_s, steady.tbt_s)
 
 
-def bounded(off: FloatArray, farthest: float) -> FloatArray:
+def bounded(log_errors: FloatArray, farthest: float) -> FloatArray:
     """Bound errors, so that unexplained ones (a broken measurement) do not dominate."""
-    return np.asarray(farthest * np.tanh(off / farthest))
+    return np.asarray(farthest * np.tanh(log_errors / farthest))
 
 
 def _fit_ttft(rows: Served, base: Calibration) -> Calibration:
+    """Return ``base`` with fitted values of what changes TTFT only, from rows with a TTFT."""
     rows = rows.take(np.flatnonzero(~np.isnan(rows.ttft_s)))
-    names = [name for name in base.values() if _of_ttft(name)]
-    start = np.log([base.values()[name] for name in names])
-    freedom = np.array([FREEDOMS.get(name, FREEDOM) for name in names])
-    scale = np.sqrt(weights(rows))
 
-    def residuals(x: FloatArray) -> FloatArray:
-        steady = steady_state(rows.loop, calibrated(base, names, x))
-        off = np.log(steady.ttft_s / rows.ttft_s)
-        return np.concatenate([scale * bounded(off, TTFT_FARTHEST), (x - start) / freedom])
+    def log_errors(calibration: Calibration) -> FloatArray:
+        return np.log(steady_state(rows.loop, calibration).ttft_s / rows.ttft_s)
 
-    optimum = least_squares(residuals, start, loss="soft_l1", f_scale=WIDTH, max_nfev=40)
-    return calibrated(base, names, optimum.x)
+    names = [name for name in base.values() if _is_ttft_only(name)]
+    return _fitted(base, names, np.sqrt(weights(rows)), log_errors, TTFT_FARTHEST)
 
 
-def _of_ttft(name: str) -> bool:
+def _is_ttft_only(name: str) -> bool:
+    """Return whether a value, perhaps of one engine ("start.vllm"), changes TTFT only."""
     return name.split(".")[0] in TTFT_ONLY
 
 
-def calibrated(base: Calibration, names: list[str], x: FloatArray) -> Calibration:
-    """Return ``base`` with new values of ``names``: exponentials of the first items of ``x``."""
+def calibrated(base: Calibration, names: list[str], logs: FloatArray) -> Calibration:
+    """Return ``base`` with new values of ``names``, given as their logarithms."""
     return base.with_values(
-        {name: float(value) for name, value in zip(names, np.exp(x), strict=False)}
+        {name: float(value) for name, value in zip(names, np.exp(logs), strict=True)}
     )
 
 
@@ -157,25 +174,30 @@ class Predicted:
     ttft_s: FloatArray
 
 
-def held_out(rows: Served, groups: Mapping[str, tuple[Rows, Rows]], fitter: Fitter) -> Predicted:
-    """Predict the second rows of each group from a fit to the first rows."""
+Splits = Mapping[str, tuple[Rows, Rows]]  # rows that a fit sees, and rows that it predicts, by name
+
+
+def held_out(rows: Served, splits: Splits, fitter: Fitter) -> Predicted:
+    """Predict the unseen rows of each split from a fit to its seen rows; other rows are NaN."""
     tbt, ttft = np.full(rows.size, np.nan), np.full(rows.size, np.nan)
-    for seen, unseen in groups.values():
+    for seen, unseen in splits.values():
         calibration = fitter(rows.take(seen))
         steady = steady_state(rows.take(unseen).loop, calibration)
         tbt[unseen], ttft[unseen] = per_token_s(rows.take(unseen), steady), steady.ttft_s
     return Predicted(tbt, ttft)
 
 
-def without_model(rows: Served) -> dict[str, tuple[Rows, Rows]]:
+def without_model(rows: Served) -> Splits:
+    """Split so that the fit does not see the model of the scored rows."""
     return _leave_out(rows.shape)
 
 
-def without_gpu(rows: Served) -> dict[str, tuple[Rows, Rows]]:
+def without_gpu(rows: Served) -> Splits:
+    """Split so that the fit does not see the GPU type of the scored rows."""
     return _leave_out(rows.gpu)
 
 
-def without_both(rows: Served) -> dict[str, tuple[Rows, Rows]]:
+def without_both(rows: Served) -> Splits:
     """Split so that the fit sees neither the model nor the GPU type of the scored rows."""
     splits = {}
     for shape in np.unique(rows.shape):
@@ -186,28 +208,31 @@ def without_both(rows: Served) -> dict[str, tuple[Rows, Rows]]:
     return splits
 
 
-def without_vendor(rows: Served) -> dict[str, tuple[Rows, Rows]]:
+def without_vendor(rows: Served) -> Splits:
     """Split so that the fit sees no GPU of the vendors of the scored rows."""
     return {"foreign": (np.flatnonzero(~rows.foreign), np.flatnonzero(rows.foreign))}
 
 
-def without_version(rows: Served) -> dict[str, tuple[Rows, Rows]]:
+def without_version(rows: Served) -> Splits:
     """Split by engine version: each group leaves out one of FOLDS parts of the versions."""
     known = np.unique(rows.version[rows.silicon])
     fold = {name: str(i % FOLDS) for i, name in enumerate(known)}
     return _of_silicon(rows, np.array([fold.get(name, "") for name in rows.version]))
 
 
-def without_source(rows: Served) -> dict[str, tuple[Rows, Rows]]:
+def without_source(rows: Served) -> Splits:
+    """Split so that the fit does not see the source of the scored rows."""
     return _of_silicon(rows, rows.source)
 
 
-def _of_silicon(rows: Served, labels: npt.NDArray[np.str_]) -> dict[str, tuple[Rows, Rows]]:
-    groups = _leave_out(np.where(rows.silicon, labels, ""))
-    return {name: group for name, group in groups.items() if name}
+def _of_silicon(rows: Served, labels: npt.NDArray[np.str_]) -> Splits:
+    """Leave out one label at a time, of served deployments only; a fit sees all other rows."""
+    splits = _leave_out(np.where(rows.silicon, labels, ""))
+    return {name: split for name, split in splits.items() if name}
 
 
-def _leave_out(labels: npt.NDArray[np.str_]) -> dict[str, tuple[Rows, Rows]]:
+def _leave_out(labels: npt.NDArray[np.str_]) -> Splits:
+    """Split so that the rows of one label at a time are unseen."""
     return {
         str(label): (np.flatnonzero(labels != label), np.flatnonzero(labels == label))
         for label in np.unique(labels)
@@ -234,11 +259,13 @@ def predictions(rows: Served, fitter: Fitter) -> dict[str, Predicted]:
     """
     every = np.arange(rows.size)
     by_basis = {}
-    for basis, groups in BASES.items():
-        split = groups(rows) if groups else {"all": (every, every)}
+    for basis, split in BASES.items():
+        splits = split(rows) if split else {"all": (every, every)}
         wanted = rows.silicon | (basis == "model")
-        of_served = {k: v for k, v in split.items() if wanted[v[1]].any()}
-        by_basis[basis] = held_out(rows, of_served, fitter)
+        with_wanted = {
+            name: (seen, unseen) for name, (seen, unseen) in splits.items() if wanted[unseen].any()
+        }
+        by_basis[basis] = held_out(rows, with_wanted, fitter)
     return by_basis
 
 
@@ -247,11 +274,11 @@ def errors(rows: Served, predicted: Mapping[str, Predicted]) -> dict[str, ErrorT
     tables = {basis: table_of(rows, predicted[basis], scored(rows)) for basis in NATIVE}
     foreign = np.flatnonzero(rows.silicon & rows.foreign)
     tables["vendor_gpu"] = table_of(rows, predicted["gpu"], foreign)
-    off = {
-        name: np.log(getattr(predicted["vendor"], name) / getattr(rows, name))[foreign]
+    tbt, ttft = (
+        np.log(getattr(predicted["vendor"], name) / getattr(rows, name))[foreign]
         for name in ("tbt_s", "ttft_s")
-    }
-    tables["vendor"] = distant_table(off["tbt_s"], off["ttft_s"], rows.gpu[foreign])
+    )
+    tables["vendor"] = distant_table(tbt, ttft, rows.gpu[foreign])
     return tables
 
 
@@ -264,7 +291,7 @@ def table_of(rows: Served, predicted: Predicted, kept: Rows) -> ErrorTable:
     """Return the error table of the rows ``kept``."""
     part = rows.take(kept)
     return error_table(
-        wheres_of(part.loop.split, part.users, part.engine, part.speculative),
+        cell_selectors(part.loop.split, part.users, part.engine, part.speculative),
         np.abs(predicted.tbt_s[kept] / part.tbt_s - 1.0),
         np.abs(predicted.ttft_s[kept] / part.ttft_s - 1.0),
         groups=np.char.add(
@@ -274,8 +301,11 @@ def table_of(rows: Served, predicted: Predicted, kept: Rows) -> ErrorTable:
 
 
 def alike(rows: Served, predicted: Predicted) -> dict[str, tuple[Traits, FloatArray]]:
-    """Return the errors and traits of the served rows, one row for each measurement."""
-    kept = first(rows)
+    """Return traits and ln(measured / predicted) of TBT and TTFT of the served rows.
+
+    Each measurement counts once.
+    """
+    kept = distinct_rows(rows)
     kept = kept[rows.silicon[kept] & ~rows.foreign[kept]]
     part = rows.take(kept)
     return {
@@ -287,11 +317,12 @@ def alike(rows: Served, predicted: Predicted) -> dict[str, tuple[Traits, FloatAr
     }
 
 
-def _alike_lines(rows: Served, predicted: Predicted) -> list[str]:
+def _likeness_lines(rows: Served, predicted: Predicted) -> list[str]:
+    """Return the YAML lines on how similar the errors of similar deployments are."""
     lines = ["likeness:"]
-    for name, (traits, off) in alike(rows, predicted).items():
-        likeness = fit_likeness(traits, off)
-        spreads = stated(likeness, traits, off)
+    for name, (traits, log_errors) in alike(rows, predicted).items():
+        likeness = fit_likeness(traits, log_errors)
+        spreads = stated(likeness, traits, log_errors)
         parts = ", ".join(f"{key}: {getattr(likeness, key):.4g}" for key in LIKENESS)
         lines += [f"  {name}:", f"    parts: {{{parts}}}"]
         for share in ("half", "nine"):
@@ -337,7 +368,7 @@ def document(rows: Served) -> str:
             shown.append(f"    {key}: {{{line}}}")
     shown.append("values:")
     shown += [f"  {name}: {value:.4g}" for name, value in fit(rows).values().items()]
-    shown += _alike_lines(rows, predicted["model"])
+    shown += _likeness_lines(rows, predicted["model"])
     return "\n".join(shown) + "\n"
 
 

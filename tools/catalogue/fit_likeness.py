@@ -43,88 +43,93 @@ DRAWS = 6  # draws of a few rows from each group
 FEW = (1, 2, 5, 10)  # rows
 
 
-def fit_likeness(rows: Traits, off: FloatArray) -> ErrorCovariance:
+def fit_likeness(rows: Traits, log_errors: FloatArray) -> ErrorCovariance:
     """Return the variances of maximum marginal likelihood.
 
-    ``off`` holds logarithms of measured over estimated values.
+    ``log_errors`` are ln(measured / estimated), ``[rows]``.
     """
-    chosen = _sample(rows)
-    common, part = shared(rows.take(chosen), rows.take(chosen)), rows.take(chosen)
-    bounded = FARTHEST * np.tanh(off[chosen] / FARTHEST)
+    sample = _sample(rows)
+    part = rows.take(sample)
+    common = shared(part, part)
+    bounded = FARTHEST * np.tanh(log_errors[sample] / FARTHEST)
     start = np.log([getattr(ASSUMED, name) for name in LIKENESS])
 
-    def unlikely(x: FloatArray) -> float:
-        guess = ErrorCovariance(*np.exp(x).tolist())
+    def negative_log_posterior(logs: FloatArray) -> float:
+        guess = ErrorCovariance(*np.exp(logs).tolist())
         covariance = guess.covariance(common)
         covariance[np.diag_indices(part.size)] += guess.noise_of(part)
         try:
             factor = cho_factor(covariance, lower=True)
         except np.linalg.LinAlgError:
             return 1e9
-        fits = 0.5 * float(bounded @ cho_solve(factor, bounded))
-        size = float(np.log(np.diag(factor[0])).sum())
-        return fits + size + 0.5 * float(((x - start) ** 2).sum())
+        # A normal density: the Mahalanobis distance, and the logarithm of the determinant.
+        distance = 0.5 * float(bounded @ cho_solve(factor, bounded))
+        log_determinant = float(np.log(np.diag(factor[0])).sum())
+        return distance + log_determinant + 0.5 * float(((logs - start) ** 2).sum())
 
-    optimum = minimize(unlikely, start, method="L-BFGS-B", options={"maxiter": STEPS})
+    optimum = minimize(negative_log_posterior, start, method="L-BFGS-B", options={"maxiter": STEPS})
     return ErrorCovariance(*np.exp(optimum.x).tolist())
 
 
 def _sample(rows: Traits) -> Rows:
+    """Return at most EACH random rows of each deployment."""
     random = np.random.default_rng(SEED)
-    names = rows.labels["deployment"]
-    chosen = [random.permutation(np.flatnonzero(names == n))[:EACH] for n in np.unique(names)]
-    return np.concatenate(chosen)
+    labels = rows.labels["deployment"]
+    return np.concatenate(
+        [random.permutation(np.flatnonzero(labels == name))[:EACH] for name in np.unique(labels)]
+    )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Few:
     """Rows predicted from a few rows of their group, in one draw."""
 
-    row: Rows
-    shift: FloatArray  # logarithm
+    row: Rows  # indices
+    shift: FloatArray  # predicted ln(measured / estimated)
     spread: FloatArray  # posterior standard deviation
 
 
 def from_few(
-    likeness: ErrorCovariance, rows: Traits, off: FloatArray, few: int, draws: int = DRAWS
+    likeness: ErrorCovariance, rows: Traits, log_errors: FloatArray, few: int, draws: int = DRAWS
 ) -> Iterator[Few]:
     """Predict the other rows of each larger group from ``few`` random rows, ``draws`` times."""
     random = np.random.default_rng(SEED)
-    names = rows.labels["deployment"]
-    for name in np.unique(names):
-        members = np.flatnonzero(names == name)
+    labels = rows.labels["deployment"]
+    for name in np.unique(labels):
+        members = np.flatnonzero(labels == name)
         for _ in range(draws if members.size > few else 0):
             drawn = random.permutation(members)
             learned, rest = drawn[:few], drawn[few:]
-            moved = learn_corrections(likeness, rows.take(learned), off[learned]).at(
-                rows.take(rest)
-            )
-            yield Few(rest, moved.shift, moved.after)
+            corrections = learn_corrections(likeness, rows.take(learned), log_errors[learned])
+            predicted = corrections.at(rows.take(rest))
+            yield Few(rest, predicted.shift, predicted.after)
 
 
-def stated(likeness: ErrorCovariance, rows: Traits, off: FloatArray) -> ErrorQuantiles:
-    """Return the median and 90th percentile of the distances of rows, with equal draws per group.
+def stated(likeness: ErrorCovariance, rows: Traits, log_errors: FloatArray) -> ErrorQuantiles:
+    """Return median and 90th percentile of distances between rows and draws, by mode.
 
-    A few models decide the tail. The 9-of-10 is therefore the largest one without any single model
-    (a jackknife).
+    Each group has the same number of draws. A distance is in posterior standard
+    deviations. The quantiles are 1 for a mode without rows.
     """
-    away: tuple[list[FloatArray], list[FloatArray]] = ([], [])
+    distances: tuple[list[FloatArray], list[FloatArray]] = ([], [])  # aggregated, disaggregated
     models: tuple[list[TextArray], list[TextArray]] = ([], [])
     for few in FEW:
-        for draw in from_few(likeness, rows, off, few, draws=2):
+        for draw in from_few(likeness, rows, log_errors, few, draws=2):
             mode = int(rows.split[draw.row[0]])
-            away[mode].append(np.abs(off[draw.row] - draw.shift) / draw.spread)
+            distances[mode].append(np.abs(log_errors[draw.row] - draw.shift) / draw.spread)
             models[mode].append(rows.labels["model"][draw.row])
     agg, disagg = (
-        _half_and_nine(np.concatenate(values), np.concatenate(names)) if values else (1.0, 1.0)
-        for values, names in zip(away, models, strict=True)
+        _median_and_p90(np.concatenate(values), np.concatenate(names)) if values else (1.0, 1.0)
+        for values, names in zip(distances, models, strict=True)
     )
     return ErrorQuantiles((agg[0], disagg[0]), (agg[1], disagg[1]))
 
 
-def _half_and_nine(away: FloatArray, models: TextArray) -> tuple[float, float]:
-    parts = [away, *(away[models != name] for name in np.unique(models))]
-    nine = max(
-        float(np.quantile(part, 0.9)) for part in parts if part is away or part.size >= LEAST
-    )
-    return float(np.quantile(away, 0.5)), nine
+def _median_and_p90(distances: FloatArray, models: TextArray) -> tuple[float, float]:
+    """Return the median, and the largest 90th percentile without any single model (a jackknife).
+
+    A few models decide the tail.
+    """
+    without_one = [distances[models != name] for name in np.unique(models)]
+    parts = [distances, *(part for part in without_one if part.size >= LEAST)]
+    return float(np.quantile(distances, 0.5)), max(float(np.quantile(part, 0.9)) for part in parts)

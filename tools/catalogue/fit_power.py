@@ -9,6 +9,7 @@ ML.ENERGY's leaderboard has no licence file.
 
 import argparse
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,12 +24,13 @@ from tools.catalogue.power_fit import (
     NUISANCE,
     OWN,
     SHARED,
+    PowerFit,
     decodes_left_out,
     fit,
     from_decodes,
     left_out,
 )
-from tools.catalogue.power_rows import TASKS, inferencex, mlenergy, splitwise
+from tools.catalogue.power_rows import TASKS, PowerRows, inferencex, mlenergy, splitwise
 
 TARGET = Path(__file__).parents[2] / "planner/inputs/catalogue/power.yaml"
 MLENERGY = (
@@ -57,14 +59,17 @@ SERVERS = {"a100-80gb": "A100-80GB", "h100-80gb": "H100-SXM"}
 
 
 def rounded(value: float, digits: int = 4) -> float:
+    """Return a value with so many significant digits."""
     return float(f"{value:.{digits}g}")
 
 
 def values(model: PowerModel, names: tuple[str, ...]) -> dict[str, float]:
+    """Return these parameters of a model, rounded."""
     return {name: rounded(getattr(model, name)) for name in names}
 
 
 def as_check(error: Check) -> dict[str, Any]:
+    """Return a check as the file has it."""
     return {
         "against": error.against,
         "rows": error.rows,
@@ -84,44 +89,15 @@ def hosts(data: Path) -> dict[str, float]:
 def document(data: Path) -> dict[str, Any]:
     """Return the content of the file."""
     rows = mlenergy(data)
-    everything = np.ones(len(rows.share), bool)
-    power_fit = fit(rows, everything)
-    share, _ = left_out(rows, rows.family)
-    gpus: list[dict[str, Any]] = []
-    for gpu, model in power_fit.models.items():
-        members = rows.gpu == gpu
-        error = check("power", "ML.ENERGY, models left out", rows.share[members], share[members])
-        gpus.append(
-            {"gpu": gpu, **values(model, OWN), "kind": "modelled", "source": MLENERGY}
-            | {"check": as_check(error)}
-        )
-    for gpu, (read, source, against) in DECODES.items():
-        names, loads, measured = read(data)
-        estimates = decodes_left_out(power_fit.default, names, loads, measured)
-        model = from_decodes(power_fit.default, loads, measured)
-        gpus.append(
-            {"gpu": gpu, **values(model, OWN), "kind": "modelled", "source": source}
-            | {"check": as_check(check("power", against, measured, estimates))}
-        )
-    unseen = []
-    for gpu in power_fit.models:
-        members = rows.gpu == gpu
-        other = fit(rows, ~members)
-        swapped = type(power_fit)({gpu: other.default}, other.values, other.input_tokens)
-        unseen.append((rows.share[members], swapped.predict(rows)[members]))
-    error = check(
-        "power",
-        "ML.ENERGY, each GPU type by the other's parameters",
-        *(np.concatenate(part) for part in zip(*unseen, strict=True)),
-    )
+    power_fit = fit(rows, np.ones(len(rows.share), bool))
     default = {**values(power_fit.default, OWN), "kind": "modelled", "source": DEFAULT}
     tokens = dict(zip(TASKS, power_fit.input_tokens.tolist(), strict=True))
     watts = hosts(data)
     return {
         "shared": {**values(power_fit.default, (*SHARED, "cap")), "kind": "modelled"}
         | {"source": MLENERGY, "input_tokens": {n: rounded(tokens[n], 3) for n in NUISANCE}},
-        "gpus": gpus,
-        "default": default | {"check": as_check(error)},
+        "gpus": [*_measured_gpus(rows, power_fit), *_gpus_with_decodes(data, power_fit)],
+        "default": default | {"check": as_check(_unseen_gpu_check(rows, power_fit))},
         "hosts": {
             "gpus": watts,
             "kind": "published",
@@ -132,7 +108,45 @@ def document(data: Path) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def _measured_gpus(rows: PowerRows, power_fit: PowerFit) -> Iterator[dict[str, Any]]:
+    """Yield the entries of GPU types with ML.ENERGY's rows, checked on models left out."""
+    share, _ = left_out(rows, rows.family)
+    for gpu, model in power_fit.models.items():
+        members = rows.gpu == gpu
+        error = check("power", "ML.ENERGY, models left out", rows.share[members], share[members])
+        yield {
+            "gpu": gpu, **values(model, OWN), "kind": "modelled", "source": MLENERGY,
+            "check": as_check(error),
+        }  # fmt: skip
+
+
+def _gpus_with_decodes(data: Path, power_fit: PowerFit) -> Iterator[dict[str, Any]]:
+    """Yield the entries of GPU types of which only decodes were measured."""
+    for gpu, (read, source, against) in DECODES.items():
+        names, loads, measured = read(data)
+        estimates = decodes_left_out(power_fit.default, names, loads, measured)
+        model = from_decodes(power_fit.default, loads, measured)
+        yield {
+            "gpu": gpu, **values(model, OWN), "kind": "modelled", "source": source,
+            "check": as_check(check("power", against, measured, estimates)),
+        }  # fmt: skip
+
+
+def _unseen_gpu_check(rows: PowerRows, power_fit: PowerFit) -> Check:
+    """Return the error on each measured GPU type of a fit to the other types."""
+    measured, predicted = [], []
+    for gpu in power_fit.models:
+        members = rows.gpu == gpu
+        other = fit(rows, ~members)
+        of_other = PowerFit({gpu: other.default}, other.values, other.input_tokens)
+        measured.append(rows.share[members])
+        predicted.append(of_other.predict(rows)[members])
+    against = "ML.ENERGY, each GPU type by the other's parameters"
+    return check("power", against, np.concatenate(measured), np.concatenate(predicted))
+
+
 def main() -> int:
+    """Write or check the file; return the exit status."""
     parser = argparse.ArgumentParser(prog="tools.catalogue.fit_power", description=__doc__)
     parser.add_argument("--data", type=Path, default=DATA)
     parser.add_argument("--check", action="store_true", help="write nothing, compare")

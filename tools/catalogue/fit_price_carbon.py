@@ -41,20 +41,21 @@ ZONE = re.compile(r"^([a-z]+-[a-z]+\d+)-\w+$")  # Google lists zones, such as us
 
 
 def prices(data: Path) -> dict[str, Any]:
+    """Return prices.yaml: [on demand, spot] in USD per GPU-hour, by provider, GPU and region."""
     offers = pl.read_csv(data / "price/gpu_prices_2026-05.csv.gz")
-    offered: dict[tuple[str, str, str], dict[bool, list[float]]] = {}
+    usd_by_spot: dict[tuple[str, str, str], dict[bool, list[float]]] = {}
     for row in offers.iter_rows(named=True):
         gpu = GPUS.get((row["gpu_type"], row["gpu_memory_gb"]))
         if gpu is None:
             continue
         zone = ZONE.match(row["region"]) if row["provider"] == "gcp" else None
         region = zone.group(1) if zone else row["region"]
-        kept = offered.setdefault((row["provider"], gpu, region), {False: [], True: []})
-        kept[row["is_spot"]].append(row["price_per_gpu_hour_usd"])
+        usd = usd_by_spot.setdefault((row["provider"], gpu, region), {False: [], True: []})
+        usd[row["is_spot"]].append(row["price_per_gpu_hour_usd"])
     entries: dict[tuple[str, str], dict[str, list[float | None]]] = {}
-    for (provider, gpu, region), kept in sorted(offered.items()):
-        both = [_median(kept[spot]) for spot in (False, True)]
-        entries.setdefault((provider, gpu), {})[region] = both
+    for (provider, gpu, region), usd in sorted(usd_by_spot.items()):
+        on_demand_and_spot = [_median(usd[spot]) for spot in (False, True)]
+        entries.setdefault((provider, gpu), {})[region] = on_demand_and_spot
     dates = offers["snapshot_date"].unique().sort()
     return {
         "source": "gpu-prices data set by afhubbard (CC-BY 4.0) in fnstggl/energy2 @ 2d7bc9a, "
@@ -69,10 +70,12 @@ def prices(data: Path) -> dict[str, Any]:
 
 
 def _median(usd: list[float]) -> float | None:
+    """Return the median price; None if there is no offer."""
     return round(float(np.median(np.array(usd))), 4) if usd else None
 
 
 def carbon(data: Path) -> dict[str, Any]:
+    """Return carbon.yaml: factors of regions and countries in g CO2e/kWh, and cycles of grids."""
     return {
         "sources": {
             "regions": "Yearly grid factor, about 2020 to 2022; "
@@ -89,6 +92,7 @@ def carbon(data: Path) -> dict[str, Any]:
 
 
 def _regions(data: Path) -> dict[str, Any]:
+    """Return [location, g/kWh, source] by provider and region."""
     table = pl.read_csv(data / "carbon/cloud_region_grid_factors.csv")
     factors: dict[str, Any] = {}
     for row in table.iter_rows(named=True):
@@ -99,6 +103,7 @@ def _regions(data: Path) -> dict[str, Any]:
 
 
 def _countries(data: Path) -> dict[str, Any]:
+    """Return [name, g/kWh] by code of a country or of a part of one."""
     table = pl.read_csv(data / "carbon/country_carbon_intensity.csv")
     grids = {}
     for row in table.iter_rows(named=True):
@@ -111,6 +116,7 @@ def _countries(data: Path) -> dict[str, Any]:
 
 
 def _series(data: Path) -> list[tuple[str, pl.DataFrame]]:
+    """Return the hourly carbon intensity of 2020 of each grid zone."""
     table = pl.read_csv(data / "carbon/grid_carbon_hourly_2020.csv.gz").with_columns(
         pl.col("hour_start").str.to_datetime("%Y-%m-%d %H:%M")
     )
@@ -119,7 +125,10 @@ def _series(data: Path) -> list[tuple[str, pl.DataFrame]]:
 
 
 def _cycle(rows: pl.DataFrame) -> dict[str, Any]:
-    """Fit g/kWh relative to the yearly mean; also score each month with a fit to the others."""
+    """Return the cycle of g/kWh relative to the yearly mean, and its errors.
+
+    ``mape_unseen`` scores each month with a fit to the others, ``mape_constant`` the mean alone.
+    """
     hours = rows["hour_start"]
     x = design(
         hours.dt.hour().to_numpy(),
@@ -132,25 +141,29 @@ def _cycle(rows: pl.DataFrame) -> dict[str, Any]:
     months = hours.dt.month().to_numpy()
     unseen = np.empty_like(y)
     for month in range(1, 13):
-        out = months == month
-        unseen[out] = x[out] @ _fit(x[~out], y[~out])
-    fitted = _fit(x, y)
+        left_out = months == month
+        unseen[left_out] = x[left_out] @ _fit(x[~left_out], y[~left_out])
+    coefficients = _fit(x, y)
+    fitted = x @ coefficients
+    unexplained = float(((y - fitted) ** 2).sum() / ((y - 1) ** 2).sum())
     return {
         "mean_g_per_kwh": round(mean, 1),
         "rows": len(y),
-        "r2": round(1 - float(((y - x @ fitted) ** 2).sum() / ((y - 1) ** 2).sum()), 3),
-        "mape": round(float(np.abs(x @ fitted / y - 1).mean()), 3),
+        "r2": round(1 - unexplained, 3),
+        "mape": round(float(np.abs(fitted / y - 1).mean()), 3),
         "mape_unseen": round(float(np.abs(unseen / y - 1).mean()), 3),
         "mape_constant": round(float(np.abs(1 / y - 1).mean()), 3),
-        "coefficients": [round(float(c), 5) for c in fitted],
+        "coefficients": [round(float(coefficient), 5) for coefficient in coefficients],
     }
 
 
 def _fit(x: FloatArray, y: FloatArray) -> FloatArray:
+    """Return the least-squares coefficients of ``y`` on the columns of ``x``."""
     return np.asarray(np.linalg.lstsq(x, y, rcond=None)[0])
 
 
 def documents(data: Path) -> dict[str, Any]:
+    """Return the content of both files by name."""
     return {"prices": prices(data), "carbon": carbon(data)}
 
 
@@ -179,7 +192,7 @@ def main() -> int:
     print(
         len(offers),
         "providers and GPUs,",
-        sum(len(o["usd_per_gpu_hour"]) for o in offers),
+        sum(len(offer["usd_per_gpu_hour"]) for offer in offers),
         "regions",
     )
     same: bool = True

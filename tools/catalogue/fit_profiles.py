@@ -73,14 +73,17 @@ class Built:
 
     @property
     def key(self) -> Key:
+        """Return model, GPU type and number of GPUs."""
         return self.profile.model, self.profile.gpu, self.profile.tp
 
     @property
     def modelled(self) -> bool:
+        """Return whether a part of the profile is not measured."""
         return self.provenance.kind == "modelled"
 
     @property
     def provenance(self) -> Provenance:
+        """Return the source of the whole profile; it is modelled if only one half was measured."""
         if self.decode == self.prefill:
             return self.decode
         same = self.decode.kind == self.prefill.kind
@@ -89,7 +92,7 @@ class Built:
 
 
 def modelled_spread(profile: LinearProfile) -> float:
-    """Return the expected error of a roofline of the same model and GPUs.
+    """Return the expected error of a roofline of the same model and GPUs; 0 without a shape.
 
     Modelled parts of a profile are at most as certain as that.
     """
@@ -102,6 +105,7 @@ def modelled_spread(profile: LinearProfile) -> float:
 
 
 def interval(parameter: Parameter) -> tuple[float, float] | None:
+    """Return the confidence interval of a parameter; None if it was not fitted."""
     return (parameter.low, parameter.high) if np.isfinite(parameter.high) else None
 
 
@@ -120,7 +124,7 @@ def fitted(measured: Measured) -> Built:
         profile_fit.profile,
         Provenance("measured", measured.decode),
         Provenance("modelled" if profile_fit.notes else "measured", measured.prefill),
-        tuple(interval(p) for p in profile_fit.parameters),
+        tuple(map(interval, profile_fit.parameters)),
     )
 
 
@@ -128,7 +132,8 @@ def ratios(data: Path) -> tuple[float, float]:
     """Return the memory bandwidth and bf16 peak of an H100 SXM divided by those of an A100 SXM."""
     specs = pl.read_csv(data / "profiles/gpu_specs.csv")
     a100, h100 = (
-        specs.row(by_predicate=pl.col("system") == s, named=True) for s in ("a100_sxm", "h100_sxm")
+        specs.row(by_predicate=pl.col("system") == system, named=True)
+        for system in ("a100_sxm", "h100_sxm")
     )
     bandwidth, flops = (h100[key] / a100[key] for key in ("mem_bw_bytes_s", "bf16_flops"))
     return bandwidth, flops
@@ -159,27 +164,30 @@ def rule_checks(
     built: Sequence[Built], measured: Sequence[Measured], data: Path
 ) -> tuple[Check, ...]:
     """Check ``to_a100`` with the A100 rows of every arrangement that was measured on both GPUs."""
-    h100 = {b.key: b for b in built if b.profile.gpu == "H100-SXM"}
+    by_key = {each.key: each for each in built}
     parts = []
-    for m in measured:
-        twin = h100.get((m.key[0], "H100-SXM", m.key[2]))
-        if twin is None or m.key[1] != "A100-80GB":
+    for of_a100 in measured:
+        model, gpu, tp = of_a100.key
+        on_h100 = by_key.get((model, "H100-SXM", tp))
+        if on_h100 is None or gpu != "A100-80GB":
             continue
-        residuals = compare_with(to_a100(twin, data).profile, m.rows, RULE).residuals
+        residuals = compare_with(to_a100(on_h100, data).profile, of_a100.rows, RULE).residuals
         for quantity in QUANTITIES:
             part = residuals.of(quantity)
-            parts.append(
-                part.take(np.linspace(0, part.row.size - 1, MOST).astype(int))
-                if part.row.size > MOST
-                else part
-            )
+            if part.row.size > MOST:
+                part = part.take(np.linspace(0, part.row.size - 1, MOST).astype(int))
+            parts.append(part)
     return checks_of(concatenate_residuals(parts), RULE)
 
 
 def carried_over(built: Sequence[Built], rule: tuple[Check, ...], data: Path) -> Iterator[Built]:
-    """Yield the profiles that were not measured, each derived from a measured one."""
-    on = {b.key: b for b in built}
-    small = to_a100(on["llama-3.1-8b", "H100-SXM", 1], data)
+    """Yield the profiles that were not measured, each derived from a measured one.
+
+    ``rule`` are the checks of ``to_a100``. These are Llama-3.1-8B on A100, and Llama-3.1-70B on
+    both GPU types: its decodes from ML.ENERGY's rows, its prefill from Llama-2-70B.
+    """
+    by_key = {each.key: each for each in built}
+    small = to_a100(by_key["llama-3.1-8b", "H100-SXM", 1], data)
     yield replace(small, profile=replace(small.profile, checks=rule))
 
     rows = mlenergy(data, MAX_BATCH)
@@ -187,7 +195,7 @@ def carried_over(built: Sequence[Built], rule: tuple[Check, ...], data: Path) ->
     line = least_squares(design, rows.tbt_s, configurations(rows))
     (alpha, beta), most = line.values.tolist(), float(rows.batch.max())
     for gpu in ("H100-SXM", "A100-80GB"):
-        twin = on["llama-2-70b", gpu, 4].profile
+        twin = by_key["llama-2-70b", gpu, 4].profile
         large = Built(
             replace(
                 twin, model="llama-3.1-70b", gpu="H100-SXM", alpha_s=alpha, beta_s=beta,
@@ -218,15 +226,17 @@ def fit_all(data: Path = DATA) -> list[Built]:
     """Return every built-in profile, sorted by model, GPU and TP."""
     measured = [*splitwise(data), *sageserve(data), *silicon(data)]
     from_rows = []
-    for m in measured:
-        model, gpu, _ = m.key
-        rows = replace(m.rows, model=np.full(m.rows.rows, model), gpu=np.full(m.rows.rows, gpu))
-        from_rows.append(fitted(replace(m, rows=rows)))
+    for each in measured:
+        model, gpu, _ = each.key
+        count = each.rows.rows
+        rows = replace(each.rows, model=np.full(count, model), gpu=np.full(count, gpu))
+        from_rows.append(fitted(replace(each, rows=rows)))
     rule = rule_checks(from_rows, measured, data)
-    return sorted([*from_rows, *carried_over(from_rows, rule, data)], key=lambda b: b.key)
+    return sorted([*from_rows, *carried_over(from_rows, rule, data)], key=lambda each: each.key)
 
 
 def rounded(value: float, digits: int = 5) -> float:
+    """Return a value with so many significant digits."""
     return float(f"{value:.{digits}g}")
 
 
@@ -248,7 +258,9 @@ def as_document(built: Sequence[Built]) -> dict[str, Any]:
             "tp": p.tp,
             **asdict(b.provenance),
             **{name: rounded(value * 1e3) for name, value in parameters.items()},
-            "intervals": {n: [rounded(v * 1e3, 4) for v in i] for n, i in intervals if i},
+            "intervals": {
+                name: [rounded(end * 1e3, 4) for end in ends] for name, ends in intervals if ends
+            },
             "fitted_decodes": rounded(p.fitted_decodes),
             "fitted_prefill_tokens": rounded(p.fitted_prefill_tokens),
             **({"fitted_context": rounded(p.fitted_context)} if isfinite(p.fitted_context) else {}),
@@ -267,6 +279,7 @@ def as_document(built: Sequence[Built]) -> dict[str, Any]:
 
 
 def table(built: Sequence[Built]) -> str:
+    """Return the errors of all profiles as lines of a terminal."""
     row = "{:<28} {:<18} {:>5} {:>7} {:>7} {:>7} {:>7}  {}"
     lines = [row.format("profile", "quantity", "n", "MAPE", "median", "p95", "bias", "against")]
     for b in built:

@@ -54,6 +54,7 @@ def shapes() -> dict[str, ModelShape]:
 
 
 def file(data: Path, name: str) -> KernelFile:
+    """Return a file of measured kernels."""
     return read_kernels(data / "profiles" / name, shapes=shapes(), gpus=hardware.gpus())
 
 
@@ -66,27 +67,28 @@ def aic_kernels(data: Path, gpu: str) -> Kernels:
 def served_tpot_s(profile: Profile, n: int, isl: int, osl: int, mixed: bool) -> float:
     """Return the mean seconds per output token with ``n`` sequences in a closed loop, steady state.
 
-    A request spends ``wait`` on its prompt and ``osl * tpot`` on decoding. The decoding share of
+    A request spends some time on its prompt and ``osl * tpot`` on decoding. The decoding share of
     its time is also the share of the n sequences that decode at any time. The same share of the
-    other prompts falls into its decode phase.
+    other prompts falls into its decode phase. ``mixed``: prompts share iterations with decodes.
     """
     context = isl + osl / 2
     chunks = int(np.ceil(isl / BUDGET))
     tokens, pairs = isl / chunks, isl * isl / 2 / chunks
-    alone = chunks * float(iteration_s(profile, 0, 0, tokens, pairs))
+    prompt_alone_s = chunks * float(iteration_s(profile, 0, 0, tokens, pairs))
     decodes = float(n)
-    tpot = 0.0
-    for _ in range(100):
-        step = float(iteration_s(profile, decodes, decodes * context, 0, 0))
-        both = float(iteration_s(profile, decodes, decodes * context, tokens, pairs))
-        prompt = chunks * (both - step) if mixed else alone
-        share = osl * tpot / (alone + step / 2 + osl * tpot) if tpot else 1.0
-        tpot_mixed = step + (n - 1) * share * prompt / osl
+    tpot_s = 0.0
+    for _ in range(100):  # a fixed-point iteration with half steps
+        decode_s = float(iteration_s(profile, decodes, decodes * context, 0, 0))
+        both_s = float(iteration_s(profile, decodes, decodes * context, tokens, pairs))
+        prompt_s = chunks * (both_s - decode_s) if mixed else prompt_alone_s
+        decoding_s = osl * tpot_s
+        share = decoding_s / (prompt_alone_s + decode_s / 2 + decoding_s) if tpot_s else 1.0
+        next_tpot_s = decode_s + (n - 1) * share * prompt_s / osl
         decodes = max(1.0, n * share)
-        if abs(tpot_mixed - tpot) < 1e-7 * tpot_mixed:
+        if abs(next_tpot_s - tpot_s) < 1e-7 * next_tpot_s:
             break
-        tpot = (tpot + tpot_mixed) / 2 if tpot else tpot_mixed
-    return tpot_mixed
+        tpot_s = (tpot_s + next_tpot_s) / 2 if tpot_s else next_tpot_s
+    return next_tpot_s
 
 
 def tpot_rows(data: Path, factors: Efficiencies | None = None) -> pl.DataFrame:
@@ -128,37 +130,39 @@ def held_out(rows: list[KernelRows]) -> tuple[Array, Array]:
     """Return measured and predicted seconds at every second size, from tables of the rest."""
     train, test = [], []
     for table in rows:
-        out = _out(table)
-        train.append(_only(table, ~out))
-        test.append(_only(table, out))
+        is_left_out = _every_second_size(table)
+        train.append(_only(table, ~is_left_out))
+        test.append(_only(table, is_left_out))
     tables = kernels("", "", train)
     measured, predicted = [], []
     for table in test:
-        read = _predict(tables, table)
-        if read is not None:
+        seconds = _predict(tables, table)
+        if seconds is not None:
             measured.append(table.seconds)
-            predicted.append(read)
+            predicted.append(seconds)
     return np.concatenate(measured), np.concatenate(predicted)
 
 
 def _sizes(rows: KernelRows) -> Array:
+    """Return the number of tokens of each row."""
     return rows.columns["tokens" if rows.op == "experts" else "m"]
 
 
-def _out(rows: KernelRows) -> Array:
-    """Return the mask of the rows left out: every second size."""
-    size = _sizes(rows)
-    left: Array = np.searchsorted(np.unique(size), size) % 2 == 1
-    return left
+def _every_second_size(rows: KernelRows) -> Array:
+    """Return the mask of the rows with every second of the measured sizes."""
+    sizes = _sizes(rows)
+    mask: Array = np.searchsorted(np.unique(sizes), sizes) % 2 == 1
+    return mask
 
 
 def _only(rows: KernelRows, mask: Array) -> KernelRows:
+    """Return the rows of the mask."""
     columns = {name: values[mask] for name, values in rows.columns.items()}
     return KernelRows(rows.op, rows.precision, columns, rows.seconds[mask])
 
 
 def _predict(tables: Kernels, rows: KernelRows) -> Array | None:
-    """Predict seconds at the sizes of ``rows``, all of one shape."""
+    """Return seconds of ``rows``, all of one shape, by ``tables``; None: no prediction."""
     c = rows.columns
     if rows.seconds.size == 0:
         return None
@@ -179,12 +183,15 @@ def attention_held_out(rows: list[KernelRows]) -> tuple[Array, Array]:
         if row.op != "attention_decode":
             continue
         c = row.columns
-        places = [np.searchsorted(np.unique(c[name]), c[name]) for name in ("batch", "context")]
-        for offset in (0, 1):  # one diagonal in two, so that neighbours on both sides remain
-            out = (places[0] + places[1]) % 4 == 1 + 2 * offset
-            table = kernels("", "", [_only(row, ~out)]).decode
-            seconds, inside = next(iter(table.values())).at(c["batch"][out], c["context"][out])
-            measured.append(row.seconds[out][inside])
+        batch_rank, context_rank = (
+            np.searchsorted(np.unique(c[name]), c[name]) for name in ("batch", "context")
+        )
+        for diagonal in (1, 3):  # of four, so that neighbours on both sides remain
+            left_out = (batch_rank + context_rank) % 4 == diagonal
+            table = kernels("", "", [_only(row, ~left_out)]).decode
+            batch, context = c["batch"][left_out], c["context"][left_out]
+            seconds, inside = next(iter(table.values())).at(batch, context)
+            measured.append(row.seconds[left_out][inside])
             predicted.append(seconds[inside])
     return np.concatenate(measured), np.concatenate(predicted)
 
@@ -207,16 +214,15 @@ def iteration_error(data: Path) -> float:
         )
         totals: dict[float, tuple[float, float]] = {}
         for _, row in v1_layers(chosen, shapes()):
-            layer_pair = held_out([row])
-            sizes = _sizes(row)[_out(row)]
-            for size, measured, predicted in zip(sizes, *layer_pair, strict=True):
+            sizes = _sizes(row)[_every_second_size(row)]
+            for size, measured, predicted in zip(sizes, *held_out([row]), strict=True):
                 before = totals.get(size, (0.0, 0.0))
                 totals[size] = (before[0] + measured, before[1] + predicted)
-        pairs = np.array(list(totals.values()))
-        one_error = pairs[:, 1] / pairs[:, 0] - 1
-        median = np.median(np.abs(one_error))
+        measured_s, predicted_s = np.array(list(totals.values())).T
+        relative_errors = predicted_s / measured_s - 1
+        median = np.median(np.abs(relative_errors))
         print(f"{model} on {tp} x {hardware_name}: layers {median:.3f}", file=sys.stderr)
-        errors.append(one_error)
+        errors.append(relative_errors)
     return float(np.median(np.abs(np.concatenate(errors))))
 
 
@@ -256,10 +262,12 @@ def figures(data: Path) -> dict[str, float]:
 
 
 def _median(errors: pl.Series) -> float:
+    """Return the median size of the errors."""
     return float(np.median(np.abs(errors.to_numpy())))
 
 
 def _errors(name: str, pairs: list[tuple[Array, Array]]) -> dict[str, float]:
+    """Return the errors of pairs of measured and predicted seconds as figures; print them too."""
     measured, predicted = (np.concatenate(side) for side in zip(*pairs, strict=True))
     errors = check(name, "sizes left out", measured, predicted)
     print(

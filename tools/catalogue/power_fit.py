@@ -44,6 +44,8 @@ OUTLIER = 0.1  # relative error from which a row counts less
 
 @dataclass(frozen=True, slots=True)
 class PowerFit:
+    """Fitted power models, and what else was fitted with them."""
+
     models: dict[str, PowerModel]  # by GPU type
     values: FloatArray  # parameters as a vector, the start of a similar fit
     input_tokens: FloatArray  # by task
@@ -56,6 +58,7 @@ class PowerFit:
         return replace(models[0], **dict(zip(OWN, mean, strict=True)))
 
     def predict(self, rows: PowerRows, planned: bool = False) -> FloatArray:
+        """Return the share of TDP of each row; ``planned``: with the times of rooflines."""
         return predicted(self.models, self.input_tokens, rows, planned)
 
 
@@ -65,6 +68,10 @@ def predicted(
     rows: PowerRows,
     planned: bool = False,
 ) -> FloatArray:
+    """Return the share of TDP of each row by the model of its GPU type.
+
+    ``input_tokens`` are by task. ``planned``: with the iteration times of rooflines.
+    """
     loads = rows.at(input_tokens, planned)
     share = np.empty(len(rows.share))
     for gpu, model in models.items():
@@ -74,16 +81,21 @@ def predicted(
 
 
 def take(load: Load, rows: BoolArray) -> Load:
+    """Return the loads of the rows of the mask."""
     return Load(**{name: getattr(load, name)[rows] for name in Load.__slots__})
 
 
 def fit(rows: PowerRows, used: BoolArray, begin: FloatArray | None = None) -> PowerFit:
-    """Fit the parameters to the rows that are ``used``; omit GPU types without a row."""
+    """Fit the parameters to the rows that are ``used``; omit GPU types without a row.
+
+    ``begin`` are the values of a similar fit, from which the search starts; default: the priors.
+    """
     gpus = sorted(set(rows.gpu[used].tolist()))
     names = [*(name for _ in gpus for name in OWN), *SHARED, *NUISANCE]
     prior, spread, low, high = np.array([PRIOR[name] for name in names]).T
 
     def unpack(values: FloatArray) -> tuple[dict[str, PowerModel], FloatArray]:
+        """Return models by GPU type, and input tokens by task, of a vector ordered as ``names``."""
         own_values = values[: len(gpus) * len(OWN)].reshape(len(gpus), len(OWN))
         rest = values[len(gpus) * len(OWN) :]
         shared = dict(zip(SHARED, rest.tolist(), strict=False))
@@ -140,13 +152,16 @@ def decodes_left_out(
 def left_out(
     rows: PowerRows, groups: TextArray, planned: bool = False
 ) -> tuple[FloatArray, FloatArray]:
-    """Predict every group from a fit to all others, also with roofline times if ``planned``."""
+    """Predict the share of TDP of every group from a fit to all others.
+
+    The second array is predicted with roofline times, NaN unless ``planned``.
+    """
     begin = fit(rows, np.ones(len(groups), bool)).values
-    estimates, blind = np.empty(len(groups)), np.full(len(groups), np.nan)
+    estimates, with_rooflines = np.empty(len(groups)), np.full(len(groups), np.nan)
     for group in np.unique(groups):
         members = groups == group
         others_fit = fit(rows, ~members, begin)
         estimates[members] = others_fit.predict(rows)[members]
         if planned:
-            blind[members] = others_fit.predict(rows, planned=True)[members]
-    return estimates, blind
+            with_rooflines[members] = others_fit.predict(rows, planned=True)[members]
+    return estimates, with_rooflines

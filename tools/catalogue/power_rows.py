@@ -60,23 +60,28 @@ class PowerRows:
     planned_s: FloatArray  # iteration time a roofline profile gives, [rows, len(GRID)]
 
     def at(self, input_tokens: FloatArray, planned: bool = False) -> Load:
-        """Return the loads at the input tokens of each task, which have shape ``[len(TASKS)]``."""
+        """Return the loads at the input tokens of each task, which have shape ``[len(TASKS)]``.
+
+        They are interpolated between the lengths of GRID. ``planned``: with ``planned_s`` as their
+        iteration times.
+        """
         tokens = input_tokens[self.task]
-        high = np.clip(np.searchsorted(GRID, tokens), 1, len(GRID) - 1)
-        part = (tokens - GRID[high - 1]) / (GRID[high] - GRID[high - 1])
+        above = np.clip(np.searchsorted(GRID, tokens), 1, len(GRID) - 1)
+        weight = (tokens - GRID[above - 1]) / (GRID[above] - GRID[above - 1])
         rows = np.arange(len(tokens))
 
-        def read(values: FloatArray) -> FloatArray:
-            low = values[rows, high - 1]
-            return np.asarray(low + part * (values[rows, high] - low))
+        def interpolated(values: FloatArray) -> FloatArray:
+            low = values[rows, above - 1]
+            return np.asarray(low + weight * (values[rows, above] - low))
 
-        read_loads = {f.name: read(getattr(self.loads, f.name)) for f in fields(Load)}
+        loads = {f.name: interpolated(getattr(self.loads, f.name)) for f in fields(Load)}
         if planned:
-            read_loads["seconds"] = read(self.planned_s)
-        return Load(**read_loads)
+            loads["seconds"] = interpolated(self.planned_s)
+        return Load(**loads)
 
 
 def family(model: str) -> str:
+    """Return the architecture of a model, under which its releases count as one."""
     name = catalogue.model_name(model)
     return next((group for start, group in FAMILIES.items() if name.startswith(start)), name)
 
@@ -112,7 +117,11 @@ def arrangement(row: dict[str, object], precision: str, routed: bool) -> Arrange
 
 
 def steady(batch: float, output: float) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
-    """Return the mean iteration of a steady batch, for each input length of GRID."""
+    """Return the mean iteration of a steady batch, for each input length of GRID.
+
+    Its decodes, their context tokens, prompt tokens, and query-key pairs of these prompts. Answers
+    have ``output`` tokens.
+    """
     begun = batch / output  # requests whose prompt one iteration computes
     return (
         np.full(len(GRID), batch),
@@ -223,4 +232,5 @@ def inferencex(data: Path) -> tuple[Names, Load, FloatArray]:
 
 
 def _stacked(loads: list[Load]) -> Load:
+    """Return loads with arrays ``[n]`` as one load with arrays ``[loads, n]``."""
     return Load(**{f.name: np.stack([getattr(x, f.name) for x in loads]) for f in fields(Load)})

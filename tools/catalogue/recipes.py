@@ -23,13 +23,14 @@ def read_recipes() -> dict[tuple[Any, ...], list[Recipe]]:
 
 
 def facts_of(found: Sequence[Recipe], row: Mapping[str, Any], label: str | None) -> Recipe:
-    """Return what all recipes state that the row can be of, among ``found``.
+    """Return the facts that are equal in all recipes in ``found`` that may describe the row.
 
     ``label`` states whether the run drafts tokens; None: unknown. The row's decode ``tp`` may count
     the GPUs of one worker or of the whole deployment.
     """
     version, tp = row["backend_version"], row["decode_tp_size"]
     kept = [recipe for recipe in found if label in (None, recipe["speculative"])]
+    # Each sign is used only if a recipe agrees with it, the most telling first.
     signs: tuple[Callable[[Recipe], bool], ...] = (
         lambda recipe: recipe["version"] == version,
         lambda recipe: recipe["decode_workers"] == row["decode_num_workers"],
@@ -37,8 +38,8 @@ def facts_of(found: Sequence[Recipe], row: Mapping[str, Any], label: str | None)
         lambda recipe: recipe["decode_ep"] == row["decode_moe_ep_size"],
         lambda recipe: recipe["prefill_ep"] == row["prefill_moe_ep_size"],
     )
-    for same in signs:
-        kept = [recipe for recipe in kept if same(recipe)] or kept
+    for agrees in signs:
+        kept = [recipe for recipe in kept if agrees(recipe)] or kept
     if not kept:
         return {}
     return {name: kept[0][name] for name in kept[0] if len({each[name] for each in kept}) == 1}
@@ -62,4 +63,5 @@ def traits_of_recipe(facts: Recipe) -> dict[str, float]:
 
 
 def _gpus(recipe: Recipe) -> int:
+    """Return the GPUs of all prefill and decode workers."""
     return sum(int(recipe[f"{side}workers"] * recipe[f"{side}tp"]) for side in SIDES)

@@ -35,7 +35,7 @@ def routed(
 
 @functools.cache
 def _skewed(tokens: int, experts: int, top_k: int, ep: int) -> tuple[float, float]:
-    """Return the means over DRAWS draws."""
+    """Return the reached experts and the share of ``routed``, as means over DRAWS draws."""
     random = np.random.default_rng(0)
     drawn = [_busiest(random, tokens, experts, top_k, ep) for _ in range(DRAWS)]
     return (
@@ -47,11 +47,13 @@ def _skewed(tokens: int, experts: int, top_k: int, ep: int) -> tuple[float, floa
 def _busiest(
     random: np.random.Generator, tokens: int, experts: int, top_k: int, ep: int
 ) -> IntArray:
-    """Return the tokens of each expert on the rank with the most tokens."""
+    """Return the tokens of each expert on the rank with the most tokens, in one draw."""
     pairs, power = tokens * top_k, 1.0 - EXPONENT
     low, high = (1.0, 0.8 * tokens) if pairs > experts else (0.01, 2.0)
-    popular = (low**power + (high**power - low**power) * random.random(experts)) ** (1.0 / power)
-    drawn = np.round(popular / popular.sum() * pairs).astype(np.int64)
+    # Popularities from a power law between low and high, by its inverse distribution function.
+    uniform = random.random(experts)
+    popularity = (low**power + (high**power - low**power) * uniform) ** (1.0 / power)
+    drawn = np.round(popularity / popularity.sum() * pairs).astype(np.int64)
     counts = np.minimum(drawn, tokens)  # a token goes to an expert at most once
     ranks = counts.reshape(ep, -1)
     missing = pairs - int(counts.sum())  # from rounding, and from the limit on popular experts
@@ -63,7 +65,10 @@ def _busiest(
 
 
 def _raised(counts: IntArray, units: int) -> IntArray:
-    """Add ``units`` to the counts, each to the smallest count at that moment."""
+    """Return the counts with ``units`` more, each added to the smallest count at that moment.
+
+    Counts below a level are raised to it. The highest possible level is found by bisection.
+    """
     low, high = int(counts.min()), int(counts.min()) + units
     while low < high:
         level = (low + high + 1) // 2

@@ -36,7 +36,7 @@ from planner.services.sessions import row_key_of
 from planner.services.tokens import DEFAULT_DAYS, MAX_DAYS
 from planner.web.form_responses import attempt
 from planner.web.forms.widgets import DressedForm, dress
-from planner.web.request import Request
+from planner.web.request import Request, TemplateContext
 from planner.web.views.second_factor import half_signed_in
 
 
@@ -84,7 +84,7 @@ class PasswordChange(PasswordChangeView):
 @require_http_methods(["GET", "POST"])
 def forgotten(request: HttpRequest) -> HttpResponse:
     """Send a password mail, or say who can give a new password."""
-    context: dict[str, Any] = {"mails": mail_configured()}
+    context: TemplateContext = {"mails": mail_configured()}
     if request.method == "POST":
         try:
             name = request.POST.get("username", "")
@@ -131,6 +131,7 @@ def data(request: Request) -> HttpResponse:
 
 
 def _create_token(request: Request, form: TokenForm) -> tokens.NewToken:
+    """Create the token of a valid form, for a user who proved the password recently or does now."""
     check_verified(request, request.user, request.POST.get("again", ""))
     return tokens.token_create(user=request.user, **form.cleaned_data)
 

@@ -43,14 +43,16 @@ def listing(request: Request) -> HttpResponse:
     scenario = request.GET.get("scenario", "")
     outcomes = Prefetch("outcomes", Outcome.objects.defer("figures"))
     plans = activated_plans(scenario).defer("pools").prefetch_related(outcomes)
-    old, new = (_named(request.GET.get(name, "")) for name in ("from", "to"))
+    old, new = (_plan_numbered(request.GET.get(name, "")) for name in ("from", "to"))
     difference = plans_between(old, new) if old and new and old != new else None
     page, now = paged(request, plans), timezone.now()
     active = next((plan for plan in page if not plan.until), None)
     context = {
         "page": page,
         "rows": [
-            (plan, None, ()) if plan.until else (plan, replicas_now(plan, now), _facts(plan, now))
+            (plan, None, ())
+            if plan.until
+            else (plan, replicas_now(plan, now), _key_facts(plan, now))
             for plan in page
         ],
         "shown_plan": fleet_plan(active, now, charts=1) if active and is_short(page) else None,
@@ -70,8 +72,8 @@ def listing(request: Request) -> HttpResponse:
     return render(request, "web/plans.html", context)
 
 
-def _facts(plan: ActivePlan, now: datetime) -> list[Fact | None]:
-    """Return the next change, the cost and the SLO attainment of an active plan."""
+def _key_facts(plan: ActivePlan, now: datetime) -> list[Fact | None]:
+    """Return next change, cost and SLO attainment of an active plan; None where it has none."""
     facts = plan_facts(plan, now)
     return [
         next((fact for fact in facts if fact.label.startswith(name)), None)
@@ -85,16 +87,13 @@ def detail(request: Request, pk: int) -> HttpResponse:
     plan = activated_plan_get(pk)
     now = timezone.now()
     fleet = fleet_plan(plan, now, charts=CHARTS)
-    pools = [
-        (pool, pool_now.replicas, [step.replicas for step in pool.steps])
-        for pool, pool_now in zip(pools_of(plan), desired_by_pool(plan, now), strict=True)
-    ]
+    pools = []  # each with its replicas now, at least and at most
+    for pool, desired in zip(pools_of(plan), desired_by_pool(plan, now), strict=True):
+        counts = [step.replicas for step in pool.steps]
+        pools.append((pool, desired.replicas, min(counts, default=None), max(counts, default=None)))
     context = {
         "plan": plan,
-        "pools": [
-            (pool, now_has, min(counts, default=None), max(counts, default=None))
-            for pool, now_has, counts in pools
-        ],
+        "pools": pools,
         "before": activated_plans(plan.scenario).filter(since__lt=plan.since).first(),
         "outcomes": [(outcome, outcome_words(outcome)) for outcome in plan.outcomes.all()],
         "fleet": fleet,
@@ -128,7 +127,8 @@ def branch(request: Request, pk: int) -> HttpResponse:
     return redirect("web:scenario", scenario.pk)
 
 
-def _named(text: str) -> ActivePlan | None:
+def _plan_numbered(text: str) -> ActivePlan | None:
+    """Return the plan with the number ``text``; None for an empty text."""
     return activated_plan_get(id_of(text) or 0) if text else None
 
 
@@ -138,9 +138,9 @@ def week_figure(plans: Sequence[ActivePlan]) -> Figure | None:
     The result is None if no plan has replicas in any minute.
     """
     if len(plans) == 1:
-        courses = {name: counts for (name, _), counts in pools_by_minute(plans[0]).items()}
+        by_label = {name: counts for (name, _), counts in pools_by_minute(plans[0]).items()}
     else:
-        courses = {f"Plan {plan.pk}": _total(plan) for plan in plans if plan.pools}
+        by_label = {f"Plan {plan.pk}": _total(plan) for plan in plans if plan.pools}
     drawn = [
         line(
             *_steps(counts),
@@ -150,11 +150,11 @@ def week_figure(plans: Sequence[ActivePlan]) -> Figure | None:
             line_shape="hv",
             hover="%{y:,} replicas",
         )
-        for i, (name, counts) in enumerate(courses.items())
+        for i, (name, counts) in enumerate(by_label.items())
     ]
     if not drawn:
         return None
-    largest = max(int(counts.max()) for counts in courses.values())
+    largest = max(int(counts.max()) for counts in by_label.values())
     ticks = {"dtick": 1} if largest <= FEW_REPLICAS else {}
     return figure(
         drawn,
@@ -174,11 +174,14 @@ def _total(plan: ActivePlan) -> IntArray:
 
 
 def _steps(counts: IntArray) -> tuple[list[str], list[int | None]]:
-    """Return the points at which a step line changes; y is None where it is unknown."""
+    """Return times and replicas at which a step line changes, in the reader's zone.
+
+    ``counts`` are by minute of a week in UTC. A value is None where it is unknown.
+    """
     offset = local(timezone.now()).utcoffset() or timedelta()
-    counts = np.roll(counts, offset // timedelta(minutes=1))
+    counts = np.roll(counts, offset // timedelta(minutes=1))  # the week is a ring
     edges = [0, *(np.flatnonzero(np.diff(counts)) + 1).tolist()]
     values = [int(counts[edge]) for edge in edges]
     shown = [None if value == UNKNOWN else value for value in values]
-    when = [MONDAY + timedelta(minutes=edge) for edge in (*edges, WEEK)]
-    return [moment.isoformat() for moment in when], [*shown, shown[-1]]
+    times = [MONDAY + timedelta(minutes=edge) for edge in (*edges, WEEK)]
+    return [moment.isoformat() for moment in times], [*shown, shown[-1]]

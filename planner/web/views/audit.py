@@ -1,7 +1,6 @@
 """Show the audit log to admins."""
 
 import json
-from typing import Any
 
 from django.http import HttpResponse
 from django.shortcuts import render
@@ -13,7 +12,7 @@ from planner.selectors.audit import audit_actions, audit_list
 from planner.services.access import check_may_administer
 from planner.services.audit import record
 from planner.web.paging import paged
-from planner.web.request import Request
+from planner.web.request import Request, TemplateContext
 
 FILES = {"csv": (audit_csv, "text/csv; charset=utf-8"), "json": (audit_json, "application/json")}
 
@@ -25,7 +24,7 @@ def listing(request: Request) -> HttpResponse:
     filters = {name: request.GET.get(name, "")[:200] for name in ("actor", "action", "search")}
     page = paged(request, audit_list(all_workspaces=request.user.is_superuser, **filters))
     rows = [(entry, json.loads(entry.details)) for entry in page]
-    context: dict[str, Any] = {
+    context: TemplateContext = {
         "page": page,
         "rows": rows,
         "asked": filters,

@@ -30,7 +30,7 @@ from planner.web.hardware_names import choice_names, kernel_choices, profile_cho
 from planner.web.pages.profile import outliers
 from planner.web.pages.profile_figures import residual_figures
 from planner.web.paging import paged
-from planner.web.request import Request
+from planner.web.request import Request, TemplateContext
 
 PREVIEW_ROWS = 12
 UNITS = {"isl": "tokens", "osl": "tokens", "throughput": "tokens/s", "power_share": "of TDP"}
@@ -100,14 +100,15 @@ def _store_upload(request: Request, form: MeasurementsForm) -> Calibration:
 
 
 def _compare(request: Request, calibration: Calibration) -> HttpResponse:
+    """Show how well the profile in the query fits the chosen rows of a file."""
     form = compare_form(calibration, request.GET)
-    compared, problem = attempt(form, lambda: _compared(form, calibration))
+    compared, problem = attempt(form, lambda: _comparison_context(form, calibration))
     if compared is None:
         return _show(request, calibration, compare=form, problem=problem, status=400)
     return _show(request, calibration, compare=form, **compared)
 
 
-def _compared(form: CompareForm, calibration: Calibration) -> dict[str, Any]:
+def _comparison_context(form: CompareForm, calibration: Calibration) -> TemplateContext:
     """Return the comparison of the chosen profile with the chosen rows, for the page."""
     name, _, version = form.cleaned_data["profile"].partition("|")
     model, gpu, _ = json.loads(form.cleaned_data["rows"])
@@ -129,11 +130,12 @@ def _compared(form: CompareForm, calibration: Calibration) -> dict[str, Any]:
 def _show(
     request: Request, calibration: Calibration, *, status: int = 200, **more: Any
 ) -> HttpResponse:
+    """Show the page of a measurement file; ``more`` replaces values of its context."""
     context = page_context(calibration) | more
     return render(request, "web/calibration.html", context, status=status)
 
 
-def page_context(calibration: Calibration) -> dict[str, Any]:
+def page_context(calibration: Calibration) -> TemplateContext:
     """Return the context of a measurement file's page."""
     return {
         "calibration": calibration,
@@ -149,8 +151,8 @@ def page_context(calibration: Calibration) -> dict[str, Any]:
     }
 
 
-def preview(table: pl.DataFrame) -> dict[str, Any]:
-    """Return the first rows of the non-empty columns, each with its unit."""
+def preview(table: pl.DataFrame) -> TemplateContext:
+    """Return the first rows of the filled columns, and name and unit of each; times are in ms."""
     filled = [name for name in table.columns if any(table[name].drop_nulls().to_list())]
     rows = table.head(PREVIEW_ROWS).select(
         pl.col(name) * (1000 if name.endswith(SECONDS) else 1)
@@ -168,16 +170,17 @@ def preview(table: pl.DataFrame) -> dict[str, Any]:
 def fit_form(calibration: Calibration, posted: Any = None) -> FitForm:
     """Return the form as posted, or filled in for the first group of rows."""
     groups = row_groups(calibration)
-    first = suggested(groups[0]) if groups else {}
-    return FitForm(posted, initial=first, groups=groups, kernels=kernel_choices())
+    initial = suggested_profile(groups[0]) if groups else {}
+    return FitForm(posted, initial=initial, groups=groups, kernels=kernel_choices())
 
 
 def compare_form(calibration: Calibration, data: Any = None) -> CompareForm:
+    """Return the form to compare a profile with rows of a file, with the values ``data``."""
     return CompareForm(data, groups=row_groups(calibration), profiles=profile_choices())
 
 
-def suggested(group: RowGroup) -> dict[str, Any]:
-    """Return the suggested profile for a group of rows, with the catalogue's names if known."""
+def suggested_profile(group: RowGroup) -> dict[str, Any]:
+    """Return initial values of a FitForm for a group of rows, with the catalogue's names."""
     model = model_known_as(group.model)
     gpu = gpu_known_as(group.gpu)
     tp = group.tp or 1

@@ -30,7 +30,7 @@ from planner.selectors.scenarios import scenarios_list
 from planner.selectors.traces import traces_list
 from planner.services.deployment_search import stored_search
 from planner.web.forms.deployment_search import ConfigureForm
-from planner.web.request import Request
+from planner.web.request import Request, TemplateContext
 
 SYMBOLS = ("circle", "square", "diamond", "triangle-up", "cross", "x", "star", "hexagon")
 COLOURS = tuple(dict.fromkeys((BLUE, ORANGE, GREEN, *PALETTE)))
@@ -47,8 +47,8 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     },
 }  # fmt: skip
 MOST = 50  # scenarios and traces to choose from
-KEPT_S = 60  # how far a search is; it takes seconds
-STEP = 0.02  # of a search, not to write more often
+KEPT_S = 60  # time for which the progress of a search is stored; a search takes seconds
+STEP = 0.02  # progress is stored at most once per this share of a search
 
 
 @require_safe
@@ -59,7 +59,7 @@ def page(request: Request) -> HttpResponse:
     """
     asked = "model" in request.GET and "example" not in request.GET
     form = ConfigureForm(request.GET) if asked else ConfigureForm(initial=request.GET.dict())
-    context: dict[str, Any] = {"form": form, "asked": asked, "choices": _examples()}
+    context: TemplateContext = {"form": form, "asked": asked, "choices": _examples()}
     if asked and form.is_valid():
         try:
             context |= page_context(stored_search(form.query(), _shared_progress(request)))
@@ -70,7 +70,7 @@ def page(request: Request) -> HttpResponse:
         except EXPECTED as problem:
             context["problem"] = str(problem)
         finally:
-            cache.delete(_key(request))
+            cache.delete(_progress_key(request))
     if request.htmx and request.htmx.target == "answer":
         return render(request, "web/_configure.html", context)
     context["model_names"] = [entry.name for entry in models_list()]
@@ -93,30 +93,32 @@ def _examples() -> list[tuple[str, str, str]]:
 @require_safe
 def progress(request: Request) -> HttpResponse:
     """Show the progress of this user's search; the response is empty if none is running."""
-    how_far = cache.get(_key(request))
-    if how_far is None:
+    stored = cache.get(_progress_key(request))
+    if stored is None:
         return HttpResponse(status=204)
-    return render(request, "web/_searching.html", {"done": how_far[0], "what": how_far[1]})
+    done, what = stored
+    return render(request, "web/_searching.html", {"done": done, "what": what})
 
 
 def _shared_progress(request: Request) -> Progress:
     """Return a progress callback that stores its values where any web process can read them."""
-    key, last = _key(request), -1.0
+    key, last = _progress_key(request), -1.0
 
-    def tell(done: float, what: str) -> None:
+    def store(done: float, what: str) -> None:
         nonlocal last
         if done - last >= STEP:
             last = done
             cache.set(key, (done, what), KEPT_S)
 
-    return tell
+    return store
 
 
-def _key(request: Request) -> str:
+def _progress_key(request: Request) -> str:
+    """Return the cache key of the progress of this user's search."""
     return f"configure-{request.user.pk}"
 
 
-def page_context(found: DeploymentSearchResult) -> dict[str, Any]:
+def page_context(found: DeploymentSearchResult) -> TemplateContext:
     """Return the context of the found deployments."""
     return {
         "found": found,
@@ -129,17 +131,18 @@ def page_context(found: DeploymentSearchResult) -> dict[str, Any]:
 
 
 def _front(found: DeploymentSearchResult, key: str, label: str) -> Figure | None:
-    """Draw dollars per million tokens over a measure, by GPU type and mode; listed ones in grey.
+    """Draw the Pareto front of dollars per million tokens and a measure, by GPU type and mode.
 
-    ``key`` is the measure, ``label`` its name. None: there is nothing to draw.
+    ``key`` is the measure, ``label`` its name. Deployments in the table are grey. None: the front
+    has fewer than two.
     """
-    measure = "TTFT" if key == "ttft_ms" else "user"
+    front_name = "TTFT" if key == "ttft_ms" else "user"  # in the names of a row's fronts
     priced = [row for row in found.pareto if row.usd_per_mtok is not None]
-    on = [row for row in priced if any(measure in name for name in row.front)]
-    if len(on) < 2:
+    front = [row for row in priced if any(front_name in name for name in row.front)]
+    if len(front) < 2:
         return None
     groups: dict[str, list[Row]] = {}
-    for row in on:
+    for row in front:
         mode_label = ", P/D" if row.mode == "disagg" else ""
         groups.setdefault(f"{row.gpu}{mode_label}", []).append(row)
     listed = [row for row in found.candidates if row.usd_per_mtok is not None]
@@ -155,6 +158,7 @@ def _front(found: DeploymentSearchResult, key: str, label: str) -> Figure | None
 
 
 def _markers(rows: list[Row], key: str, name: str, colour: str, symbol: str) -> Any:
+    """Return deployments as points: their measure ``key``, and dollars per million tokens."""
     return points(
         [float(f"{getattr(row, key):.4g}") for row in rows],
         [float(f"{row.usd_per_mtok:.4g}") for row in rows],

@@ -8,6 +8,7 @@ from typing import Any
 import polars as pl
 from django import forms
 from django.contrib import messages
+from django.forms import BoundField
 from django.http import HttpResponse
 from django.shortcuts import redirect, render
 from django.utils.text import slugify
@@ -24,7 +25,7 @@ from planner.web.errors import planners_only
 from planner.web.forms.options import option_field
 from planner.web.forms.widgets import DressedForm, dress
 from planner.web.pages.profile_figures import sweep_figure
-from planner.web.request import Request
+from planner.web.request import Request, TemplateContext
 
 OPTIONS = (
     "kv_cache", "equal_lengths", "draft_tokens", "accepted_tokens", "lora_rank", "lora_active",
@@ -41,16 +42,18 @@ COLUMNS = ("concurrency", "isl", "osl", "ttft_ms", "tbt_ms")
 SWEEP = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 MAX_BYTES = 20_000_000
 
+Deployment = dict[str, Any]  # a row of ESTIMATE's options by name, perhaps with measured times
+
 
 @require_safe
 def page(request: Request) -> HttpResponse:
     """Show the form and, if the URL has values, the answer; htmx replaces only the answer."""
     asked = "model" in request.GET
     form = EstimateForm(request.GET) if asked else EstimateForm()
-    context: dict[str, Any] = {"form": form, "asked": asked}
+    context: TemplateContext = {"form": form, "asked": asked}
     if asked and form.is_valid():
         try:
-            context |= answer(form.row(), form.measurements())
+            context |= answer_context(form.row(), form.measurements())
             context["typed"] = form.cleaned_data["measured"]
         except EXPECTED as problem:
             context["problem"] = str(problem)
@@ -91,7 +94,7 @@ def keep(request: Request) -> HttpResponse:
         raise IngestError("; ".join(faults) or "There are no rows. Type at least one.")
     rows = form.measurements()
     names = list(dict.fromkeys(name for row in rows for name in row))
-    text = csv_text(pl.DataFrame([{n: row.get(n) for n in names} for row in rows]))
+    text = csv_text(pl.DataFrame([{name: row.get(name) for name in names} for row in rows]))
     row = form.row()
     calibration = calibrations.calibration_upload(
         user=request.user,
@@ -104,17 +107,19 @@ def keep(request: Request) -> HttpResponse:
     return redirect("web:calibration", calibration.pk)
 
 
-def answer(row: dict[str, Any], typed: list[dict[str, Any]]) -> dict[str, Any]:
+def answer_context(row: Deployment, typed: list[Deployment]) -> TemplateContext:
     """Return a deployment's estimate, corrected by the rows ``typed``, and charts over load."""
     measured = estimates.MeasurementSource(typed, "your measured rows")
     estimate = estimates.estimate_one(row, measured)
-    loaded = {name: value for name, value in row.items() if name != "rate"}
-    after = {"ttft_ms": estimate.ttft_ms, "tbt_ms": estimate.tbt_ms}
+    # The sweep is over requests in flight, also if the load is given as a rate.
+    closed_loop = {name: value for name, value in row.items() if name != "rate"}
+    corrected = {"ttft_ms": estimate.ttft_ms, "tbt_ms": estimate.tbt_ms}
     if (at_rate := estimate.at_rate) is not None:
-        loaded["concurrency"] = max(at_rate.in_flight, 1.0)
+        closed_loop["concurrency"] = max(at_rate.in_flight, 1.0)
         # Measured rows correct the closed loop, so the page shows that for comparison.
-        after = {"ttft_ms": at_rate.closed_loop_ttft_ms, "tbt_ms": at_rate.closed_loop_tbt_ms}
-    sweep = estimates.estimate_sweep(loaded, sorted({*SWEEP, loaded["concurrency"]}), measured)
+        corrected = {"ttft_ms": at_rate.closed_loop_ttft_ms, "tbt_ms": at_rate.closed_loop_tbt_ms}
+    concurrencies = sorted({*SWEEP, closed_loop["concurrency"]})
+    sweep = estimates.estimate_sweep(closed_loop, concurrencies, measured)
     loads = [float(load) for load, _ in sweep]
 
     def line(name: str, unit: str, key: str, axis: str) -> Any:
@@ -123,7 +128,7 @@ def answer(row: dict[str, Any], typed: list[dict[str, Any]]) -> dict[str, Any]:
     output = line("Output", "tokens/s", "tokens_per_s", "y2")
     return {
         "found": estimate,
-        "after": after,
+        "after": corrected,
         "sweep": sweep_figure(loads, [line("TTFT", "ms", "ttft_ms", "y"), output]),
         "sweep_tbt": sweep_figure(
             loads, [line("TPOT", "ms", "tbt_ms", "y"), line("Power", "W", "power_w", "y2")]
@@ -154,19 +159,24 @@ class EstimateForm(forms.Form):
             self.fields[name].widget.attrs["list"] = names
         dress(self)
 
-    def widths(self, side: str) -> list[Any]:
-        return [self[option.name] for option in PARALLELISM[side]]
+    def widths(self, prefix: str) -> list[BoundField]:
+        """Return the fields of the parallelism of one role; "": of aggregated serving."""
+        return [self[option.name] for option in PARALLELISM[prefix]]
 
-    def options(self) -> list[Any]:
+    def options(self) -> list[BoundField]:
+        """Return the fields of the rarely used options, which the page folds."""
         return [self[name] for name in OPTIONS]
 
-    def together(self) -> list[Any]:
+    def together(self) -> list[BoundField]:
+        """Return the fields of aggregated serving."""
         return self.widths("")
 
-    def prefill(self) -> list[Any]:
+    def prefill(self) -> list[BoundField]:
+        """Return the fields of the prefill replicas."""
         return [self["prefill_workers"], *self.widths("prefill_")]
 
-    def decode(self) -> list[Any]:
+    def decode(self) -> list[BoundField]:
+        """Return the fields of the decode replicas."""
         return [self["decode_workers"], *self.widths("decode_")]
 
     def clean_measured(self) -> list[dict[str, float]]:
@@ -189,23 +199,23 @@ class EstimateForm(forms.Form):
             rows.append({name: value for name, value in pairs if value is not None})
         return rows
 
-    def measurements(self) -> list[dict[str, Any]]:
+    def measurements(self) -> list[Deployment]:
         """Return the typed rows, each with the deployment that the form describes."""
         deployment = {name: value for name, value in self.row().items() if name != "rate"}
         return [deployment | row for row in self.cleaned_data["measured"]]
 
-    def row(self) -> dict[str, Any]:
+    def row(self) -> Deployment:
         """Return the form's values as a row for the estimate.
 
         P/D widths are included only in disaggregated mode, concurrency only without a rate.
         """
-        sent = {k: v for k, v in self.cleaned_data.items() if k != "measured"}
-        values = {k: v for k, v in sent.items() if v not in (None, "")}
-        if values.get("mode") != "disagg":
-            values = {k: v for k, v in values.items() if not k.startswith(("prefill_", "decode_"))}
-        if "rate" in values:
-            values.pop("concurrency", None)
-        return values
+        filled = {
+            name: value for name, value in self.cleaned_data.items() if value not in (None, "")
+        }
+        left_out = {"measured"} | ({"concurrency"} if "rate" in filled else set())
+        if filled.get("mode") != "disagg":
+            left_out |= {name for name in filled if name.startswith(("prefill_", "decode_"))}
+        return {name: value for name, value in filled.items() if name not in left_out}
 
 
 class RowsForm(DressedForm):

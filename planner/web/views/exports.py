@@ -1,7 +1,5 @@
 """Export a run: show the options, write the file, or make its plan the active one."""
 
-from typing import Any
-
 from django import forms
 from django.contrib import messages
 from django.http import HttpResponse, QueryDict
@@ -26,7 +24,7 @@ from planner.services.deployments import deployment_names_save
 from planner.services.exports import run_export
 from planner.web.errors import planners_only, status_of
 from planner.web.forms.options import OptionsForm, options_posted
-from planner.web.request import Request
+from planner.web.request import Request, TemplateContext
 
 DEFAULT = "keda"  # its schedule needs no metrics source
 CLAIMS = "modelclaim"  # of a run of share
@@ -85,14 +83,14 @@ def _preview(request: Request, run: Run) -> HttpResponse:
     shown = {
         "file": file,
         "text": file.content.decode(errors="replace"),
-        "active": _active_otherwise(run, options) if to in MANIFESTS else None,
+        "active": _plan_with_other_repeat(run, options) if to in MANIFESTS else None,
         "repeat": options.repeat,
     }
     return render(request, "web/_export_preview.html", shown)
 
 
-def _active_otherwise(run: Run, options: ExportOptions) -> ActivePlan | None:
-    """Return the active plan with the exported schedule, if it repeats otherwise than the file."""
+def _plan_with_other_repeat(run: Run, options: ExportOptions) -> ActivePlan | None:
+    """Return the active plan with the exported schedule if it has another repeat than the file."""
     policy = options.policy or stored_result(run).recommended_policy
     active = active_plan_of_policy(run, policy)
     return active if active and options.repeat not in ("auto", active.repeat) else None
@@ -119,7 +117,7 @@ def in_force(request: Request, pk: int) -> HttpResponse:
 def names(request: Request, pk: int) -> HttpResponse:
     """Save the export names of a run's deployments for all later exports."""
     run = run_get(pk)
-    sent = {rule: str(name).strip() for rule, name in request.POST.items()}
+    sent = {default: str(name).strip() for default, name in request.POST.items()}
     sent.pop("csrfmiddlewaretoken", None)
     deployment_names_save(names=sent, user=request.user)
     messages.success(request, "The names are saved for later exports.")
@@ -133,13 +131,13 @@ def _options(sent: QueryDict) -> ExportOptions:
     return options_of(ExportOptions, options_posted(ExportOptions, sent))
 
 
-def _context(request: Request, run: Run, problem: PlannerError | None) -> dict[str, Any]:
+def _context(request: Request, run: Run, problem: PlannerError | None) -> TemplateContext:
     """Return the context of the export page; raise NotReady if there is nothing to export.
 
     ``problem`` is why the last export was refused, if it was.
     """
     run_result(run)  # raises the reason if there is nothing to export
-    plan, why = _plan(run)
+    plan, why = _default_plan(run)
     current = active_plan_of_run(run)
     other_plans = active_plans().exclude(pk=current.pk) if current else active_plans()
     replicas = desired_by_pool(current, timezone.now()) if current else []
@@ -165,7 +163,7 @@ def _context(request: Request, run: Run, problem: PlannerError | None) -> dict[s
     }
 
 
-def _plan(run: Run) -> tuple[Plan | None, str]:
+def _default_plan(run: Run) -> tuple[Plan | None, str]:
     """Return the plan under default options; else None and the reason."""
     try:
         return plan_of(run, ExportOptions(), timezone.now()), ""
@@ -198,27 +196,27 @@ def _form(sent: QueryDict, run: Run, plan: Plan | None, current: ActivePlan | No
     # Names are edited in the table of deployments, for every export.
     without = ("table", "names", "footprints")
     form = OptionsForm(ExportOptions, without=without, initial=initial | sent.dict())
-    _choose(form, "policy", {"": "Recommended"} | stored_result(run).labels)
+    _make_select(form, "policy", {"": "Recommended"} | stored_result(run).labels)
     for what in ("region", "model"):
         names = dict.fromkeys(getattr(pool, what) for pool in plan.pools) if plan else {}
-        _choose(form, what, {"": "All"} | {name: name for name in names})
-    _choose(form, "repeat", REPEATS)
-    _choose(form, "form", FORMS)
+        _make_select(form, what, {"": "All"} | {name: name for name in names})
+    _make_select(form, "repeat", REPEATS)
+    _make_select(form, "form", FORMS)
     form.fields["form"].label = "Form"
     form.fields["at"].widget.attrs["placeholder"] = "default: start of the plan"
     special = {name for manifest in MANIFESTS.values() for name in manifest.own}
     for name, field in form.fields.items():  # static/js/page.js hides those of other formats
-        takes = [
+        formats = [
             format_name
-            for format_name, offered in MANIFESTS.items()
-            if name not in special or name in offered.own
+            for format_name, manifest in MANIFESTS.items()
+            if name not in special or name in manifest.own
         ]
-        field.widget.attrs["data-for"] = " ".join(takes)
+        field.widget.attrs["data-for"] = " ".join(formats)
     return form
 
 
-def _choose(form: OptionsForm, name: str, choices: dict[str, str]) -> None:
-    """Replace the field ``name`` of the form by a select with ``choices``."""
+def _make_select(form: OptionsForm, name: str, choices: dict[str, str]) -> None:
+    """Replace the field ``name`` of the form by a select with ``choices``, labels by value."""
     form.fields[name] = forms.ChoiceField(
         label=form.fields[name].label,
         choices=[*choices.items()],

@@ -33,7 +33,7 @@ def of_scenario(request: Request, pk: int) -> HttpResponse:
     if request.method != "POST":
         return render(request, TEMPLATE, context | {"form": FleetForm()})
     form = FleetForm(request.POST, request.FILES)
-    imported, problem = attempt(form, lambda: _imported(request, scenario, form))
+    imported, problem = attempt(form, lambda: _import(request, scenario, form))
     if imported is None:
         return refused(request, TEMPLATE, form, problem, **context)
     replicas = sum(pool.replicas or 0 for pool in imported.pools)
@@ -45,15 +45,17 @@ def of_scenario(request: Request, pk: int) -> HttpResponse:
     return redirect("web:scenario", pk)
 
 
-def _imported(request: Request, scenario: Scenario, form: FleetForm) -> Imported:
+def _import(request: Request, scenario: Scenario, form: FleetForm) -> Imported:
+    """Save the fleet of a valid form in the scenario, and return what was read."""
     values = form.cleaned_data
     given = Given(**{name: values[name] for name in Given.__slots__})
-    text, name = form.described()
+    text, name = form.text_and_name()
     return fleet_import(scenario=scenario, user=request.user, text=text, name=name, given=given)[1]
 
 
-def _optional(label: str, names: str = "") -> forms.CharField:
-    widget = forms.TextInput(attrs={"list": names} if names else {})
+def _optional_field(label: str, datalist: str = "") -> forms.CharField:
+    """Return an optional text field, which offers the names of the page's ``datalist``."""
+    widget = forms.TextInput(attrs={"list": datalist} if datalist else {})
     return forms.CharField(label=label, max_length=200, required=False, widget=widget)
 
 
@@ -70,10 +72,10 @@ class FleetForm(DressedForm):
         widget=forms.Textarea(attrs={"rows": 10, "class": "yaml", "spellcheck": "false"}),
         help_text="YAML, or a launch line such as <code>vllm serve MODEL -tp 4</code>.",
     )
-    model = _optional("Model", "model-names")
-    gpu = _optional("GPU or cloud instance", "gpu-names")
+    model = _optional_field("Model", "model-names")
+    gpu = _optional_field("GPU or cloud instance", "gpu-names")
     tp = forms.IntegerField(label="GPUs per replica", required=False, min_value=1, max_value=1024)
-    region = _optional("Region")
+    region = _optional_field("Region")
     replicas = forms.IntegerField(
         label="Replicas", required=False, min_value=0, max_value=1_000_000
     )
@@ -86,8 +88,8 @@ class FleetForm(DressedForm):
             self.add_error("file", "The file is too large. Split it by deployment.")
         return values
 
-    def described(self) -> tuple[str, str]:
-        """Return the text and its name; raise ValidationError if the file is not text."""
+    def text_and_name(self) -> tuple[str, str]:
+        """Return the text of the file or field, and its name; what is not UTF-8 is replaced."""
         file = self.cleaned_data["file"]
         if not file:
             return self.cleaned_data["text"], "the pasted text"

@@ -24,7 +24,7 @@ from planner.web.errors import planners_only
 from planner.web.form_responses import attempt, refused
 from planner.web.forms.widgets import DressedForm, dress
 from planner.web.paging import paged
-from planner.web.request import Request
+from planner.web.request import Request, TemplateContext
 from simulation.performance.specs import BYTES, KINDS, ModelSpec, Provenance
 
 SHOWN_PRICES = 12
@@ -166,9 +166,9 @@ def model_edit(request: Request, name: str = "") -> HttpResponse:
     row = known.own_model_get(name) if name else None
     spec = known.model_get(name).spec if name else None
     shaped = spec if spec and spec.shape else None
-    form = partial(ModelForm, counted=shaped is not None)
-    given = user_hardware.model_given(spec) if spec else {}
-    return _edit(request, row, form, given, "model", shaped)
+    form_class = partial(ModelForm, has_shape=shaped is not None)
+    quantities = user_hardware.model_given(spec) if spec else {}
+    return _edit(request, row, form_class, quantities, "model", shaped)
 
 
 @require_http_methods(["GET", "POST"])
@@ -178,7 +178,7 @@ def add_file(request: Request) -> HttpResponse:
     if request.method != "POST":
         return render(request, "web/hardware_import.html", {"form": ImportForm()})
     form = ImportForm(request.POST, request.FILES)
-    rows, problem = attempt(form, lambda: _imported_hardware(request, form))
+    rows, problem = attempt(form, lambda: _import(request, form))
     if rows is None:
         return refused(request, "web/hardware_import.html", form, problem)
     messages.success(request, f"Taken over: {', '.join(row.name for row in rows)}.")
@@ -200,10 +200,10 @@ def model_delete(request: Request, name: str) -> HttpResponse:
     return redirect("web:models")
 
 
-def _list(request: Request, what: str, context: dict[str, Any], status: int = 200) -> HttpResponse:
+def _list(request: Request, what: str, context: TemplateContext, status: int = 200) -> HttpResponse:
     """Show a tab of the catalogue; during a search, htmx gets only its rows."""
-    part = request.htmx and request.htmx.target == "rows"
-    template = f"web/_{what}_rows.html" if part else f"web/{what}.html"
+    only_rows = request.htmx and request.htmx.target == "rows"
+    template = f"web/_{what}_rows.html" if only_rows else f"web/{what}.html"
     return render(request, template, context, status=status)
 
 
@@ -211,13 +211,13 @@ def _figures(entry: Any) -> list[tuple[user_hardware.Quantity, float, Provenance
     """Return every known quantity of a GPU type with its source."""
     facts, sources = user_hardware.gpu_given(entry.spec), known.gpu_sources(entry)
     return [
-        (quantity, facts[quantity.name], sources.get(_fact(quantity), sources[""]))
+        (quantity, facts[quantity.name], sources.get(_source_key(quantity), sources[""]))
         for quantity in user_hardware.GPU
         if quantity.name in facts
     ]
 
 
-def _fact(quantity: user_hardware.Quantity) -> str:
+def _source_key(quantity: user_hardware.Quantity) -> str:
     """Return the name under which the catalogue has the source of a quantity."""
     if quantity.attribute in BYTES:
         return "peak_flops"
@@ -225,6 +225,7 @@ def _fact(quantity: user_hardware.Quantity) -> str:
 
 
 def _cheapest(price: known.PriceRow) -> float:
+    """Return the lower of the on-demand and the spot price, USD per GPU-hour."""
     known_prices = (price.usd_per_gpu_hour, price.spot_usd_per_gpu_hour)
     return min(usd for usd in known_prices if usd is not None)
 
@@ -233,16 +234,18 @@ def _edit(
     request: Request,
     row: Any,
     form_class: Any,
-    shown: dict[str, Any],
+    quantities: dict[str, Any],
     what: str,
     shaped: ModelSpec | None = None,
 ) -> HttpResponse:
     """Show the form for a GPU type or model (``what``), or save it and show the result.
 
-    The memory of a model that is ``shaped`` follows from its shape, not from the form.
+    ``row`` is the stored one, None for a new one. ``quantities`` are its present values. The memory
+    of a model that is ``shaped`` follows from its shape, not from the form.
     """
-    facts = shown | ({"name": row.name, "kind": row.kind, "source": row.source} if row else {})
-    form = form_class(request.POST if request.method == "POST" else None, initial=facts)
+    described = {"name": row.name, "kind": row.kind, "source": row.source} if row else {}
+    posted = request.POST if request.method == "POST" else None
+    form = form_class(posted, initial=quantities | described)
     saved, problem = attempt(form, lambda: _save(request, row, form, what, shaped))
     if saved is not None:
         messages.success(request, f"{saved.name} is saved.")
@@ -258,7 +261,7 @@ def _save(request: Request, row: Any, form: Any, what: str, shaped: ModelSpec | 
     ``shaped`` is a model whose shape is known; it is then stored in place of the form.
     """
     version = request.POST.get("version", "")
-    facts: Any = shaped or form.given()
+    facts: Any = shaped or form.facts()
     return (hardware.gpu_save if what == "gpu" else hardware.model_save)(
         user=request.user,
         name=form.cleaned_data["name"],
@@ -270,8 +273,8 @@ def _save(request: Request, row: Any, form: Any, what: str, shaped: ModelSpec | 
     )
 
 
-def _imported_hardware(request: Request, form: ImportForm) -> list[Any]:
-    """Import the GPU types and models in the uploaded file."""
+def _import(request: Request, form: ImportForm) -> list[Any]:
+    """Save the GPU types and models in the uploaded file, and return their rows."""
     file = form.cleaned_data["file"]
     return imports.hardware_import(
         user=request.user,
@@ -281,20 +284,25 @@ def _imported_hardware(request: Request, form: ImportForm) -> list[Any]:
     )
 
 
-def quantity_field(q: user_hardware.Quantity) -> forms.Field:
-    """Return a number field that shows its unit."""
-    label = f"{q.label}, {q.unit}" if q.unit else q.label
-    kind: Any = forms.IntegerField if q.whole else forms.FloatField
-    widget = forms.NumberInput(attrs={"step": "1" if q.whole else "any"})
-    limits = {"min_value": q.low, "max_value": q.high}
+def quantity_field(quantity: user_hardware.Quantity) -> forms.Field:
+    """Return a number field for a quantity, with its unit and its limits."""
+    kind: Any = forms.IntegerField if quantity.whole else forms.FloatField
     field: forms.Field = kind(
-        label=label, required=q.required, widget=widget, help_text=q.hint, **limits
+        label=f"{quantity.label}, {quantity.unit}" if quantity.unit else quantity.label,
+        required=quantity.required,
+        widget=forms.NumberInput(attrs={"step": "1" if quantity.whole else "any"}),
+        help_text=quantity.hint,
+        min_value=quantity.low,
+        max_value=quantity.high,
     )
     return field
 
 
-class _Described(forms.Form):
-    """A form for a name, quantities and their source."""
+class _HardwareForm(forms.Form):
+    """A form for the name of a GPU type or model, its quantities and their source.
+
+    ``words`` names further fields, which are text.
+    """
 
     quantities: tuple[user_hardware.Quantity, ...] = ()
     words: tuple[str, ...] = ()
@@ -311,27 +319,28 @@ class _Described(forms.Form):
         help_text="Shown with results that use them.",
     )
 
-    def __init__(self, *args: Any, counted: bool = False, **kwargs: Any) -> None:
-        """Create the form; with ``counted``, quantities follow from a shape and are read-only."""
+    def __init__(self, *args: Any, has_shape: bool = False, **kwargs: Any) -> None:
+        """Create the form; with ``has_shape``, quantities follow from a shape and are read-only."""
         super().__init__(*args, **kwargs)
-        for q in self.quantities:
-            self.fields[q.name] = quantity_field(q)
-            if counted:
-                self.fields[q.name].disabled = True
-                self.fields[q.name].help_text = "Follows from its shape"
+        for quantity in self.quantities:
+            field = self.fields[quantity.name] = quantity_field(quantity)
+            if has_shape:
+                field.disabled = True
+                field.help_text = "Follows from its shape"
         dress(self)
 
     def quantity_fields(self) -> list[Any]:
+        """Return the fields of the quantities."""
         return [self[quantity.name] for quantity in self.quantities]
 
-    def given(self) -> dict[str, Any]:
+    def facts(self) -> dict[str, Any]:
         """Return the filled fields as catalogue.user_hardware takes them."""
         names = [*(quantity.name for quantity in self.quantities), *self.words]
         values = {name: self.cleaned_data.get(name) for name in names}
         return {name: value for name, value in values.items() if value not in (None, "")}
 
 
-class GpuForm(_Described):
+class GpuForm(_HardwareForm):
     quantities = user_hardware.GPU
     words = ("family",)
     family = forms.CharField(
@@ -342,7 +351,7 @@ class GpuForm(_Described):
     )
 
 
-class ModelForm(_Described):
+class ModelForm(_HardwareForm):
     quantities = user_hardware.MODEL
 
 

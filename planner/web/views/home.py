@@ -1,7 +1,5 @@
 """Show the home page: the fleet now, and a search over all names."""
 
-from typing import Any
-
 from django.http import HttpResponse
 from django.shortcuts import render
 from django.urls import reverse
@@ -18,7 +16,7 @@ from planner.selectors.scenarios import scenarios_list
 from planner.selectors.search import things_found
 from planner.services.access import jobs_of
 from planner.web.pages.fleet import fleet_context
-from planner.web.request import Request
+from planner.web.request import Request, TemplateContext
 
 MOST_LETTERS = 80  # of a search
 ACTIVE = Run.ACTIVE_STATES
@@ -100,6 +98,6 @@ def activity(request: Request) -> HttpResponse:
     return response
 
 
-def _activity() -> dict[str, Any]:
+def _activity() -> TemplateContext:
     # Traces have their own list: otherwise uploads would push studies off the page.
     return {"runs": recent_runs(), "active": Run.objects.filter(state__in=ACTIVE).exists()}

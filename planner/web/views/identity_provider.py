@@ -23,7 +23,7 @@ PENDING = "at-the-provider"
 
 @never_cache
 @require_safe
-def there(request: HttpRequest) -> HttpResponse:
+def begin(request: HttpRequest) -> HttpResponse:
     """Redirect to the identity provider; the session keeps the values to check its response."""
     try:
         url, pending = oidc.sign_in_begin(
@@ -37,7 +37,7 @@ def there(request: HttpRequest) -> HttpResponse:
 
 @never_cache
 @require_safe
-def back(request: HttpRequest) -> HttpResponse:
+def finish(request: HttpRequest) -> HttpResponse:
     """Check the identity provider's response, which can be used once, and sign the user in."""
     pending: dict[str, Any] | None = request.session.pop(PENDING, None)
     try:
@@ -60,6 +60,7 @@ def back(request: HttpRequest) -> HttpResponse:
 
 
 def _return_url(request: HttpRequest) -> str:
+    """Return the full address to which the identity provider sends the browser back."""
     return request.build_absolute_uri(reverse("web:provider-back"))
 
 

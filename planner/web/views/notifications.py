@@ -18,7 +18,7 @@ from planner.services.access import may_administer
 from planner.services.passwords import check_verified, mailbox_set, needs_password
 from planner.web.form_responses import attempt
 from planner.web.forms.widgets import DressedForm, dress
-from planner.web.request import Request
+from planner.web.request import Request, TemplateContext
 
 WHOSE = (("mine", "Me"), ("ours", "The workspace"))
 
@@ -66,6 +66,7 @@ def mailbox(request: Request) -> HttpResponse:
 
 
 def _save_mailbox(request: Request, email: str) -> bool:
+    """Save the mail address of a user who proved the password; True, as ``attempt`` needs."""
     check_verified(request, request.user, request.POST.get("again", ""))
     mailbox_set(user=request.user, email=email)
     return True
@@ -86,7 +87,7 @@ def _shown(
     """Show the page of channels, with the error of a form if there is one."""
     shared = may_administer(request.user)
     channels = channels_of(request.user, shared=shared)
-    context: dict[str, Any] = {
+    context: TemplateContext = {
         "form": form,
         "mailbox": mailbox if notifications.mail_configured() else None,
         "problem": problem,
@@ -118,6 +119,7 @@ class ChannelForm(forms.Form):
         dress(self)
 
     def chosen(self) -> dict[str, Any]:
+        """Return the arguments of ``channel_add``."""
         fields = dict(self.cleaned_data)
         return fields | {"mine": fields.pop("whose", "mine") == "mine"}
 

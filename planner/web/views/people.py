@@ -53,7 +53,7 @@ def listing(request: Request) -> HttpResponse:
         return _shown(request, InviteForm())
     form = InviteForm(request.POST)
     if form.is_valid() and form.cleaned_data["existing"]:
-        return _joined(request, form)
+        return _join(request, form)
     invited, problem = attempt(form, lambda: people.person_invite(by=request.user, **form.chosen()))
     if invited is None:
         return _shown(request, form, problem=problem, status=400)
@@ -119,8 +119,8 @@ def remove(request: Request, name: str) -> HttpResponse:
     return render(request, "web/person_remove.html", context, status=status)
 
 
-def _joined(request: Request, form: InviteForm) -> HttpResponse:
-    """Add an existing account to the workspace."""
+def _join(request: Request, form: InviteForm) -> HttpResponse:
+    """Add the existing account of a form to the workspace, or show why it is refused."""
     joined, problem = attempt(
         form, lambda: workspaces.person_join(by=request.user, **form.chosen())
     )
@@ -173,6 +173,7 @@ class InviteForm(DressedForm):
     )
 
     def chosen(self) -> dict[str, str]:
+        """Return the arguments of ``person_invite``."""
         return {"name": self.cleaned_data["name"], "role": self.cleaned_data["role"]}
 
 

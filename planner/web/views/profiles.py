@@ -62,6 +62,7 @@ def new(request: Request) -> HttpResponse:
 
 @require_safe
 def residuals(request: Request, name: str) -> HttpResponse:
+    """Return measured and predicted values of a profile, row by row, as a CSV file."""
     profile = known.profile_get(name, _number(request.GET.get("version", "")))
     disposition = {
         "Content-Disposition": f'attachment; filename="{profile.name}-v{profile.version}.csv"'
@@ -103,9 +104,11 @@ def delete(request: Request, name: str) -> HttpResponse:
 
 
 def _to_profile(request: Request, version: ProfileVersion) -> HttpResponse:
+    """Lead to the page of a profile with a new version."""
     messages.success(request, f"{version.profile.name}, version {version.version}, is made.")
     return redirect("web:profile", version.profile.name)
 
 
 def _number(text: str) -> int | None:
+    """Return the number of a version in the query; None, the newest, for any other text."""
     return int(text) if text.isdecimal() and len(text) < 10 and int(text) > 0 else None

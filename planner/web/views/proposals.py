@@ -110,7 +110,9 @@ def new(request: Request) -> HttpResponse:
                 title=sent.get("title", ""),
                 run=run,
                 message=sent.get("message", ""),
-                options={k: v for k in ("policy", "repeat") if (v := sent.get(k, ""))},
+                options={
+                    name: value for name in ("policy", "repeat") if (value := sent.get(name, ""))
+                },
                 reviewers=_people(sent.getlist("reviewer")),
                 draft=sent.get("draft") == "1",
             )
@@ -186,8 +188,8 @@ def act(request: Request, pk: int) -> HttpResponse:
     action = request.POST.get("action", "")
     if action not in actions:
         raise PlannerError(f"action: unknown value {action!r}. Choose from {', '.join(actions)}.")
-    apply, words = actions[action]
-    apply()
+    carry_out, words = actions[action]
+    carry_out()
     proposal_after = proposal_get(pk)
     if action == "approve" and proposal_after.state == Proposal.State.APPROVED:
         words = f"Proposal {pk} is approved and active: /metrics shows its replicas."
@@ -210,6 +212,7 @@ def rules(request: Request) -> HttpResponse:
 
 
 def _comment(request: Request, proposal: Proposal) -> None:
+    """Store the posted comment, with the setting or the point of a chart that it is about."""
     names = ("setting", "chart", "series", "time", "value")
     anchor = {name: value for name in names if (value := request.POST.get(name, ""))}
     proposals.comment(
@@ -218,16 +221,19 @@ def _comment(request: Request, proposal: Proposal) -> None:
 
 
 def _amend(request: Request, proposal: Proposal) -> None:
+    """Replace the run of the proposal by the posted one."""
     run = run_get(_number(request.POST.get("run", ""), "run"))
     text = request.POST.get("text", "")
     proposals.amend(proposal=proposal, by=request.user, run=run, message=text)
 
 
 def _people(names: list[str]) -> list[User]:
+    """Return the people with these names; empty names are skipped."""
     return [person_get(name) for name in names if name]
 
 
 def _number(text: str, name: str) -> int:
+    """Return the number of a run in the field ``name``; raise PlannerError for other text."""
     number = id_of(text.strip())
     if number is None:
         raise PlannerError(f"{name}: {text[:40]!r} is not the number of a run.")

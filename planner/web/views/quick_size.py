@@ -13,10 +13,10 @@ from planner.services.quick_size import SizeQuestion, quick_size
 from planner.web.forms.options import OptionsForm
 from planner.web.forms.widgets import dress
 from planner.web.hardware_names import choice_names
-from planner.web.request import Request
+from planner.web.request import Request, TemplateContext
 
 INITIAL = {"model": "llama-3.1-70b", "gpu": "H100-SXM", "users": 50}
-# A link need not give what has a default; its load is in users or in requests/s.
+# Values of fields that a link leaves out. Users have none: a link may give requests/s instead.
 DEFAULTS = {
     name: default
     for name, option in options_in(SizeQuestion).items()
@@ -29,7 +29,7 @@ def page(request: Request) -> HttpResponse:
     """Show the form and, if the URL has values, the answer; htmx replaces only the answer."""
     asked = "model" in request.GET
     form = QuickSizeForm(DEFAULTS | request.GET.dict()) if asked else QuickSizeForm()
-    context: dict[str, Any] = {"form": form, "asked": asked}
+    context: TemplateContext = {"form": form, "asked": asked}
     if asked and form.is_valid():
         try:
             context["found"] = quick_size(form.question())
@@ -58,5 +58,6 @@ class QuickSizeForm(OptionsForm):
         return values
 
     def question(self) -> SizeQuestion:
+        """Return the question of a valid form."""
         given = {name: value for name, value in self.cleaned_data.items() if value is not None}
         return options_of(SizeQuestion, given)

@@ -32,7 +32,7 @@ from planner.web.errors import planners_only
 from planner.web.pages.kinds import PAGES
 from planner.web.pages.run_comparison import page_context
 from planner.web.paging import paged
-from planner.web.request import Request
+from planner.web.request import Request, TemplateContext
 
 
 @require_safe
@@ -63,20 +63,20 @@ def detail(request: Request, pk: int) -> HttpResponse:
     if part and part not in page.parts:
         raise NotFound(f"There is no part {part!r} here. Known: {', '.join(page.parts)}.")
     name = part or (str(request.htmx.target) if request.htmx else "")
-    if not name and (goes := removal_sentence(run)):
-        messages.warning(request, goes)
-    template, context = page.parts.get(name, (f"web/runs/{page.template}.html", None))
-    shown = (context or page.context)(run, request.GET)
-    return render(request, template, {**shown, "exports": formats_of(run)})
+    if not name and (removal_note := removal_sentence(run)):
+        messages.warning(request, removal_note)
+    template, part_context = page.parts.get(name, (f"web/runs/{page.template}.html", None))
+    context = (part_context or page.context)(run, request.GET)
+    return render(request, template, {**context, "exports": formats_of(run)})
 
 
-def _progress(run: Run) -> dict[str, Any]:
+def _progress(run: Run) -> TemplateContext:
     """Return what a page shows of a run that is not finished."""
-    shown: dict[str, Any] = {"run": run, **_waits(run)}
+    context: TemplateContext = {"run": run, **_waits(run)}
     if (preview := run_preview(run)) is not None:
         report = preview_report(from_json(Preview, preview))
-        shown["preview"] = sections_shown(report, live=False)
-    return shown
+        context["preview"] = sections_shown(report, live=False)
+    return context
 
 
 def _waits(run: Run) -> dict[str, str]:
@@ -149,12 +149,14 @@ def result(request: Request, pk: int) -> HttpResponse:
 
 
 def _stem(run: Run) -> str:
+    """Return the first part of the names of a run's files."""
     return f"run-{run.pk}-{slugify(run.name) or run.kind}"
 
 
-def _attachment(text: str, kind: str, name: str) -> HttpResponse:
+def _attachment(text: str, media: str, name: str) -> HttpResponse:
+    """Return ``text`` as a file to download, called ``name``, of media type ``media``."""
     disposition = {"Content-Disposition": f'attachment; filename="{name}"'}
-    return HttpResponse(text, content_type=kind, headers=disposition)
+    return HttpResponse(text, content_type=media, headers=disposition)
 
 
 OFFERED = 100  # newest completed runs to choose from

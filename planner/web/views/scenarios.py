@@ -41,7 +41,7 @@ from planner.web.forms.launch import LaunchForm
 from planner.web.forms.options import options_posted
 from planner.web.hardware_names import choice_names
 from planner.web.paging import is_short, paged
-from planner.web.request import Request
+from planner.web.request import Request, TemplateContext
 
 PAST = "past"
 OUTLOOKS = frozenset(horizon.outlook for horizon in HORIZONS.values() if horizon.outlook)
@@ -107,14 +107,14 @@ def _draft(request: Request, trace: Trace) -> HttpResponse:
     window, ahead = (chosen, None) if past else (None, horizon)
     text = scenario_draft(trace, window, ahead, serving)
     planned = yaml.parse(text).horizon
-    short = past and planned.start == "end"
-    asked_s = DAY_S if past else horizon.replayed_s
+    requested_s = DAY_S if past else horizon.replayed_s
+    is_shorter = (planned.duration_s or requested_s) < requested_s
     draft = {
         "title": f"A first scenario for {trace.name}",
         "trace": trace,
         "past": past,
-        "short": short,
-        "shorter_s": planned.duration_s if (planned.duration_s or asked_s) < asked_s else None,
+        "short": past and planned.start == "end",  # too short for a window of the past
+        "shorter_s": planned.duration_s if is_shorter else None,
         "choices": choices if past else (),
         "chosen": chosen,
         "horizons": () if past else HORIZONS.values(),
@@ -188,13 +188,13 @@ def _posted(request: Request, scenario: Scenario | None) -> HttpResponse:
         # The form keeps its own base text: its fields already hold the changes.
         base = request.POST["document"] if editor else text
         return _show(request, scenario, base, editor=editor, problems=problems, status=status)
-    doubts = scenario_warnings(saved.document)
-    if action == "run" and not doubts:
+    obstacles = scenario_warnings(saved.document)  # to a run
+    if action == "run" and not obstacles:
         if (horizon := request.POST.get("outlook", "")) in OUTLOOKS:
             return _start(request, saved, Run.Kind.OUTLOOK, {"horizon": horizon})
         return _start(request, saved, Run.Kind.COMPARE, {})
-    if doubts:
-        words = f"{saved.name} is saved, but cannot run yet: {' '.join(doubts)}"
+    if obstacles:
+        words = f"{saved.name} is saved, but cannot run yet: {' '.join(obstacles)}"
         messages.warning(request, words)
     else:
         messages.success(request, f"{saved.name} is saved.")
@@ -278,6 +278,7 @@ def download(request: Request, pk: int) -> HttpResponse:
 def _start(
     request: Request, scenario: Scenario, kind: str, options: dict[str, Any]
 ) -> HttpResponse:
+    """Start a run of the scenario, and lead to its page."""
     started = scenarios.scenario_run(
         scenario=scenario, owner=request.user, kind=kind, options=options
     )
@@ -285,6 +286,7 @@ def _start(
 
 
 def _uploaded(file: UploadedFile[Any]) -> str:
+    """Return the text of an uploaded scenario; raise ScenarioError if it is not UTF-8."""
     data: bytes = file.read(MAX_BYTES + 1)
     try:
         return data.decode("utf-8-sig")
@@ -294,11 +296,9 @@ def _uploaded(file: UploadedFile[Any]) -> str:
 
 def _with_row(posted: Any, action: str) -> Any:
     """Return the posted data with one more empty row in the section named by ``action``."""
-    section = action.removeprefix("add-")
-    total = f"{section}-TOTAL_FORMS"
-    if not action.startswith("add-") or not (
-        id_of(posted.get(total, "")) or posted.get(total) == "0"
-    ):
+    total = f"{action.removeprefix('add-')}-TOTAL_FORMS"  # Django's field for the number of rows
+    is_number = bool(id_of(posted.get(total, ""))) or posted.get(total) == "0"
+    if not action.startswith("add-") or not is_number:
         return posted
     posted = posted.copy()
     posted[total] = str(int(posted[total]) + 1)
@@ -323,7 +323,7 @@ def _status(request: Request) -> int:
     return 200 if request.htmx else 400
 
 
-def _outlook(request: Request, draft: dict[str, Any] | None) -> str:
+def _outlook(request: Request, draft: TemplateContext | None) -> str:
     """Return the horizon of the draft if it is an outlook's horizon, else ""."""
     horizon = (draft or {}).get("horizon")
     outlook = request.POST.get("outlook", "") if horizon is None else horizon.outlook
@@ -338,13 +338,13 @@ def _show(
     editor: Editor | None = None,
     problems: list[str] | None = None,
     status: int = 200,
-    draft: dict[str, Any] | None = None,
+    draft: TemplateContext | None = None,
 ) -> HttpResponse:
     """Show the page of a new or saved scenario: as form with an ``editor``, else as YAML.
 
     ``problems`` are the faults of ``text``. ``draft`` describes the assumptions of a new scenario.
     """
-    context: dict[str, Any] = {
+    context: TemplateContext = {
         "scenario": scenario,
         "draft": draft,
         "outlook": _outlook(request, draft),
@@ -354,8 +354,8 @@ def _show(
         "editor": editor,
         "problems": problems or [],
     }
-    part = request.htmx and request.htmx.target == "editor"
-    if scenario and not part:
+    only_editor = request.htmx and request.htmx.target == "editor"
+    if scenario and not only_editor:
         states = analyses_of(scenario)
         plan = next(state for state in states if state.analysis.kind == Run.Kind.COMPARE)
         newest = _figures_of(plan.result)
@@ -370,7 +370,7 @@ def _show(
             "last_runs": runs_with_answers().filter(scenario=scenario)[:5],
         }
     return render(
-        request, "web/_editor.html" if part else "web/scenario.html", context, status=status
+        request, "web/_editor.html" if only_editor else "web/scenario.html", context, status=status
     )
 
 

@@ -42,7 +42,7 @@ from planner.web.errors import planners_only
 from planner.web.form_responses import attempt
 from planner.web.forms.widgets import LongSelect, dress, zone_choices
 from planner.web.paging import is_short, paged
-from planner.web.request import Request
+from planner.web.request import Request, TemplateContext
 
 FIELDS = ("name", "scenario", "zone", "kind", "policy")
 DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
@@ -125,7 +125,7 @@ def detail(request: Request, pk: int) -> HttpResponse:
 def outcome(request: Request, pk: int) -> HttpResponse:
     """Show the comparison of a plan with actual traffic."""
     judged = outcome_get(pk)
-    context: dict[str, object] = {"outcome": judged}
+    context: TemplateContext = {"outcome": judged}
     if judged.figures:
         evaluation = from_json(PlanEvaluation, judged.figures)
         context["hours_figure"] = hours_figure(evaluation)
@@ -168,6 +168,7 @@ def delete(request: Request, pk: int) -> HttpResponse:
 def _form(
     request: Request, form: ScheduleForm, schedule: Schedule | None, problem: str = ""
 ) -> HttpResponse:
+    """Show the form of a new schedule (None) or of an existing one."""
     context = {"form": form, "schedule": schedule, "problem": problem}
     status = 400 if form.is_bound else 200
     return render(request, "web/schedule_form.html", context, status=status)
@@ -189,6 +190,7 @@ def _moment(text: str, zone: tzinfo) -> datetime | None:
 
 
 def _values(schedule: Schedule) -> dict[str, Any]:
+    """Return the initial values of ScheduleForm for a schedule, with limits in percent."""
     plain = {name: getattr(schedule, name) for name in FIELDS}
     limits = {"replicas": schedule.most_replicas, "cost": schedule.most_cost}
     shares = {
@@ -198,7 +200,7 @@ def _values(schedule: Schedule) -> dict[str, Any]:
 
 
 def _repeat_of(cron: str) -> dict[str, Any]:
-    """Return the fields that state a cron line in words, or the line itself if none do."""
+    """Return the values of ``often`` and ``at`` for a cron line, else the line as ``cron``."""
     minute, hour, rest = cron.split(maxsplit=2)
     often = HOURLY if (hour, rest) == ("*", "* * *") else rest
     try:

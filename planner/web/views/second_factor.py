@@ -22,7 +22,7 @@ from planner.web.forms.widgets import DressedForm
 from planner.web.request import Request
 
 HALF = "half-signed-in"  # session key: user whose password was right, who is not signed in yet
-HALF_S = 300.0
+HALF_S = 300.0  # time to give the code
 BACKEND = "django.contrib.auth.backends.ModelBackend"
 NOT_CODE = "Give a code of your authenticator, or a recovery code."
 
@@ -66,19 +66,19 @@ def ask(request: HttpRequest) -> HttpResponse:
 @require_http_methods(["GET", "POST"])
 def own(request: Request) -> HttpResponse:
     """Set up the user's own second factor, confirm it, or remove it with a code."""
-    user, deed = request.user, request.POST.get("deed", "")
+    user, action = request.user, request.POST.get("deed", "")
     if request.method != "POST":
         return _shown(request)
     form = CodeForm(request.POST)
     try:
-        if deed == "begin":
+        if action == "begin":
             check_verified(request, user, request.POST.get("again", ""))
             second_factor.factor_begin(user=user)
             return redirect("web:second-factor")
         if not form.is_valid():
             return _shown(request, form=form, problem=NOT_CODE, status=400)
         code = form.cleaned_data["code"]
-        if deed == "end":
+        if action == "end":
             second_factor.factor_end(user=user, code=code)
             messages.success(request, "Your second factor is ended.")
             return redirect("web:second-factor")

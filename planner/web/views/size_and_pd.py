@@ -1,7 +1,6 @@
 """Start size runs and P:D ratio runs, and list their results, on one page each."""
 
 from functools import lru_cache
-from typing import Any
 
 from django.http import HttpResponse
 from django.shortcuts import redirect, render
@@ -16,7 +15,7 @@ from planner.selectors.scenarios import scenario_get, scenarios_list
 from planner.services.scenarios import scenario_run
 from planner.web.errors import require_planner, status_of
 from planner.web.forms.options import OptionsForm, options_posted
-from planner.web.request import Request
+from planner.web.request import Request, TemplateContext
 
 SHOWN = 20  # runs
 SCENARIOS = 100
@@ -49,7 +48,7 @@ def _page(request: Request, kind: Run.Kind, template: str) -> HttpResponse:
         except PlannerError as refused:
             problem = refused
     scenarios = list(scenarios_list()[:SCENARIOS])
-    context: dict[str, Any] = {
+    context: TemplateContext = {
         "scenarios": scenarios,
         "chosen": request.POST.get("scenario") or request.GET.get("scenario", ""),
         "chosen_service": request.POST.get("of", ""),

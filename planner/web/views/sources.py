@@ -1,7 +1,7 @@
 """Show live sources: the list, a new one with a preview, one source and its readings."""
 
-from collections.abc import Mapping
 from datetime import timedelta
+from math import ceil
 from typing import Any
 
 import polars as pl
@@ -37,7 +37,7 @@ from planner.web.form_responses import attempt
 from planner.web.forms.options import option_field
 from planner.web.forms.widgets import dress
 from planner.web.paging import paged
-from planner.web.request import Request
+from planner.web.request import Request, TemplateContext
 
 READS = {
     Source.Kind.PROMETHEUS: "Metrics of vLLM, SGLang, TensorRT-LLM, TGI, Dynamo or llm-d.",
@@ -78,7 +78,7 @@ def new(request: Request) -> HttpResponse:
     """Show the form for a source of one kind; preview its data, or create the source."""
     kind = request.GET.get("kind", "")
     kind = kind if kind in KINDS else Source.Kind.PROMETHEUS.value
-    context: dict[str, Any] = {"kinds": Source.Kind.choices, "kind": kind}
+    context: TemplateContext = {"kinds": Source.Kind.choices, "kind": kind}
     if request.method != "POST":
         return _form(request, SourceForm(kind), context)
     form = SourceForm(kind, request.POST)
@@ -134,12 +134,12 @@ def delete(request: Request, name: str) -> HttpResponse:
 
 
 def _form(
-    request: Request, form: forms.Form, context: Mapping[str, Any], status: int = 200
+    request: Request, form: forms.Form, context: TemplateContext, status: int = 200
 ) -> HttpResponse:
     return render(request, "web/source_new.html", {**context, "form": form}, status=status)
 
 
-def source_context(source: Source) -> dict[str, Any]:
+def source_context(source: Source) -> TemplateContext:
     """Return the charts of a source's last days with data."""
     samples = source_series(source, start=timezone.now() - timedelta(days=DAYS))
     if samples.bins.is_empty():  # without recent data, the last days with data
@@ -158,25 +158,27 @@ def source_context(source: Source) -> dict[str, Any]:
 
 
 def _figure(bins: pl.DataFrame, source: Source, fields: tuple[str, ...], y: str) -> Figure | None:
-    """Draw the LINES largest series; return None if nothing is known.
+    """Draw the LINES largest series of ``fields`` over time; return None if nothing is known.
 
-    An unknown bin interrupts the line.
+    Bins are averaged to at most MAX_POINTS. An unknown bin interrupts the line.
     """
     if bins.is_empty():
         return None
     start, end = int(str(bins["bin_start"].min())), int(str(bins["bin_start"].max()))
-    step = source.bin_s * max(1, -(-((end - start) // source.bin_s + 1) // MAX_POINTS))
-    grid = pl.DataFrame({"at": pl.int_range(start - start % step, end + 1, step, eager=True)})
+    all_bins = (end - start) // source.bin_s + 1
+    step_s = source.bin_s * ceil(all_bins / MAX_POINTS)
+    grid = pl.DataFrame({"at": pl.int_range(start - start % step_s, end + 1, step_s, eager=True)})
     courses = []
     for (model, region, tier), group in bins.group_by("model", "region", "tier"):
         for field in fields:
             known = group.drop_nulls(field)
             if known.is_empty():
                 continue
-            rate = pl.col(field).mean() / (source.bin_s if field == "requests" else 1)
+            # Requests are counts per bin, all others are means.
+            value = pl.col(field).mean() / (source.bin_s if field == "requests" else 1)
             course = (
-                known.group_by((pl.col("bin_start") // step * step).alias("at"))
-                .agg(rate.alias("y"))
+                known.group_by((pl.col("bin_start") // step_s * step_s).alias("at"))
+                .agg(value.alias("y"))
                 .join(grid, on="at", how="right")
                 .sort("at")
             )
@@ -251,6 +253,7 @@ def _setting_field(option: Option) -> forms.Field:
 
 
 def _pairs(text: str) -> dict[str, str]:
+    """Return the pairs in lines such as NAME=VALUE; raise ValidationError for other lines."""
     try:
         return column_mapping((line for line in text.splitlines() if line.strip()), "Line ")
     except IngestError as problem:

@@ -82,11 +82,11 @@ def upload(request: Request) -> HttpResponse:
         context = {"form": UploadForm(), "room": disk_quota(request.user)}
         return render(request, "web/trace_upload.html", context)
     form = UploadForm(request.POST, request.FILES)
-    kept, problem = attempt(form, lambda: _keep(request, form))
-    if kept is None:
+    stored, problem = attempt(form, lambda: _store_upload(request, form))
+    if stored is None:
         return form_refused(request, "web/trace_upload.html", form, problem)
-    trace, _, new = kept
-    if not new:
+    trace, _, is_new = stored
+    if not is_new:
         messages.info(request, f"This file was already imported as {trace.name}. Nothing changed.")
     return go(request, reverse("web:trace", args=[trace.name]))
 
@@ -105,8 +105,8 @@ def detail(request: Request, name: str) -> HttpResponse:
         if run is None or run.finished:  # show the whole page: the report and its chart
             return HttpResponse(headers={"HX-Refresh": "true"})
         return render(request, "web/_trace_progress.html", context)
-    if goes := removal_sentence(trace):
-        messages.warning(request, goes)
+    if removal_note := removal_sentence(trace):
+        messages.warning(request, removal_note)
     return render(request, "web/trace.html", context)
 
 
@@ -147,7 +147,8 @@ def delete(request: Request, name: str) -> HttpResponse:
     return redirect("web:traces")
 
 
-def _keep(request: Request, form: UploadForm) -> tuple[Trace, Run | None, bool]:
+def _store_upload(request: Request, form: UploadForm) -> tuple[Trace, Run | None, bool]:
+    """Return the trace of the uploaded file, the run that reads it, and whether it is new."""
     file = form.cleaned_data["file"]
     return traces.trace_upload(
         owner=request.user, chunks=file.chunks(), file_name=file.name, options=form.options()
@@ -178,7 +179,7 @@ class UploadForm(forms.Form):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.fields |= {name: _field(option) for name, option in OFFERED.items()}
+        self.fields |= {name: _reading_field(option) for name, option in OFFERED.items()}
         dress(self)
 
     def clean_mapping(self) -> dict[str, str]:
@@ -194,7 +195,8 @@ class UploadForm(forms.Form):
         return IngestOptions.of(chosen["file"].name, chosen, chosen["mapping"])
 
 
-def _field(option: OptionLabel) -> forms.Field:
+def _reading_field(option: OptionLabel) -> forms.Field:
+    """Return the field of an option for reading a file."""
     if option.switch:
         return forms.BooleanField(required=False, label=option.label)
     if option.choices:
@@ -216,35 +218,37 @@ class MappingForm(forms.Form):
         super().__init__(*args, **kwargs)
         self.preview = preview
         self.shown = preview.columns[:MAX_COLUMNS]
-        for place, column in enumerate(self.shown):
-            self.fields[f"column_{place}"] = forms.ChoiceField(
+        for i, column in enumerate(self.shown):
+            self.fields[f"column_{i}"] = forms.ChoiceField(
                 choices=FIELDS,
                 required=False,
                 label=f"What {column} is",
                 initial=preview.guess.get(column, ""),
             )
         dress(self)
-        for place in range(len(self.shown)):
-            self.fields[f"column_{place}"].widget.attrs["class"] += " column-choice"
+        for i in range(len(self.shown)):
+            self.fields[f"column_{i}"].widget.attrs["class"] += " column-choice"
 
     def heads(self) -> Iterator[tuple[str, BoundField]]:
         """Yield every column with its choice."""
-        for place, column in enumerate(self.shown):
-            yield column, self[f"column_{place}"]
+        for i, column in enumerate(self.shown):
+            yield column, self[f"column_{i}"]
 
     @property
     def rows(self) -> list[tuple[str, ...]]:
+        """Return the first rows of the file, in the shown columns."""
         return [row[:MAX_COLUMNS] for row in self.preview.rows]
 
     @property
     def left_out(self) -> int:
+        """Return the number of columns that are not shown."""
         return len(self.preview.columns) - len(self.shown)
 
     def clean(self) -> dict[str, Any]:
         """Return the values with ``mapping``, the column or joined columns of each field."""
         chosen: dict[str, list[str]] = {}
-        for place, column in enumerate(self.shown):
-            if field := self.cleaned_data.get(f"column_{place}"):
+        for i, column in enumerate(self.shown):
+            if field := self.cleaned_data.get(f"column_{i}"):
                 chosen.setdefault(field, []).append(column)
         if not chosen:
             raise forms.ValidationError("Choose the meaning of at least one column.")
@@ -262,5 +266,6 @@ class MappingForm(forms.Form):
         return self.cleaned_data
 
     def options(self, file_name: str) -> IngestOptions:
-        counted = ARRIVALS.name if self.cleaned_data["no_answers"] else AUTO
-        return IngestOptions(name=file_name, format=counted, mapping=self.cleaned_data["mapping"])
+        """Return the options for reading the file with the chosen columns."""
+        format = ARRIVALS.name if self.cleaned_data["no_answers"] else AUTO
+        return IngestOptions(name=file_name, format=format, mapping=self.cleaned_data["mapping"])

@@ -28,11 +28,11 @@ def listing(request: Request, pk: int) -> HttpResponse:
     ``from`` and ``to`` name the two. The default is the last two.
     """
     scenario = scenario_get(str(pk))
-    part = _part(request.GET.get("part", ""))
+    part = _checked_part(request.GET.get("part", ""))
     rows = versions_changing(scenario, part)
     newest = list(rows[:2])
-    old = _named(scenario, request.GET.get("from", ""), newest[-1] if newest else None)
-    new = _named(scenario, request.GET.get("to", ""), newest[0] if newest else None)
+    old = _version(scenario, request.GET.get("from", ""), newest[-1] if newest else None)
+    new = _version(scenario, request.GET.get("to", ""), newest[0] if newest else None)
     difference = compare_versions(old, new, part) if old and new and old != new else None
     context = {
         "scenario": scenario,
@@ -44,7 +44,7 @@ def listing(request: Request, pk: int) -> HttpResponse:
         "new": new,
         "found": difference,
         "settings": [setting_line(row) for row in difference.settings] if difference else [],
-        "lines": [(line, _kind(line)) for line in difference.lines] if difference else [],
+        "lines": [(line, _line_colour(line)) for line in difference.lines] if difference else [],
     }
     return render(request, "web/versions.html", context)
 
@@ -54,7 +54,7 @@ def listing(request: Request, pk: int) -> HttpResponse:
 def restore(request: Request, pk: int, number: int) -> HttpResponse:
     """Restore a version, or one section of it, possibly into another scenario."""
     version = version_get(scenario_get(str(pk)), number)
-    part, other = _part(request.POST.get("part", "")), request.POST.get("into", "")
+    part, other = _checked_part(request.POST.get("part", "")), request.POST.get("into", "")
     into = scenario_get(other) if other else None
     saved = scenario_restore(version=version, user=request.user, part=part, into=into)
     what = f"{part.capitalize()} of version {number} are" if part else f"Version {number} is"
@@ -75,20 +75,22 @@ def branch(request: Request, pk: int, number: int) -> HttpResponse:
     return redirect("web:scenario", branched.pk)
 
 
-def _named(
-    scenario: Scenario, text: str, otherwise: ScenarioVersion | None
+def _version(
+    scenario: Scenario, text: str, default: ScenarioVersion | None
 ) -> ScenarioVersion | None:
-    return version_get(scenario, id_of(text) or 0) if text else otherwise
+    """Return the version with the number ``text``; ``default`` for an empty text."""
+    return version_get(scenario, id_of(text) or 0) if text else default
 
 
-def _part(named: str) -> str:
-    if named and named not in PARTS:
-        raise PlannerError(f"part: unknown value {named[:40]!r}. Known: {', '.join(PARTS)}.")
-    return named
+def _checked_part(name: str) -> str:
+    """Return the name of a section of a scenario, or ""; raise PlannerError for another name."""
+    if name and name not in PARTS:
+        raise PlannerError(f"part: unknown value {name[:40]!r}. Known: {', '.join(PARTS)}.")
+    return name
 
 
-def _kind(line: str) -> str:
-    """Return the CSS kind of a line in a unified diff: added, removed or other."""
+def _line_colour(line: str) -> str:
+    """Return the CSS colour class of a line in a unified diff: added, removed, heading or other."""
     if line.startswith(("---", "+++", "@@")):
         return "secondary"
     return {"+": "success", "-": "danger"}.get(line[:1], "")
