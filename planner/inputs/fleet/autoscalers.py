@@ -14,12 +14,13 @@ Row = dict[str, Any]
 Body = Mapping[str, Any]
 Queries = list[tuple[str, float | None]]
 NUMBER = r"([\d.]+(?:[eE][-+]?\d+)?)"
-# Of a trigger's query: the policy that it is the first trigger of.
+# By metric in the query of a first trigger: the policy.
 FIRST = {
     "llm_d_epp_flow_control_queue_size": "epp-queue",
     "llm_d_epp_flow_control_pool_saturation": "epp-saturation",
     "llm_d_epp_inflight_tokens": "epp-tokens",
 }
+# Metrics of a second trigger of such a policy.
 SECOND = ("llm_d_epp_request_running", "kv_cache_usage_perc")
 LIMITS = {"ttft_seconds": "ttft_ms", "tpot_seconds": "tbt_ms"}
 AIBRIX = "autoscaling.aibrix.ai/"
@@ -42,14 +43,15 @@ def scaled_object_row(body: Body) -> Row | None:
     spec = section(body, "spec")
     triggers = [section(row, "metadata") for row in rows(spec.get("triggers"))]
     queries = [(one_line(meta.get("query")), number(meta.get("threshold"))) for meta in triggers]
-    law = one_line(section(spec, "advanced", "scalingModifiers").get("formula"))
-    band = re.search(rf"saturation\s*>\s*{NUMBER}.*saturation\s*<\s*{NUMBER}", law, re.DOTALL)
+    formula = one_line(section(spec, "advanced", "scalingModifiers").get("formula"))
+    # Saturations above which the formula scales out, and below which it scales in.
+    band = re.search(rf"saturation\s*>\s*{NUMBER}.*saturation\s*<\s*{NUMBER}", formula, re.DOTALL)
     row = _latency_policy(band, queries) if band else _load_policy(queries)
-    if row.get("name") == "epp-queue" and "pending" in law:
+    if row.get("name") == "epp-queue" and "pending" in formula:
         # The formula states the targets. KEDA ignores the triggers' thresholds then.
         row["name"] = "epp-queue-guard"
-        for key, per in (("target", "queue"), ("second_target", "running")):
-            if stated := re.search(rf"{per}_per_replica\s*=\s*{NUMBER}", law):
+        for key, signal in (("target", "queue"), ("second_target", "running")):
+            if stated := re.search(rf"{signal}_per_replica\s*=\s*{NUMBER}", formula):
                 row[key] = float(stated[1])
     if not row:
         return None

@@ -87,11 +87,11 @@ def _llmd(body: Body) -> Iterator[RunningPool]:
     scaling = section(body, "eppKedaSaturation")
     alone = section(body, "standalone")
     parts = {role: section(body, role) for role in ("prefill", "decode")}
-    enabled = {role: part for role, part in parts.items() if part and _runs(part)}
+    enabled = {role: part for role, part in parts.items() if part and _is_enabled(part)}
     if alone and alone.get("enabled"):
         enabled = {"decode": alone}
     for role, part in enabled.items():
-        pool = _role(part)
+        pool = _pool_of_role(part)
         pool = replace(
             pool,
             name=one_line(body.get("fullnameOverride") or body.get("name")),
@@ -100,16 +100,17 @@ def _llmd(body: Body) -> Iterator[RunningPool]:
             replicas=1 if (count := whole_number(part.get("replicas"))) is None else count,
         )
         if scaling.get("enabled") and role == "decode":
-            pool = _picker_autoscaling(section(scaling, "scaledObject")).over(pool)
+            pool = _picker_autoscaling(section(scaling, "scaledObject")).filled_from(pool)
         yield pool
 
 
-def _runs(part: Body) -> bool:
-    on = part.get("enabled", part.get("create", True))
-    return bool(on) and whole_number(part.get("replicas", 1)) != 0
+def _is_enabled(part: Body) -> bool:
+    """Return whether a role of llm-d is switched on, and has replicas."""
+    enabled = part.get("enabled", part.get("create", True))
+    return bool(enabled) and whole_number(part.get("replicas", 1)) != 0
 
 
-def _role(part: Body) -> RunningPool:
+def _pool_of_role(part: Body) -> RunningPool:
     """Return the pool of one role of llm-d."""
     pod = {**part, "containers": part.get("containers") or [part]}
     facts = pod_facts({"spec": pod}, always=True) or RunningPool()
@@ -119,11 +120,11 @@ def _role(part: Body) -> RunningPool:
         dp=whole_number(degree.get("data")),
         gpu=gpu_type(one_line(kind.get("labelValue"))) if kind else "",
     )
-    return stated.over(facts)
+    return stated.filled_from(facts)
 
 
 def _picker_autoscaling(scaled: Body) -> RunningPool:
-    """Return what llm-d's autoscaling by its endpoint picker states: limits and triggers."""
+    """Return the limits and triggers of llm-d's autoscaling by its endpoint picker, as a pool."""
     stated = keda_triggers(
         [{"type": "prometheus", "metadata": row} for row in rows(scaled.get("triggers"))]
     )

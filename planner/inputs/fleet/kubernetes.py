@@ -68,7 +68,7 @@ def kubernetes_pools(objects: Sequence[Body]) -> list[RunningPool]:
         scaled = pools.get(place) or replace(
             _named_model(scaler.kind, scaler.target), name=scaler.target
         )
-        pools[place] = scaler.facts.over(scaled)
+        pools[place] = scaler.facts.filled_from(scaled)
     planners = [row for row in map(planner_row, objects) if row]
     if planners and not pools:
         pools["", "planner"] = RunningPool(name="planner", scaled=True)
@@ -94,7 +94,7 @@ def _serving(body: Body) -> Pools:
     name = one_line(section(body, "metadata").get("name"))
     for suffix, pool in reader(body):
         named = replace(pool, name=f"{name}{suffix}")
-        yield named.name, _facts_of_labels(body, apart=bool(suffix)).over(named)
+        yield named.name, _facts_of_labels(body, several_pools=bool(suffix)).filled_from(named)
 
 
 def _workload(body: Body) -> Pools:
@@ -111,7 +111,7 @@ def _leader_worker_set(body: Body) -> Pools:
     worker = pod_facts(section(group, "workerTemplate"), always=True) or RunningPool()
     leader = pod_facts(section(group, "leaderTemplate")) or worker
     gpus = (leader.gpus or 0) + (size - 1) * (worker.gpus or 0)
-    pool = leader.over(worker)
+    pool = leader.filled_from(worker)
     # Without a launch line, all GPUs of the group share the model.
     tp = pool.tp if pool.tp is not None else gpus or None
     yield "", _with_replicas(body, replace(pool, gpus=gpus or None, tp=tp))
@@ -163,7 +163,7 @@ def _llm_inference_service(body: Body) -> Pools:
             triggers=keda_triggers(section(scaling, "keda").get("triggers")),
             notes=(*pod.notes, *cron_notes(section(scaling, "keda").get("triggers"))),
         )
-        yield suffix, stated.over(pod)
+        yield suffix, stated.filled_from(pod)
 
 
 def _dynamo_graph(body: Body) -> Pools:
@@ -214,17 +214,17 @@ def _with_replicas(body: Body, pool: RunningPool) -> RunningPool:
     return replace(pool, replicas=ready if ready is not None else 1 if stated is None else stated)
 
 
-def _facts_of_labels(body: Body, *, apart: bool) -> RunningPool:
+def _facts_of_labels(body: Body, *, several_pools: bool) -> RunningPool:
     """Return the facts about a pool in labels and annotations, as Headroom's manifests have them.
 
-    ``apart``: the object holds several pools, so only model and region count.
+    ``several_pools``: the object holds several, so only model and region count.
     """
     meta = section(body, "metadata")
     noted, labels = section(meta, "annotations"), section(meta, "labels")
     model = one_line(noted.get(f"{OURS}/model")) or one_line(noted.get("llm-d.ai/model-id"))
     facts = RunningPool(model=model, region=one_line(noted.get(f"{OURS}/region") or labels.get(
         "topology.kubernetes.io/region")))  # fmt: skip
-    if apart:  # the object holds several pools, and its notes are on one of them
+    if several_pools:  # the other annotations are about one of them
         return facts
     width = whole_number(noted.get(f"{OURS}/gpus"))
     return replace(
@@ -250,7 +250,7 @@ def pod_facts(template: Body, *, always: bool = False) -> RunningPool | None:
         return None
     facts = _container_facts(engines[0]) if engines else RunningPool()
     labels = section(template, "metadata", "labels")
-    gpu, note = _gpu_of(spec)
+    gpu, note = _gpu_type_of(spec)
     return replace(
         facts,
         gpus=sum(_gpus(container) or 0 for container in engines) or None,
@@ -306,7 +306,7 @@ def _gpus(container: Body) -> int | None:
     return None
 
 
-def _gpu_of(spec: Body) -> tuple[str, str]:
+def _gpu_type_of(spec: Body) -> tuple[str, str]:
     """Return the GPU type of the nodes that a pod may run on.
 
     The second value is a note if several types are possible.
@@ -339,22 +339,14 @@ def _scaler(body: Body) -> Scaler | None:
     if kind not in SCALERS:
         return None
     spec = section(body, "spec")
-    kinds, rank = SCALERS[kind]
+    rule, rank = SCALERS[kind]
     target = one_line(section(spec, "scaleTargetRef").get("name"))
     bounds = zip(("min", "max"), DEFAULT_BOUNDS.get(kind, (None, None)), strict=True)
     least, most = (
         whole_number(spec.get(f"{side}ReplicaCount", spec.get(f"{side}Replicas", default)))
         for side, default in bounds
     )
-    triggers = {
-        "keda": lambda: keda_triggers(spec.get("triggers")),
-        "hpa": lambda: _hpa_triggers(spec.get("metrics")),
-        "aibrix": lambda: tuple(
-            Trigger("aibrix", one_line(row.get("targetMetric")), number(row.get("targetValue")))
-            for row in rows(spec.get("metricsSources"))
-        ),
-    }.get(kinds, tuple)()
-    marks = _facts_of_labels(body, apart=False)
+    marks = _facts_of_labels(body, several_pools=False)
     noted = section(body, "metadata", "annotations")
     paused = whole_number(noted.get(f"{PAUSED}-replicas"))
     notes = cron_notes(spec.get("triggers"))
@@ -369,11 +361,24 @@ def _scaler(body: Body) -> Scaler | None:
         replicas=running if paused is None else paused,
         notes=notes,
         scaled=True,
-        triggers=triggers,
+        triggers=_triggers(rule, spec),
         autoscaler=AUTOSCALERS[kind](body) if kind in AUTOSCALERS else None,
     )
     name = target or one_line(section(body, "metadata").get("name"))
-    return Scaler(name, namespace_of(body), kinds, facts, rank)
+    return Scaler(name, namespace_of(body), rule, facts, rank)
+
+
+def _triggers(rule: str, spec: Body) -> tuple[Trigger, ...]:
+    """Return the triggers of an autoscaler's ``spec``; ``rule`` is a value of SCALERS."""
+    if rule == "keda":
+        return keda_triggers(spec.get("triggers"))
+    if rule == "hpa":
+        return _hpa_triggers(spec.get("metrics"))
+    sources = rows(spec.get("metricsSources")) if rule == "aibrix" else []
+    return tuple(
+        Trigger("aibrix", one_line(row.get("targetMetric")), number(row.get("targetValue")))
+        for row in sources
+    )
 
 
 def _named_model(kind: str, target: str) -> RunningPool:
@@ -386,6 +391,7 @@ def _named_model(kind: str, target: str) -> RunningPool:
     return RunningPool(model=target, notes=("its model is taken from the name of its target",))
 
 
+# By kind of object: the autoscaler, and its rank if several scale one object.
 SCALERS = {
     "HorizontalPodAutoscaler": ("hpa", 1),
     "VariantAutoscaling": ("wva", 0),

@@ -210,6 +210,7 @@ def is_known(name: str) -> bool:
 
 
 def _precision(quantization: str, model: str) -> str:
+    """Return the precision that the flag or else the model's name states, or ""."""
     stated = next((PRECISION[part] for part in PRECISION if part in quantization.lower()), "")
     return stated or (stated_precision(model) or "" if model else "")
 

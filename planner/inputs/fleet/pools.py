@@ -74,10 +74,11 @@ class RunningPool:
     # The policy that simulates its autoscaler: name and parameters. None: KEDA, HPA or unknown.
     autoscaler: Mapping[str, Any] | None = None
 
-    def over(self, other: RunningPool) -> RunningPool:
+    def filled_from(self, other: RunningPool) -> RunningPool:
         """Return this pool, with facts that it lacks taken from ``other``."""
-        mine = {f.name: getattr(self, f.name) for f in fields(self)}
-        return replace(other, **{name: v for name, v in mine.items() if v not in ("", None, ())})
+        facts = {field.name: getattr(self, field.name) for field in fields(self)}
+        known = {name: fact for name, fact in facts.items() if fact not in ("", None, ())}
+        return replace(other, **known)
 
     @property
     def engines(self) -> int:

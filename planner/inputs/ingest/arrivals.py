@@ -46,8 +46,11 @@ def read_arrivals(reading: Reading) -> Content:
     )  # fmt: skip
     prompts = requests.group_by(*LABELS, "tokens").agg(counts).collect(engine="streaming")
     shutil.rmtree(parts)
-    named, name = keys.select(LABELS).iter_rows(named=True), base_name(reading.name)
-    identities = [{"name": " / ".join(filter(None, of.values())) or name, **of} for of in named]
+    file = base_name(reading.name)
+    identities = [
+        {"name": " / ".join(filter(None, labels.values())) or file, **labels}
+        for labels in keys.select(LABELS).iter_rows(named=True)
+    ]
     rates: list[dict[str, int]] = [{} for _ in identities]
     grids, _ = lay_out(
         cells, identities, BIN_NS, reading.name, reading.table.unit, zero=True, rates=rates
@@ -83,10 +86,10 @@ def _sample(prompts: pl.DataFrame, keys: pl.DataFrame, grids: list[Grid]) -> pl.
     edges = np.searchsorted(number, np.arange(len(grids) + 1))
     rows, points = [], []
     for first, end in pairwise(edges.tolist()):
-        upto = np.cumsum(requests[first:end])
-        points.append(min(SAMPLE, int(upto[-1])))
-        ranks = (np.arange(points[-1]) + 0.5) / points[-1] * upto[-1]
-        rows.append(first + np.searchsorted(upto, ranks))
+        cumulative = np.cumsum(requests[first:end])
+        points.append(min(SAMPLE, int(cumulative[-1])))
+        ranks = (np.arange(points[-1]) + 0.5) / points[-1] * cumulative[-1]
+        rows.append(first + np.searchsorted(cumulative, ranks))
     names = pl.Series("series", [grid.identity["name"] for grid in grids], dtype=pl.String)
     return pl.DataFrame(
         {

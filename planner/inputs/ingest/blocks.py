@@ -48,7 +48,7 @@ def record_blocks(
                 "double quotes, and that each row has its own line."
             )
         if cut:
-            yield from _short_block(checked(Block(data[:cut], line), name), quoted)
+            yield from _split_block(require_text(Block(data[:cut], line), name), quoted)
             line += data.count(b"\n", 0, cut)
         waiting = [data[cut:]] if cut < length else []
         length -= cut
@@ -57,7 +57,7 @@ def record_blocks(
         data += b"\n"
     cut = whole_records(data, quoted)
     if cut:
-        yield from _short_block(checked(Block(data[:cut], line), name), quoted)
+        yield from _split_block(require_text(Block(data[:cut], line), name), quoted)
     if cut < len(data):
         line += data.count(b"\n", 0, cut)
         raise IngestError(
@@ -71,7 +71,7 @@ def all_records(data: bytes, name: str, *, quoted: bool) -> Records:
     return records(whole[0], quoted=quoted)
 
 
-def _short_block(block: Block, quoted: bool) -> Iterator[Block]:
+def _split_block(block: Block, quoted: bool) -> Iterator[Block]:
     """Yield the block in parts of at most about MOST_LINES lines, to limit memory.
 
     The positions of lines take memory, too. ``quoted``: line breaks within double quotes do not end
@@ -84,8 +84,8 @@ def _short_block(block: Block, quoted: bool) -> Iterator[Block]:
         yield block
         return
     before = block.data.count(b"\n", 0, cut)
-    yield from _short_block(Block(block.data[:cut], block.first_line), quoted)
-    yield from _short_block(Block(block.data[cut:], block.first_line + before), quoted)
+    yield from _split_block(Block(block.data[:cut], block.first_line), quoted)
+    yield from _split_block(Block(block.data[cut:], block.first_line + before), quoted)
 
 
 def whole_records(data: bytes, quoted: bool) -> int:
@@ -109,8 +109,8 @@ def outside_quotes(buffer: ByteArray, positions: IntArray) -> BoolArray:
     return np.asarray(np.searchsorted(quotes, positions) % 2 == 0)
 
 
-def checked(block: Block, name: str) -> Block:
-    """Return the block if it is UTF-8 without NUL bytes; raise IngestError."""
+def require_text(block: Block, name: str) -> Block:
+    """Return the block if it is UTF-8 without NUL bytes; raise IngestError for another."""
     data = block.data
     if (nul := data.find(b"\0")) >= 0:
         line = block.first_line + data.count(b"\n", 0, nul)
@@ -142,6 +142,7 @@ class Records:
         return self.data[self.start[index] : self.end[index]].decode("utf-8").rstrip("\r")
 
     def keep(self, mask: BoolArray) -> Records:
+        """Return the records at a mask."""
         return Records(self.data, self.start[mask], self.end[mask], self.line[mask])
 
     def joined(self) -> bytes:

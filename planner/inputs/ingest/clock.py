@@ -307,6 +307,7 @@ def _numeric_clock(column: str, numbers: FloatArray, unit: str | None) -> Clock:
 
 
 def _relative_note(what: str) -> str:
+    """Return the note on times that count from the start of the trace."""
     return f"Times have no calendar: {what} counts from the start of the trace."
 
 
@@ -387,12 +388,12 @@ def _second_pass(ns: IntArray, order: Order) -> BoolArray:
     if not ns.size:
         return np.zeros(0, dtype=np.bool_)
     latest = np.maximum.accumulate(np.concatenate(([order.latest_ns], ns)))
-    back = latest[:-1] - ns
+    behind_ns = latest[:-1] - ns  # below 0 for a row later than all before
     place = np.arange(ns.size)
     # A jump of less than a few minutes is a row out of order. One of many hours is another series.
-    jumped = (back > 5 * UNITS_NS["min"]) & (back <= 2 * UNITS_NS["h"])
+    jumped = (behind_ns > 5 * UNITS_NS["min"]) & (behind_ns <= 2 * UNITS_NS["h"])
     last_jump = np.maximum.accumulate(np.where(jumped, place, -1 if not order.second else 0))
-    last_ahead = np.maximum.accumulate(np.where(back < 0, place, -1))
+    last_ahead = np.maximum.accumulate(np.where(behind_ns < 0, place, -1))
     second = last_jump > last_ahead
     order.latest_ns, order.second = int(latest[-1]), bool(second[-1])
     return second
@@ -572,16 +573,19 @@ def _unread_by_reason(
 
 
 def _calendar(text: pl.Series, form: str) -> pl.Series:
-    """Return nanoseconds of calendar times without offset; null if no format fits."""
+    """Return nanoseconds of calendar times without offset; null if no format fits.
+
+    ``form`` is the file's own strptime format, tried before ISO 8601; "" if it has none.
+    """
     forms = (form, *_ISO) if form else _ISO
     result = _parse(text, forms[0])
-    rest = np.flatnonzero((result.is_null() & text.is_not_null()).to_numpy())
-    if rest.size:
-        left = _without_brackets(text.gather(rest)).str.replace(_DOTTED, "$3-$2-$1")
-        parsed = _parse(left, forms[0])
+    unread = np.flatnonzero((result.is_null() & text.is_not_null()).to_numpy())
+    if unread.size:
+        rewritten = _without_brackets(text.gather(unread)).str.replace(_DOTTED, "$3-$2-$1")
+        parsed = _parse(rewritten, forms[0])
         for form_text in forms[1:]:
-            parsed = parsed.fill_null(_parse(left, form_text))
-        result, text = result.scatter(rest, parsed), text.scatter(rest, left)
+            parsed = parsed.fill_null(_parse(rewritten, form_text))
+        result, text = result.scatter(unread, parsed), text.scatter(unread, rewritten)
     if form:
         inside = result.is_between(0, _LAST_S * UNITS_NS["s"])
         return result.zip_with(inside.fill_null(False), _NOTHING)
@@ -593,6 +597,7 @@ def _calendar(text: pl.Series, form: str) -> pl.Series:
 
 
 def _without_brackets(series: pl.Series) -> pl.Series:
+    """Return times as text, without brackets around them and in the forms that are parsed."""
     text = _text(series).str.strip_chars(" \t[]")
     for written, form in DECLARED["times"]["rewritten"]:
         text = text.str.replace(written, form)
@@ -600,6 +605,7 @@ def _without_brackets(series: pl.Series) -> pl.Series:
 
 
 def _parse(text: pl.Series, form: str) -> pl.Series:
+    """Return nanoseconds of texts in a strptime format; null for other texts."""
     return text.str.to_datetime(form, time_unit="ns", strict=False).cast(pl.Int64)
 
 
@@ -616,15 +622,18 @@ def _shift_ns(mark: str) -> int | None:
 
 
 def time_numbers(series: pl.Series) -> FloatArray:
+    """Return the numbers among the cells of a column, in order."""
     numbers = _numbers(series)
     return numbers[np.isfinite(numbers)]
 
 
 def _text(series: pl.Series) -> pl.Series:
+    """Return a column as text."""
     return series.cast(pl.String, strict=False)
 
 
 def _strip(series: pl.Series) -> pl.Series:
+    """Return a column as text without blanks at the ends."""
     return _text(series).str.strip_chars()
 
 

@@ -192,6 +192,7 @@ def counts_per_bin(columns: Sequence[str]) -> bool:
 
 
 def _column_list(columns: Sequence[str]) -> str:
+    """Return the names of columns for a message, at most ``_LISTED``."""
     more = f" and {len(columns) - _LISTED} more" if len(columns) > _LISTED else ""
     return ", ".join(column[:40] for column in columns[:_LISTED]) + more
 
@@ -234,6 +235,7 @@ class Resolver:
                 self._by_compact.setdefault(compact_name(shortened(column)), column)
 
     def column(self, field: str) -> str | None:
+        """Return the only column of a field; None if it has none or several."""
         found = self.expression(field)
         return found.single if found else None
 
@@ -315,6 +317,7 @@ class Resolver:
         return tuple(self.exact(field, part) for part in parts), unit
 
     def missing(self, field: str, otherwise: str = "") -> IngestError:
+        """Return the error for a field without a column; ``otherwise`` is another remedy."""
         return IngestError(
             f"{self.name} has no column known to hold {field}. Choose one of its columns for "
             f"{field} ({_column_list(self.columns)}){otherwise}."
@@ -328,6 +331,7 @@ class Resolver:
         return ()
 
     def _known(self, synonyms: Iterable[str]) -> str | None:
+        """Return the column that has the first of these well-known names, or None."""
         return next((self._by_compact[s] for s in synonyms if s in self._by_compact), None)
 
 
@@ -403,6 +407,7 @@ def _dated(columns: tuple[str, ...], probe: pl.DataFrame) -> tuple[str, ...]:
 
 
 def _all_match(series: pl.Series, pattern: str, share: float = 1.0) -> bool:
+    """Return whether a ``share`` of the first cells of a column match the pattern."""
     text = series.cast(pl.String, strict=False).drop_nulls().head(_PROBED)
     return bool(text.len() and text.str.contains(pattern).sum() >= share * text.len())
 
@@ -625,10 +630,12 @@ def _source_per_column(
 
 
 def _failed(column: str) -> bool:
+    """Return whether a column counts failed requests, by its name."""
     return bool(NAMED["failed"].search(column))
 
 
 def _statistic(column: str) -> bool:
+    """Return whether a column is a statistic such as a maximum, by its name."""
     return bool(NAMED["statistic"].search(column.replace("_", " ")))
 
 
@@ -690,11 +697,12 @@ def _without_parts(
     if len(sources) < 3:
         return sources, ()
     values = [source.amounts["requests"].values(probe) for source in sources]
-    together = sum(values[1:], values[0])
+    sum_of_all = sum(values[1:], values[0])
     for source, value in zip(sources, values, strict=True):
         share = 0.02 if NAMED["total"].search(source.name) else 1e-6
-        near = share * abs(value).max(initial=0.0)
-        if value.any() and abs(together - 2 * value).max() <= near:
+        tolerance = share * abs(value).max(initial=0.0)
+        sum_of_others = sum_of_all - value
+        if value.any() and abs(sum_of_others - value).max() <= tolerance:
             column = source.amounts["requests"]
             others = tuple(each for each in sources if each is not source)
             parts = " and ".join(str(each.amounts["requests"]) for each in others)

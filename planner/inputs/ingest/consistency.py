@@ -335,13 +335,16 @@ def _latency_gaps(evidence: Evidence) -> Finding | None:
     if start.size < FEW_TIMES or not (latency > 0).all():
         return None
     span, soon = float(np.ptp(start)), SOON * float(np.median(latency))
-    if span <= 0 or -np.expm1(-start.size / span * soon) > BY_CHANCE:
+    if span <= 0:
+        return None
+    # Probability that a Poisson arrival falls within ``soon`` after an end.
+    if -np.expm1(-start.size / span * soon) > BY_CHANCE:
         return None
     ends = np.sort(start + latency)
-    last = np.searchsorted(ends, start + 1e-3, side="right") - 1
-    later = last >= 0  # the first requests of the users follow no end
-    follows = start[later] - ends[last[later]] <= soon
-    if later.mean() < 0.5 or follows.mean() < 0.9:
+    last_end = np.searchsorted(ends, start + 1e-3, side="right") - 1
+    has_end_before = last_end >= 0  # the first requests of the users follow no end
+    follows = start[has_end_before] - ends[last_end[has_end_before]] <= soon
+    if has_end_before.mean() < 0.5 or follows.mean() < 0.9:
         return None
     return Finding("states", {"share": follows.mean()})
 
@@ -378,10 +381,11 @@ def _sums_or_means(evidence: Evidence) -> bool:
     known = (requests > 0) & (tokens > 0)
     if known.sum() < FEW_BINS:
         return False
-    logs = np.log(tokens[known])
-    spread = float(np.std(logs))
-    of_means = float(np.std(logs - np.log(requests[known])))
-    return of_means >= LEAST_SPREAD and spread <= of_means / 2
+    log_tokens = np.log(tokens[known])
+    log_per_request = log_tokens - np.log(requests[known])
+    # Sums vary with the requests, and tokens per request hardly do. For means it is the reverse.
+    spread, spread_per_request = float(np.std(log_tokens)), float(np.std(log_per_request))
+    return spread_per_request >= LEAST_SPREAD and spread <= spread_per_request / 2
 
 
 def _bin_ends(evidence: Evidence) -> Finding | None:
@@ -391,18 +395,20 @@ def _bin_ends(evidence: Evidence) -> Finding | None:
     """
     step = evidence.step_s
     length = float(np.nanmedian(evidence.values)) if evidence.values.size else 0.0
-    near = not step or not length > 0 or 0.5 < length / step < 1.5
-    return None if near else Finding(values={"length": length, "step": step})
+    if not step or not length > 0 or 0.5 < length / step < 1.5:
+        return None
+    return Finding(values={"length": length, "step": step})
 
 
 def _whole_counts(evidence: Evidence) -> bool:
+    """Return whether at least a tenth of the counts are no whole numbers, as rates are."""
     known = evidence.values[np.isfinite(evidence.values) & (evidence.values != 0)]
-    return bool(
-        known.size >= FEW_FRACTIONS and (np.abs(known - np.rint(known)) > 1e-6).mean() >= 0.1
-    )
+    has_fraction = np.abs(known - np.rint(known)) > 1e-6
+    return bool(known.size >= FEW_FRACTIONS and has_fraction.mean() >= 0.1)
 
 
 def _row_weights(evidence: Evidence) -> bool:
+    """Return whether a column of weights has others than 1, so that a row is several requests."""
     known = evidence.values[np.isfinite(evidence.values)]
     return bool(known.size and known.min() >= 0 and (known != 1).any())
 

@@ -68,6 +68,8 @@ def read_demand_file(reading: Reading) -> Content:
 
 
 class _Reader:
+    """The rows of a demand file so far, checked batch by batch, until all are on their grids."""
+
     def __init__(self, reading: Reading, layout: DemandLayout) -> None:
         self._reading = reading
         self._metrics = _Metrics.of(reading)
@@ -285,11 +287,13 @@ class _Reader:
                 sums.iter_rows(), key=lambda row: (bool(NAMED["total"].search(row[0])), row[1])
             )
             named = bool(NAMED["total"].search(name))
-            near = 0.02 if named and name else 1e-9
-            several = 2 if named or largest_sum >= BY_CHANCE else 3
-            if abs(2 * largest_sum - sums[field].sum()) > near * largest_sum or not (
-                (named and name) or sums.height > several
-            ):
+            tolerance = 0.02 if named and name else 1e-9
+            sum_of_others = sums[field].sum() - largest_sum
+            if abs(largest_sum - sum_of_others) > tolerance * largest_sum:
+                continue
+            # Few small amounts add up by chance.
+            by_chance = 2 if named or largest_sum >= BY_CHANCE else 3
+            if not (named and name) and sums.height <= by_chance:
                 continue
             if not named and (column := self._layout.labels.get(label)):
                 self._reading.check("sum_rows", column=column, value=name)
@@ -309,6 +313,7 @@ class _Reader:
         when = next(iter(self._clocks.values()))
         if self._metrics or when.kind == RELATIVE or (when.certain and not when.zone):
             return table
+        # Rows with the local time of an earlier row of the same counter.
         again = ~table.select(*_COUNTER, "ns").to_struct("key").is_first_distinct()
         if not when.zone:
             hours = np.unique(table["ns"].to_numpy() // HOUR_NS, return_counts=True)
@@ -477,15 +482,18 @@ def counter_growth(
             )
         missing += bins - rows.height
         rows = rows.with_columns(at=pl.int_ranges("bins")).explode("at")
-        # Whole counts stay whole in each bin, and their sum is the growth.
+        # Growth until the begin and until the end of each bin. Whole counts stay whole in each bin,
+        # and their sum is the growth.
         grown, bins_of = pl.col("grown"), pl.col("bins")
-        until, upto = (
+        until_begin, until_end = (
             pl.when(at == bins_of).then(grown).otherwise((grown * at / bins_of).round())
             for at in (pl.col("at"), pl.col("at") + 1)
         )
         moment = pl.col("ns") + (pl.col("at") + 1 - bins_of - int(instants)) * step
         others = [pl.lit(np.nan).alias(other) for other in fields if other != field]
-        rows = rows.with_columns(moment.alias("ns"), (upto - until).alias(field), *others)
+        rows = rows.with_columns(
+            moment.alias("ns"), (until_end - until_begin).alias(field), *others
+        )
         parts.append(rows.select(table.columns))
     by_bin = pl.concat(parts).group_by(*_COUNTER, "ns", maintain_order=True)
     return by_bin.agg(pl.col("line").last(), *map(_sum_of_known, AMOUNTS)), missing

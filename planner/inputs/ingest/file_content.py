@@ -147,12 +147,12 @@ class Reading:
             batch = self.without(batch, ~condition.keeps(batch.frame[condition.column]), reason)
         return batch
 
-    def without(self, batch: Batch, gone: BoolArray, reason: str) -> Batch:
-        """Return the batch without the rows ``gone`` (a mask), which are no load; count them."""
-        if not gone.any():
+    def without(self, batch: Batch, excluded: BoolArray, reason: str) -> Batch:
+        """Return the batch without the rows at a mask, which are no load; count them."""
+        if not excluded.any():
             return batch
-        self.tally.leave_out(batch.refused(reason, gone))
-        return batch.only(~gone)
+        self.tally.leave_out(batch.refused(reason, excluded))
+        return batch.only(~excluded)
 
 
 def read_times(

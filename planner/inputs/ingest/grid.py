@@ -144,13 +144,13 @@ def lay_out(
     reason = pl.lit(f"time off the grid of {width / 1e9:g} s bins").alias("reason")
     refused = [rows.filter(off).with_columns(reason)]
     rows = rows.filter(~off).sort("number", "ns", "line")
-    again = (rows["number"] == rows["number"].shift(1)) & (rows["ns"] == rows["ns"].shift(1))
-    again = again.fill_null(False)
-    if again.any():
-        _require_equal(rows, again, identities, name, unit)
+    repeats = (rows["number"] == rows["number"].shift(1)) & (rows["ns"] == rows["ns"].shift(1))
+    repeats = repeats.fill_null(False)
+    if repeats.any():
+        _require_equal(rows, repeats, identities, name, unit)
         repeated = pl.lit("bin repeated").alias("reason")
-        refused.append(rows.filter(again).with_columns(repeated))
-        rows = rows.filter(~again)
+        refused.append(rows.filter(repeats).with_columns(repeated))
+        rows = rows.filter(~repeats)
     number, ns = rows["number"].to_numpy().astype(np.int64), rows["ns"].to_numpy()
     first = np.searchsorted(number, np.arange(len(identities)))
     count = np.diff(np.append(first, number.size))
@@ -197,14 +197,14 @@ def _require_room(
 
 def _require_equal(
     rows: pl.DataFrame,
-    again: pl.Series,
+    repeats: pl.Series,
     identities: Sequence[Mapping[str, str | None]],
     name: str,
     unit: str,
 ) -> None:
     """Raise IngestError if a series has two different amounts for one bin."""
     for field in AMOUNTS:
-        differs = again & rows[field].ne_missing(rows[field].shift(1))
+        differs = repeats & rows[field].ne_missing(rows[field].shift(1))
         if differs.any():
             second = int(differs.arg_max() or 0)
             first, last = rows["line"][second - 1], rows["line"][second]

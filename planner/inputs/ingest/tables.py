@@ -211,7 +211,7 @@ def _sample(head: bytes, name: str, quoted: bool) -> blocks.Records:
         raise IngestError(
             f"{name} has no complete line in its first {PROBE_BYTES >> 10} KiB. Check it."
         )
-    return blocks.records(blocks.checked(blocks.Block(head[:cut], 1), name), quoted=quoted)
+    return blocks.records(blocks.require_text(blocks.Block(head[:cut], 1), name), quoted=quoted)
 
 
 class TextTable:

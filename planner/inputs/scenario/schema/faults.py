@@ -36,6 +36,7 @@ class Crashes(_PoolSelector):
 
 
 def _in_order(fault: Any) -> Any:
+    """Return a fault that ends after its begin; raise ValueError for another."""
     if fault.to_s <= fault.from_s:
         raise ValueError("to_s must be after from_s")
     return fault
@@ -74,6 +75,7 @@ class FailedStarts(_PoolSelector):
 
     @model_validator(mode="after")
     def _require_a_failure(self) -> FailedStarts:
+        """Return the fault; raise ValueError if no start fails."""
         if not self.probability and not self.nth:
             raise ValueError("give a probability above 0, or nth, the starts that fail")
         return self

@@ -76,8 +76,8 @@ class Gpu(CheckedSection):
                 yield "power_sweep: give each cap once, with speeds that rise with it"
         if len({row.clock_mhz is None for row in self.power_sweep}) > 1:
             yield "power_sweep: give clock_mhz in every row or in none"
-        beside = {"name", "source", "power_sweep"}
-        if not self.in_full and self.model_dump(exclude=beside, exclude_none=True):
+        of_any_gpu = {"name", "source", "power_sweep"}
+        if not self.in_full and self.model_dump(exclude=of_any_gpu, exclude_none=True):
             yield "give memory_gb, idle_w, prefill_w and decode_w with other facts"
 
 

@@ -24,6 +24,7 @@ LEVEL_KINDS = "[quantile]", "[mean]"
 
 
 def _level(value: object) -> str:
+    """Return the tag of a forecast level: the mean is a text, a percentile a number."""
     return LEVEL_KINDS[isinstance(value, str)]
 
 

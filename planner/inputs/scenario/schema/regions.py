@@ -16,6 +16,7 @@ UNLIMITED_GPUS = 8192
 
 
 def _counted(count: Any) -> Any:
+    """Return a number of GPUs for "unlimited", and other values as they are."""
     return UNLIMITED_GPUS if count == UNLIMITED else count
 
 
