@@ -5,6 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from planner.domain.pd.ratio_search import judge_ratios
+from planner.domain.pd.service_pools import pairs_of, strictest_split
 from planner.domain.progress import silent
 from planner.domain.sizing.sizing import size
 from planner.domain.traffic.forecast_requests import requests_ahead
@@ -109,3 +111,18 @@ def test_requests_ahead_keep_blocks_where_caches_are_on(tmp_path: Path) -> None:
         if caching:
             _, counts = np.unique(ahead.blocks.ids, return_counts=True)
             assert (counts > 1).mean() > 0.5
+
+
+def test_a_larger_share_needs_no_more_prefill(tmp_path: Path) -> None:
+    profile = {"gpu": "G", "model": "m", "alpha_ms": 6, "beta_ms": 0.6, "gamma_ms": 2,
+               "delta_ms": 0.1}  # fmt: skip
+    roles = [{**profile, "role": "prefill"},
+             {**profile, "role": "decode", "alpha_ms": 40, "beta_ms": 1}]  # fmt: skip
+    serving = [{"prefix_caching": True, "kv_transfer": {"gb_s": 100}}]
+    best = []
+    for share in (None, 0.8):
+        scenario, hardware, traffic = known(log(tmp_path, share), profiles=roles, serving=serving)
+        lengths, shared = traffic.lengths[0], traffic.shared[0]
+        service, _ = strictest_split(hardware, 0, *pairs_of(hardware, 0), lengths, 6, shared)
+        best.append(judge_ratios(service, hardware.routing, 6, scenario.seed).best.ratio.prefill)
+    assert best[1] < best[0]
