@@ -25,7 +25,7 @@ def _pair(text: str) -> str:
     """Return ``text`` if it has the form DEFAULT=NAME, else raise ValueError."""
     old, equals, new = text.partition("=")
     if not equals or not old:
-        raise ValueError("give DEFAULT=NAME, the names that the file has and that you have")
+        raise ValueError("give DEFAULT=NAME: the exported name, then your name")
     checked_name(new)
     return text
 

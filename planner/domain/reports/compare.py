@@ -322,7 +322,7 @@ def _comparison_words(view: ComparisonView) -> str:
     """Return the words after a saving: the baseline, and whether SLO attainment is equal."""
     base = view.base
     if base is None:
-        return ""
+        return "baseline of savings" if view.comparison.baseline == view.key else ""
     whom = "today" if base.name == TODAY else base.label[:1].lower() + base.label[1:]
     if base.hindsight:
         whom += " (oracle)"

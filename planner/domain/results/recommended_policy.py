@@ -110,8 +110,8 @@ def recommended_plan(
     attained = None if verified is None else verified.summary.slo_attainment
     if attained is None:
         sentence += (
-            " Its attainment is unknown until it is verified by simulation. A comparison tests how "
-            "much of it is needed."
+            " Its attainment is unknown until it is verified by simulation. A comparison tests "
+            "whether fewer replicas are enough."
         )
     else:
         sentence += f" SLO attainment in simulation: {shares_in_time(attained)}."

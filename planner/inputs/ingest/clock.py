@@ -274,7 +274,8 @@ def _slash_order(text: pl.Series, dates: str, name: str, column: str) -> str:
         dates = MONTH_FIRST  # if all are equal, both readings are the same
     elif not dates:
         raise AmbiguousDates(
-            f"{name}: dates in {column} ({str(text[0])[:40]!r}) begin with the day or the month."
+            f"{name}: dates in {column} ({str(text[0])[:40]!r}) may begin with the day or the "
+            "month."
         )
     forms = [day + rest for day in _SLASHES[dates] for rest in _SLASHED]
     return _best_form(text, forms) or forms[0]
