@@ -16,7 +16,7 @@ from planner.files.atomic_write import whole_file
 from planner.files.damage import damage_reported
 from planner.inputs.ingest.store import AGAIN, STORED
 
-VERSION = 3  # of the stored format; other versions are computed again
+VERSION = 4  # of the stored format; other versions are computed again
 FIGURES, RATES, TOTAL = "character.json", "character-rates.parquet", "character-total.parquet"
 
 

@@ -182,6 +182,17 @@ def test_one_series_outage_makes_the_total_unknown_where_it_mattered(stored: Bui
     assert stored_total(store).gaps == 0  # as the file has it
 
 
+def test_means_of_series_with_other_dates_add_up_to_that_of_all(stored: Build) -> None:
+    hours = np.r_[np.arange(48), 24 + np.arange(48)]
+    table = demand(np.repeat([3600.0, 7200.0], 48), 3600).with_columns(
+        time=pl.Series(MAY + 3600 * hours), model=pl.Series(["early"] * 48 + ["late"] * 48)
+    )
+    character = of(stored(table))
+    means = {volume.label: volume.mean for volume in character.volumes}
+    assert means["early"] == pytest.approx(1 * 48 / 72) and means["late"] == pytest.approx(96 / 72)
+    assert character.total.mean == pytest.approx(means["early"] + means["late"])
+
+
 def test_a_file_of_counts_has_means_and_says_what_it_has_not(stored: Build) -> None:
     table = demand(np.full(48, 10.0), 3600, input_tokens=np.full(48, 5000.0))
     character = of(stored(table))
