@@ -53,7 +53,7 @@ class Command(HeadroomCommand):
         given = Given(**{key: getattr(options, key) for key in Given.__slots__})
         if not options.scenario:
             facts = RunningPool(model=given.model, gpu=given.gpu, tp=given.tp)
-            pools = [pool.over(facts).as_dict() for pool in read_fleet(text, name)]
+            pools = [pool.filled_from(facts).as_dict() for pool in read_fleet(text, name)]
             return {"pools": pools, "scenario": None, "notes": []}
         if options.out:
             document, _ = load_scenario(options.scenario, self.progress)
