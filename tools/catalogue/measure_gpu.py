@@ -26,6 +26,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +49,9 @@ NO_TORCH = "PyTorch is not installed here: install it (pip install torch) and ru
 NO_CUDA = (
     "PyTorch finds no CUDA GPU here: run this where there is one, or try it with --device cpu."
 )
+
+
+Row = dict[str, Any]  # of the file, by column
 
 
 @dataclass(frozen=True)
@@ -91,6 +95,7 @@ def shape_of(config: dict[str, Any]) -> Shape:
     text = config.get("text_config") or config
 
     def first(*names: str, default: int | None = None) -> int:
+        """Return the first whole number under one of the names, which differ between models."""
         for name in names:
             if isinstance(text.get(name), int):
                 return int(text[name])
@@ -101,18 +106,18 @@ def shape_of(config: dict[str, Any]) -> Shape:
     hidden = first("hidden_size", "n_embd")
     heads = first("num_attention_heads", "n_head")
     experts = first("num_experts", "n_routed_experts", "num_local_experts", default=0)
-    wide = first("intermediate_size", "n_inner", default=4 * hidden)
+    intermediate = first("intermediate_size", "n_inner", default=4 * hidden)
     return Shape(
         hidden=hidden,
         heads=heads,
         kv_heads=first("num_key_value_heads", default=heads),
         head_dim=first("head_dim", default=hidden // heads),
-        intermediate=wide,
+        intermediate=intermediate,
         vocab=first("vocab_size"),
         gated=str(text.get("hidden_act", "silu")) in ("silu", "swiglu", "gelu_pytorch_tanh"),
         experts=experts,
         top_k=first("num_experts_per_tok", "num_experts_per_token", default=1) if experts else 0,
-        expert_intermediate=first("moe_intermediate_size", default=wide) if experts else 0,
+        expert_intermediate=first("moe_intermediate_size", default=intermediate) if experts else 0,
     )
 
 
@@ -130,7 +135,11 @@ def gemms(shape: Shape, tp: int) -> dict[str, tuple[int, int]]:
 
 
 def cases(shape: Shape, tps: list[int], dtypes: list[str], quick: bool) -> list[Case]:
-    """Return every operator to time alone, without duplicates."""
+    """Return every operator to time alone, without duplicates.
+
+    ``tps`` are tensor parallel sizes. ``dtypes`` ("bf16", "fp8") are those of GEMMs. With ``quick``
+    every third or fourth size is timed.
+    """
     step = 4 if quick else 1
     tokens, batches = TOKENS[:: 3 if quick else 1], BATCHES[::step]
     lengths, contexts = LENGTHS[::step], CONTEXTS[::step]
@@ -148,21 +157,14 @@ def cases(shape: Shape, tps: list[int], dtypes: list[str], quick: bool) -> list[
                 for m in tokens:
                     add("gemm", dtype, m=m, n=n, k=k)
         dims = {"heads": heads, "kv_heads": kv_heads, "head_dim": shape.head_dim}
-        for length in lengths:
-            for batch in (1, 4):
-                for context in (0, 4096):
-                    add(
-                        "attention_prefill",
-                        "bf16",
-                        batch=batch,
-                        isl=length,
-                        context=context,
-                        **dims,
-                    )
-        for context in contexts:
-            for batch in batches:
-                if batch * context * kv_heads * shape.head_dim * 4 <= LARGEST:
-                    add("attention_decode", "bf16", batch=batch, isl=1, context=context, **dims)
+        for isl, batch, context in product(lengths, (1, 4), (0, 4096)):
+            add("attention_prefill", "bf16", batch=batch, isl=isl, context=context, **dims)
+        for context, batch in product(contexts, batches):
+            kv_cache_bytes = (
+                batch * context * kv_heads * shape.head_dim * 4
+            )  # keys, values; 16 bits
+            if kv_cache_bytes <= LARGEST:
+                add("attention_decode", "bf16", batch=batch, isl=1, context=context, **dims)
         inner = shape.intermediate // tp
         rope = (heads + kv_heads) * shape.head_dim
         for m in tokens:
@@ -179,17 +181,18 @@ def cases(shape: Shape, tps: list[int], dtypes: list[str], quick: bool) -> list[
 
 
 class Meter:
-    """The meter, which builds the call of a case and times it."""
+    """Build calls of operators on one device, and time them."""
 
     def __init__(self, torch: Any, device: str) -> None:
         self.torch, self.device = torch, device
         self.cuda = device == "cuda"
         flush = FLUSH_BYTES if self.cuda else 1 << 20
         self.flush = torch.empty(flush, dtype=torch.int8, device=device)
-        self.second: Any = torch.cuda.Stream() if self.cuda else None
-        self.notes: dict[str, str] = {}
+        self.second_stream: Any = torch.cuda.Stream() if self.cuda else None
+        self.notes: dict[str, str] = {}  # what was replaced or left out, by operator
 
     def tensor(self, *size: int) -> Any:
+        """Return random bf16 numbers on the device."""
         return self.torch.randn(*size, device=self.device, dtype=self.torch.bfloat16)
 
     def call(self, case: Case) -> Callable[[], Any]:
@@ -226,16 +229,22 @@ class Meter:
         return self._experts(case)
 
     def _gemm(self, case: Case) -> Callable[[], Any]:
+        """Return a product of m × k and k × n, of bf16 or of fp8 with one scale per matrix."""
         torch, (m, n, k) = self.torch, (case.size[name] for name in "mnk")
         a, b = self.tensor(m, k), self.tensor(n, k)
         if case.dtype == "bf16":
             return lambda: torch.nn.functional.linear(a, b)
-        eight = torch.float8_e4m3fn
-        a, b = a.to(eight), b.to(eight).t()
-        unit = torch.ones((), device=self.device)
-        return lambda: torch._scaled_mm(a, b, scale_a=unit, scale_b=unit, out_dtype=torch.bfloat16)
+        a, b = a.to(torch.float8_e4m3fn), b.to(torch.float8_e4m3fn).t()
+        scale = torch.ones((), device=self.device)
+        return lambda: torch._scaled_mm(
+            a, b, scale_a=scale, scale_b=scale, out_dtype=torch.bfloat16
+        )
 
     def _attention(self, case: Case) -> Callable[[], Any]:
+        """Return causal attention of ``isl`` new tokens on ``context`` earlier ones a sequence.
+
+        flash-attn computes it where it is installed, otherwise PyTorch. A note says which.
+        """
         torch, size = self.torch, case.size
         keys = size["context"] + (size["isl"] if case.op == "attention_prefill" else 0)
         q = self.tensor(size["batch"], size["heads"], size["isl"], size["head_dim"])
@@ -253,30 +262,31 @@ class Meter:
             # Heads of a group read the same KV cache. As queries of one head they read it once.
             q = q.view(size["batch"], size["kv_heads"], -1, size["head_dim"])
             return lambda: attend(q, k, v)
-        grouped: dict[str, Any] = {}
+        options: dict[str, Any] = {}
         if size["heads"] != size["kv_heads"]:
             if "enable_gqa" in (attend.__doc__ or ""):
-                grouped["enable_gqa"] = True
+                options["enable_gqa"] = True
             else:
                 self.notes["heads"] = "KV heads repeated: this PyTorch has no grouped attention"
                 k, v = (x.repeat_interleave(size["heads"] // size["kv_heads"], 1) for x in (k, v))
         if not size["context"]:
-            return lambda: attend(q, k, v, is_causal=True, **grouped)
+            return lambda: attend(q, k, v, is_causal=True, **options)
         from torch.nn.attention.bias import causal_lower_right
 
         mask = causal_lower_right(size["isl"], keys)
-        return lambda: attend(q, k, v, attn_mask=mask, **grouped)
+        return lambda: attend(q, k, v, attn_mask=mask, **options)
 
     def _experts(self, case: Case) -> Callable[[], Any]:
-        """Run experts one after the other on evenly spread tokens, as one CUDA graph if possible.
+        """Return a run of experts, one after the other, on evenly spread tokens.
 
-        This is slower than a fused kernel, which PyTorch alone does not have.
+        It is one CUDA graph on a GPU. It is slower than a fused kernel, which PyTorch alone does
+        not have.
         """
         size = case.size
         inner = max(size["intermediate"] // size["moe_tp"], 1)
-        routed = size["tokens"] * size["top_k"]
-        used = min(size["experts"], routed)
-        counts = [routed // used + (i < routed % used) for i in range(used)]
+        assignments = size["tokens"] * size["top_k"]  # of a token to an expert
+        used = min(size["experts"], assignments)
+        counts = [assignments // used + (i < assignments % used) for i in range(used)]
         inputs = [self.tensor(count, size["hidden"]) for count in counts]
         up = self.tensor(used, size["hidden"], 2 * inner)
         down = self.tensor(used, inner, size["hidden"])
@@ -284,20 +294,23 @@ class Meter:
 
         def run() -> Any:
             for i, x in enumerate(inputs):
-                gate, wide = (x @ up[i]).chunk(2, dim=-1)
-                (silu(gate) * wide) @ down[i]
+                gate, linear = (x @ up[i]).chunk(2, dim=-1)
+                (silu(gate) * linear) @ down[i]
 
         return self._graph(run)
 
     def _graph(self, run: Callable[[], Any]) -> Callable[[], Any]:
-        """Return ``run`` without the time between the launches of its kernels."""
+        """Return ``run`` as a CUDA graph, without the time between the launches of its kernels.
+
+        On a CPU it is ``run`` itself.
+        """
         if not self.cuda:
             return run
         torch = self.torch
-        side = torch.cuda.Stream()
-        with torch.cuda.stream(side):
+        warm_up_stream = torch.cuda.Stream()  # a graph must be warmed up outside the main stream
+        with torch.cuda.stream(warm_up_stream):
             run()
-        torch.cuda.current_stream().wait_stream(side)
+        torch.cuda.current_stream().wait_stream(warm_up_stream)
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
             run()
@@ -306,9 +319,10 @@ class Meter:
     def time(
         self, run: Callable[[], Any], beside: tuple[Callable[[], Any], int] | None = None
     ) -> list[float]:
-        """Return the microseconds of each repeat.
+        """Return the microseconds of each repeat of ``run`` after warm-up.
 
         ``beside`` is a call that keeps the second stream busy, and how often it runs per repeat.
+        Repeats that outlast the second stream are left out, so there may be none.
         """
         torch, times = self.torch, []
         for repeat in range(WARM_UP + REPEATS):
@@ -320,7 +334,7 @@ class Meter:
             else:
                 before, after, last = (torch.cuda.Event(enable_timing=True) for _ in range(3))
                 if beside is not None:
-                    with torch.cuda.stream(self.second):
+                    with torch.cuda.stream(self.second_stream):
                         for _ in range(beside[1]):
                             beside[0]()
                         last.record()
@@ -330,7 +344,7 @@ class Meter:
                 after.record()
                 torch.cuda.synchronize()
                 micros = before.elapsed_time(after) * 1e3
-                # Drop calls that outlast the second stream: they ran alone for a while.
+                # Such a call ran alone for a while.
                 if beside is not None and after.elapsed_time(last) < 0:
                     continue
             if repeat >= WARM_UP:
@@ -338,8 +352,11 @@ class Meter:
         return times
 
 
-def row_of(case: Case, micros: list[float], **more: Any) -> dict[str, Any]:
-    """Return a row of the file, without the columns that are equal in all rows."""
+def row_of(case: Case, micros: list[float], **more: Any) -> Row:
+    """Return a row of the file: the case, ``more`` columns, and the median of ``micros`` (µs).
+
+    The columns that are equal in all rows are missing; ``write`` adds them.
+    """
     median = statistics.median(micros)
     spread = 0.0
     if len(micros) > 1:
@@ -355,25 +372,19 @@ def row_of(case: Case, micros: list[float], **more: Any) -> dict[str, Any]:
     }
 
 
-def alone(meter: Meter, work: list[Case], **more: Any) -> Iterator[dict[str, Any]]:
+def alone(meter: Meter, work: list[Case]) -> Iterator[Row]:
     """Time cases one by one; note and omit those that cannot run here."""
     for done, case in enumerate(work):
         try:
             micros = meter.time(meter.call(case))
-        except (
-            RuntimeError,
-            NotImplementedError,
-            ImportError,
-            AttributeError,
-            ValueError,
-        ) as error:
+        except (RuntimeError, ImportError, AttributeError, ValueError) as error:
             why = str(error).splitlines()[0][:120] if str(error) else type(error).__name__
             meter.notes.setdefault(f"{case.op} {case.dtype}", f"left out: {why}")
             continue
         finally:
             if done % 100 == 99:
                 print(f"{done + 1} of {len(work)}", file=sys.stderr)
-        yield row_of(case, micros, **more)
+        yield row_of(case, micros)
 
 
 def representatives(shape: Shape) -> list[Case]:
@@ -393,7 +404,7 @@ def representatives(shape: Shape) -> list[Case]:
 
 
 def partition(torch: Any, sms: int) -> tuple[Any, Any, float]:
-    """Return streams on ``sms`` of the multiprocessors and on the others, and the exact share.
+    """Return a stream on ``sms`` multiprocessors, one on the others, and the first one's share.
 
     The driver gives whole groups of multiprocessors. Raises RuntimeError if it refuses, and
     ImportError without the CUDA bindings (which PyTorch installs).
@@ -401,11 +412,13 @@ def partition(torch: Any, sms: int) -> tuple[Any, Any, float]:
     from cuda.bindings import driver
 
     def checked(answer: tuple[Any, ...]) -> Any:
+        """Return the driver's answer without its error code, which must be 0."""
         if int(answer[0]) != 0:
             raise RuntimeError(f"The CUDA driver refused a share of the GPU: {answer[0].name}.")
         return answer[1] if len(answer) == 2 else answer[1:]
 
     def stream(resource: Any) -> Any:
+        """Return a stream that runs on some multiprocessors only (a green context)."""
         described = checked(driver.cuDevResourceGenerateDesc([resource], 1))
         flags = driver.CUgreenCtxCreate_flags.CU_GREEN_CTX_DEFAULT_STREAM
         context = checked(driver.cuGreenCtxCreate(described, device, flags))
@@ -416,12 +429,12 @@ def partition(torch: Any, sms: int) -> tuple[Any, Any, float]:
 
     device = checked(driver.cuDeviceGet(torch.cuda.current_device()))
     kind = driver.CUdevResourceType.CU_DEV_RESOURCE_TYPE_SM
-    whole = checked(driver.cuDeviceGetDevResource(device, kind))
-    groups, _, rest = checked(driver.cuDevSmResourceSplitByCount(1, whole, 0, sms))
-    return stream(groups[0]), stream(rest), groups[0].sm.smCount / whole.sm.smCount
+    all_sms = checked(driver.cuDeviceGetDevResource(device, kind))
+    groups, _, others = checked(driver.cuDevSmResourceSplitByCount(1, all_sms, 0, sms))
+    return stream(groups[0]), stream(others), groups[0].sm.smCount / all_sms.sm.smCount
 
 
-def side_by_side(meter: Meter, few: list[Case], shares: list[float]) -> Iterator[dict[str, Any]]:
+def side_by_side(meter: Meter, few: list[Case], shares: list[float]) -> Iterator[Row]:
     """Time operators on a share of the multiprocessors, alone and with another on the rest.
 
     A share of 1 stands for two streams that compete for all multiprocessors.
@@ -431,23 +444,24 @@ def side_by_side(meter: Meter, few: list[Case], shares: list[float]) -> Iterator
     calls = [meter.call(case) for case in few]
     alone_us = [statistics.median(meter.time(call)) for call in calls]
     for wanted in shares:
-        first, meter.second, share, rest = None, torch.cuda.Stream(), 1.0, 1.0
+        stream, meter.second_stream, share, rest = None, torch.cuda.Stream(), 1.0, 1.0
         if wanted < 1.0:
             try:
-                first, meter.second, share = partition(torch, int(total * wanted))
+                stream, meter.second_stream, share = partition(torch, int(total * wanted))
             except (ImportError, AttributeError, RuntimeError) as error:
                 meter.notes["sm_share"] = f"not measured: {error}"
                 return
             rest = 1.0 - share
         share, rest = round(share, 4), round(rest, 4)
-        with torch.cuda.stream(first):
+        with torch.cuda.stream(stream):
             for case, call, micros in zip(few, calls, alone_us, strict=True):
                 if share < 1.0:
                     yield row_of(case, meter.time(call), sm_share=share)
-                for other, second, other_us in zip(few, calls, alone_us, strict=True):
-                    # Both get slower together. The flush also waits for the second stream's memory.
-                    often = int((2_000 + 4 * micros / share) / other_us) + 1
-                    times = meter.time(call, (second, min(often, 2_000)))
+                for other, other_call, other_us in zip(few, calls, alone_us, strict=True):
+                    # The other must outlast the call, and both get slower together: 4 times as
+                    # long, and 2 ms for the flush, which waits for the other's memory too.
+                    other_calls = int((2_000 + 4 * micros / share) / other_us) + 1
+                    times = meter.time(call, (other_call, min(other_calls, 2_000)))
                     if times:
                         few_rows = other.op == "gemm" and other.size["m"] <= FEW_ROWS
                         name = f"{other.op}_memory_bound" if few_rows else other.op
@@ -456,7 +470,10 @@ def side_by_side(meter: Meter, few: list[Case], shares: list[float]) -> Iterator
 
 
 def _collectives(rank: int, world: int, backend: str, port: int, sizes: Any, queue: Any) -> None:
-    """Time collectives in one of ``world`` processes; the slowest rank counts."""
+    """Time collectives in process ``rank`` of ``world``, for messages of ``sizes`` bytes.
+
+    The first process puts the rows into ``queue``. Each repeat takes as long as the slowest rank.
+    """
     import torch
     import torch.distributed as dist
 
@@ -489,7 +506,7 @@ def _collectives(rank: int, world: int, backend: str, port: int, sizes: Any, que
     dist.destroy_process_group()
 
 
-def collectives(torch: Any, device: str, quick: bool) -> Iterator[dict[str, Any]]:
+def collectives(torch: Any, device: str, quick: bool) -> Iterator[Row]:
     """Yield rows for 2, 4, 8 ... of the GPUs here, or for two processes on a CPU."""
     count = torch.cuda.device_count() if device == "cuda" else 2
     sizes = MESSAGES[:: 6 if quick else 1][: 2 if device == "cpu" else None]
@@ -498,13 +515,15 @@ def collectives(torch: Any, device: str, quick: bool) -> Iterator[dict[str, Any]
         context = torch.multiprocessing.get_context("spawn")
         queue = context.Queue()
         backend = "nccl" if device == "cuda" else "gloo"
-        arguments = (world, backend, 29500 + world, sizes, queue)
-        torch.multiprocessing.spawn(_collectives, arguments, nprocs=world)
+        port = 29500 + world
+        torch.multiprocessing.spawn(
+            _collectives, (world, backend, port, sizes, queue), nprocs=world
+        )
         while not queue.empty():
             yield queue.get()
 
 
-def write(path: Path, rows: list[dict[str, Any]], gpu: str, source: str) -> None:
+def write(path: Path, rows: list[Row], gpu: str, source: str) -> None:
     """Write the file; every row names what measured it."""
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, COLUMNS, extrasaction="ignore")
@@ -514,7 +533,7 @@ def write(path: Path, rows: list[dict[str, Any]], gpu: str, source: str) -> None
 
 
 def versions(torch: Any, device: str) -> str:
-    """Return the software and driver that measured."""
+    """Return this script and the versions of PyTorch, CUDA and the driver, as one text."""
     parts = [f"tools/catalogue/measure_gpu.py, PyTorch {torch.__version__}"]
     if device == "cuda":
         parts.append(f"CUDA {torch.version.cuda}")
@@ -528,6 +547,7 @@ def versions(torch: Any, device: str) -> str:
 
 
 def arguments(words: list[str] | None = None) -> argparse.Namespace:
+    """Return the options of the command line, or of ``words`` if given."""
     text = (__doc__ or "").split("\n", 1)[0]
     parser = argparse.ArgumentParser(prog="measure_gpu.py", description=text)
     model = parser.add_mutually_exclusive_group(required=True)
@@ -552,7 +572,7 @@ def arguments(words: list[str] | None = None) -> argparse.Namespace:
 
 
 def shares_of(options: argparse.Namespace) -> list[float]:
-    """Return the shares of the multiprocessors; raise ValueError with one sentence."""
+    """Return the numbers of --sm-shares; raise ValueError for one outside (0, 1]."""
     try:
         shares = [float(part) for part in options.sm_shares.split(",")]
     except ValueError:
@@ -563,7 +583,7 @@ def shares_of(options: argparse.Namespace) -> list[float]:
 
 
 def planned(options: argparse.Namespace) -> tuple[Shape, list[Case]]:
-    """Return the shape and the cases to time alone; raise ValueError with one sentence."""
+    """Return the shape and the cases to time alone; raise ValueError for an impossible option."""
     try:
         tps = [int(part) for part in options.tp.split(",")]
     except ValueError:
@@ -585,9 +605,7 @@ def planned(options: argparse.Namespace) -> tuple[Shape, list[Case]]:
     return shape, cases(shape, tps, dtypes, options.quick)
 
 
-def measure(
-    torch: Any, shape: Shape, work: list[Case], options: argparse.Namespace
-) -> list[dict[str, Any]]:
+def measure(torch: Any, shape: Shape, work: list[Case], options: argparse.Namespace) -> list[Row]:
     """Return all rows; print notes on omitted cases to stderr."""
     meter, device = Meter(torch, options.device), options.device
     if device == "cpu":  # smallest run, to check that it works
@@ -606,6 +624,7 @@ def measure(
 
 
 def main(words: list[str] | None = None) -> int:
+    """Measure and write the file; return the exit status, 2 with an explanation on stderr."""
     options = arguments(words)
     try:
         shape, work = planned(options)

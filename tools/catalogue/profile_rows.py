@@ -63,9 +63,9 @@ def _prompts_apart(rows: BenchmarkRows) -> BenchmarkRows:
     for 2 as for 32. The rest, 0.02 ms per sequence, is the time to read its KV cache.
     """
     alone = rows.batch == 1
-    lone = {isl: float(np.median(rows.prefill_s[alone & (rows.isl == isl)]))
-            for isl in np.unique(rows.isl[alone])}  # fmt: skip
-    others_s = (rows.batch - 1) * np.array([lone[isl] for isl in rows.isl])
+    prompt_s = {isl: float(np.median(rows.prefill_s[alone & (rows.isl == isl)]))
+                for isl in np.unique(rows.isl[alone])}  # fmt: skip
+    others_s = (rows.batch - 1) * np.array([prompt_s[isl] for isl in rows.isl])
     return replace(
         rows,
         prefill_s=np.where(alone, rows.prefill_s, np.nan),

@@ -55,11 +55,19 @@ def traits_of_recipe(facts: Recipe) -> dict[str, float]:
         names = [side + name for name in ("tp", "ep", "dp", "workers")]
         if any(name not in facts for name in names):
             return {}
-        tp, ep, spread, workers = (facts[name] for name in names)
-        traits |= {f"{side}tp": 1 if spread else tp, f"{side}attention_dp": tp if spread else 1,
-                   f"{side}moe_ep": ep, f"{side}moe_tp": max(tp // ep, 1),
-                   f"{side}workers": workers}  # fmt: skip
+        tp, ep, attention_dp, workers = (facts[name] for name in names)
+        traits |= arrangement(side, tp, ep, bool(attention_dp)) | {f"{side}workers": workers}
     return traits
+
+
+def arrangement(side: str, gpus: int, ep: int, attention_dp: bool) -> dict[str, int]:
+    """Return the columns of a worker's parallelism; ``side`` is the prefix of their names.
+
+    With ``attention_dp`` each of the worker's ``gpus`` computes the attention of its own requests.
+    """
+    tp, dp = (1, gpus) if attention_dp else (gpus, 1)
+    split = {"tp": tp, "attention_dp": dp, "moe_ep": ep, "moe_tp": max(gpus // ep, 1)}
+    return {side + name: value for name, value in split.items()}
 
 
 def _gpus(recipe: Recipe) -> int:

@@ -30,9 +30,18 @@ from simulation.performance.estimate.closed_loop import ClosedLoop
 from simulation.performance.estimate.defaults import DRAWN
 from simulation.performance.estimate.estimate import fit_into_memory, loop_of
 from simulation.performance.estimate.measured_corrections import Traits, traits_of
-from tools.catalogue.recipes import RUN, SIDES, Recipe, facts_of, read_recipes, traits_of_recipe
+from tools.catalogue.recipes import (
+    RUN,
+    SIDES,
+    Recipe,
+    arrangement,
+    facts_of,
+    read_recipes,
+    traits_of_recipe,
+)
 
 Rows = npt.NDArray[np.int64]
+TableRow = Mapping[str, Any]  # of a CSV file, by column
 
 SILICON = "profiles/silicon_measured.csv.gz"
 ENERGY = "power/mlenergy_llm_inference.csv"
@@ -68,6 +77,18 @@ ENGINES = {"dynamo-sglang": "sglang", "sglang": "sglang", "dynamo-trt": "trtllm"
 TASK_INPUT = {"lm-arena-chat": 300.0, "gpqa": 300.0}
 
 
+@dataclass(frozen=True, slots=True)
+class MeasuredRow:
+    """One measured deployment as its source states it."""
+
+    given: dict[str, Any]  # columns of a row of deployments (planner/inputs/estimates)
+    tbt_s: float
+    ttft_s: float  # nan: not measured
+    source: str  # who measured it
+    silicon: bool  # has TTFT and TPOT of a served deployment
+    labelled: bool = True  # it is known whether it used speculative decoding
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Served:
     """Measured deployments as arrays of one length; ``ttft_s`` is nan if not measured."""
@@ -94,10 +115,11 @@ class Served:
 
     @property
     def size(self) -> int:
+        """Return the number of measured deployments."""
         return self.tbt_s.size
 
     def take(self, rows: Rows) -> Served:
-        """Return some of the rows."""
+        """Return the deployments at the indices ``rows``; ``refused`` is the same."""
         values: dict[str, Any] = {f.name: getattr(self, f.name) for f in fields(self)}
         for name, value in values.items():
             if isinstance(value, ClosedLoop | Traits):
@@ -108,9 +130,10 @@ class Served:
 
 
 def served(data: Path, energy: bool = True, factors: Efficiencies | None = None) -> Served:
-    """Return all measured deployments under ``data``.
+    """Return the measured deployments under ``data``; those that cannot be built are ``refused``.
 
-    Without ``factors``, the catalogue's efficiency factors of kernels are used.
+    With ``energy``, ML.ENERGY's rows and the published peaks are among them. Without ``factors``,
+    the catalogue's efficiency factors of kernels are used.
     """
     factors = factors or efficiencies()
     rows = silicon_rows(data) + labelled_rows(data)
@@ -118,19 +141,20 @@ def served(data: Path, energy: bool = True, factors: Efficiencies | None = None)
     placed, kept, refused = [], [], []
     for row in rows:
         try:
-            placed.append(fit_into_memory(deployment(row["given"])))
+            placed.append(fit_into_memory(deployment(row.given)))
             kept.append(row)
         except EXPECTED as problem:
             refused.append(str(problem))
     loop = loop_of(placed, factors)
-    tbt = np.array([row["tbt_s"] for row in kept])
-    ttft = np.array([row["ttft_s"] for row in kept])
+    tbt = np.array([row.tbt_s for row in kept])
+    ttft = np.array([row.ttft_s for row in kept])
     shape = np.array([_shape(p.deployment.shape.name) for p in placed])
+    # Rows with the same rounded TBT and TTFT are copies of one measurement.
     figures = [
         (round(a, 8), b if np.isnan(b) else round(b, 7)) for a, b in zip(tbt, ttft, strict=True)
     ]
     count = Counter(map(str, figures))
-    silicon = np.array([row["silicon"] for row in kept])
+    silicon = np.array([row.silicon for row in kept])
     traits = traits_of([p.deployment for p in placed])
     engine = np.array([p.deployment.engine for p in placed])
     version = traits.labels["version"]
@@ -146,83 +170,110 @@ def served(data: Path, energy: bool = True, factors: Efficiencies | None = None)
         users=loop.users,
         silicon=silicon,
         speculative=loop.drafted > 0.0,
-        peak=np.array([row["source"] == "TensorRT-LLM" for row in kept]),
+        peak=np.array([row.source == "TensorRT-LLM" for row in kept]),
         foreign=np.array([p.deployment.gpu.family not in NEAREST for p in placed]),
         unsure=_unsure(shape, silicon, figures, kept),
         copies=np.array([count[str(f)] for f in figures], np.float64),
         traits=traits,
         version=np.where(version == "", np.char.add(engine, " ?"), version),
-        source=np.array([row["source"] for row in kept]),
+        source=np.array([row.source for row in kept]),
         refused=tuple(refused),
     )
 
 
-def silicon_rows(data: Path) -> list[dict[str, Any]]:
-    """Return aiconfigurator's rows: the given traits and the measured values."""
+def silicon_rows(data: Path) -> list[MeasuredRow]:
+    """Return aiconfigurator's rows.
+
+    Rows of DeepSeek-R1 and V3 also state the tokens that they drafted. The recipe of their run
+    states the arrangement of the disaggregated ones.
+    """
     frame = pl.read_csv(data / SILICON, infer_schema_length=None)
-    rows, labels, recipes = [], _labels(data), read_recipes()
-    plain = frame.filter(pl.col("model_path").str.contains("V3")).select(TIMES).unique().rows()
-    campaigns = set(
-        frame.filter(pl.struct(TIMES).is_in([dict(zip(TIMES, p, strict=True)) for p in plain])
-                     & pl.col("model_path").str.contains("R1")).select(CAMPAIGN).rows()
-    )  # fmt: skip
+    labels, recipes = _Labels.read(data, frame), read_recipes()
+    rows = []
     for row in frame.iter_rows(named=True):
         traits = {k: v for k, v in row.items() if not k.startswith("silicon_")}
         traits["model"] = traits.pop("model_path")
-        drawn = (traits["isl"], traits["osl"]) in DRAWN
+        drawn_lengths = (traits["isl"], traits["osl"]) in DRAWN
         label: str | None = None
         recipe: Recipe = {}
         if "DeepSeek-R1" in traits["model"] or "DeepSeek-V3" in traits["model"]:
-            label = _label(row, labels)
-            if label is None and tuple(row[name] for name in TIMES) in plain:
-                label = "none"
-            elif row["backend_version"] == DRAFTING_IMAGE:
-                label = "mtp"
-            elif label is None and tuple(row[name] for name in CAMPAIGN) in campaigns:
-                label = "none" if (row["system"], row["backend"]) in STANDARD else "mtp"
-            recipe = facts_of(recipes.get(_run(row), []), row, label)
+            label = labels.label(row)
+            recipe = facts_of(recipes.get(_recipe_key(row), []), row, label)
             label = label or recipe.get("speculative")
         arranged = traits_of_recipe(recipe)
         if arranged:
             traits = {k: v for k, v in traits.items() if not k.startswith(SIDES)} | arranged
         if label == "mtp":
             ranks = max(row["attention_dp_size"] or 1, row["decode_attention_dp_size"] or 1)
-            spread = recipe.get("decode_dp", ranks > 1)
-            assumed = 1 if spread else DRAFTED[row["backend"]]
+            attention_dp = recipe.get("decode_dp", ranks > 1)
+            assumed = 1 if attention_dp else DRAFTED[row["backend"]]
             traits["draft_tokens"] = recipe.get("drafts") or assumed
         rows.append(
-            {
-                "given": traits,
-                "source": "InferenceMAX" if drawn else "aiconfigurator",
-                "labelled": label is not None,
-                "tbt_s": row["silicon_tpot_ms"] / 1e3,
-                "ttft_s": row["silicon_ttft_ms"] / 1e3,
-                "silicon": True,
-            }
+            MeasuredRow(
+                given=traits,
+                tbt_s=row["silicon_tpot_ms"] / 1e3,
+                ttft_s=row["silicon_ttft_ms"] / 1e3,
+                source="InferenceMAX" if drawn_lengths else "aiconfigurator",
+                silicon=True,
+                labelled=label is not None,
+            )
         )
     return rows
 
 
-def _run(row: Mapping[str, Any]) -> tuple[Any, ...]:
-    """Return the row's run, as recipes name it; those of other modes than "disagg" have none."""
+def _recipe_key(row: TableRow) -> tuple[Any, ...]:
+    """Return the row's key among the recipes; no recipe has that of a run in one pool ("agg")."""
     gpu = row["system"].removesuffix("_sxm") if row["mode"] == "disagg" else ""
     return (gpu, *(row[name] for name in ("backend", "precision", "isl", "osl", "concurrency")))
 
 
-def _label(row: Mapping[str, Any], labels: Mapping[tuple[Any, ...], Any]) -> str | None:
-    """Return the label of the runs with the row's configuration and TPOT; None: there is no one."""
-    key = (row["system"].removesuffix("_sxm"), row["backend"], row["precision"],
-           row["mode"] == "disagg", row["isl"], row["osl"], row["concurrency"])  # fmt: skip
-    away = sorted(
-        (abs(tpot / row["silicon_tpot_ms"] - 1.0), label) for tpot, label in labels.get(key, [])
-    )
-    near = {label for off, label in away if off < SIMILAR}
-    if away and away[0][0] < SAME_RUN:
-        return away[0][1]
-    return near.pop() if len(near) == 1 else None
+@dataclass(frozen=True, slots=True)
+class _Labels:
+    """What tells whether runs of DeepSeek-R1 and V3 drafted tokens ("mtp") or not ("none")."""
+
+    labelled: Mapping[tuple[Any, ...], list[tuple[float, str]]]  # see _labelled_runs
+    v3_times: set[tuple[Any, ...]]  # TIMES of the rows that are listed under V3
+    campaigns: set[tuple[Any, ...]]  # CAMPAIGN of the rows that are listed under V3 and R1
+
+    @classmethod
+    def read(cls, data: Path, silicon: pl.DataFrame) -> _Labels:
+        """Read the labelled runs; take the rest from aiconfigurator's rows ``silicon``."""
+        model = pl.col("model_path").str
+        v3_times = set(silicon.filter(model.contains("V3")).select(TIMES).rows())
+        structs = [dict(zip(TIMES, times, strict=True)) for times in v3_times]
+        both = pl.struct(TIMES).is_in(structs) & model.contains("R1")
+        campaigns = set(silicon.filter(both).select(CAMPAIGN).rows())
+        return cls(_labelled_runs(data), v3_times, campaigns)
+
+    def label(self, row: TableRow) -> str | None:
+        """Return the label of one of aiconfigurator's rows; None: nothing tells it."""
+        label = self._label_of_same_run(row)
+        if label is None and tuple(row[name] for name in TIMES) in self.v3_times:
+            return "none"
+        if row["backend_version"] == DRAFTING_IMAGE:
+            return "mtp"
+        if label is None and tuple(row[name] for name in CAMPAIGN) in self.campaigns:
+            return "none" if (row["system"], row["backend"]) in STANDARD else "mtp"
+        return label
+
+    def _label_of_same_run(self, row: TableRow) -> str | None:
+        """Return the label of the labelled run with the row's configuration and TPOT.
+
+        Without one of the same TPOT it is the only label of those with a similar TPOT.
+        """
+        key = (row["system"].removesuffix("_sxm"), row["backend"], row["precision"],
+               row["mode"] == "disagg", row["isl"], row["osl"], row["concurrency"])  # fmt: skip
+        nearest_first = sorted(
+            (abs(tpot / row["silicon_tpot_ms"] - 1.0), label)
+            for tpot, label in self.labelled.get(key, [])
+        )
+        if nearest_first and nearest_first[0][0] < SAME_RUN:
+            return nearest_first[0][1]
+        similar = {label for difference, label in nearest_first if difference < SIMILAR}
+        return similar.pop() if len(similar) == 1 else None
 
 
-def _labels(data: Path) -> dict[tuple[Any, ...], list[tuple[float, str]]]:
+def _labelled_runs(data: Path) -> dict[tuple[Any, ...], list[tuple[float, str]]]:
     """Return TPOT in milliseconds and the label of each labelled run, by its configuration."""
     labels: dict[tuple[Any, ...], list[tuple[float, str]]] = {}
     for row in pl.read_csv(data / LABELLED, infer_schema_length=None).iter_rows(named=True):
@@ -233,30 +284,30 @@ def _labels(data: Path) -> dict[tuple[Any, ...], list[tuple[float, str]]]:
     return labels
 
 
-def labelled_rows(data: Path) -> list[dict[str, Any]]:
+def labelled_rows(data: Path) -> list[MeasuredRow]:
     """Return InferenceMAX's runs of DeepSeek-R1, without those that aiconfigurator's file has."""
-    copied = np.sort(
-        pl.read_csv(data / SILICON, infer_schema_length=None)["silicon_tpot_ms"].to_numpy()
-    )
+    aiconfigurator_tpot_ms = pl.read_csv(data / SILICON, infer_schema_length=None)[
+        "silicon_tpot_ms"
+    ].to_numpy()
     rows, recipes = [], read_recipes()
     for row in pl.read_csv(data / LABELLED, infer_schema_length=None).iter_rows(named=True):
         statistic = "mean" if row["tpot_mean_ms"] else "median"
         tpot, ttft = row[f"tpot_{statistic}_ms"], row[f"ttft_{statistic}_ms"]
-        nearest = np.abs(copied / tpot - 1.0).min()
-        if statistic == "mean" and nearest < SAME_RUN / 50:
+        difference = np.abs(aiconfigurator_tpot_ms / tpot - 1.0).min()
+        if statistic == "mean" and difference < SAME_RUN / 50:
             continue
         image = row["engine_image"] or ""
         engine = ENGINES[row["engine"]]
         version = image.rpartition(":")[2].lstrip("v").split("-")[0]
         run = (row["gpu"], engine, *(row[name] for name in RUN[2:])) if row["disaggregated"] else ()
-        same = {
+        silicon_columns = {  # named as in aiconfigurator's file
             "backend_version": version,
             "decode_num_workers": row["decode_workers"],
             "decode_tp_size": row["decode_tp"],
             "decode_moe_ep_size": row["decode_ep"],
             "prefill_moe_ep_size": row["prefill_ep"],
         }
-        recipe = facts_of(recipes.get(run, []), same, row["speculative"])
+        recipe = facts_of(recipes.get(run, []), silicon_columns, row["speculative"])
         assumed = 1 if row["decode_dp_attention"] else DRAFTED[engine]
         drafted = 0 if row["speculative"] == "none" else recipe.get("drafts") or assumed
         traits = {
@@ -270,26 +321,24 @@ def labelled_rows(data: Path) -> list[dict[str, Any]]:
             "draft_tokens": drafted,
             **{name: row[name] for name in ("isl", "osl", "concurrency")},
         }
-        sides = SIDES if row["disaggregated"] else ("decode_",)
-        for side in sides:
-            spread, tp, ep = row[f"{side}dp_attention"], row[f"{side}tp"], row[f"{side}ep"]
-            to = side if row["disaggregated"] else ""
-            traits |= {f"{to}tp": 1 if spread else tp, f"{to}attention_dp": tp if spread else 1,
-                       f"{to}moe_ep": ep, f"{to}moe_tp": max(tp // ep, 1)}  # fmt: skip
-            if to:
-                traits[f"{to}workers"] = row[f"{side}workers"]
-        rows.append({"given": traits, "tbt_s": tpot / 1e3, "ttft_s": ttft / 1e3, "silicon": True,
-                     "source": "InferenceMAX", "labelled": True})  # fmt: skip
+        # A run in one pool has its arrangement in the columns of the decode side.
+        for side in SIDES if row["disaggregated"] else ("decode_",):
+            prefix = side if row["disaggregated"] else ""
+            tp, ep = row[f"{side}tp"], row[f"{side}ep"]
+            traits |= arrangement(prefix, tp, ep, bool(row[f"{side}dp_attention"]))
+            if prefix:
+                traits[f"{prefix}workers"] = row[f"{side}workers"]
+        rows.append(MeasuredRow(traits, tpot / 1e3, ttft / 1e3, "InferenceMAX", silicon=True))
     return rows
 
 
 def _release(gpu: str, date: str) -> str:
-    """Return the engine version of a GPU's runs on a date; "" if unknown."""
+    """Return SGLang's version of an AMD ``gpu`` on a date ("2026-02-12"); "" if unknown."""
     releases = RELEASES.get(gpu, {})
     return releases[max(start for start in releases if start <= date)] if releases else ""
 
 
-def peak_rows(data: Path) -> list[dict[str, Any]]:
+def peak_rows(data: Path) -> list[MeasuredRow]:
     """Return the published peaks: the time per output token at the mean batch of a run.
 
     A run sends its requests in as few waves as memory allows, and the last wave may be small. All
@@ -298,13 +347,12 @@ def peak_rows(data: Path) -> list[dict[str, Any]]:
     """
     rows = []
     for row in pl.read_csv(data / PEAKS, infer_schema_length=None).iter_rows(named=True):
-        spread, gpus = row["parallelism"] == "dep", row["gpus"]
+        attention_dp, gpus = row["parallelism"] == "dep", row["gpus"]  # with expert parallelism
         traits = {
             "model": row["model"], "gpu": row["gpu"], "engine": "trtllm",
             "precision": row["precision"], "isl": row["isl"], "osl": row["osl"],
             "rounds": 1000, "equal_lengths": "yes",
-            "tp": 1 if spread else gpus, "attention_dp": gpus if spread else 1,
-            "moe_tp": 1 if spread else gpus, "moe_ep": gpus if spread else 1,
+            **arrangement("", gpus, gpus if attention_dp else 1, attention_dp),
         }  # fmt: skip
         most = {"max_num_seqs": MOST_SEQUENCES, "concurrency": MOST_SEQUENCES * gpus}
         if (row["model"], row["gpu"]) in CACHE_IN_16_BITS:
@@ -313,41 +361,36 @@ def peak_rows(data: Path) -> list[dict[str, Any]]:
         waves = np.ceil(requests / fit_into_memory(deployment(traits | most)).batch)
         traits["concurrency"] = requests / waves
         tbt = traits["concurrency"] / (row["max_output_tokens_per_s_per_gpu"] * gpus)
-        rows.append({"given": traits, "tbt_s": tbt, "ttft_s": np.nan, "silicon": False,
-                     "source": "TensorRT-LLM", "labelled": True})  # fmt: skip
+        rows.append(MeasuredRow(traits, tbt, np.nan, "TensorRT-LLM", silicon=False))
     return rows
 
 
-def energy_rows(data: Path) -> list[dict[str, Any]]:
+def energy_rows(data: Path) -> list[MeasuredRow]:
     """Return ML.ENERGY's text tasks; the time per token is the batch divided by the throughput."""
     frame = pl.read_csv(data / ENERGY, infer_schema_length=None)
     rows = []
     for row in frame.iter_rows(named=True):
         if row["task"] not in TASK_INPUT:
             continue
-        gpus, spread = row["num_gpus"], row["data_parallel"] > 1
-        apart = row["expert_parallel"] > 1
+        gpus = row["num_gpus"]
+        ep = gpus if row["expert_parallel"] > 1 else 1
         traits = {
             "model": row["model_id"],
             "gpu": row["gpu_model"],
             "engine": "vllm",
             "precision": row["weight_precision"],
-            "tp": 1 if spread else gpus,
-            "attention_dp": gpus if spread else 1,
-            "moe_tp": 1 if apart else gpus,
-            "moe_ep": gpus if apart else 1,
+            **arrangement("", gpus, ep, row["data_parallel"] > 1),
             "isl": TASK_INPUT[row["task"]],
             "osl": row["avg_output_len"],
             "concurrency": max(1.0, row["avg_batch_size"]),
         }
         tbt = row["avg_batch_size"] / row["output_throughput_tokens_per_sec"]
-        rows.append({"given": traits, "tbt_s": tbt, "ttft_s": np.nan, "silicon": False,
-                     "source": "ML.ENERGY", "labelled": True})  # fmt: skip
+        rows.append(MeasuredRow(traits, tbt, np.nan, "ML.ENERGY", silicon=False))
     return rows
 
 
 def _shape(name: str) -> str:
-    """Return one name for all releases that compute the same."""
+    """Return the common name of all models of the catalogue that compute the same as ``name``."""
     for stem in ("deepseek-v3", "deepseek-r1"):
         if name.startswith(stem) and "3.2" not in name:
             return "deepseek-v3"
@@ -358,15 +401,15 @@ def _shape(name: str) -> str:
 
 
 def _unsure(
-    shape: npt.NDArray[np.str_], silicon: BoolArray, figures: list[Any], rows: list[dict[str, Any]]
+    shape: npt.NDArray[np.str_], silicon: BoolArray, figures: list[Any], rows: list[MeasuredRow]
 ) -> BoolArray:
-    """Return which rows may hide speculative decoding.
+    """Return which rows may have used speculative decoding, which their source does not state.
 
-    These are rows of models that draft tokens themselves. A row does not count if a label says so,
-    or if the same measurement is also listed under DeepSeek-V3, since those rows ran without it.
+    These are rows of models that draft tokens themselves. A row does not count if it is labelled,
+    or if the same ``figures`` are also listed under DeepSeek-V3, since those rows ran without it.
     """
-    measured = zip(figures, rows, silicon, strict=True)
-    plain = {f for f, row, served in measured if served and "V3" in row["given"]["model"]}
-    speculative = np.isin(shape, ["deepseek-v3", "qwen3.5-397b-a17b"]) & silicon
-    known = [row["labelled"] or f in plain for f, row in zip(figures, rows, strict=True)]
-    return np.asarray(speculative & ~np.array(known))
+    measured = list(zip(figures, rows, strict=True))
+    of_v3 = {times for times, row in measured if row.silicon and "V3" in row.given["model"]}
+    drafting_models = np.isin(shape, ["deepseek-v3", "qwen3.5-397b-a17b"]) & silicon
+    known = [row.labelled or times in of_v3 for times, row in measured]
+    return np.asarray(drafting_models & ~np.array(known))
