@@ -79,6 +79,7 @@ class Columns:
         return self.row(value)
 
     def cells(self, row: Mapping[str, Any]) -> Row:
+        """Return a JSON row as the cells of a flat table, by name."""
         return {name: value for column in self.columns for name, value in column.cells(row).items()}
 
     def table(self, items: Iterable[Any]) -> pl.DataFrame:

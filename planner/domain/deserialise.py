@@ -59,6 +59,7 @@ def _value(hint: Any, value: Any) -> Any:
 
 
 def _as_is(value: Any) -> Any:
+    """Return a JSON value that needs no conversion."""
     return value
 
 

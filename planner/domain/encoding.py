@@ -103,6 +103,7 @@ class _Writer:
 
 
 def _name(kind: type) -> tuple[str, str]:
+    """Return module and name of a type of this project; raise TypeError for any other."""
     if not kind.__module__.startswith(PACKAGES) or "." in kind.__qualname__:
         raise TypeError(f"{kind.__module__}.{kind.__qualname__} cannot be part of a result")
     return kind.__module__, kind.__qualname__
@@ -114,6 +115,7 @@ def _build(  # noqa: C901 - one case for each type
     """Return the value that the JSON ``tree`` describes, with its arrays and shared objects."""
 
     def built(branch: Any) -> Any:
+        """Return the value of a branch of ``tree``."""
         return _build(branch, arrays, shared)
 
     match tree:

@@ -35,6 +35,7 @@ class _ThreadProgress:
         self.stopped = False
 
     def __call__(self, fraction: float, stage: str) -> None:
+        """Record the progress of a step, in its thread; raise to end the step if it must stop."""
         if self.stopped:
             raise _Stopped
         with self._lock:

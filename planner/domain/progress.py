@@ -14,6 +14,7 @@ def part(progress: Progress, start: float, end: float) -> Progress:
     """Return a progress that maps a step's 0 to 1 to ``start`` to ``end`` of the whole."""
 
     def report(fraction: float, stage: str) -> None:
+        """Pass on the progress of the step."""
         progress(start + (end - start) * fraction, stage)
 
     return report
@@ -27,6 +28,7 @@ def shared(progress: Progress, count: int) -> list[Progress]:
         """Return the progress of part ``index``; the whole is the mean of all parts."""
 
         def report(fraction: float, stage: str) -> None:
+            """Pass on the progress of the step."""
             done[index] = max(done[index], fraction)
             progress(sum(done) / count, stage)
 
@@ -40,6 +42,7 @@ def rising(progress: Progress) -> Progress:
     furthest = 0.0
 
     def report(done: float, what: str) -> None:
+        """Pass on the progress of the step."""
         nonlocal furthest
         furthest = max(furthest, done)
         progress(furthest, what)

@@ -66,6 +66,7 @@ class InProcess:
         shared: Sequence[Any] = (),
         at_once: int = DEFAULT_THREADS,
     ) -> list[T]:
+        """Return the results of the parts in order; see ``Parts.map``."""
         del shared  # nothing leaves this process
         return run_in_parallel([part.compute for part in parts], progress, at_once=at_once)
 

@@ -122,6 +122,7 @@ def _corrected_by_measurements(
         ],
         times,
     )
+    # By instance and factors: the instance, its correction, and the modes of each engine.
     groups: dict[
         tuple[int, float, float], tuple[Instance, SpeedCorrection, dict[str, set[Mode]]]
     ] = {}
@@ -146,23 +147,23 @@ def _by_mode(instance: Instance, modes: Mapping[str, set[Mode]]) -> dict[Mode, t
     The mode is "agg", "disagg", or "any" for both.
     """
     by_mode: dict[Mode, tuple[str, ...]] = {}
-    for engine, among in modes.items():
-        mode: Mode = "any" if len(among) == 2 or not instance.link else next(iter(among))
+    for engine, used_in in modes.items():
+        mode: Mode = "any" if len(used_in) == 2 or not instance.link else next(iter(used_in))
         by_mode[mode] = (*by_mode.get(mode, ()), engine)
     return by_mode
 
 
 def _with_corrected_speed(
-    instance: Instance, move: SpeedCorrection, engines: tuple[str, ...], mode: Mode
+    instance: Instance, correction: SpeedCorrection, engines: tuple[str, ...], mode: Mode
 ) -> Instance:
-    """Return ``instance`` for these engines and this mode, with the speed correction ``move``."""
-    if move.is_negligible:
+    """Return ``instance`` for these engines and this mode, with its speeds corrected."""
+    if correction.is_negligible:
         return replace(instance, engines=engines, mode=mode)
-    source = Provenance(MODELLED.kind, f"{MODELLED.source}; {move.words}")
+    source = Provenance(MODELLED.kind, f"{MODELLED.source}; {correction.words}")
     profile = adjusted(
         instance.profile,
-        curve=move.curve(instance.profile.curve),
-        start_s=move.prefill * instance.profile.start_s,
+        curve=correction.curve(instance.profile.curve),
+        start_s=correction.prefill * instance.profile.start_s,
         provenance=source,
     )
     return replace(instance, engines=engines, mode=mode, profile=profile)
@@ -179,8 +180,8 @@ def _fits_memory(shape: ModelShape, gpu: GpuSpec, where: Arrangement) -> bool:
 
     This is a fast filter. The memory model of ``_instances_per_engine`` decides.
     """
-    room = gpu.memory_bytes * MEMORY_SHARE - OVERHEAD_BYTES
-    return gpu_weight_bytes(shape, where) < room
+    usable_bytes = gpu.memory_bytes * MEMORY_SHARE - OVERHEAD_BYTES
+    return gpu_weight_bytes(shape, where) < usable_bytes
 
 
 def _instances_per_engine(

@@ -33,19 +33,19 @@ def corrections_of(
     ``users`` are the requests in flight of each.
     """
     deployments, roles = [], []  # ``roles``: decode and prefill of each deployment, in turn
-    for candidate, many in zip(rated, users, strict=True):
+    for candidate, in_flight in zip(rated, users, strict=True):
         decode = candidate.candidate.decode
         apart, engine = candidate.candidate.prefill is not None, decode.engines[0]
-        first = candidate.candidate.prefill or decode
+        prefill = candidate.candidate.prefill or decode
         deployed_decode = deployment_of(shape, decode.gpu, decode.where, engine, apart=apart)
         roles += [
             deployed_decode,
-            deployment_of(shape, first.gpu, first.where, engine, apart=apart),
+            deployment_of(shape, prefill.gpu, prefill.where, engine, apart=apart),
         ]
         deployments.append(
             replace(
-                deployed_decode, prefill=first.where if apart else None, isl=float(query.isl),
-                osl=float(query.osl), concurrency=max(many, 1.0),
+                deployed_decode, prefill=prefill.where if apart else None, isl=float(query.isl),
+                osl=float(query.osl), concurrency=max(in_flight, 1.0),
             )
         )  # fmt: skip
     factors = speed_corrections(roles, measurements.times)

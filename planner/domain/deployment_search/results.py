@@ -323,6 +323,7 @@ def profiles_of(row: Row, model: str) -> list[dict[str, Any]]:
 
 
 def _widths(row: Row | Side) -> dict[str, int]:
+    """Return the parallel widths that a scenario's profile has to state, above the default."""
     widths = {name: getattr(row, name) for name in WIDTHS}
     if widths["moe_tp"] == widths["tp"] and widths["moe_ep"] == widths["attention_dp"]:
         widths["moe_tp"] = widths["moe_ep"] = 1  # the same as attention, which is the default
@@ -345,16 +346,14 @@ def _batch_limits(copies_of_attention: int) -> dict[str, int]:
 def power_w(rated: Rated, query: DeploymentQuery, shape: ModelShape) -> float:
     """Return the board power of all GPUs at the candidate's rate, in watts, without servers."""
     candidate = rated.candidate
-    first, decode = candidate.prefill, candidate.decode
+    prefill, decode = candidate.prefill, candidate.decode
     rate = rated.rate / candidate.decodes
-    decodes_w = _decode_w(decode, rate, query, shape, prefills=first is None)
-    total = candidate.decodes * decode.gpus * decodes_w
-    if first is None:
+    decode_w = _decode_w(decode, rate, query, shape, prefills=prefill is None)
+    total = candidate.decodes * decode.gpus * decode_w
+    if prefill is None:
         return total
-    rate_per_prefill = rated.rate / candidate.prefills
-    return total + candidate.prefills * first.gpus * _prefill_w(
-        first, rate_per_prefill, query, shape
-    )
+    prefill_w = _prefill_w(prefill, rated.rate / candidate.prefills, query, shape)
+    return total + candidate.prefills * prefill.gpus * prefill_w
 
 
 def _decode_w(
@@ -438,13 +437,16 @@ def _memory_bytes(
 
 
 def _context(query: DeploymentQuery) -> float:
+    """Return the mean tokens of a running sequence, which is halfway through its answer."""
     return query.isl + query.osl / 2.0
 
 
 def _finite(value: float) -> float | None:
+    """Return ``value``, or None if it is NaN or infinite."""
     return float(value) if np.isfinite(value) else None
 
 
 def _finite_ms(seconds: float) -> float | None:
+    """Return seconds as milliseconds, or None if they are NaN or infinite."""
     finite = _finite(seconds)
     return None if finite is None else 1000.0 * finite

@@ -150,6 +150,7 @@ def _gpus_to_search(query: DeploymentQuery, known: UserFacts) -> list[GpuSpec]:
 
 
 def _check_prices(query: DeploymentQuery, prices: Mapping[str, HourPrice]) -> None:
+    """Raise CatalogueError if the query prices a GPU type that is not searched."""
     for name in query.prices:
         if name not in prices:
             raise CatalogueError(

@@ -35,6 +35,7 @@ class Figures:
         """Return the mean of both results, with the weight ``share`` (of time) for ``other``."""
 
         def between(own: float, others: float) -> float:
+            """Return the weighted mean of one figure."""
             return (1 - share) * own + share * others
 
         return Figures(
@@ -72,14 +73,13 @@ class _Trials:
 
     run: Run
     seen: dict[float, Figures] = field(default_factory=dict)
-
-    barred: int = 0  # tries without a feasible plan
+    infeasible: int = 0  # tries without a feasible plan
 
     def __call__(self, level: float) -> Figures | None:
         """Run at a parameter value and record the result; return None without a feasible plan."""
         figures = self.run(level)
         if figures is None:
-            self.barred += 1
+            self.infeasible += 1
         else:
             self.seen[level] = figures
         return figures
@@ -114,7 +114,7 @@ def match_attainment(
     """
     tried = _Trials(run)
     level, step = min(max(begin, low), high), STEP * (high - low)
-    while len(tried.seen) + tried.barred < tries:
+    while len(tried.seen) + tried.infeasible < tries:
         figures = tried(level)
         if figures is None:  # no feasible plan: search below this value
             high, step = level, STEP * (level - low)
@@ -124,13 +124,10 @@ def match_attainment(
             break
         below, above = tried.below, tried.above
         if below is None or above is None:
-            level, step = (
-                min(max(level + (step if figures.spare < 0 else -step), low), high),
-                2 * step,
-            )
-        elif (
-            above <= below
-        ):  # noise: a smaller parameter value attains more, so interpolation is void
+            moved = level + (step if figures.spare < 0 else -step)
+            level, step = min(max(moved, low), high), 2 * step
+        elif above <= below:
+            # Noise: a smaller parameter value attains more, so interpolation is void.
             break
         else:
             level = _interpolated_zero(

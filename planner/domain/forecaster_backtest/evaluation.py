@@ -49,7 +49,7 @@ def evaluate_forecaster(driver: Driver, *, by_replay: bool, progress: Progress) 
         # Shares of progress are rough shares of the run time.
         quantiles = driver.chosen_quantiles(part(progress, 0.0, 0.15))
         heights = tuple(quantile.height for quantile in quantiles)
-        as_run = _figures(driver, heights, by_replay, part(progress, 0.15, 0.35))
+        as_run = _figures_of_plan(driver, heights, by_replay, part(progress, 0.15, 0.35))
     equal = _level_of_equal_attainment(
         driver, quantiles, as_run, by_replay, part(progress, 0.35, 0.95)
     )
@@ -83,16 +83,18 @@ def _level_of_equal_attainment(
     tried = 0
 
     def run(level: float) -> Figures | None:
+        """Return the figures of the plan at a forecast level; None if it is infeasible."""
         nonlocal tried
         # The number of tries is not known: each takes a fifth of the remaining progress.
         begin, tried = 1 - 0.8**tried, tried + 1
         step = part(progress, begin, 1 - 0.8**tried)
-        return _figures(driver, driver.heights(level), by_replay, step)
+        return _figures_of_plan(driver, driver.heights(level), by_replay, step)
 
     target = max(group.wanted for group in driver.groups)
     begin = driver.level_covering(target)
-    if by_replay and as_run is not None and len(quantiles) == 1 and abs(as_run.spare) < 0.01:
-        begin = coverage_of_height(quantiles[0].height)  # already near the target
+    is_near = as_run is not None and abs(as_run.spare) < 0.01
+    if by_replay and is_near and len(quantiles) == 1:
+        begin = coverage_of_height(quantiles[0].height)
     if by_replay:
         return match_attainment(run, begin, LOW, HIGH)
     return match_attainment(run, begin, LOW, HIGH, TRIES_BY_COVERAGE)
@@ -107,11 +109,11 @@ def confirm_by_replay(driver: Driver, forecaster: Forecaster, progress: Progress
         return forecaster
     # If two levels around the target were mixed, the last is the higher one.
     level = forecaster.equal.at[-1]
-    figures = _figures(driver, driver.heights(level), by_replay=True, progress=progress)
+    figures = _figures_of_plan(driver, driver.heights(level), by_replay=True, progress=progress)
     return replace(forecaster, confirmed=figures)
 
 
-def _figures(
+def _figures_of_plan(
     driver: Driver, heights: Heights, by_replay: bool, progress: Progress
 ) -> Figures | None:
     """Return the figures of a plan, by a replay or by its coverage; None if it is infeasible.
@@ -151,40 +153,41 @@ def _oracle_cost_of_plan(
     return oracle_cost(driver, driver.planned(driver.heights(equal.at[-1]), progress), progress)
 
 
-def baseline_names(reactive: str, *, turn: bool) -> list[str]:
+def baseline_names(reactive: str, *, tune: bool) -> list[str]:
     """Return the names of the policies to compare with.
 
     These are the static fleet sized on history, the minimum static fleet, and ``reactive``. The
-    minimum static fleet is found by replays, so it is included only with ``turn`` (tuning by
+    minimum static fleet is found by replays, so it is included only with ``tune`` (tuning by
     replays).
     """
-    return [*(name for name in FLAT if turn or not FLAT[name]), reactive]
+    return [*(name for name in FLAT if tune or not FLAT[name]), reactive]
 
 
-def baseline_row(study: Study, name: str, seed: int, *, turn: bool, progress: Progress) -> Baseline:
+def baseline_row(study: Study, name: str, seed: int, *, tune: bool, progress: Progress) -> Baseline:
     """Return the result row of one policy.
 
-    With ``turn``, the parameter of a reactive policy is tuned on the window itself, to the lowest
+    With ``tune``, the parameter of a reactive policy is tuned on the window itself, to the lowest
     cost that meets the targets. Otherwise the policy runs with its default parameters. Errors of
     the replay are raised.
     """
     goals = {tier.name: tier.attainment for tier in study.hardware.tiers}
     policy, word, value = policy_of(name), FLAT.get(name, UNTUNED_LABEL), None
     replay = partial(run_policy, study, seed=seed, progress=progress)
-    if turn and name not in FLAT and policy.parameter_to_tune is not None:
+    if tune and name not in FLAT and policy.parameter_to_tune is not None:
         values, untuned = policy.parameter_to_tune.values, policy
 
         def passes(index: int) -> bool:
+            """Return whether the policy meets all targets at a value of its parameter."""
             return not shortfall(
                 replay(untuned.with_value(values[index])).summary.slo_attainment, goals
             )
 
         value = values[min(bisect_first(passes, 0, len(values)), len(values) - 1)]
         policy, word = policy.with_value(value), TUNED_LABEL
-    return _row(study, name, policy, replay(policy), word, value)
+    return _baseline_figures(study, name, policy, replay(policy), word, value)
 
 
-def _row(
+def _baseline_figures(
     study: Study, name: str, policy: Policy, run: PolicyRun, word: str, value: float | None
 ) -> Baseline:
     """Return the result row of a policy from its replay; ``word`` names any use of future data.

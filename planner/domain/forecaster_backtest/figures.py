@@ -224,13 +224,12 @@ def verdict(rows: Sequence[Forecaster], beside: Sequence[Baseline]) -> str:
     )
     saving = 0.0 if cheapest is None else 1 - cheapest.figures.cost_usd / costs[best]
     if cheapest is None or saving < NEGLIGIBLE_DIFFERENCE:
-        return _against_last_value(best, costs)
-    return (
-        f"{_against_last_value(best, costs)}. {_baseline_words(cheapest)} costs {saving:.0%} less"
-    )
+        return _last_value_comparison(best, costs)
+    comparison = _last_value_comparison(best, costs)
+    return f"{comparison}. {_baseline_words(cheapest)} costs {saving:.0%} less"
 
 
-def _against_last_value(best: str, costs: Mapping[str, float]) -> str:
+def _last_value_comparison(best: str, costs: Mapping[str, float]) -> str:
     """Return a sentence that compares the best forecaster's cost with repeating the last value."""
     last_value_usd = costs.get(SAME_AS_NOW)
     if last_value_usd is None:
@@ -244,6 +243,7 @@ def _against_last_value(best: str, costs: Mapping[str, float]) -> str:
 
 
 def _method_words(method: str) -> str:
+    """Return a forecast method as it begins a sentence."""
     return method.upper() if method == "arima" else method[:1].upper() + method[1:]
 
 

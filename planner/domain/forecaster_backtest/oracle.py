@@ -66,12 +66,12 @@ def oracle_cost(driver: Driver, planned: PlannedWindow, progress: Progress) -> O
         return None
     if best.status == INFEASIBLE or best.conflict:
         return None
-    all_of_it = float(actual.sum())
+    total = float(actual.sum())
     return OracleCost(
         plan_usd=plan_usd,
         least_usd=min(best.objective, plan_usd),  # the plan itself serves it too
         bound_usd=best.bound,
-        served=float(served.sum()) / all_of_it if all_of_it > 0 else 1.0,
+        served=float(served.sum()) / total if total > 0 else 1.0,
     )
 
 
@@ -97,13 +97,14 @@ def served_tps(
     Each region serves up to its own capacity. With ``elsewhere``, a bin is served in full if all
     regions together have the capacity and each serves its local minimum.
     """
-    room = carried_tps(problem, target).min(axis=0)[:, :, None]  # [l, r, 1]
-    at_home = np.minimum(actual_tps, room)
+    capacity = carried_tps(problem, target).min(axis=0)[:, :, None]  # [l, r, 1]
+    at_home = np.minimum(actual_tps, capacity)
     if not elsewhere:
         return np.asarray(at_home, np.float64)
-    joint = (actual_tps.sum(axis=1) <= room.sum(axis=1) * (1 + 1e-9))[:, None]
-    local = (actual_tps * problem.epsilon <= room * (1 + 1e-9)).all(axis=1)[:, None]
-    return np.asarray(np.where(joint & local, actual_tps, at_home), np.float64)
+    all_fit = (actual_tps.sum(axis=1) <= capacity.sum(axis=1) * (1 + 1e-9))[:, None]
+    local_minimum = actual_tps * problem.epsilon
+    minima_fit = (local_minimum <= capacity * (1 + 1e-9)).all(axis=1)[:, None]
+    return np.asarray(np.where(all_fit & minima_fit, actual_tps, at_home), np.float64)
 
 
 def covered_share(driver: Driver, planned: PlannedWindow) -> float:

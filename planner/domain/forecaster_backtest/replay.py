@@ -85,7 +85,7 @@ class Driver:
         for i, (g, demand) in enumerate(series):
             progress(i / len(series), f"Forecasting with {method}: {demand.key.model}")
             rollings.append(
-                (g, roll_forecast(demand, inputs.window, method, at_once=inputs.at_once_asked))
+                (g, roll_forecast(demand, inputs.window, method, at_once=inputs.plans_all_at_once))
             )
         return cls(study, method, seed, groups, tuple(rollings))
 
@@ -96,6 +96,7 @@ class Driver:
 
     @property
     def perfect(self) -> bool:
+        """Return whether the forecast is the actual demand (oracle)."""
         return self.method == PERFECT
 
     def heights(self, level: float) -> Heights:
@@ -104,7 +105,7 @@ class Driver:
 
     def forecasts(self, heights: Heights) -> tuple[SeriesForecast, ...]:
         """Return the forecasts of all series, each at the height of its group of tiers."""
-        return tuple(rolling.at(heights[g]) for g, rolling in self.rolled)
+        return tuple(rolling.at_height(heights[g]) for g, rolling in self.rolled)
 
     def chosen_quantiles(self, progress: Progress) -> tuple[PlannedQuantile, ...]:
         """Return the quantile of each group of tiers that past periods choose for this method.
@@ -115,7 +116,7 @@ class Driver:
             update={"method": self.method, "quantile": None, "quantiles": {}}
         )
         quantiles = replace(quantiles_of(self.given), forecast=section)
-        return quantiles.of(at_once=self.given.at_once_asked, progress=progress)
+        return quantiles.planned(at_once=self.given.plans_all_at_once, progress=progress)
 
     def planned(self, heights: Heights, progress: Progress) -> PlannedWindow:
         """Return the plan for the forecasts at ``heights`` (kept for reuse).
@@ -165,12 +166,14 @@ class Driver:
 def figures_of(study: Study, run: PolicyRun) -> Figures:
     """Return the figures of a replay of the window."""
     summary = run.summary
+    replicas = np.rint(run.series.ready + run.series.starting)
+    stopped = np.maximum(0, -np.diff(replicas, axis=1))  # decreases between intervals
     return Figures(
         spare=smallest_margin(study, summary),
         cost_usd=summary.cost_usd,
         gpu_hours=summary.gpu_hours,
         starts=float(sum(summary.starts.values())),
-        stops=_stops(run),
+        stops=float(stopped.sum()),
         attainment=summary.slo_attainment,
     )
 
@@ -185,9 +188,3 @@ def smallest_margin(study: Study, summary: Summary) -> float:
         ),
         default=0.0,
     )
-
-
-def _stops(run: PolicyRun) -> float:
-    """Return the number of stopped instances, summed over decreases between intervals."""
-    up = run.series.ready + run.series.starting
-    return float(np.maximum(0, -np.diff(np.rint(up), axis=1)).sum())

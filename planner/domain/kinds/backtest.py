@@ -143,7 +143,7 @@ def run(
     # The verdict needs the last value and the perfect forecast as references.
     names = list(dict.fromkeys([*methods, SAME_AS_NOW, PERFECT]))
     by_replay = not options.by_coverage and len(study.trace) * EACH * len(names) <= MOST_REPLAYED
-    forecaster = partial(_forecaster, study, scenario.seed, by_replay=by_replay)
+    forecaster = partial(_forecaster_or_reason, study, scenario.seed, by_replay=by_replay)
     outcomes = parts.map(
         [Part(f"Backtest: {name}", partial(forecaster, name)) for name in names],
         part(progress, 0.1, 0.7),
@@ -161,12 +161,12 @@ def run(
         # Matching by coverage simulates nothing, so confirm the two that the verdict compares.
         chosen = [] if by_replay else [name for name in rows if name in (best, SAME_AS_NOW)]
         confirm = partial(_confirm_by_simulation, study, scenario.seed)
-        tune = partial(_baseline_or_reason, study, scenario.seed, turn=by_replay)
+        tune = partial(_baseline_or_reason, study, scenario.seed, tune=by_replay)
         jobs: list[Part[Forecaster | Baseline | str]] = [
             *(Part(f"Simulate: {name}", partial(confirm, rows[name])) for name in chosen),
             *(
                 Part(f"Tune: {policy_of(name).title}", partial(tune, name))
-                for name in baseline_names(options.reactive, turn=by_replay)
+                for name in baseline_names(options.reactive, tune=by_replay)
             ),
         ]
         for done in parts.map(jobs, part(progress, 0.7, 1.0)):
@@ -202,7 +202,7 @@ def run(
     )
 
 
-def _forecaster(
+def _forecaster_or_reason(
     study: Study, seed: int, name: str, progress: Progress, *, by_replay: bool
 ) -> Forecaster | str:
     """Return the result row of the forecaster ``name``, or a sentence on why it has none.
@@ -228,14 +228,14 @@ def _confirm_by_simulation(
 
 
 def _baseline_or_reason(
-    study: Study, seed: int, name: str, progress: Progress, *, turn: bool
+    study: Study, seed: int, name: str, progress: Progress, *, tune: bool
 ) -> Baseline | str:
     """Return the row of a policy that uses no forecast, or a sentence on why it cannot run.
 
-    With ``turn``, its parameter is tuned on the window itself.
+    With ``tune``, its parameter is tuned on the window itself.
     """
     try:
-        return baseline_row(study, name, seed, turn=turn, progress=progress)
+        return baseline_row(study, name, seed, tune=tune, progress=progress)
     except EXPECTED as problem:
         return f"{policy_of(name).title} is left out: {problem}"
 

@@ -132,7 +132,7 @@ def run(
     without_spare, study = study, spared(study) if spare else study
     planned = planned_of(study, part(progress, 0.06, 0.08))
     preview = Preview(first_answer(study, planned))
-    progress(0.08, _first_answer(preview.answer))
+    progress(0.08, _first_answer_words(preview.answer))
     parts.show(preview)
 
     def show(**found: Any) -> None:
@@ -156,58 +156,21 @@ def run(
         with_tuned_value(policy, by_policy[policy.key].value) if policy.key in by_policy else policy
         for policy in (*chosen, *baselines)
     ]
-    tests = PressureTests(study)
     alternatives, others = alternatives_of(choices, LEVELS[level])
-    plans = set(alternatives.values())  # a loss is simulated for these and static fleets
-
-    def replayed(policy: Policy, asked: bool, report: Progress) -> PolicyRun | str:
-        """Simulate a policy on the window, or return a sentence on why it is left out.
-
-        ``asked``: the user chose the policy, so that its errors end the run.
-        """
-        sized = by_policy.get(policy.key) if policy.name == STATIC else None
-        at = level if sized is None or sized.value is None else int(sized.value)
-        static = partial(trials.static_fleet, at, spare)
-        lose_replica = policy.key in plans or policy.traits.flat
-        try:
-            run = run_policy(
-                study, policy, seed=scenario.seed, progress=report,
-                shared=SharedInputs(planned, tests, static),
-                options=ReplayOptions(spare=lose_replica),
-            )  # fmt: skip
-        except Infeasible as problem:  # a baseline has no plan; the plan itself was made above
-            return f"{policy.title} is left out: {problem}"
-        except (ScenarioError, SimulationError, ForecastError) as problem:
-            # An error in a policy that the user chose ends the run. Others are only omitted.
-            if asked and list(options.policies) != [ALL]:
-                raise
-            return f"{policy.title} is left out: {problem}"
-        return replace(run, asked=asked)
-
-    def of_other_level(key: str, candidate: Candidate, report: Progress) -> PolicyRun | str:
-        """Simulate the policy that another level of assurance recommends, or return why not."""
-        policy = with_tuned_value(by_key[candidate.policy], candidate.value)
-        its_study = spared(without_spare) if candidate.spare else without_spare
-        at = 0 if candidate.value is None else int(candidate.value)
-        try:
-            run = run_policy(
-                its_study, policy, seed=scenario.seed, progress=report,
-                shared=SharedInputs(
-                    tests=tests, static=partial(trials.static_fleet, at, candidate.spare)
-                ),
-                options=ReplayOptions(spare=True),
-            )  # fmt: skip
-        except EXPECTED as problem:
-            return f"{key} is left out: {problem}"
-        return replace(run, name=key, label=f"{run.label} ({level_of(key)})",
-                       asked=False)  # fmt: skip
-
+    window_runs = _WindowRuns(
+        study, without_spare, planned, trials, PressureTests(study), by_policy,
+        alternatives=frozenset(alternatives.values()), level=level, spare=spare,
+        strict=list(options.policies) != [ALL],
+    )  # fmt: skip
     by_key = {policy.key: policy for policy in (*chosen, *baselines)}
     simulations: list[Part[Any]] = [
-        Part(f"Simulate: {policy.title}", partial(replayed, policy, i < len(chosen)))
+        Part(f"Simulate: {policy.title}", partial(window_runs.simulate, policy, i < len(chosen)))
         for i, policy in enumerate(everyone)
     ] + [
-        Part(f"Simulate: {key}", partial(of_other_level, key, candidate))
+        Part(
+            f"Simulate: {key}",
+            partial(window_runs.simulate_other_level, key, by_key[candidate.policy], candidate),
+        )
         for key, candidate in others.items()
     ]
     # The search of an oracle takes longest, so it begins first.
@@ -286,7 +249,66 @@ def run(
     )
 
 
-def _first_answer(answer: FirstAnswer) -> str:
+@dataclass(frozen=True, slots=True, eq=False)
+class _WindowRuns:
+    """Simulates policies on the window, with the inputs that they share."""
+
+    study: Study  # its plans keep a spare replica if ``spare``
+    without_spare: Study
+    planned: PlannedWindow
+    trials: Trials
+    tests: PressureTests
+    candidates: dict[str, Candidate]  # by key of the policy, with the tuned values
+    alternatives: frozenset[str]  # keys of recommended policies, for which a loss is simulated
+    level: int  # of assurance, index in LEVELS
+    spare: bool
+    strict: bool  # an error in a policy that the user chose ends the run
+
+    def simulate(self, policy: Policy, asked: bool, progress: Progress) -> PolicyRun | str:
+        """Simulate a policy, or return a sentence on why it is left out.
+
+        ``asked``: the user chose the policy. Others are only omitted if they fail.
+        """
+        sized = self.candidates.get(policy.key) if policy.name == STATIC else None
+        size = self.level if sized is None or sized.value is None else int(sized.value)
+        static = partial(self.trials.static_fleet, size, self.spare)
+        lose_replica = policy.key in self.alternatives or policy.traits.flat
+        try:
+            run = run_policy(
+                self.study, policy, seed=self.study.settings.seed, progress=progress,
+                shared=SharedInputs(self.planned, self.tests, static),
+                options=ReplayOptions(spare=lose_replica),
+            )  # fmt: skip
+        except Infeasible as problem:  # a baseline has no plan; the plan itself was made before
+            return f"{policy.title} is left out: {problem}"
+        except (ScenarioError, SimulationError, ForecastError) as problem:
+            if asked and self.strict:
+                raise
+            return f"{policy.title} is left out: {problem}"
+        return replace(run, asked=asked)
+
+    def simulate_other_level(
+        self, key: str, policy: Policy, candidate: Candidate, progress: Progress
+    ) -> PolicyRun | str:
+        """Simulate the policy that another level of assurance recommends, or return why not.
+
+        ``key`` names the run in the result.
+        """
+        study = spared(self.without_spare) if candidate.spare else self.without_spare
+        size = 0 if candidate.value is None else int(candidate.value)
+        static = partial(self.trials.static_fleet, size, candidate.spare)
+        try:
+            run = run_policy(
+                study, with_tuned_value(policy, candidate.value), seed=study.settings.seed,
+                progress=progress, shared=SharedInputs(tests=self.tests, static=static),
+                options=ReplayOptions(spare=True),
+            )  # fmt: skip
+        except EXPECTED as problem:
+            return f"{key} is left out: {problem}"
+        return replace(run, name=key, label=f"{run.label} ({level_of(key)})", asked=False)
+
+
+def _first_answer_words(answer: FirstAnswer) -> str:
     """Describe the replicas and the cost of the plan, which is known before any simulation."""
     fewest, most = (sum(getattr(pool, end) for pool in answer.pools) for end in ("fewest", "most"))
     span = f"{fewest:,} to {most:,}" if fewest != most else f"{most:,}"
@@ -305,7 +327,7 @@ def _with_simulated_plan(planned: PlannedWindow, comparison: PolicyComparison) -
 
     It is the plan of the recommended policy, or else of the policy called "the plan".
     """
-    run = _planner(comparison)
+    run = _run_with_shown_plan(comparison)
     if run is None or run.plan is None or run.traits.plan is None:
         return planned
     # A policy with its own forecast method plans for the mean, so it has no load factor.
@@ -314,7 +336,7 @@ def _with_simulated_plan(planned: PlannedWindow, comparison: PolicyComparison) -
     return replace(planned, plan=run.plan, quantiles=quantiles)
 
 
-def _planner(comparison: PolicyComparison) -> PolicyRun | None:
+def _run_with_shown_plan(comparison: PolicyComparison) -> PolicyRun | None:
     """Return the simulated policy whose plan the result shows, or None if there is none.
 
     A plan of all periods in one program is not shown, because its figures differ.
@@ -354,7 +376,7 @@ def _whatif_inputs(
     study: Study, scenario_plan: PlannedWindow, comparison: PolicyComparison
 ) -> tuple[PlannedWindow, float]:
     """Return what a what-if of the shown plan starts from: a forecast, and the factor on it."""
-    run = _planner(comparison)
+    run = _run_with_shown_plan(comparison)
     if run is None or run.traits.plan is None:
         return scenario_plan, 1.0
     if run.traits.plan.method is None:

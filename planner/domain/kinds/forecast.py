@@ -109,6 +109,8 @@ class TraceOptions(Options):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TimedForecast(Forecasts):
+    """The forecasts of a scenario, and how long they took."""
+
     seconds: float = 0.0
 
 
@@ -209,7 +211,7 @@ def run(
     quantiles = Quantiles(
         hardware, traffic, window, planned.forecast, apart=planned.tiers_apart,
         usd_per_tps=_usd_per_tps(hardware, traffic, window, settings, part(progress, 0.0, 0.1)),
-    ).of(at_once=at_once, progress=part(progress, 0.1, 0.4))  # fmt: skip
+    ).planned(at_once=at_once, progress=part(progress, 0.1, 0.4))  # fmt: skip
     groups = groups_of(hardware, apart=planned.tiers_apart)
     forecasts = forecast_window(
         [(group, quantile.height) for group, quantile in zip(groups, quantiles, strict=True)],

@@ -104,9 +104,9 @@ def run(
 ) -> Outcome:
     """Plan the months after the traffic; raise Infeasible if no month has a plan."""
     begun = time.perf_counter()
-    study = study_at(_weekly(scenario), traces, known, part(progress, 0.0, 0.4))
+    study = study_at(_with_week_after_traffic(scenario), traces, known, part(progress, 0.0, 0.4))
     hardware, growth = study.hardware, study.window.growth
-    inputs = _one_by_one(study)
+    inputs = _inputs_of_week(study)
     load = forecast_load(inputs, part(progress, 0.4, 0.6)).load
     months = months_of(inputs.window.start_s, options.horizon, study.traffic.clock)
     planned = plan_months(
@@ -121,7 +121,7 @@ def run(
         raise Infeasible(planned[0].conflict)
     in_use = gpu_uses(planned, hardware)
     offers = _commitments_on_offer(in_use, hardware)
-    recommended = _recommended(offers)
+    recommended = _shortest_terms(offers)
     rows = tuple(month_figures(outcome, hardware, recommended) for outcome in planned)
     totals = _totals(rows)
     pools = [row for outcome in planned for row in pool_months(outcome, hardware)]
@@ -146,11 +146,11 @@ def run(
             seconds=time.perf_counter() - begun,
         ),
         {
-            "months": _table(rows, MonthFigures),
-            "pools": _table(pools, PoolMonth),
-            "week": _week(planned, hardware),
-            **({"commitments": _table(offers, Commitment)} if offers else {}),
-            "use": _table(usage_steps(in_use), UseStep),
+            "months": _table_of(rows, MonthFigures),
+            "pools": _table_of(pools, PoolMonth),
+            "week": _weekly_schedules(planned, hardware),
+            **({"commitments": _table_of(offers, Commitment)} if offers else {}),
+            "use": _table_of(usage_steps(in_use), UseStep),
         },
     )
 
@@ -199,7 +199,7 @@ def _plan_of_month(inputs: PlanInput, load: Load, progress: Progress) -> Scaling
         return str(problem)
 
 
-def _weekly(scenario: Scenario) -> Scenario:
+def _with_week_after_traffic(scenario: Scenario) -> Scenario:
     """Return the scenario with the week after its traffic as the window."""
     horizon = scenario.horizon
     period = horizon.period_s if horizon.period_s and WEEK_S % horizon.period_s == 0 else 3600.0
@@ -207,7 +207,7 @@ def _weekly(scenario: Scenario) -> Scenario:
     return scenario.model_copy(update={"horizon": week})
 
 
-def _one_by_one(study: Study) -> PlanInput:
+def _inputs_of_week(study: Study) -> PlanInput:
     """Return the inputs of a week's plan: period by period, without growth and whole-window limits.
 
     The months add the growth. Limits on a whole window do not apply to a representative week.
@@ -227,7 +227,7 @@ def _commitments_on_offer(in_use: tuple[GpuUse, ...], hardware: Hardware) -> tup
     )
 
 
-def _recommended(offers: tuple[Commitment, ...]) -> tuple[Commitment, ...]:
+def _shortest_terms(offers: tuple[Commitment, ...]) -> tuple[Commitment, ...]:
     """Return only the offers with the shortest term for each GPU type and region.
 
     A horizon of at most a year says little about a term of three years.
@@ -243,6 +243,7 @@ def _totals(rows: tuple[MonthFigures, ...]) -> Totals:
     with_plan = [row for row in rows if row.cost_usd is not None]
 
     def total(name: str) -> float:
+        """Return the sum of one figure; None counts as 0."""
         return float(sum(getattr(row, name) or 0.0 for row in with_plan))
 
     committed = any(row.cost_committed_usd is not None for row in with_plan)
@@ -263,15 +264,15 @@ def _headline(
     horizon: str,
 ) -> str:
     """Return the main result in sentences."""
-    lacking = [row for row in rows if row.cost_usd is None]
+    without_plan = [row for row in rows if row.cost_usd is None]
     with_plan = [row for row in rows if row.cost_usd is not None]
-    span = f"the {horizon}" if not lacking else f"{totals.days:,.0f} days"
+    span = f"the {horizon}" if not without_plan else f"{totals.days:,.0f} days"
     parts = [f"{compact(totals.cost_usd, '$')} for {span}"]
     if with_plan[-1].growth != with_plan[0].growth:
         parts[0] += f", with demand x{with_plan[-1].growth:.3g} at the end"
-    if lacking:
-        other_months = f" and {len(lacking) - 1} more" if lacking[1:] else ""
-        parts.append(f"No plan for {lacking[0].month}{other_months}")
+    if without_plan:
+        other_months = f" and {len(without_plan) - 1} more" if without_plan[1:] else ""
+        parts.append(f"No plan for {without_plan[0].month}{other_months}")
     parts += [
         f"Commit to {row.gpus:,} {row.gpu} in {row.region} for {TERM_WORDS[row.term]}: "
         f"saves {compact(row.saving_usd, '$')}"
@@ -323,22 +324,19 @@ def _basis(
     return sentences
 
 
-def _table(rows: Any, kind: type) -> pl.DataFrame:
+def _table_of(rows: Any, kind: type) -> pl.DataFrame:
+    """Return rows of the dataclass ``kind`` as a table, with a column for each field."""
     names = [field.name for field in fields(kind)]
     return pl.DataFrame(
         {name: [getattr(row, name) for row in rows] for name in names}, strict=False
     )
 
 
-def _week(planned: list[PlannedMonth], hardware: Hardware) -> pl.DataFrame:
+def _weekly_schedules(planned: list[PlannedMonth], hardware: Hardware) -> pl.DataFrame:
     """Return the weekly schedules of the first and the last month that have a plan."""
     frames = []
-    with_plan = [label for label in planned if label.plan is not None]
-    for label in dict.fromkeys((with_plan[0].month.label, with_plan[-1].month.label)):
-        month = next(row for row in with_plan if row.month.label == label)
-        plan = month.plan
-        if plan is None:
-            continue
+    plans = [(row.month.label, row.plan) for row in planned if row.plan is not None]
+    for label, plan in dict((plans[0], plans[-1])).items():
         after = np.asarray(plan.period_s * np.arange(len(plan.windows)), np.float64)
         columns = {
             f"{hardware.models[m].name} {hardware.regions[r].name} {hardware.arrangement(m, g)}":

@@ -98,6 +98,7 @@ class Options(RunOptions):
     @field_validator("of")
     @classmethod
     def _pair(cls, value: str) -> str:
+        """Return the two objectives, the one with a bound last; raise ValueError for others."""
         return ",".join(pair_of(value))
 
 

@@ -213,16 +213,13 @@ def _counts_to_place(
     lengths = known_lengths(traffic, window, scenario.seed)
     traffic = traffic_with_known_lengths(traffic, lengths)
     sizes = size_over_time(hardware, lengths, scenario.seed, part(progress, 0.0, 0.6))
-    current = np.zeros(hardware.minimum.shape, np.int64)
-    today = current if hardware.today is None else hardware.today
+    no_replicas = np.zeros(hardware.minimum.shape, np.int64)
+    today = no_replicas if hardware.today is None else hardware.today
     inputs = PlanInput(settings_of(scenario).plan, hardware, traffic, window, sizes, today)
     planned = plan_window(inputs, part(progress, 0.6, 1.0))
     target = planned.plan.target
-    gpus = np.zeros(current.shape, np.int64)
-    for (m, g), profile in hardware.profiles.items():
-        gpus[m, :, g] = profile.tp
-    totals = (target * gpus).sum(axis=(1, 2, 3))
-    p = int(totals.argmax()) if counted == "peak" else len(target) - 1
+    gpus = np.einsum("plrg,lg->p", target, planned.plan.gpus_per_instance)  # of each period
+    p = int(gpus.argmax()) if counted == "peak" else len(target) - 1
     when = words_of(float(planned.plan.period_start_s[p]), traffic.clock)
     what = "largest" if counted == "peak" else "last"
     return target[p], f"the plan's {what} period, from {when}"
@@ -306,4 +303,5 @@ def _units(state: State) -> pl.DataFrame:
 
 
 def _names(state: State, services: IntArray) -> pl.Series:
+    """Return the names of ``services`` (indices)."""
     return pl.Series([state.problem.services[s].name for s in services], dtype=pl.String)

@@ -113,7 +113,7 @@ def run(
     if options.verify:
         # Verification may correct the sizes and plan again, so it replaces study and plan.
         checked = verify(study, planned, seed=scenario.seed, progress=part(progress, 0.5, 0.7))
-        study, planned, verification = checked.study, checked.planned, checked.told
+        study, planned, verification = checked.study, checked.planned, checked.report
         replayed = checked.run
     steps: list[Callable[[Progress], Any]] = [
         partial(profile_errors, study, planned),

@@ -30,7 +30,7 @@ from planner.domain.provisioning.levels import (
     Source,
     measured_on,
 )
-from planner.domain.provisioning.load import limit_of, peak_hour_lengths, peak_hours
+from planner.domain.provisioning.load import Peak, limit_of, peak_hour_lengths, peak_hours
 from planner.domain.provisioning.pools import (
     PHASES,
     Images,
@@ -55,10 +55,10 @@ from planner.domain.results.basis import WindowFacts, window_facts
 from planner.domain.serialise import OPTIONAL
 from planner.domain.sources import Fact, facts_of
 from planner.domain.traffic.known_lengths import requested_tiers
-from planner.domain.traffic.traffic import build_traffic
+from planner.domain.traffic.traffic import Traffic, build_traffic
 from planner.domain.traffic.window import UNGROWN, resolve_window
 from planner.errors import Infeasible
-from planner.inputs.scenario.build import build_hardware
+from planner.inputs.scenario.build import Hardware, build_hardware
 from planner.inputs.scenario.schema import Scenario
 from planner.inputs.scenario.settings import settings_of
 from planner.inputs.scenario.user_facts import NO_USER_FACTS, UserFacts
@@ -203,42 +203,10 @@ def run(
     refuse_without_history(options.over_time, traffic, window.observed_s[0])
     hardware = replace(hardware, asked=requested_tiers(traffic, np.inf))
     peaks = peak_hours(hardware, traffic, window)
-    to_solve = variants(hardware, peaks)
-    # Share of the progress: the rest is for the courses over time, if there are any.
+    # Share of the progress: the rest is for the plans window by window, if there are any.
     share = 0.85 if options.over_time == OFF else 0.3
-    limits = {(m, phase): limit_of(hardware, m, phase, peaks) for m, _ in peaks for phase in PHASES}
-    measured = measured_on(
-        known,
-        [variant.gpu.name for variant in to_solve],
-        timing=options.kernels,
-        interference=options.interference,
-    )
-    lengths = {
-        (m, r): peak_hour_lengths(
-            hardware,
-            traffic,
-            (hardware.models[m].name, hardware.regions[r].name),
-            peak,
-            scenario.seed,
-        )
-        for (m, r), peak in peaks.items()
-    }
-    settings = SolveSettings(
-        rules=options.rules,
-        images=Images(options.images, options.image_tokens),
-        by_profile=options.speeds == "profile",
-        seed=scenario.seed,
-    )
     solving = part(progress, 0.1, 0.1 + share)
-    cases = choose_variants(
-        solve_variants(hardware, to_solve, limits, measured, lengths, settings, solving)
-    )
-    chosen = [case for case in cases if case.chosen]
-    if not chosen:
-        raise Infeasible(
-            "No model meets its limits on any GPU type, at any level: "
-            + " ".join(figures.refusal_notes(cases))
-        )
+    cases = _solved_cases(scenario, options, known, hardware, traffic, peaks, solving)
     if OPERATOR in options.levels:
         progress(0.1 + share, "Planning operators as the source does")
         cases = [
@@ -247,10 +215,10 @@ def run(
             else case
             for case in cases
         ]
-        chosen = [case for case in cases if case.chosen]
+    chosen = [case for case in cases if case.chosen]
     tables = tables_of(cases)
-    shared = courses = None
-    shared_words = course_words = Sentences()
+    shared = by_window = None
+    shared_words = by_window_words = Sentences()
     # Sharing puts operators side by side on a GPU, which a single stream excludes.
     if OPERATOR in options.levels and not options.single_stream:
         progress(0.1 + share, "Placing services together")
@@ -271,15 +239,15 @@ def run(
             seed=scenario.seed,
         )
         tracked_cases = track_cases(chosen, following, part(progress, 0.45, 0.95))
-        courses = over_time.figures(tracked_cases, following.startup_s)
-        course_words = over_time.sentences(courses)
+        by_window = over_time.figures(tracked_cases, following.startup_s)
+        by_window_words = over_time.sentences(by_window)
         tables["courses"] = over_time.table(tracked_cases, start_s)
     # Whole replicas are always included, because savings are relative to them.
     totals = {level: figures.total(chosen, level) for level in (*options.levels, MODEL)}
     saved = figures.total_savings(totals)
     notes = [
         *_notes(options, cases, unknown_models(hardware, peaks)),
-        *([UNGROWN] if window.ahead and window.growth and courses is not None else []),
+        *([UNGROWN] if window.ahead and window.growth and by_window is not None else []),
         *traffic.notes,
     ]
     # Speeds come from operators here. ``basis.facts`` states their source.
@@ -296,34 +264,75 @@ def run(
             *figures.beyond_capacity(chosen),
             *shared_words.lost,
             *figures.no_savings_notes(saved),
-            *course_words.lost,
+            *by_window_words.lost,
         ),
         levels=totals,
         savings=saved,
         pools=tuple(map(figures.PoolFigures.of, cases)),
         window=window_facts(window, traffic),
         provenance=(*provenance, *sources.timing_facts(chosen)),
-        notes=(*course_words.won, *shared_words.won, *dict.fromkeys(notes)),
+        notes=(*by_window_words.won, *shared_words.won, *dict.fromkeys(notes)),
         sharing=shared,
-        over_time=courses,
+        over_time=by_window,
         seconds=time.perf_counter() - begun,
     )
     return Outcome(result, tables)
 
 
+def _solved_cases(
+    scenario: Scenario, options: Options, known: UserFacts, hardware: Hardware, traffic: Traffic,
+    peaks: dict[tuple[int, int], Peak], progress: Progress,
+) -> list[Case]:  # fmt: skip
+    """Plan the phases of each model and region on each GPU type, and mark one type as chosen.
+
+    ``peaks`` are their busiest hours. Raise Infeasible if no pool can meet its limits.
+    """
+    to_solve = variants(hardware, peaks)
+    limits = {(m, phase): limit_of(hardware, m, phase, peaks) for m, _ in peaks for phase in PHASES}
+    measured = measured_on(
+        known,
+        [variant.gpu.name for variant in to_solve],
+        timing=options.kernels,
+        interference=options.interference,
+    )
+    names = {(m, r): (hardware.models[m].name, hardware.regions[r].name) for m, r in peaks}
+    lengths = {
+        place: peak_hour_lengths(hardware, traffic, names[place], peak, scenario.seed)
+        for place, peak in peaks.items()
+    }
+    settings = SolveSettings(
+        rules=options.rules,
+        images=Images(options.images, options.image_tokens),
+        by_profile=options.speeds == "profile",
+        seed=scenario.seed,
+    )
+    cases = choose_variants(
+        solve_variants(hardware, to_solve, limits, measured, lengths, settings, progress)
+    )
+    if not any(case.chosen for case in cases):
+        raise Infeasible(
+            "No model meets its limits on any GPU type, at any level: "
+            + " ".join(figures.refusal_notes(cases))
+        )
+    return cases
+
+
 def _notes(options: Options, cases: list[Case], unknown: tuple[str, ...]) -> Iterator[str]:
     """Yield the notes of the result on methods, options and exceptions."""
+    checked = (
+        "Latencies of plans are means of queueing. A replay of requests of that hour checks the "
+        "limit for the share that the tier requires."
+        if options.batch_wait == FREE
+        else "Limits hold for the mean latency of queueing (M/M/R), not for a percentile. With the "
+        "wait for batches, plans are not replayed."
+    )
     yield (
         "The load is that of the busiest hour of the window, interactive tiers together, in the "
-        "region where requests arise. Latencies of plans are means of queueing. A replay of "
-        "requests of that hour checks the limit for the share that the tier requires."
-        if options.batch_wait == FREE
-        else "The load is that of the busiest hour of the window, interactive tiers together, in "
-        "the region where requests arise. Limits hold for the mean latency of queueing (M/M/R), "
-        "not for a percentile. With the wait for batches, plans are not replayed."
+        f"region where requests arise. {checked}"
     )
-    yield from figures.short_notes(case for case in cases if case.chosen)
-    yield from figures.order_notes(case for case in cases if case.chosen)
+    chosen = [case for case in cases if case.chosen]
+    yield from figures.short_notes(chosen)
+    yield from figures.order_notes(chosen)
     yield (
         "Levels use separate GPUs for prefill and decode. The need on common GPUs is shown "
         "separately."
@@ -335,7 +344,6 @@ def _notes(options: Options, cases: list[Case], unknown: tuple[str, ...]) -> Ite
         yield (
             f"{name} is ignored, because its dimensions are not known. Give its shape or config."
         )
-    chosen = [case for case in cases if case.chosen]
     encoders = dict.fromkeys(case.model for case in chosen if case.service.shape.encoder)
     if encoders and not options.images:
         yield (

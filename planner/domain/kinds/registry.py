@@ -76,6 +76,7 @@ def kind_module(name: str) -> Any:
 
 @cache
 def _kind(name: str) -> Kind:
+    """Return a kind of run, importing its module."""
     module = kind_module(name)
     return Kind(module.Options, module.run, spread=name in SPREAD)
 

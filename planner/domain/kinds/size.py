@@ -96,6 +96,7 @@ class Options(RunOptions):
     @field_validator("osl")
     @classmethod
     def _check_both_lengths(cls, osl: int | None, info: ValidationInfo) -> int | None:
+        """Raise ValueError if only one of ``isl`` and ``osl`` is given."""
         if "isl" in info.data and (info.data["isl"] is None) != (osl is None):
             missing = "isl" if osl else "osl"
             raise ValueError(
@@ -107,6 +108,7 @@ class Options(RunOptions):
     @field_validator("burstiness")
     @classmethod
     def _check_burstiness(cls, burstiness: str) -> str:
+        """Raise ValueError if ``burstiness`` is neither a known word nor a valid number."""
         variation_of(burstiness)
         return burstiness
 
@@ -197,54 +199,40 @@ def run(
     rate. Raises PlannerError for invalid options, and ScenarioError if a model meets its tier on no
     replica.
     """
-    fixed = options.lengths
     hardware = build_hardware(scenario, known)
-    variation = variation_of(options.burstiness)
     progress(0.0, "Reading the traffic")
     notes: list[str] = []
-    lengths: Sequence[Lengths]
-    scv = [1.0 if variation is None else variation] * len(hardware.models)
-    shared: Sequence[SharedPrompts | None] = ()
-    rates: list[float | None] = [options.rate] * len(hardware.models)
     traffic: Traffic | None = None
-    if fixed is None or variation is None:
+    if options.lengths is None or variation_of(options.burstiness) is None:
         traffic = known_traffic(settings_of(scenario), traces)
-        lengths = traffic.lengths
-        if variation is None:
-            scv = [variation_in(traffic, m, notes) for m in range(len(hardware.models))]
-        if options.rate is None:
-            rates = [busiest_rps(hardware, traffic, m) for m in range(len(hardware.models))]
-    arrivals = arrivals_of(traffic, variation, len(hardware.models))
-    if fixed is None:
-        assert traffic is not None
-        drawn = "lengths drawn from the scenario's traffic"
-        shared, hardware = traffic.shared, replace(hardware, asked=traffic.asked)
-    else:
-        _check_context(hardware, fixed)
-        pair = (np.array(fixed[:1], np.int32), np.array(fixed[1:], np.int32))
-        lengths = [pair] * len(hardware.models)
-        drawn = f"{fixed[0]:,} input and {fixed[1]:,} output tokens each"
+    assumed = _assumed_requests(hardware, options, traffic, notes)
+    lengths, shared, arrivals = assumed.lengths, assumed.shared, assumed.arrivals
+    if options.lengths is not None:
+        _check_context(hardware, options.lengths)
+    elif traffic is not None:
+        hardware = replace(hardware, asked=traffic.asked)
     sizes = size(hardware, lengths, scenario.seed, part(progress, 0.1, 0.4), arrivals, shared)
     errors = {place: stated_error(hardware.profiles[place]) for place in sizes.capacity}
-    late = part(progress, 0.4, 0.85)
-    again = _rates_at_profile_error(
-        hardware, lengths, errors, arrivals, scenario.seed, late, shared
+    resizing = part(progress, 0.4, 0.85)
+    rates_at_error = _rates_at_profile_error(
+        hardware, lengths, errors, arrivals, scenario.seed, resizing, shared
     )
     requests = list(zip(lengths, shared or [None] * len(lengths), strict=True))
     splits = splits_of(
-        hardware, sizes, requests, scv, arrivals, scenario.seed, part(progress, 0.85, 0.95)
-    )
+        hardware, sizes, requests, assumed.variation, arrivals, scenario.seed,
+        part(progress, 0.85, 0.95),
+    )  # fmt: skip
     pools, curves = [], []
     for place, sized in zip(sizes.capacity, sized_replicas(sizes, hardware), strict=True):
         tier = next(tier for tier in hardware.tiers if tier.name == sized.tier)
-        m = place[0]
-        work = workload_of(hardware, m, *requests[m], scv[m])
+        m, _ = place
+        work = workload_of(hardware, m, *requests[m], assumed.variation[m])
         closed, curve = _closed_forms(hardware, place, tier, work, sized.max_rps)
         replica = sized.replica
         name = {"model": replica.model, "arrangement": replica.arrangement, "role": replica.role}
         curves += [name | as_json(point) for point in curve]
         profile, error = hardware.profiles[place], errors[place]
-        rps, mean = rates[place[0]], float(lengths[place[0]][0].mean())
+        rps, mean_isl = assumed.rates[m], float(lengths[m][0].mean())
         pools.append(
             SizedPool(
                 sized=sized,
@@ -252,7 +240,7 @@ def run(
                 ttft_limit_ms=milliseconds(tier.ttft_s),
                 tbt_limit_ms=milliseconds(tier.tbt_s),
                 attainment=sizes.capacity[place][1].attainment,
-                burstiness=scv[place[0]],
+                burstiness=assumed.variation[m],
                 profile=profile.kind,
                 provenance=provenance_at(profile, sizes.outside(place)),
                 expected_error=error.value if error else None,
@@ -260,10 +248,10 @@ def run(
                 demand_rps=rps,
                 replicas=None
                 if rps is None
-                else fewest_instances(sizes.pool_tps[place], rps * mean),
+                else fewest_instances(sizes.pool_tps[place], rps * mean_isl),
                 simulated_pools=sizes.pools[place].set_by.points,
                 closed=closed,
-                again=again[place],
+                again=rates_at_error[place],
             )
         )
     drawn_as = {POISSON: "Poisson arrivals", TRACE: "arrivals with the bursts of the traffic"}.get(
@@ -275,15 +263,52 @@ def run(
             pools=tuple(pools),
             splits=splits,
             sized_by=f"simulation of one replica request by request: {REQUESTS:,} and again "
-            f"{2 * REQUESTS:,} {drawn_as}, {drawn}; the largest rate that meets the tier in both, "
-            f"to within {PRECISION:.0%}; the same for pools of {', '.join(map(str, SIMULATED))}, "
-            "and in between by 1/sqrt(n)",
+            f"{2 * REQUESTS:,} {drawn_as}, {assumed.words}; the largest rate that meets the tier "
+            f"in both, to within {PRECISION:.0%}; the same for pools of "
+            f"{', '.join(map(str, SIMULATED))}, and in between by 1/sqrt(n)",
             size_error=expected("simulation", 0.0),
             provenance=facts_at(hardware, sizes),
             notes=(*notes, *_contradiction_sentences(hardware), *sizes.notes),
         ),
         {"curve": pl.DataFrame(curves, infer_schema_length=None)},
     )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _AssumedRequests:
+    """The requests that sizes assume; each field but the last has an item for each model."""
+
+    lengths: Sequence[Lengths]
+    shared: Sequence[SharedPrompts | None]  # cached tokens or blocks of prompts; empty: none
+    variation: Sequence[float]  # squared coefficient of variation of the gaps, for closed forms
+    arrivals: Sequence[Burstiness]  # for simulations
+    rates: Sequence[float | None]  # peak requests/s in one region; None: not known
+    words: str  # the lengths in words
+
+
+def _assumed_requests(
+    hardware: Hardware, options: Options, traffic: Traffic | None, notes: list[str]
+) -> _AssumedRequests:
+    """Return the requests of ``traffic``, with what the options state instead.
+
+    ``traffic`` is None if the options state both lengths and arrivals. ``notes`` are added to.
+    """
+    models, stated = len(hardware.models), variation_of(options.burstiness)
+    variation = [1.0 if stated is None else stated] * models
+    rates: list[float | None] = [options.rate] * models
+    if traffic is not None and stated is None:
+        variation = [variation_in(traffic, m, notes) for m in range(models)]
+    if traffic is not None and options.rate is None:
+        rates = [busiest_rps(hardware, traffic, m) for m in range(models)]
+    arrivals = arrivals_of(traffic, stated, models)
+    if options.lengths is None:
+        assert traffic is not None
+        words = "lengths drawn from the scenario's traffic"
+        return _AssumedRequests(traffic.lengths, traffic.shared, variation, arrivals, rates, words)
+    isl, osl = options.lengths
+    lengths = [(np.array([isl], np.int32), np.array([osl], np.int32))] * models
+    words = f"{isl:,} input and {osl:,} output tokens each"
+    return _AssumedRequests(lengths, (), variation, arrivals, rates, words)
 
 
 def _contradiction_sentences(hardware: Hardware) -> list[str]:

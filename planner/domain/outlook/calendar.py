@@ -26,10 +26,12 @@ class Month:
 
     @property
     def hours(self) -> float:
+        """Return the length in hours."""
         return (self.end_s - self.start_s) / 3600
 
     @property
     def middle_s(self) -> float:
+        """Return the middle of the month in epoch seconds."""
         return (self.start_s + self.end_s) / 2
 
 
@@ -49,8 +51,8 @@ def months_of(start_s: float, horizon: HorizonName, clock: str) -> tuple[Month, 
     begin = datetime.fromtimestamp(start_s, UTC)
     end_s = start_s + WEEK_S
     if horizon != "week":
-        end_s = _later(begin, MONTHS[horizon]).timestamp()
-    edges, edge = [start_s], begin
+        end_s = _months_later(begin, MONTHS[horizon]).timestamp()
+    edges, edge = [start_s], begin  # epoch seconds
     while (edge := _first_of_next(edge)).timestamp() < end_s - 1:
         edges.append(edge.timestamp())
     edges.append(end_s)
@@ -61,11 +63,12 @@ def months_of(start_s: float, horizon: HorizonName, clock: str) -> tuple[Month, 
 
 
 def _first_of_next(moment: datetime) -> datetime:
+    """Return the start of the month after ``moment``."""
     year, month = divmod(moment.year * 12 + moment.month, 12)
     return datetime(year, month + 1, 1, tzinfo=UTC)
 
 
-def _later(begin: datetime, months: int) -> datetime:
+def _months_later(begin: datetime, months: int) -> datetime:
     """Return the time ``months`` later, or on the last day of a shorter month."""
     year, month = divmod(begin.year * 12 + begin.month - 1 + months, 12)
     for day in range(begin.day, 27, -1):
@@ -84,7 +87,7 @@ def weights(month: Month, week_start_s: float, period_s: float) -> FloatArray:
     per_week = round(WEEK_S / period_s)
     low, high = ((edge - week_start_s) / period_s for edge in (month.start_s, month.end_s))
     first, last = int(np.floor(low + 1e-9)), int(np.ceil(high - 1e-9))
-    hours: IntArray = np.arange(first, last)
-    share = np.minimum(hours + 1, high) - np.maximum(hours, low)
-    counted = np.bincount(hours % per_week, np.clip(share, 0.0, 1.0), minlength=per_week)
+    periods: IntArray = np.arange(first, last)  # counted from the start of that week
+    share = np.minimum(periods + 1, high) - np.maximum(periods, low)
+    counted = np.bincount(periods % per_week, np.clip(share, 0.0, 1.0), minlength=per_week)
     return np.asarray(counted, np.float64)

@@ -27,13 +27,15 @@ class GpuUse:
 
     @property
     def total_hours(self) -> float:
+        """Return the length of all periods in hours."""
         return float(self.hours.sum())
 
     def in_use(self) -> FloatArray:
         """Return the share of time with at least k GPUs in use, ``[k]``; it falls with k."""
         max_gpus = int(self.gpus.max(initial=0))
-        at_most = np.bincount(self.gpus.astype(np.int64), self.hours, minlength=max_gpus + 1)
-        return np.asarray(1.0 - np.cumsum(at_most)[:max_gpus] / max(self.total_hours, 1e-12))
+        hours_with = np.bincount(self.gpus.astype(np.int64), self.hours, minlength=max_gpus + 1)
+        share_below = np.cumsum(hours_with)[:max_gpus] / max(self.total_hours, 1e-12)
+        return np.asarray(1.0 - share_below)
 
     def cost(self, committed: int, price: float) -> float:
         """Return the cost in USD of ``committed`` GPUs at ``price``, the rest on demand."""
@@ -96,10 +98,11 @@ def choose_commitment(use: GpuUse, term: str, price: float) -> Commitment:
 
 
 def usage_steps(uses: Sequence[GpuUse]) -> tuple[UseStep, ...]:
-    """Return the steps of the usage curve of each GPU type and region."""
+    """Return the steps of the usage curve of each GPU type and region, at most ``MOST_STEPS``."""
     curve: list[UseStep] = []
     for use in uses:
         share = use.in_use()
+        # The last GPU of each step, where the share in use falls.
         ends = np.flatnonzero(np.append(np.diff(share) < -1e-9, True)) if len(share) else share
         if len(ends) > MOST_STEPS:
             ends = ends[np.unique(np.linspace(0, len(ends) - 1, MOST_STEPS).round().astype(int))]

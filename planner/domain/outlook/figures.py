@@ -81,22 +81,11 @@ def month_figures(
     totals = [window.totals for window in plan.windows]
     cost = float(hours @ np.array([t.usd for t in totals]))
     gpus = _gpus_in_use(plan)
-    prices = _gpu_prices(plan, hardware)
-    price = gpus * prices[:, None]
-    by_column = np.einsum("p,plrg->g", hours, price)
+    usd_per_hour = gpus * _gpu_prices(plan, hardware)[:, None]
+    by_column = np.einsum("p,plrg->g", hours, usd_per_hour)
     spot = float(by_column[hardware.spot].sum())
     on_demand = float(by_column[~hardware.spot].sum())
-    committed = cost
-    # A commitment is paid all the time. It replaces the on-demand GPUs in use, up to its size.
-    for row in commitments:
-        used = _of_gpu_type(gpus, hardware, row.region, row.gpu)
-        g = next(
-            g for g, gpu in enumerate(hardware.gpus) if gpu.name == row.gpu and not hardware.spot[g]
-        )
-        r = [region.name for region in hardware.regions].index(row.region)
-        on_demand_usd = float(hours @ (np.minimum(used, row.gpus) * prices[:, r, g]))
-        committed += row.committed_usd_per_gpu_hour * row.gpus * float(hours.sum())
-        committed -= on_demand_usd
+    committed = cost + _commitments_extra_usd(plan, hours, hardware, commitments)
     replicas = plan.target.sum(axis=(1, 2, 3))
     seen = planned.weights > 0
     return MonthFigures(
@@ -119,7 +108,28 @@ def month_figures(
     )
 
 
-_WORSE = ("optimal", "feasible", "timeout", "infeasible")
+def _commitments_extra_usd(
+    plan: ScalingPlan, hours: FloatArray, hardware: Hardware, commitments: Sequence[Commitment]
+) -> float:
+    """Return how much ``commitments`` add to a plan's cost; negative: they save money.
+
+    They are paid all the time, and replace the on-demand GPUs in use, up to their number. ``hours``
+    ``[p]`` is the time that each period lasts in all.
+    """
+    gpus, prices = _gpus_in_use(plan), _gpu_prices(plan, hardware)
+    extra = 0.0
+    for row in commitments:
+        used = _of_gpu_type(gpus, hardware, row.region, row.gpu)
+        g = next(
+            g for g, gpu in enumerate(hardware.gpus) if gpu.name == row.gpu and not hardware.spot[g]
+        )
+        r = [region.name for region in hardware.regions].index(row.region)
+        extra += row.committed_usd_per_gpu_hour * row.gpus * float(hours.sum())
+        extra -= float(hours @ (np.minimum(used, row.gpus) * prices[:, r, g]))
+    return extra
+
+
+_WORSE = ("optimal", "feasible", "timeout", "infeasible")  # solver states, the best first
 
 
 def pool_months(planned: PlannedMonth, hardware: Hardware) -> tuple[PoolMonth, ...]:

@@ -102,6 +102,7 @@ class Pair:
 
     @property
     def usd_per_million_tokens(self) -> float:
+        """Return the dollars per million input and output tokens at full load."""
         return 1e6 * self.usd_per_hour / (3600 * self.best.max_tps)
 
 

@@ -133,7 +133,10 @@ def drift_of(
     isl: FloatArray,
     osl: FloatArray,
 ) -> list[Drift]:
-    """Return the best ratio of windows that begin at ``starts``, with their mean lengths."""
+    """Return the best ratio of windows that begin at ``starts`` (epoch s), with mean lengths.
+
+    ``isl`` and ``osl`` are those lengths. ``usual`` is the ratio whose loss is stated.
+    """
     facts, rows = service.workload.facts, []
     near = usual.prefill
     for start, mean_isl, mean_osl in zip(starts, isl.tolist(), osl.tolist(), strict=True):
@@ -160,16 +163,15 @@ def _windows(traffic: Traffic, m: int) -> tuple[FloatArray, FloatArray, FloatArr
     """
     demand = traffic.demand
     rows = [i for i, key in enumerate(demand.keys) if key.model == traffic.models[m]]
-    per = max(1, -(-demand.bins // WINDOWS))
-    edges = np.arange(0, demand.bins, per)
-    sums = [
+    bins_per_window = max(1, -(-demand.bins // WINDOWS))
+    edges = np.arange(0, demand.bins, bins_per_window)
+    requests, input_tokens, output_tokens = (
         np.add.reduceat(np.nan_to_num(values[rows]).sum(axis=0), edges)
         for values in (demand.requests, demand.input_tokens, demand.output_tokens)
-    ]
-    few = sums[0] < FEW
-    count = np.where(few, np.nan, sums[0])
+    )
+    enough = np.where(requests < FEW, np.nan, requests)
     starts = np.asarray(demand.start_s + demand.bin_s * edges, np.float64)
-    return starts, sums[1] / count, sums[2] / count
+    return starts, input_tokens / enough, output_tokens / enough
 
 
 def _scale_lengths(workload: Workload, isl: float, osl: float) -> Workload:
@@ -180,6 +182,7 @@ def _scale_lengths(workload: Workload, isl: float, osl: float) -> Workload:
     step = max(1, len(workload.isl) // SAMPLE)
 
     def times(lengths: Int32Array, factor: float) -> Int32Array:
+        """Return every n-th length times ``factor``, at least 1 token."""
         return np.asarray(np.maximum(np.rint(lengths[::step] * factor), 1), np.int32)
 
     cached = None

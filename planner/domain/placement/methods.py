@@ -12,7 +12,6 @@ from planner.optimizer.placement import (
     Measures,
     Placement,
     PlacementProblem,
-    Service,
     measure_placement,
     place_blind,
     place_exact,
@@ -69,7 +68,10 @@ class Placer:
         """
         steps = {START: problem}
         if grow > 0:
-            more = tuple(_grow_services(service, grow) for service in problem.services)
+            more = tuple(
+                replace(service, wanted=tuple(math.ceil(n * (1 + grow)) for n in service.wanted))
+                for service in problem.services
+            )
             steps[GROWN] = PlacementProblem(problem.topology, more, problem.taken)
             steps[SHRUNK] = problem
         states: States = {}
@@ -92,30 +94,28 @@ class Placer:
         more = []
         for s, service in enumerate(problem.services):
             present = placed_replicas(before, s, len(service.roles))
-            lacking = tuple(w - n for w, n in zip(service.wanted, present, strict=True))
-            if min(lacking) < 0:
+            missing = tuple(w - n for w, n in zip(service.wanted, present, strict=True))
+            if min(missing) < 0:
                 return SolvedPlacement(run_algorithm4(problem, before))
-            more.append(replace(service, wanted=lacking))
+            more.append(replace(service, wanted=missing))
+        # The other methods leave the placed instances, and place only the missing ones.
         used = problem.taken + before.used(len(problem.topology))
-        delta = PlacementProblem(problem.topology, tuple(more), used)
+        to_add = PlacementProblem(problem.topology, tuple(more), used)
         if self.method == BLIND:
-            return SolvedPlacement(_join_placements(before, place_blind(delta, self.seed)))
+            return SolvedPlacement(_join_placements(before, place_blind(to_add, self.seed)))
         exact = place_exact(
-            delta, shares=self.shares, time_limit_s=self.time_limit_s, check=self.alive
+            to_add, shares=self.shares, time_limit_s=self.time_limit_s, check=self.alive
         )
         return SolvedPlacement(_join_placements(before, exact.placement), exact.gap, exact.bound)
-
-
-def _grow_services(service: Service, grow: float) -> Service:
-    """Return the service with ``grow`` more instances per role, rounded up."""
-    return replace(service, wanted=tuple(math.ceil(n * (1 + grow)) for n in service.wanted))
 
 
 def _join_placements(before: Placement, new: Placement) -> Placement:
     """Join two placements; units and instances of ``new`` get numbers after those of ``before``."""
     services = int(max(before.service.max(initial=-1), new.service.max(initial=-1))) + 1
-    first = np.zeros(services, int)
-    np.maximum.at(first, before.service, before.unit + 1)
-    start = int(before.instance.max(initial=-1)) + 1
-    later = replace(new, unit=new.unit + first[new.service], instance=new.instance + start)
-    return join_placements(before, later)
+    next_unit = np.zeros(services, int)  # of each service
+    np.maximum.at(next_unit, before.service, before.unit + 1)
+    next_instance = int(before.instance.max(initial=-1)) + 1
+    renumbered = replace(
+        new, unit=new.unit + next_unit[new.service], instance=new.instance + next_instance
+    )
+    return join_placements(before, renumbered)

@@ -40,12 +40,12 @@ class PlacingPolicy(Wrapper):
     def __init__(self, policy: ScalingPolicy, network: Network, hardware: Hardware) -> None:
         super().__init__(policy)
         self._network = network
-        no_replicas = np.zeros(hardware.minimum.shape, np.int64)
-        no_replicas[tuple(np.array(hardware.pool_index).T)] = 1
+        one_per_pool = np.zeros(hardware.minimum.shape, np.int64)
+        one_per_pool[tuple(np.array(hardware.pool_index).T)] = 1
         pool_of_index = {pool: p for p, pool in enumerate(hardware.pool_index)}
-        placed = services_by(network.rules, hardware, no_replicas)
+        placed = services_by(network.rules, hardware, one_per_pool)
         self._services = tuple(placed_service.service for placed_service in placed)
-        self._looks = 0
+        self._decisions = 0
         # [service][role] index of the pool.
         self._pools = [
             [
@@ -62,12 +62,12 @@ class PlacingPolicy(Wrapper):
             np.array([getattr(pool, limit) for pool in fleet.pools], np.int64)
             for limit in ("minimum", "maximum")
         )
-        if not self._looks:  # before the first decision
+        if not self._decisions:  # before the first decision
             # Sums over decisions: instances without a place, and shares of the bandwidth.
             self._refused, self._shares = np.zeros(len(minimum)), np.zeros(len(minimum))
         self._problem = self._placement_problem(np.clip(counts, minimum, maximum))
         self._sends = np.array([pool.link is not None for pool in fleet.pools])
-        if not self._looks:  # after a controller restart, the existing placement stays
+        if not self._decisions:  # after a controller restart, the existing placement stays
             self._placement = run_algorithm4(self._problem)
         self._share = self._kv_bandwidth_shares()
         return counts
@@ -82,18 +82,20 @@ class PlacingPolicy(Wrapper):
         targets = actions.targets - np.minimum(missing, np.maximum(actions.targets - present, 0))
         self._refused += actions.targets - targets
         self._shares += self._share
-        self._looks += 1
+        self._decisions += 1
         return replace(actions, targets=targets, link_share=self._share)
 
     def computed_parameters(self) -> tuple[ComputedParameter, ...]:
         """Return the policy's values, and by pool the bandwidth shares and refused instances."""
-        looks = max(self._looks, 1)
-        shares = np.where(self._sends, self._shares / looks if self._looks else self._share, np.nan)
+        decisions = max(self._decisions, 1)
+        shares = np.where(
+            self._sends, self._shares / decisions if self._decisions else self._share, np.nan
+        )
         return (
             *super().computed_parameters(),
             ComputedParameter("mean share of KV bandwidth left by switches", shares),
             ComputedParameter(
-                "replicas without a place, mean over decisions", self._refused / looks
+                "replicas without a place, mean over decisions", self._refused / decisions
             ),
         )
 

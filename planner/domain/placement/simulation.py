@@ -52,12 +52,12 @@ def busiest_load(
     amounts = np.nan_to_num(demand.requests[:, inside]).sum(axis=0)
     width = max(1, min(len(inside), round(span_s / demand.bin_s)))
     sums = np.cumsum(np.r_[0.0, amounts])
-    over = sums[width:] - sums[:-width]
-    busiest_bin = int(over.argmax())
-    if over[busiest_bin] <= 0:
+    requests = sums[width:] - sums[:-width]  # of the span that begins in each bin
+    busiest = int(requests.argmax())
+    if requests[busiest] <= 0:
         return None
-    start_s, span = float(demand.edges_s[inside[busiest_bin]]), width * demand.bin_s
-    duration = min(span, float(np.ceil(span * most / over[busiest_bin])))
+    start_s, span = float(demand.edges_s[inside[busiest]]), width * demand.bin_s
+    duration = min(span, float(np.ceil(span * most / requests[busiest])))
     return ReplayLoad(traffic.requests(start_s, start_s + duration, seed), duration, start_s)
 
 

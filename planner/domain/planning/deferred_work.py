@@ -55,8 +55,8 @@ class DeferredWork:
         Each part is served at an even pace from its arrival until it is urgent.
         """
         begin = np.maximum(self.arrival_s, start_s)
-        left = self.urgent_s - begin
-        share = np.where(left > 0, (end_s - begin) / np.where(left > 0, left, 1.0), 1.0)
+        left_s = self.urgent_s - begin  # at most 0: all of the part is due
+        share = np.divide(end_s - begin, left_s, out=np.ones_like(left_s), where=left_s > 0)
         return float(self.tokens @ np.clip(share, 0.0, 1.0))
 
 
@@ -90,8 +90,9 @@ def deferred_tps(inputs: PlanInput, interactive_tps: FloatArray, *, at_once: boo
             needed = work.tokens_needed(start_s, end_s) / window.bin_s
             load = interactive_tps[p, m, r]
             out[p, m, r] = np.maximum(level(load, needed) - load, 0.0)
-            room = float((load.max() - load).sum())
-            done += min(float(work.tokens.sum()), max(needed, room) * window.bin_s)
+            # The capacity for the interactive peak serves this much more in the other bins.
+            below_peak = float((load.max() - load).sum())
+            done += min(float(work.tokens.sum()), max(needed, below_peak) * window.bin_s)
     return out
 
 

@@ -194,6 +194,8 @@ def plan_figures(
     fleet_cost = sum(window.fleet_usd for window in windows) * hours
     objective = sum(window.objective_usd for window in windows) * hours
     bound = sum(window.bound_usd for window in windows) * hours
+    gpu_hours = sum(totals.gpu_hours for totals in by_window) * hours
+    lent = None if plan.lent is None else plan.lent * plan.gpus_per_instance[None, :, None, :]
     first = problem(inputs, np.zeros((*plan.initial.shape[:2], 1)), plan.period_s)
     statuses = {window.status for window in windows}
     return PlanFigures(
@@ -212,20 +214,17 @@ def plan_figures(
         periods="all" if plan.together else "one",
         totals=PlanTotals(
             usd=sum(totals.usd for totals in by_window) * hours,
-            gpu_hours=sum(totals.gpu_hours for totals in by_window) * hours,
+            gpu_hours=gpu_hours,
             kwh=sum(totals.kwh for totals in by_window) * hours,
             carbon_kg=sum(totals.kg for totals in by_window) * hours,
             starts=sum(totals.starts for totals in by_window),
             stops=sum(totals.stops for totals in by_window),
-            embodied_kg=sum(totals.gpu_hours for totals in by_window)
-            * hours
-            * hardware.embodied_g_per_gpu_hour
-            / 1000,
+            embodied_kg=gpu_hours * hardware.embodied_g_per_gpu_hour / 1000,
         ),
         conflicts=tuple(dict.fromkeys(window.conflict for window in windows if window.conflict)),
         limited=plan.policy,
         unserved=_unserved_rows(plan),
-        lent_gpu_hours=_lent_gpu_hours(plan, hours),
+        lent_gpu_hours=None if lent is None else float(lent.sum() * hours),
         rerouted=_rerouted_rows(plan),
         split=load_split(plan, hardware, inputs.sizes),
         worth=worth,
@@ -289,11 +288,11 @@ def load_split(plan: ScalingPlan, hardware: Hardware, sizes: Sizes) -> tuple[Spl
     for m, model in enumerate(plan.models):
         for r, region in enumerate(plan.regions):
             for stage in np.unique(stages):
-                carried = pools[:, m, r] * (stages == stage)
-                several = (carried > 0).sum(axis=1) > 1
+                capacity = pools[:, m, r] * (stages == stage)  # [p, g]
+                several = (capacity > 0).sum(axis=1) > 1  # periods with several variants
                 if not several.any():
                     continue
-                shares = carried[several] / carried[several].sum(axis=1, keepdims=True)
+                shares = capacity[several] / capacity[several].sum(axis=1, keepdims=True)
                 out += [
                     Split(
                         model=model,
@@ -326,13 +325,6 @@ def _unserved_rows(plan: ScalingPlan) -> tuple[UnservedDemand, ...]:
         for m, model in enumerate(plan.models)
         if (left := plan.unserved_tps[:, k, m]).any()
     )
-
-
-def _lent_gpu_hours(plan: ScalingPlan, hours: float) -> float | None:
-    """Return the GPU-hours lent out over the window, or None if nothing may be lent."""
-    if plan.lent is None:
-        return None
-    return float((plan.lent * plan.gpus_per_instance[None, :, None, :]).sum() * hours)
 
 
 def _rerouted_rows(plan: ScalingPlan) -> tuple[ReroutedTraffic, ...]:

@@ -32,19 +32,19 @@ class PlanInput:
     at_load: bool = True
     quantiles: Quantiles | None = None  # None: chosen for this window
 
-    def of(self, period: int) -> PlanInput:
+    def at_period(self, period: int) -> PlanInput:
         """Return the inputs with the replica capacities that the decision for ``period`` knows."""
-        return replace(self, sizes=self.sizes.of(period))
+        return replace(self, sizes=self.sizes.at_period(period))
 
     @property
-    def at_once_asked(self) -> bool:
+    def plans_all_at_once(self) -> bool:
         """Return whether the scenario plans all periods in one program, before the first begins."""
         return self.settings.periods == ALL
 
     def planned_quantiles(self, progress: Progress) -> tuple[PlannedQuantile, ...]:
         """Return the forecast percentile that is planned for, by group of tiers."""
         quantiles = self.quantiles or quantiles_of(self)
-        return quantiles.of(at_once=self.at_once_asked, progress=progress)
+        return quantiles.planned(at_once=self.plans_all_at_once, progress=progress)
 
     def at_once(self) -> PlanInput:
         """Return the inputs with all periods planned in one program, whatever the scenario says."""
@@ -111,15 +111,13 @@ def usd_per_tps(hardware: Hardware, sizes: Sizes) -> FloatArray:
     It is the price at the cheapest column, in large pools. With disaggregated serving, it is the
     sum over prefill and decode.
     """
-    per_stage = np.full(
-        (*sizes.theta_tps.shape[:1], len(hardware.regions), len(hardware.gpus)), np.inf
-    )
+    shape = len(hardware.models), len(hardware.regions), len(hardware.gpus)
+    by_column = np.full(shape, np.inf)
     for (m, g), profile in hardware.profiles.items():
         if sizes.theta_tps[m, g] > 0:
-            per_stage[m, :, g] = (
-                profile.tp * hardware.usd_per_gpu_hour[:, g] / sizes.theta_tps[m, g]
-            )
-    stages = [
-        per_stage[:, :, hardware.stages == stage].min(axis=2) for stage in set(hardware.stages)
+            usd_per_hour = profile.tp * hardware.usd_per_gpu_hour[:, g]
+            by_column[m, :, g] = usd_per_hour / sizes.theta_tps[m, g]
+    cheapest = [
+        by_column[:, :, hardware.stages == stage].min(axis=2) for stage in set(hardware.stages)
     ]
-    return np.asarray(np.sum(stages, axis=0), np.float64)
+    return np.asarray(np.sum(cheapest, axis=0), np.float64)

@@ -69,7 +69,7 @@ class _ExpensivePeriod:
     period: int
     problem: PlanningProblem
     plan: WindowPlan
-    options: dict[str, object]
+    options: dict[str, object]  # of the solver, as keyword arguments of ``solve_window``
 
 
 def marginal_values(
@@ -99,9 +99,9 @@ def marginal_values(
         )
     )
     for limit_name in LIMITS:
-        row = _with_looser_limit(inputs, dearest, limit_name)
+        row = _value_of_looser_limit(inputs, dearest, limit_name)
         moved += [row] if row else []
-    quantile = _with_higher_quantile(inputs, planned, dearest)
+    quantile = _value_of_higher_quantile(inputs, planned, dearest)
     moved += [quantile] if quantile else []
     return MarginalValues(
         period=float(planned.plan.period_start_s[dearest.period]),
@@ -117,7 +117,7 @@ def _most_expensive_period(inputs: PlanInput, planned: PlannedWindow) -> _Expens
     period = int(np.argmax([window.objective_usd for window in plan.windows]))
     current = plan.initial if period == 0 else plan.windows[period - 1].target
     window = problem(
-        replace(inputs.of(period), current=current),
+        replace(inputs.at_period(period), current=current),
         planned.load.tps[period],
         plan.period_s,
         float(plan.period_start_s[period]),
@@ -135,7 +135,7 @@ def _most_expensive_period(inputs: PlanInput, planned: PlannedWindow) -> _Expens
     )
 
 
-def _with_looser_limit(
+def _value_of_looser_limit(
     inputs: PlanInput, dearest: _ExpensivePeriod, field: str
 ) -> MarginalValue | None:
     """Plan the ``dearest`` period with one latency limit of all interactive tiers 10% looser.
@@ -149,7 +149,7 @@ def _with_looser_limit(
         return None
     hardware, traffic = with_looser_limits(inputs.hardware, field), inputs.traffic
     factors = size_factors(inputs.hardware, hardware, inputs.sizes, traffic.lengths, traffic.shared)
-    pools = inputs.of(dearest.period).sizes.times(np.maximum(factors, 1.0)).pool_tps
+    pools = inputs.at_period(dearest.period).sizes.times(np.maximum(factors, 1.0)).pool_tps
     step = 1000 * LOOSENED_BY * min(limits)
     return solve_moved(
         replace(dearest.problem, theta_tps=in_large_pools(pools), pool_tps=pools),
@@ -167,11 +167,11 @@ def _with_looser_limit(
 
 def with_looser_limits(hardware: Hardware, field: str) -> Hardware:
     """Return the hardware with the limit ``field``, one of LIMITS, 10% looser in all tiers."""
-    tiers = tuple(_with_looser_limits(tier, field) for tier in hardware.tiers)
+    tiers = tuple(_looser_tier(tier, field) for tier in hardware.tiers)
     return replace(hardware, tiers=tiers)
 
 
-def _with_looser_limits(tier: Tier, field: str) -> Tier:
+def _looser_tier(tier: Tier, field: str) -> Tier:
     """Return the tier with one limit 10% looser; deferrable tiers do not change."""
     seconds = getattr(tier, field)
     if tier.deferrable or seconds is None:
@@ -180,7 +180,7 @@ def _with_looser_limits(tier: Tier, field: str) -> Tier:
     return replace(tier, **longer)
 
 
-def _with_higher_quantile(
+def _value_of_higher_quantile(
     inputs: PlanInput, planned: PlannedWindow, dearest: _ExpensivePeriod
 ) -> MarginalValue | None:
     """Plan the ``dearest`` period for a forecast quantile one percentage point higher.
@@ -194,11 +194,13 @@ def _with_higher_quantile(
         level = 0.5 if forecast.height.level is None else forecast.height.level
         if level + POINT >= 1:
             return None
-        spread = forecast.height.times * np.maximum(0.0, forecast.high - forecast.low) / LEVEL_RANGE
-        rise = (scipy.special.ndtri(level + POINT) - scipy.special.ndtri(level)) * spread
-        cell = traffic.models.index(forecast.key.model), traffic.regions.index(forecast.key.region)
+        # Standard deviation of the demand to plan for, in each bin.
+        width = np.maximum(0.0, forecast.high - forecast.low)
+        deviation = forecast.height.times * width / LEVEL_RANGE
+        rise = (scipy.special.ndtri(level + POINT) - scipy.special.ndtri(level)) * deviation
+        place = traffic.models.index(forecast.key.model), traffic.regions.index(forecast.key.region)
         by_period = rise.reshape(len(planned.load.tps), -1) / inputs.window.bin_s
-        extra_tps[cell] += by_period[dearest.period]
+        extra_tps[place] += by_period[dearest.period]
     if not extra_tps.any():
         return None
     return solve_moved(

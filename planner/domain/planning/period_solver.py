@@ -47,7 +47,7 @@ class Periods:
         starts = window.period_starts_s.tolist()
         # If all periods are decided at once, all of them use the sizes known at that time.
         at_once = inputs.settings.periods == ALL
-        inputs_of_period = [inputs if at_once else inputs.of(p) for p in range(len(starts))]
+        inputs_of_period = [inputs if at_once else inputs.at_period(p) for p in range(len(starts))]
         # Many periods share the same sizes, so compute the power only once per set of sizes.
         by_sizes = {period_inputs.sizes: period_inputs for period_inputs in inputs_of_period}
         kw = {sizes: instance_kw(period_inputs) for sizes, period_inputs in by_sizes.items()}
@@ -68,19 +68,20 @@ class Periods:
         ``utility_usd``, it is in dollars per token/s and hour, else it is relative.
         """
         tiers = self.given.hardware.tiers
-        waiting = frozenset(tier.name for tier in tiers if tier.deferrable)
+        deferrable = frozenset(tier.name for tier in tiers if tier.deferrable)
         settings = self.given.settings
-        worth = settings.worth(self.load.tiers, waiting)
+        worth = settings.worth(self.load.tiers, deferrable)
         traded = settings.utility_usd is not None
         if settings.by_utility and (self.load.tiers or traded):
             lowest = min((tier.utility for tier in tiers if tier.deferrable), default=0.0)
-            utility = {tier.name: tier.utility for tier in tiers if not tier.deferrable}
-            each = np.array([utility.get(name, lowest) for name in self.load.tiers])
-            if not each.size:  # one tier for all
-                each = np.array([max(utility.values(), default=lowest)])
+            stated = {tier.name: tier.utility for tier in tiers if not tier.deferrable}
+            # Deferrable tiers are one tier in a load.
+            utility = np.array([stated.get(name, lowest) for name in self.load.tiers])
+            if not utility.size:  # one tier for all
+                utility = np.array([max(stated.values(), default=lowest)])
             least = ABOVE_ZERO if traded else LEAST_UTILITY
-            each = np.maximum(each, least * each.max())
-            worth = worth * each[:, None] / self._request_tokens()
+            utility = np.maximum(utility, least * utility.max())
+            worth = worth * utility[:, None] / self._request_tokens()
             if settings.utility_usd is not None:
                 worth = worth * 3600 * settings.utility_usd
         return worth
@@ -92,17 +93,19 @@ class Periods:
         """
         traffic, window = self.given.traffic, self.given.window
         demand = traffic.demand
-        waiting = {tier.name for tier in self.given.hardware.tiers if tier.deferrable}
-        names = self.load.tiers or ("",)
+        deferrable = {tier.name for tier in self.given.hardware.tiers if tier.deferrable}
+        names = self.load.tiers or ("",)  # "": all tiers together
         before = demand.inside(demand.start_s, window.start_s)
-        sums = np.zeros((2, len(names), len(traffic.models)))
-        for key, *amounts in zip(demand.keys, demand.requests, demand.input_tokens, strict=True):
-            tier = DEFERRABLE if key.tier in waiting else key.tier
+        requests, tokens = np.zeros((2, len(names), len(traffic.models)))
+        for i, key in enumerate(demand.keys):
+            tier = DEFERRABLE if key.tier in deferrable else key.tier
             tier = tier if self.load.tiers else ""
             if tier in names:
-                at = names.index(tier), traffic.models.index(key.model)
-                sums[(slice(None), *at)] += [np.nansum(amount[before]) for amount in amounts]
-        return np.where(sums.min(axis=0) > 0, sums[1] / np.maximum(sums[0], 1e-12), 1.0)
+                place = names.index(tier), traffic.models.index(key.model)
+                requests[place] += np.nansum(demand.requests[i, before])
+                tokens[place] += np.nansum(demand.input_tokens[i, before])
+        known = (requests > 0) & (tokens > 0)
+        return np.divide(tokens, requests, out=np.ones_like(tokens), where=known)
 
     def alone(self, period: int, window: PlanningProblem) -> HorizonProblem:
         """Return ``window``, the problem of a period, as a horizon of one period."""
@@ -125,8 +128,8 @@ class Periods:
         hardware, settings = self.given.hardware, self.given.settings
         period_s, lend = self.given.window.period_s, settings.lend_share
         lead = int(hardware.startup_s // period_s)
-        rest = (hardware.startup_s - lead * period_s) / period_s
-        # As a replay pays it: the mean price of the day.
+        rest = (hardware.startup_s - lead * period_s) / period_s  # as a share of a period
+        # What lending earns is counted at the mean price of the day, as in a replay.
         usd = self.problems[0].gpus_per_instance[:, None] * hardware.usd_per_gpu_hour[None]
         offers = None
         if settings.reserve:
@@ -298,6 +301,7 @@ def _solve_in_turn(periods: Periods, progress: Progress) -> ScalingPlan:
     for period in range(total):
 
         def check(done: int = period) -> None:
+            """Report progress, which can raise to cancel."""
             progress(done / total, f"Planning period {done + 1} of {total}")
 
         check()
@@ -317,6 +321,7 @@ def _serve_partially(
     """
     policy, worth = periods.given.settings.limited or EXACT, periods.worth
     if policy == EXACT:
+        # A minimum above the maximum is one of the conflicts, so lower it.
         within = replace(
             window_problem, minimum=np.minimum(window_problem.minimum, window_problem.maximum)
         )
@@ -372,6 +377,7 @@ def _solve_together(periods: Periods, progress: Progress) -> ScalingPlan:
         horizon = replace(horizon, priority=periods.worth, traded=True)
 
     def check() -> None:
+        """Report progress, which can raise to cancel."""
         progress(0.5, "Planning all periods together")
 
     plan, why = _solve_horizon(periods, horizon, check), ""

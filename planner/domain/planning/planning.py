@@ -100,6 +100,7 @@ def load_of(inputs: PlanInput, forecasts: Sequence[SeriesForecast]) -> Load:
     all_at_once = inputs.settings.periods == ALL
     names = list(dict.fromkeys(series.key.tier for series in forecasts)) or [INTERACTIVE]
     shape = (len(window.period_starts_s), *inputs.current.shape[:2], window.bins_per_period)
+    # One row for each group of interactive tiers, and a last one for deferrable work.
     tiers, expected = np.zeros((len(names) + 1, *shape)), np.zeros(shape)
     shift = None
     for series in forecasts:
@@ -214,9 +215,9 @@ def static_fleet_for(inputs: PlanInput, tps: FloatArray) -> tuple[IntArray, str]
 
     The conflict is a sentence if not all peaks fit, else "".
     """
-    nothing = np.zeros(inputs.hardware.minimum.shape, np.int64)
-    unstarted = replace(inputs, current=nothing, at_load=False)
-    flat = problem(unstarted, tps, inputs.window.duration_s, inputs.window.start_s)
+    no_replicas = np.zeros(inputs.hardware.minimum.shape, np.int64)
+    from_empty = replace(inputs, current=no_replicas, at_load=False)
+    flat = problem(from_empty, tps, inputs.window.duration_s, inputs.window.start_s)
     # First let every region serve its own peak. If that does not fit, use the scenario's share.
     for epsilon in dict.fromkeys((1.0, inputs.settings.epsilon)):
         answer = solve_window(
@@ -238,9 +239,10 @@ def schedule_of(plan: ScalingPlan, window: Window) -> ScheduleTable:
     """
     times, active = _active_targets(window)
     targets = _largest_active(plan.target, active)
-    runs = np.searchsorted(window.period_starts_s - window.start_s, times, side="right") - 1
-    shares = None if plan.shares is None else plan.shares[runs]
-    release = None if plan.shift is None else np.cumsum(plan.shift.tokens, axis=0)[runs]
+    starts = window.period_starts_s - window.start_s
+    period_at = np.searchsorted(starts, times, side="right") - 1  # [steps] the current period
+    shares = None if plan.shares is None else plan.shares[period_at]
+    release = None if plan.shift is None else np.cumsum(plan.shift.tokens, axis=0)[period_at]
     lent = None
     if plan.lent is not None:
         lent = targets - _largest_active(plan.target - plan.lent, active)

@@ -49,18 +49,16 @@ def limited_pools(
     if limits is None:
         return ()
     watts = np.array([round(1000 * kw[place]) for place in hardware.pool_index], np.int64)
-    return tuple(
-        (
-            tuple(
-                p
-                for p, (_, region, g) in enumerate(hardware.pool_index)
-                if region == r and t in (hardware.types[g], len(hardware.gpu_types))
-            ),
-            int(1000 * limits[r, t]),
-            watts,
+    site = len(hardware.gpu_types)  # column of sites, which limits all GPU types of a region
+    groups = []
+    for r, t in np.argwhere(np.isfinite(limits)).tolist():
+        pools = tuple(
+            p
+            for p, (_, region, g) in enumerate(hardware.pool_index)
+            if region == r and t in (hardware.types[g], site)
         )
-        for r, t in np.argwhere(np.isfinite(limits)).tolist()
-    )
+        groups.append((pools, int(1000 * limits[r, t]), watts))
+    return tuple(groups)
 
 
 def power_limits(hardware: Hardware, kw: FloatArray) -> FloatArray | None:
@@ -95,7 +93,8 @@ def fullest_rack(gpus: int, limit_kw: float, replicas: Sequence[tuple[int, float
     the power in each of its racks.
     """
     inside = [(tp, kw) if tp <= gpus else (gpus, kw * gpus / tp) for tp, kw in replicas]
-    sums = [{0.0}, *(set[float]() for _ in range(gpus))]  # by GPUs used
+    # An unbounded knapsack: the sums of kilowatts that replicas on exactly n GPUs can draw.
+    sums = [{0.0}, *(set[float]() for _ in range(gpus))]
     for used in range(gpus):
         for tp, kw in inside:
             if used + tp <= gpus:

@@ -102,14 +102,17 @@ def instance_kw(inputs: PlanInput) -> FloatArray:
         power = power_at_load(hardware.models[m], gpu, profile)
         sized = sizes.capacity.get((m, g))
         if power is not None and sized is not None and lengths is not None:
-            load = sized[1]
+            _, load = sized
             mean_isl, mean_osl = (np.asarray(part, float).mean() for part in lengths[m])
-            second = load.tbt_s if np.isfinite(load.tbt_s) and load.tbt_s > 0 else load.ttft_s
+            has_tbt = np.isfinite(load.tbt_s) and load.tbt_s > 0
+            iteration_s = load.tbt_s if has_tbt else load.ttft_s
             pooled = float(sizes.theta_tps[m, g]) / load.input_tps  # gain of a large pool
-            decodes = max(1.0, pooled * load.max_rps * mean_osl * second)
-            prompt = pooled * load.input_tps * second
+            # Sequences in flight, by Little's law, and prompt tokens of an iteration.
+            decodes = max(1.0, pooled * load.max_rps * mean_osl * iteration_s)
+            prompt = pooled * load.input_tps * iteration_s
             context = decodes * (mean_isl + mean_osl / 2)
-            watts = float(power.watts(second, decodes, context, prompt, prompt * mean_isl / 2))
+            pairs = prompt * mean_isl / 2  # of tokens in prompt attention
+            watts = float(power.watts(iteration_s, decodes, context, prompt, pairs))
         kw[m, :, g] = profile.tp * (watts + host_of(gpu)[0]) * pue / 1000
     return kw
 

@@ -72,7 +72,7 @@ def _deferrable_work(inputs: PlanInput) -> Work:
         groups, traffic, window, method=inputs.settings.forecast.method, progress=silent,
         at_once=True,
     )  # fmt: skip
-    rows: list[tuple[float, int, int, int, int]] = []
+    rows: list[tuple[float, int, int, int, int]] = []  # the fields of ``Work``
     periods = len(window.period_starts_s)
     for series in forecasts:
         key, age_s = series.key, tiers[series.key.tier].urgent_after_s
@@ -83,5 +83,5 @@ def _deferrable_work(inputs: PlanInput) -> Work:
             (float(tokens[p]), m, r, p, min(p + wait, periods - 1))
             for p in np.flatnonzero(tokens > 0).tolist()
         ]
-    columns = np.array(rows, np.float64).reshape(-1, 5).T
-    return Work(columns[0], *(column.astype(np.int64) for column in columns[1:]))
+    amounts, *places = np.array(rows, np.float64).reshape(-1, 5).T
+    return Work(amounts, *(column.astype(np.int64) for column in places))

@@ -305,7 +305,10 @@ def no_savings_notes(saved: Mapping[str, Savings]) -> list[str]:
 
 
 def fallback_notes(cases: list[Case]) -> list[str]:
-    """Return a sentence for each case whose plan at a finer level is just whole replicas."""
+    """Return a sentence for each case and level whose plan is that of a coarser level.
+
+    The method of such a plan is the reason.
+    """
     return [
         f"{case.model} in {case.region} on {case.gpu}, {case.phase} {WORDS[name]}: "
         f"{level.method.partition(':')[0]}."

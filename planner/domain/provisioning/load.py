@@ -46,7 +46,7 @@ def peak_hours(hardware: Hardware, traffic: Traffic, window: Window) -> dict[tup
     demand, tiers = traffic.demand, interactive(hardware)
     inside = demand.inside(*window.observed_s)
     width = max(1, min(int(inside.sum()), round(HOUR_S / demand.bin_s)))
-    begin_s = demand.start_s + int(np.flatnonzero(inside)[:1].sum()) * demand.bin_s
+    begin_s = demand.start_s + int(inside.argmax()) * demand.bin_s
     growth = float(window.grown.max())
     peaks = {}
     for m, model in enumerate(hardware.models):
@@ -104,14 +104,10 @@ def limit_of(hardware: Hardware, m: int, phase: Phase, peaks: dict[tuple[int, in
         if seconds is not None:
             limits.append(Limit(seconds, f"{name} of tier {tier.name}", tier.attainment))
         elif tier.e2e_s is not None:
-            half = tier.e2e_s / 2 / (1.0 if phase == "prefill" else longest)
-            limits.append(
-                Limit(
-                    half,
-                    f"half of the end-to-end limit of tier {tier.name} (assumed)",
-                    tier.attainment,
-                )
-            )
+            # The half of decode is spread over the tokens of the longest mean answer.
+            seconds = tier.e2e_s / 2 / (1.0 if phase == "prefill" else longest)
+            source = f"half of the end-to-end limit of tier {tier.name} (assumed)"
+            limits.append(Limit(seconds, source, tier.attainment))
     if not limits:
         return Limit(ASSUMED_SLO_S[phase], f"no tier bounds {name}; assumed")
     return min(limits, key=lambda limit: limit.seconds)

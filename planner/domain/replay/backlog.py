@@ -39,6 +39,7 @@ def _speeds_at_rated_load(study: Study) -> tuple[FloatArray, FloatArray]:
     They are means over its GPU types.
     """
     means: list[FloatArray] = []
+    # Decode replicas have no TTFT, and prefill replicas no TBT.
     for field, role_without_it in (("ttft_s", "decode"), ("tbt_s", "prefill")):
         by_model: list[list[float]] = [[] for _ in study.hardware.models]
         for (m, g), (_, capacity) in study.sizes.capacity.items():

@@ -24,9 +24,9 @@ def study_at(study: Study, window: Window) -> Study:
     """
     seed, cells = study.settings.seed, study.cells
     trace = study.traffic.requests(window.start_s, window.end_s, seed, cells=cells)
-    nothing = np.zeros(study.hardware.minimum.shape, np.int64)
+    no_replicas = np.zeros(study.hardware.minimum.shape, np.int64)
     sizes = replace(study.sizes, later=(), at=None)
-    inputs = replace(study.plan_input, window=window, sizes=sizes, current=nothing)
+    inputs = replace(study.plan_input, window=window, sizes=sizes, current=no_replicas)
     peak, misfit = static_at_peak(inputs)
     before = static_before(inputs)
     moved = replace(
@@ -78,23 +78,34 @@ def past_windows(window: Window, demand: Demand, history_s: float = DAY_S) -> tu
         and _is_observed(moved, demand)
     }
     if by_day:
-        last = min(by_day)
-        enough = [
-            day
-            for day, moved in by_day.items()
-            if day == last or moved.origins_s[0] >= demand.start_s + history_s
-        ]
-        recent = [day for day in enough if day <= last + SEARCHED]
-        busiest = max(recent, key=lambda day: _requests(by_day[day], demand))
-        wanted = dict.fromkeys([last, WEEK, busiest, *recent])
-        return tuple(by_day[day] for day in [d for d in wanted if d in enough][:3])
+        return _three_days(by_day, demand, history_s)
     all_periods = round(window.duration_s / window.period_s)
     periods = min(np.floor((known - begins) / window.period_s + 1e-9), all_periods)
     right_before = cut(known - float(periods) * window.period_s)
     return (right_before,) if right_before and _is_observed(right_before, demand) else ()
 
 
-def _requests(window: Window, demand: Demand) -> float:
+def _three_days(by_day: dict[int, Window], demand: Demand, history_s: float) -> tuple[Window, ...]:
+    """Return the last day, the same weekday and the busiest day, from windows by days before.
+
+    All but the last need ``history_s`` of traffic before them. The most recent others take the
+    place of missing ones.
+    """
+    last = min(by_day)
+    enough = [
+        day
+        for day, moved in by_day.items()
+        if day == last or moved.origins_s[0] >= demand.start_s + history_s
+    ]
+    recent = [day for day in enough if day <= last + SEARCHED]
+    busiest = max(recent, key=lambda day: _requests_in(by_day[day], demand))
+    by_preference = dict.fromkeys([last, WEEK, busiest, *recent])
+    chosen = [day for day in by_preference if day in enough][:3]
+    return tuple(by_day[day] for day in chosen)
+
+
+def _requests_in(window: Window, demand: Demand) -> float:
+    """Return the number of requests that were observed in the window."""
     return float(np.nansum(demand.requests[:, demand.inside(window.start_s, window.end_s)]))
 
 

@@ -133,7 +133,7 @@ def requests_table(result: SimulationResult, labels: Sequence[str]) -> pl.DataFr
         "region": _names_of_codes(trace.region, trace.regions),
         "tier": _names_of_codes(trace.tier, trace.tiers),
         **_request_columns(result),
-        "reason": _reasons(result),
+        "reason": _refusal_reasons(result),
         "pool": _names_of_codes(place[result.requests.pool], known),
     }
     return pl.DataFrame(table).with_columns(pl.col(pl.Float64).fill_nan(None))
@@ -148,12 +148,13 @@ def groups_table(result: SimulationResult) -> pl.DataFrame:
     trace, log = result.trace, result.requests
     names = (trace.tiers, trace.models, trace.regions)
     shape = tuple(len(group) for group in names)
-    cell = np.ravel_multi_index((trace.tier, trace.model, trace.region), shape)
-    cells = int(np.prod(shape))
+    # A group is a combination of tier, model and region.
+    group_of = np.ravel_multi_index((trace.tier, trace.model, trace.region), shape)
+    groups = int(np.prod(shape))
 
     def total(values: npt.NDArray[Any] | None = None) -> FloatArray:
         """Return the sum of ``values`` (one per request; default: 1) by tier, model and region."""
-        return np.bincount(cell, values, minlength=cells).reshape(shape).astype(np.float64)
+        return np.bincount(group_of, values, minlength=groups).reshape(shape).astype(np.float64)
 
     sums = {
         "arrived": total(),
@@ -162,30 +163,31 @@ def groups_table(result: SimulationResult) -> pl.DataFrame:
         "mean_isl": total(trace.input_tokens),
         "mean_osl": total(trace.output_tokens),
     }
-    # Puts the requests of a cell next to each other.
-    order = np.argsort(cell, kind="stable") if cells > 1 else slice(None)
+    # Puts the requests of a group next to each other.
+    order = np.argsort(group_of, kind="stable") if groups > 1 else slice(None)
     edges = np.cumsum(np.r_[0, sums["arrived"].ravel()]).astype(np.int64)
-    known = {
+    # By latency, the milliseconds of each group's requests that have it.
+    by_group = {
         name: [part[np.isfinite(part)] for part in np.split(seconds[order] * 1000, edges[1:-1])]
         for name, seconds in zip(LATENCIES, (log.ttft_s, log.tbt_s, log.e2e_s), strict=True)
     }
-    places = np.arange(cells).reshape(shape)
+    indices = np.arange(groups).reshape(shape)
 
-    @cache  # with a single tier, model or region, several slices have the same cells
-    def tails_of(cells_of_slice: tuple[int, ...]) -> dict[str, Sequence[float]]:
+    @cache  # with a single tier, model or region, several slices have the same groups
+    def percentiles_of_groups(chosen: tuple[int, ...]) -> dict[str, Sequence[float]]:
         """Return the latency percentiles of the requests in these groups together."""
         out: dict[str, Sequence[float]] = {}
-        for name, parts in known.items():
-            values = np.concatenate([parts[i] for i in cells_of_slice])
+        for name, parts in by_group.items():
+            values = np.concatenate([parts[i] for i in chosen])
             if len(values):
                 out[name] = percentiles(values, PERCENTILES)
         return out
 
-    def tails(where: tuple[slice, ...]) -> Mapping[str, Sequence[float]]:
+    def latency_percentiles(where: tuple[slice, ...]) -> Mapping[str, Sequence[float]]:
         """Return the latency percentiles of a slice of the groups ``[tiers, models, regions]``."""
-        return tails_of(tuple(places[where].ravel().tolist()))
+        return percentiles_of_groups(tuple(indices[where].ravel().tolist()))
 
-    return _group_rows(names, sums, tails, result.cells)
+    return _group_rows(names, sums, latency_percentiles, result.cells)
 
 
 def groups_of_stream(result: StreamResult) -> pl.DataFrame:
@@ -200,7 +202,7 @@ def groups_of_stream(result: StreamResult) -> pl.DataFrame:
         "mean_osl": tally.asked[:, ANSWER_TOKENS],
     }
 
-    def tails(where: tuple[slice, ...]) -> Mapping[str, Sequence[float]]:
+    def latency_percentiles(where: tuple[slice, ...]) -> Mapping[str, Sequence[float]]:
         """Return the latency percentiles of a slice of the groups ``[tiers, models, regions]``."""
         out = {}
         for i, name in enumerate(LATENCIES):
@@ -211,20 +213,19 @@ def groups_of_stream(result: StreamResult) -> pl.DataFrame:
 
     names = (result.tiers, result.models, result.regions)
     by_group = {name: values[groups].astype(np.float64) for name, values in sums.items()}
-    return _group_rows(names, by_group, tails, result.cells)
+    return _group_rows(names, by_group, latency_percentiles, result.cells)
 
 
 def _group_rows(
     names: tuple[tuple[str, ...], ...],
     sums: dict[str, FloatArray],
-    tails: Callable[[tuple[slice, ...]], Mapping[str, Sequence[float]]],
+    latency_percentiles: Callable[[tuple[slice, ...]], Mapping[str, Sequence[float]]],
     cells: int,
 ) -> pl.DataFrame:
     """Return a row for every tier, model and home region that has requests, with all totals.
 
-    ``sums`` has ``[tiers, models, regions]`` arrays of requests. ``tails`` returns the latency
-    percentiles of a slice of them. Counts are multiplied by ``cells``, since one cell of the fleet
-    was simulated.
+    ``sums`` has ``[tiers, models, regions]`` arrays of requests. ``latency_percentiles`` takes a
+    slice of them. Counts are multiplied by ``cells``, since one cell of the fleet was simulated.
     """
     rows: list[dict[str, Any]] = []
     for chosen in product(*([None, *range(len(group))] for group in names)):
@@ -241,7 +242,7 @@ def _group_rows(
         row["attainment"] = count["attainment"] / due if due else None
         for name in ("mean_isl", "mean_osl"):
             row[name] = count[name] / count["arrived"]
-        for name, values in tails(where).items():
+        for name, values in latency_percentiles(where).items():
             ranked = zip(PERCENTILES, values, strict=True)
             row |= {f"{name}_p{share}": value for share, value in ranked}
         rows.append(row)
@@ -266,7 +267,7 @@ def _request_columns(result: SimulationResult) -> dict[str, Any]:
     }
 
 
-def _reasons(result: SimulationResult) -> pl.Series:
+def _refusal_reasons(result: SimulationResult) -> pl.Series:
     """Return for each request the reason why it was not served, or null."""
     log = result.requests
     left = (log.outcome == UNFINISHED) | (log.outcome == NOT_DUE)

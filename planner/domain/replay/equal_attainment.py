@@ -63,6 +63,7 @@ class FlatFleets:
         return served if equally_good(served, as_good) and self._fits_gpus(counts) else None
 
     def replay(self, counts: IntArray) -> Summary:
+        """Return the summary of the static fleet ``counts [pools]``, replayed once."""
         key = per_cell(counts, self.study.cells).tobytes()
         if key not in self._known:
             self._known[key] = self._replay(counts)

@@ -134,14 +134,15 @@ def _unused_memory_share(
     m, _, _ = study.hardware.pool_index[ready.source_pools[p]]
     capacity = pool.gpu.memory_bytes * (pool.initial * pool.profile.tp + borrowed)
     weights = study.hardware.models[m].weight_bytes * pool.initial
-    in_use = float(np.nanmean(result.series.utilisation[p])) if result.series.ready.size else 0.0
-    room = layout.tokens(layout.start) * layout.kv_layer_token_bytes * layout.home.size
-    cache = min(in_use, 1.0) * room * pool.initial
-    used = weights + copies * layout.layer_bytes * pool.initial + cache
-    return float(np.clip(1.0 - used / capacity, 0.0, 1.0))
+    copied = copies * layout.layer_bytes * pool.initial
+    kv_in_use = float(np.nanmean(result.series.utilisation[p])) if result.series.ready.size else 0.0
+    kv_bytes = layout.tokens(layout.start) * layout.kv_layer_token_bytes * layout.home.size
+    cache = min(kv_in_use, 1.0) * kv_bytes * pool.initial
+    return float(np.clip(1.0 - (weights + copied + cache) / capacity, 0.0, 1.0))
 
 
 def _pool_columns(result: Replay, labels: Sequence[str], p: int) -> dict[str, str]:
+    """Return the columns that name pool ``p`` in a table."""
     pool = result.fleet.pools[p]
     return {"model": pool.model, "region": pool.region, "arrangement": labels[p]}
 

@@ -30,7 +30,7 @@ from simulation.sizing.pool import fewest_instances
 FACTORS = tuple(np.geomspace(0.4, 0.97, 24).tolist())  # on the demand, if all of it meets the tiers
 LARGER = tuple(np.geomspace(1.05, 2.0, 8).tolist())  # if it does not
 REPLAYS = 16  # most replays of a search
-STEP = 4  # places of FACTORS between tries, where one held before
+STEP = 4  # distance in FACTORS between tries, near a factor that held for other candidates
 LITTLE = 0.005  # share of the cost: a round that saves less is the last
 
 Judge = Callable[[BuiltPolicy], float | None]  # replayed cost in dollars; None: a tier is missed
@@ -63,8 +63,8 @@ class Oracle:
     judge: Judge
     progress: Progress
     replays: int = 0
-    _best: tuple[Candidate, float] | None = None
-    _near: int = -1  # place of the last factor that held; -1: none
+    _best: tuple[Candidate, float] | None = None  # with its cost in dollars
+    _near: int = -1  # index of the smallest factor that held in the last search; -1: none
 
     def smallest(self) -> BuiltPolicy | None:
         """Return a policy with the cheapest schedule found; None if none meets every tier.
@@ -256,25 +256,26 @@ def _by_utilization(problem: PlanningProblem, joint: FloatArray, counts: IntArra
     its pools of that stage. Places at their minimum are left out.
     """
     capacity, after_loss = (_capacity_of(problem, np.maximum(n, 0)) for n in (counts, counts - 1))
-    after = np.zeros(counts.shape)
+    utilization = np.zeros(counts.shape)  # after the loss, of the stage that it hurts most
     stages = np.zeros(counts.shape[3], np.int64) if problem.stages is None else problem.stages
     for stage in (1, 2):  # prefill, decode
         serves = stages != 3 - stage  # columns of both stages, or of this one
-        whole = capacity[..., serves].sum(axis=(2, 3))
-        left = whole[:, :, None, None] - (capacity - after_loss)
+        of_model = capacity[..., serves].sum(axis=(2, 3))
+        left = of_model[:, :, None, None] - (capacity - after_loss)
         share = joint[:, :, None, None] / np.maximum(left, 1e-9)
-        after = np.maximum(after, np.where(serves, share, 0.0))
-    after[counts <= np.maximum(problem.minimum, 0)] = np.inf
-    order = np.argsort(after, axis=None, kind="stable")
-    order = order[np.isfinite(after.ravel()[order])]
+        utilization = np.maximum(utilization, np.where(serves, share, 0.0))
+    utilization[counts <= np.maximum(problem.minimum, 0)] = np.inf
+    order = np.argsort(utilization, axis=None, kind="stable")
+    order = order[np.isfinite(utilization.ravel()[order])]
     return np.stack(np.unravel_index(order, counts.shape), axis=1)
 
 
 def _capacity_of(problem: PlanningProblem, counts: IntArray) -> FloatArray:
     """Return the capacity of pools of the sizes ``counts [p, l, r, g]``, in input tokens/s."""
-    curve = problem.pool_tps
+    curve = problem.pool_tps  # [l, g, N], the last axis by the number of replicas
     assert curve is not None
     curve_length = curve.shape[2]
     m, _, g = np.indices(counts.shape[1:])
     capacity = curve[m, g, np.clip(counts, 1, curve_length) - 1]
-    return np.where(counts > 0, capacity * np.maximum(counts / curve_length, 1.0), 0.0)
+    beyond_curve = np.maximum(counts / curve_length, 1.0)  # larger pools grow in proportion
+    return np.where(counts > 0, capacity * beyond_curve, 0.0)

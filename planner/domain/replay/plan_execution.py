@@ -43,7 +43,7 @@ class RollingPlanner:
         if known is not None and known.unserved_tps is None:
             current = known.initial
             for period, window in enumerate(known.windows):
-                self._solved[period, _key(current)] = PeriodPlan(window)
+                self._solved[period, _fleet_key(current)] = PeriodPlan(window)
                 current = window.target
 
     def __call__(self, period: int, running: IntArray | None) -> ScheduleStep:
@@ -75,7 +75,7 @@ class RollingPlanner:
 
     def _planned(self, period: int, current: IntArray) -> PeriodPlan:
         """Return the plan of a period from the fleet ``current [l, r, g]``, solved once."""
-        key = period, _key(current)
+        key = period, _fleet_key(current)
         if key not in self._solved:
             self._solved[key] = solve_period(self._periods, period, current)
         return self._solved[key]
@@ -140,5 +140,6 @@ def _with_pools(study: Study, by_model: FloatArray, axis: int = -3) -> FloatArra
     return np.take(by_model, models, axis)
 
 
-def _key(current: IntArray) -> bytes:
+def _fleet_key(current: IntArray) -> bytes:
+    """Return a dictionary key for the counts ``current [l, r, g]``."""
     return np.ascontiguousarray(current, np.int64).tobytes()

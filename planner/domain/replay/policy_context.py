@@ -23,10 +23,11 @@ from planner.domain.study import Study
 from planner.domain.traffic.groups import by_model_and_region, interactive
 from planner.domain.traffic.window import DAY_S
 from planner.errors import ScenarioError
+from planner.inputs.scenario.build import Hardware
 from planner.inputs.scenario.settings import ALL, SpareSettings
 from planner.optimizer.problem import ScalingPlan
 from planner.policies.context import FollowedPlan, Modules, Plan, PolicyContext
-from simulation.arrays import IntArray
+from simulation.arrays import FloatArray, IntArray
 from simulation.modules.parts import layer_bytes
 from simulation.performance.memory import weight_bytes
 from simulation.performance.profile import iteration_s
@@ -48,7 +49,7 @@ class Loads:
         self._solved: dict[tuple[Plan, SpareSettings], Solved] = {}
         self._lock = lock or RLock()
 
-    def of(self, plan: Plan, progress: Progress) -> Load:
+    def planned_for(self, plan: Plan, progress: Progress) -> Load:
         """Return the forecast demand that a policy's plan is made for, times its load factor."""
         key = replace(plan, load_factor=1.0)
         with self._lock:
@@ -98,9 +99,9 @@ def policy_context_of(
         inputs = study.plan_input
         inputs = inputs.at_once() if plan.periods == ALL else inputs
         known = None
-        # ``planned`` is the plan of the default kind. Of it, another load factor changes the load.
+        # ``planned`` is for the default kind of plan. Its load serves any load factor.
         if planned is None or replace(plan, load_factor=1.0) != Plan():
-            load = loads_known.of(plan, planning)
+            load = loads_known.planned_for(plan, planning)
         else:
             load = planned.load.times(plan.load_factor)
             known = planned.plan if plan.load_factor == 1.0 else None
@@ -176,6 +177,7 @@ def _day_before(study: Study, load_factor: float, progress: Progress) -> tuple[S
             for p, (start, known) in enumerate(
                 zip(window.period_starts_s, window.origins_s, strict=True)
             ):
+                # The same time of day, as many days before as it takes to be known.
                 begin = start - DAY_S * np.ceil((start + window.period_s - known) / DAY_S)
                 if begin < demand.start_s:
                     raise ScenarioError(
@@ -206,22 +208,8 @@ def modules_of_pools(study: Study) -> tuple[Modules | None, ...]:
         attention, rest = layer_bytes(shape, weights)
         isl, osl = lengths[m]
         context = DECODES * (float(isl.mean()) + float(osl.mean()) / 2)
-        own_s = float(iteration_s(profile, DECODES, context, 0.0, 0.0))
         fits_one_node = profile.tp * 2 <= gpu.gpus_per_node  # two replicas fit into one node
         link = gpu.link_bytes_s if fits_one_node else gpu.network_bytes_s
-        # Speed of the model's layers on the GPUs of each pool, relative to its own.
-        paces = np.full(len(hardware.pool_index), np.nan)
-        for q, (_, other_r, other_g) in enumerate(hardware.pool_index):
-            other = hardware.gpus[other_g]
-            other_profile = hardware.profiles.get((m, other_g))
-            if other_r != r:
-                continue
-            if other.name == gpu.name:
-                paces[q] = 1.0
-            elif other_profile is not None and other_profile.tp == profile.tp:
-                paces[q] = own_s / float(iteration_s(other_profile, DECODES, context, 0.0, 0.0))
-            elif gpu.bandwidth_bytes_s and other.bandwidth_bytes_s:  # bounds decoding
-                paces[q] = other.bandwidth_bytes_s / gpu.bandwidth_bytes_s
         out.append(
             Modules(
                 layers=shape.layers,
@@ -230,7 +218,31 @@ def modules_of_pools(study: Study) -> tuple[Modules | None, ...]:
                 kv_layer_token_bytes=model.kv_bytes_per_token / shape.layers,
                 hidden_bytes=2.0 * shape.hidden,
                 link_bytes_s=link or gpu.network_bytes_s or LINK_BYTES_S,
-                relative_speeds=paces,
+                relative_speeds=_relative_speeds(hardware, (m, r, g), context),
             )
         )
     return tuple(out)
+
+
+def _relative_speeds(hardware: Hardware, place: tuple[int, int, int], context: float) -> FloatArray:
+    """Return the decode speed of a pool's model on the GPUs of each pool, relative to its own.
+
+    ``context`` is the tokens of ``DECODES`` sequences. NaN: the pool is in another region, or the
+    speed is unknown.
+    """
+    m, r, g = place
+    gpu, profile = hardware.gpus[g], hardware.profiles[m, g]
+    own_s = float(iteration_s(profile, DECODES, context, 0.0, 0.0))
+    speeds = np.full(len(hardware.pool_index), np.nan)
+    for q, (_, other_r, other_g) in enumerate(hardware.pool_index):
+        other = hardware.gpus[other_g]
+        other_profile = hardware.profiles.get((m, other_g))
+        if other_r != r:
+            continue
+        if other.name == gpu.name:
+            speeds[q] = 1.0
+        elif other_profile is not None and other_profile.tp == profile.tp:
+            speeds[q] = own_s / float(iteration_s(other_profile, DECODES, context, 0.0, 0.0))
+        elif gpu.bandwidth_bytes_s and other.bandwidth_bytes_s:  # bounds decoding
+            speeds[q] = other.bandwidth_bytes_s / gpu.bandwidth_bytes_s
+    return speeds

@@ -17,8 +17,8 @@ def policy_chosen(scenario: Scenario, name: str) -> Policy:
 
     ``name`` may include the label of a policy. ScenarioError is raised for an unknown name.
     """
-    for tells in ("key", "name"):
-        listed = next((row for row in scenario.policies if getattr(row, tells) == name), None)
+    for field in ("key", "name"):  # a key is a name, with the label if there is one
+        listed = next((row for row in scenario.policies if getattr(row, field) == name), None)
         if listed is not None:
             return listed
     if name not in policy_names():

@@ -29,7 +29,6 @@ from simulation.policies.static import Static
 from simulation.policies.wrappers.observation_log import ObservationLog
 from simulation.sizing.pd_ratio import all_splits
 from simulation.sizing.pool import curve_capacity
-from simulation.sizing.trial import SharedPrompts
 from simulation.sizing.workload import Burstiness, unit_arrivals
 from simulation.trace import Trace
 
@@ -81,8 +80,8 @@ def pressure_test(study: Study, ratio: str | float = FIXED, many: bool = False) 
     for m in range(len(study.hardware.models)):
         for r in range(len(study.hardware.regions)):
             here = [p for p, place in enumerate(index) if place[:2] == (m, r)]
-            for group in _groups_to_test(study, here):
-                counts, rate = _tested_replicas(study, group, ratio, many)
+            for group in _pools_tested_together(study, here):
+                counts, rate = _replicas_and_rate(study, group, ratio, many)
                 # Replicas are equally fast in all regions, so one test serves them all.
                 kind = (m, *(index[p][2] for p in group), *counts.tolist())
                 if kind not in tested:
@@ -95,7 +94,7 @@ def pressure_test(study: Study, ratio: str | float = FIXED, many: bool = False) 
     return Pressure(out, ratios, rates)
 
 
-def _groups_to_test(study: Study, pools: list[int]) -> list[list[int]]:
+def _pools_tested_together(study: Study, pools: list[int]) -> list[list[int]]:
     """Return the pools to test together: single mixed pools, and pairs of prefill and decode."""
     index, columns = study.hardware.pool_index, study.hardware.columns
     theta = study.sizes.theta_tps
@@ -112,7 +111,7 @@ def _groups_to_test(study: Study, pools: list[int]) -> list[list[int]]:
     return [[p] for p in by_role["both"]] + pairs
 
 
-def _tested_replicas(
+def _replicas_and_rate(
     study: Study, group: list[int], ratio: str | float, many: bool
 ) -> tuple[IntArray, float]:
     """Return the replicas of each pool of ``group`` to test, and the requests/s they can serve.
@@ -146,14 +145,6 @@ def _tested_replicas(
     return np.array(pair, np.int64), rate
 
 
-def _shared_prompts(study: Study, m: int) -> SharedPrompts | None:
-    return study.traffic.shared[m] if study.traffic.shared else None
-
-
-def _arrivals(study: Study, m: int) -> Burstiness:
-    return study.traffic.arrivals[m] if study.traffic.arrivals else 1.0
-
-
 def _pool_capacity(study: Study, m: int, g: int, instances: int) -> float:
     """Return the capacity of a pool of ``instances`` replicas in input tokens/s."""
     return curve_capacity(study.sizes.pool_tps[m, g], instances)
@@ -168,39 +159,14 @@ def _simulated_signals(
     """
     index = study.hardware.pool_index
     m = index[group[0]][0]
-    isl, osl = study.traffic.lengths[m]
-    rng = generator(study.settings.seed, Stream.PRESSURE)
-    requests = REQUESTS * max(1, int(counts.sum()) // FEW)
-    drawn = rng.integers(0, len(isl), requests)
-    isl, osl, blocks = isl[drawn], osl[drawn], None
-    shared = _shared_prompts(study, m)
-    if shared is not None and study.hardware.serving[m].prefix_caching:
-        sample = shared.again(requests)
-        isl, osl, blocks = sample.isl, sample.osl, sample.blocks
-    arrival = unit_arrivals(requests, _arrivals(study, m), rng) / rate
     all_pools = study.fleet(np.zeros(len(index), np.int64))
     pools = tuple(
         replace(all_pools.pools[p], initial=int(n), minimum=0, maximum=max(int(n), 1), tiers=None)
         for p, n in zip(group, counts, strict=True)
     )
-    tier = all_pools.tiers.index(study.hardware.limits_of(m)[0])
-    region = [region.name for region in all_pools.regions].index(pools[0].region)
     fleet = Fleet(all_pools.tiers, all_pools.regions, pools, all_pools.latency_s, all_pools.routing)
-    trace = Trace(
-        arrival_s=arrival,
-        input_tokens=isl.astype(np.int32),
-        output_tokens=osl.astype(np.int32),
-        model=np.zeros(requests, np.int16),
-        region=np.full(requests, region, np.int16),
-        tier=np.full(requests, tier, np.int16),
-        models=(pools[0].model,),
-        regions=tuple(region.name for region in all_pools.regions),
-        tiers=tuple(tier.name for tier in all_pools.tiers),
-        start_s=0.0,
-        provenance="synthesised",
-        blocks=blocks,
-    )
-    end_s = float(arrival[-1])
+    trace = _test_requests(study, m, fleet, REQUESTS * max(1, int(counts.sum()) // FEW), rate)
+    end_s = float(trace.arrival_s[-1])
     # The first observation is at the start, before any load; the others are every fifth of a test.
     policy = ObservationLog(Static(counts, interval_s=end_s * WARM_UP))
     simulate(trace, fleet, policy, seed=study.settings.seed, duration_s=end_s * 1.0001)
@@ -216,3 +182,35 @@ def _simulated_signals(
     return {
         name: value / counts if name.endswith("_tps") else value for name, value in means.items()
     }
+
+
+def _test_requests(study: Study, m: int, fleet: Fleet, requests: int, rate: float) -> Trace:
+    """Return ``requests`` of model ``m`` at ``rate`` per second, in the region of the fleet.
+
+    Lengths, bursts and shared prompts are those of the model. The tier is its first one.
+    """
+    traffic = study.traffic
+    isl, osl = traffic.lengths[m]
+    rng = generator(study.settings.seed, Stream.PRESSURE)
+    drawn = rng.integers(0, len(isl), requests)
+    isl, osl, blocks = isl[drawn], osl[drawn], None
+    shared = traffic.shared[m] if traffic.shared else None
+    if shared is not None and study.hardware.serving[m].prefix_caching:
+        sample = shared.again(requests)
+        isl, osl, blocks = sample.isl, sample.osl, sample.blocks
+    burstiness: Burstiness = traffic.arrivals[m] if traffic.arrivals else 1.0
+    regions = tuple(region.name for region in fleet.regions)
+    return Trace(
+        arrival_s=unit_arrivals(requests, burstiness, rng) / rate,
+        input_tokens=isl.astype(np.int32),
+        output_tokens=osl.astype(np.int32),
+        model=np.zeros(requests, np.int16),
+        region=np.full(requests, regions.index(fleet.pools[0].region), np.int16),
+        tier=np.full(requests, fleet.tiers.index(study.hardware.limits_of(m)[0]), np.int16),
+        models=(fleet.pools[0].model,),
+        regions=regions,
+        tiers=tuple(tier.name for tier in fleet.tiers),
+        start_s=0.0,
+        provenance="synthesised",
+        blocks=blocks,
+    )

@@ -66,8 +66,8 @@ def prepare(
 
     One static fleet covers the peak of the window, the other that of the time before.
     """
-    nothing = np.zeros(hardware.minimum.shape, np.int64)
-    inputs = PlanInput(settings.plan, hardware, traffic, window, sizes, nothing)
+    no_replicas = np.zeros(hardware.minimum.shape, np.int64)
+    inputs = PlanInput(settings.plan, hardware, traffic, window, sizes, no_replicas)
     peak, misfit = static_at_peak(inputs)
     before = static_before(inputs)
     return Study(
@@ -110,13 +110,17 @@ def run_policy(
     shared: SharedInputs = NOTHING_SHARED,
     options: ReplayOptions = IN_DETAIL,
 ) -> PolicyRun:
-    """Build a policy for the study and replay it."""
+    """Build a policy for the study and replay it.
+
+    Raise CostLimitExceeded if it costs more than the limit of ``options``, and TargetMissed if it
+    misses a bar of theirs.
+    """
     ready = build_policy(study, policy, seed=seed, progress=progress, shared=shared)
     limit = options.cost_limit
     if np.isfinite(limit) and limit < least_cost_usd(study, ready, options):
         raise CostLimitExceeded
-    run = part(progress, ready.after, 1.0)
-    return replayed(study, policy, ready, seed=seed, progress=run, options=options)
+    rest = part(progress, ready.after, 1.0)  # after what the policy's construction took
+    return replayed(study, policy, ready, seed=seed, progress=rest, options=options)
 
 
 def build_policy(
@@ -146,7 +150,7 @@ def least_cost_usd(study: Study, ready: BuiltPolicy, options: ReplayOptions) -> 
     settings, window = study.settings, study.window
     lends = settings.scale_in.lend or settings.plan.lend_share is not None
     fewer = options.changed or options.lost or study.hardware.faults or lends
-    if settings.plan.reserve:  # what is reserved costs less
+    if settings.plan.reserve:  # reserved GPUs cost less than ``lowest_usd``
         return 0.0
     if not ready.keeps_floor or fewer:
         return 0.0
@@ -203,7 +207,7 @@ def replayed(
         plan,
         detail,
         signal_range=metered.signal_range,
-        settings=settings_of(policy, metered, fleet, result.series, labels),
+        settings=policy_settings(policy, metered, fleet, result.series, labels),
         worst_loss=worst_loss(
             study, serving(study, result.series, sources), result.series.interval_s
         ),
@@ -271,7 +275,9 @@ def _simulate(
         duration_s=study.window.duration_s,
         interval_s=interval,
         progress=lambda done: progress(done, f"Replaying: {policy.title}"),
-        watch=None if bars is None else LateCounter(_lowest(fleet, bars), study.window.duration_s),
+        watch=None
+        if bars is None
+        else LateCounter(_tiers_to_watch(fleet, bars), study.window.duration_s),
         keep=options.requests,
         carried=study.carried,
     )
@@ -292,7 +298,7 @@ def _oracle(
     """
     assert policy.traits.plan is not None
     targets = {tier.name: tier.attainment for tier in study.hardware.tiers}
-    load = loads.of(policy.traits.plan, part(progress, 0.0, 0.1))
+    load = loads.planned_for(policy.traits.plan, part(progress, 0.0, 0.1))
 
     options = ReplayOptions(detailed=False, bars=targets)
 
@@ -308,7 +314,8 @@ def _oracle(
     return search.smallest() or policy.build(context)
 
 
-def _lowest(fleet: Fleet, bars: Mapping[str, float]) -> list[Tier]:
+def _tiers_to_watch(fleet: Fleet, bars: Mapping[str, float]) -> list[Tier]:
+    """Return the tiers, with targets lowered to ``bars`` (attainment by tier) where those are."""
     return [replace(tier, attainment=min(bars[tier.name], tier.attainment)) for tier in fleet.tiers]
 
 
@@ -324,7 +331,7 @@ def check_policy(study: Study, name: str) -> None:
         )
 
 
-def settings_of(
+def policy_settings(
     policy: Policy, rule: ScalingPolicy, fleet: Fleet, series: PoolSeries, labels: Sequence[str]
 ) -> tuple[Setting, ...]:
     """Return the settings of a policy: parameters, replicas of each pool, and request routing.

@@ -18,7 +18,7 @@ from simulation.arrays import BoolArray, FloatArray, IntArray
 from simulation.faults import RegionOutage
 from simulation.fleet import Fleet
 
-MOST_SETS = 1_000
+MOST_SETS = 1_000  # region sets, see ``region_sets``
 MOST_MIXED = 3  # lost replicas that may be of several pools of a model in a region
 N_PLUS_1 = SpareSettings(instances=1, by_pool=False)
 
@@ -94,11 +94,12 @@ def worst_loss(study: Study, counts: IntArray, interval_s: float = 0.0) -> int:
         need = need[np.minimum(bin_of, len(need) - 1).astype(np.int64)]
     _, regions = open_region_sets(study)
 
-    def order(index: int) -> tuple[float, float]:
+    def severity(index: int) -> tuple[float, float]:
+        """Return the demand without capacity after a loss, and minus the capacity that is left."""
         left = capacity_of(study, losses[index].left(counts)) @ regions.T
         return float(np.maximum(need - left, 0.0).sum()), -float(left.sum())
 
-    return max(range(len(losses)), key=order)
+    return max(range(len(losses)), key=severity)
 
 
 def without_replicas(study: Study, fleet: Fleet, source_pools: Sequence[int], loss: Loss) -> Fleet:
@@ -125,9 +126,9 @@ def capacity_of(study: Study, counts: IntArray) -> FloatArray:
     With separate prefill and decode pools, the weaker of both counts.
     """
     tps = pool_capacity(study.sizes.theta_tps, study.sizes.pool_tps, counts)
-    stages = study.hardware.stages
-    both = [tps[..., stages != other].sum(axis=-1) for other in (2, 1)]
-    return np.asarray(np.minimum(*both))
+    stages = study.hardware.stages  # [g] 0: both, 1: prefill, 2: decode
+    prefill_tps, decode_tps = (tps[..., stages != other].sum(axis=-1) for other in (2, 1))
+    return np.asarray(np.minimum(prefill_tps, decode_tps))
 
 
 def capacity_after_loss(study: Study, counts: IntArray) -> FloatArray:
@@ -198,8 +199,8 @@ def with_spare_capacity(windows: Sequence[Study], counts: IntArray) -> IntArray:
         return counts
     need = np.max([interactive_demand(window).max(axis=0) for window in windows], axis=0)  # [l, k]
 
-    def lacks(fleets: IntArray) -> FloatArray:
-        """Return the tokens/s that each fleet lacks after the worst loss."""
+    def missing_tps(fleets: IntArray) -> FloatArray:
+        """Return the input tokens/s that each of ``fleets [t, pools]`` lacks after a loss."""
         left = capacity_after_loss(study, by_place(study, fleets))
         return np.asarray(np.maximum(need - left, 0.0).sum(axis=(1, 2)))
 
@@ -211,7 +212,7 @@ def with_spare_capacity(windows: Sequence[Study], counts: IntArray) -> IntArray:
         for place in dict.fromkeys(places)
     ]
     enlarged = counts.copy()
-    while (short := float(lacks(enlarged[None])[0])) > 0:
+    while (missing := float(missing_tps(enlarged[None])[0])) > 0:
         # A new pool gains nothing until it has more replicas than may be lost. Prefill alone may
         # gain nothing without decode, so all pools of a place are also tried together.
         tries = [
@@ -223,9 +224,9 @@ def with_spare_capacity(windows: Sequence[Study], counts: IntArray) -> IntArray:
         if not tries:
             return enlarged
         paid = np.array([(tried - enlarged) @ usd for tried in tries])
-        gains = short - lacks(np.array(tries))
+        gains = missing - missing_tps(np.array(tries))
         enlarged = tries[int(np.argmax(gains / np.maximum(paid, 1e-9)))]
-    return trimmed(lambda fleet: not lacks(fleet[None]).any(), enlarged, counts, -usd)
+    return trimmed(lambda fleet: not missing_tps(fleet[None]).any(), enlarged, counts, -usd)
 
 
 def by_place(study: Study, pools: IntArray) -> IntArray:
@@ -256,6 +257,8 @@ def region_sets(open_ways: BoolArray) -> tuple[BoolArray, BoolArray]:
     If every route is open there is one set, of all regions. Sets that share no region are not
     combined. Above MOST_SETS sets, each region has to serve its own demand, which is stricter.
     """
+    # A set of regions is a bit mask. Begin with the regions that serve each home, and join the
+    # sets that have a region in common until there are no new ones.
     reach = {sum(1 << int(r) for r in np.flatnonzero(row)) for row in open_ways}
     served_in, fresh = set(reach), list(reach)
     while fresh:
@@ -267,7 +270,9 @@ def region_sets(open_ways: BoolArray) -> tuple[BoolArray, BoolArray]:
         if len(served_in) > MOST_SETS:
             alone = np.eye(len(open_ways), dtype=np.bool_)
             return alone, alone
-    where = np.arange(len(open_ways))
-    into = np.array([[regions >> int(r) & 1 for r in where] for regions in sorted(served_in)], bool)
-    homes = ~(open_ways[None] & ~into[:, None]).any(axis=2)
-    return homes, into
+    all_regions = np.arange(len(open_ways))
+    serving = np.array([[mask >> int(r) & 1 for r in all_regions] for mask in sorted(served_in)],
+                       bool)  # fmt: skip
+    # Homes of a set are the regions whose routes all end in it.
+    homes = ~(open_ways[None] & ~serving[:, None]).any(axis=2)
+    return homes, serving

@@ -23,6 +23,7 @@ def with_reserved(study: Study, summary: Summary, result: Replayed, plan: Scalin
     hardware, series = study.hardware, result.series
     prices, on_demand = hardware.reserved_prices(term, np.arange(HOURS) * HOUR_S, HOUR_S)
     running = series.ready + series.starting + series.draining
+    hour_of = hours_of(running.shape[1], result.start_s, series.interval_s)  # of each interval
     paid = saved = 0.0
     for r, t in np.argwhere(reserved):
         place = hardware.regions[r].name, hardware.gpu_types[t].name
@@ -30,10 +31,8 @@ def with_reserved(study: Study, summary: Summary, result: Replayed, plan: Scalin
         for counts, pool in zip(running, result.fleet.pools, strict=True):
             if not pool.spot and (pool.region, pool.gpu.name) == place:
                 gpus += counts * pool.profile.tp
-        in_use = (
-            np.minimum(gpus, reserved[r, t])
-            @ on_demand[hours_of(len(gpus), result.start_s, result.series.interval_s), r, t]
-        )
+        # Dollars per hour on demand of the GPUs in use that are reserved, summed over intervals.
+        replaced = np.minimum(gpus, reserved[r, t]) @ on_demand[hour_of, r, t]
         paid += float(reserved[r, t] * prices[r, t]) * study.window.duration_s / HOUR_S
-        saved += float(in_use) * series.interval_s / HOUR_S
+        saved += float(replaced) * series.interval_s / HOUR_S
     return replace(summary, cost_usd=summary.cost_usd + paid - saved, reserved_usd=paid)

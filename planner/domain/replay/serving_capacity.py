@@ -38,7 +38,7 @@ def capacity_table(
 ) -> pl.DataFrame:
     """Return the joint capacity of each model's replicas in each region, in input tokens/s.
 
-    There is one row for each moment at which the capacity changes.
+    There is one row for each moment at which the capacity changes, and one for the last interval.
     """
     tps = capacity_of(study, serving(study, series, source_pools))
     frames = []

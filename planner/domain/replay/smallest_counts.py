@@ -41,14 +41,14 @@ def trimmed(meets: Meets, counts: IntArray, low: IntArray, order: FloatArray) ->
 
     Pools with the smallest ``order`` are tried first. Counts stay at or above ``low``.
     """
-    gone = True
-    while gone:
-        gone = False
+    removed = True
+    while removed:
+        removed = False
         for p in np.argsort(order, kind="stable"):
             fewer = counts.copy()
             fewer[p] -= 1
             if fewer[p] >= low[p] and fewer.any() and meets(fewer):
-                counts, gone = fewer, True
+                counts, removed = fewer, True
     return counts
 
 
@@ -63,9 +63,9 @@ def spread_in_proportion(total: int, base: IntArray, low: IntArray, high: IntArr
     counts: IntArray = np.clip(np.floor(ideal).astype(np.int64), low, high)
     while counts.sum() != total:
         step = 1 if counts.sum() < total else -1
-        room = counts < high if step > 0 else counts > low
-        if not room.any():
+        can_change = counts < high if step > 0 else counts > low
+        if not can_change.any():
             break
-        lacking = np.where(room, (ideal - counts) * step, -np.inf)
-        counts[int(np.argmax(lacking))] += step
+        remainder = np.where(can_change, (ideal - counts) * step, -np.inf)
+        counts[int(np.argmax(remainder))] += step
     return counts

@@ -64,16 +64,17 @@ class FlatWindow:
         tiers = [
             replace(tier, attainment=self.goals[tier.name]) for tier in self.study.hardware.tiers
         ]
-        count = {m: self._request_count(m) for m in self.models}
-        total = np.sum(list(count.values()), axis=0)
+        requests = {m: self._requests_by_tier(m) for m in self.models}
+        total = np.sum(list(requests.values()), axis=0)
         served = {m: result for m in self.models if (result := self.known.get(self.key(m, counts)))}
         for m in self.models:
+            # The late requests known so far may already rule out a goal.
             if first_missed_tier(tiers, _late_by_tier(served, total), total) is not None:
                 return False
             if m not in served or served[m].cut:
                 others = {other: result for other, result in served.items() if other != m}
                 length_s, late = self.study.window.duration_s, _late_by_tier(others, total)
-                watch = LateCounter(tiers, length_s, late, total - count[m])
+                watch = LateCounter(tiers, length_s, late, total - requests[m])
                 served[m] = self.known[self.key(m, counts)] = self._count_served(m, counts, watch)
         due = np.sum([result.due for result in served.values()], axis=0)
         late = _late_by_tier(served, total)
@@ -89,7 +90,7 @@ class FlatWindow:
 
         ``counts`` are those of all tested models' pools.
         """
-        study, pool_mask = self.study, self._pool_mask(m)
+        study, pool_mask, carried = self.study, self._pool_mask(m), self.study.carried
         self.alive()
         all_counts = self._counts_of_all_pools(counts)
         fleet = study.fleet(all_counts)
@@ -102,16 +103,16 @@ class FlatWindow:
         try:
             result = simulate_cell(
                 self._trace(m),
-                of_models(fleet, study, [m]),
+                fleet_of_models(fleet, study, [m]),
                 Static(all_counts[pool_mask]),
                 cells=study.cells,
                 seed=self.seed,
                 duration_s=study.window.duration_s,
                 watch=watch,
-                carried=self._requests_in_flight(m),
+                carried=None if carried is None else carried.rows(carried.model == m),
             )
         except TargetMissed:
-            return ServedRequests(self._request_count(m), watch.late.copy(), cut=True)
+            return ServedRequests(self._requests_by_tier(m), watch.late.copy(), cut=True)
         cost_usd = summarise_replay(result, brief=True).cost_usd
         return ServedRequests(*due_and_late(result), cost_usd=cost_usd)
 
@@ -121,25 +122,23 @@ class FlatWindow:
         return self.study, m, self.seed, of_cell.tobytes()
 
     def _pool_mask(self, m: int) -> BoolArray:
-        return pools_of(self.study, [m])
+        """Return a mask of the model's pools among all pools of the study."""
+        return model_pool_mask(self.study, [m])
 
     def _counts_of_all_pools(self, counts: IntArray) -> IntArray:
         """Return ``counts`` of the tested models' pools, with 0 for all other pools."""
         all_counts = np.zeros(len(self.study.hardware.pool_index), np.int64)
-        all_counts[pools_of(self.study, self.models)] = counts
+        all_counts[model_pool_mask(self.study, self.models)] = counts
         return all_counts
 
     def _trace(self, m: int) -> Trace:
+        """Return the model's requests in the window, selected once per search."""
         if (self.study, m) not in self.requests:
             trace = self.study.trace
             self.requests[self.study, m] = trace.rows(trace.model == m)
         return self.requests[self.study, m]
 
-    def _requests_in_flight(self, m: int) -> Trace | None:
-        carried = self.study.carried
-        return None if carried is None else carried.rows(carried.model == m)
-
-    def _request_count(self, m: int) -> IntArray:
+    def _requests_by_tier(self, m: int) -> IntArray:
         """Return the number of the model's requests in the window, by tier of the fleet."""
         trace = self._trace(m)
         counts = count_codes(trace.tier, len(trace.tiers)).tolist()
@@ -178,13 +177,14 @@ def _late_by_tier(served: Mapping[int, ServedRequests], like: IntArray) -> IntAr
     return late
 
 
-def pools_of(study: Study, models: Collection[int]) -> BoolArray:
+def model_pool_mask(study: Study, models: Collection[int]) -> BoolArray:
+    """Return a mask of the pools of ``models`` (indices), ``[pools]``."""
     return np.array([place[0] in models for place in study.hardware.pool_index])
 
 
-def of_models(fleet: Fleet, study: Study, models: Collection[int]) -> Fleet:
+def fleet_of_models(fleet: Fleet, study: Study, models: Collection[int]) -> Fleet:
     """Return the fleet with only the pools of ``models``."""
-    kept = pools_of(study, models)
+    kept = model_pool_mask(study, models)
     return Fleet(
         tiers=fleet.tiers,
         regions=fleet.regions,

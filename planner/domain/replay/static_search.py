@@ -17,7 +17,13 @@ from planner.domain.replay.replica_loss import (
     with_spare_capacity,
 )
 from planner.domain.replay.smallest_counts import Meets, fewest, trimmed
-from planner.domain.replay.static_replay import FlatWindow, Known, Requests, of_models, pools_of
+from planner.domain.replay.static_replay import (
+    FlatWindow,
+    Known,
+    Requests,
+    fleet_of_models,
+    model_pool_mask,
+)
 from planner.domain.study import Study
 from planner.domain.traffic.window import HOUR_S
 from simulation.arrays import BoolArray, IntArray
@@ -61,11 +67,11 @@ def smallest_flat(
     names = [model.name for model in study.hardware.models]
     for m, name in enumerate(names):
         progress(0.8 * m / len(names), f"Searching the smallest static fleet for {name}")
-        of_model = pools_of(study, [m])
+        of_model = model_pool_mask(study, [m])
         alive = _replay_counter(part(progress, 0.8 * m / len(names), 0.8 * (m + 1) / len(names)),
                          STEPS + len(windows))  # fmt: skip
         meets = [_slo_test([window], [m], (), seed, alive, known, requests) for window in windows]
-        fleet = of_models(study.fleet(base), study, [m])
+        fleet = fleet_of_models(study.fleet(base), study, [m])
         low = np.array([pool.minimum for pool in fleet.pools], np.int64)
         high = np.array([pool.maximum for pool in fleet.pools], np.int64)
         high = _within_gpus(study, of_model, base, high)
@@ -126,6 +132,7 @@ def _replay_counter(progress: Progress, expected: int) -> Callable[[], None]:
     replays = count(1)
 
     def alive() -> None:
+        """Report one more replay, which can raise to cancel."""
         done = next(replays)
         progress(min(1.0, done / expected), f"Sizing the static fleet: replay {done}")
 
@@ -141,6 +148,11 @@ def _fewest_on_all(
     others are only checked, and join the search if they fail.
     """
     searched, order = [0], list(range(1, len(meets)))
+
+    def meets_searched(counts: IntArray) -> bool:
+        """Return whether the counts meet the conditions of all windows in the search."""
+        return all(meets[w](counts) for w in searched)
+
     counts = fewest(meets[0], peaks[0], low, high)
     while (missed := _first_missed(meets, order, counts, at_once)) is not None:
         least = int(counts.sum()) + 1
@@ -148,8 +160,7 @@ def _fewest_on_all(
             break
         order.remove(missed)
         searched.insert(0, missed)
-        conditions = [meets[w] for w in searched]
-        counts = fewest(_all_conditions(conditions), counts, low, high, least=least)
+        counts = fewest(meets_searched, counts, low, high, least=least)
     return counts
 
 
@@ -159,6 +170,7 @@ def _first_missed(
     """Return the first window of ``order`` whose condition fails, or None."""
 
     def tested(w: int, _: Progress) -> bool:
+        """Return whether the condition of window ``w`` holds."""
         return meets[w](counts)
 
     for begin in range(0, len(order), at_once):
@@ -167,10 +179,6 @@ def _first_missed(
         if not all(met):
             return batch[met.index(False)]
     return None
-
-
-def _all_conditions(conditions: Sequence[Meets]) -> Meets:
-    return lambda counts: all(meets(counts) for meets in conditions)
 
 
 def holds(

@@ -185,10 +185,8 @@ def checks(
 
 def _slo_check(after: Simulated) -> Check:
     """Return whether the simulated plan meets the SLO of every tier."""
-    outcome, missed = (
-        after.outcome,
-        [tier for tier, met in after.outcome.slo_met.items() if not met],
-    )
+    outcome = after.outcome
+    missed = [tier for tier, met in outcome.slo_met.items() if not met]
     if missed:
         return Check("SLO met", False, f"Missed for {' and '.join(missed)}.")
     tier = after.tier
@@ -210,4 +208,5 @@ def _budget_check(usd_30d: float | None, budget: float | None) -> Check:
 
 
 def _note(was: str, text: str | None) -> str:
+    """Return the earlier value of a figure as a note, such as "now $5"; "" if it is not known."""
     return f"{was} {text}" if text else ""

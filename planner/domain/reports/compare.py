@@ -378,7 +378,10 @@ def _required(view: ComparisonView) -> list[TestDayFigures]:
 
 
 def _next_level(view: ComparisonView) -> str:
-    """Return the extra cost of the next level of assurance over the plan, in words."""
+    """Return the extra cost of the next level of assurance over the plan, in words.
+
+    It is "" if the alternative of that level, which is shown too, says that it is no other plan.
+    """
     names = [plan.name for plan in view.plans]
     if view.plan.name not in LEVELS:
         return ""
@@ -388,12 +391,12 @@ def _next_level(view: ComparisonView) -> str:
         return "highest assurance"
     tested = {day.level for day in view.tests.days} - {""}
     if tested and following not in tested:
-        return ""  # the card of that level says so
+        return ""
     other = view.plans[names.index(following)]
     if other.level is not None and not other.level.qualifies:
         return f"no plan passes {following}"
     if other.outcome.name == view.key:
-        return ""  # the card of that level says so
+        return ""
     more = other.outcome.cost_usd - view.plan.outcome.cost_usd
     if round(more, 2) == 0:
         return f"{following.capitalize()}: same cost"
@@ -413,21 +416,17 @@ def _alternatives(view: ComparisonView) -> Iterator[Alternative]:
     """Yield the plans that the reader can choose from, with their costs in the window."""
     if len(view.plans) < 2:
         return
+    tested = {day.level for day in view.tests.days} - {""}
     for plan in view.plans:
         risky = plan.level is not None and not (plan.level.qualifies and _is_spare(view, plan))
-        untested = _is_untested(view, plan)
+        # Without a test day of its own, a level has the plan of a lower one.
+        untested = bool(tested) and plan.level is not None and plan.name not in tested
         price = Fact(
             plan.label, None if untested else plan.outcome.cost_usd, "$",
             note="needs test days of this level" if untested else _plan_note(view, plan),
             meaning=Meaning.RISK if risky else Meaning.NEUTRAL,
         )  # fmt: skip
         yield Alternative(plan.name, plan.label, price, plan is view.plan)
-
-
-def _is_untested(view: ComparisonView, plan: Plan) -> bool:
-    """Return whether no test day belongs to the plan's level; its plan is then a lower level's."""
-    tested = {day.level for day in view.tests.days} - {""}
-    return bool(tested) and plan.level is not None and plan.name not in tested
 
 
 def _plan_note(view: ComparisonView, plan: Plan) -> str:
@@ -583,10 +582,12 @@ def _test_days(view: ComparisonView) -> Iterator[Section]:
     ))  # fmt: skip
 
     def passes(day: TestDayFigures) -> str:
+        """Return "yes" or "no", or "" if the plan was not simulated on the day."""
         on_day = day.policies.get(key)
         return "" if on_day is None else "yes" if on_day.passes else "no"
 
     def attainment(day: TestDayFigures, tier: str) -> float | None:
+        """Return the plan's attainment on the day, if it was simulated there."""
         on_day = day.policies.get(key)
         return None if on_day is None else on_day.attainment.get(tier)
 

@@ -2,6 +2,7 @@
 
 from planner.domain.report import Fact, Facts, Form, Head, Report, Section, Table, table
 from planner.domain.reports.compare import assurance_table
+from planner.domain.reports.policies import span_text
 from planner.domain.results.first_answer import DayProgress, Preview
 from planner.domain.traffic.groups import tier_label
 
@@ -11,7 +12,7 @@ def preview_report(preview: Preview) -> Report:
     answer = preview.answer
     facts = (
         *(
-            Fact(f"Replicas: {pool.pool}", _range(pool.fewest, pool.most))
+            Fact(f"Replicas: {pool.pool}", span_text((pool.fewest, pool.most)))
             for pool in answer.pools
         ),
         Fact("Cost of the window", answer.cost_usd, "$"),
@@ -36,7 +37,7 @@ def _days_table(days: tuple[DayProgress, ...]) -> Table:
     policies = list(dict.fromkeys(label for day in days for label in day.passes))
 
     def passes(day: DayProgress, label: str) -> str:
-        """Return "yes" or "no", or "" if the policy was not simulated on the day."""
+        """Return "passes" or "fails", or "" if the policy was not simulated on the day."""
         return "" if label not in day.passes else "passes" if day.passes[label] else "fails"
 
     return table(
@@ -49,8 +50,3 @@ def _days_table(days: tuple[DayProgress, ...]) -> Table:
         ),
         note="Each policy with the parameter value tried last.",
     )  # fmt: skip
-
-
-def _range(fewest: int, most: int) -> str:
-    """Return a range of counts in words."""
-    return f"{most:,}" if fewest == most else f"{fewest:,} to {most:,}"

@@ -130,6 +130,7 @@ def _commitment_table(result: OutlookResult) -> Table:
     """Return the commitments, the recommended ones marked."""
 
     def recommended(row: Commitment) -> bool:
+        """Return whether a commitment is recommended."""
         return row in result.recommended_commitments
 
     return table(

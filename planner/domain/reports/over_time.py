@@ -110,17 +110,17 @@ def load_of(demand: pl.DataFrame, capacity: pl.DataFrame) -> Load | None:
     """
     if demand.is_empty() or capacity.is_empty():
         return None
+    time = pl.col("time").cast(demand.schema["time"])
+    steps = capacity.select(time, "model", pl.col("tps").alias("capacity")).sort("time")
+    by_model = steps.partition_by("model", as_dict=True, include_key=False)
+    # A capacity applies until the next change. Before the first, it is 0.
     joined = pl.concat(
-        part.sort("time").join_asof(
-            capacity.filter(pl.col("model") == part["model"][0])
-            .select(pl.col("time").cast(part.schema["time"]), pl.col("tps").alias("capacity"))
-            .sort("time"),
-            on="time",
-        )
-        for part in demand.partition_by("model")
+        part.sort("time").join_asof(by_model.get(model, steps.clear().drop("model")), on="time")
+        for model, part in demand.partition_by("model", as_dict=True).items()
     ).with_columns(pl.col("capacity").fill_null(0.0))
+    short = (pl.col("tps") - pl.col("capacity")).clip(lower_bound=0).alias("short")
     totals = (
-        joined.with_columns((pl.col("tps") - pl.col("capacity")).clip(lower_bound=0).alias("short"))
+        joined.with_columns(short)
         .group_by("time")
         .agg(pl.col("tps", "capacity", "short").sum().round(1))
         .sort("time")
@@ -164,7 +164,7 @@ def demand_chart(
         for line in _capacity_line(tables, today, frame, name, Role.BASELINE):
             highest = max(y or 0.0 for y in line.y)
             if highest > OFF_SCALE * largest > 0:
-                # It would press everything else into the lowest part of the chart.
+                # The whole line would press everything else into the lowest part of the chart.
                 top = 1.1 * largest
                 line = replace(line, label=f"{name}: {figure(highest)}, off scale")
             series.append(line)
@@ -255,7 +255,7 @@ def _pool_columns(rows: pl.DataFrame) -> list[str]:
 
 
 def _pool_name(columns: Sequence[str]) -> pl.Expr:
-    """Return the name of a pool."""
+    """Return the expression of a pool's name: the values of ``columns``."""
     name = pl.concat_str([pl.col(name) for name in columns], separator=" ")
     # Arrangements end with the role, which is a column of its own.
     return name.str.replace(r"( mixed|, prefill|, decode)$", "")
@@ -314,8 +314,8 @@ def thin(rows: pl.DataFrame, *values: str) -> pl.DataFrame:
     """Average the columns ``values`` over equal spans if a screen cannot show all rows."""
     if rows.height <= MOST_POINTS:
         return rows
-    at = rows["time"].dt.epoch("ms")
-    step = f"{max(1, round((at[-1] - at[0]) / MOST_POINTS))}ms"
+    epoch_ms = rows["time"].dt.epoch("ms")
+    step = f"{max(1, round((epoch_ms[-1] - epoch_ms[0]) / MOST_POINTS))}ms"
     return rows.group_by_dynamic("time", every=step).agg(pl.col(name).mean() for name in values)
 
 

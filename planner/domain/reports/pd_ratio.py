@@ -137,6 +137,7 @@ def _ratios(result: PdRatioResult) -> Table:
     best = result.best.figures
 
     def is_best(row: RatioRow) -> bool:
+        """Return whether a row has the best ratio."""
         return (row.figures.prefill, row.figures.decode) == (best.prefill, best.decode)
 
     return table(
@@ -217,6 +218,7 @@ def _heat(
     """
 
     def label(value: float | None) -> str:
+        """Return a value of an axis as text."""
         return "no limit" if value is None else f"{value:,.4g}"
 
     shown = [row[: len(columns)] for row in cells[: len(rows)]]

@@ -118,6 +118,7 @@ def _pools(pools: list[PoolFigures]) -> Table:
     """Return a row per pool with its load, its limit and the GPUs of each level."""
 
     def gpus(level: str, pool: PoolFigures) -> int | None:
+        """Return the GPUs of a pool at a level; None if it was not planned."""
         return pool.levels[level].needs.gpus if level in pool.levels else None
 
     return table(
@@ -139,6 +140,7 @@ def _latencies(pools: list[PoolFigures]) -> Iterator[Section]:
     """Yield the latency of each level in the simulation of the busiest hour."""
 
     def simulated(level: str, name: str, pool: PoolFigures) -> float | None:
+        """Return a figure of the replay of a level; None without a replay."""
         replayed = pool.levels[level].replayed if level in pool.levels else None
         return getattr(replayed, name) if replayed else None
 
@@ -196,6 +198,7 @@ def _over_time(result: ProvisionResult) -> Iterator[Section]:
     ]
 
     def held(name: str, row: tuple[PoolOverTime, str, LevelFiguresOverTime]) -> float | None:
+        """Return a figure of the fixed plan; None without one."""
         return getattr(row[2].held, name) if row[2].held else None
 
     levels = table(

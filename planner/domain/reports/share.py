@@ -57,6 +57,7 @@ def _chart(result: ShareResult) -> Chart:
     names = tuple(row.name for row in result.gpus)
 
     def series(label: str, values: tuple[float, ...], role: Role) -> Series:
+        """Return bars of one share of the time, by GPU."""
         return Series(label, names, values, role, Shape.BAR)
 
     return Chart(

@@ -130,6 +130,7 @@ def _pools(result: SizeResult) -> Table:
     """Return the capacity per replica in pools, and the replicas that the demand needs."""
 
     def each(count: int, pool: SizedPool) -> float | None:
+        """Return the requests/s of each of ``count`` replicas; None beyond the sized pools."""
         tps = pool.sized.pool_tps
         return tps[count - 1] / count / _mean_isl(pool) if count <= len(tps) else None
 

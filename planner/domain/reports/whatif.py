@@ -64,6 +64,7 @@ def answer_report(title: str, before: WhatIf | None, now: WhatIf, *, same: bool 
     """
     simulated = now.recommended if same else None
     facts = Facts(tuple(_fact(one, before, now) for one in TILES))
+    # A simulated plan has its figures in the headline; those of the optimizer would differ.
     blocks: list[Block] = [] if simulated and now.periods else [facts]
     periods = [(plan, label, role) for plan, label, role in
                ((before, "Before", Role.BASELINE), (now, "After", Role.RECOMMENDED))
@@ -121,16 +122,19 @@ def _fact(one: Figure, before: WhatIf | None, now: WhatIf) -> Fact:
 
 
 def _unit(one: Figure) -> str:
+    """Return the unit of a figure as text."""
     return UNIT_TEXTS.get(one.unit, one.unit)
 
 
 def _replicas(plan: WhatIf, label: str, role: Role) -> Series:
+    """Return the replicas of a plan over its periods, as a line of steps."""
     begins = tuple(datetime.fromisoformat(period.begins) for period in plan.periods)
     counts = tuple(float(period.replicas) for period in plan.periods)
     return Series(label, begins, counts, role, Shape.STEP)
 
 
 def _notes(notes: Sequence[Block]) -> Section:
+    """Return the section of notes."""
     return Section("Limits and uncertainty", tuple(notes), "Notes")
 
 
@@ -251,6 +255,7 @@ def front_report(result: ParetoResult, _: Tables) -> Report:
     x = tuple(point.second for point in points)
 
     def series(label: str, key: str, role: Role, shown: slice = slice(None)) -> Series:
+        """Return the attribute ``key`` of the points ``shown`` over the second objective."""
         y = tuple(getattr(point, key) for point in points[shown])
         return Series(
             label, x[shown], y, role, Shape.POINTS if role is Role.MEASURED else Shape.LINE

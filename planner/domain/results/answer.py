@@ -15,7 +15,6 @@ from planner.domain.results.warnings import missed_tiers
 from planner.domain.serialise import moment, per_cent
 from planner.domain.study import PolicyRun, Study
 from planner.domain.traffic.window_rank import day_words, moment_words
-from planner.inputs.scenario.build import Hardware
 from planner.optimizer.problem import ScalingPlan
 from planner.policies.base import Traits
 from planner.policies.registry import traits_of
@@ -181,21 +180,25 @@ def _requests(study: Study, run: PolicyRun) -> _Requests:
 
 
 def _requests_of_plan(study: Study, plan: ScalingPlan) -> _Requests:
+    """Return the replicas that a plan asks for over time."""
     times, periods, counts = requests_over_time(plan.target, study.window)
     return _Requests(times, periods, study.pools(counts))
 
 
 def _schedule(study: Study, requests: _Requests) -> ReplicaSchedule:
     """Return the requests as a schedule: one row per change, only pools that are ever used."""
-    counts = requests.counts
+    counts, hardware = requests.counts, study.hardware
     used = [p for p in range(counts.shape[1]) if counts[:, p].any()]
+    places = [hardware.pool_index[p] for p in used]
     changed = np.r_[True, (np.diff(counts, axis=0) != 0).any(axis=1)]
     return ReplicaSchedule(
-        pools=tuple(_pool(study.hardware, p) for p in used),
+        pools=tuple(
+            Pool(hardware.regions[r].name, replica_of(hardware, m, g)) for m, r, g in places
+        ),
         rows=tuple(
             ScheduleRow(
                 moment(requests.begins_s[t]),
-                tuple(int(counts[t, place]) for place in used),
+                tuple(int(counts[t, p]) for p in used),
                 moment(requests.periods_s[t]),
             )
             for t in np.flatnonzero(changed).tolist()
@@ -204,25 +207,20 @@ def _schedule(study: Study, requests: _Requests) -> ReplicaSchedule:
     )
 
 
-def _pool(hardware: Hardware, pool_index: int) -> Pool:
-    m, r, g = hardware.pool_index[pool_index]
-    return Pool(hardware.regions[r].name, replica_of(hardware, m, g))
-
-
 def _action_sentence(study: Study, requests: _Requests, label: str, traits: Traits) -> str:
     """Return what to run, as a sentence."""
     hardware, start_s, clock = study.hardware, study.window.start_s, study.traffic.clock
     counts = requests.counts
-    models: dict[str, list[str]] = {}
-    columns = {m: {g for n, _, g in hardware.pool_index if n == m} for m, _, _ in
-               hardware.pool_index}  # fmt: skip
-    for place, (m, r, g) in enumerate(hardware.pool_index):
-        if not counts[0, place]:
+    by_model: dict[str, list[str]] = {}
+    kinds = {(m, g) for m, _, g in hardware.pool_index}
+    for p, (m, r, g) in enumerate(hardware.pool_index):
+        if not counts[0, p]:
             continue
-        on_gpu = f" of {hardware.columns[g].label}" if len(columns[m]) > 1 else ""
-        words = f"{counts[0, place]:,} in {hardware.regions[r].name}{on_gpu}"
-        models.setdefault(hardware.models[m].name, []).append(words)
-    counts_words = "; ".join(f"{model}: {', '.join(places)}" for model, places in models.items())
+        several = sum(model == m for model, _ in kinds) > 1
+        on_gpu = f" of {hardware.columns[g].label}" if several else ""
+        words = f"{counts[0, p]:,} in {hardware.regions[r].name}{on_gpu}"
+        by_model.setdefault(hardware.models[m].name, []).append(words)
+    counts_words = "; ".join(f"{model}: {', '.join(places)}" for model, places in by_model.items())
     when = moment_words(start_s, clock).rsplit(", ", 1)[1]
     begins = f"from {when}{' UTC' if clock == 'utc' else ''} on {day_words(start_s, clock)}"
     if requests.by_itself:
@@ -249,10 +247,12 @@ def _money(study: Study, run: PolicyRun) -> str:
 
 
 def _dollars(usd: float) -> str:
+    """Return dollars without a sign, with cents below 100."""
     return f"{usd:,.0f}" if usd >= 100 else f"{usd:,.2f}"
 
 
 def _short_dollars(usd: float) -> str:
+    """Return dollars without a sign, in three digits, such as 53.4k."""
     for size, suffix in ((1e9, "bn"), (1e6, "M"), (1e3, "k")):
         if usd >= size:
             return f"{usd / size:.3g}{suffix}"
@@ -288,12 +288,14 @@ def _highest_hourly_cost(study: Study, run: PolicyRun) -> float:
         (pool.usd_per_gpu_hour + pool.usd_above_mean[hours]) * pool.gpus_per_instance
         for pool in run.fleet.pools
     ])  # fmt: skip
-    hourly = (usd * counts).sum(axis=0)
+    hourly = (usd * counts).sum(axis=0)  # by interval
     period = (np.arange(len(hourly)) * series.interval_s // study.window.period_s).astype(np.int64)
-    return float((np.bincount(period, hourly) / np.bincount(period)).max())
+    means = np.bincount(period, hourly) / np.bincount(period)
+    return float(means.max())
 
 
 def _growth_words(study: Study) -> str:
+    """Return the growth that a plan ahead of the traffic assumes, in words; "" without any."""
     window = study.window
     return f"for {window.growth.words} of the forecast" if window.ahead and window.growth else ""
 

@@ -67,6 +67,7 @@ def assumptions_of(study: Study) -> tuple[Assumption, ...]:
 
 
 def replay_of(window: Window, traffic: Traffic) -> str:
+    """Return the origin of the replayed requests: measured, or drawn from counts or a forecast."""
     return FORECAST if window.ahead else traffic.replay
 
 
@@ -305,6 +306,7 @@ def _latency_words(home: str, other: str, there_s: float, back_s: float) -> str:
 
 
 def _latency_one_way(seconds: float) -> str:
+    """Return the latency of a route in words; inf is a closed one."""
     if np.isinf(seconds):
         return "closed to requests"
     return f"{1000 * seconds:,.4g} ms one way, always the same"

@@ -29,28 +29,27 @@ def autoscaler_sentences(
     today = next(run for run in runs if run.name == key)
     short = today.summary.duration_s < DAY_S
     rate = " at this window's rate" if short else ""
-    said = (
+    text = (
         f"Your autoscaler ({today.traits.label}) costs {_daily(today)}{rate} and {_result(today)}."
     )
     if recommended is today:
-        return f"{said} It is the recommended policy."
+        return f"{text} It is the recommended policy."
     more = _usd_per_day(recommended) / _usd_per_day(today) - 1 if _usd_per_day(today) else 0.0
     change = f" ({signed_percent(more, 0)})" if abs(more) >= NOTHING else ""
-    said += (
+    text += (
         f" The recommended policy, {lower_first(recommended.label)}, costs "
         f"{_daily(recommended)}{change} and {_result(recommended)}."
     )
     if recommended.meets_slo:
         preferred = today.meets_slo and more >= NOTHING and qualifies
-        return f"{said} It is preferred for its results on the test days." if preferred else said
+        return f"{text} It is preferred for its results on the test days." if preferred else text
     meeting = [run for run in runs if run.meets_slo and not run.traits.uses_future_data]
     if not meeting:
-        return f"{said} No policy in this comparison meets every SLO."
+        return f"{text} No policy in this comparison meets every SLO."
     cheapest = min(meeting, key=lambda run: run.summary.cost_usd)
     if cheapest is today:
-        return said
-    label = cheapest.label
-    return f"{said} {label} costs {_daily(cheapest)} and {_result(cheapest)}."
+        return text
+    return f"{text} {cheapest.label} costs {_daily(cheapest)} and {_result(cheapest)}."
 
 
 def _usd_per_day(run: PolicyRun) -> float:
@@ -59,6 +58,7 @@ def _usd_per_day(run: PolicyRun) -> float:
 
 
 def _daily(run: PolicyRun) -> str:
+    """Return the cost of a day in words."""
     return f"{figure(_usd_per_day(run), '$')} a day"
 
 

@@ -42,6 +42,7 @@ def series_columns(forecast: str, unit: Callable[[Any], str], *more: Column) -> 
     """
 
     def of(name: str) -> Callable[[Any], Any]:
+        """Return the function that reads an attribute of the forecast from a row."""
         return attrgetter(forecast + name)
 
     past, compared = of("past"), of("compared")
@@ -112,6 +113,8 @@ QUIET = 1.5  # ratio of the busiest window to this one, from which to warn
 
 @dataclass(frozen=True, slots=True)
 class WindowFacts:
+    """The window of a result: its time, its periods and where its requests come from."""
+
     start: datetime
     end: datetime
     period_s: float
@@ -153,6 +156,8 @@ class ReplayedTraffic:
 
 @dataclass(frozen=True, slots=True)
 class Frame:
+    """The basis of a result: its window, capacities, assumptions and sources."""
+
     scenario: str
     window: WindowFacts
     replayed: ReplayedTraffic
@@ -166,6 +171,8 @@ class Frame:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Forecasts:
+    """The forecasts that a result rests on."""
+
     series: tuple[SeriesForecast, ...] = field(metadata={COLUMNS: SERIES})
     quantile: tuple[PlannedQuantile, ...] = ()  # planned percentile by group of tiers
 
@@ -219,6 +226,7 @@ def replayed_traffic(study: Study, *, kept: bool = False) -> ReplayedTraffic:
 
 
 def rank_of(window: Window, traffic: Traffic) -> WindowRank | None:
+    """Return how busy the window is by requests; None if it is after the traffic."""
     if window.ahead:
         return None
     requests = traffic.demand.total(EVERYTHING, REQUESTS, lambda key: True)
@@ -289,6 +297,7 @@ def growth_noted(window: Window) -> list[str]:
 
 
 def sized_replicas(sizes: Sizes, hardware: Hardware) -> tuple[SizedReplica, ...]:
+    """Return the capacity of each model and column that was sized."""
     return tuple(
         _sized_replica(hardware, place, tier, capacity, sizes)
         for place, (tier, capacity) in sizes.capacity.items()

@@ -103,6 +103,7 @@ def oracle_words(run: PolicyRun) -> str:
 
 
 def _instances(run: PolicyRun) -> str:
+    """Return the number of replicas that a run starts with, in words."""
     count = sum(pool.initial for pool in run.fleet.pools)
     return f"{count:,} replica{'s' * (count != 1)}"
 

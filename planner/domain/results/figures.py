@@ -67,6 +67,7 @@ def note_of(run: PolicyRun) -> str:
 
 
 def _signal_text(signal: SignalRange, value: float) -> str:
+    """Return a value of the signal as text, as a percentage if the signal is a share."""
     if signal.share:
         return f"{value:.1%}" if value < 0.1 else f"{value:.0%}"
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
@@ -112,27 +113,29 @@ def utility_of(run: PolicyRun) -> float | None:
 
 
 def _grouped(name: str, unit: str, help: str, **more: Any) -> Column:
+    """Declare a column that shows a field of ``GroupSummary``."""
     return Column(name, unit, help, attrgetter(f"group.{name}"), **more)
 
 
 def _summary(name: str, unit: str, help: str, on: str = "", head: str = "", **more: Any) -> Column:
+    """Declare a column that shows a field of ``Summary``, with a heading in the table ``on``."""
     heads = {on: head} if on else {}
     return Column(name, unit, help, attrgetter(f"summary.{name}"), **({"heads": heads} | more))
 
 
 def _by_tier(name: str, help: str, head: str, **more: Any) -> Column:
-    """Return a column with the 95th percentile of each tier.
+    """Declare a column with the 95th percentile of each tier.
 
     A percentile over deferrable and interactive tiers together would mean nothing.
     """
     latency = name.replace("_p95", "")
 
-    def of(run: PolicyRun) -> dict[str, float | None]:
+    def p95_by_tier(run: PolicyRun) -> dict[str, float | None]:
+        """Return the 95th percentile of each tier of a run."""
         return {tier: getattr(group, latency).p95 for tier, group in run.summary.tiers.items()}
 
-    return Column(
-        name, MS, f"{help}, p95 by tier", of, flat=False, heads={POLICY_TABLE: head}, **more
-    )
+    heads = {POLICY_TABLE: head}
+    return Column(name, MS, f"{help}, p95 by tier", p95_by_tier, flat=False, heads=heads, **more)
 
 
 TIERS = Columns(
@@ -313,8 +316,10 @@ def peak_rss_mb() -> float:
 
 
 def policies_table(runs: Sequence[PolicyRun]) -> pl.DataFrame:
+    """Return one row per policy."""
     return POLICIES.table(runs)
 
 
 def tiers_table(runs: Sequence[PolicyRun]) -> pl.DataFrame:
+    """Return one row per policy and tier."""
     return TIERS.table(tier for run in runs for tier in tiers_of(run))

@@ -49,6 +49,7 @@ def _columns_table(columns: Columns) -> str:
 
 
 def _quoted(names: Iterable[str]) -> str:
+    """Return the names as a list in Markdown, each as code."""
     return ", ".join(f"`{name}`" for name in names)
 
 

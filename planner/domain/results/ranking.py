@@ -68,6 +68,7 @@ class PolicyComparison:
         return replace(self, recommended=recommended, headline=headline)
 
     def run(self, name: str) -> PolicyRun:
+        """Return the run of the policy ``name``."""
         return next(run for run in self.runs if run.name == name)
 
 

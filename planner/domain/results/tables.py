@@ -68,24 +68,14 @@ def looking_back_tables(series: Sequence[PastForecasts]) -> dict[str, pl.DataFra
         steps = each.mean.shape[1]
         for o, origin in enumerate(each.origins_s.tolist()):
             when = times(origin, each.bin_s, steps)
-            band = {
-                "mean": each.mean[o],
-                "p10": each.low[o],
-                "p90": each.high[o],
-            }
+            band = {"mean": each.mean[o], "p10": each.low[o], "p90": each.high[o]}
             rates = {name: amounts / each.bin_s for name, amounts in band.items()}
             moments.append(
                 _series(each.key, when, unit=each.unit, **rates, origin=[when[0]] * steps)
             )
         when = times(each.history_s, each.bin_s, len(each.history))
-        history.append(
-            _series(
-                each.key,
-                when,
-                unit=each.unit,
-                actual=each.history / each.bin_s,
-            )
-        )
+        actual = each.history / each.bin_s
+        history.append(_series(each.key, when, unit=each.unit, actual=actual))
     return {"moments": _concatenate(moments), "history": _concatenate(history)}
 
 
@@ -105,6 +95,7 @@ def series_table(
 
 
 def _series(key: SeriesKey, when: pl.Series, **columns: Any) -> pl.DataFrame:
+    """Return the rows of one series over time, with its key in the first columns."""
     return pl.DataFrame(
         {"time": when, "model": key.model, "region": key.region, "tier": key.tier, **columns}
     )
@@ -120,7 +111,7 @@ def plan_table(plan: ScalingPlan, hardware: Hardware, sizes: Sizes) -> pl.DataFr
 
     Each row also has the demand and the joint capacity of the model's replicas in the region.
     """
-    carried = pool_capacity(sizes.theta_tps, sizes.pool_tps, plan.target)
+    capacity = pool_capacity(sizes.theta_tps, sizes.pool_tps, plan.target)  # [p, l, r, g]
     usd = [hardware.gpu_usd(start_s, plan.period_s) for start_s in plan.period_start_s]
     places = [(p, *pool) for p in range(len(plan.windows)) for pool in hardware.pool_index]
     rows = [
@@ -135,7 +126,7 @@ def plan_table(plan: ScalingPlan, hardware: Hardware, sizes: Sizes) -> pl.DataFr
             "gpus": decision.target * decision.replica.tp,
             "usd_per_hour": decision.target * decision.replica.tp * float(usd[p][r, g]),
             "demand_tps": float(plan.demand_tps[p, m, r]),
-            "capacity_tps": hardware.capacity_of_region(carried[p, m, r]),
+            "capacity_tps": hardware.capacity_of_region(capacity[p, m, r]),
         }
         for decision, (p, m, r, g) in zip(decisions(plan, hardware), places, strict=True)
     ]

@@ -29,21 +29,18 @@ def static_beats_plan(by_name: dict[str, PolicyRun], planned: PolicyRun | None) 
     if planned is None or not planned.summary.arrived:
         return []
     # A static fleet of equal cost is the plan itself if the plan never changes.
-    constant = never_moves(planned)
+    constant, plan_usd_rounded = never_moves(planned), round(planned.summary.cost_usd, 2)
+
+    def costs_no_more(run: PolicyRun) -> bool:
+        """Return whether a static fleet costs less, or as much without being the plan itself."""
+        usd = round(run.summary.cost_usd, 2)
+        return usd < plan_usd_rounded or (usd == plan_usd_rounded and not constant)
+
+    static = [run for run in by_name.values() if run.traits.flat and run.meets_slo]
     better = [
         run
-        for run in by_name.values()
-        if run.traits.flat
-        and run.meets_slo
-        and not run.lacks_spare
-        and (
-            not planned.meets_slo
-            or round(run.summary.cost_usd, 2) < round(planned.summary.cost_usd, 2)
-            or (
-                not constant
-                and round(run.summary.cost_usd, 2) == round(planned.summary.cost_usd, 2)
-            )
-        )
+        for run in static
+        if not run.lacks_spare and (not planned.meets_slo or costs_no_more(run))
     ]
     if not better:
         return []
@@ -106,6 +103,7 @@ def _attainment_differs_sentence(flat: PolicyRun, planned: PolicyRun) -> str:
 
 
 def _in_worst_hour(run: PolicyRun, tier: str) -> str:
+    """Return a tier's attainment in its worst hour, in brackets; "" if it is not known."""
     share = run.summary.worst_hour.get(tier)
     return "" if share is None else f" ({share:.1%} in its worst hour)"
 
@@ -200,6 +198,7 @@ def beyond_measurements(runs: Sequence[PolicyRun], recommended: PolicyRun | None
     """
 
     def share(run: PolicyRun) -> float:
+        """Return the share of a run's iterations outside the measured range."""
         return run.summary.outside_iterations / max(run.summary.iterations, 1)
 
     worst = max(runs, key=share)
@@ -214,4 +213,5 @@ def beyond_measurements(runs: Sequence[PolicyRun], recommended: PolicyRun | None
 
 
 def lower_first(label: str) -> str:
+    """Return a label as it stands within a sentence."""
     return label[:1].lower() + label[1:]

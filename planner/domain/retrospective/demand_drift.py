@@ -59,31 +59,36 @@ def speed_drift(profile: LinearProfile, observations: Observations) -> SpeedDrif
         for each in (observations.decodes, observations.prefill_tokens, observations.share)
     )
     coefficients = np.array([profile.alpha_s, profile.beta_s, profile.gamma_s, profile.delta_s])
-    before, _ = expected(coefficients, *load)
-    path = np.array([expected(fitted, *load)[0] for fitted in tuned.history]) / before
-    after, slope = expected(tuned.history[-1], *load)
-    slope = slope / after
-    spread = float(np.sqrt(slope @ tuned.covariance @ slope))  # standard error of the logarithm
-    times = after / before
-    low, high = times * np.exp(-Z95 * spread), times * np.exp(Z95 * spread)
-    is_off = abs(times - 1) > SLOWER and not low <= 1 <= high
+    profile_s, _ = expected(coefficients, *load)
+    fitted_s, gradient = expected(tuned.history[-1], *load)
+    # Delta method: standard error of the logarithm of the iteration time.
+    gradient = gradient / fitted_s
+    error = float(np.sqrt(gradient @ tuned.covariance @ gradient))
+    times = fitted_s / profile_s
+    low, high = times * np.exp(-Z95 * error), times * np.exp(Z95 * error)
+    has_drifted = abs(times - 1) > SLOWER and not low <= 1 <= high
+    since = None
+    if has_drifted:
+        path = np.array([expected(fitted, *load)[0] for fitted in tuned.history]) / profile_s
+        since = moment(float(observations.at_s[_drift_start(path)]))
     return SpeedDrift(
         profile.model,
         profile.gpu,
         profile.tp,
-        int(observations.seconds.size),
-        times,
-        float(low),
-        float(high),
-        is_off,
-        moment(float(observations.at_s[_drift_start(path)])) if is_off else None,
+        observations=int(observations.seconds.size),
+        times=times,
+        low=float(low),
+        high=float(high),
+        flagged=has_drifted,
+        since=since,
     )
 
 
 def _drift_start(path: FloatArray) -> int:
     """Return the index of the first observation from which the drift stays beyond ``SLOWER``.
 
-    All later values must have the same sign.
+    ``path`` is the iteration time over the profile's, after each observation. All later values must
+    be on the same side of 1.
     """
     sign = np.sign(path[-1] - 1)
     returns = np.flatnonzero((path - 1) * sign <= SLOWER)

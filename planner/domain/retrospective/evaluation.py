@@ -64,7 +64,7 @@ def evaluate_plan(
     study = study_of(scenario, traces, known, part(progress, 0.0, 0.3))
     window = study.window
     times_s, counts = requested_counts(study.hardware, held, window.start_s, window.end_s)
-    study = _running(study, counts[0])
+    study = _with_running_replicas(study, counts[0])
     inputs = study.plan_input
     # A perfect forecast is the actual demand, in the form that plans use.
     perfect = forecast_load(inputs, part(progress, 0.3, 0.4), method=PERFECT)
@@ -97,7 +97,7 @@ def evaluate_plan(
     )
 
 
-def _running(study: Study, first: IntArray) -> Study:
+def _with_running_replicas(study: Study, first: IntArray) -> Study:
     """Return ``study`` with the counts ``first [pools]`` already running at the window's start.
 
     The preceding plan started these replicas, so they need no cold start.
@@ -164,10 +164,10 @@ def _short_periods(study: Study, counts_held: IntArray, load: Load) -> float:
     counts = np.zeros((len(counts_held), *hardware.minimum.shape), np.int64)
     for pool, (m, r, g) in enumerate(hardware.pool_index):
         counts[:, m, r, g] = counts_held[:, pool]
-    carried = pool_capacity(study.sizes.theta_tps, study.sizes.pool_tps, counts)
-    through = np.apply_along_axis(hardware.capacity_of_region, 3, carried).sum(axis=2)  # [p, l]
+    by_pool = pool_capacity(study.sizes.theta_tps, study.sizes.pool_tps, counts)
+    capacity = np.apply_along_axis(hardware.capacity_of_region, 3, by_pool).sum(axis=2)  # [p, l]
     peak = load.tps.sum(axis=2).max(axis=2)
-    return float((through < peak * (1 - NEARLY)).any(axis=1).sum())
+    return float((capacity < peak * (1 - NEARLY)).any(axis=1).sum())
 
 
 def _forecast_errors(forecasts: Sequence[SeriesForecast], forecast: Forecast) -> DemandError:
@@ -219,16 +219,17 @@ def _hourly_rows(
 ) -> tuple[Hour, ...]:
     """Return one row per period: forecast and actual demand, requested and needed replicas."""
     window = study.window
-    per, periods = window.bins_per_period, len(window.period_starts_s)
-    actual, mean, planned = (rates.sum(axis=0).reshape(periods, per) for rates in
-                           _actual_and_forecast(forecasts, forecast))  # fmt: skip
+    # Each [periods, bins of a period], summed over the series.
+    shape = len(window.period_starts_s), window.bins_per_period
+    by_series = _actual_and_forecast(forecasts, forecast)
+    actual, mean, planned = (rates.sum(axis=0).reshape(shape) for rates in by_series)
     return tuple(
         Hour(
             moment(start),
-            forecast_tps=_number(mean[p].mean()),
-            planned_tps=_number(planned[p].max()),
-            came_tps=_number(actual[p].mean()),
-            peak_tps=_number(actual[p].max()),
+            forecast_tps=_none_if_nan(mean[p].mean()),
+            planned_tps=_none_if_nan(planned[p].max()),
+            came_tps=_none_if_nan(actual[p].mean()),
+            peak_tps=_none_if_nan(actual[p].max()),
             held=int(held[p].sum()),
             needed=None if needed is None else int(needed[p].sum()),
         )
@@ -236,5 +237,6 @@ def _hourly_rows(
     )
 
 
-def _number(value: float) -> float | None:
+def _none_if_nan(value: float) -> float | None:
+    """Return ``value`` as a result shows it."""
     return None if np.isnan(value) else float(value)

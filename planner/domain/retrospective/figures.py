@@ -51,12 +51,12 @@ class Hour:
     """One period: input tokens/s of all series, and replicas of all pools."""
 
     begins: datetime
-    forecast_tps: float | None
+    forecast_tps: float | None  # mean forecast; None: not stored
     planned_tps: float | None  # largest planned level of a bin
-    came_tps: float | None
+    came_tps: float | None  # actual mean; None: not observed
     peak_tps: float | None  # largest actual rate of a bin
-    held: int
-    needed: int | None
+    held: int  # replicas that the plan requested and that serve
+    needed: int | None  # replicas of the cheapest plan for the known traffic; None: there is none
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +67,8 @@ class LengthDrift:
     """
 
     model: str
-    input_known: float
-    input_came: float
+    input_known: float  # before the window
+    input_came: float  # in the window
     output_known: float
     output_came: float
     flagged: bool

@@ -26,11 +26,11 @@ def requested_counts(
     for pool in pools:
         # Before its first step a pool has the count of that step.
         step = np.clip(np.searchsorted(pool.times_s, times, side="right") - 1, 0, None)
-        counts[:, _place(hardware, pool)] += pool.replicas[step]
+        counts[:, _pool_index_of(hardware, pool)] += pool.replicas[step]
     return times - start_s, counts
 
 
-def _place(hardware: Hardware, pool: HeldPool) -> int:
+def _pool_index_of(hardware: Hardware, pool: HeldPool) -> int:
     """Return the index of ``pool`` among the scenario's pools; raise ScenarioError if none."""
     for p, (m, r, g) in enumerate(hardware.pool_index):
         replica = replica_of(hardware, m, g)

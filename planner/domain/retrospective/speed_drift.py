@@ -35,24 +35,24 @@ def speed_drifts(
     """
     drifts, notes = [], []
     for observed in served:
-        observations = [
+        kinds = [
             (m, g)
             for (m, r, g), counts in zip(hardware.pool_index, held.T, strict=True)
             if counts.any()
             and replica_of(hardware, m, g).model == observed.model
             and hardware.regions[r].name == observed.region
         ]
-        if len(observations) != 1 or replica_of(hardware, *observations[0]).role != "mixed":
+        if len(kinds) != 1 or replica_of(hardware, *kinds[0]).role != "mixed":
             notes.append(
                 f"The speed of {observed.model} in {observed.region} is not known: the "
-                f"observations do not separate its {len(observations)} kinds of replica."
-                if len(observations) > 1
+                f"observations do not separate its {len(kinds)} kinds of replica."
+                if len(kinds) > 1
                 else f"The speed of {observed.model or 'a model'} in "
                 f"{observed.region or 'a region'} was "
                 "observed, but the plan has no replicas that do both prefill and decode."
             )
         elif observed.at_s.size >= LEAST:
-            drift = _drift(hardware.profiles[observations[0]], observed)
+            drift = _drift(hardware.profiles[kinds[0]], observed)
             drifts.append(replace(drift, region=observed.region))
     return tuple(drifts), tuple(notes)
 

@@ -111,6 +111,7 @@ def _token_gaps(part: SharingModel, replay: ModelReplay) -> FloatArray:
 
 
 def _p95_ms(values: Sequence[FloatArray]) -> float | None:
+    """Return the 95th percentile of all seconds in ``values``; None if there are none."""
     seconds = quantile(np.concatenate(values), 0.95)
     return None if np.isnan(seconds) else 1000 * seconds
 
@@ -148,8 +149,8 @@ def model_figures(
             ways=tuple(plan.way for plan, _ in mine),
             loads=loads,
             load_s=sum(replay.load_s for replay in on_shared) / loads if loads else None,
-            alone=_served(pool, parts, [alone[i] for i in parts]),
-            shared=_served(pool, parts, on_shared),
+            alone=_served_parts(pool, parts, [alone[i] for i in parts]),
+            shared=_served_parts(pool, parts, on_shared),
             unseen_attainment=min(plan.unseen[i] for plan, i in mine),
             why_alone="" if others else _why_alone(pool, m),
             longest_tokens=model.longest,
@@ -157,9 +158,10 @@ def model_figures(
         )
 
 
-def _served(
+def _served_parts(
     pool: SharingPool, parts: Sequence[int], replays: Sequence[ModelReplay]
 ) -> ServedFigures:
+    """Return how the requests of ``parts`` (indices) of a pool were served in their replays."""
     return served_figures(list(zip([pool.parts[i] for i in parts], replays, strict=True)))
 
 

@@ -50,12 +50,13 @@ class Sharing:
         self._host = replace(pool.host, whole_requests=rules.whole_requests)
         self._way: dict[Group, str] = {}
         rng = generator(rules.seed, Stream.SHIFTS)
-        later = rng.uniform(0, rules.span_s, (rules.replays - 1 + UNSEEN, len(pool.parts)))
+        shifts_s = rng.uniform(0, rules.span_s, (rules.replays - 1 + UNSEEN, len(pool.parts)))
+        # The parts of each replay: as they are, then shifted. The last ``UNSEEN`` only judge.
         self._shifted = [
             list(pool.parts),
             *(
                 [own.shifted(by, rules.span_s) for own, by in zip(pool.parts, row, strict=True)]
-                for row in later
+                for row in shifts_s
             ),
         ]
 
@@ -97,12 +98,14 @@ class Sharing:
         self._alive()
         way = ALONE if len(group) == 1 else self._way[group]
         host = self._host_of(way)
+        unseen_parts = self._shifted[self._rules.replays :]
         seen, *unseen = (
             replay_gpu([parts[i] for i in group], host)
-            for parts in (self._shifted[0], *self._shifted[self._rules.replays :])
+            for parts in (self._shifted[0], *unseen_parts)
         )
         attained = np.mean([[1 - own.late.mean() for own in run.models] for run in unseen], axis=0)
         return SharedGpuPlan(group, way, seen, tuple(float(share) for share in attained))
 
     def _host_of(self, way: str) -> SharedHost:
+        """Return the host as models share it in this way: weights stay loaded, unless by time."""
         return replace(self._host, by_memory=way != TIME)

@@ -109,8 +109,8 @@ def _model(hardware: Hardware, m: int, g: int, r: int, trace: Trace) -> SharingM
         weights = weight_bytes(spec.shape, section.precision)
     kv = spec.kv_bytes_per_token * (0.5 if section.kv_precision == "fp8" else 1.0)
     rows = requests_of(trace, spec.name, hardware.regions[r].name)
-    tiers = {tier.name: tier for tier in hardware.tiers}
-    of = [tiers[name] for name in trace.tiers]
+    by_name = {tier.name: tier for tier in hardware.tiers}
+    tiers = [by_name[name] for name in trace.tiers]
     tier = trace.tier[rows].astype(np.int64)
     cached = cached_tokens(hardware, trace, spec.name)[rows]
     isl = trace.input_tokens[rows].astype(np.int64)
@@ -123,11 +123,11 @@ def _model(hardware: Hardware, m: int, g: int, r: int, trace: Trace) -> SharingM
         prompt_tokens=isl - cached,
         input_tokens=isl,
         output_tokens=trace.output_tokens[rows].astype(np.int64),
-        ttft_s=_limits(of, "ttft_s")[tier],
-        tbt_s=_limits(of, "tbt_s")[tier],
-        e2e_s=_limits(of, "e2e_s")[tier],
+        ttft_s=_limits(tiers, "ttft_s")[tier],
+        tbt_s=_limits(tiers, "tbt_s")[tier],
+        e2e_s=_limits(tiers, "e2e_s")[tier],
         tier=tier,
-        attainment=tuple(tier.attainment for tier in of),
+        attainment=tuple(tier.attainment for tier in tiers),
     )
 
 
@@ -190,6 +190,7 @@ def _parts_alone(
     alone = replace(host, by_memory=True)
     busy = replay_gpu([model], alone).models[0].busy_s
     span = float(model.arrival_s[-1] - model.arrival_s[0])
+    # Begin below the count that keeps every replica busy all the time, and grow by an eighth.
     count = max(1, ceil(0.8 * busy / span)) if span > 0 and busy > span else 1
     while count <= min(MOST_REPLICAS, len(model)):
         parts = [model.part(slice(i, None, count)) for i in range(count)]

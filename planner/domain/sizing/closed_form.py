@@ -78,7 +78,7 @@ def closed_factors(before: FloatArray, after: FloatArray) -> FloatArray:
     are 1 where ``before`` is unknown, and 0 where no rate is left. An unknown large pool changes as
     one instance does.
     """
-    alone, large = after / before
+    alone, large = after / before  # ratios of one instance, and of a large pool
     large = np.where(np.isnan(before[1]), alone, large)
     known = np.isfinite(before[0])
     alone, large = (np.where(known, np.nan_to_num(ratio), 1.0) for ratio in (alone, large))

@@ -196,6 +196,7 @@ def _in_part_or_whole(case: SizingCase, tier: Tier) -> PoolCurve:
 
 @lru_cache(maxsize=KEPT)
 def _curve(key: _CurveKey) -> PoolCurve:
+    """Return the curve of the key's case, simulated once per process."""
     return pool_curve(key.case)
 
 

@@ -55,7 +55,7 @@ class Sizes:
             self.capacity[model_column][1].outside, *(point.outside for point in points), 0.0
         )
 
-    def of(self, period: int) -> Sizes:
+    def at_period(self, period: int) -> Sizes:
         """Return the sizes that the decision for a period uses."""
         chosen = 0 if self.at is None else int(self.at[period])
         return self.later[chosen - 1] if chosen else self
@@ -67,8 +67,10 @@ class Sizes:
         Where needed, the capacity per instance is lowered to that of a larger pool.
         """
         n = np.arange(1, self.pool_tps.shape[-1] + 1)
-        each = self.pool_tps * (factor if factor.ndim > 2 else factor[:, :, None]) / n
-        pool_tps = n * np.minimum.accumulate(each[..., ::-1], axis=-1)[..., ::-1]
+        per_instance = self.pool_tps * (factor if factor.ndim > 2 else factor[:, :, None]) / n
+        # The running minimum from the largest pool down keeps it rising with the size.
+        rising = np.minimum.accumulate(per_instance[..., ::-1], axis=-1)[..., ::-1]
+        pool_tps = n * rising
         return replace(
             self,
             theta_tps=in_large_pools(pool_tps),
@@ -88,7 +90,7 @@ def size(
     """Return the capacity of one instance and of pools of each model and column, by simulation.
 
     ``lengths`` has samples of lengths by model. ``burstiness`` has the arrivals by model: the
-    squared coefficient of variation of the gaps, or a pattern. Default: 1 (Poisson). If a model's
+    squared coefficient of variation of the gaps, or a pattern. Empty: 1 (Poisson). If a model's
     serving caches prefixes, its entry of ``shared`` replaces ``lengths``, and shared prompts are
     cached.
 
@@ -145,7 +147,8 @@ def size_over_time(hardware: Hardware, known: KnownLengths, seed: int, progress:
     share = 1.0 / len(known.samples)
     shared = known.shared or ((),) * len(known.samples)
     sizes = size(hardware, first, seed, part(progress, 0.0, share), known.arrivals, shared[0])
-    later, period_sizes, notes = [], [0], list(sizes.notes)
+    later, notes = [], list(sizes.notes)
+    sizes_of_sample = [0]  # index of the sizes of each sample: 0 for ``sizes``, else in ``later``
     for s, lengths in enumerate(others, start=1):
         try:
             step = part(progress, s * share, (s + 1) * share)
@@ -154,17 +157,16 @@ def size_over_time(hardware: Hardware, known: KnownLengths, seed: int, progress:
             notes.append(
                 f"Sizes do not follow the lengths of requests, because with them: {problem}"
             )
-            period_sizes.append(period_sizes[-1])
+            sizes_of_sample.append(sizes_of_sample[-1])
         else:
-            period_sizes.append(len(later))
+            sizes_of_sample.append(len(later))
     if later:
         notes.append(
             "Request lengths drift in this window. Each scaling decision uses past lengths, "
             f"with {len(later) + 1} sets of sizes."
         )
-    return replace(
-        sizes, notes=tuple(notes), later=tuple(later), at=np.array(period_sizes, np.int64)[known.at]
-    )
+    by_period = np.array(sizes_of_sample, np.int64)[known.at]
+    return replace(sizes, notes=tuple(notes), later=tuple(later), at=by_period)
 
 
 def in_large_pools(pool_tps: FloatArray) -> FloatArray:

@@ -140,6 +140,7 @@ def _closed_form_size(
 ) -> PoolSize:
     """Return a profile's closed-form capacity within the tier's TTFT (prefill) or TBT (others)."""
     pool = sized_pool(hardware, *model_column)
-    part = replace(role_tier(tier, pool.role), e2e_s=None)
-    only = replace(part, tbt_s=None) if pool.role == "prefill" else replace(part, ttft_s=None)
+    limits = replace(role_tier(tier, pool.role), e2e_s=None)
+    is_prefill = pool.role == "prefill"
+    only = replace(limits, tbt_s=None) if is_prefill else replace(limits, ttft_s=None)
     return size_pool(profile, work, only, pool)

@@ -42,6 +42,7 @@ def days(grid: Grid, lost: BoolArray, clock: str) -> Days:
     day_number = number - first
 
     def per_day(values: FloatArray | BoolArray) -> FloatArray:
+        """Return the sum of ``values [bins]`` over each day; unknown bins count as 0."""
         return np.bincount(day_number, np.nan_to_num(values), count).astype(np.float64)
 
     seen = per_day(~np.isnan(total.values)) * grid.bin_s / DAY_S

@@ -39,18 +39,24 @@ def request_lengths(store: Path, by: tuple[str, ...]) -> list[Lengths]:
 def _by_label(
     field: str, by: str, of_series: np.ndarray, codes: IntArray, tokens: IntArray, count: IntArray
 ) -> list[Lengths]:
-    """Return the lengths of the LISTED labels with the most requests, the largest first."""
+    """Return the lengths of the LISTED labels with the most requests, the largest first.
+
+    ``of_series`` has the label of each series. ``count[i]`` requests of series ``codes[i]`` have
+    ``tokens[i]`` each.
+    """
     labels, label = np.unique(of_series, return_inverse=True)
+    # Pairs of label and length, sorted by both, with their number of requests.
     packed, packed_index = np.unique(label[codes] * ROOM + tokens, return_inverse=True)
     weight = np.bincount(packed_index, count).astype(np.float64)
     label_of, values = packed // ROOM, (packed % ROOM).astype(np.float64)
     first = np.searchsorted(label_of, np.arange(len(labels) + 1))
     requests = np.add.reduceat(weight, first[:-1])
-    return [
-        length_distribution(field, by, str(labels[i]), values[rows], weight[rows])
-        for i in np.argsort(-requests, kind="stable")[:LISTED]
-        for rows in (slice(first[i], first[i + 1]),)
-    ]
+    lengths = []
+    for i in np.argsort(-requests, kind="stable")[:LISTED]:
+        rows = slice(first[i], first[i + 1])
+        name = str(labels[i])
+        lengths.append(length_distribution(field, by, name, values[rows], weight[rows]))
+    return lengths
 
 
 def length_distribution(
@@ -64,16 +70,18 @@ def length_distribution(
     total = float(count.sum())
     mean = float((tokens * count).sum()) / total
     variance = float((count * (tokens - mean) ** 2).sum()) / total
-    reached = np.cumsum(count)
+    requests_up_to = np.cumsum(count)
 
-    def at(levels: FloatArray) -> list[float]:
-        index = np.searchsorted(reached, np.ceil(levels * total - 1e-9).clip(1), side="left")
+    def quantiles(levels: FloatArray) -> list[float]:
+        """Return the quantiles of the given levels, in tokens."""
+        needed = np.ceil(levels * total - 1e-9).clip(1)
+        index = np.searchsorted(requests_up_to, needed, side="left")
         return [float(value) for value in tokens[index]]
 
-    p50, p95, p99 = at(np.array([0.5, 0.95, 0.99]))
+    p50, p95, p99 = quantiles(np.array([0.5, 0.95, 0.99]))
     return Lengths(
         field, by, label, total, mean, variance**0.5 / mean if mean else None,
-        p50, p95, p99, float(tokens[-1]), tuple(at(np.array(LEVELS))),
+        p50, p95, p99, float(tokens[-1]), tuple(quantiles(np.array(LEVELS))),
     )  # fmt: skip
 
 

@@ -77,9 +77,10 @@ def rhythm(values: FloatArray, start_s: float, bin_s: float, clock: str) -> Rhyt
     known_hours = [(rate, h) for h, rate in enumerate(by_hour) if rate is not None]
     full = len(known_hours) == 24
     high, low = (max(known_hours)[0], min(known_hours)[0]) if full else (None, None)
-    days = [_rates(amount[part].sum(), seconds[part].sum())[0] for part in
-            (slice(0, WEEKEND), slice(WEEKEND, 7))]  # fmt: skip
-    weekday_rate, weekend_rate = days if clock == UTC_CLOCK else (None, None)
+    weekday_rate = weekend_rate = None
+    if clock == UTC_CLOCK:
+        (weekday_rate,) = _rates(amount[:WEEKEND].sum(), seconds[:WEEKEND].sum())
+        (weekend_rate,) = _rates(amount[WEEKEND:].sum(), seconds[WEEKEND:].sum())
     return Rhythm(
         bin_s=width,
         autocorrelation_day=day,
@@ -96,6 +97,7 @@ def rhythm(values: FloatArray, start_s: float, bin_s: float, clock: str) -> Rhyt
 
 
 def _rates(amount: FloatArray, seconds: FloatArray) -> tuple[float | None, ...]:
+    """Return amounts per second; None where no second was observed."""
     pairs = zip(np.atleast_1d(amount).tolist(), np.atleast_1d(seconds).tolist(), strict=True)
     return tuple(total / time if time else None for total, time in pairs)
 

@@ -112,6 +112,7 @@ def _lost_bins(grid: Grid, total_outages: tuple[Outage, ...]) -> list[LostBins]:
 
 
 def _lost_bins_of(grid: Grid, series: str, outage: Outage) -> LostBins:
+    """Return an outage of ``series`` with its times and its missing amount."""
     start_s = grid.start_s + outage.first * grid.bin_s
     end_s, missing = start_s + outage.bins * grid.bin_s, outage.expected * outage.bins
     return LostBins(series, start_s, end_s, outage.bins, missing, outage.after)
@@ -170,7 +171,7 @@ def sessions_of(store: Path) -> Sessions | None:
     think_known = THINK in scan.collect_schema().names()
     think = pl.col(THINK) if think_known else pl.lit(0.0).alias(THINK)
     columns = scan.select("arrival_s", "input_tokens", think).collect()
-    order = np.argsort(session, kind="stable")
+    order = np.argsort(session, kind="stable")  # by session, each in order of arrival
     order = order[session[order] >= 0]
     turns = columns.with_columns(session=session).select(pl.all().gather(order))
     counts = turns.group_by("session").len()["len"]
@@ -180,6 +181,7 @@ def sessions_of(store: Path) -> Sessions | None:
     growth = turns["input_tokens"].cast(pl.Int64).diff().filter(same)
 
     def quantile(values: pl.Series, level: float) -> float:
+        """Return the nearest value at a level from 0 to 1; 0 without values."""
         found = values.quantile(level, "nearest")
         return 0.0 if found is None else float(found)
 

@@ -49,7 +49,7 @@ def _volume_of_label(
     of_trace = float(of_series[grid.unit].sum())
     rates = np.where(lost, np.nan, grid.summed(grid.unit, rows)) / grid.bin_s
     known = rates[~np.isnan(rates)]
-    # Outside its own bins a series counts as zero: the means of all labels add up to the total's.
+    # Outside its own bins a series counts as zero, so that the means of labels add up to the total.
     outside = grid.present.any(axis=0) & ~grid.present[rows].any(axis=0) & ~lost
     mean = float(known.sum()) / (len(known) + int(outside.sum())) if len(known) else 0.0
     peak = float(known.max(initial=0.0))

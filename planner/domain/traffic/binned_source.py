@@ -45,15 +45,17 @@ class BinnedSource:
 
     @property
     def start_s(self) -> float:
+        """Return the start of the first bin in epoch seconds."""
         return self.columns.start_s
 
     @property
     def end_s(self) -> float:
+        """Return the end of the last bin in epoch seconds."""
         return self.columns.start_s + len(self.columns.requests) * self.columns.bin_s
 
     @property
     def count(self) -> float:
-        """Return the number of requests that the source adds to the traffic."""
+        """Return the requests that the source adds to the traffic, over all regions and tiers."""
         return float(np.nansum(self.requests()) * self.cells.sum())
 
     def requests(self) -> FloatArray:

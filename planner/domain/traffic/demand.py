@@ -35,10 +35,12 @@ class Demand:
 
     @property
     def bins(self) -> int:
+        """Return the number of bins."""
         return int(self.requests.shape[1])
 
     @property
     def end_s(self) -> float:
+        """Return the end of the last bin in epoch seconds."""
         return self.start_s + self.bins * self.bin_s
 
     @property
@@ -111,6 +113,7 @@ def bin_demand(
     start_s = float(start_s)
 
     def bin_index(arrival_s: FloatArray) -> IntArray:
+        """Return the bin in which each request arrives; outside the bins, too."""
         return np.floor((arrival_s + (trace.start_s - start_s)) / bin_s).astype(np.int64)
 
     if bins is None:

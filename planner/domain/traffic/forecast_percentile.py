@@ -139,7 +139,7 @@ class Quantiles:
     usd_per_tps: FloatArray | None = None
     _found: dict[bool, tuple[PlannedQuantile, ...]] = field(default_factory=dict, init=False)
 
-    def of(self, *, at_once: bool, progress: Progress) -> tuple[PlannedQuantile, ...]:
+    def planned(self, *, at_once: bool, progress: Progress) -> tuple[PlannedQuantile, ...]:
         """Return the planned percentile of each group of tiers, in the order of the groups.
 
         ``at_once``: one decision plans the whole window, so its forecasts reach further ahead.
@@ -196,7 +196,7 @@ class Quantiles:
         return replace(chosen, start=moment(start), end=moment(end))
 
     def begin(self, *, at_once: bool) -> None:
-        """Begin the forecasts that ``of`` will need in a second process, if there is one.
+        """Begin the forecasts that ``planned`` will need in a second process, if there is one.
 
         ``at_once``: all periods are planned at the first decision.
         """

@@ -91,7 +91,9 @@ def forecast_window(
         key = demand.key
         described = traffic.described(key.model, key.region, tiers[key.tier], demand.unit, window)
         done.append(
-            roll_forecast(demand, window, method, at_once=at_once, described=described).at(height)
+            roll_forecast(demand, window, method, at_once=at_once, described=described).at_height(
+                height
+            )
         )
     return tuple(done)
 
@@ -130,7 +132,7 @@ class RolledForecast:
         values = [piece.mean if level is None else piece.quantile(level) for piece in self.pieces]
         return np.concatenate([value[self.first :] for value in values])
 
-    def at(self, height: Height) -> SeriesForecast:
+    def at_height(self, height: Height) -> SeriesForecast:
         """Return the forecast with its errors, where ``height`` of it is the demand to plan for."""
         mean, low, high = self.level(None), self.level(QUANTILES[0]), self.level(QUANTILES[1])
         first = self.pieces[0]

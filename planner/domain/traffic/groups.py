@@ -64,6 +64,7 @@ def by_model_and_region(
         for r, region in enumerate(traffic.regions):
 
             def belongs(k: SeriesKey, model: str = model, region: str = region) -> bool:
+                """Return whether a key is of this model and region, and of one of the tiers."""
                 return (k.model, k.region) == (model, region) and k.tier in tiers
 
             series = traffic.demand.total(SeriesKey(model, region, name), unit, belongs)

@@ -152,7 +152,7 @@ def naive_comparison(
     naive_errors: dict[str, float] = {}
     for method in NAIVE:
         try:
-            repeated = [roll_forecast(demand, window, method).at(MEAN) for demand in series]
+            repeated = [roll_forecast(demand, window, method).at_height(MEAN) for demand in series]
         except SeriesTooShort:
             continue
         if (naive := wape([(each.actual, each.mean) for each in repeated])) is not None:

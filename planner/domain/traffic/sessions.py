@@ -22,8 +22,8 @@ class Groups:
         own = np.arange(count)
         if session is None:
             return cls(own, own, np.ones(count, np.int64))
-        free = int(session.max(initial=-1)) + 1
-        group = np.where(session >= 0, session, free + own)
+        # A request without a session gets a number above those of all sessions.
+        group = np.where(session >= 0, session, int(session.max(initial=-1)) + 1 + own)
         rows = np.argsort(group, kind="stable")
         _, first, turns = np.unique(group[rows], return_index=True, return_counts=True)
         return cls(rows, first, turns)

@@ -439,16 +439,17 @@ def _bin_width(settings: TrafficSettings, span_s: float, binned: Sequence[Binned
     ScenarioError if the scenario's width is not a multiple of every file's.
     """
     width_s, widths = settings.bin_s, [source.columns.bin_s for source in binned]
-    coarsest = float(np.lcm.reduce([max(1, round(1000 * w)) for w in widths] or [1000])) / 1000
+    # The narrowest width that is whole bins of every file; 1 s without files.
+    common_s = float(np.lcm.reduce([max(1, round(1000 * w)) for w in widths] or [1000])) / 1000
     if width_s is None:
         width_s = 900.0 if span_s >= 2 * DAY_S else 300.0 if span_s >= DAY_S / 2 else 60.0
         width_s = min(width_s, settings.period_s or width_s)
-        width_s = float(np.ceil(max(width_s, coarsest) / coarsest - 1e-9) * coarsest)
+        width_s = float(np.ceil(max(width_s, common_s) / common_s - 1e-9) * common_s)
     for width in widths:
         if abs(width_s / width - round(width_s / width)) > 1e-6 or width_s < width:
             raise ScenarioError(
                 f"traffic.bin_s: {width_s:g} s is not a whole multiple of a source's bin of "
-                f"{width:g} s. Choose {np.ceil(width_s / coarsest) * coarsest:g}."
+                f"{width:g} s. Choose {np.ceil(width_s / common_s) * common_s:g}."
             )
     return width_s
 

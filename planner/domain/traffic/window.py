@@ -40,6 +40,7 @@ class Window:
 
     @property
     def duration_s(self) -> float:
+        """Return the length of the window in seconds."""
         return self.end_s - self.start_s
 
     @property
@@ -82,6 +83,7 @@ class Window:
 
     @property
     def bins_per_period(self) -> int:
+        """Return the number of bins of a period."""
         return round(self.period_s / self.bin_s)
 
 

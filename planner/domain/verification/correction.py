@@ -30,7 +30,7 @@ class TierStanding:
     """A model's attainment at the interactive tier with the smallest margin above its target."""
 
     tier: str
-    spare: float  # attainment minus the tier's target
+    spare: float  # attainment minus the tier's target; negative: missed
     late: tuple[float, float]  # shares of requests that missed the TTFT limit, and another limit
 
     @property
@@ -67,14 +67,17 @@ def tier_standings(tiers: tuple[Tier, ...], run: PolicyRun) -> dict[str, TierSta
 
 @dataclass(slots=True)
 class Bracket:
-    """The search of a factor on capacity: current, largest that met and smallest that missed."""
+    """The search of a factor on capacity: current, largest that met and smallest that missed.
+
+    A plan on a larger capacity has fewer replicas. The last two are None until there is one.
+    """
 
     factor: float = 1.0
     held: float | None = None
     missed: float | None = None
 
     @property
-    def open(self) -> bool:
+    def has_factors_left(self) -> bool:
         """Return whether other factors are left to try."""
         if self.held is None:
             return True
@@ -82,16 +85,16 @@ class Bracket:
             self.missed is None or self.missed > self.held * (1.0 + PRECISION)
         )
 
-    def larger(self) -> None:
-        """Record that every tier met its target at this factor, and try a larger one."""
+    def record_met(self) -> None:
+        """Record that every tier met its target at this factor, and move to a larger one."""
         self.held = self.factor
         # Attainment need not be monotone in the factor: drop a limit that this result contradicts.
         if self.missed is not None and self.missed <= self.held:
             self.missed = None
         self.factor = self._between() or min(self.factor * GROWTH, MAX_FACTOR)
 
-    def smaller(self, short: float) -> None:
-        """Record that attainment missed by ``short`` at this factor, and try a smaller one."""
+    def record_missed(self, short: float) -> None:
+        """Record that attainment missed by ``short`` at this factor, and move to a smaller one."""
         self.missed = self.factor
         if self.held is not None and self.held >= self.missed:
             self.held = None
@@ -111,7 +114,7 @@ class Correction:
 
     hardware: Hardware
     brackets: dict[tuple[int, int], Bracket] = field(default_factory=dict)
-    settled: set[str] = field(default_factory=set)
+    settled: set[str] = field(default_factory=set)  # models near their targets
 
     def __post_init__(self) -> None:
         for m, g in self.hardware.profiles:
@@ -155,25 +158,26 @@ class Correction:
 
         After a miss, only the stages with most misses are lowered.
         """
-        late_by_stage = {
-            cell[1]: bracket
-            for cell, bracket in self.brackets.items()
-            if cell[0] == m and bracket.open
+        in_search = {
+            stage: bracket
+            for (model, stage), bracket in self.brackets.items()
+            if model == m and bracket.has_factors_left
         }
         if standing.spare < 0:
+            # Late first tokens are due to prefill, late others to decode.
             late = {0: 1.0, 1: standing.late[0], 2: standing.late[1]}
-            largest_late = max((late[stage] for stage in late_by_stage), default=0.0)
-            for stage, bracket in late_by_stage.items():
+            largest_late = max((late[stage] for stage in in_search), default=0.0)
+            for stage, bracket in in_search.items():
                 if late[stage] >= BLAMED * largest_late:
-                    bracket.smaller(-standing.spare)
+                    bracket.record_missed(-standing.spare)
         else:
-            for bracket in late_by_stage.values():
-                bracket.larger()
-        return any(bracket.open for bracket in late_by_stage.values())
+            for bracket in in_search.values():
+                bracket.record_met()
+        return any(bracket.has_factors_left for bracket in in_search.values())
 
     def settle(self) -> None:
         """Set every factor still in search to the largest that met targets, if any did."""
         names = [model.name for model in self.hardware.models]
         for (m, _), bracket in self.brackets.items():
-            if names[m] not in self.settled:
-                bracket.factor = bracket.factor if bracket.held is None else bracket.held
+            if names[m] not in self.settled and bracket.held is not None:
+                bracket.factor = bracket.held

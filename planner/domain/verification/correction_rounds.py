@@ -64,5 +64,6 @@ def misses(study: Study, run: PolicyRun) -> tuple[Miss, ...]:
     ]
     short = sorted((m for m in short if m.short > EQUAL), key=lambda miss: -miss.short)
     many = [miss for miss in short if miss.arrived >= FEW] or short
-    first = {(miss.model, miss.region): miss for miss in reversed(many)}
-    return tuple(miss for miss in many if first[miss.model, miss.region] is miss)
+    # The last entry of a key stays, which is the worst tier in this order.
+    worst = {(miss.model, miss.region): miss for miss in reversed(many)}
+    return tuple(miss for miss in many if worst[miss.model, miss.region] is miss)

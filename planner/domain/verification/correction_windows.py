@@ -21,7 +21,7 @@ FEW = 100  # fewer requests of a tier and model say little about attainment
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TestWindow:
-    """Study whose plan is corrected, its first plan, and a description of its requests."""
+    """A study to correct capacities on, its first plan, and a description of its requests."""
 
     study: Study
     planned: PlannedWindow
@@ -69,8 +69,8 @@ def redraw_arrivals(trace: Trace, bin_s: float, seed: int) -> Trace:
     They keep their order, at other random times of the bin.
     """
     rng = generator(seed, Stream.VERIFYING)
-    bins = np.floor(trace.arrival_s / bin_s)
-    first = np.searchsorted(bins, bins)
+    bins = np.floor(trace.arrival_s / bin_s)  # of each request, in rising order
+    first = np.searchsorted(bins, bins)  # first request and number of requests of that bin
     count = np.searchsorted(bins, bins, side="right") - first
     picked = first + np.floor(rng.random(len(trace)) * count).astype(np.int64)
     arrival = np.sort((bins + rng.random(len(trace))) * bin_s)

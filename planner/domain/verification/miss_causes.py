@@ -75,14 +75,16 @@ def causes(
 
 
 def _cause(tier: str, cause: str, before: float, after: float) -> Cause:
+    """Return a cause from the shares of a tier that miss with and without it."""
     return Cause(tier, cause, CHANGED[cause], before, after, before - after)
 
 
 def _replays(
     study: Study, planned: PlannedWindow, seed: int, progress: Progress
 ) -> Iterator[tuple[str, dict[str, float]]]:
-    """Yield each cause with the misses by tier after it is removed."""
+    """Yield each cause with the misses by tier after it is removed, like all before it."""
     changes: list[Callable[[Fleet], Fleet]] = []
+    # Causes with the change of the fleet that removes them; None: they need another plan.
     steps: list[tuple[str, Callable[[Fleet], Fleet] | None]] = [(START_UP, without_start_up)]
     if study.hardware.faults:
         steps.insert(0, (FAULTS, without_faults))
@@ -93,6 +95,7 @@ def _replays(
     steps.append((SIZE, None))
 
     def changed(fleet: Fleet) -> Fleet:
+        """Return the fleet with all changes so far."""
         for change in changes:
             fleet = change(fleet)
         return fleet

@@ -1,7 +1,6 @@
 """Measure the effect of profile errors on a plan, by planning again with changed speeds."""
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
@@ -13,6 +12,7 @@ from planner.domain.study import Study
 from planner.errors import Infeasible, ScenarioError, SolverFailed
 from planner.inputs.scenario.build import Hardware
 from planner.optimizer.problem import ScalingPlan
+from simulation.arrays import IntArray
 from simulation.performance.adjusted_profile import scaled
 from simulation.performance.fitting.compare import stated_error as stated
 from simulation.performance.profile import Profile
@@ -73,6 +73,7 @@ def profile_errors(
     gives the reason for an infeasible plan.
     """
     errors = _stated_errors(study.hardware)
+    # Peaks by model and column; None without a plan, for the reason in the second value.
     slower, why_slower = _peaks_at_error(study, planned, errors, +1, part(progress, 0.0, 0.5))
     faster, why_faster = _peaks_at_error(study, planned, errors, -1, part(progress, 0.5, 1.0))
     unchanged = _peaks(planned.plan)
@@ -102,6 +103,7 @@ def hardware_at_errors(hardware: Hardware) -> tuple[Hardware, ...]:
 
 
 def _stated_errors(hardware: Hardware) -> StatedErrors:
+    """Return the error of each profile, by model and column."""
     return {model_column: stated_error(p) for model_column, p in hardware.profiles.items()}
 
 
@@ -122,10 +124,10 @@ def _peaks_at_error(
     errors: StatedErrors,
     sign: int,
     progress: Progress,
-) -> tuple[Any, str]:
+) -> tuple[IntArray | None, str]:
     """Return peak replicas ``[l, g]`` with every profile off by its error, or why there is no plan.
 
-    ``sign`` is +1 for slower and -1 for faster.
+    ``sign`` is +1 for slower and -1 for faster. If no error is known, the result is None and "".
     """
     if not any(errors.values()):
         return None, ""
@@ -141,7 +143,10 @@ def _peaks_at_error(
     return _peaks(plan), ""
 
 
-def _count(peaks: Any, model_column: tuple[int, int], error: StatedError | None) -> int | None:
+def _count(
+    peaks: IntArray | None, model_column: tuple[int, int], error: StatedError | None
+) -> int | None:
+    """Return one of ``peaks``, or None if there is no plan or the profile's error is unknown."""
     return None if peaks is None or error is None else int(peaks[model_column])
 
 
@@ -155,6 +160,6 @@ def slower_or_faster(profile: Profile, error: float, sign: int) -> Profile:
     return scaled(profile, 1.0 - error if error < HALF else 1.0 / (1.0 + error))
 
 
-def _peaks(plan: ScalingPlan) -> Any:
+def _peaks(plan: ScalingPlan) -> IntArray:
     """Return the most replicas at any time over all regions, ``[l, g]``."""
     return np.asarray(plan.target.sum(axis=2).max(axis=0))

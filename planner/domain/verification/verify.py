@@ -37,7 +37,7 @@ from planner.policies.choice import policy_of
 from simulation.arrays import FloatArray
 
 AGREED, NEAREST, GAVE_UP, NO_PLAN = "agreed", "nearest", "gave up", "no plan"
-WINDOW_TRIES = 4  # plans that held before the window and are tried on it
+WINDOW_TRIES = 4  # most plans tried on the window, of those that met the SLO before it
 ROUNDS = 8  # most rounds of planning and replay
 TOLD = 0.0005  # smallest share of a tier for which a cause is reported
 OUTCOMES = {
@@ -120,7 +120,7 @@ class VerifiedPlan:
         return tuple(rows)
 
     @property
-    def told(self) -> Verification:
+    def report(self) -> Verification:
         """Return the result of the verification for the report."""
         first, last = self.first.summary, self.run.summary
         return Verification(
@@ -156,27 +156,16 @@ def verify(
     first = _replay(study, planned, seed, part(progress, 0.0, 0.1))
     grounds = correction_windows(study, planned, seed, part(progress, 0.1, 0.2))
     tried, outcome = _try_corrections(study, grounds, seed, rounds, part(progress, 0.2, 0.6))
-    rounds_run = [attempt.told for attempt in tried]
-    trials: list[_Trial] = []
-    for attempt in _best_attempts(tried):
-        again = replace(study, sizes=study.sizes.times(attempt.factors))
-        if (attempt.factors == 1.0).all():
-            trials.append(_Trial(study, planned, first))
-        else:
-            try:
-                plan = plan_load(again.plan_input, planned.load, part(progress, 0.6, 0.65))
-            except Infeasible as problem:
-                rounds_run[-1] = replace(
-                    rounds_run[-1], note=f"With these sizes there is no plan: {problem}"
-                )
-                outcome = NO_PLAN
-                continue
-            replanned = replace(planned, plan=plan)
-            run = _replay(again, replanned, seed, part(progress, 0.65, 0.7))
-            trials.append(_Trial(again, replanned, run))
-        if trials[-1].short <= NEAR_TARGET:
-            break
-    nearest = min(trials or [_Trial(study, planned, first)], key=lambda attempt: attempt.short)
+    rounds_run = [attempt.round for attempt in tried]
+    unchanged = _Trial(study, planned, first)
+    trials, conflict = _try_on_window(
+        unchanged, _best_attempts(tried), seed, part(progress, 0.6, 0.7)
+    )
+    if conflict is not None:
+        note = f"With these sizes there is no plan: {conflict}"
+        rounds_run[-1] = replace(rounds_run[-1], note=note)
+        outcome = NO_PLAN
+    nearest = min(trials or [unchanged], key=lambda trial: trial.shortfall)
     of_first = causes(study, planned, first, seed, part(progress, 0.7, 0.85))
     of_last = of_first
     if nearest.run is not first:
@@ -184,16 +173,16 @@ def verify(
             nearest.study, nearest.planned, nearest.run, seed, part(progress, 0.85, 1.0)
         )
     return VerifiedPlan(
-        nearest.study,
-        nearest.planned,
-        first,
-        nearest.run,
-        tuple(rounds_run),
-        tuple(ground.words for ground in grounds),
-        outcome,
-        len(trials),
-        of_first,
-        of_last,
+        study=nearest.study,
+        planned=nearest.planned,
+        first=first,
+        run=nearest.run,
+        rounds=tuple(rounds_run),
+        corrected_on=tuple(ground.words for ground in grounds),
+        outcome=outcome,
+        window_tries=len(trials),
+        causes_first=of_first,
+        causes=of_last,
     )
 
 
@@ -206,7 +195,7 @@ class _Trial:
     run: PolicyRun
 
     @property
-    def short(self) -> float:
+    def shortfall(self) -> float:
         """Return the largest shortfall of an interactive tier from its target, as a fraction."""
         shares = self.run.summary.slo_attainment
         return max(
@@ -221,16 +210,48 @@ class _Trial:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Attempt:
-    """Capacity factors ``[l, g]``, and how well the plans made with them did."""
+    """Capacity factors ``[l, g]``, and how well the plans made with them did before the window.
+
+    ``standings`` has each model's worst tier.
+    """
 
     factors: FloatArray
-    found: dict[str, TierStanding]
-    told: Round
+    standings: dict[str, TierStanding]
+    round: Round
 
     @property
-    def short(self) -> float:
+    def shortfall(self) -> float:
         """Return the largest shortfall of a model from a tier's target, as a fraction."""
-        return max((max(-standing.spare, 0.0) for standing in self.found.values()), default=0.0)
+        return max((max(-standing.spare, 0.0) for standing in self.standings.values()), default=0.0)
+
+
+def _try_on_window(
+    unchanged: _Trial, attempts: Sequence[_Attempt], seed: int, progress: Progress
+) -> tuple[list[_Trial], Infeasible | None]:
+    """Plan and replay the window with the factors of each attempt, until a plan meets targets.
+
+    ``unchanged`` is the plan without a correction, with its replay. Return all trials, and the last
+    reason why there was no plan.
+    """
+    trials: list[_Trial] = []
+    conflict = None
+    study, planned = unchanged.study, unchanged.planned
+    for attempt in attempts:
+        again = replace(study, sizes=study.sizes.times(attempt.factors))
+        if (attempt.factors == 1.0).all():
+            trials.append(unchanged)
+        else:
+            try:
+                plan = plan_load(again.plan_input, planned.load, part(progress, 0.0, 0.5))
+            except Infeasible as problem:
+                conflict = problem
+                continue
+            replanned = replace(planned, plan=plan)
+            run = _replay(again, replanned, seed, part(progress, 0.5, 1.0))
+            trials.append(_Trial(again, replanned, run))
+        if trials[-1].shortfall <= NEAR_TARGET:
+            break
+    return trials, conflict
 
 
 def _best_attempts(tried: Sequence[_Attempt]) -> list[_Attempt]:
@@ -239,10 +260,10 @@ def _best_attempts(tried: Sequence[_Attempt]) -> list[_Attempt]:
     At most ``WINDOW_TRIES`` are returned.
     """
     met = sorted(
-        (attempt for attempt in tried if not attempt.short),
-        key=lambda attempt: attempt.told.cost_usd,
+        (attempt for attempt in tried if not attempt.shortfall),
+        key=lambda attempt: attempt.round.cost_usd,
     )
-    return met[:WINDOW_TRIES] or [min(tried, key=lambda attempt: attempt.short)]
+    return met[:WINDOW_TRIES] or [min(tried, key=lambda attempt: attempt.shortfall)]
 
 
 def _try_corrections(
@@ -258,30 +279,23 @@ def _try_corrections(
     def attempt() -> _Attempt:
         """Plan and replay all windows with the current factors, unless that plan is known."""
         step = part(progress, len(tried) / rounds, (len(tried) + 1) / rounds)
-        replanned = [_plan_again(ground, correction.factors, step) for ground in grounds]
-        key = b"".join(tried_ground.planned.plan.target.tobytes() for tried_ground in replanned)
+        windows = [_plan_again(ground, correction.factors, step) for ground in grounds]
+        key = b"".join(window.planned.plan.target.tobytes() for window in windows)
         if key not in tried:
+            replaying = part(step, 0.2, 1.0)
             runs = [
-                _replay(
-                    tried_ground.study,
-                    tried_ground.planned,
-                    seed,
-                    part(step, 0.2, 1.0),
-                    requests=True,
-                )
-                for tried_ground in replanned
+                _replay(window.study, window.planned, seed, replaying, requests=True)
+                for window in windows
             ]
-            standing_least = _worst_standings(
-                [tier_standings(study.hardware.tiers, run) for run in runs]
-            )
-            outcome = _round_report(len(tried) + 1, correction.named, runs, study)
-            tried[key] = _Attempt(correction.factors, standing_least, outcome)
+            worst = _worst_standings([tier_standings(study.hardware.tiers, run) for run in runs])
+            report = _round_report(len(tried) + 1, correction.named, runs, study)
+            tried[key] = _Attempt(correction.factors, worst, report)
         return tried[key]
 
     note = ""
     try:
         for _ in range(2 * rounds):
-            if not correction.learn(attempt().found) or len(tried) >= rounds - 1:
+            if not correction.learn(attempt().standings) or len(tried) >= rounds - 1:
                 break
         correction.settle()
         attempt()
@@ -291,10 +305,10 @@ def _try_corrections(
         note = f"No plan with the corrected sizes: {problem}"
     attempts = list(tried.values())
     if note:
-        attempts[-1] = replace(attempts[-1], told=replace(attempts[-1].told, note=note))
-    if any(all(standing.near for standing in one.found.values()) for one in attempts):
+        attempts[-1] = replace(attempts[-1], round=replace(attempts[-1].round, note=note))
+    if any(all(standing.near for standing in one.standings.values()) for one in attempts):
         return attempts, AGREED
-    if any(one.short == 0.0 for one in attempts):
+    if any(one.shortfall == 0.0 for one in attempts):
         return attempts, NEAREST
     return attempts, NO_PLAN if note else GAVE_UP
 
@@ -320,17 +334,17 @@ def _replay(
     )
 
 
-def _worst_standings(standings_of: Sequence[dict[str, TierStanding]]) -> dict[str, TierStanding]:
+def _worst_standings(by_window: Sequence[dict[str, TierStanding]]) -> dict[str, TierStanding]:
     """Return each model's worst standing over several windows, by model.
 
     The worst has the smallest margin above its target.
     """
-    lowest: dict[str, TierStanding] = {}
-    for standings_there in standings_of:
-        for model, standing in standings_there.items():
-            if model not in lowest or standing.spare < lowest[model].spare:
-                lowest[model] = standing
-    return lowest
+    worst: dict[str, TierStanding] = {}
+    for standings in by_window:
+        for model, standing in standings.items():
+            if model not in worst or standing.spare < worst[model].spare:
+                worst[model] = standing
+    return worst
 
 
 def _round_report(
@@ -408,13 +422,14 @@ def _cause_words(tier: str, causes: Sequence[Cause]) -> str:
         return ""
     missed = sum(cause.share for cause in tier_causes)
     points = "; ".join(
-        f"{100 * min(cause.share, missed):.1f} points are {_cause_phrase(cause)}"
+        f"{100 * min(cause.share, missed):.1f} points are {_cause_clause(cause)}"
         for cause in worth_telling
     )
     return f"Of the {100 * missed:.1f} points of {tier} that are missed, {points}."
 
 
-def _cause_phrase(cause: Cause) -> str:
+def _cause_clause(cause: Cause) -> str:
+    """Return a cause as a clause, such as "due to start-up (met with instant starts ...)"."""
     if cause.cause == ANY_SIZE:
         return f"met {cause.changed}"
     return f"due to {NAMES[cause.cause]} (met {cause.changed})"

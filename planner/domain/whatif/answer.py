@@ -406,7 +406,7 @@ def _period_rows(
     """Return replicas, demand and capacity of each period."""
     periods = []
     for p, start_s in enumerate(inputs.window.period_starts_s.tolist()):
-        sizes = inputs.sizes.of(p)
+        sizes = inputs.sizes.at_period(p)
         carried = pool_capacity(sizes.theta_tps, sizes.pool_tps, target[p][None])[0]
         places = np.ndindex(*carried.shape[:2])
         periods.append(

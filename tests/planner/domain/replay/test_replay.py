@@ -207,12 +207,12 @@ def test_a_forecast_is_made_once_for_all_that_is_tried_of_it(
 
     monkeypatch.setattr(policy_context, "forecast_load", counted)
     loads = policy_context.Loads(shared)
-    once = loads.of(Plan("last-value", load_factor=1.5), silent)
-    twice = loads.of(Plan("last-value", load_factor=3.0), silent)
+    once = loads.planned_for(Plan("last-value", load_factor=1.5), silent)
+    twice = loads.planned_for(Plan("last-value", load_factor=3.0), silent)
     assert made == ["last-value"]
     np.testing.assert_allclose(twice.tps, 2 * once.tps)
-    loads.of(Plan("last-value", periods="all"), silent)
-    loads.of(Plan("perfect"), silent)
+    loads.planned_for(Plan("last-value", periods="all"), silent)
+    loads.planned_for(Plan("perfect"), silent)
     assert made == ["last-value", "last-value", "perfect"]
 
 

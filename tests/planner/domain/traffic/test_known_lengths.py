@@ -108,14 +108,14 @@ def test_sizes_follow_and_a_factor_follows_them(tmp_path: Path) -> None:
     _, _, lengths = known(by_hour(tmp_path, [500.0] * 5 + [1500.0] * 3, "sizes"))
     hardware = make.parts(make.scenario(), by_hour(tmp_path, [500.0] * 8, "any"))[0]
     sizes: Sizes = size_over_time(hardware, lengths, 0, lambda *_: None)
-    assert sizes.of(0) is sizes and sizes.of(1) is sizes
-    drifted = sizes.of(2)
-    assert drifted is sizes.of(3) is sizes.later[0]
+    assert sizes.at_period(0) is sizes and sizes.at_period(1) is sizes
+    drifted = sizes.at_period(2)
+    assert drifted is sizes.at_period(3) is sizes.later[0]
     # Longer prompts mean more tokens and fewer requests at once.
     each = [s.theta_tps[0, 0] / isl for s, isl in ((sizes, 500.0), (drifted, 1500.0))]
     assert each[1] < 0.5 * each[0]
     half = sizes.times(np.array([[0.5]]))
-    np.testing.assert_allclose(half.of(3).theta_tps, 0.5 * drifted.theta_tps)
+    np.testing.assert_allclose(half.at_period(3).theta_tps, 0.5 * drifted.theta_tps)
     assert any("Request lengths drift" in note for note in sizes.notes)
 
 

@@ -68,7 +68,7 @@ def test_sizes_that_are_too_timid_are_corrected_up(shared: Study) -> None:
     assert verified.rounds[0].gpu_hours > min(row.gpu_hours for row in verified.rounds)
     (row,) = verified.judged
     assert row.attainment is not None and row.attainment >= 0.95
-    assert "+" not in verified.told.sentence and "GPU-hours" in verified.told.sentence
+    assert "+" not in verified.report.sentence and "GPU-hours" in verified.report.sentence
 
 
 def test_both_ways_lead_to_the_same_plan(shared: Study) -> None:
@@ -80,7 +80,7 @@ def test_both_ways_lead_to_the_same_plan(shared: Study) -> None:
 def test_it_is_corrected_on_other_requests_than_it_is_judged_on(shared: Study) -> None:
     verified = checked(shared, 1.0)
     (words,) = verified.corrected_on
-    assert "before the window" in words and words in verified.told.sentence
+    assert "before the window" in words and words in verified.report.sentence
     assert verified.run.summary.arrived == len(shared.trace)
     best = min(verified.rounds, key=lambda row: (len(row.missed), row.cost_usd))
     for share in best.attainment.values():
@@ -107,7 +107,7 @@ def test_what_sizes_cannot_mend_is_said(tmp_path: Path) -> None:
     verified = verify(replace(wrong, hardware=hardware), plan, seed=1, progress=silent)
     assert verified.outcome in (NO_PLAN, GAVE_UP)
     assert len(verified.rounds) <= ROUNDS
-    assert "%" in verified.told.sentence and "due to sizes" in verified.told.sentence
+    assert "%" in verified.report.sentence and "due to sizes" in verified.report.sentence
 
 
 def test_a_tier_of_few_requests_is_missed_though_nearly_all_requests_are_met() -> None:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from ruamel.yaml import YAML
 
-from planner.domain.replay.replay import settings_of
+from planner.domain.replay.replay import policy_settings
 from planner.domain.study import Setting
 from planner.inputs.fleet import read_fleet
 from planner.outputs.manifests.kinds import MANIFESTS
@@ -149,7 +149,7 @@ def test_the_settings_of_a_result_state_the_whole_policy(policy):
     made = fleet()
     zero = np.zeros((1, 1))
     series: Any = SimpleNamespace(ready=zero, starting=zero)
-    rows = settings_of(policy, Static([1]), made, series, ["1 x gpu"])
+    rows = policy_settings(policy, Static([1]), made, series, ["1 x gpu"])
     assert policy_of_settings(policy.name, rows) == policy
 
 
