@@ -189,7 +189,7 @@ from pathlib import Path
 from django.core.management import load_command_class
 from planner.api.serializers.options import REQUESTS
 from planner.errors import OptionsRefused
-from planner.management.options import options_said
+from planner.management.options import given_options
 from planner.domain.kinds import plan, size
 from planner.domain.options import options_of
 from planner.domain.progress import silent
@@ -199,7 +199,7 @@ from tests.planner.domain import builders as make
 
 parser = load_command_class("planner", "size").create_parser("manage.py", "size")
 words = parser.parse_args(["plan.yml", "--isl", "50", "--osl", "9", "--remark", "mine"])
-options = options_of(size.Options, options_said(size.Options, words))
+options = options_of(size.Options, given_options(size.Options, words))
 field = REQUESTS["size"]().fields["remark"]
 print(field.max_length, field.help_text)
 print(OptionsForm(size.Options).fields["remark"].label)

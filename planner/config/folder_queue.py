@@ -79,6 +79,7 @@ class Channel(virtual.Channel):
         _unlock(descriptor)
 
     def _finish(self, delivery_tag: str) -> None:
+        """Remove the file of a message that was handled, and its lock."""
         path, descriptor = self._taken.pop(delivery_tag)
         path.unlink(missing_ok=True)
         _unlock(descriptor)

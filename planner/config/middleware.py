@@ -51,7 +51,7 @@ class WorkspaceMiddleware:
         self.get_response = get_response
 
     def __call__(self, request: HttpRequest) -> HttpResponse:
-        with within(partial(_of_session, request)):
+        with within(partial(_workspace_of_session, request)):
             token = ZONE.set(request.user.zone if isinstance(request.user, User) else UTC)
             try:
                 return self.get_response(request)
@@ -59,7 +59,8 @@ class WorkspaceMiddleware:
                 ZONE.reset(token)
 
 
-def _of_session(request: HttpRequest) -> Workspace:
+def _workspace_of_session(request: HttpRequest) -> Workspace:
+    """Return the workspace that the session entered last; raise NoWorkspace for strangers."""
     if not isinstance(request.user, User):
         raise NoWorkspace("No workspace: nobody has signed in.")
     return last_workspace(request.user, request.session.get(ENTERED, ""))

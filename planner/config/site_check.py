@@ -102,6 +102,18 @@ def _login_page(visitor: Visitor, url: str) -> Page:
     return login
 
 
+def _log_in(visitor: Visitor, url: str, user: str, password: str) -> Page:
+    """Log in, and return the home page; raise Stopped if the site refuses."""
+    login = _login_page(visitor, url)
+    token = login.first(name="csrfmiddlewaretoken")
+    assert token is not None
+    fields = {"username": user, "password": password, "next": "/"}
+    home = visitor.get(login.url, fields | {"csrfmiddlewaretoken": token["value"]})
+    if home.first(name="password") is not None:
+        raise Stopped("Check: the site refused the demo login.")
+    return home
+
+
 def demo_check(
     url: str,
     *,
@@ -115,20 +127,7 @@ def demo_check(
     ``still_alive`` is called while waiting and may raise Stopped too.
     """
     visitor = Visitor()
-    login = _login_page(visitor, url)
-    token = login.first(name="csrfmiddlewaretoken")
-    assert token is not None
-    home = visitor.get(
-        login.url,
-        {
-            "username": user,
-            "password": password,
-            "csrfmiddlewaretoken": token["value"],
-            "next": "/",
-        },
-    )
-    if home.first(name="password") is not None:
-        raise Stopped("Check: the site refused the demo login.")
+    home = _log_in(visitor, url, user, password)
     say("the demo login works")
 
     deadline = time.monotonic() + DEMO_WITHIN_S

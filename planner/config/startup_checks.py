@@ -96,13 +96,13 @@ def check_migrations_known() -> None:
     if applied:
         here, replaced = own_migrations()
         if unknown := sorted(applied - here - replaced):
-            raise NewerDatabase(newer(unknown))
+            raise NewerDatabase(_newer_sentence(unknown))
         if applied & replaced and (missing := sorted(replaced - applied)):
-            raise OlderDatabase(older(missing))
+            raise OlderDatabase(_older_sentence(missing))
     started_on_known = True
 
 
-def newer(unknown: list[str]) -> str:
+def _newer_sentence(unknown: list[str]) -> str:
     """Return the sentence about a database with ``unknown`` migrations."""
     return (
         f"A newer version of Headroom has migrated {_database()} ({unknown[-1]}), which this "
@@ -111,7 +111,7 @@ def newer(unknown: list[str]) -> str:
     )
 
 
-def older(missing: list[str]) -> str:
+def _older_sentence(missing: list[str]) -> str:
     """Return the sentence about a database that lacks some of the replaced migrations."""
     return (
         f"{_database()} is too old for this version ({VERSION}): it lacks the migration "

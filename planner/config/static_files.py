@@ -55,7 +55,7 @@ class UsedClasses:
     composed: frozenset[tuple[str, str]]
 
     @classmethod
-    def of(cls, texts: Sequence[str]) -> UsedClasses:
+    def from_texts(cls, texts: Sequence[str]) -> UsedClasses:
         """Collect the classes from the ``texts`` of templates, scripts and modules."""
         return cls(
             frozenset(word for text in texts for word in WORD.findall(text)),
@@ -74,24 +74,25 @@ class UsedClasses:
 def trim(sheet: str, used: UsedClasses) -> str:
     """Return ``sheet`` with only the rules that some page can need, by the classes in use."""
     kept: list[str] = []
-    at = 0
-    while at < len(sheet):
-        found = PRELUDE.match(sheet, at)
+    position = 0
+    while position < len(sheet):
+        found = PRELUDE.match(sheet, position)
         if found is None:  # no rule: leave the rest as it is
-            return "".join([*kept, sheet[at:]])
+            return "".join([*kept, sheet[position:]])
         prelude, end = found.groups()
-        at = found.end()
+        position = found.end()
         kept += COMMENT.findall(prelude)  # the licence; its words are no selectors
         prelude = COMMENT.sub("", prelude)
         if end != "{":
             kept.append(prelude + end)
             continue
-        close = _closing_brace(sheet, at)
-        body, at = sheet[at:close], close + 1
+        close = _closing_brace(sheet, position)
+        body, position = sheet[position:close], close + 1
         if prelude.lstrip().startswith(GROUPS):
             body = trim(body, used)
         elif not prelude.lstrip().startswith("@"):
-            prelude = ",".join(each for each in _selectors(prelude) if _applies(each, used))
+            needed = (each for each in _selectors(prelude) if _may_match(each, used))
+            prelude = ",".join(needed)
         if prelude and body:
             kept.append(f"{prelude}{{{body}}}")
     return "".join(kept)
@@ -102,25 +103,25 @@ def trim_variables(sheet: str, texts: Iterable[str]) -> str:
 
     A variable that only such variables name goes too.
     """
-    others = {name for text in texts for name in VARIABLE.findall(text)}
+    named_in_texts = {name for text in texts for name in VARIABLE.findall(text)}
     while True:
         values = SETTING.sub(lambda setting: setting[0].removeprefix(setting[1]), sheet)
-        named = others | set(VARIABLE.findall(values))
+        named = named_in_texts | set(VARIABLE.findall(values))
         unnamed = {setting[1] for setting in SETTING.finditer(sheet)} - named
         if not unnamed:
             return sheet
-        sheet = _without(sheet, unnamed)
+        sheet = _without_settings(sheet, unnamed)
 
 
-def _without(sheet: str, names: set[str]) -> str:
+def _without_settings(sheet: str, names: set[str]) -> str:
     """Return ``sheet`` without the settings of the variables ``names``."""
     return SETTING.sub(lambda setting: "" if setting[1] in names else setting[0], sheet)
 
 
-def _closing_brace(sheet: str, at: int) -> int:
-    """Return where the block that begins at ``at`` ends."""
+def _closing_brace(sheet: str, start: int) -> int:
+    """Return the index of the brace that closes the block whose content begins at ``start``."""
     depth = 1
-    for found in BRACE.finditer(sheet, at):
+    for found in BRACE.finditer(sheet, start):
         depth += {"{": 1, "}": -1}.get(found[0], 0)
         if not depth:
             return found.start()
@@ -139,7 +140,7 @@ def _selectors(prelude: str) -> list[str]:
     return selectors
 
 
-def _applies(selector: str, used: UsedClasses) -> bool:
+def _may_match(selector: str, used: UsedClasses) -> bool:
     """Return whether every class that ``selector`` requires is in use."""
     while INNER.search(selector):
         selector = INNER.sub("", selector)
@@ -157,7 +158,7 @@ class StaticFiles(CompressedManifestStaticFilesStorage):  # type: ignore[misc]
                 sheet = file.read().decode()
             texts = [file.read_text() for file in markup_files()]
             ours = [file.read_text() for file in (FILES / "static" / "css").glob("*.css")]
-            sheet = trim_variables(trim(sheet, UsedClasses.of(texts)), [*texts, *ours])
+            sheet = trim_variables(trim(sheet, UsedClasses.from_texts(texts)), [*texts, *ours])
             trimmed = InMemoryStorage()
             trimmed.save(path, ContentFile(sheet.encode()))
             paths = paths | {SHEET: (trimmed, path)}

@@ -191,6 +191,7 @@ def _schedule_restart(child: _Child, status: int, now: float) -> None:
 
 
 def _end_words(status: int) -> str:
+    """Return in words how a process ended; a negative exit status is that of a signal."""
     if status < 0:
         return f"was killed by signal {-status} ({signal.Signals(-status).name})"
     return f"ended with status {status}"
@@ -323,7 +324,7 @@ def only_one(folder: Path) -> IO[str]:
 
 
 def start_compiler(children: Children) -> None:
-    """Compile the simulator if needed; runs wait for it (``services.compiling``)."""
+    """Compile the simulator if needed; runs wait for it (``services.kernel_compilation``)."""
     if lock := kernel_compilation.compile_lock():
         with lock:  # the child inherits the lock and holds it from here on
             children.start(

@@ -42,8 +42,8 @@ def is_draft(name: str) -> bool:
     return name.startswith(".") or name.endswith(ENDING)
 
 
-def meant_for(name: str) -> str:
-    """Return the final name of a temporary folder."""
+def final_name(name: str) -> str:
+    """Return the name that a temporary folder will get; other names are returned unchanged."""
     return name.removesuffix(ENDING).rpartition(".")[0] if name.endswith(ENDING) else name
 
 

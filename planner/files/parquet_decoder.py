@@ -72,8 +72,8 @@ def readable(kind: pl.DataType) -> bool:
     if isinstance(kind, pl.List):
         inner = kind.inner
         return isinstance(inner, pl.DataType) and (inner.is_numeric() or inner == pl.Null)
-    words = isinstance(kind, pl.String | pl.Categorical | pl.Enum | pl.Boolean | pl.Null)
-    return words or kind.is_numeric() or isinstance(kind, pl.Date | pl.Datetime)
+    is_text = isinstance(kind, pl.String | pl.Categorical | pl.Enum | pl.Boolean | pl.Null)
+    return is_text or kind.is_numeric() or isinstance(kind, pl.Date | pl.Datetime)
 
 
 if __name__ == "__main__":

@@ -68,7 +68,7 @@ def add_options(
         group_of.get(name, parser).add_argument(*flags, **words)
 
 
-def options_said(declared: type[RunOptions], words: Namespace) -> dict[str, Any]:
+def given_options(declared: type[RunOptions], words: Namespace) -> dict[str, Any]:
     """Return the checked options of the command line.
 
     Lists are separated by commas. Lists of a fixed length are separated by colons. Raises

@@ -17,7 +17,7 @@ from planner.inputs.ingest import IngestOptions
 from planner.inputs.ingest.source import check_regular
 from planner.inputs.scenario import document as text
 from planner.management.base import Document, HeadroomCommand, wants_colour
-from planner.management.options import add_options, options_said
+from planner.management.options import add_options, given_options
 from planner.models import Run, Scenario, Trace
 from planner.outputs.render.terminal import terminal_text
 from planner.outputs.reports import run_report
@@ -62,7 +62,7 @@ class RunCommand(ReportCommand):
 
     def answer(self, options: Namespace) -> Document:
         """Run the scenario in this process and return the result."""
-        chosen = options_said(KINDS[self.kind].options, options)
+        chosen = given_options(KINDS[self.kind].options, options)
         document, name = load_scenario(options.scenario, self.progress)
         run = run_create(
             owner=None,

@@ -35,7 +35,7 @@ class Channel(InWorkspace):
     )
     address = models.CharField(max_length=500)  # a mailbox or a URL
     events = models.JSONField(default=list, blank=True)  # values of Event; [] means all
-    salt = models.CharField(max_length=32)  # salt of the signing key; see notices.signing_key
+    salt = models.CharField(max_length=32)  # of the key: services.notifications.signing_key
     by = models.ForeignKey(
         settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+"
     )

@@ -23,7 +23,7 @@ class Trace(Owned):
     bytes = models.BigIntegerField()
     state = models.CharField(max_length=16, choices=State.choices, default=State.UPLOADED)
     problem = models.TextField(blank=True)  # why it was refused, one sentence
-    # Planner.inputs.ingest.IngestOptions as given.
+    # planner.inputs.ingest.IngestOptions as given
     options = models.JSONField(default=dict, blank=True)
     kind = models.CharField(max_length=16, choices=Kind.choices, blank=True)
     format = models.CharField(max_length=32, blank=True)

@@ -95,6 +95,7 @@ class User(AbstractUser):
         super().refresh_from_db(*args, **kwargs)
 
     def _forget(self) -> None:
+        """Drop the cached memberships and workspaces, so that they are read again."""
         for known in ("membership_list", "workspaces"):
             self.__dict__.pop(known, None)
 
@@ -189,7 +190,7 @@ class Session(AbstractBaseSession):
         settings.AUTH_USER_MODEL, null=True, on_delete=models.CASCADE, related_name="sessions"
     )  # None: not signed in, or the second factor is missing
     created_at = models.DateTimeField()
-    last_used_at = models.DateTimeField()  # rounded: see services.sessions.SEEN_EVERY
+    last_used_at = models.DateTimeField()  # rounded: see services.sessions.SEEN_INTERVAL
     address = models.CharField(max_length=45, blank=True)  # last network address
 
     class Meta:

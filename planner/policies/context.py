@@ -155,13 +155,15 @@ class PolicyContext:
         index.
         """
         worth = np.array(
-            [self._worth(pool, p, fleet) for p, pool in zip(source_pools, fleet.pools, strict=True)]
+            [
+                self._priority(pool, p, fleet)
+                for p, pool in zip(source_pools, fleet.pools, strict=True)
+            ]
         )
-        return BuiltPolicy(
-            CapacityLimit(policy, self._shared(source_pools), worth), fleet, source_pools
-        )
+        limited = CapacityLimit(policy, self._groups_of(source_pools), worth)
+        return BuiltPolicy(limited, fleet, source_pools)
 
-    def _worth(self, pool: Pool, p: int, fleet: Fleet) -> float:
+    def _priority(self, pool: Pool, p: int, fleet: Fleet) -> float:
         """Return the priority, if GPUs are scarce, of a part ``pool`` of the scenario's pool ``p``.
 
         It is the weight of its model times the largest weight of the tiers that it serves.
@@ -174,22 +176,24 @@ class PolicyContext:
         """Return whether the initial instances of ``fleet`` fit the available GPUs and power."""
         initial = np.array([pool.initial for pool in fleet.pools])
         gpus = np.array([pool.gpus_per_instance for pool in fleet.pools])
-        return all(
-            int(initial[pools] @ (group[2][pools] if len(group) == 3 else gpus[pools])) <= group[1]
-            for group in self._shared(source_pools)
-            if (pools := list(group[0]))
-        )
+        for group in self._groups_of(source_pools):
+            pools, limit = list(group[0]), group[1]
+            each = group[2] if len(group) == 3 else gpus  # watts or GPUs of an instance, [pools]
+            if pools and int(initial[pools] @ each[pools]) > limit:
+                return False
+        return True
 
-    def _shared(self, source_pools: Sequence[int]) -> list[Group]:
+    def _groups_of(self, source_pools: Sequence[int]) -> list[Group]:
         """Return the groups of pools that share GPUs or power, for a fleet of ``source_pools``."""
-        sources, shared = np.array(source_pools, np.int64), list[Group]()
+        sources, groups = np.array(source_pools, np.int64), list[Group]()
         for group in self.gpus:
             pools = np.flatnonzero(np.isin(sources, group[0])).tolist()
             amounts = (group[2][sources],) if len(group) == 3 else ()
-            shared.append((pools, group[1], *amounts))
-        return shared
+            groups.append((pools, group[1], *amounts))
+        return groups
 
 
 def _tightest(tiers: Iterable[Tier], latency: Latency) -> float:
+    """Return the tightest limit of ``tiers`` on a latency in seconds; NaN without a limit."""
     limits = [tier.ttft_s if latency == TTFT else tier.tbt_s for tier in tiers]
     return min((limit for limit in limits if limit is not None), default=np.nan)

@@ -24,6 +24,7 @@ def _declared() -> Iterator[tuple[str, type[Policy]]]:
 
 
 def _classes_in_order() -> dict[str, type[Policy]]:
+    """Return the class of each policy name, in the order of lists (``Traits.place``)."""
     types = dict(_declared())
     return {name: types[name] for name in sorted(types, key=lambda n: types[n].kinds[n].place)}
 

@@ -1,6 +1,7 @@
 """Read the names and dotted paths of the operator's own policies from HEADROOM_POLICIES.
 
-This is separate from ``own``, because settings check the list before any policy is imported.
+This is separate from ``user_policies``, because settings check the list before any policy is
+imported.
 """
 
 import os

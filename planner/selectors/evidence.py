@@ -184,19 +184,28 @@ def _effects(
 
     ``before`` and ``after`` are the corrections without and with the file; None: there are none.
     """
-    was, now = (
+    old, new = (
         changes(known, deployments, fit) if known else unchanged(deployments, fit)
         for known in (before, after)
     )
-    effects = [_effect(*compared) for compared in zip(deployments, was, now, strict=True)]
+    effects = [_effect(*compared) for compared in zip(deployments, old, new, strict=True)]
     listed = [effect for effect in effects if max(effect.size, effect.error_change) > LEAST]
     return sorted(listed, key=lambda effect: -effect.size)
 
 
-def _effect(where: Deployment, was: Change, now: Change) -> Effect:
-    """Return the change of one deployment's estimate from ``was`` to ``now``."""
+def _effect(deployed: Deployment, old: Change, new: Change) -> Effect:
+    """Return how an estimate changes if its correction by measurements is ``new``, not ``old``."""
     return Effect(
-        where.shape.name, where.gpu.name, where.decode.gpus, where.concurrency, where.isl,
-        where.osl, now.ttft / was.ttft, now.tbt / was.tbt, was.ttft_error[0], now.ttft_error[0],
-        was.tbt_error[0], now.tbt_error[0],
-    )  # fmt: skip
+        model=deployed.shape.name,
+        gpu=deployed.gpu.name,
+        gpus=deployed.decode.gpus,
+        concurrency=deployed.concurrency,
+        isl=deployed.isl,
+        osl=deployed.osl,
+        ttft_factor=new.ttft / old.ttft,
+        tbt_factor=new.tbt / old.tbt,
+        ttft_error_before=old.ttft_error[0],
+        ttft_error=new.ttft_error[0],
+        tbt_error_before=old.tbt_error[0],
+        tbt_error=new.tbt_error[0],
+    )

@@ -61,20 +61,7 @@ def _steps(result: Row, pool: Row, planned: Sequence[Row], count: int) -> Iterat
     peak = max(planned, key=lambda row: (row["target"], row["demand_tps"]), default=None)
     size = _row_of_replica(result.get("capacity"), pool)
     if peak is not None:
-        largest = max(row["demand_tps"] for row in planned)
-        begins = peak["period_start"].timestamp()
-        clock = (result.get("window") or {}).get("clock", "utc")
-        factor = (recommended.get("parameters") or {}).get("load_factor", 1)
-        factor_words = ""
-        if recommended.get("follows_plan") and factor != 1:
-            factor_words = f" The tuned load_factor makes this {factor:g} times the forecast."
-        yield Step(
-            "Demand",
-            f"The plan covers at most {largest:,.0f} input tokens/s of {pool['model']} in "
-            f"{pool['region']}. It has most replicas from {words_of(begins, clock)}, for "
-            f"{peak['demand_tps']:,.0f} input tokens/s.{factor_words}",
-            "charts",
-        )
+        yield _demand_step(result, pool, peak, max(row["demand_tps"] for row in planned))
     yield from _forecast_steps(result, pool)
     if size is not None:
         yield Step(
@@ -99,6 +86,24 @@ def _steps(result: Row, pool: Row, planned: Sequence[Row], count: int) -> Iterat
     yield _error_step(result, pool)
 
 
+def _demand_step(result: Row, pool: Row, peak: Row, largest_tps: float) -> Step:
+    """Return the step on the demand that the plan covers; ``peak`` is its largest period."""
+    recommended = result["recommended"]
+    begins = peak["period_start"].timestamp()
+    clock = (result.get("window") or {}).get("clock", "utc")
+    factor = (recommended.get("parameters") or {}).get("load_factor", 1)
+    factor_words = ""
+    if recommended.get("follows_plan") and factor != 1:
+        factor_words = f" The tuned load_factor makes this {factor:g} times the forecast."
+    return Step(
+        "Demand",
+        f"The plan covers at most {largest_tps:,.0f} input tokens/s of {pool['model']} in "
+        f"{pool['region']}. It has most replicas from {words_of(begins, clock)}, for "
+        f"{peak['demand_tps']:,.0f} input tokens/s.{factor_words}",
+        "charts",
+    )
+
+
 def _largest_counts(result: Row) -> dict[tuple[str, str, str], int]:
     """Return the largest recommended number of replicas of each pool over time."""
     timetable = result["recommended"].get("timetable")
@@ -116,6 +121,7 @@ def _largest_counts(result: Row) -> dict[tuple[str, str, str], int]:
 
 
 def _matches(row: Row, pool: Row) -> bool:
+    """Return whether a row has the values of ``pool``; a column that it lacks matches any."""
     return all(row.get(name, value) == value for name, value in pool.items())
 
 

@@ -97,15 +97,14 @@ def facts_of(calibration: Calibration) -> list[Row]:
     if SERVING_TABLE in row_arrays.tables_list(calibration.store):
         serving = row_arrays.table_read(calibration.store, SERVING_TABLE).to_dicts()
     engine = calibration.report.get("engine", {})
-    rows = []
+    in_ms = MS_COLUMNS | {"e2e_s": "e2e_ms"}
+    rows: list[Row] = []
     for number, (row, serving_row) in enumerate(zip(table, serving, strict=True), 1):
-        served: Row = {name: row[name] for name in SERVED_COLUMNS if row[name] not in (None, "")}
-        served |= {to: row[name] * 1e3 for name, to in MS_COLUMNS.items() if row[name] is not None}
-        if row["e2e_s"] is not None:
-            served["e2e_ms"] = row["e2e_s"] * 1e3
-        served |= {name: row[name] for name in COUNTS if row.get(name) is not None}
-        served = {**engine, **served, **{k: v for k, v in serving_row.items() if v is not None}}
-        rows.append(served | {"row": number})
+        known = {name: row[name] for name in SERVED_COLUMNS if row[name] not in (None, "")}
+        times = {ms: row[name] * 1e3 for name, ms in in_ms.items() if row[name] is not None}
+        counts = {name: row[name] for name in COUNTS if row.get(name) is not None}
+        stated = {name: value for name, value in serving_row.items() if value is not None}
+        rows.append({**engine, **known, **times, **counts, **stated, "row": number})
     return rows
 
 

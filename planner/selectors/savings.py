@@ -34,18 +34,19 @@ def savings(
 
 
 def saving_at_equal(policy: StoredPolicy, base: StoredPolicy) -> float | None:
-    """Return the saving in cost of a policy over another at equal SLO attainment.
+    """Return the saving in cost of a policy over another at equal SLO attainment, as a share.
 
-    It uses domain.results.equal_attainment_savings on two policies of a stored result. None if it
-    cannot be compared.
+    Each cost is divided by that of a static fleet with the same attainment (``flat_usd``). None if
+    the attainments are equal, or if a cost is not known.
     """
-    unequal = any(
-        share is not None
-        and (other_share := base.slo_attainment.get(tier)) is not None
-        and abs(share - other_share) > EQUAL
-        for tier, share in policy.slo_attainment.items()
+    pairs = (
+        (share, base.slo_attainment.get(tier)) for tier, share in policy.slo_attainment.items()
+    )
+    is_unequal = any(
+        share is not None and other is not None and abs(share - other) > EQUAL
+        for share, other in pairs
     )
     flat, flat_base, cost = policy.flat_usd, base.flat_usd, policy.cost_usd
-    if not (unequal and flat and flat_base and base.cost_usd) or cost is None:
+    if not (is_unequal and flat and flat_base and base.cost_usd) or cost is None:
         return None
     return 1 - cost * flat_base / flat / base.cost_usd

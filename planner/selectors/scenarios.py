@@ -63,15 +63,15 @@ def latest_comparisons(scenarios: Iterable[Scenario]) -> dict[int, LatestCompari
         cost=Cast(KT("result__recommended__cost_usd"), FloatField()),
         change=Value(-1.0) * Cast(KT("result__recommended__equal_slo_saving"), FloatField()),
     )
-    return {row.pop("scenario_id"): LatestComparison(**_read(row)) for row in found}
+    return {row.pop("scenario_id"): _latest_comparison(row) for row in found}
 
 
-def _read(row: dict[str, Any]) -> dict[str, Any]:
-    """Return the columns of a comparison, with those that the database gives as JSON read."""
-    met, rows = (json.loads(row[name] or "null") for name in ("meets_slo", "replicas"))
-    totals = [sum(step["replicas"]) for step in rows or ()]
-    span = span_text((min(totals), max(totals))) if totals else None
-    return row | {"meets_slo": met, "replicas": span}
+def _latest_comparison(row: dict[str, Any]) -> LatestComparison:
+    """Return a comparison from its columns, two of which the database gives as JSON text."""
+    meets_slo, steps = (json.loads(row[name] or "null") for name in ("meets_slo", "replicas"))
+    totals = [sum(step["replicas"]) for step in steps or ()]
+    replicas = span_text((min(totals), max(totals))) if totals else None
+    return LatestComparison(**row | {"meets_slo": meets_slo, "replicas": replicas})
 
 
 def scenario_get(name: str) -> Scenario:

@@ -29,19 +29,20 @@ SIMULATED = {
 def run_figures(run: Run) -> dict[str, float | None]:
     """Return the figures of the recommended policy, or of the plan if nothing was simulated."""
     result = stored_result(run)
-    row = result.policies.get(result.default_policy)
+    policy = result.policies.get(result.default_policy)
     totals = result.plan and result.plan.totals
-    attained = (row and row.slo_attainment) or (
+    attainment = (policy and policy.slo_attainment) or (
         result.recommended and result.recommended.attainment
     )
-    figures: dict[str, float | None] = {
-        name: row.columns.get(simulated) if row else getattr(totals, planned, None)
+    values: dict[str, float | None] = {
+        name: policy.columns.get(simulated) if policy else getattr(totals, planned, None)
         for name, (simulated, planned) in SIMULATED.items()
     }
-    shares = [share for share in (attained or {}).values() if share is not None]
-    figures |= {"attainment": min(shares, default=None), "replicas": _most_replicas(run)}
+    shares = [share for share in (attainment or {}).values() if share is not None]
+    values |= {"attainment": min(shares, default=None), "replicas": _most_replicas(run)}
     return {
-        one.name: None if (value := figures[one.name]) is None else float(value) for one in FIGURES
+        figure.name: None if (value := values[figure.name]) is None else float(value)
+        for figure in FIGURES
     }
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from django.db.models import Model
 
-from planner.files.atomic_write import meant_for
+from planner.files.atomic_write import final_name
 from planner.models import Run, Source, Trace
 from planner.services.backups import DATA_FOLDERS, MODELS_WITH_ARRAYS
 from planner.services.traces import store_of
@@ -32,7 +32,7 @@ def orphans_sweep(*, min_age_s: float = MIN_AGE_S) -> int:
     named, active_stores = _named_paths(), _stores_being_read()
     removed = 0
     for path in orphans:
-        final_path = _relative(path.with_name(meant_for(path.name)))
+        final_path = _relative(path.with_name(final_name(path.name)))
         if _relative(path) in named or final_path in active_stores:
             continue
         logger.info("%s has no owner and is removed", path.name)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from planner.errors import RunCancelled
-from planner.files.atomic_write import is_draft, meant_for, whole_file, whole_folder
+from planner.files.atomic_write import final_name, is_draft, whole_file, whole_folder
 from planner.storage import row_arrays
 
 WRITERS, TIMES = 4, 40
@@ -55,7 +55,7 @@ def test_of_many_writers_of_a_folder_one_is_left_whole(tmp_path):
 
     def write(number):
         with whole_folder(path) as draft:
-            assert meant_for(draft.name) == path.name
+            assert final_name(draft.name) == path.name
             for name in "ab":
                 (draft / name).write_text(f"{number}")
 
@@ -85,7 +85,7 @@ def test_a_folder_does_not_take_the_place_of_a_file(tmp_path):
 
 @pytest.mark.parametrize("name", ["12-abc", "a.csv", "."])
 def test_what_is_no_draft_is_meant_for_itself(name):
-    assert meant_for(name) == name
+    assert final_name(name) == name
 
 
 def test_one_at_a_time_makes_what_lies_there(data_dir):

@@ -8,7 +8,7 @@ from planner.domain.deployment_search.results import MeasuredRows, Row, Side
 from planner.domain.deployment_search.search import DeploymentSearchResult
 from planner.domain.options import options_of
 from planner.management.base import HeadroomCommand
-from planner.management.options import add_options, options_said
+from planner.management.options import add_options, given_options
 from planner.outputs.table_text import table_lines
 from planner.services.deployment_search import search_deployments
 from planner.services.estimates import measurements_from_file
@@ -57,7 +57,7 @@ class Command(HeadroomCommand):
         rows.add_argument("--without-kept", action="store_true", help="ignore stored measurements")
 
     def answer(self, options: Namespace) -> DeploymentSearchResult:
-        given = options_said(DeploymentQuery, options) | {"prices": dict(options.price)}
+        given = given_options(DeploymentQuery, options) | {"prices": dict(options.price)}
         query = options_of(DeploymentQuery, given)
         measured = measurements_from_file(options.measured, use_stored=not options.without_kept)
         return search_deployments(query, self.progress, measured)

@@ -7,7 +7,7 @@ from planner.domain.kinds.forecast import Options, TraceOptions
 from planner.domain.options import options_in
 from planner.errors import PlannerError
 from planner.management.base import Document
-from planner.management.options import add_options, flag_of, options_said
+from planner.management.options import add_options, flag_of, given_options
 from planner.management.runs import (
     ReportCommand,
     execute,
@@ -57,7 +57,7 @@ class Command(ReportCommand):
                 scenario=stored_scenario(source),
                 document=document,
                 name=name,
-                options=options_said(Options, options),
+                options=given_options(Options, options),
                 enqueue=False,
             )
             return execute(run, self.progress)
@@ -65,7 +65,7 @@ class Command(ReportCommand):
             owner=None,
             kind=Run.Kind.FORECAST,
             trace=load_trace(source, self.progress),
-            options=options_said(TraceOptions, Namespace(**vars(options) | {"origins": origins})),
+            options=given_options(TraceOptions, Namespace(**vars(options) | {"origins": origins})),
             enqueue=False,
         )
         return execute(run, self.progress)

@@ -14,7 +14,7 @@ from planner.inputs.profiles.spec import COMPUTED, KINDS, ProfileSpec
 from planner.installation import COMMAND
 from planner.management.base import Document, HeadroomCommand
 from planner.management.help import HelpFormatter
-from planner.management.options import add_options, flag_of, options_said
+from planner.management.options import add_options, flag_of, given_options
 from planner.models import Calibration
 from planner.selectors.calibrations import calibration_get
 from planner.selectors.evidence import NO_EVIDENCE, evidence_of
@@ -174,7 +174,7 @@ def _import(options: Namespace) -> Document:
 
 def _keep(options: Namespace) -> Document:
     """Store a file of measurements and return a summary."""
-    reading = CalibrationOptions(**options_said(CalibrationOptions, options))
+    reading = CalibrationOptions(**given_options(CalibrationOptions, options))
     calibration = calibration_path(
         user=None, path=options.file, options=reading, source=options.source
     )

@@ -16,7 +16,7 @@ from planner.domain.serialise import as_json
 from planner.errors import EXPECTED, PlannerError
 from planner.inputs.scenario.document import values_of
 from planner.management.base import Document, HeadroomCommand
-from planner.management.options import add_options, moment, options_said
+from planner.management.options import add_options, given_options, moment
 from planner.management.runs import load_scenario
 from planner.models import Firing, Scenario
 from planner.outputs.table_text import table_lines
@@ -94,7 +94,7 @@ class Command(HeadroomCommand):
             lines += table_lines(answer["outcomes"], OUTCOMES) or ["No plan has ended yet."]
         return "\n".join(lines)
 
-    def _carried_out(self, fired: list[Firing], now: datetime) -> list[Firing]:
+    def execute_runs(self, fired: list[Firing], now: datetime) -> list[Firing]:
         """Execute the runs of firings one after the other in this process, and settle each."""
         for firing in fired:
             if firing.run_id is None or firing.state != Firing.State.RUNNING:
@@ -113,7 +113,7 @@ def _list(command: Command, options: Namespace) -> Document:
 
 def _fields(command: Command, options: Namespace) -> Document:
     """Return the fields of a schedule that the options give."""
-    fields = options_said(ScheduleSettings, options)
+    fields = given_options(ScheduleSettings, options)
     if "timezone" in fields:
         fields["zone"] = fields.pop("timezone")
     if options.options is not None:
@@ -169,21 +169,15 @@ def _change(command: Command, options: Namespace) -> Document:
 
 def _pause(command: Command, options: Namespace) -> Document:
     """Pause a schedule."""
-    return {
-        "schedules": [
-            _document(schedule_pause(schedule=schedule_get(options.name), user=None), SCHEDULE)
-        ]
-    }
+    paused = schedule_pause(schedule=schedule_get(options.name), user=None)
+    return {"schedules": [_document(paused, SCHEDULE)]}
 
 
 def _resume(command: Command, options: Namespace) -> Document:
     """Resume a schedule."""
     schedule = schedule_get(options.name)
-    return {
-        "schedules": [
-            _document(schedule_resume(schedule=schedule, user=None, now=options.now), SCHEDULE)
-        ]
-    }
+    resumed = schedule_resume(schedule=schedule, user=None, now=options.now)
+    return {"schedules": [_document(resumed, SCHEDULE)]}
 
 
 def _fire(command: Command, options: Namespace) -> Document:
@@ -192,20 +186,21 @@ def _fire(command: Command, options: Namespace) -> Document:
         schedule=schedule_get(options.name), user=None, now=options.now,
         as_of=options.as_of, enqueue=False,
     )  # fmt: skip
-    return _fired(command._carried_out([firing], options.now))
+    return _firings(command.execute_runs([firing], options.now))
 
 
 def _tick(command: Command, options: Namespace) -> Document:
     """Fire all schedules that are due, and execute their runs."""
     done = schedules_tick(now=options.now, enqueue=False)
-    fired = command._carried_out(list(done.fired), options.now)
-    return _fired([*done.settled, *fired])
+    fired = command.execute_runs(list(done.fired), options.now)
+    return _firings([*done.settled, *fired])
 
 
 def _history(command: Command, options: Namespace) -> Document:
     """Return a schedule with its newest firings."""
     schedule = schedule_get(options.name)
-    return {"schedules": [_document(schedule, SCHEDULE)], **_fired(firings_list(schedule)[:MOST])}
+    firings = firings_list(schedule)[:MOST]
+    return {"schedules": [_document(schedule, SCHEDULE)], **_firings(firings)}
 
 
 def _outcomes(command: Command, options: Namespace) -> Document:
@@ -222,7 +217,7 @@ def _with_local_time(row: Document) -> Document:
     return row | {"next": due.isoformat(timespec="minutes")}
 
 
-def _fired(firings: Iterable[Firing]) -> Document:
+def _firings(firings: Iterable[Firing]) -> Document:
     """Return firings as JSON."""
     return {"firings": [_document(firing, FIRING) for firing in firings]}
 

@@ -4,7 +4,8 @@ import os
 import signal
 import sys
 from pathlib import Path
-from typing import Any, NoReturn
+from socket import socket
+from typing import IO, Any, NoReturn
 
 from django.conf import settings
 from django.core.management.base import CommandParser
@@ -54,27 +55,7 @@ class Command(HelpedCommand):
 
     def handle(self, *_: Any, **options: Any) -> None:
         check, demo = options["check"], not options["no_demo"]
-        port = options["port"]
-        if port is None:
-            # A check must not collide with a running site.
-            port = 0 if check else DEFAULT_PORT
-        if not 0 <= port <= 65535:
-            self._refuse(f"--port {port} is not a port. Give a number from 0 to 65535.")
-        if demo and options["host"] not in LOOPBACK:
-            self._refuse(
-                f"--host {options['host']} is reachable by others, and the demo user is an "
-                f"admin of this machine. Add --no-demo, and {COMMAND} user add for each person."
-            )
-        try:
-            lock = only_one(settings.HEADROOM_DATA_DIR)
-        except Stopped as problem:
-            self._refuse(str(problem))
-        try:
-            listener = listen(options["host"], port)
-        except Stopped as problem:
-            lock.close()
-            self._refuse(str(problem))
-
+        lock, listener = self._lock_and_listen(options["host"], options["port"], check, demo)
         children = Children()
         stop_on_signals(children)
         try:
@@ -94,15 +75,7 @@ class Command(HelpedCommand):
                 start_workers(children)
                 start_scheduler(children)
                 self.stdout.write(f"Headroom is running at http://{options['host']}:{port}")
-                if demo:
-                    self.stdout.write(f"Demo login: user {DEMO_USER}, password {password}")
-                    self.stdout.write(f"Demo approver: user {DEMO_APPROVER}, the same password")
-                elif self._nobody():
-                    self.stdout.write(
-                        f"Nobody has an account yet. `{COMMAND} user add NAME --role admin` prints "
-                        "the page of this site where NAME chooses a password."
-                    )
-                self.stdout.flush()
+                self._print_login(password)
                 if check:
                     self._check(address, password, children)
                 else:
@@ -112,6 +85,42 @@ class Command(HelpedCommand):
         except Stopped as problem:
             self.stderr.write(str(problem))
             sys.exit(1)
+
+    def _lock_and_listen(
+        self, host: str, port: int | None, check: bool, demo: bool
+    ) -> tuple[IO[str], socket]:
+        """Return the lock of the data folder and the listening socket; exit if one is refused."""
+        if port is None:
+            # A check must not collide with a running site.
+            port = 0 if check else DEFAULT_PORT
+        if not 0 <= port <= 65535:
+            self._refuse(f"--port {port} is not a port. Give a number from 0 to 65535.")
+        if demo and host not in LOOPBACK:
+            self._refuse(
+                f"--host {host} is reachable by others, and the demo user is an admin of this "
+                f"machine. Add --no-demo, and {COMMAND} user add for each person."
+            )
+        try:
+            lock = only_one(settings.HEADROOM_DATA_DIR)
+        except Stopped as problem:
+            self._refuse(str(problem))
+        try:
+            return lock, listen(host, port)
+        except Stopped as problem:
+            lock.close()
+            self._refuse(str(problem))
+
+    def _print_login(self, password: str) -> None:
+        """Print how to sign in: with the demo's ``password``, or "" if there is no demo."""
+        if password:
+            self.stdout.write(f"Demo login: user {DEMO_USER}, password {password}")
+            self.stdout.write(f"Demo approver: user {DEMO_APPROVER}, the same password")
+        elif self._nobody():
+            self.stdout.write(
+                f"Nobody has an account yet. `{COMMAND} user add NAME --role admin` prints "
+                "the page of this site where NAME chooses a password."
+            )
+        self.stdout.flush()
 
     def _check(self, address: str, password: str, children: Children) -> None:
         """Check the running site, with the demo if it has a ``password``."""
@@ -164,11 +173,11 @@ def _ready_file() -> Path:
 def stop_on_signals(children: Children) -> None:
     """Stop all children on Ctrl-C, on ``kill`` and when the terminal closes."""
 
-    def asked(*_: Any) -> None:
+    def stop(*_: Any) -> None:
         children.stop()
 
     # Set SIGINT too, because shells start background jobs with SIGINT ignored.
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, asked)
+        signal.signal(number, stop)
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # nohup ignores it on purpose
-        signal.signal(signal.SIGHUP, asked)
+        signal.signal(signal.SIGHUP, stop)

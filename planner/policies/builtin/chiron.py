@@ -41,13 +41,16 @@ class Chiron(Policy):
         return TunedParameter("theta", factors(0.95, 0.05))
 
     def build(self, context: PolicyContext) -> BuiltPolicy:
-        fleet, source_pools = self._start(context)
+        fleet, source_pools = self._initial_fleet(context)
         lengths = [context.lengths[p] for p in source_pools]
         policy = Rule(lengths, **self.fields_for(Rule), name=self.key)
         return context.limited_to_shared_gpus(policy, fleet, source_pools)
 
-    def _start(self, context: PolicyContext) -> tuple[Fleet, list[int]]:
-        """Return the initial fleet, reduced if necessary until it fits the available GPUs."""
+    def _initial_fleet(self, context: PolicyContext) -> tuple[Fleet, list[int]]:
+        """Return the initial fleet, reduced if necessary until it fits the available GPUs.
+
+        The second value is the scenario's pool of each pool of the fleet.
+        """
         today = context.fleet(context.today)
         instances = np.array([self.interactive, self.mixed, self.batch]) * self.scale
         for share in np.linspace(1.0, 0.0, 101):
@@ -57,8 +60,7 @@ class Chiron(Policy):
             kinds = 3 if any(tier.deferrable for tier in fleet.tiers) else 2
             model_regions = len({(pool.model, pool.region) for pool in fleet.pools if pool.maximum})
             # ``chiron_fleet`` places fewer than asked if a pool reaches its maximum.
-            if placed == model_regions * sum(start[:kinds]) and context.fits_available_gpus(
-                fleet, source_pools
-            ):
+            all_placed = placed == model_regions * sum(start[:kinds])
+            if all_placed and context.fits_available_gpus(fleet, source_pools):
                 break
         return fleet, source_pools

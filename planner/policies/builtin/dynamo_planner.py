@@ -73,7 +73,7 @@ class DynamoPlanner(Policy):
     interval_s: Interval | None = None
 
     @model_validator(mode="after")
-    def _bands(self) -> Self:
+    def _check_thresholds(self) -> Self:
         if self.prefill_in_tokens >= self.prefill_out_tokens:
             raise ValueError("prefill_in_tokens must be below prefill_out_tokens")
         if self.decode_in_kv >= self.decode_out_kv:

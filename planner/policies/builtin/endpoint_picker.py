@@ -104,9 +104,9 @@ class EndpointPicker(Policy):
     interval_s: Interval = Rule.interval_s  # seconds between decisions
 
     @model_validator(mode="after")
-    def _band(self) -> Self:
-        out, below = self.targets
-        if self.name == "epp-latency" and below >= out:
+    def _check_targets(self) -> Self:
+        scale_out, scale_in = self.targets
+        if self.name == "epp-latency" and scale_in >= scale_out:
             raise ValueError("second_target of epp-latency must be below target")
         return self
 

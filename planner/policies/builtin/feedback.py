@@ -37,5 +37,5 @@ class Feedback(Latencies):
         if self.target_ms is not None:
             target_s[:] = self.target_ms / 1000
         return context.with_current_fleet(
-            self.layer(context, signal, target_s * self.factor_or(1.0))
+            self.latency_feedback(context, signal, target_s * self.factor_or(1.0))
         )

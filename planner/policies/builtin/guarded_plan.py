@@ -77,17 +77,19 @@ class Guarded(Policy):
 
     def build(self, context: PolicyContext) -> BuiltPolicy:
         schedule, start, plan = self._floor(context)
-        shown = context.pressure_among_many()
+        tested = context.pressure_among_many()
         # An instance of a large pool carries more than in the test, so its readings scale up.
-        large = context.carries_tps[:, -1] / context.carries_tps.shape[1]
-        rated = np.divide(large, shown.rate_tps, out=np.ones_like(large), where=large > 0)
-        factor = np.where(np.isfinite(rated), rated, 1.0) * self.target_factor
+        large_tps = context.carries_tps[:, -1] / context.carries_tps.shape[1]
+        over_test = np.divide(
+            large_tps, tested.rate_tps, out=np.ones_like(large_tps), where=large_tps > 0
+        )
+        factor = np.where(np.isfinite(over_test), over_test, 1.0) * self.target_factor
+        in_flight = tested.metric_targets("concurrency") + _allowed_queue(context, tested)
         policy = Rule(
             schedule,
-            prefill_tps=shown.signal_targets("prefill-tps") * factor,
-            decode_tps=shown.signal_targets("decode-tps") * factor,
-            in_flight=(shown.metric_targets("concurrency") + _allowed_queue(context, shown))
-            * factor,
+            prefill_tps=tested.signal_targets("prefill-tps") * factor,
+            decode_tps=tested.signal_targets("decode-tps") * factor,
+            in_flight=in_flight * factor,
             shares=_capacity_shares(context.carries_tps),
             name=self.key,
             **self.fields_for(Rule),
@@ -112,21 +114,22 @@ class Guarded(Policy):
 def _capacity_shares(carries_tps: FloatArray) -> FloatArray:
     """Return the capacity of each of n instances over that in the largest pool, ``[pools, N]``.
 
-    The share is 1 for a pool without capacity.
+    ``carries_tps [pools, N]`` is that of 1 to N instances together. The share is 1 for a pool
+    without capacity.
     """
-    each = carries_tps / np.arange(1, carries_tps.shape[1] + 1)
-    large = each[:, -1:]
-    return np.divide(each, large, out=np.ones_like(each), where=large > 0)
+    per_instance = carries_tps / np.arange(1, carries_tps.shape[1] + 1)
+    in_largest = per_instance[:, -1:]
+    return np.divide(per_instance, in_largest, out=np.ones_like(per_instance), where=in_largest > 0)
 
 
-def _allowed_queue(context: PolicyContext, shown: Pressure) -> FloatArray:
+def _allowed_queue(context: PolicyContext, tested: Pressure) -> FloatArray:
     """Return how many requests may queue at an instance and still meet the TTFT limit, ``[pools]``.
 
     This is the number of requests of mean length that it prefills within the model's tightest
     limit. It is 0 for decode pools.
     """
     fleet = context.fleet(context.today)
-    within_s = np.nan_to_num(context.tightest_s(TTFT))
-    rate = shown.signal_targets("prefill-tps") / [isl for isl, _ in context.lengths]
+    limit_s = np.nan_to_num(context.tightest_s(TTFT))
+    prompts_s = tested.signal_targets("prefill-tps") / [isl for isl, _ in context.lengths]
     decodes = np.array([pool.role == DECODE for pool in fleet.pools])
-    return np.where(decodes, 0.0, rate * within_s)
+    return np.where(decodes, 0.0, prompts_s * limit_s)

@@ -37,9 +37,9 @@ class HeteroScale(Latencies):
         """
         limits = {latency: context.tightest_s(latency) for latency in (TTFT, TBT)}
         layers = tuple(
-            self.layer(context, latency, limit)
+            self.latency_feedback(context, latency, limit)
             for latency, limit in limits.items()
             if not np.isnan(limit).any()
         )
-        driver = self.driver(context, self.signal, self.target)
+        driver = self.proportional_control(context, self.signal, self.target)
         return context.with_current_fleet(SafetyLayer(driver, layers, name=self.key))

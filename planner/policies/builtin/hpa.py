@@ -80,7 +80,8 @@ class _Autoscaler(MetricPolicy):
 
     @model_validator(mode="before")
     @classmethod
-    def _metric_of_name(cls, section: Any) -> Any:
+    def _set_metric(cls, section: Any) -> Any:
+        """Set the metric that the policy's name fixes; raise ValueError if another is given."""
         metric = METRICS.get(section.get("name", "")) if isinstance(section, dict) else None
         if metric is None:
             return section
@@ -89,7 +90,7 @@ class _Autoscaler(MetricPolicy):
         return {**section, "metric": metric}
 
     @model_validator(mode="after")
-    def _share(self) -> Self:
+    def _check_target(self) -> Self:
         if self.target is not None and self.metric in SHARES and self.target > 1:
             raise ValueError(f"target of {self.metric} is a share, at most 1")
         return self

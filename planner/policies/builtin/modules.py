@@ -1,5 +1,6 @@
 """Scale by modules: today's instances borrow idle GPUs (methods.md B; CoCoServe)."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Annotated, ClassVar, Literal
 
@@ -29,6 +30,17 @@ class _Lender:
     count: int  # units
     devices: int  # units per borrowing instance
     serves: bool = False  # only the idle memory is lent
+
+
+@dataclass(frozen=True, slots=True)
+class _Device:
+    """A device of an instance: its own GPUs, or a unit that it borrows; see ``Layout``."""
+
+    host: int  # pool of the device; -1: the instance's own
+    held: int  # instances of the pool that have such a device; 0: its own
+    room_bytes: float  # memory for layers and KV cache, per instance
+    speed: float  # relative to its own GPUs
+    sharers: float  # instances on one such device
 
 
 class ModuleLevel(Policy):
@@ -83,31 +95,25 @@ class ModuleLevel(Policy):
             pool_modules = modules[p]
             if not count or pool_modules is None:
                 continue
-            lenders, first = lent[p], len(pools)
-            layout = self._layout(context, today, p, count, modules, lenders, first)
+            lenders = lent[p]
+            devices = [
+                _own_device(today.pools[p], pool_modules),
+                *_borrowed_devices(today, p, count, modules, lenders, first_pool=len(pools)),
+            ]
+            layout = self._layout(pool_modules, devices, context.lengths[p])
             layouts[p] = layout
             profile = adjusted(pools[p].profile, kv_capacity_tokens=int(layout.most_tokens()))
             pools[p] = replace(pools[p], profile=profile)
             for lender in lenders:
                 if not lender.serves:
-                    pools.append(
-                        _lending_pool(today.pools[lender.source], today.pools[p], lender.count)
-                    )
+                    source = today.pools[lender.source]
+                    pools.append(_lending_pool(source, today.pools[p], lender.count))
                     source_pools.append(lender.source)
         layouts += [None] * (len(pools) - len(layouts))
-        policy = Rule(
-            layouts,
-            vacancy_threshold=self.vacancy_threshold,
-            violation_threshold=self.violation_threshold,
-            interval_s=self.interval_s,
-            name=self.key,
-        )
-        return replace(
-            context.limited_to_shared_gpus(
-                policy, replace(fleet, pools=tuple(pools)), source_pools
-            ),
-            modules=policy,
-        )
+        policy = Rule(layouts, **self.fields_for(Rule), name=self.key)
+        with_lenders = replace(fleet, pools=tuple(pools))
+        built = context.limited_to_shared_gpus(policy, with_lenders, source_pools)
+        return replace(built, modules=policy)
 
     def _counts(self, context: PolicyContext, today: Fleet) -> IntArray:
         """Return the instances of each pool, within its limits and the available GPUs.
@@ -118,10 +124,8 @@ class ModuleLevel(Policy):
         minimums = np.array([pool.minimum for pool in today.pools])
         maximums = np.array([pool.maximum for pool in today.pools])
         for share in np.linspace(1.0, 0.0, 101):
-            counts_wanted = np.ceil(context.today * self.instances_factor * share - 1e-9).astype(
-                np.int64
-            )
-            counts = np.clip(counts_wanted, minimums, maximums)
+            scaled = context.today * self.instances_factor * share
+            counts = np.clip(np.ceil(scaled - 1e-9).astype(np.int64), minimums, maximums)
             if context.fits_available_gpus(context.fleet(counts), range(len(counts))):
                 break
         return np.asarray(counts, np.int64)
@@ -155,24 +159,25 @@ class ModuleLevel(Policy):
                 count = int(free * counts[p] // gpus_wanted)
                 borrowed = self._borrow(lenders[p], p, count, int(counts[p]))
                 left[i] -= int(gpus_each[p]) * borrowed
-        for p, pool_modules in enumerate(modules):
-            if pool_modules is None or not counts[p] or not self.other_gpus:
-                continue
-            others = [
-                (pool_modules.relative_speeds[pools[0]], i) for i, (pools, _) in enumerate(idle)
-            ]
+        borrowing = [p for p, known in enumerate(modules) if known is not None and counts[p]]
+        for p in borrowing if self.other_gpus else ():
+            pool_modules = modules[p]
+            assert pool_modules is not None
+            # Groups of another GPU type that the pool can reach, by the first pool of each.
+            first_pools = [pools[0] for pools, _ in idle]
             reachable = [
-                (pace, i) for pace, i in others if np.isfinite(pace) and p not in idle[i][0]
+                (speed, i)
+                for i, source in enumerate(first_pools)
+                if np.isfinite(speed := pool_modules.relative_speeds[source])
+                and p not in idle[i][0]
             ]
             for _, i in sorted(reachable, reverse=True):
-                if today.pools[idle[i][0][0]].spot == today.pools[p].spot:
-                    count, source = left[i] // int(gpus_each[p]), idle[i][0][0]
-                    borrowed = self._borrow(lenders[p], source, count, int(counts[p]))
+                if today.pools[first_pools[i]].spot == today.pools[p].spot:
+                    count = left[i] // int(gpus_each[p])
+                    borrowed = self._borrow(lenders[p], first_pools[i], count, int(counts[p]))
                     left[i] -= int(gpus_each[p]) * borrowed
-        if self.shared_gpus:
-            for p, pool_modules in enumerate(modules):
-                if pool_modules is not None and counts[p]:
-                    self._add_serving_lenders(lenders[p], p, today, counts, modules)
+        for p in borrowing if self.shared_gpus else ():
+            self._add_serving_lenders(lenders[p], p, today, counts, modules)
         return lenders
 
     def _add_serving_lenders(
@@ -187,9 +192,10 @@ class ModuleLevel(Policy):
         assert pool_modules is not None
         for q, other in enumerate(today.pools):
             room = self.devices - sum(lender.devices for lender in lenders)
-            alike = other.gpus_per_instance == today.pools[p].gpus_per_instance
-            reached = np.isfinite(pool_modules.relative_speeds[q]) and not other.spot
-            if q != p and counts[q] and alike and reached and modules[q] is not None and room > 0:
+            same_size = other.gpus_per_instance == today.pools[p].gpus_per_instance
+            reachable = np.isfinite(pool_modules.relative_speeds[q]) and not other.spot
+            serves = q != p and counts[q] and modules[q] is not None
+            if serves and same_size and reachable and room > 0:
                 devices = min(room, -(-int(counts[q]) // int(counts[p])))
                 lenders.append(_Lender(q, int(counts[q]), devices, serves=True))
 
@@ -206,43 +212,16 @@ class ModuleLevel(Policy):
         return count
 
     def _layout(
-        self, context: PolicyContext, today: Fleet, p: int, count: int,
-        modules: tuple[Modules | None, ...], lenders: list[_Lender], first: int,
-    ) -> Layout:  # fmt: skip
-        """Return the layout of a pool: its layers, and the room and speed of each device.
+        self, pool_modules: Modules, devices: list[_Device], lengths: tuple[float, float]
+    ) -> Layout:
+        """Return the layout of a pool, with all layers on the first of its ``devices``.
 
-        ``count`` instances borrow from ``lenders``. ``modules`` has those of each pool's model.
+        ``lengths`` are the mean input and output tokens.
         """
-        pool_modules = modules[p]
-        assert pool_modules is not None
-        kv_bytes = _kv_bytes(today.pools[p], pool_modules)
-        room, pace, sharers = (
-            [pool_modules.layers * pool_modules.layer_bytes + kv_bytes],
-            [1.0],
-            [1.0],
-        )
-        hosts, held = [-1], [0]
-        for lender in lenders:
-            source, host = today.pools[lender.source], lender.source
-            if lender.serves:
-                whole_device = _kv_bytes(source, modules[lender.source])
-            else:
-                host, first = first, first + 1
-                tp = today.pools[p].profile.tp
-                whole_device = tp * (MEMORY_SHARE * source.gpu.memory_bytes - OVERHEAD_BYTES)
-            for device in range(lender.devices):
-                instances_with_device = lender.count // lender.devices + (
-                    device < lender.count % lender.devices
-                )
-                hosts.append(host)
-                held.append(instances_with_device)
-                room.append(whole_device * min(1.0, instances_with_device / count))
-                pace.append(float(pool_modules.relative_speeds[lender.source]))
-                sharers.append(max(1.0, count / instances_with_device))
-        isl, osl = context.lengths[p]
+        isl, osl = lengths
         return Layout(
             home=np.zeros(pool_modules.layers, np.int64),
-            room_bytes=np.array(room),
+            room_bytes=np.array([device.room_bytes for device in devices]),
             layer_bytes=pool_modules.layer_bytes,
             kv_layer_token_bytes=pool_modules.kv_layer_token_bytes,
             hidden_bytes=pool_modules.hidden_bytes,
@@ -254,11 +233,52 @@ class ModuleLevel(Policy):
             copies=self.copies,
             moves=self.moves,
             attention_share=pool_modules.attention_share,
-            speed_of=np.array(pace),
-            sharers=np.array(sharers),
-            hosts=tuple(hosts),
-            held=tuple(held),
+            speed_of=np.array([device.speed for device in devices]),
+            sharers=np.array([device.sharers for device in devices]),
+            hosts=tuple(device.host for device in devices),
+            held=tuple(device.held for device in devices),
         )
+
+
+def _own_device(pool: Pool, pool_modules: Modules) -> _Device:
+    """Return the device of an instance's own GPUs, which holds its weights and KV cache."""
+    weight_bytes = pool_modules.layers * pool_modules.layer_bytes
+    room_bytes = weight_bytes + _kv_bytes(pool, pool_modules)
+    return _Device(host=-1, held=0, room_bytes=room_bytes, speed=1.0, sharers=1.0)
+
+
+def _borrowed_devices(
+    today: Fleet,
+    p: int,
+    count: int,
+    modules: tuple[Modules | None, ...],
+    lenders: list[_Lender],
+    first_pool: int,
+) -> Iterator[_Device]:
+    """Yield the devices that the ``count`` instances of pool ``p`` borrow from ``lenders``.
+
+    Lent GPUs that serve nobody become pools of their own, numbered from ``first_pool`` on.
+    """
+    pool_modules = modules[p]
+    assert pool_modules is not None
+    for lender in lenders:
+        source, host = today.pools[lender.source], lender.source
+        if lender.serves:
+            whole_bytes = _kv_bytes(source, modules[lender.source])
+        else:
+            host, first_pool = first_pool, first_pool + 1
+            usable_bytes = MEMORY_SHARE * source.gpu.memory_bytes - OVERHEAD_BYTES
+            whole_bytes = today.pools[p].profile.tp * usable_bytes
+        for device in range(lender.devices):
+            # The units are dealt out evenly, the first devices get the remainder.
+            held = lender.count // lender.devices + (device < lender.count % lender.devices)
+            yield _Device(
+                host,
+                held,
+                room_bytes=whole_bytes * min(1.0, held / count),
+                speed=float(pool_modules.relative_speeds[lender.source]),
+                sharers=max(1.0, count / held),
+            )
 
 
 def _kv_bytes(pool: Pool, pool_modules: Modules | None) -> float:

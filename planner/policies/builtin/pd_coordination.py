@@ -55,7 +55,7 @@ class Steady(Policy):
             "name": self.key,
         }
 
-    def driver(
+    def proportional_control(
         self, context: PolicyContext, signal: SignalName, target: float | None
     ) -> Proportional:
         """Return the proportional control (Algorithm 2) on ``signal``.
@@ -74,16 +74,16 @@ class Steady(Policy):
             **self.common_arguments(context),
         )
 
-    def factor_or(self, usual: float) -> float:
-        """Return the factor on targets; default: ``usual``."""
-        return usual if self.target_factor is None else self.target_factor
+    def factor_or(self, default: float) -> float:
+        """Return the factor on targets that the scenario sets, else ``default``."""
+        return default if self.target_factor is None else self.target_factor
 
     def _ratio(self, context: PolicyContext) -> PdRatio:
         """Return the P:D ratio to keep; that of today's fleet if ``fixed`` or without P/D pools."""
         if isinstance(self.ratio, float):
             return PdRatio(FIXED, self.ratio)
-        apart = any(pool.role == "prefill" for pool in context.fleet(context.today).pools)
-        if self.ratio == FIXED or not apart:
+        disaggregated = any(pool.role == "prefill" for pool in context.fleet(context.today).pools)
+        if self.ratio == FIXED or not disaggregated:
             return PdRatio()
         tested = context.pressure(BEST_RATIO)
         if self.ratio == BEST_RATIO:
@@ -113,10 +113,12 @@ class Latencies(Steady):
             raise ValueError("thresholds must be gamma_in < beta_out <= alpha_out")
         return self
 
-    def layer(self, context: PolicyContext, signal: Latency, target_s: FloatArray) -> Feedback:
+    def latency_feedback(
+        self, context: PolicyContext, signal: Latency, target_s: FloatArray
+    ) -> Feedback:
         """Return the latency feedback (Algorithm 3) with the limits ``target_s [pools]``.
 
         A NaN means that no tier has a limit. Then the target is None, which the rule rejects.
         """
-        measure = {"signal": signal, "target_s": None if np.isnan(target_s).any() else target_s}
-        return Feedback(**self.fields_for(Feedback) | self.common_arguments(context) | measure)
+        limit = {"signal": signal, "target_s": None if np.isnan(target_s).any() else target_s}
+        return Feedback(**self.fields_for(Feedback) | self.common_arguments(context) | limit)

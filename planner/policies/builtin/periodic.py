@@ -32,13 +32,13 @@ class TimetableStep(Section):
     gpu: Name | None = None
     role: Role | None = None
 
-    def at_s(self) -> list[float]:
+    def starts_s(self) -> list[float]:
         """Return the times from which the step applies, in seconds since Monday 00:00 UTC."""
         days = range(7) if self.day is None else [WEEKDAYS.index(self.day)]
-        of_day = int(self.at[:2]) * 3600.0 + int(self.at[3:]) * 60.0
-        return [day * DAY_S + of_day for day in days]
+        second_of_day = int(self.at[:2]) * 3600.0 + int(self.at[3:]) * 60.0
+        return [day * DAY_S + second_of_day for day in days]
 
-    def about(self, pool: Pool) -> bool:
+    def applies_to(self, pool: Pool) -> bool:
         """Return whether the step applies to ``pool``."""
         return (
             self.model in (None, pool.model)
@@ -73,15 +73,15 @@ class Periodic(Policy):
         if not self.timetable:
             return plan_follower(context, context.plan_of_day_before(self.load_factor), self.key)
         # The sort is stable: of several rows for one moment, the last in the timetable counts.
-        rows = sorted(
-            ((at_s, row) for row in self.timetable for at_s in row.at_s()),
-            key=lambda moment_and_row: moment_and_row[0],
+        steps = sorted(
+            ((start_s, step) for step in self.timetable for start_s in step.starts_s()),
+            key=lambda start_and_step: start_and_step[0],
         )
-        now, pools = context.today, context.fleet(context.today).pools
-        counts: dict[float, IntArray] = {}
-        for at_s, row in [*rows, *rows]:  # twice: Sunday's last counts still apply on Monday
-            about = [row.about(pool) for pool in pools]
-            counts[at_s] = now = np.where(about, row.replicas, now)
+        current, pools = context.today, context.fleet(context.today).pools
+        counts: dict[float, IntArray] = {}  # replicas of each pool from a time of the week on
+        for start_s, step in [*steps, *steps]:  # twice: Sunday's last counts still apply on Monday
+            applies = [step.applies_to(pool) for pool in pools]
+            counts[start_s] = current = np.where(applies, step.replicas, current)
         policy = Rule(
             list(counts),
             np.array(list(counts.values())),
@@ -89,4 +89,4 @@ class Periodic(Policy):
             day_s=WEEK_S,
             name=self.key,
         )
-        return context.starting_from(policy, policy.reset(context.fleet(now)))
+        return context.starting_from(policy, policy.reset(context.fleet(current)))

@@ -41,10 +41,12 @@ class Proportional(Steady):
     target: Tps | None = None
 
     @model_validator(mode="after")
-    def _share(self) -> Self:
+    def _check_target(self) -> Self:
         if self.target is not None and not SIGNALS[self.name].adds_up and self.target > 1:
             raise ValueError("target of a GPU signal is a share of time, at most 1")
         return self
 
     def build(self, context: PolicyContext) -> BuiltPolicy:
-        return context.with_current_fleet(self.driver(context, self.name, self.target))
+        return context.with_current_fleet(
+            self.proportional_control(context, self.name, self.target)
+        )

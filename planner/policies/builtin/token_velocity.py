@@ -43,9 +43,8 @@ class TokenVelocity(Policy):
     # Pressure of a role, need over replicas, from which replicas switch (ours).
     target: Positive = Rule.target
     gain: Share = Rule.gain  # share by which a switch must reduce the pressure (ours)
-    overflow: Factor = (
-        Rule.overflow
-    )  # wait from which decode takes prompts, over the TTFT limit (ours)
+    # Wait from which decode takes prompts, over the TTFT limit (ours).
+    overflow: Factor = Rule.overflow
     scales: bool = True  # token-velocity: whether the number of replicas changes too
     keep_s: Delay = Rule.keep_s  # seconds of lower need before a scale-in (ours)
     switch_s: Delay = Rule.switch_s  # seconds from the last work to the new role (measured)

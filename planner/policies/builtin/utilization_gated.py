@@ -14,10 +14,10 @@ from simulation.policies.utilization_gated import Reading
 from simulation.policies.utilization_gated import UtilizationGated as Rule
 
 
-class _Deferred(Thresholds):
+class _UtilizationGated(Thresholds):
     cooldown_s: Delay = Rule.cooldown_s  # seconds after a scaling event
 
-    compares: ClassVar = False  # whether it compares arrivals with the plan's forecast
+    reads_forecast: ClassVar = False  # whether it compares arrivals with the plan's forecast
 
     load_factor: LoadFactor = 1.0  # factor on the forecast
 
@@ -34,7 +34,7 @@ class _Deferred(Thresholds):
         policy = Rule(
             schedule=plan.schedule,
             period_s=context.period_s,
-            forecast_tps=plan.expected_tps if self.compares else None,
+            forecast_tps=plan.expected_tps if self.reads_forecast else None,
             bin_s=plan.bin_s,
             name=self.key,
             **self.fields_for(Rule),
@@ -42,7 +42,7 @@ class _Deferred(Thresholds):
         return replace(context.starting_from(policy, plan.start), plan=plan.plan, after=0.5)
 
 
-class LtU(_Deferred):
+class LtU(_UtilizationGated):
     """Move toward the plan when utilization requires it."""
 
     kinds: ClassVar = {
@@ -58,7 +58,7 @@ class LtU(_Deferred):
     name: Literal["lt-u"]
 
 
-class LtUa(_Deferred):
+class LtUa(_UtilizationGated):
     """As LT-U; late in a period, also leave the plan if traffic differs much from the forecast."""
 
     kinds: ClassVar = {
@@ -72,7 +72,7 @@ class LtUa(_Deferred):
         )
     }
 
-    compares = True
+    reads_forecast = True
 
     name: Literal["lt-ua"]
     # Signal in the last part of a period: traffic alone, or utilization too.

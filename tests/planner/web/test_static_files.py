@@ -8,7 +8,7 @@ import pytest
 from planner.config.static_files import SHEET, UsedClasses, markup_files, trim, trim_variables
 from planner.installation import FILES
 
-USED = UsedClasses.of(['<b class="card bg-{{ colour }}-lt">', 'COLOUR = "green"'])
+USED = UsedClasses.from_texts(['<b class="card bg-{{ colour }}-lt">', 'COLOUR = "green"'])
 
 
 @pytest.mark.parametrize(
@@ -38,7 +38,7 @@ def test_variables_that_nothing_names_go() -> None:
 
 def test_the_whole_sheet_keeps_whole_rules_and_what_pages_use() -> None:
     sheet = Path(FILES, "static", SHEET).read_text()
-    used = UsedClasses.of([file.read_text() for file in markup_files()])
+    used = UsedClasses.from_texts([file.read_text() for file in markup_files()])
     trimmed = trim(sheet, used)
     assert len(trimmed) < len(sheet) / 2
     for opens, closes in ("{}", "()", "[]"):
