@@ -369,7 +369,7 @@ def _days_passed(view: ComparisonView) -> str:
     passed = sum(day.policies[view.key].passes for day in required)
     if not required:
         return ""
-    return f"passed {passed} of {len(required)} test days"
+    return f"{passed}/{len(required)} test days passed"
 
 
 def _required(view: ComparisonView) -> list[TestDayFigures]:
@@ -448,7 +448,7 @@ def _plan_note(view: ComparisonView, plan: Plan) -> str:
     if plan.level is not None and plan.level.spare and not _is_spare(view, plan):
         spare = "N+1 on test days only"
     if plan is not view.plan and plan.outcome.name == view.key:
-        return f"same plan as {view.plan.label}"
+        return f"same as {view.plan.label}"
     recommended = view.comparison.recommended
     marked = recommended is not None and recommended.assurance == plan.name
     return " · ".join(filter(None, ("recommended" if marked else "", spare, saved)))
