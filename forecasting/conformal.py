@@ -74,7 +74,7 @@ def quantiles(
     adapted = np.tile(np.array(levels)[:, None], (len(past), 1, past.shape[2]))
     if adapt:
         adapted = _adapted_levels(past, observed, np.array(levels))
-    if prior is not None:
+    if prior is not None:  # its scores count like those of further past origins
         grown = forecast[:, None] * np.exp(prior)
         added = log_ratio_scores(grown, forecast[:, None], scale[:, :, None], offset)
         past, observed = (

@@ -10,10 +10,7 @@ SMALLEST_SHARE = 0.05  # smallest weight in an ensemble that is named
 
 
 def order_in_words(forecast: PanelForecast, row: int) -> str:
-    """Return the order of an ARIMA, or the weights of the methods of an ensemble, as text.
-
-    Other methods have "".
-    """
+    """Return an ARIMA's order or an ensemble's weights as text; "" for other methods."""
     if forecast.methods[row] == ARIMA or forecast.candidates[0] == "arima-fourier":
         return forecast.orders[row]
     if forecast.methods[row] != ENSEMBLE:

@@ -57,10 +57,7 @@ NO_HOLIDAYS = Holidays()
 
 @dataclass(frozen=True, slots=True, eq=False)
 class HolidayRatio:
-    """Demand on holidays over demand on usual days, by time of day.
-
-    ``ratio`` has the shape ``[series, bins of a day]``.
-    """
+    """Demand on holidays over demand on usual days, ``ratio [series, bins of a day]``."""
 
     holidays: Holidays
     ratio: FloatArray
@@ -96,6 +93,7 @@ class HolidayRatio:
             scipy.ndimage.uniform_filter1d(amounts, size, axis=1, mode="nearest")
             for amounts in (actual, usual)
         )
+        # Phases with little demand get nearly the ratio of whole days.
         ratio = (smooth_actual + SHRINKAGE * mean * day_ratio) / (smooth_usual + SHRINKAGE * mean)
         return cls(holidays, np.clip(ratio, SMALLEST_RATIO, LARGEST_RATIO))
 
@@ -213,10 +211,7 @@ def _day_and_phase(start_s: float, bin_s: float, bins: int) -> tuple[IntArray, I
 
 
 def _mean_by_phase(values: FloatArray, mask: BoolArray, phase: IntArray, phases: int) -> FloatArray:
-    """Return the mean amount of the masked bins at each time of day, ``[series, phases]``.
-
-    NaN where no bin was observed.
-    """
+    """Return the mean of the masked bins at each time of day, ``[series, phases]``; NaN: none."""
     total, count = np.zeros((2, len(values), phases))
     selected = values[:, mask]
     seen = ~np.isnan(selected)

@@ -168,12 +168,12 @@ def _chance_of_at_most(amounts: FloatArray, level: FloatArray, variance: FloatAr
 
 
 def _is_closed(values: FloatArray, run: list[int], bin_s: float) -> bool:
-    """Return whether the time of ``run`` is mostly empty on other days too: no outage."""
+    """Return whether the bins ``run`` (first, end) are mostly 0 on other days too: no outage."""
     per_day = round(DAY_S / bin_s)
     if abs(per_day * bin_s - DAY_S) > 1e-6 * DAY_S or len(values) <= per_day:
         return False
     first, end = run
-    days = np.arange(-(end // per_day) - 1, len(values) // per_day + 1)
+    days = np.arange(-(end // per_day) - 1, len(values) // per_day + 1)  # relative to that of run
     bins = np.arange(first, end)[None, :] + per_day * days[days != 0][:, None]
     others = values[bins[(bins >= 0) & (bins < len(values))]]
     others = others[~np.isnan(others)]

@@ -71,10 +71,7 @@ def forward_fill(values: FloatArray, axis: int = 1) -> FloatArray:
 
 
 def windows_at(values: FloatArray, origins: IntArray, steps: int) -> FloatArray:
-    """Return the ``steps`` bins of ``values [series, bins]`` from each origin on.
-
-    The result has the shape ``[series, o, steps]``.
-    """
+    """Return the ``steps`` bins of ``values`` from each origin on, ``[series, origins, steps]``."""
     return values[:, origins[:, None] + np.arange(steps)]
 
 

@@ -257,10 +257,11 @@ class _PanelPart:
             self._add_known_errors()
             self.leads.add_known_errors(self.panel.values)
             return
+        # ``[methods, series, o, steps]``. The last origin is the end of the panel, for ``predict``.
         paths = self.fits.paths(self.panel, np.append(origins, self.panel.bins), record.reach)
         self.end_paths = self.panel.bins, paths[:, :, -1:].copy()
         paths = paths[:, :, :-1]
-        new = len(record.origins) + np.arange(len(origins))
+        new = len(record.origins) + np.arange(len(origins))  # indices of the new origins
         self.record = record = replace(
             record,
             origins=np.concatenate([record.origins, origins]),

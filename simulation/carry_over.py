@@ -49,13 +49,13 @@ def without_carried(result: SimulationResult, carried: Trace) -> SimulationResul
     """
     kept = slice(len(carried), None)
     log = rows(result.requests, kept)
-    began = np.bincount(carried.model, carried.output_tokens, len(carried.models))
+    carried_output = np.bincount(carried.model, carried.output_tokens, len(carried.models))
     after, names = result.after, [pool.model for pool in result.fleet.pools]
     output_after = {
         name: float(after.output_tokens[[other == name for other in names]].sum())
         for name in set(names)
     }
-    carried_tokens = dict(zip(carried.models, began.tolist(), strict=True))
+    carried_tokens = dict(zip(carried.models, carried_output.tolist(), strict=True))
 
     def share_paid(model: str) -> float:
         """Return the share of a model's work after the window that exceeds the carried work."""
@@ -64,7 +64,7 @@ def without_carried(result: SimulationResult, carried: Trace) -> SimulationResul
         carried_share = float(carried_tokens.get(model, 0.0)) / output_after[model]
         return max(0.0, 1.0 - carried_share)
 
-    paid = np.array([share_paid(name) for name in names])
+    paid = np.array([share_paid(name) for name in names])  # by pool
     parts = {
         column.name: getattr(after, column.name) * paid
         for column in fields(AfterWindow)

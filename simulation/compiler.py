@@ -34,8 +34,8 @@ class _LoweredFunction(JITCodeLibrary):
 
     codegen = _NoExecutionEngine()
 
-    # Skip the optimization and compilation that numba would do here.
     def finalize(self) -> None:
+        """Skip the optimization and compilation that numba would do here."""
         for library in self._linking_libraries:
             self._reload_init.update(library._reload_init)
         self._finalized = True
@@ -72,6 +72,7 @@ class _LoweringCompiler(Compiler):
     """Compiler that lowers a function without making machine code."""
 
     def define_pipelines(self) -> Any:
+        """Return numba's pipelines, which then put their code into a ``_LoweredFunction``."""
         state = self.state
         state.library = _LoweredFunction(state.targetctx.codegen(), state.func_id.func_qualname)
         return super().define_pipelines()

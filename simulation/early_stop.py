@@ -65,7 +65,7 @@ class LateCounter:
             return
         end = self._count_due(now, requests)
         seen, self._checked = requests[self._checked : end], max(end, self._checked)
-        self._late_here += self._overdue(seen)
+        self._late_here += self._late_by_tier(seen)
         # Count all requests only once it matters: it takes a pass over the trace.
         if self._late_here.any():
             if self._requests_by_tier is None:
@@ -85,7 +85,7 @@ class LateCounter:
         """
         if not self._is_check_due(now):
             return
-        self._late_here = late + self._overdue(held[: self._count_due(now, held)])
+        self._late_here = late + self._late_by_tier(held[: self._count_due(now, held)])
         self._raise_if_missed(
             coming if self.requests_elsewhere is None else coming + self.requests_elsewhere
         )
@@ -123,7 +123,7 @@ class LateCounter:
         # numpy's searchsorted would copy the column
         return bisect_left(requests["arrival"], now - (SLACK_S + longest))
 
-    def _overdue(self, due: Array) -> IntArray:
+    def _late_by_tier(self, due: Array) -> IntArray:
         """Return by tier how many of the requests ``due`` are late."""
         limits = self._limits
         tiers, arrival = due["tier"].astype(np.int64), due["arrival"].copy()

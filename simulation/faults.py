@@ -157,7 +157,7 @@ def fault_events(
     each of which may crash. Raises ``SimulationError`` if more than MAX_CRASHES of a pool are
     expected.
     """
-    rows: list[tuple[float, int, int, int, float, float]] = []
+    rows: list[tuple[float, int, int, int, float, float]] = []  # the fields of ``EVENT``
     for i, fault in enumerate(faults):
         if isinstance(fault, Crash):
             rows.append((fault.at_s, CRASH, fault.pool, -1 - fault.instance, 0.0, 1.0))

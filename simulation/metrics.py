@@ -210,6 +210,7 @@ def hourly_attainment(
     ``names`` are those of the columns. ``tiers`` have their targets.
     """
     targets = {tier.name: tier.attainment for tier in tiers}
+    # An hour with few requests is neither the worst nor missed.
     share = np.where(arrived >= HOUR_REQUESTS, met / np.maximum(arrived, 1), np.inf)
     lowest_shares = share.min(axis=0).tolist()
     missed = (share < [targets[name] for name in names]).sum(axis=0).tolist()
@@ -239,7 +240,7 @@ def within_limits(log: RequestLog, tier: Tier) -> BoolArray:
 
 
 def summarise(result: SimulationResult, *, brief: bool = False) -> Summary:
-    """Return all figures of X1 and X2 for one result.
+    """Return all figures of one result.
 
     ``brief`` drops the figures by model and all percentiles. They take most of the time, and a
     search needs none of them.
@@ -247,8 +248,8 @@ def summarise(result: SimulationResult, *, brief: bool = False) -> Summary:
     trace = result.trace
     ok = meets_slo(result)
     requests = _Requests.of(result, ok)
-    tier_groups = requests.by(trace.tier, len(trace.tiers), () if brief else SPANS)
-    total = requests.sum_of(tier_groups) if brief else requests.whole
+    tier_groups = requests.by_group(trace.tier, len(trace.tiers), () if brief else SPANS)
+    total = requests.sum_of(tier_groups) if brief else requests.of_all
     tiers = dict(zip(trace.tiers, tier_groups, strict=True))
     models = {} if brief else _by_model(requests, trace)
     in_time = sum(
@@ -261,7 +262,7 @@ def summarise(result: SimulationResult, *, brief: bool = False) -> Summary:
 def _by_model(requests: _Requests, trace: Trace) -> dict[str, dict[str, GroupSummary]]:
     """Return summaries by model, and within each by home region."""
     regions = len(trace.regions)
-    groups = requests.by(
+    groups = requests.by_group(
         trace.model.astype(np.int64) * regions + trace.region, len(trace.models) * regions
     )
     return {
@@ -325,21 +326,24 @@ class _Requests:
 
     @classmethod
     def of(cls, result: SimulationResult, ok: BoolArray) -> _Requests:
+        """Return the requests of a result; ``ok`` is the mask of those within their limits."""
         log, trace = result.requests, result.trace
         tokens = trace.input_tokens, trace.output_tokens
         return cls(result.cells, log.outcome, ok, *tokens, log.ttft_s, log.tbt_s, log.e2e_s)
 
-    def by(self, group: Array, groups: int, spans: Sequence[str] = SPANS) -> list[GroupSummary]:
+    def by_group(
+        self, group: Array, groups: int, spans: Sequence[str] = SPANS
+    ) -> list[GroupSummary]:
         """Return a summary of each of ``groups``; ``group [requests]`` is the number of the group.
 
         ``spans`` names the latencies with percentiles.
         """
         if groups == 1:
-            return [self.summary(spans) if spans != SPANS else self.whole]
+            return [self.summary(spans) if spans != SPANS else self.of_all]
         return [self.summary(spans, np.flatnonzero(group == i)) for i in range(groups)]
 
     @cached_property
-    def whole(self) -> GroupSummary:
+    def of_all(self) -> GroupSummary:
         """Return the summary of all requests; it is that of a tier too if there is only one."""
         return self.summary()
 
@@ -392,10 +396,7 @@ def _peak_kw(result: Replay, energies: Sequence[PoolEnergy]) -> dict[str, float]
 
 
 def pool_summary(result: Replay, p: int, energy: PoolEnergy) -> PoolSummary:
-    """Return hours, energy and cost of pool ``p``, before, in and after the window together.
-
-    ``energy`` is that of the pool.
-    """
+    """Return hours, energy and cost of pool ``p``, before, in and after the window together."""
     pool, totals, series = result.fleet.pools[p], result.totals, result.series
     after = result.after
     gpus = pool.gpus_per_instance

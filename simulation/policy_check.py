@@ -78,6 +78,7 @@ def observations(fleet: Fleet) -> Iterator[Observation]:
         unknown = rng.random(pools) < 0.3
 
         def reading(largest: float, unknown: np.ndarray = unknown) -> np.ndarray:
+            """Return random values up to ``largest`` by pool, NaN where they are ``unknown``."""
             return np.where(unknown, np.nan, rng.uniform(0, largest, pools))
 
         signals = Signals(

@@ -148,7 +148,7 @@ class Replay(ABC):
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class SimulationResult(Replay):
-    """A replay with every request; ``metrics.summarise`` computes the figures of X1."""
+    """A replay with every request; ``metrics.summarise`` computes its figures."""
 
     trace: Trace
     requests: RequestLog
@@ -158,6 +158,7 @@ class SimulationResult(Replay):
         return self.trace.start_s
 
     def attention(self, p: int) -> FloatArray:
+        """Return the sums over the requests served by pool ``p``, or else over its model's."""
         trace = self.trace
         served = np.flatnonzero(self.requests.pool == p)
         if not len(served):  # take those of its whole model

@@ -91,6 +91,7 @@ class EmpiricalLengths:
             raise SimulationError("Empirical lengths need as many inputs as outputs, at least one.")
 
     def sample(self, n: int, rng: np.random.Generator) -> tuple[Int32Array, Int32Array]:
+        """Return input and output lengths of ``n`` requests drawn with replacement."""
         rows = rng.integers(len(self.input_tokens), size=n)
         chosen = (np.asarray(column)[rows] for column in (self.input_tokens, self.output_tokens))
         isl, osl = (np.maximum(column, 1).astype(np.int32) for column in chosen)

@@ -76,7 +76,7 @@ class Topology:
         under: IntArray = (self.rack, self.s1, self.s2, self.centre)[level - RACK]
         return under
 
-    def common(self, a: IntArray, b: IntArray) -> IntArray:
+    def lowest_common_level(self, a: IntArray, b: IntArray) -> IntArray:
         """Return the lowest level that nodes ``a`` and ``b`` share, elementwise."""
         level = np.full(np.broadcast(a, b).shape, APART, np.int64)
         for level_tried in (CENTRE, S2, S1, RACK, NODE):
@@ -86,7 +86,7 @@ class Topology:
 
     def kv_share(self, a: IntArray, b: IntArray, shares: Sequence[float] = KV_SHARE) -> FloatArray:
         """Return the share of network bandwidth between nodes ``a`` and ``b``, elementwise."""
-        return np.asarray(shares, float)[self.common(a, b)]
+        return np.asarray(shares, float)[self.lowest_common_level(a, b)]
 
     def capacity(self) -> IntArray:
         """Return GPUs by data centre and type, shape ``[c, t]``."""

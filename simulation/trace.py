@@ -14,6 +14,16 @@ from simulation.arrays import BoolArray, CodeArray, FloatArray, Int32Array, IntA
 from simulation.errors import SimulationError
 
 
+def _freeze(record: object, name: str, kind: npt.DTypeLike) -> None:
+    """Replace the array ``name`` of a frozen record by a read-only view of the type ``kind``.
+
+    The caller's own array stays writable.
+    """
+    column = np.ascontiguousarray(getattr(record, name), dtype=kind).view()
+    column.setflags(write=False)
+    object.__setattr__(record, name, column)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class PrefixBlocks:
     """The blocks of every prompt. An id identifies a block and all blocks before it.
@@ -29,12 +39,8 @@ class PrefixBlocks:
     def __post_init__(self) -> None:
         if self.block_tokens < 1:
             raise SimulationError("Blocks of prompts need at least one token each.")
-        for name, kind in (("start", np.int64), ("ids", np.int32)):
-            column = np.ascontiguousarray(getattr(self, name), dtype=kind)
-            if column is getattr(self, name):
-                column = column.view()
-            column.setflags(write=False)
-            object.__setattr__(self, name, column)
+        _freeze(self, "start", np.int64)
+        _freeze(self, "ids", np.int32)
         starts = self.start
         if not len(starts) or starts[0] != 0 or starts[-1] != len(self.ids):
             raise SimulationError("Blocks of prompts need a start per request and one at the end.")
@@ -64,12 +70,8 @@ class CachedTokens:
     tokens: Int32Array  # [requests], at least 0
 
     def __post_init__(self) -> None:
-        tokens = np.ascontiguousarray(self.tokens, dtype=np.int32)
-        if tokens is self.tokens:
-            tokens = tokens.view()
-        tokens.setflags(write=False)
-        object.__setattr__(self, "tokens", tokens)
-        if len(tokens) and tokens.min() < 0:
+        _freeze(self, "tokens", np.int32)
+        if len(self.tokens) and self.tokens.min() < 0:
             raise SimulationError("Cached tokens of prompts must be at least 0.")
 
     def __len__(self) -> int:
@@ -119,24 +121,16 @@ class Trace:
             "tier": np.int16,
         }
         for name, kind in kinds.items():
-            column = np.ascontiguousarray(getattr(self, name), dtype=kind)
-            if column.shape != (len(self.arrival_s),):
+            _freeze(self, name, kind)
+            if getattr(self, name).shape != (len(self.arrival_s),):
                 raise SimulationError(f"Trace column {name} must have one value per request.")
-            if column is getattr(self, name):
-                column = column.view()  # freeze our view, not the caller's array
-            column.setflags(write=False)
-            object.__setattr__(self, name, column)
         if self.session is not None:
-            session = np.ascontiguousarray(self.session, dtype=np.int32).view()
-            session.setflags(write=False)
-            object.__setattr__(self, "session", session)
-            if len(session) != len(self.arrival_s):
+            _freeze(self, "session", np.int32)
+            if len(self.session) != len(self.arrival_s):
                 raise SimulationError("Trace column session must have one value per request.")
         if self.think_s is not None:
-            think = np.ascontiguousarray(self.think_s, dtype=np.float64).view()
-            think.setflags(write=False)
-            object.__setattr__(self, "think_s", think)
-            if len(think) != len(self.arrival_s) or not np.all(think >= 0):
+            _freeze(self, "think_s", np.float64)
+            if len(self.think_s) != len(self.arrival_s) or not np.all(self.think_s >= 0):
                 raise SimulationError("Trace column think_s must be at least 0 for every request.")
         if self.blocks is not None and len(self.blocks) != len(self.arrival_s):
             raise SimulationError("A trace's blocks must have one list per request.")
@@ -187,8 +181,9 @@ class Trace:
 
     def between(self, start_s: float, end_s: float) -> slice:
         """Return the slice of requests arriving in ``[start_s, end_s)`` (epoch seconds)."""
-        lo, hi = np.searchsorted(self.arrival_s, [start_s - self.start_s, end_s - self.start_s])
-        return slice(int(lo), max(int(lo), int(hi)))
+        bounds_s = [start_s - self.start_s, end_s - self.start_s]
+        first, end = np.searchsorted(self.arrival_s, bounds_s).tolist()
+        return slice(first, max(first, end))
 
     def before(self, end_s: float) -> int:
         """Return how many requests arrive before ``end_s`` (epoch seconds)."""
@@ -196,10 +191,7 @@ class Trace:
 
 
 def previous_turns(session: Int32Array) -> Int32Array:
-    """Return the index of the previous request in each request's session; -1: none.
-
-    The shape is ``[requests]``.
-    """
+    """Return the index of the previous request of the same session, ``[requests]``; -1: none."""
     previous = np.full(len(session), -1, np.int32)
     order = np.argsort(session, kind="stable")
     same = (session[order][1:] == session[order][:-1]) & (session[order][1:] >= 0)

@@ -114,7 +114,7 @@ def _largest_served_request(trace: Trace, fleet: Fleet) -> int:
 
 
 def summarise_replay(result: Replayed, *, brief: bool = False) -> Summary:
-    """Return all figures of X1 and X2; ``brief`` does not change those of a stream."""
+    """Return the figures of a replay; ``brief`` (see ``summarise``) does not change a stream's."""
     if isinstance(result, StreamResult):
         return summarise_stream(result)
     return summarise(result, brief=brief)

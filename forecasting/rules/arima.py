@@ -198,6 +198,7 @@ class Arima:
             best = fit_orders((rest - rest[seen][0] * d) / spread, d, self.limits.p, self.limits.q)
         p, _, q = best.order
         ma[:q] = best.parameters[p:]
+        # The AR polynomial times (1 - B)^d, where B is the lag, forecasts the values themselves.
         ar[: p + d] = -np.convolve([1.0, *-best.parameters[:p]], [1.0, -1.0][: 1 + d])[1:]
         name = str(chosen)
         return _Row(cycles, ar, ma, f"{best.order} + {name}" if name else str(best.order))
@@ -209,10 +210,7 @@ def _first_known(values: FloatArray, known: BoolArray) -> FloatArray:
 
 
 def _spread(values: FloatArray, d: int) -> float:
-    """Return the root mean square of the ``d``-times differenced values.
-
-    It is at least SMALLEST_SPREAD.
-    """
+    """Return the root mean square of the ``d``-th differences, at least SMALLEST_SPREAD."""
     squares = np.diff(values, n=d) ** 2
     squares = squares[~np.isnan(squares)]
     if squares.size == 0:  # gaps between all observed bins: no difference is known

@@ -52,6 +52,7 @@ def choose_differences(values: FloatArray, design: FloatArray) -> int:
     n = residual.size
     sums = np.cumsum(residual)
     lags = min(int(np.ceil(12 * (n / 100) ** 0.25)), n - 1)
+    # Long-run variance times n, with Bartlett's weights of the autocovariances.
     variance = float(residual @ residual)
     for lag in range(1, lags + 1):
         variance += 2 * (1 - lag / (lags + 1)) * float(residual[lag:] @ residual[:-lag])
@@ -94,6 +95,7 @@ def _hannan_rissanen(
         _lagged(w, max_p)[first - max_p:], _lagged(shocks, max_q)[first - max_q:],
     ])[rows]  # fmt: skip
     y = w[first:][rows]
+    # Normal equations of all regressors. Each order is a regression on some of them.
     normal, moments = regressors.T @ regressors, regressors.T @ y
     normal += RIDGE * np.trace(normal) / max(1, len(normal)) * np.eye(len(normal))
     square, n = float(y @ y), max(1, y.size)
@@ -115,7 +117,7 @@ def _hannan_rissanen(
 def _refine(fit: FittedOrder, w: FloatArray, target: BoolArray) -> FittedOrder:
     """Return the fit after Gauss-Newton steps that reduce the sum of squared shocks.
 
-    ``w`` and ``target`` are those of ``_hannan_rissanen``.
+    ``w`` are the values, and ``target`` is the mask of those that the sum includes.
     """
     p, d, q = fit.order
     parameters = fit.parameters

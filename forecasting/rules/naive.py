@@ -46,9 +46,10 @@ class Seasonal:
         if not season:
             return np.full((len(panel.values), len(origins), steps), np.nan)
         ahead = np.arange(steps)
-        source = origins[:, None] + ahead - season * (1 + ahead // season)
-        last_of_phase = fill_by_phase(panel.values, season)
-        paths = np.where(source >= 0, last_of_phase[:, np.maximum(source, 0)], np.nan)
+        # The bin of the same phase in the last season before the origin, ``[origins, steps]``.
+        same_phase = origins[:, None] + ahead - season * (1 + ahead // season)
+        filled = fill_by_phase(panel.values, season)
+        paths = np.where(same_phase >= 0, filled[:, np.maximum(same_phase, 0)], np.nan)
         paths[:, origins < season] = np.nan
         return forward_fill(paths, axis=2)
 

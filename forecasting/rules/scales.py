@@ -29,6 +29,7 @@ class Logarithm:
         return np.log(amounts / _broadcast(self.mean, amounts) + OFFSET)
 
     def inverse(self, scaled: FloatArray) -> FloatArray:
+        """Return the amounts at or above 0 whose transform is ``scaled``."""
         amounts = np.exp(np.minimum(scaled, LARGEST_LOG)) - OFFSET
         return np.maximum(0.0, amounts) * _broadcast(self.mean, scaled)
 
@@ -43,6 +44,7 @@ class Root:
         return np.sqrt(amounts / _broadcast(self.mean, amounts))
 
     def inverse(self, scaled: FloatArray) -> FloatArray:
+        """Return the amounts at or above 0 whose transform is ``scaled``."""
         return np.maximum(0.0, scaled) ** 2 * _broadcast(self.mean, scaled)
 
 

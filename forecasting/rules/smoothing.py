@@ -28,6 +28,7 @@ class Level:
     gain: FloatArray  # [series]
 
     def paths(self, panel: Panel, origins: IntArray, steps: int) -> FloatArray:
+        """Return the level before each origin at every step, ``[series, origins, steps]``."""
         levels = np.empty((len(panel.values), len(origins)))
         for gain, rows in _rows_by_value(self.gain):
             levels[rows] = discounted(panel.values[rows], gain)[:, origins - 1]
@@ -39,8 +40,9 @@ class Smoothing:
     """Exponential smoothing; its gain has the least mean absolute error one bin ahead."""
 
     def fit(self, panel: Panel) -> Level:
+        """Choose the gain of each series by the errors of the level as forecast of the next bin."""
         values = panel.values
-        errors = [_mean_error(values[:, 1:], discounted(values, a)[:, :-1]) for a in GAINS]
+        errors = [_mean_error(values[:, 1:], discounted(values, gain)[:, :-1]) for gain in GAINS]
         return Level(np.take(GAINS, np.argmin(errors, axis=0)))
 
 
@@ -61,13 +63,14 @@ class LevelOverProfile:
         if not self.season:
             return paths
         ahead = np.arange(steps)
-        source = origins[:, None] + ahead - self.season * (1 + ahead // self.season)
+        # The bin of the same phase in the last season before the origin, ``[origins, steps]``.
+        same_phase = origins[:, None] + ahead - self.season * (1 + ahead // self.season)
         for gains in np.unique(self.gains, axis=0):
             rows = np.flatnonzero((self.gains == gains).all(axis=1))
             values = panel.values[rows]
             seasons = _season_levels(values, self.season, gains[0])
             level = _ratio(values, _profile(seasons, self.season, self.floor[rows]), gains[1])
-            expected = np.where(source >= 0, seasons[:, np.maximum(source, 0)], np.nan)
+            expected = np.where(same_phase >= 0, seasons[:, np.maximum(same_phase, 0)], np.nan)
             expected = np.maximum(expected, self.floor[rows, :, None])
             paths[rows] = expected * level[:, origins - 1, None]
         return paths
@@ -105,10 +108,7 @@ class SeasonalSmoothing:
 
 
 def discounted(values: FloatArray, gain: float) -> FloatArray:
-    """Return the mean up to each bin, weighted by ``(1 - gain)^age``.
-
-    It is NaN before the first observed bin.
-    """
+    """Return the mean up to each bin, weighted by ``(1 - gain)^age``; NaN before any is known."""
     return _ratio(values, np.ones_like(values), gain, before=np.nan)
 
 

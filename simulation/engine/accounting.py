@@ -105,13 +105,20 @@ def settle(state: Any, slot: int, t: float) -> None:
                 pool.prefill_s += end - start
             else:
                 pool.decode_s += end - start
+    _add_to_series(state, slot, row, start, end)
+
+
+@kernel
+def _add_to_series(state: Any, slot: int, row: int, start: float, end: float) -> None:
+    """Add the instance's time from ``start`` to ``end`` to the series, split by interval."""
+    instance, interval = state.instances[slot], state.clock[0].interval
     last_interval = state.series.shape[2] - 2
-    i = min(int(start / clock.interval), last_interval)
+    i = min(int(start / interval), last_interval)
     while start < end:
-        stop = end if i == last_interval else min(end, (i + 1) * clock.interval)
+        stop = end if i == last_interval else min(end, (i + 1) * interval)
         if stop > start:
             state.series[row, instance.pool, i] += stop - start
-            if busy:
+            if instance.iterations > 0:
                 state.series[S_BUSY, instance.pool, i] += stop - start
                 state.series[S_BATCH, instance.pool, i] += (stop - start) * instance.running
                 # Utilization covers ready instances only, in use and in capacity.

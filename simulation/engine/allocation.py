@@ -60,7 +60,6 @@ def allocate(
     stream, of which ``trace`` has a part.
     """
     pools_by_service = services(fleet)
-    regions = [region.name for region in fleet.regions]
     n = len(trace)
     requests = request_records(trace, fleet, pools_by_service)
     pools, curves = _pool_records(fleet)
@@ -88,34 +87,21 @@ def allocate(
     needs = trace.input_tokens.astype(np.int64) + trace.output_tokens
     longest = limits.tokens if limits else needs.max(initial=1, where=used)
     pools["needed"] = np.minimum(pools["longest"], longest)
-    clock = np.zeros(1, CLOCK)
-    clock["unfinished"] = int(used.sum())
+    clock = _clock_record(fleet)
+    clock["unfinished"], clock["sessions"] = int(used.sum()), trace.session is not None
     clock["duration"], clock["interval"] = duration_s, interval_s
-    clock["groups"], clock["retries"] = pools["group"].max(initial=-1) + 1, fleet.retries
-    if fleet.registration is not None:
-        ratio, tolerance = fleet.registration.ratio, fleet.registration.tolerance
-        # Keep the bound above 0: registration divides by it.
-        clock["ratio_low"] = ratio * max(1.0 - tolerance, 1e-9)
-        clock["ratio_high"] = ratio * (1.0 + tolerance)
-    for name in ("region_threshold", "release_one_below", "release_two_below"):
-        clock[name] = getattr(fleet.routing, name)
-
-    clock["overflow_s"] = np.inf
-    clock["sessions"] = trace.session is not None
-    clock["sees_queues"] = fleet.routing.sees == "queues"
-    clock["by_pool"] = fleet.routing.endpoint == "least-memory"
-
-    r, m, t = len(regions), len(pools_by_service), len(fleet.tiers)
+    clock["groups"] = pools["group"].max(initial=-1) + 1
+    n_regions, n_services, n_tiers = len(fleet.regions), len(pools_by_service), len(fleet.tiers)
     endpoints = [  # by service, then by region
         [p for p in pools_of if pools["region"][p] == region]
         for pools_of in pools_by_service.values()
-        for region in range(r)
+        for region in range(n_regions)
     ]
     service_lists = [
         [i for i, pools_of in enumerate(pools_by_service.values()) if p in pools_of]
         for p in range(len(pools))
     ]
-    pools["service_count"] = [len(each) for each in service_lists]
+    pools["service_count"] = [len(each) for each in service_lists]  # services that use the pool
     pools["services"] = np.cumsum(pools["service_count"]) - pools["service_count"]
     return State(
         clock=clock,
@@ -125,7 +111,7 @@ def allocate(
         curves=curves,
         series=np.zeros((ROWS, len(pools), int(np.ceil(duration_s / interval_s - 1e-9)) + 1)),
         batch=np.zeros((slots, _places_per_instance(batch)), np.int64),
-        queues=np.full((slots, 2 if all_fcfs else 2 * t + 1, 2), -1, np.int32),
+        queues=np.full((slots, 2 if all_fcfs else 2 * n_tiers + 1, 2), -1, np.int32),
         ranking=np.full(int(2 * pools["width"].sum()), np.array((NEVER, np.inf), RANKED)),
         event_time=np.zeros(max(slots, 1)),
         event_slot=np.zeros(max(slots, 1), np.int32),
@@ -144,17 +130,17 @@ def allocate(
             ],
             np.int64,
         ),
-        shares=np.zeros((m, r, r)),
-        owed=np.zeros((m, r, r)),
-        asked_tokens=np.zeros((m, r), np.int64),
+        shares=np.zeros((n_services, n_regions, n_regions)),
+        owed=np.zeros((n_services, n_regions, n_regions)),
+        asked_tokens=np.zeros((n_services, n_regions), np.int64),
         handover=_handover_services(pools_by_service),
-        router_queue=np.full((m, 2), -1, np.int64),
-        router_waiting=np.zeros((m, r), np.int64),
-        deferred=np.full((m, r, t, 2), -1, np.int64),
-        deferred_count=np.zeros(m, np.int64),
-        deferred_home=np.zeros((m, r), np.int64),
-        release_tokens=np.full((m, r), np.inf),
-        released_tokens=np.zeros((m, r)),
+        router_queue=np.full((n_services, 2), -1, np.int64),
+        router_waiting=np.zeros((n_services, n_regions), np.int64),
+        deferred=np.full((n_services, n_regions, n_tiers, 2), -1, np.int64),
+        deferred_count=np.zeros(n_services, np.int64),
+        deferred_home=np.zeros((n_services, n_regions), np.int64),
+        release_tokens=np.full((n_services, n_regions), np.inf),
+        released_tokens=np.zeros((n_services, n_regions)),
         deferrable=np.array([tier.deferrable for tier in fleet.tiers], bool),
         priority_after=np.array([tier.urgent_after_s for tier in fleet.tiers], np.float64),
         started=np.zeros((len(pools), 4), np.int64),
@@ -172,6 +158,22 @@ def allocate(
         prefix_ids=np.array(blocks.ids if blocks and caching else [], np.int32),
         turns=_turns(trace),
     )
+
+
+def _clock_record(fleet: Fleet) -> Array:
+    """Return a table with one record: the state of the run, with the rules of the router."""
+    clock = np.zeros(1, CLOCK)
+    if fleet.registration is not None:
+        ratio, tolerance = fleet.registration.ratio, fleet.registration.tolerance
+        # Keep the bound above 0: registration divides by it.
+        clock["ratio_low"] = ratio * max(1.0 - tolerance, 1e-9)
+        clock["ratio_high"] = ratio * (1.0 + tolerance)
+    for name in ("region_threshold", "release_one_below", "release_two_below"):
+        clock[name] = getattr(fleet.routing, name)
+    clock["retries"], clock["overflow_s"] = fleet.retries, np.inf
+    clock["sees_queues"] = fleet.routing.sees == "queues"
+    clock["by_pool"] = fleet.routing.endpoint == "least-memory"
+    return clock
 
 
 def _turns(trace: Trace) -> Array:
@@ -296,32 +298,13 @@ def request_records(
             models = [name == service.model for name in trace.models]
             tiers = [name in service.tiers for name in trace.tiers]
             first_service[np.ix_(models, tiers)] = i
-    # Limits by service and home region. The last row is for requests without a service (-1).
-    longest, context = np.zeros((2, len(pools_by_service) + 1, len(fleet.regions)), np.int64)
-    reach = _reachable_pools(fleet)
-    for i, pools in enumerate(pools_by_service.values()):
-        for home, p in ((home, p) for home in range(len(fleet.regions)) for p in pools):
-            if reach[home, p]:
-                pool = fleet.pools[p]
-                longest[i, home] = max(longest[i, home], _longest_request(pool))
-                context[i, home] = max(context[i, home], pool.max_context or NO_LIMIT)
-    for i, (handover, pools) in enumerate(
-        zip(_handover_services(pools_by_service)[:, 0], pools_by_service.values(), strict=True)
-    ):
-        if any(fleet.pools[p].role == "prefill" for p in pools):
-            # A request must also fit into the decode pool that takes over.
-            longest[i] = np.minimum(longest[i], longest[handover])
-            context[i] = np.minimum(context[i], context[handover])
+    longest, context = _service_limits(fleet, pools_by_service)
     has_pools = [any(pool.model == name for pool in fleet.pools) for name in trace.models]
     requests, empty = np.empty(len(trace), REQUEST), _empty_record().view(np.uint64)
     columns = TraceColumns(
-        trace.arrival_s,
-        trace.input_tokens,
-        trace.output_tokens,
-        trace.model,
-        trace.region,
+        trace.arrival_s, trace.input_tokens, trace.output_tokens, trace.model, trace.region,
         trace.tier,
-    )
+    )  # fmt: skip
     tables = ServiceTables(
         first_service,
         _indices(trace.regions, [region.name for region in fleet.regions]),
@@ -330,11 +313,36 @@ def request_records(
         context,
         longest,
     )
+    # Compiled code copies the empty record in words of 8 bytes.
     words = requests.view(np.uint64).reshape(len(trace), empty.size)
     fill_records(requests, words, empty, columns, tables)
     if isinstance(trace.blocks, CachedTokens):
         requests["known_cached"] = trace.blocks.tokens
     return requests
+
+
+def _service_limits(
+    fleet: Fleet, pools_by_service: dict[Service, tuple[int, ...]]
+) -> tuple[IntArray, IntArray]:
+    """Return the longest request and context that a service serves, ``[services + 1, home]``.
+
+    Both are in tokens. The last row is for requests without a service (-1).
+    """
+    longest, context = np.zeros((2, len(pools_by_service) + 1, len(fleet.regions)), np.int64)
+    reach = _reachable_pools(fleet)
+    for i, pools in enumerate(pools_by_service.values()):
+        for home, p in ((home, p) for home in range(len(fleet.regions)) for p in pools):
+            if reach[home, p]:
+                pool = fleet.pools[p]
+                longest[i, home] = max(longest[i, home], _longest_request(pool))
+                context[i, home] = max(context[i, home], pool.max_context or NO_LIMIT)
+    handovers = _handover_services(pools_by_service)[:, 0]
+    for i, (handover, pools) in enumerate(zip(handovers, pools_by_service.values(), strict=True)):
+        if any(fleet.pools[p].role == "prefill" for p in pools):
+            # A request must also fit into the decode pool that takes over.
+            longest[i] = np.minimum(longest[i], longest[handover])
+            context[i] = np.minimum(context[i], context[handover])
+    return longest, context
 
 
 def _reachable_pools(fleet: Fleet) -> BoolArray:
@@ -386,30 +394,12 @@ def _pool_records(fleet: Fleet) -> tuple[Array, Array]:
     pools = np.zeros(len(fleet.pools), POOL)
     curves: dict[bytes, Array] = {}
     for row, pool in zip(pools, fleet.pools, strict=True):
-        profile = pool.profile
-        values = profile.curve.values
+        values = pool.profile.curve.values
         curves.setdefault(values.tobytes(), values)
         row["curve"] = list(curves).index(values.tobytes())
-        # Every decode takes a token of the budget, so the batch can never exceed it.
-        row["max_batch"] = min(profile.max_batch, profile.max_batch_tokens)
-        row["budget"] = profile.max_batch_tokens
-        row["most_batch"] = row["max_batch"]
-        row["kv_capacity"] = row["usable"] = profile.kv_capacity_tokens
-        row["scheduler"], row["when_full"] = (
-            SCHEDULERS.index(pool.scheduler),
-            WHEN_FULL.index(pool.when_full),
-        )
-        row["tau_n"], row["tau_p"] = pool.tau_n_s, pool.tau_p_s
-        row["longest"], row["start_s"] = _longest_request(pool), _start_s(fleet, pool)
-        row["watermark"] = int(WATERMARK * profile.kv_capacity_tokens)
+        _set_profile(row, pool)
         router = fleet.routing.decode if pool.role == "decode" else fleet.routing.instance
-        row["router"], row["batching"] = ROUTERS.index(router), BATCHING.index(pool.batching)
-        tokens = min(profile.max_batch_tokens, COMPUTE_TOKENS)
-        row["token_s"] = iteration_s(profile, 0, 0, tokens, tokens**2 / 2) / tokens
-        if pool.role == "prefill" and pool.link is not None:
-            row["hands_over"] = 1
-            row["kv_bytes"], row["link"] = pool.link.kv_bytes_per_token, pool.link.bytes_s
-            row["shared_link"] = pool.link.shared_bytes_s
+        row["router"], row["start_s"] = ROUTERS.index(router), _start_s(fleet, pool)
         _set_starts(row, pool)
         row["region"] = regions.index(pool.region)
         row["minimum"], row["maximum"] = pool.minimum, pool.maximum
@@ -431,6 +421,27 @@ def _pool_records(fleet: Fleet) -> tuple[Array, Array]:
     for packed_row, values in zip(packed, curves.values(), strict=True):
         packed_row[: len(values)] = values
     return pools, packed
+
+
+def _set_profile(row: Any, pool: Pool) -> None:
+    """Fill the record of a pool with the limits and rules of its engine, and its KV link."""
+    profile = pool.profile
+    # Every decode takes a token of the budget, so the batch can never exceed it.
+    row["max_batch"] = row["most_batch"] = min(profile.max_batch, profile.max_batch_tokens)
+    row["budget"] = profile.max_batch_tokens
+    row["kv_capacity"] = row["usable"] = profile.kv_capacity_tokens
+    row["scheduler"] = SCHEDULERS.index(pool.scheduler)
+    row["when_full"] = WHEN_FULL.index(pool.when_full)
+    row["batching"] = BATCHING.index(pool.batching)
+    row["tau_n"], row["tau_p"] = pool.tau_n_s, pool.tau_p_s
+    row["longest"] = _longest_request(pool)
+    row["watermark"] = int(WATERMARK * profile.kv_capacity_tokens)
+    tokens = min(profile.max_batch_tokens, COMPUTE_TOKENS)
+    row["token_s"] = iteration_s(profile, 0, 0, tokens, tokens**2 / 2) / tokens
+    if pool.role == "prefill" and pool.link is not None:
+        row["hands_over"] = 1
+        row["kv_bytes"], row["link"] = pool.link.kv_bytes_per_token, pool.link.bytes_s
+        row["shared_link"] = pool.link.shared_bytes_s
 
 
 def _set_starts(row: Any, pool: Pool) -> None:

@@ -44,6 +44,19 @@ CHUNKED, PREFILL_FIRST = BATCHING.index("chunked"), BATCHING.index("alone")
 
 
 @kernel
+def _return_first_token(state: Any, p: int, r: int, t: float) -> None:
+    """Record the first token of request ``r`` in pool ``p``, its TTFT, and whether it is late."""
+    request, pool = state.requests[r], state.pools[p]
+    request.first = t
+    ttft = t + state.latency[request.home, pool.region] + pool.start_s - request.arrival
+    pool.ttft_sum += ttft
+    pool.ttft_n += 1
+    count_latency(state, TTFT, p, ttft)
+    if ttft > state.tier_limit[request.tier]:
+        pool.late_first += 1
+
+
+@kernel
 def finish_run(state: Any, slot: int, t: float) -> int:
     """End the current run of iterations at ``t`` and return how many requests completed."""
     settle(state, slot, t)
@@ -86,13 +99,7 @@ def finish_run(state: Any, slot: int, t: float) -> int:
         instance.pending -= request.isl + request.generated - request.cached
         # A preempted request may already have returned its first token.
         if np.isnan(request.first):
-            request.first = t
-            ttft = t + state.latency[request.home, pool.region] + pool.start_s - request.arrival
-            pool.ttft_sum += ttft
-            pool.ttft_n += 1
-            count_latency(state, TTFT, instance.pool, ttft)
-            if ttft > state.tier_limit[request.tier]:
-                pool.late_first += 1
+            _return_first_token(state, instance.pool, r, t)
         if pool.hands_over and generated < request.osl:
             hand_over(state, slot, r, t)
         elif generated == request.osl:
@@ -163,6 +170,7 @@ def _prefill(state: Any, slot: int, tokens: int) -> float:
             cache_blocks(state, slot, r, request.isl)
         add_fresh(state, slot, r)
         instance.partial = -1
+    # Each token attends to those before the chunk, and on average to half of the chunk.
     return float(tokens * (before + 0.5 * tokens))
 
 

@@ -47,6 +47,7 @@ class _PolicyWithEveryAction(ScalingPolicy):
         return np.ones(len(fleet.pools), np.int64)
 
     def decide(self, observation: Observation) -> Actions:
+        """Ask for one instance per pool, with every limit, and one switch to the other pool."""
         ones = np.ones(len(observation.ready))
         targets = ones.astype(np.int64)
         return Actions(

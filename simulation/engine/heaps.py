@@ -24,7 +24,8 @@ REQUEST_BITS = 28  # the 35 bits above count iterations of an instance: decades 
 def batch_push(state: Any, slot: int, finish: int, r: int) -> None:
     """Add request ``r``, which decodes until iteration number ``finish`` of its instance ends."""
     instance = state.instances[slot]
-    _batch_up(state, slot, instance.decodes, (finish << REQUEST_BITS) | r)
+    key = (finish << REQUEST_BITS) | r  # sorts by ``finish``, then by request
+    _batch_up(state, slot, instance.decodes, key)
     instance.decodes += 1
 
 

@@ -75,7 +75,8 @@ def hold_decision(
     the next end of an interval, is at ``until`` or later.
     """
     pools = state.pools.shape[0]
-    off, soft_s, keep = np.zeros(pools, np.bool_), np.zeros(pools), np.full(pools, ALL)
+    no_lending, no_soft_s = np.zeros(pools, np.bool_), np.zeros(pools)
+    keep_all = np.full(pools, ALL)
     targets = planned.copy()
     while True:
         decision_s, end_s = _next_times(timing)
@@ -98,7 +99,7 @@ def hold_decision(
                 return True
         if reading.measured.shape[0]:
             forget_latencies(state)
-        apply_targets(state, targets, soft_s, off, keep, now)
+        apply_targets(state, targets, no_soft_s, no_lending, keep_all, now)
         route_deferred_requests(state, now)
 
 

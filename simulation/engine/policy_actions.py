@@ -26,9 +26,9 @@ class Actor:
     def __init__(self, state: State, fleet: Fleet) -> None:
         pools = len(fleet.pools)
         self._state, self._fleet = state, fleet
-        self._firm = np.zeros(pools)
-        self._off = np.zeros(pools, np.bool_)
-        self._keep = np.full(pools, ALL)
+        self._no_soft_s = np.zeros(pools)
+        self._no_lending = np.zeros(pools, np.bool_)
+        self._keep_all_lent = np.full(pools, ALL)
         self._shares: FloatArray | None = None  # last shares applied
 
     def act(self, actions: Actions, now: float) -> None:
@@ -53,7 +53,7 @@ class Actor:
             self._set_shares(actions.shares)
         if actions.release_tokens is not None:
             _limit_releases(state, fleet, actions.release_tokens)
-        lend, keep = self._off, self._keep
+        lend, keep = self._no_lending, self._keep_all_lent
         if actions.lend is not None:
             lend = _pool_array(actions.lend, np.bool_, fleet, "lend")
         if actions.keep_lent is not None:
@@ -69,10 +69,10 @@ class Actor:
     def _soft_seconds(self, actions: Actions) -> FloatArray:
         """Return how long each pool can restore a removed instance, in seconds, ``[pools]``."""
         if actions.soft_s == 0:
-            return self._firm
+            return self._no_soft_s
         if not 0 <= actions.soft_s < np.inf:
             raise SimulationError("A policy's soft_s must be a number of seconds >= 0.")
-        soft = np.full(len(self._firm), float(actions.soft_s))
+        soft = np.full(len(self._no_soft_s), float(actions.soft_s))
         if actions.firm is not None:
             soft[_pool_array(actions.firm, np.bool_, self._fleet, "firm")] = 0.0
         return soft

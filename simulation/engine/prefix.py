@@ -132,7 +132,7 @@ def cache_blocks(state: Any, slot: int, r: int, tokens: int) -> None:
 def free_request(state: Any, slot: int, r: int, tokens: int) -> None:
     """Free the memory of a request with ``tokens`` tokens, including its blocks."""
     if state.requests[r].held > 0:
-        _free_request(state, slot, r, tokens)
+        _free_own_tokens(state, slot, r, tokens)
     else:
         state.instances[slot].kv -= tokens
 
@@ -182,7 +182,7 @@ def _add_holder(state: Any, slot: int, node: int) -> int:
 
 
 @kernel
-def _free_request(state: Any, slot: int, r: int, tokens: int) -> None:
+def _free_own_tokens(state: Any, slot: int, r: int, tokens: int) -> None:
     """Free ``tokens`` KV tokens of a request, without the cached blocks that it holds.
 
     Blocks that no other request holds stay cached, but count as idle, so that they may be evicted.

@@ -15,7 +15,10 @@ from simulation.compiler import kernel
 
 @kernel
 def iteration_end(instance: Any, j: int) -> float:
-    """Return the time at which the ``j``-th iteration of the run ends; for 0, the run begins."""
+    """Return the time at which iteration ``j`` of the run ends; for 0, the run begins.
+
+    The first takes ``iteration_s``, and each later one ``growth`` seconds more.
+    """
     return float(
         instance.run_start + (j * instance.iteration_s + 0.5 * instance.growth * j * (j - 1))
     )

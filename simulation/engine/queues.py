@@ -29,7 +29,7 @@ def _has_low_priority(state: Any, r: int, t: float) -> bool:
 
 
 @kernel
-def _yields(state: Any, slot: int, r: int, t: float) -> bool:
+def _waits_behind_others(state: Any, slot: int, r: int, t: float) -> bool:
     """Return whether a request waits behind the others of its instance.
 
     Either its priority is low, or a decode instance computes its prompt for a prefill pool.
@@ -51,7 +51,7 @@ def _seconds_left(state: Any, r: int, t: float) -> float:
 def _queue_of(state: Any, slot: int, r: int, t: float) -> int:
     """Return the index of the instance's queue that a request belongs to."""
     scheduler = state.pools[state.instances[slot].pool].scheduler
-    if _yields(state, slot, r, t):
+    if _waits_behind_others(state, slot, r, t):
         return int(state.queues.shape[1] - 1)
     if scheduler == FCFS:
         return 0
@@ -106,7 +106,7 @@ def _next_queue(state: Any, slot: int, t: float) -> int:
     from the second to the first.
     """
     pool = state.pools[state.instances[slot].pool]
-    best, best_class, best_value = state.queues.shape[1] - 1, 9, 0.0
+    best, best_class, best_value = state.queues.shape[1] - 1, 9, 0.0  # 9: after every class
     for q in range(state.queues.shape[1] - 1):
         r = state.queues[slot, q, HEAD]
         if pool.scheduler == DPA and q & 1:
@@ -209,7 +209,9 @@ def promote_aged(state: Any, slot: int, t: float) -> None:
     """Move deferrable requests that became urgent from the instance's last queue to the others."""
     last = state.queues.shape[1] - 1
     moved = False
-    while has_low(state, slot) and not _yields(state, slot, state.queues[slot, last, HEAD], t):
+    while has_low(state, slot) and not _waits_behind_others(
+        state, slot, state.queues[slot, last, HEAD], t
+    ):
         r = take_head(state, slot, last)
         append(state, slot, r, _queue_of(state, slot, r, t))
         moved = True

@@ -33,7 +33,7 @@ class NothingMore:
     next_s = np.inf
 
     def refill(self, state: State) -> None:
-        """Do nothing: loaded are no more requests."""
+        """Do nothing: all requests are loaded already."""
 
 
 class StreamFeed:

@@ -93,26 +93,7 @@ def _share(part: Array, total: Array) -> npt.NDArray[np.float64]:
 
 def pool_totals(state: State) -> PoolTotals:
     """Return the totals over the simulation, ``[pools]`` each."""
-    names = (
-        "before_s",
-        "starting_s",
-        "idle_s",
-        "prefill_s",
-        "decode_s",
-        "donated_s",
-        "iterations",
-        "preemptions",
-        "outside",
-        "reinstated",
-        "failures",
-        "failed_starts",
-        "retried",
-        "hit_tokens",
-        "looked_up_tokens",
-        "evicted_tokens",
-        "switches",
-        "diverted",
-    )
+    names = [field.name for field in fields(PoolTotals) if field.name != "starts"]
     return PoolTotals(
         **{name: state.pools[name].copy() for name in names}, starts=state.started.copy()
     )

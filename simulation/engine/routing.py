@@ -124,6 +124,7 @@ def _best_by_prefix(state: Any, endpoint: int, t: float, r: int) -> int:
                 key, work = instance.pending - hit, instance.work - done - hit
                 if best < 0 or key < lowest or (key == lowest and work < least_work):
                     best, lowest, least_work = slot, key, work
+            # On to the next subtree on the right.
             while node > 1 and node & 1:
                 node >>= 1
             if node == 1:
@@ -167,6 +168,7 @@ def _prompt_seconds(state: Any, slot: int, r: int) -> float:
     chunk = min(pool.prompt_limit, pool.budget - instance.decodes)
     if chunk < 1:
         return np.inf
+    # ``pending`` counts one more for each request than its tokens.
     ahead = instance.pending - instance.running - instance.waiting
     decodes, tokens = float(instance.decodes), float(chunk)
     context = float(instance.context) if instance.decodes > 0 else 0.0

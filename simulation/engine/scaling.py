@@ -102,7 +102,7 @@ def _remove_instance(state: Any, p: int, t: float, soft_s: float, lend: bool) ->
 
 @kernel
 def _without_lost(state: Any, p: int, target: int) -> int:
-    """Return a pool's target less its instances that are lost all the time (``Pool.lost``)."""
+    """Return a pool's target less its permanently lost instances, and count them as missing."""
     pool = state.pools[p]
     pool.missing = min(pool.lost, target)
     return int(target - pool.missing)

@@ -51,7 +51,8 @@ def read_signals(state: Any, t: float, since_s: float, before: Any, out: Any) ->
         pool = state.pools[p]
         served_s = pool.idle_s + pool.prefill_s + pool.decode_s
         ready_s, before[0, p] = served_s - before[0, p], served_s
-        # In the order of the fields of ``Signals``
+        # In the order of the fields of ``Signals``: shares of busy time and activity, tokens/s,
+        # mean batch, mean TTFT and TBT, late shares, hit rate, evictions/s, preemptions, failures
         out[0, p] = _at_most_one(_share(pool.busy_s, ready_s))
         out[1, p] = _at_most_one(_share(pool.compute_s, ready_s))
         out[2, p], out[3, p] = pool.prompt_tokens / since_s, pool.output_tokens / since_s

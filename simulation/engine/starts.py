@@ -116,6 +116,7 @@ def start(state: Any, p: int, t: float) -> tuple[int, float]:
         source, seconds = FROM_SPOT, pool.reclaim
     else:
         source, seconds = FROM_REMOTE, pool.remote
+        # 2: with the same model, 1: the same architecture, 0: any
         lender = _lending_pool(state, p, 2)
         if lender >= 0:
             source, seconds = FROM_SPOT, pool.reclaim
@@ -190,17 +191,17 @@ def forget_switch(state: Any, slot: int) -> None:
 
 
 @kernel
-def _enter_pool(state: Any, slot: int, q: int, t: float) -> None:
-    """Start a drained instance in pool ``q``, in another slot; its GPUs are paid without a gap."""
+def _enter_pool(state: Any, slot: int, p: int, t: float) -> None:
+    """Move a drained instance to a slot of pool ``p``, where it starts; its GPUs stay paid."""
     forget_switch(state, slot)
     switch_off(state, slot, t)
-    other = state.pools[q]
-    new_slot = _new_slot(state, q, t)
+    pool = state.pools[p]
+    new_slot = _new_slot(state, p, t)
     instance = state.instances[new_slot]
     instance.status, instance.source, instance.requested_s = STARTING, FROM_LOCAL, t
-    other.starting += 1
-    other.switches += 1
-    schedule(state, new_slot, t + other.switch_s)
+    pool.starting += 1
+    pool.switches += 1
+    schedule(state, new_slot, t + pool.switch_s)
 
 
 @kernel
@@ -282,21 +283,22 @@ def _registration_counts(
     """
     if loading == 0:
         return wait
-    best, most_serving = (-1, -1), -1
+    ready_prefills, ready_decodes = ready
+    best, most_registered = (-1, -1), -1
     for prefills in range(wait[0] + 1):
-        ready_prefills = ready[0] + prefills
-        least = max(int(np.ceil(ready_prefills / high - 1e-9)) - ready[1], 0)
-        most = min(int(np.floor(ready_prefills / low + 1e-9)) - ready[1], wait[1])
-        if least <= most and prefills + most > most_serving:
-            best, most_serving = (prefills, most), prefills + most
-    if most_serving >= 0:
+        serving = ready_prefills + prefills
+        least_decodes = max(int(np.ceil(serving / high - 1e-9)) - ready_decodes, 0)
+        most_decodes = min(int(np.floor(serving / low + 1e-9)) - ready_decodes, wait[1])
+        if least_decodes <= most_decodes and prefills + most_decodes > most_registered:
+            best, most_registered = (prefills, most_decodes), prefills + most_decodes
+    if most_registered >= 0:
         return best
     prefills, decodes = 0, 0
-    if ready[0] > high * ready[1]:
-        while decodes < wait[1] and ready[0] > high * (ready[1] + decodes):
+    if ready_prefills > high * ready_decodes:
+        while decodes < wait[1] and ready_prefills > high * (ready_decodes + decodes):
             decodes += 1
     else:
-        while prefills < wait[0] and ready[0] + prefills < low * ready[1]:
+        while prefills < wait[0] and ready_prefills + prefills < low * ready_decodes:
             prefills += 1
     return prefills, decodes
 
@@ -342,11 +344,12 @@ def _make_first_ready(state: Any, group: int, side: int, left: int, t: float) ->
 @kernel
 def register(state: Any, group: int, t: float) -> None:
     """Make loaded instances of a registration group ready, as far as its ratio allows."""
-    prefill, decode = _count_role(state, group, 0), _count_role(state, group, 1)
-    loading = prefill[2] + decode[2]
+    ready_prefills, waiting_prefills, loading_prefills = _count_role(state, group, 0)
+    ready_decodes, waiting_decodes, loading_decodes = _count_role(state, group, 1)
     clock = state.clock[0]
     prefills, decodes = _registration_counts(
-        (prefill[0], decode[0]), (prefill[1], decode[1]), loading, clock.ratio_low, clock.ratio_high
-    )
+        (ready_prefills, ready_decodes), (waiting_prefills, waiting_decodes),
+        loading_prefills + loading_decodes, clock.ratio_low, clock.ratio_high,
+    )  # fmt: skip
     _make_first_ready(state, group, 0, prefills, t)
     _make_first_ready(state, group, 1, decodes, t)

@@ -136,6 +136,7 @@ def _get_table(context: Any, builder: Any, kind: Tables, value: Any, name: str) 
     words = builder.bitcast(value, _WORD.as_pointer())
 
     def word(i: int) -> Any:
+        """Build a read of word ``i`` of this table: its address, then its lengths."""
         loaded = builder.load(builder.gep(words, [_WORD(first + i)], inbounds=True))
         # addresses do not change while compiled code runs
         loaded.set_metadata("invariant.load", builder.module.add_metadata([]))
@@ -159,6 +160,7 @@ def _get_shape(context: Any, builder: Any, kind: Table, value: Any, name: str) -
 
 
 def _make(context: Any, builder: Any, kind: Table, data: Any, shape: list[Any]) -> Any:
+    """Build a table of ``shape`` over the memory at the pointer ``data``."""
     table = cgutils.create_struct_proxy(kind)(context, builder)
     table.data, table.shape = data, cgutils.pack_array(builder, shape)
     return table._getvalue()
@@ -170,6 +172,7 @@ def _make(context: Any, builder: Any, kind: Table, data: Any, shape: list[Any]) 
 @infer_global(operator.getitem)
 class _GetItem(AbstractTemplate):
     def generic(self, args: Any, kws: Any) -> Any:
+        """Return the types of ``table[index]``; None for other types, which numba handles."""
         table, index = args
         element = table.element(index) if isinstance(table, Table) else None
         return None if element is None else signature(element, table, index)
@@ -178,6 +181,7 @@ class _GetItem(AbstractTemplate):
 @infer_global(operator.setitem)
 class _SetItem(AbstractTemplate):
     def generic(self, args: Any, kws: Any) -> Any:
+        """Return the types of ``table[index] = value``, if that selects a single value."""
         table, index, _ = args
         if isinstance(table, Table) and table.element(index) == table.item:
             return signature(types.none, table, index, table.item)
@@ -186,7 +190,7 @@ class _SetItem(AbstractTemplate):
 
 def _get_item(context: Any, builder: Any, sig: Any, args: Any) -> Any:
     """Build ``table[index]``: a smaller table if dimensions are left, else the value."""
-    data, shape = _at(context, builder, sig, args)
+    data, shape = _element_address(context, builder, sig, args)
     if shape:
         return _make(context, builder, sig.return_type, data, shape)
     kind = sig.return_type
@@ -194,7 +198,8 @@ def _get_item(context: Any, builder: Any, sig: Any, args: Any) -> Any:
 
 
 def _set_item(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-    data, _ = _at(context, builder, sig, args)
+    """Build ``table[index] = value``."""
+    data, _ = _element_address(context, builder, sig, args)
     kind = sig.args[2]
     context.pack_value(builder, kind, args[2], _pointer(context, builder, kind, data))
     return context.get_dummy_value()
@@ -205,7 +210,7 @@ for _index in (types.Integer, types.BaseTuple):
     lower_builtin(operator.setitem, Table, _index, types.Any)(_set_item)
 
 
-def _at(context: Any, builder: Any, sig: Any, args: Any) -> tuple[Any, list[Any]]:
+def _element_address(context: Any, builder: Any, sig: Any, args: Any) -> tuple[Any, list[Any]]:
     """Return the address of an element and the lengths of its remaining dimensions."""
     kind, index = sig.args[:2]
     table = cgutils.create_struct_proxy(kind)(context, builder, args[0])
@@ -225,8 +230,10 @@ def _at(context: Any, builder: Any, sig: Any, args: Any) -> tuple[Any, list[Any]
 
 
 def _indices(index: Any) -> Sequence[Any]:
+    """Return the types of the indices in ``table[i]`` or ``table[i, j]``."""
     return index.types if hasattr(index, "types") else (index,)
 
 
 def _pointer(context: Any, builder: Any, kind: Any, data: Any) -> Any:
+    """Build a cast of the pointer ``data`` to one of type ``kind``."""
     return builder.bitcast(data, context.get_data_type(kind).as_pointer())

@@ -97,7 +97,7 @@ class Layout:
             best = max(best, self.tokens(replace(start, kv_home=kv_home)))
         return best
 
-    def paces(self, busy: float | FloatArray = 0.0) -> FloatArray:
+    def device_speeds(self, busy: float | FloatArray = 0.0) -> FloatArray:
         """Return the speed of each device relative to an idle own device, ``[D]``.
 
         ``busy`` is the share of time that other instances compute on a device.
@@ -140,26 +140,26 @@ class Layout:
         costs one scatter and gather. So does each layer, feed-forward part or KV cache away from
         the module that it works with. Weights on the host cross to the GPU in every pass. A pass
         may ignore copies, so copies alone never slow the instance. ``batch`` is the number of
-        sequences. For ``busy`` see ``paces``.
+        sequences. For ``busy`` see ``device_speeds``.
         """
         n = self.home.size
         pass_time_s = self.pass_s(profile, batch)
         crossing_s = self.gamma(profile, batch) * pass_time_s / n
-        paces = self.paces(busy)
+        speeds = self.device_speeds(busy)
         crossings = float((state.kv_home != state.home).sum())
         crossings += float((state.ffn_home != state.home).sum())
         # Crossings between devices at home are part of ``pass_s``, so only further ones count.
         crossings += float((np.diff(state.home) != 0).sum() - (np.diff(self.home) != 0).sum())
         attention = self._attention_share(batch)
         # [n] time of a layer on its devices over that on an idle own device
-        slowdown = attention / paces[state.home] + (1.0 - attention) / paces[state.ffn_home]
+        slowdown = attention / speeds[state.home] + (1.0 - attention) / speeds[state.ffn_home]
         offloaded_s = state.offloaded_bytes / HOST_BYTES_S
         layers_s = float((pass_time_s / n * slowdown).sum())
         without_copies_s = layers_s + crossing_s * crossings + offloaded_s
         if not state.replicated.any():
             return pass_time_s / without_copies_s
         layer_s = self._layer_s(profile, batch, 1 + state.replicated.sum(axis=1))
-        slowest_copy = np.where(state.replicated, 1.0 / paces, 0.0).max(axis=1)
+        slowest_copy = np.where(state.replicated, 1.0 / speeds, 0.0).max(axis=1)
         layers_s = float((layer_s * np.maximum(slowest_copy, slowdown)).sum())
         crossings += runs(state.replicated)
         with_copies_s = layers_s + crossing_s * crossings + offloaded_s
@@ -171,7 +171,7 @@ class Layout:
         """Return the problem of which layers to copy to which devices.
 
         Memory for ``reserve`` KV-cache tokens stays free on the devices with caches. For ``busy``
-        see ``paces``.
+        see ``device_speeds``.
         """
         caches = np.bincount(state.kv_home, minlength=self.room_bytes.size)
         originals = self.weight_bytes_on(replace(state, replicated=np.zeros_like(state.replicated)))
@@ -181,7 +181,7 @@ class Layout:
             layer_bytes=self.layer_bytes,
             free_bytes=np.maximum(free, 0.0),
             vacancy=np.clip(free / np.maximum(self.room_bytes, 1.0), 0.0, 1.0),
-            speed=self.paces(busy),
+            speed=self.device_speeds(busy),
             gamma=self.gamma(profile, batch),
         )
 
@@ -205,7 +205,7 @@ class Layout:
         exact = None if np.ptp(problem.speed) > 0 else optimum(problem, time_limit_s=2.0)
         return algorithm1(problem), exact
 
-    def borrows(self, *states: Instance) -> IntArray:
+    def borrowed_devices(self, *states: Instance) -> IntArray:
         """Return 1 for each device used in at least one of ``states``, otherwise 0, ``[D]``."""
         used = np.zeros(self.room_bytes.size, np.bool_)
         for state in states:

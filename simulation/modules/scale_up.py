@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 import scipy
 
-from simulation.arrays import BoolArray
+from simulation.arrays import BoolArray, FloatArray
 from simulation.errors import SimulationError
 from simulation.modules.speedup import ModuleProblem, speedup
 
@@ -83,6 +83,34 @@ def optimum(problem: ModuleProblem, *, time_limit_s: float = 10.0) -> Replicatio
     if np.ptp(problem.speed) > 0:
         raise SimulationError("The exact replication plan needs devices of equal speed.")
     n, devices = problem.home.size, problem.free_bytes.size
+    cost, constraint, upper = _integer_program(problem)
+    result = scipy.optimize.milp(
+        cost,
+        constraints=constraint,
+        integrality=np.r_[np.ones(n * devices), np.zeros(cost.size - n * devices)],
+        bounds=scipy.optimize.Bounds(0.0, upper),
+        options={"time_limit": time_limit_s, "mip_rel_gap": 0.0},
+    )
+    greedy = algorithm1(problem)
+    bound = None if result.mip_dual_bound is None else n / (n + result.mip_dual_bound)
+    if result.x is None:
+        return Replication("algorithm 1", greedy.replicated, greedy.speedup, bound)
+    replicated = result.x[: n * devices].reshape(n, devices) > 0.5
+    gained = speedup(problem, replicated)
+    # A time limit may leave the solver with a worse plan than the greedy one.
+    if greedy.speedup > gained:
+        return Replication("algorithm 1", greedy.replicated, greedy.speedup, bound)
+    return Replication("exact", replicated, gained, max(gained, bound or gained))
+
+
+def _integer_program(
+    problem: ModuleProblem,
+) -> tuple[FloatArray, "scipy.optimize.LinearConstraint", FloatArray]:
+    """Return the cost of each variable, the constraints, and the upper bound of each variable.
+
+    The first ``n * devices`` variables are the copies, ``[n, devices]``.
+    """
+    n, devices = problem.home.size, problem.free_bytes.size
     # Blocks of variables: layer i is copied to device d; a run begins there; layer i has copy k.
     copied, run_begins, further = 0, n * devices, 2 * n * devices
     total = 2 * n * devices + n * (devices - 1)
@@ -123,20 +151,4 @@ def optimum(problem: ModuleProblem, *, time_limit_s: float = 10.0) -> Replicatio
     cost[further:] = -np.tile(saved, n)
     rows, columns, values = zip(*entries, strict=True)
     matrix = scipy.sparse.coo_array((values, (rows, columns)), shape=(len(low), total))
-    result = scipy.optimize.milp(
-        cost,
-        constraints=scipy.optimize.LinearConstraint(matrix.tocsr(), low, high),
-        integrality=np.r_[np.ones(n * devices), np.zeros(total - n * devices)],
-        bounds=scipy.optimize.Bounds(0.0, upper),
-        options={"time_limit": time_limit_s, "mip_rel_gap": 0.0},
-    )
-    greedy = algorithm1(problem)
-    bound = None if result.mip_dual_bound is None else n / (n + result.mip_dual_bound)
-    if result.x is None:
-        return Replication("algorithm 1", greedy.replicated, greedy.speedup, bound)
-    replicated = result.x[:run_begins].reshape(n, devices) > 0.5
-    gained = speedup(problem, replicated)
-    # A time limit may leave the solver with a worse plan than the greedy one.
-    if greedy.speedup > gained:
-        return Replication("algorithm 1", greedy.replicated, greedy.speedup, bound)
-    return Replication("exact", replicated, gained, max(gained, bound or gained))
+    return cost, scipy.optimize.LinearConstraint(matrix.tocsr(), low, high), upper

@@ -47,10 +47,7 @@ class ModuleProblem:
 
 
 def runs(replicated: BoolArray) -> int:
-    """Return delta: the number of maximal runs of consecutive layers, summed over devices.
-
-    ``replicated`` has the shape ``[n, D]``.
-    """
+    """Return delta: the maximal runs of layers in ``replicated [n, D]``, summed over devices."""
     before = np.zeros_like(replicated)
     before[1:] = replicated[:-1]
     return int((replicated & ~before).sum())

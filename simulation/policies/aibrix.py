@@ -191,6 +191,7 @@ class PodAutoscaler(ScalingPolicy):
         return targets
 
     def gauge(self, observation: Observation) -> Gauge:
+        """Return the metric of each pool, and its target with the tolerances as thresholds."""
         values = per_instance(self.metric, observation, self._kv)
         return Gauge(
             WORDS[self.metric],

@@ -96,8 +96,8 @@ class Kalman:
 
     def __init__(self, level: float, trend: float, noise: float, points: int = 5) -> None:
         self._q, self._r, self._points = np.diag([level, trend]), noise, points
-        self._transition = np.array([[1.0, 1.0], [0.0, 1.0]])
-        self._covariance = np.eye(2) * 1000.0
+        self._transition = np.array([[1.0, 1.0], [0.0, 1.0]])  # the trend is added to the value
+        self._covariance = np.eye(2) * 1000.0  # the first state is nearly unknown
         self._state: FloatArray | None = None  # value and trend; None: before the first value
         self._seen, self._last = 0, 0.0  # number of values, and the last one
         self._advanced = False  # whether the state is that of the next interval already
@@ -112,6 +112,7 @@ class Kalman:
         else:
             if not self._advanced:
                 self._advance()
+            # The Kalman gain of value and trend, since only the value is read.
             gain = self._covariance[:, 0] / (self._covariance[0, 0] + self._r)
             self._state = self._state + gain * (value - self._state[0])
             self._covariance = self._covariance - np.outer(gain, self._covariance[0])
@@ -205,8 +206,8 @@ class DynamoPlanner(ScalingPolicy):
             raise SimulationError(f"There is no target {self.target!r}.")
         self.interval_s = self.interval_s or (THROUGHPUT_S if self.target == "sla" else LOAD_S)
         self.name = self.name or f"dynamo-{self.target}"
-        self._prefill = PREFILL.get(self.target, self.prefill_tokens)
-        self._decode = DECODE.get(self.target, self.decode_kv)
+        self._prefill_thresholds = PREFILL.get(self.target, self.prefill_tokens)
+        self._decode_thresholds = DECODE.get(self.target, self.decode_kv)
 
     def reset(self, fleet: Fleet) -> IntArray:
         """Group the pools that one Planner scales; for ``sla``, size their engines."""
@@ -253,6 +254,7 @@ class DynamoPlanner(ScalingPolicy):
         return targets
 
     def gauge(self, observation: Observation) -> Gauge:
+        """Return the requests over the capacity for target "sla", else the load, by pool."""
         if self.target == "sla":
             load = observation.input_tps / np.array([isl for isl, _ in self.lengths])
             used_share = load / (np.maximum(observation.ready, 1) * self._capacity)
@@ -262,6 +264,7 @@ class DynamoPlanner(ScalingPolicy):
         return Gauge("load of the fullest engine", True, values, np.array(ups), np.array(downs))
 
     def computed_parameters(self) -> tuple[ComputedParameter, ...]:
+        """Return the power budgets by site, and for target "sla" the capacity and the limits."""
         budgets = np.full(len(self._roles), np.nan)
         for unit, budget in zip(self._units, self._budgets_w, strict=True):
             budgets[list(unit)] = budget if isfinite(budget) else np.nan
@@ -310,7 +313,7 @@ class DynamoPlanner(ScalingPolicy):
 
     def _thresholds(self, p: int) -> tuple[float, float]:
         """Return the thresholds of pool ``p``: to scale out, and to scale in."""
-        return self._prefill if self._roles[p] == "prefill" else self._decode
+        return self._prefill_thresholds if self._roles[p] == "prefill" else self._decode_thresholds
 
     def _engine_load(self, p: int, observation: Observation) -> float:
         """Return the load of the fullest engine of pool ``p``, in the unit of ``_thresholds``.

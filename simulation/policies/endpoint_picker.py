@@ -214,7 +214,7 @@ class EndpointPicker(ScalingPolicy):
         # KEDA wakes a pool without pods on requests that wait for it.
         asked = np.where(present > 0, np.maximum(asked, self._least), observation.waiting > 0)
         return np.array([
-            self._behaviour.limited(p, observation.time_s, int(present[p]), int(asked[p]))
+            self._behaviour.limited_replicas(p, observation.time_s, int(present[p]), int(asked[p]))
             for p in range(len(present))
         ], np.int64)  # fmt: skip
 

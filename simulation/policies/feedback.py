@@ -58,7 +58,7 @@ class Feedback(ServiceController):
         self.name = self.name or f"{self.signal}-feedback"
 
     @property
-    def drives(self) -> str:
+    def driving_role(self) -> str:
         """Return the driving role: prefill for TTFT, decode for TBT."""
         return PREFILL if self.signal == TTFT else DECODE
 
@@ -87,7 +87,7 @@ class Feedback(ServiceController):
     def wanted(self, i: int, observation: Observation) -> tuple[int, int]:
         """Return the direction, and the driving role's instances of service ``i`` after a step."""
         service = self.services[i]
-        pools = list(self.driving(service))
+        pools = list(self.driving_pools(service))
         ready = int(observation.ready[pools].sum())
         present = ready + int(observation.starting[pools].sum())
         ratio = self.latency_ratio(service, observation)
@@ -128,7 +128,7 @@ class Feedback(ServiceController):
         """
         pools = list(service.pools)
         waiting = bool(observation.waiting[pools].any())
-        if not observation.ready[list(self.driving(service))].any():
+        if not observation.ready[list(self.driving_pools(service))].any():
             return float("inf") if waiting else float("nan")
         if observation.signals is None:
             return float("nan")

@@ -98,7 +98,7 @@ class Guarded(ScalingPolicy):
         memory = np.full((len(guard.MEMORY), len(counts)), -np.inf)
         memory[guard.TOO_MUCH] = np.inf
         self._guard = Guard(
-            pools=np.array([
+            pools=np.array([  # in the order of ``guard.POOLS``
                 *tps,
                 self._per_pool(self.in_flight, len(counts)),
                 [groups.index(group) for group in groups],  # equal for pools that share requests
@@ -142,9 +142,10 @@ class Guarded(ScalingPolicy):
         return hold_step(self.schedule, time_s, self._guard)
 
     def computed_parameters(self) -> tuple[ComputedParameter, ...]:
+        """Return what an instance serves, and the overload that the guard has learned."""
         prefill, decode, holds = self._guard.pools[:3]
         learned, table = self._guard.memory[guard.TOO_MUCH], self._guard.capacity
-        most = table.shape[1] - 1  # beyond it, each more serves one load
+        most = table.shape[1] - 1  # each further instance serves one unit of load
         return (
             ComputedParameter(PROMPT, np.where(np.isinf(prefill), np.nan, prefill)),
             ComputedParameter(OUTPUT, np.where(np.isinf(decode), np.nan, decode)),

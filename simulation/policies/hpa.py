@@ -95,6 +95,7 @@ class Hpa(ScalingPolicy):
         return targets
 
     def gauge(self, observation: Observation) -> Gauge:
+        """Return the metric of each pool, and its target with the tolerance as thresholds."""
         return Gauge(
             WORDS[self.metric],
             self.metric in SHARES,

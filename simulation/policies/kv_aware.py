@@ -51,7 +51,7 @@ class KvAware(ServiceController):
     def wanted(self, i: int, observation: Observation) -> tuple[int, int]:
         """Return the direction of service ``i``, and the driving instances by the three signs."""
         service = self.services[i]
-        pools = self.driving(service)
+        pools = self.driving_pools(service)
         pool_list = list(pools)
         present = int((observation.ready + observation.starting)[pool_list].sum())
         ready = int(observation.ready[pool_list].sum())
@@ -72,7 +72,7 @@ class KvAware(ServiceController):
     def gauge(self, observation: Observation) -> Gauge:
         """Return the gauge of KV memory in use, with a value for each service."""
         pressure = [
-            pool_mean(observation.utilisation, observation.ready, self.driving(service))
+            pool_mean(observation.utilisation, observation.ready, self.driving_pools(service))
             for service in self.services
         ]
         return Gauge(

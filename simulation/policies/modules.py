@@ -152,7 +152,7 @@ class ModuleScaling(ScalingPolicy):
             sequences_fit = tokens / (layout.isl + layout.osl) if layout.moves else np.inf
             max_batch[p] = int(np.clip(min(sequences_fit, elastic.limit), 1, profile.max_batch))
             self._record_location(p, now, own_speed)
-            computing, memory = self._displaced(p, elastic.state, observation)
+            computing, memory = self._taken_from_others(p, elastic.state, observation)
             speed /= 1.0 + computing
             kv_share *= np.maximum(1.0 - memory, 1e-6)
             # Share of the interval until the next decision in which the operation still runs.
@@ -169,7 +169,7 @@ class ModuleScaling(ScalingPolicy):
         elastic, layout = self._pools[p], self._layout(p)
         if not layout.hosts:
             return [p]
-        used = layout.borrows(elastic.state, elastic.wanted)
+        used = layout.borrowed_devices(elastic.state, elastic.wanted)
         hosts = {host for host, is_used in zip(layout.hosts, used.tolist(), strict=True) if is_used}
         sharing = {q for q in self._pools if hosts & set(self._layout(q).hosts) - {-1}}
         return sorted({p} | sharing | {host for host in hosts if self._serves(host)})
@@ -213,7 +213,7 @@ class ModuleScaling(ScalingPolicy):
         # Rounded, so that cached speeds hold for small changes of load.
         return np.asarray(np.round(others_busy, 1), np.float64)
 
-    def _displaced(
+    def _taken_from_others(
         self, p: int, state: Instance, observation: Observation
     ) -> tuple[FloatArray, FloatArray]:
         """Return the computing time and KV memory that modules of pool ``p`` take from other pools.
@@ -256,12 +256,14 @@ class ModuleScaling(ScalingPolicy):
             [pool.gpus_per_instance * (pool.usd_per_gpu_hour or 1.0) for pool in self._fleet.pools]
         )
         cost = 0.0
-        newly_borrowed = np.maximum(layout.borrows(after) - layout.borrows(before), 0)
+        newly_borrowed = np.maximum(
+            layout.borrowed_devices(after) - layout.borrowed_devices(before), 0
+        )
         for d, host in enumerate(layout.hosts):
             if host >= 0 and not self._serves(host):
                 cost += float(newly_borrowed[d]) * layout.held[d] * prices[host]
-        computing_before, memory_before = self._displaced(p, before, observation)
-        computing_after, memory_after = self._displaced(p, after, observation)
+        computing_before, memory_before = self._taken_from_others(p, before, observation)
+        computing_after, memory_after = self._taken_from_others(p, after, observation)
         assert observation.signals is not None
         busy = np.minimum(MARGIN * np.nan_to_num(observation.signals.busy), 1.0)
         lost = np.zeros(prices.size)  # capacity that each pool loses, as a share
@@ -294,7 +296,9 @@ class ModuleScaling(ScalingPolicy):
             targets[p] = elastic.count
             layout = self._layout(p)
             if layout.hosts:
-                lent = layout.borrows(elastic.state, elastic.wanted) * np.array(layout.held)
+                lent = layout.borrowed_devices(elastic.state, elastic.wanted) * np.array(
+                    layout.held
+                )
                 for host, count in zip(layout.hosts, lent.tolist(), strict=True):
                     targets[host] += count if host >= 0 and not self._serves(host) else 0
         return targets
@@ -345,7 +349,7 @@ class ModuleScaling(ScalingPolicy):
         # What was tried: the placement, the load in steps of its logarithm, and what was wrong.
         tried = elastic.state, round(log(sequences) / FINE), short, violated
         if (short or violated) and layout.moves and tried != elastic.tried:
-            reduced = self._reduced(p, sequences, violated, observation)
+            reduced = self._after_reduction(p, sequences, violated, observation)
             self._change(p, now, "reduce", reduced, running)
             elastic.tried = tried
             if elastic.until_s > now:
@@ -360,13 +364,13 @@ class ModuleScaling(ScalingPolicy):
                 return
         trying = elastic.state, round(log(running) / FINE), round(log(needed_tokens) / FINE)
         if layout.copies and trying != elastic.tried:
-            copied = self._copied(p, running, needed_tokens, observation)
+            copied = self._with_copies(p, running, needed_tokens, observation)
             if copied is not None:
                 self._change(p, now, "copy", copied, running)
             elif not (short or violated):
                 elastic.tried = trying
 
-    def _copied(
+    def _with_copies(
         self, p: int, running: float, needed_tokens: float, observation: Observation
     ) -> Instance | None:
         """Return the placement with copies of layers by Algorithm 1; None if they do not pay.
@@ -391,7 +395,7 @@ class ModuleScaling(ScalingPolicy):
     def _without_idle_gpus(self, p: int, layout: Layout) -> Layout:
         """Return the layout without the idle GPUs that are not borrowed yet."""
         elastic = self._pools[p]
-        borrowed = layout.borrows(elastic.state) > 0
+        borrowed = layout.borrowed_devices(elastic.state) > 0
         # Devices that cost nothing more: borrowed already, its own, or of a pool that serves.
         free = [
             bool(is_borrowed) or host < 0 or self._serves(host)
@@ -401,7 +405,7 @@ class ModuleScaling(ScalingPolicy):
             replace(layout, room_bytes=np.where(free, layout.room_bytes, 0.0)) if free else layout
         )
 
-    def _reduced(
+    def _after_reduction(
         self, p: int, sequences: float, violated: bool, observation: Observation
     ) -> Instance:
         """Return the placement of an instance after module reduction (Algorithm 2).
@@ -430,7 +434,7 @@ class ModuleScaling(ScalingPolicy):
         for replicated in (elastic.state.replicated, np.zeros_like(elastic.state.replicated)):
             candidate = replace(elastic.state, replicated=replicated, batch=round(sequences))
             sizes = layout.sizes(candidate.batch * per_sequence_bytes)
-            reduction = reduce(candidate, assess, sizes, layout.paces(busy))
+            reduction = reduce(candidate, assess, sizes, layout.device_speeds(busy))
             tokens = layout.tokens(reduction.state)
             if tokens > most_tokens:
                 best, most_tokens = replace(reduction.state, batch=elastic.state.batch), tokens
@@ -491,7 +495,7 @@ class ModuleScaling(ScalingPolicy):
         devices, state = layout.room_bytes.size, elastic.state
         borrowed = 0
         if layout.hosts:
-            devices_used = layout.borrows(state, elastic.wanted)
+            devices_used = layout.borrowed_devices(state, elastic.wanted)
             borrowed = sum(
                 instances * is_used
                 for host, instances, is_used in zip(

@@ -24,11 +24,11 @@ from simulation.policy import ComputedParameter, Gauge, Observation, Signals
 class Signal:
     """A signal of proportional control.
 
-    ``drives`` is the role that it scales, and ``reading`` the field of ``Signals`` that it reads.
+    ``driving_role`` is the one that it scales, and ``reading`` the field of ``Signals`` it reads.
     That is either a rate, which adds up over instances, or a share of the time of each.
     """
 
-    drives: str
+    driving_role: str
     reading: Literal["decode_tps", "prefill_tps", "busy", "sm_activity"]
 
     @property
@@ -98,8 +98,8 @@ class Proportional(ServiceController):
             raise SimulationError(f"Policy {self.name!r}: every target must be above 0.")
 
     @property
-    def drives(self) -> str:
-        return SIGNALS[self.signal].drives
+    def driving_role(self) -> str:
+        return SIGNALS[self.signal].driving_role
 
     def reset(self, fleet: Fleet) -> IntArray:
         counts = super().reset(fleet)
@@ -120,7 +120,7 @@ class Proportional(ServiceController):
     def wanted(self, i: int, observation: Observation) -> tuple[int, int]:
         """Return the direction of service ``i``, and the driving instances by the signal."""
         service = self.services[i]
-        pools = self.driving(service)
+        pools = self.driving_pools(service)
         pool_list = list(pools)
         present = int((observation.ready + observation.starting)[pool_list].sum())
         if not observation.ready[pool_list].any():  # no signal yet: request the first instance
@@ -138,7 +138,7 @@ class Proportional(ServiceController):
         """Return the gauge: the signal per ready instance of the driving role, by service."""
         signal, values, targets = SIGNALS[self.signal], [], []
         for service in self.services:
-            pools = self.driving(service)
+            pools = self.driving_pools(service)
             ready = int(observation.ready[list(pools)].sum())
             value = float("nan")
             if ready and observation.signals is not None:
@@ -165,7 +165,7 @@ class Proportional(ServiceController):
         """
         targets = np.full(len(self._target), np.nan)
         for service in self.services:
-            pool_list = list(self.driving(service))
+            pool_list = list(self.driving_pools(service))
             targets[pool_list] = self._target[pool_list]
         words = SIGNALS[self.signal].words
         return (ComputedParameter(f"target of {words}", targets), *super().computed_parameters())
@@ -177,7 +177,7 @@ class Proportional(ServiceController):
         flight. If the pile grows, the instances are enough to hold it; otherwise the present ones
         are enough.
         """
-        pools = self.driving(self.services[i])
+        pools = self.driving_pools(self.services[i])
         pool_list = list(pools)
         ready = int(observation.ready[pool_list].sum())
         ready_before, in_flight_before = self._last_seen[i]
@@ -200,7 +200,7 @@ class Proportional(ServiceController):
 
         These are the ready instances times their mean signal over ``target``, as a fraction.
         """
-        pools = self.driving(service)
+        pools = self.driving_pools(service)
         if observation.signals is None:
             return float("nan")
         signal = SIGNALS[self.signal]

@@ -37,6 +37,7 @@ class ScheduleFollower(ScalingPolicy):
         return self._schedule.reset(fleet)
 
     def decide(self, observation: Observation) -> IntArray | Actions:
+        """Return the present step. Of its counts, the targets are those that are not lent."""
         self._schedule.observe(observation)
         step = self._schedule.step_at(observation.time_s)
         if step.lent is None:

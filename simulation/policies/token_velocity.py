@@ -90,6 +90,7 @@ class TokenVelocity(ScalingPolicy):
         return counts
 
     def decide(self, observation: Observation) -> Actions:
+        """Scale each P/D service, and set the prompts that decode instances may take over."""
         targets = observation.ready + observation.starting
         moves = np.zeros((len(targets),) * 2, np.int64)
         for i, service in enumerate(self._services):
@@ -151,7 +152,8 @@ class TokenVelocity(ScalingPolicy):
     ) -> tuple[int, int]:
         """Return the change of prefill and decode replicas to the split with the least pressure.
 
-        (0, 0) if the present pressure is within ``target``, or would fall by less than ``gain``.
+        That is the larger need per replica of both roles. (0, 0) if it is within ``target``, or
+        would fall by less than ``gain``.
         """
         if min(present) < 1:
             return 0, 0

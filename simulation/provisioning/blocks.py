@@ -26,16 +26,7 @@ def merge_layers(phase: PhaseProblem, blocks: int = BLOCKS) -> PhaseProblem:
     (embedding, output head) form a run at the end.
     """
     problem, demand = phase.problem, phase.demand
-    repeated = np.flatnonzero(phase.layers > 1)
-    once = np.flatnonzero(phase.layers == 1)
-    layers = int(phase.layers.max())
-    edges = np.linspace(0, layers, min(blocks, layers) + 1).round().astype(int)
-    # Each module: the indices of its operators, and its share of their layers.
-    modules = [(repeated, (b - a) / layers) for a, b in pairwise(edges)]
-    names = [f"layer {b}" if b == a + 1 else f"layers {a + 1} to {b}" for a, b in pairwise(edges)]
-    if once.size:
-        modules.append((once, 1.0))
-        names.append("embedding and head")
+    names, modules = _modules(phase, blocks)
     # All runs of layers have the same operators, so compute their path once.
     seconds = {id(operators): _critical_path(problem, operators) for operators, _ in modules}
     latency = np.stack([share * seconds[id(operators)] for operators, share in modules])
@@ -85,6 +76,20 @@ def merge_layers(phase: PhaseProblem, blocks: int = BLOCKS) -> PhaseProblem:
         layers=np.ones(shape[0], np.int64),
         measured=np.stack([mean_over_time(shares) for shares in phase.measured]),
     )
+
+
+def _modules(phase: PhaseProblem, blocks: int) -> tuple[list[str], list[tuple[IntArray, float]]]:
+    """Return the name of each run, and the indices of its operators with its share of layers."""
+    repeated = np.flatnonzero(phase.layers > 1)
+    once = np.flatnonzero(phase.layers == 1)
+    layers = int(phase.layers.max())
+    edges = np.linspace(0, layers, min(blocks, layers) + 1).round().astype(int)
+    modules = [(repeated, (b - a) / layers) for a, b in pairwise(edges)]
+    names = [f"layer {b}" if b == a + 1 else f"layers {a + 1} to {b}" for a, b in pairwise(edges)]
+    if once.size:
+        modules.append((once, 1.0))
+        names.append("embedding and head")
+    return names, modules
 
 
 def _critical_path(problem: OperatorProblem, operators: IntArray) -> FloatArray:

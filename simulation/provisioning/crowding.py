@@ -113,6 +113,7 @@ def least_crowded_latency(
     tangents, before, least_load = _Tangents([], [], []), 0.0, 0.0
     for step in range(ROUNDS):
         n = choices.operator.size
+        # Costs of shares, extra times and sojourns: the sojourns on the path add up.
         latency_cost = np.r_[np.zeros(2 * n), on_path]
         program = _program(choices, slowed_by, tangents, devices, least_load)
         if step % LOAD_ROUNDS == LOAD_ROUNDS - 1:

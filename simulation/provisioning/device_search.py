@@ -239,6 +239,7 @@ def _change(space: SearchSpace, draft: Draft, count: int, draw: Any) -> bool:
     if kind < KINDS_OF_STEP[2]:
         return bool(_remove_replica(draft, v, width, draw))
     if kind < KINDS_OF_STEP[3]:
+        # Shard s to device d
         s, d = int(draw[2] * draft.replicas[v] * width), int(draw[3] * count)
         if _has_shard(draft, v, s, width, d):
             return False

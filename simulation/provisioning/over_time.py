@@ -226,8 +226,8 @@ def over_time(
 ) -> dict[str, LevelOverTime]:
     """Simulate each of ``levels`` over the windows, with plans for ``1 + headroom`` times the rate.
 
-    The rate is the one known to plans. If that misses ``attainment``, the smallest larger headroom
-    that meets it is used. A level that misses it at a headroom of 400% is returned as it is.
+    The rate is the one known to plans. If these plans miss ``attainment``, the smallest larger
+    headroom that meets it is used. A level that misses it at 400% is returned as it is.
     ``every`` is the number of windows per plan of a level (default 1). ``planned_on`` is the
     forecast that plans use, for all levels or by level. By default, a plan uses the mean of the
     windows of the previous plan. ``judge`` replays requests to measure the share.
@@ -315,7 +315,7 @@ def action_delay_s(level: str, startup_s: float) -> float:
 
 
 def windows_to_act(level: str, startup_s: float, window_s: float) -> int:
-    """Return the windows until requested capacity serves; 0 if it serves within one window."""
+    """Return after how many windows capacity that ``level`` requests serves; 0: within one."""
     lag = int(np.ceil(action_delay_s(level, startup_s) / window_s - 1e-9))
     return lag if lag > 1 else 0
 

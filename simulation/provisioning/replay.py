@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from simulation.arrays import FloatArray, IntArray
+from simulation.arrays import BoolArray, FloatArray, IntArray
 from simulation.errors import SimulationError
 from simulation.performance.compiled_graph import compile_graph
 from simulation.performance.curves import Curve, scaled
@@ -244,8 +244,7 @@ class LevelReplay:
 
     def _stations_of_placement(self, level: Level) -> tuple[Graph, int]:
         """Return the stations of placed operators or layers, and the number of devices."""
-        phase, device_bytes = self.phase, self.device_bytes
-        plan, placement = level.plan, level.placement
+        phase, plan, placement = self.phase, level.plan, level.placement
         assert plan is not None
         assert placement is not None
         as_planned = level.as_planned(phase)
@@ -259,23 +258,9 @@ class LevelReplay:
         visited = self._visited(level)
         first = np.r_[0, np.cumsum(plan.replicas)]
         of_shard = first[placement.operator] + placement.replica
-        # A sticky replica has its planned KV cache and a part of the spare memory of its devices.
-        spare_bytes = device_bytes - placement.memory_bytes
         has_cache = sticky[placement.operator]  # by shard
-        sharing = np.bincount(placement.device[has_cache], minlength=placement.devices)
         room = np.full(int(first[-1]), np.inf)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            in_flight = problem.rate * level.latency_s  # sequences, by Little's law
-            bytes_per_token = kv_bytes / in_flight / phase.service.context
-            if phase.service.phase == "chunked":
-                # Attention of prompts is planned for prompts in flight as long as the TTFT limit.
-                shortened = level.latency_s / phase.service.within_s
-                prompts = phase.service.requests_s * phase.service.ttft_s * shortened
-                of_prompt = ~visited[:, 1]
-                bytes_per_token[of_prompt] = kv_bytes[of_prompt] / prompts / phase.service.isl
-            planned_bytes = (kv_bytes / plan.replicas)[placement.operator]
-            room_bytes = planned_bytes + (spare_bytes / sharing)[placement.device]
-            tokens = room_bytes / bytes_per_token[placement.operator]
+        tokens = self._cache_tokens(level, problem.rate, kv_bytes, has_cache, ~visited[:, 1])
         np.minimum.at(room, of_shard[has_cache], tokens[has_cache])
         # ``transfer_s`` is of a whole batch. A station sends prompt tokens, or one per sequence.
         rows = plan.batch * (phase.service.isl if phase.queues else 1.0)
@@ -309,6 +294,32 @@ class LevelReplay:
             visited=visited,
         )
         return layout.graph(), layout.devices
+
+    def _cache_tokens(
+        self, level: Level, rate: float, kv_bytes: FloatArray, has_cache: BoolArray,
+        of_prompt: BoolArray,
+    ) -> FloatArray:  # fmt: skip
+        """Return the tokens of KV cache that fit next to each shard; valid where ``has_cache``.
+
+        A replica has its planned cache, of ``kv_bytes [V]`` per operator, and a part of the spare
+        memory of its devices. ``of_prompt [V]``: operators that work on prompts only.
+        """
+        service, plan, placement = self.phase.service, level.plan, level.placement
+        assert plan is not None
+        assert placement is not None
+        spare_bytes = self.device_bytes - placement.memory_bytes
+        sharing = np.bincount(placement.device[has_cache], minlength=placement.devices)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            in_flight = rate * level.latency_s  # sequences, by Little's law
+            bytes_per_token = kv_bytes / in_flight / service.context
+            if service.phase == "chunked":
+                # Attention of prompts is planned for prompts in flight as long as the TTFT limit.
+                shortened = level.latency_s / service.within_s
+                prompts = service.requests_s * service.ttft_s * shortened
+                bytes_per_token[of_prompt] = kv_bytes[of_prompt] / prompts / service.isl
+            planned_bytes = (kv_bytes / plan.replicas)[placement.operator]
+            room_bytes = planned_bytes + (spare_bytes / sharing)[placement.device]
+            return np.asarray(room_bytes / bytes_per_token[placement.operator], np.float64)
 
     def _chunk(self, level: Level) -> float:
         """Return the prompt tokens of a batch of a chunked plan; inf for other phases.

@@ -71,6 +71,7 @@ def sensitivity(
     kept_bytes = np.stack([_kept_per_request(phase, service) for phase in at_length], axis=1)
     memory_by_length = memory_bytes - least_bytes[:, None] + kept_bytes
     seconds = alone.problem.latency_s[:, 0, 0]
+    # Passes per second: one for each prompt, or one for each output token.
     arrivals = per_s * (1.0 if service.phase == "prefill" else service.osl)
     by_share_s = latency_at_share(
         seconds[:, None],

@@ -134,7 +134,7 @@ def fill_frontiers(problem: Any, replicas: int, fewest: Any, low: Any, which: An
     for v in range(operators):
         low[v, :] = np.inf
         for j in range(spreads):
-            p = problem.parallel[j]
+            p = problem.parallel[j]  # slots of a replica
             for i in range(sizes):
                 service, transfer = problem.latency_s[v, i, j], problem.transfer_s[v, i, j]
                 if not np.isfinite(service):
@@ -265,6 +265,7 @@ def _release_slots(choices: Choices, graph: Graph, slo: float, picks: Any, s: An
     count = picks.size
     ends = np.zeros(count)
     while True:
+        # Best exchange: operator u shrinks to choice i, and operator v (-1: none) grows to k.
         best_saving, best_u, best_i, best_v, best_k = 0.0, -1, 0, -1, 0
         for u in range(count):
             i = _cheapest_choice(u, picks[u], choices, s, slo, graph, ends)

@@ -49,11 +49,11 @@ def _update_end(run: ReplayState, k: int, end: float) -> None:
 
 @inlined_kernel
 def _earliest_end(run: ReplayState) -> int:
-    """Return the replica whose batch ends first."""
-    tree, i, w = run.tree, 1, run.tree.size // 2
-    while i < w:
+    """Return the replica whose batch ends first: walk from the root to the smaller child."""
+    tree, i, leaves = run.tree, 1, run.tree.size // 2
+    while i < leaves:
         i = 2 * i if tree[2 * i] <= tree[2 * i + 1] else 2 * i + 1
-    return int(i - w)
+    return int(i - leaves)
 
 
 @inlined_kernel
@@ -127,10 +127,10 @@ def _enqueue(graph: Graph, run: ReplayState, v: int, r: int) -> None:
 def _sort_queue(
     after: IntArray, head: IntArray, tail: IntArray, key: FloatArray, v: int, q: int
 ) -> None:
-    """Sort the waiting requests of queue ``q`` by ``key``, ties in order of arrival.
+    """Sort the waiting requests of queue ``q`` by ``key``, by insertion into the linked list.
 
-    Sorting happens when a batch starts. At each arrival, it would make the whole replay three times
-    as slow.
+    Ties are in order of arrival. Sorting happens when a batch starts. At each arrival, it would
+    make the whole replay three times as slow.
     """
     last = head[q]
     while after[v, last] >= 0:
@@ -387,6 +387,21 @@ def _finish_transfer(run: ReplayState) -> int:
 
 
 @inlined_kernel
+def _finish_pass(graph: Graph, requests: Passes, run: ReplayState, r: int, t: float) -> None:
+    """End a pass of request ``r``: note its next pass, or else its end, and free its replicas."""
+    run.done[r] += 1
+    if run.done[r] == requests.passes[r]:
+        run.finish[r] = t
+        _release_replicas(graph, requests, run, r, True)
+        return
+    run.next_pass[run.count[NEXT_PASS]] = r
+    run.count[NEXT_PASS] += 1
+    if run.done[r] == requests.chunks[r]:  # that was the last chunk of the prompt
+        run.prefilled[r] = t
+        _release_replicas(graph, requests, run, r, False)
+
+
+@inlined_kernel
 def _finish_batch(graph: Graph, requests: Passes, run: ReplayState, k: int, t: float) -> int:
     """End the batch of replica ``k``; return its first request if it needs no transfer, else -1.
 
@@ -413,16 +428,7 @@ def _finish_batch(graph: Graph, requests: Passes, run: ReplayState, k: int, t: f
         rows += float(requests.isl[r]) / requests.chunks[r] if in_prompt else 1.0
         run.left[r] -= 1
         if run.left[r] == 0:
-            run.done[r] += 1
-            if run.done[r] < requests.passes[r]:
-                run.next_pass[run.count[NEXT_PASS]] = r
-                run.count[NEXT_PASS] += 1
-                if run.done[r] == requests.chunks[r]:
-                    run.prefilled[r] = t
-                    _release_replicas(graph, requests, run, r, False)
-            else:
-                run.finish[r] = t
-                _release_replicas(graph, requests, run, r, True)
+            _finish_pass(graph, requests, run, r, t)
         r = following
     arrived = -1
     if graph.child[v] < graph.child[v + 1]:

@@ -32,11 +32,10 @@ class OperatorTiming:
             return self.times * estimated_s(operator, it, self.gpu, self.efficiencies)
         return self.times * measured_s(operator, it, self.kernels, self.gpu, self.efficiencies)
 
-    def reached(self, operator: Operator) -> tuple[float, float]:
+    def reached_shares(self, operator: Operator) -> tuple[float, float]:
         """Return the shares of published FLOP/s and bytes/s that kernels of this kind reach.
 
-        A factor on the times (``times``, slower kernels) divides both shares, since such a call
-        does the same work in more time.
+        Factors on the seconds divide both shares, since a slower call does the same work.
         """
         entry = self.efficiencies.find(kind_of(operator), self.gpu.family, precision_of(operator))
         slowdown = self.times * self.efficiencies.slower(operator, self.gpu)
@@ -47,4 +46,5 @@ class OperatorTiming:
         read = None if self.kernels is None else self.kernels.read(operator, it)
         if read is None:
             return np.zeros(it.decodes.shape)
-        return np.where(read[1], 1.0, 0.5)
+        _, is_in_range = read
+        return np.where(is_in_range, 1.0, 0.5)

@@ -167,7 +167,7 @@ def phase_problem(
     graphs = [operator_graph(service.shape, Arrangement(tp=p, weights=weights)) for p in parallel]
     it = service.iteration(np.asarray(batches, np.float64))
     names = _operator_names(graphs[0], it, timing)
-    shape = (len(names), len(batches), len(parallel))
+    shape = (len(names), len(batches), len(parallel))  # [V, B, P]
     latency, transfer = np.zeros(shape), np.zeros(shape)
     memory, compute, bandwidth = np.zeros(shape), np.zeros(shape), np.zeros(shape)
     kv_bytes = np.zeros((len(names), len(parallel)))
@@ -278,7 +278,7 @@ def with_max_replicas(phase: PhaseProblem, max_replicas: int) -> PhaseProblem:
 
 def _reached_speeds(timing: Timing, operator: Operator, gpu: GpuSpec) -> tuple[float, float]:
     """Return the FLOP/s and bytes/s that kernels of ``operator`` reach on the GPU."""
-    shares = timing.reached(operator) if isinstance(timing, OperatorTiming) else (1.0, 1.0)
+    shares = timing.reached_shares(operator) if isinstance(timing, OperatorTiming) else (1.0, 1.0)
     return shares[0] * peak_flops(operator, gpu), shares[1] * bandwidth_of(gpu)
 
 
@@ -330,10 +330,7 @@ def reserve_kv_cache(phase: PhaseProblem, seconds: float) -> PhaseProblem:
 def with_some_choices(
     phase: PhaseProblem, batches: slice, parallel: slice = EVERY, *, slo_s: float | None = None
 ) -> PhaseProblem:
-    """Return ``phase`` with only some batches and parallelisms, and another limit if given.
-
-    ``slo_s`` is that limit in seconds.
-    """
+    """Return ``phase`` with some batches and parallelisms, and the limit ``slo_s`` if given."""
     problem, demand, selection = phase.problem, phase.demand, (slice(None), batches, parallel)
     kv_bytes = None if demand.kept_bytes is None else demand.kept_bytes[:, parallel]
     return replace(
@@ -397,10 +394,7 @@ def _edges(graph: OperatorGraph, names: tuple[str, ...]) -> tuple[tuple[int, int
 
 
 def pass_seconds(latency_s: FloatArray, edges: tuple[tuple[int, int], ...]) -> FloatArray:
-    """Return the seconds of a pass on the critical path, ``[B, P]``.
-
-    Queues and transfers do not count.
-    """
+    """Return the seconds of a pass on the critical path without waits or transfers, ``[B, P]``."""
     ends = np.zeros_like(latency_s)
     # Operators are in topological order.
     for v in range(len(latency_s)):

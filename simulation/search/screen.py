@@ -104,6 +104,7 @@ def speeds_of(instances: Sequence[Instance], requests: Requests) -> Speeds:
         decode_s[k] = iteration_s(instance.profile, n, n * context, 0.0, 0.0)
         prompt_s[k] = prefill_alone_s(instance.profile, isl, n[:, None] - 1.0, context)[:, 0]
         iterations = np.ceil(isl[0] / budget)  # over which the prompt is spread
+        # By how much the prompt's iterations are longer than those that only decode.
         longer_s[k] = np.maximum(prompt_s[k] - iterations * decode_s[k], 0.0)
     points = np.linspace(0.0, 1.0, POINTS)
     # Linear interpolation from the knots to the points.
@@ -139,6 +140,7 @@ def aggregated_loads(speeds: Speeds, requests: Requests) -> Loads:
     steeper = _interpolate_rows(speeds.n, speeds.decode, busy_moment) / np.maximum(
         speeds.decode, NEVER
     )
+    # Mean wait for earlier prompts, by the formula of M/D/1.
     waits = busy / np.maximum(1.0 - busy, 1.0 - BUSIEST) * speeds.longer / 2.0
     ttft = speeds.start[:, None] + speeds.prompt + gap + _exponential_quantile(requests) * waits
     # With requests waiting for a place, the queue is too long for a TTFT or E2E limit.

@@ -48,14 +48,14 @@ def arrangements(
 def _experts(
     shape: ModelShape, tp: int, pp: int, dp: int, weights: str, kv_cache: str
 ) -> Iterator[Arrangement | str]:
-    """Yield the arrangements of experts on ``tp * dp`` GPUs, or reasons against them.
+    """Yield the arrangements of experts on ``tp * dp`` GPUs, or EXPERTS for one that cannot be.
 
     All of these GPUs hold experts: ``moe_ep`` of them whole experts, the rest parts of each. A
     dense model has one arrangement.
     """
     group = tp * dp
     if not feed_forward_layers(shape)[0]:
-        yield Arrangement(tp, pp, dp, 1, 1, weights, kv_cache)
+        yield Arrangement(tp, pp, dp, moe_tp=1, moe_ep=1, weights=weights, kv_cache=kv_cache)
         return
     for moe_ep in POWERS:
         if moe_ep > group:
@@ -63,4 +63,5 @@ def _experts(
         if shape.experts % moe_ep:
             yield EXPERTS
         else:
-            yield Arrangement(tp, pp, dp, group // moe_ep, moe_ep, weights, kv_cache)
+            moe_tp = group // moe_ep
+            yield Arrangement(tp, pp, dp, moe_tp, moe_ep, weights, kv_cache)

@@ -69,17 +69,9 @@ def table_of(
     gpus = np.array([instance.gpus for instance in instances], np.int64)
     price = np.array([instance.usd_per_gpu_hour for instance in instances])
     aggregated = np.flatnonzero(rates > 0.0)
-    ones = np.ones(len(aggregated), np.int64)
-    parts = [
-        (
-            np.full(len(aggregated), NONE),
-            aggregated,
-            ones,
-            ones,
-            rates[aggregated],
-            gpus[aggregated],
-        )
-    ]
+    ones, no_prefill = np.ones(len(aggregated), np.int64), np.full(len(aggregated), NONE)
+    # Prefill and decode instances, their numbers, rates and GPUs.
+    parts = [(no_prefill, aggregated, ones, ones, rates[aggregated], gpus[aggregated])]
     evaluated = candidate_count(instances)
     prompts, answers = first.best(requests), second.best(requests)
     # One-token answers need no decode instances.

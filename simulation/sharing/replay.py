@@ -81,10 +81,7 @@ class SharingModel:
 
 @dataclass(frozen=True, slots=True)
 class SharedHost:
-    """Memory and speeds of the host of a shared GPU, and the rules by which models give way.
-
-    See ``shared_gpu``.
-    """
+    """Memory and speeds of a shared GPU's host, and how models give way (see ``shared_gpu``)."""
 
     host_bytes: float
     host_bytes_s: float

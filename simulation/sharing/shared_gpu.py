@@ -15,7 +15,7 @@ seconds of all loads of a round and n the TBT limit over the seconds of an itera
     turn = c / (n (alpha - sum 1/n)),   alpha = max(c / (min n * MOST_TURN_S) + sum 1/n, 1/2)
 
 The model with the earliest deadline is next. A prompt that would miss its TTFT otherwise comes at
-once. With ``whole``, requests are not interrupted: a model leaves when its batch is done.
+once. With ``whole_requests``, requests are not interrupted: a model leaves when its batch is done.
 
 With ``overlap``, the model that runs goes on while the weights of the next one load, if the memory
 has room for both. One load is under way at a time. It is given up if a prompt needs its memory.
@@ -168,7 +168,7 @@ def _admit(state: State, m: int, alone: bool) -> bool:
 
 
 @kernel
-def _miss(state: State, r: int) -> None:
+def _count_late(state: State, r: int) -> None:
     """Count request ``r`` as late, once; the replay fails if its group has too many late ones."""
     if not state.requests[r].late:
         state.requests[r].late = True
@@ -191,7 +191,7 @@ def _complete(state: State, m: int, r: int, t: float) -> None:
     too_late = t - state.requests[r].arrival_s > state.requests[r].e2e
     mean_gap_s = (t - state.requests[r].first_s) / gaps if gaps > 0 else 0.0
     if too_late or (gaps > 0 and mean_gap_s > state.requests[r].tbt):
-        _miss(state, r)
+        _count_late(state, r)
 
 
 @kernel
@@ -219,9 +219,9 @@ def _iterations_until(
 def _fill_with_prompts(state: State, m: int, others: bool) -> tuple[int, int, float]:
     """Spend the token budget of an iteration on prompts of model ``m``.
 
-    ``others`` tells that other models have work. Then, with ``whole``, a batch that runs already
-    admits no more. Returns the number of prompts that end, the prompt tokens, and the token pairs
-    of their attention.
+    ``others`` tells that other models have work. With ``whole_requests``, a batch that runs already
+    then admits no more. Returns the number of prompts that end, the prompt tokens, and the token
+    pairs of their attention.
     """
     budget_left, chunk, pairs, ended = state.models[m].budget - state.models[m].running, 0, 0.0, 0
     admits_no_more = state.gpu[0].whole_requests and others and state.gpu[0].turn_begins == 0
@@ -287,7 +287,7 @@ def _finish_iterations(state: State, m: int, prompts: int, iterations: int, end:
             state.requests[r].tokens_left = state.requests[r].osl - 1
             state.models[m].context += state.requests[r].isl + 1
             if end - state.requests[r].arrival_s > state.requests[r].ttft:
-                _miss(state, r)
+                _count_late(state, r)
         if state.requests[r].tokens_left == 0:
             state.models[m].context -= state.requests[r].isl + state.requests[r].osl
             _complete(state, m, r, end)

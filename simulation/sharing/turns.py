@@ -74,10 +74,7 @@ def _step_seconds(state: State, m: int) -> float:
 
 @kernel
 def _latest_start(state: State, m: int) -> float:
-    """Return the latest time to switch to model ``m`` that keeps the TTFT of its next prompt.
-
-    inf: no prompt waits.
-    """
+    """Return the latest switch to model ``m`` that keeps the next prompt's TTFT; inf: none."""
     r = _next_prompt(state, m)
     if r < 0 or state.models[m].blocked:
         return np.inf
@@ -123,8 +120,9 @@ def turn(state: State, m: int) -> float:
 def choose(state: State, t: float) -> int:
     """Return the model that runs next, or -1 if none has work.
 
-    With ``whole``, a model keeps the GPU until its batch is done. If the weights of all models with
-    work are on the GPU, the least recently used of them runs. Otherwise ``_most_urgent`` decides.
+    With ``whole_requests``, a model keeps the GPU until its batch is done. If the weights of all
+    models with work are on the GPU, the least recently used of them runs. Otherwise
+    ``_most_urgent`` decides.
     """
     current, count, oldest, all_resident = state.gpu[0].current, 0, -1, True
     for j in range(state.models.size):

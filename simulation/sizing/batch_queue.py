@@ -93,10 +93,7 @@ class Evaluation:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Speeds:
-    """Times of an instance with 1 to ``decode_places`` running sequences, ``[places]``.
-
-    They are in seconds.
-    """
+    """Seconds of an instance with 1 to ``decode_places`` running sequences, ``[places]``."""
 
     decode_s: FloatArray  # iteration that only decodes
     gap_s: FloatArray  # mean iteration, including prompts of others
@@ -405,7 +402,7 @@ def _evaluate_prefill(profile: Profile, workload: Workload, instances: int) -> E
     wait, ttft = times.wait, shift(times.first, profile.start_s)
     law = queue.law
     inside = np.minimum(np.arange(len(law.inside)), instances)
-    mean_busy = float(inside @ law.inside) + instances * law.beyond
+    mean_busy = float(inside @ law.inside) + instances * law.waiting_share
     return Evaluation(
         rate=workload.rate, stable=True, utilisation=used, batch=law.mean / instances,
         queue=max(0.0, law.mean - mean_busy), wait=wait, ttft=ttft, tbt=NOTHING, e2e=ttft,

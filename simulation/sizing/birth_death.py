@@ -23,23 +23,28 @@ class Occupancy:
     stable: bool
 
     @property
-    def beyond(self) -> float:
+    def waiting_share(self) -> float:
         """Return P(n > places), the probability that requests wait."""
         return float(self.inside[-1]) * self.tail / (1.0 - self.tail)
 
     @property
     def mean_queue(self) -> float:
         """Return the mean number of requests that wait beyond the places."""
-        return self.beyond / (1.0 - self.tail)
+        return self.waiting_share / (1.0 - self.tail)
 
     @property
     def mean(self) -> float:
+        """Return the mean number in the system."""
         places = len(self.inside) - 1
-        return float(self.inside @ np.arange(places + 1)) + places * self.beyond + self.mean_queue
+        return (
+            float(self.inside @ np.arange(places + 1))
+            + places * self.waiting_share
+            + self.mean_queue
+        )
 
     def at_least(self, n: int) -> float:
         """Return the probability of ``n`` or more requests."""
-        return float(self.inside[n:].sum()) + self.beyond
+        return float(self.inside[n:].sum()) + self.waiting_share
 
     @property
     def occupied(self) -> FloatArray:
@@ -48,7 +53,7 @@ class Occupancy:
         The last one includes waiting requests.
         """
         law = self.inside.copy()
-        law[-1] += self.beyond
+        law[-1] += self.waiting_share
         return law
 
 

@@ -99,7 +99,7 @@ def capacity(case: SizingCase, *, requests: int = REQUESTS) -> Capacity:
     if not trial.met(at_low):
         raise SimulationError(_infeasible_message(profile, trial.tier, at_low))
     at_high = trial.at(high)
-    if trial.met(at_high) and trial.met_again(high):
+    if trial.met(at_high) and trial.met_in_second_draw(high):
         # Counterfactual: if unlimited memory raises the throughput, memory is the constraint.
         freed = trial.saturated_rps(with_ample_memory(pools))
         bound = "memory" if freed > (1.0 + 5 * PRECISION) * saturated else "throughput"
@@ -109,7 +109,7 @@ def capacity(case: SizingCase, *, requests: int = REQUESTS) -> Capacity:
     rate = guess if low < guess < high else (low + high) / 2
     while high - low > PRECISION * high:
         run = trial.at(rate)
-        if trial.met(run) and trial.met_again(rate):
+        if trial.met(run) and trial.met_in_second_draw(rate):
             low, at_low = rate, run
         else:
             high, at_high = rate, run
@@ -118,7 +118,7 @@ def capacity(case: SizingCase, *, requests: int = REQUESTS) -> Capacity:
     if trial.met(at_high):
         at_high = trial.at(high, draw=1)
     ample = with_ample_memory(pools)
-    if trial.met(trial.at(high, ample)) and trial.met_again(high, ample):
+    if trial.met(trial.at(high, ample)) and trial.met_in_second_draw(high, ample):
         return _capacity_at(trial, low, at_low, "memory")
     bound = most_missed(at_high.requests, trial.tier)
     if case.role == "decode":

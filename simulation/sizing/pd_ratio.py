@@ -205,6 +205,7 @@ class ClosedForms:
         """
 
         def decode_binds(prefill: int) -> bool:
+            """Return whether the decode instances of this split serve less than the others."""
             return not self.decode_keeps_up(prefill, instances - prefill)
 
         crossing = min(bisect_first(decode_binds, 1, instances, near), instances - 1)
@@ -263,8 +264,8 @@ def closed_form_ratio(service: PdService, prefill: int, decode: int) -> RatioCap
     if not rate:
         nan = float("nan")
         return RatioCapacity(prefill, decode, 0.0, 0.0, "slo", "", nan, nan, nan)
-    first_binds = forms.decode_keeps_up(prefill, decode)
-    if first_binds:
+    prefill_binds = forms.decode_keeps_up(prefill, decode)
+    if prefill_binds:
         limit = forms.prefill_limit(prefill)
         bound = binding_limit(
             limit.missed, service.prefill, service.workload, service.tier, limit.missing_rate,
@@ -285,7 +286,7 @@ def closed_form_ratio(service: PdService, prefill: int, decode: int) -> RatioCap
         max_rps=rate,
         max_tps=rate * service.tokens,
         bound_by=bound,
-        side="prefill" if first_binds else "decode",
+        side="prefill" if prefill_binds else "decode",
         ttft_s=forms.prefill(prefill, rate).ttft.quantile(share),
         tbt_s=forms.decode(decode, prefill, rate).tbt.quantile(share),
         transfer_s=transfer_time(service.link, service.workload.at(rate), prefill).mean,

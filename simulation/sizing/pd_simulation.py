@@ -52,7 +52,7 @@ def simulate_ratio(
 
     def holds(rate: float) -> bool:
         """Return whether both draws meet the tier at ``rate`` requests/s."""
-        return trial.met(trial.at(rate)) and trial.met_again(rate)
+        return trial.met(trial.at(rate)) and trial.met_in_second_draw(rate)
 
     low = high = start_rps or guess.max_rps or trial.saturated_rps() / 2
     if holds(low):

@@ -59,7 +59,7 @@ class PoolCurve:
         """Return the capacities in input tokens/s, ``[N]``."""
         return self.max_rps * self.mean_isl
 
-    def counted(self, max_instances: int) -> FloatArray:
+    def planned_tps(self, max_instances: int) -> FloatArray:
         """Return the input tokens/s to plan with, up to ``max_instances`` instances, ``[N]``.
 
         The capacity per instance never exceeds that of a larger pool within ``max_instances``. The

@@ -73,7 +73,7 @@ class Iterations:
         """Return the seconds of an iteration when ``tokens`` wait; at most ``room`` count."""
         return np.asarray(np.interp(tokens, self.knots, self.took_s))
 
-    def second(self, tokens: float) -> float:
+    def seconds_of_one(self, tokens: float) -> float:
         """Return the same as ``seconds`` for a single number of tokens, but much faster."""
         place = min(tokens / self.room, 1.0) * (len(self.took_s) - 1)
         low = min(int(place), len(self.took_s) - 2)
@@ -132,11 +132,7 @@ def prompt_delays(
             iterations.seconds(begin.values),
         ]
     )
-    left_over_cells = np.maximum(begin.values - room, 0.0) / cell
-    left_over_laws = np.zeros((len(left_over_cells), size))
-    rows, low = np.arange(len(left_over_cells)), np.floor(left_over_cells).astype(np.int64)
-    left_over_laws[rows, low + 1] = left_over_cells - low
-    left_over_laws[rows, low] = 1.0 - (left_over_cells - low)
+    left_over_laws = _on_two_cells(np.maximum(begin.values - room, 0.0) / cell, size)
     # Tokens that arrive in T seconds are compound Poisson, with transform exp(rate T (phi - 1)).
     # Powers of that of an eighth of an iteration take a tenth of the time of exponentials.
     eighth = np.exp(rate * MOMENTS[0] * iteration_s_by_kind[:, None] * lengths)
@@ -149,16 +145,9 @@ def prompt_delays(
         after_idle = np.maximum(begin.weights @ after, 0.0)
     line_law = _stationary_law(arrival_laws, after_idle, cells, cells_per_iteration)
 
-    # Shares of time by running iteration and by cells left over.
-    waiting_laws = np.zeros((len(iteration_s_by_kind), size))
-    waiting_laws[:max_cells, 0] = line_law[:max_cells] * iteration_s_by_kind[:max_cells]
-    waiting_laws[max_cells, : cells + 1 - max_cells] = (
-        line_law[max_cells:] * iteration_s_by_kind[max_cells]
+    waiting_laws = _time_by_kind(
+        line_law, iteration_s_by_kind, max_cells, begin.weights, left_over_laws
     )
-    if running_s == 0:
-        waiting_laws[max_cells + 1 :] = (
-            line_law[0] * begin.weights * iteration_s_by_kind[max_cells + 1 :]
-        )[:, None] * left_over_laws
     idle = line_law[0] / max(rate, 1e-12) if running_s == 0 else 0.0
     waiting_laws /= idle + waiting_laws.sum()
     busy = float(waiting_laws.sum())
@@ -179,6 +168,33 @@ def prompt_delays(
             eighth[likely],
         )
     return Delays(busy, *late, float(behind_s.mean()))
+
+
+def _time_by_kind(
+    line_law: FloatArray, kind_s: FloatArray, max_cells: int, begin_weights: FloatArray,
+    left_over_laws: FloatArray,
+) -> FloatArray:  # fmt: skip
+    """Return the mean seconds per iteration by its kind and by cells left over, ``[K, size]``.
+
+    ``line_law`` is the law of the cells that wait at the start of an iteration. Iterations of kind
+    k take ``kind_s[k]``. Kinds above ``max_cells`` begin with one prompt, with ``begin_weights``.
+    """
+    time_by_kind = np.zeros((len(kind_s), left_over_laws.shape[1]))
+    time_by_kind[:max_cells, 0] = line_law[:max_cells] * kind_s[:max_cells]
+    full = line_law[max_cells:] * kind_s[max_cells]
+    time_by_kind[max_cells, : full.size] = full
+    first_s = line_law[0] * begin_weights * kind_s[max_cells + 1 :]
+    time_by_kind[max_cells + 1 :] = first_s[:, None] * left_over_laws
+    return time_by_kind
+
+
+def _on_two_cells(position: FloatArray, size: int) -> FloatArray:
+    """Return laws on ``size`` cells with mean ``position``, each on its two neighbours."""
+    laws = np.zeros((len(position), size))
+    rows, low = np.arange(len(position)), np.floor(position).astype(np.int64)
+    laws[rows, low + 1] = position - low
+    laws[rows, low] = 1.0 - (position - low)
+    return laws
 
 
 def _delays_in_iteration(
@@ -252,13 +268,13 @@ def _longest_line(iterations: Iterations, workload: Workload, spare: float) -> f
     # Short lines: tokens that arrive during an iteration, which computes those before them.
     arriving = longest
     for _ in range(STEPS):
-        before, arriving = arriving, rate * mean * iterations.second(arriving)
+        before, arriving = arriving, rate * mean * iterations.seconds_of_one(arriving)
         if abs(arriving - before) <= SETTLED * arriving:
             break
     # Change of the arrivals by one more token in the iteration before
     growth_s = iterations.full_s - float(iterations.took_s[0])
     feedback = min(rate * mean * growth_s / iterations.room, 0.99)
-    variance = rate * iterations.second(arriving + longest) * square / (1.0 - feedback**2)
+    variance = rate * iterations.seconds_of_one(arriving + longest) * square / (1.0 - feedback**2)
     short_line = arriving + 2.0 * longest + AWAY * np.sqrt(variance)
     return float(short_line if short_line < iterations.room else long_line)
 
@@ -275,7 +291,7 @@ def _length_law(places: FloatArray, size: int) -> FloatArray:
 
 @cached_kernel
 def _stationary_law(arrivals: Any, after_idle: Any, cells: int, down: int) -> Any:
-    """Return the stationary distribution of the waiting cells at an iteration's start, ``[cells]``.
+    """Return the stationary law of the waiting cells at an iteration's start, ``[cells + 1]``.
 
     From v cells, at most ``down`` are computed, and the row ``min(v, down)`` of ``arrivals`` is
     added. From an empty line, ``after_idle`` is the whole distribution. Probability beyond the grid

@@ -94,10 +94,7 @@ class RequestDraws:
         self._draws: dict[int, _Draw] = {}
 
     def __getitem__(self, draw: int) -> _Draw:
-        """Return draw 0 of the requests, or draw 1, which is independent and twice as long.
-
-        Each is drawn once and stored.
-        """
+        """Return draw 0, or the independent draw 1 of twice as many requests; each is stored."""
         if draw not in self._draws:
             if draw == 0:
                 n, rng = self._requests, np.random.default_rng(self.seed)
@@ -160,7 +157,7 @@ class Trial:
         counted = (arrival >= WARM_UP * lifetime_s) & (arrival <= arrival[-1] - lifetime_s)
         return float(meets_slo(run)[counted].mean()), int(counted.sum())
 
-    def met_again(self, rate: float, pools: Pools | None = None) -> bool:
+    def met_in_second_draw(self, rate: float, pools: Pools | None = None) -> bool:
         """Return whether the second draw meets the tier at ``rate`` requests/s too."""
         return self.met(self.at(rate, pools, draw=1))
 

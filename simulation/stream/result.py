@@ -33,8 +33,9 @@ class StreamResult(Replay):
         return np.arange(np.prod(shape)).reshape(shape)
 
     def attention(self, p: int) -> FloatArray:
+        """Return the sums over the requests served by pool ``p``, or else over its model's."""
         served: FloatArray = self.tally.served[p]
-        if not served[1]:
+        if not served[1]:  # no output tokens, so it completed no request
             model = self.models.index(self.fleet.pools[p].model)
             served = self.tally.asked[self.groups[model].ravel()].sum(axis=0)
         return served

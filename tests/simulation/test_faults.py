@@ -259,7 +259,7 @@ class Still(ServiceController):
     """Keeps its ratio and does nothing else."""
 
     def wanted(self, i, observation):
-        return STAY, int(observation.ready[list(self.driving(self.services[i]))].sum())
+        return STAY, int(observation.ready[list(self.driving_pools(self.services[i]))].sum())
 
 
 @pytest.mark.parametrize(("kept", "prefill"), [(True, 4), (False, 1)])

@@ -27,7 +27,7 @@ def tree():
 
 
 def test_the_lowest_common_switch():
-    levels = tree().common(np.zeros(6, int), np.array([0, 1, 2, 4, 8, 16]))
+    levels = tree().lowest_common_level(np.zeros(6, int), np.array([0, 1, 2, 4, 8, 16]))
     assert levels.tolist() == [NODE, RACK, S1, S2, CENTRE, APART]
 
 
@@ -40,7 +40,7 @@ def test_bandwidth_by_the_lowest_common_switch():
 def test_common_is_symmetric_and_nearer_shares_are_no_smaller():
     topology = random_topology(3, nodes=200, centres=2)
     a, b = np.random.default_rng(0).integers(len(topology), size=(2, 500))
-    assert (topology.common(a, b) == topology.common(b, a)).all()
+    assert (topology.lowest_common_level(a, b) == topology.lowest_common_level(b, a)).all()
     assert (np.diff(KV_SHARE) <= 0).all()
 
 

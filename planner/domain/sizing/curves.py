@@ -51,13 +51,13 @@ class SizedPool:
         """Return the curve of the tier that limits a single instance most."""
         return min((curve for _, curve in self.curves), key=lambda curve: curve.alone.input_tps)
 
-    def counted(self, max_instances: int) -> FloatArray:
+    def planned_tps(self, max_instances: int) -> FloatArray:
         """Return the input tokens/s that plans count on, for pools of 1 to ``max_instances``.
 
-        It is the lowest of all tiers. See ``PoolCurve.counted``.
+        It is the lowest of all tiers. See ``PoolCurve.planned_tps``.
         """
         return np.asarray(
-            np.min([curve.counted(max_instances) for _, curve in self.curves], axis=0)
+            np.min([curve.planned_tps(max_instances) for _, curve in self.curves], axis=0)
         )
 
 
@@ -167,7 +167,7 @@ def pair_of_curves(
     for pool in (prefill, decode):
         part = replace(pool, tier=role_tier(pool.tier, pool.role))
         curve = _in_part_or_whole(part, pool.tier)
-        curves.append((curve.counted(MAX_INSTANCES) / curve.mean_isl, curve.alone.bound_by))
+        curves.append((curve.planned_tps(MAX_INSTANCES) / curve.mean_isl, curve.alone.bound_by))
     return curves[0], curves[1]
 
 

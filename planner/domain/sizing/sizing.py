@@ -121,7 +121,7 @@ def size(
             notes.append(f"{pool_words} is left out: {problem}")
             reasons.setdefault(m, []).append(str(problem))
             continue
-        pool_tps[m, g] = pools[m, g].counted(most_instances(hardware, m, g))
+        pool_tps[m, g] = pools[m, g].planned_tps(most_instances(hardware, m, g))
     theta = in_large_pools(pool_tps)
     for m, model in enumerate(hardware.models):
         if not _serves_both_phases(hardware, theta[m]):

@@ -66,7 +66,7 @@ class _Model:
             return np.array([each[0], *phi_theta, max(each[3] ** 2, SMALLEST_VARIANCE)])
 
         def negative_log_likelihood(x: FloatArray) -> float:
-            """Return it per value, which the search makes smallest."""
+            """Return the negative log likelihood per value, which the search minimizes."""
             intercept, phi, theta, variance = parameters(x).tolist()
             squares, logs, _ = _arma(values - intercept / (1 - phi), phi, theta)
             terms = logs + squares / variance
@@ -108,6 +108,7 @@ def _chosen(values: FloatArray) -> _Model:
     """Return the model of least AIC among those that ``auto_arima`` tries."""
 
     def fitted_orders(intercept: bool) -> Iterator[_Model]:
+        """Yield the fits with and without an AR term (``p``) and an MA term (``q``)."""
         for p, q in product((False, True), repeat=2):
             yield _fitted(values, intercept, p, q)
 

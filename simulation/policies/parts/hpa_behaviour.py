@@ -37,7 +37,7 @@ class HpaBehaviour:
         self._recommended = [deque([(0.0, int(count))]) for count in counts]
         self._changes: list[deque[Change]] = [deque() for _ in counts]
 
-    def limited(self, p: int, time_s: float, present: int, recommended: int) -> int:
+    def limited_replicas(self, p: int, time_s: float, present: int, recommended: int) -> int:
         """Return the replicas of pool ``p`` after stabilization and rate limits."""
         stable = self._stabilised(p, time_s, present, recommended)
         changes = self._changes[p]

@@ -104,7 +104,7 @@ class PdRatio:
             if abs(estimate / self._ratios[i] - 1) > self.tolerance:
                 self._ratios[i] = estimate
 
-    def of(self, i: int) -> float:
+    def prefills_per_decode(self, i: int) -> float:
         """Return the ratio of service ``i``: prefill instances per decode instance."""
         return self._ratios[i]
 

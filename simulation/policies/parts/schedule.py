@@ -107,16 +107,16 @@ class Schedule(Protocol):
         ...
 
 
-def hold_step(schedule: Schedule, time_s: float, guarded: Guard | None = None) -> Hold | None:
+def hold_step(schedule: Schedule, time_s: float, guard: Guard | None = None) -> Hold | None:
     """Return the counts of ``schedule`` at ``time_s`` and the time until which they apply.
 
     None if the step lends instances, since the policy must then be asked at each decision.
-    ``guarded`` is the guard that may add to them, if any.
+    ``guard`` may add to them.
     """
     step = schedule.step_at(time_s)
     if step.lent is not None:
         return None
-    return Hold(schedule.next_change_s(time_s), step.counts, guarded)
+    return Hold(schedule.next_change_s(time_s), step.counts, guard)
 
 
 class FixedSchedule:
@@ -153,13 +153,13 @@ class FixedSchedule:
         pass
 
     def step_at(self, time_s: float) -> ScheduleStep:
+        """Return the present step. Before the first one, nothing is lent."""
         counts, step = self._steps.at(time_s), self._steps.step(time_s)
-        lent = None if self._lent is None else np.zeros_like(counts)
         if step < 0:
-            return ScheduleStep(counts, lent)
+            return ScheduleStep(counts, None if self._lent is None else np.zeros_like(counts))
+        lent = None if self._lent is None else self._lent[step].copy()
         shares = None if self._shares is None else self._shares[step]
         release = None if self._release is None else self._release[step]
-        lent = None if self._lent is None else self._lent[step].copy()
         return ScheduleStep(counts, lent, shares, release)
 
     def next_change_s(self, time_s: float) -> float:
@@ -210,6 +210,7 @@ class RollingSchedule:
             running = self._steps_planned[-1].counts
 
     def step_at(self, time_s: float) -> ScheduleStep:
+        """Return the most instances of the running and the later planned periods, its shares."""
         current = int(np.searchsorted(self._starts_s, time_s, side="right")) - 1
         planned = self._steps_planned[max(current, 0) :]
         counts: IntArray = np.max([step.counts for step in planned], axis=0)
@@ -219,10 +220,10 @@ class RollingSchedule:
         return ScheduleStep(counts, counts - np.max(serving, axis=0), planned[0].shares)
 
     def next_change_s(self, time_s: float) -> float:
-        undecided = self._decided_s[len(self._steps_planned) :]
-        return min(
-            _next_after(self._starts_s, time_s), float(undecided[0]) if len(undecided) else np.inf
-        )
+        """Return when the next period begins or is planned, whichever is first."""
+        unplanned_s = self._decided_s[len(self._steps_planned) :]
+        next_planned_s = float(unplanned_s[0]) if len(unplanned_s) else np.inf
+        return min(_next_after(self._starts_s, time_s), next_planned_s)
 
 
 def _next_after(times_s: FloatArray, time_s: float) -> float:

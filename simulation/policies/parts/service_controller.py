@@ -16,7 +16,7 @@ PREFILL, DECODE = "prefill", "decode"
 
 @dataclass(eq=False, kw_only=True)
 class ServiceController(ScalingPolicy):
-    """Scale the role of each service that ``drives``, and let the other role follow.
+    """Scale the role of each service that ``driving_role``, and let the other role follow.
 
     It follows by the P/D ratio in the same decision, so that neither role grows alone (HeteroScale,
     section 3.3.2). If instances do both, there is only one count.
@@ -34,7 +34,7 @@ class ServiceController(ScalingPolicy):
     name: str = ""
 
     @property
-    def drives(self) -> str:
+    def driving_role(self) -> str:
         """Return the role whose count is decided: PREFILL or DECODE."""
         return DECODE
 
@@ -51,7 +51,7 @@ class ServiceController(ScalingPolicy):
         present = observation.ready + observation.starting
         targets = present.copy()
         for i, service in enumerate(self.services):
-            pools = self.driving(service)
+            pools = self.driving_pools(service)
             present_count = int(present[list(pools)].sum())
             direction, goal = self.wanted(i, observation)
             if (goal - present_count) * direction > 0 and self.cooling.allows(
@@ -69,7 +69,7 @@ class ServiceController(ScalingPolicy):
         ratios = np.full(len(self._ends.of), np.nan)
         for i, service in enumerate(self.services):
             if service.paired:
-                ratios[list(service.pools)] = self.ratio.of(i)
+                ratios[list(service.pools)] = self.ratio.prefills_per_decode(i)
         return (ComputedParameter("prefill replicas per decode replica", ratios),)
 
     def wanted(self, i: int, observation: Observation) -> tuple[int, int]:
@@ -79,9 +79,9 @@ class ServiceController(ScalingPolicy):
         """
         raise NotImplementedError
 
-    def driving(self, service: Service) -> tuple[int, ...]:
+    def driving_pools(self, service: Service) -> tuple[int, ...]:
         """Return the pools of the service's driving role."""
-        return service.prefill if self.drives == PREFILL else service.decode
+        return service.prefill if self.driving_role == PREFILL else service.decode
 
     def _scale(
         self, targets: IntArray, i: int, service: Service, goal: int, direction: int
@@ -90,10 +90,10 @@ class ServiceController(ScalingPolicy):
 
         The other role follows by the P/D ratio, but only in ``direction``: OUT or IN.
         """
-        pools = self.driving(service)
+        pools = self.driving_pools(service)
         self._set_total(targets, pools, goal)
         if service.paired:
-            other_pools, other_goal = self._follower(i, service, int(targets[list(pools)].sum()))
+            other_pools, other_goal = self._other_role(i, service, int(targets[list(pools)].sum()))
             other_count = int(targets[list(other_pools)].sum())
             # ``_rebalance`` corrects the rest.
             if direction == OUT:
@@ -104,7 +104,10 @@ class ServiceController(ScalingPolicy):
 
     def _rebalance(self, targets: IntArray, i: int, service: Service) -> None:
         """Add instances to a role of service ``i`` that is too far below the P/D ratio."""
-        for pools, follower in (
+        for (
+            pools,
+            required,
+        ) in (  # ``required``: the instances of the other role for a count of this
             (service.prefill, self.ratio.decode_for),
             (service.decode, self.ratio.prefill_for),
         ):
@@ -112,17 +115,17 @@ class ServiceController(ScalingPolicy):
             count, other_count = (int(targets[list(p)].sum()) for p in (pools, other_pools))
             if not count:
                 continue
-            needed = follower(i, count)
+            needed = required(i, count)
             # Counts are whole: at 3 prefill to 1 decode, 7 prefill need 3 decode, which serve 9.
             # A difference that one instance less explains is rounding, not drift.
-            needed_by_one_less = follower(i, count - 1) if count > 1 else 0
+            needed_by_one_less = required(i, count - 1) if count > 1 else 0
             largest_gap = max(1.0, self.stability.theta_in * needed)
             if other_count <= needed_by_one_less and needed - other_count > largest_gap:
                 self._set_total(targets, other_pools, needed)
 
-    def _follower(self, i: int, service: Service, driving: int) -> tuple[tuple[int, ...], int]:
+    def _other_role(self, i: int, service: Service, driving: int) -> tuple[tuple[int, ...], int]:
         """Return the pools of the other role, and its instances for ``driving`` ones."""
-        if self.drives == PREFILL:
+        if self.driving_role == PREFILL:
             return service.decode, self.ratio.decode_for(i, driving)
         return service.prefill, self.ratio.prefill_for(i, driving)
 

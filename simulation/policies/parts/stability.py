@@ -58,7 +58,7 @@ class Cooldowns:
         """Record that service ``i`` changed at ``time_s``."""
         self.last_s[i] = time_s
 
-    def share(self, other: Cooldowns) -> None:
+    def use_times_of(self, other: Cooldowns) -> None:
         """Use the times of ``other`` from now on; each object keeps its own waits."""
         self.last_s = other.last_s
 

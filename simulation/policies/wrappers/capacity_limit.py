@@ -65,20 +65,12 @@ class CapacityLimit(Wrapper):
         self._may_take = _can_start_on_lent(fleet)
         self._services = services(fleet)
         worth = np.ones(len(fleet.pools)) if self._worth is None else np.asarray(self._worth)
+        by_priority: dict[float, list[Service]] = {}
+        for service in self._services:
+            priority = float(max(worth[p] for p in service.pools))
+            by_priority.setdefault(priority, []).append(service)
         # Services of the same priority, the highest first.
-        service_priorities = [
-            float(max(worth[p] for p in service.pools)) for service in self._services
-        ]
-        self._classes = [
-            [
-                service
-                for service, priority_of_pools in zip(
-                    self._services, service_priorities, strict=True
-                )
-                if priority_of_pools == level
-            ]
-            for level in sorted(set(service_priorities), reverse=True)
-        ]
+        self._classes = [by_priority[priority] for priority in sorted(by_priority, reverse=True)]
         return super().reset(fleet)
 
     def decide(self, observation: Observation) -> Actions:
@@ -95,13 +87,10 @@ class CapacityLimit(Wrapper):
         draining = observation.draining  # removed instances may drain first
         lent = np.zeros_like(present) if observation.spare is None else observation.spare.copy()
         held = present + draining + lent
-        free = np.array(
-            [
-                most - held[pools] @ each[pools]
-                for (pools, most), each in zip(self._groups, self._each, strict=True)
-            ],
-            np.int64,
-        )
+        free = np.array([
+            most - held[pools] @ each[pools]
+            for (pools, most), each in zip(self._groups, self._each, strict=True)
+        ], np.int64)  # fmt: skip
         targets = actions.targets.copy()
         missing = np.zeros((len(self._classes), len(self._groups)), np.int64)  # GPUs
         for level, service_class in enumerate(self._classes):
@@ -218,13 +207,10 @@ class CapacityLimit(Wrapper):
         firm = np.zeros(len(targets), np.bool_)
         leaving = np.maximum(present - targets, 0)
         leaving += np.maximum(draining - np.maximum(targets - present, 0), 0) + called_back
-        becoming_free = np.array(
-            [
-                leaving[group] @ each[group]
-                for (group, _), each in zip(self._groups, self._each, strict=True)
-            ],
-            np.int64,
-        )
+        becoming_free = np.array([
+            leaving[group] @ each[group]
+            for (group, _), each in zip(self._groups, self._each, strict=True)
+        ], np.int64)  # fmt: skip
         for level in reversed(range(1, len(self._classes))):
             need = missing[:level].sum(axis=0) - becoming_free
             for g in np.flatnonzero(need > 0):
@@ -254,7 +240,7 @@ def _keep_ratios(
 ) -> None:
     """Reduce ``targets`` so that both roles of a service get the same share of their growth.
 
-    That share is the smaller one of the two, of requested over granted instances.
+    That share is the smaller one of the two, of granted over requested instances.
     """
     wanted = np.maximum(requested - present, 0)
     granted = np.maximum(targets - present, 0)

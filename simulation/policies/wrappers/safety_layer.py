@@ -37,7 +37,7 @@ class SafetyLayer(ScalingPolicy):
         counts = self.driver.reset(fleet)
         for layer in self.safety:
             layer.reset(fleet)
-            layer.cooling.share(self.driver.cooling)
+            layer.cooling.use_times_of(self.driver.cooling)
         return counts
 
     def gauge(self, observation: Observation) -> Gauge:

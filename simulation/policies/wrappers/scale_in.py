@@ -28,6 +28,7 @@ class ScaleInOptions(Wrapper):
         return super().reset(fleet)
 
     def decide(self, observation: Observation) -> Actions:
+        """Return the policy's actions with this soft scale-in and lending, unless it sets them."""
         actions = actions_of(self._policy.decide(observation))
         lend = actions.lend
         if lend is None and self._lend:

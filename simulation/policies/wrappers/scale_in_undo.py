@@ -68,7 +68,7 @@ class ScaleInUndo(Wrapper):
         return any(self._restorable) or bool((self._keep_until_s > now).any())
 
     def _misses(self, i: int, service: Service, observation: Observation) -> bool:
-        """Return whether service ``i`` misses its limits, in one of the two cases of the class."""
+        """Return whether too many requests of service ``i`` are late, or none is ready to serve."""
         service_pools = list(service.pools)
         for role in (service.prefill, service.decode):
             none = not observation.ready[list(role)].any()

@@ -147,12 +147,15 @@ def test_behaviour_limits_steps_per_period_and_waits():
     up, down = Way(100, 4, 60, 30), Way(0, 1, 120, 180)
     behaviour = HpaBehaviour(up, down, np.array([3]))
     # The window upwards takes the least of 30 s, which begins with the initial 3.
-    asked = {t: behaviour.limited(0, t, 3, 20) for t in (15.0, 30.0, 45.0)}
+    asked = {t: behaviour.limited_replicas(0, t, 3, 20) for t in (15.0, 30.0, 45.0)}
     assert asked == {15.0: 3, 30.0: 3, 45.0: 7}  # 100% of 3 or 4 more per minute
-    assert behaviour.limited(0, 60.0, 7, 20) == 7 and behaviour.limited(0, 105.0, 7, 20) == 14
+    assert (
+        behaviour.limited_replicas(0, 60.0, 7, 20) == 7
+        and behaviour.limited_replicas(0, 105.0, 7, 20) == 14
+    )
     steps, now = [], 14
     for t in np.arange(120.0, 700.0, 15.0):
-        now = behaviour.limited(0, float(t), now, 1)
+        now = behaviour.limited_replicas(0, float(t), now, 1)
         steps.append(now)
     assert steps[:11] == [14] * 11 and min(np.diff(steps)) == -1  # three minutes, one at a time
     assert steps[-1] == 14 - len(np.arange(300.0, 700.0, 120.0))

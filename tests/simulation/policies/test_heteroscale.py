@@ -82,7 +82,7 @@ def test_each_signal_drives_both_pools_through_the_ratio(signal):
         Proportional(signal, 0.5 if "tps" not in signal else 50.0, stability=AT_ONCE), split()
     )
     shown = {"busy": 1.0, "sm_activity": 1.0}
-    total = 200.0 if SIGNALS[signal].drives == "prefill" else 400.0
+    total = 200.0 if SIGNALS[signal].driving_role == "prefill" else 400.0
     shown |= {"prefill_tps": [total, 0], "decode_tps": [0, total]}
     assert asked(policy, 60.0, [2, 4], **shown) == [4, 8]
 
@@ -103,7 +103,10 @@ def test_the_ratio_of_a_pressure_test_is_one_per_service():
     )
     ratio = PdRatio("fixed", np.array([2.2, 2.2, np.nan, np.nan, np.nan]))
     policy = ready(Proportional("decode-tps", 100.0, stability=AT_ONCE, ratio=ratio), two)
-    assert (ratio.of(0), ratio.of(1)) == (2.2, 0.5)  # of b none was found: as it begins
+    assert (ratio.prefills_per_decode(0), ratio.prefills_per_decode(1)) == (
+        2.2,
+        0.5,
+    )  # of b none was found: as it begins
     shown = [0, 800, 0, 800, 0]
     assert asked(policy, 60.0, [8, 4, 2, 4, 1], decode_tps=shown)[:4] == [18, 8, 4, 8]
     with pytest.raises(SimulationError, match="above 0"):
@@ -161,14 +164,14 @@ def test_a_ratio_that_follows_the_traffic():
     ratio = PdRatio("observed", prefill_tps=1000.0, decode_tps=100.0, half_life_s=60.0)
     policy = ready(Proportional("decode-tps", 100.0, stability=AT_ONCE, ratio=ratio), split(2, 4))
     assert asked(policy, 60.0, [2, 4], prefill_tps=[2000, 0], decode_tps=[0, 400]) == [2, 4]
-    assert ratio.of(0) == 0.5
+    assert ratio.prefills_per_decode(0) == 0.5
     # Prompts get longer: 4 instances' worth of prefill for 4 of decode.
     for i in range(2, 12):
         answer = asked(policy, 60.0 * i, [2, 4], prefill_tps=[4000, 0], decode_tps=[0, 400])
-    assert 0.9 < ratio.of(0) <= 1.0 and answer == [4, 4]
+    assert 0.9 < ratio.prefills_per_decode(0) <= 1.0 and answer == [4, 4]
     begun = PdRatio("observed", 3.0, prefill_tps=1000.0, decode_tps=100.0)
     ready(Proportional("decode-tps", 100.0, ratio=begun), split(2, 4))
-    assert begun.of(0) == 3.0
+    assert begun.prefills_per_decode(0) == 3.0
     with pytest.raises(SimulationError, match="the load of a replica"):
         PdRatio("observed")
 

@@ -62,9 +62,14 @@ def test_the_tier_is_met_just_below_and_missed_just_above(tight: PoolCurve) -> N
 
 
 def test_how_many_are_missing_does_not_depend_on_how_many_there_are(tight: PoolCurve) -> None:
-    load = 0.9 * float(tight.counted(MAX_INSTANCES)[15])
+    load = 0.9 * float(tight.planned_tps(MAX_INSTANCES)[15])
     assert (
-        len({fewest_instances(tight.counted(most), load) for most in (1, 2, 8, 16, MAX_INSTANCES)})
+        len(
+            {
+                fewest_instances(tight.planned_tps(most), load)
+                for most in (1, 2, 8, 16, MAX_INSTANCES)
+            }
+        )
         == 1
     )
 
@@ -73,13 +78,13 @@ def test_what_to_count_on_never_falls_with_the_pool(tight: PoolCurve) -> None:
     falling = replace(tight, max_rps=np.arange(1, 9) * [1.0, 1.2, 1.1, 1.3, 1.3, 0.9, 1.0, 1.1])
     n = np.arange(1, 9)
     for most in range(1, 9):
-        each = falling.counted(most) / n / falling.mean_isl
+        each = falling.planned_tps(most) / n / falling.mean_isl
         assert (np.diff(each) >= -1e-12).all()
         assert (each[:most] <= falling.max_rps[:most] / n[:most] + 1e-12).all()
         assert each[most - 1] == pytest.approx(falling.max_rps[most - 1] / most)
         assert each[-1] == pytest.approx(max(falling.max_rps[-1] / 8, each[most - 1]))
-    assert falling.counted(4)[3] == pytest.approx(4 * 1.3 * tight.mean_isl)
-    assert falling.counted(8)[0] == pytest.approx(0.9 * tight.mean_isl)
+    assert falling.planned_tps(4)[3] == pytest.approx(4 * 1.3 * tight.mean_isl)
+    assert falling.planned_tps(8)[0] == pytest.approx(0.9 * tight.mean_isl)
 
 
 def test_where_saturation_binds_instances_do_not_help_each_other() -> None:
