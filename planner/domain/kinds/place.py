@@ -146,21 +146,14 @@ def run(
     placed = placed_services(scenario, hardware, instances)
     pairs = any(service.hands_over for service in placed)
     problem = PlacementProblem(topology, tuple(service.service for service in placed))
-    names = METHODS if options.method == "all" else (options.method,)
-    by_method: dict[str, States] = {}
-    for i, name in enumerate(names):
-        here = part(progress, 0.5 + 0.3 * i / len(names), 0.5 + 0.3 * (i + 1) / len(names))
-        here(0.0, f"Placing: {LABELS[name]}")
-        alive = partial(here, 0.5, f"Placing: {LABELS[name]}")
-        placer = Placer(name, scenario.seed, shares, options.time_limit_s, alive)
-        by_method[name] = placer.states(problem, options.grow)
+    by_method = _placements(problem, options, scenario.seed, shares, part(progress, 0.5, 0.8))
     load = busiest_load(traffic, window, scenario.seed)
     methods = {}
     for i, (name, states) in enumerate(by_method.items()):
         replay = None
         # Only KV transfers between prefill and decode instances depend on the placement.
         if load is not None and pairs:
-            progress(0.8 + 0.2 * i / len(names), f"Replaying: {LABELS[name]}")
+            progress(0.8 + 0.2 * i / len(by_method), f"Replaying: {LABELS[name]}")
             replay = replay_state(hardware, placed, states[START], load, scenario.seed)
         methods[name] = figures.method_figures(name, states, placed, replay)
     words = figures.simulated_words(methods)
@@ -187,6 +180,28 @@ def run(
         seconds=time.perf_counter() - begun,
     )
     return Outcome(result, tables_of(problem, by_method))
+
+
+def _placements(
+    problem: PlacementProblem,
+    options: Options,
+    seed: int,
+    shares: tuple[float, ...],
+    progress: Progress,
+) -> dict[str, States]:
+    """Return the states by method: placed, scaled out by ``options.grow``, scaled in again.
+
+    ``shares`` are the shares of link bandwidth that KV caches get, by lowest common level.
+    """
+    names = METHODS if options.method == "all" else (options.method,)
+    states: dict[str, States] = {}
+    for i, name in enumerate(names):
+        here = part(progress, i / len(names), (i + 1) / len(names))
+        here(0.0, f"Placing: {LABELS[name]}")
+        alive = partial(here, 0.5, f"Placing: {LABELS[name]}")
+        placer = Placer(name, seed, shares, options.time_limit_s, alive)
+        states[name] = placer.states(problem, options.grow)
+    return states
 
 
 def _counts_to_place(

@@ -86,17 +86,18 @@ class PlacingPolicy(Wrapper):
         return replace(actions, targets=targets, link_share=self._share)
 
     def computed_parameters(self) -> tuple[ComputedParameter, ...]:
-        """Return the policy's values, and by pool the bandwidth shares and refused instances."""
+        """Return the policy's values and two of the placement, each a mean over decisions by pool.
+
+        The share of the KV bandwidth is NaN for pools that send no KV caches.
+        """
         decisions = max(self._decisions, 1)
-        shares = np.where(
-            self._sends, self._shares / decisions if self._decisions else self._share, np.nan
-        )
+        mean_share = self._shares / decisions if self._decisions else self._share
+        sent_share = np.where(self._sends, mean_share, np.nan)
+        unplaced = self._refused / decisions
         return (
             *super().computed_parameters(),
-            ComputedParameter("mean share of KV bandwidth left by switches", shares),
-            ComputedParameter(
-                "replicas without a place, mean over decisions", self._refused / decisions
-            ),
+            ComputedParameter("mean share of KV bandwidth left by switches", sent_share),
+            ComputedParameter("replicas without a place, mean over decisions", unplaced),
         )
 
     def _move_placement(self, targets: IntArray) -> IntArray:

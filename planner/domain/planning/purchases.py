@@ -149,4 +149,5 @@ def _cost_on_arrival(inputs: PlanInput, shift: Shift) -> float | None:
         plan = solve_periods(Periods.of(*on_arrival(inputs, shift)), silent)
     except Infeasible:
         return None
-    return sum(window.objective_usd for window in plan.windows) * plan.period_s / 3600
+    usd_per_hour = sum(window.objective_usd for window in plan.windows)  # summed over the periods
+    return usd_per_hour * plan.period_s / 3600

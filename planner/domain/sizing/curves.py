@@ -233,11 +233,9 @@ def unsized_sentences(hardware: Hardware, trace: Trace) -> tuple[str, ...]:
         limits = hardware.limits_of(m)
         for t in np.unique(trace.tier[trace.model == m]).tolist():
             tier = hardware.tiers[t]
-            if (
-                not tier.deferrable
-                and tier in strictest_tiers([*limits, tier])
-                and tier not in limits
-            ):
+            if tier.deferrable or tier in limits:
+                continue
+            if tier in strictest_tiers([*limits, tier]):  # no known tier implies its limits
                 sentences.append(
                     f"Requests of tier {tier.name} come for {model.name} in this window, and none "
                     "was known before. Its sizes keep only the limits of its other tiers."

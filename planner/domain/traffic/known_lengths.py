@@ -50,13 +50,16 @@ def known_lengths(traffic: Traffic, window: Window, seed: int) -> KnownLengths:
     """
     rng = generator(seed, Stream.KNOWN)
     by_model = [_samples_of_model(traffic, m, window, rng) for m in range(len(traffic.models))]
-    chosen = np.stack([sample_of for _, sample_of in by_model], axis=1)  # [p, l]
+    sample_of = np.stack([of_model for _, of_model in by_model], axis=1)  # [p, l]
     # Periods in which every model uses the same sample share one entry of ``samples``. np.unique
     # sorts; put the entries back into the order in which decisions first use them.
-    rows, first, which = np.unique(chosen, axis=0, return_index=True, return_inverse=True)
-    order = np.argsort(first)
+    distinct, first_period, distinct_of_period = np.unique(
+        sample_of, axis=0, return_index=True, return_inverse=True
+    )
+    order = np.argsort(first_period)
     used = [
-        [samples[s] for (samples, _), s in zip(by_model, rows[row], strict=True)] for row in order
+        [samples[s] for (samples, _), s in zip(by_model, row, strict=True)]
+        for row in distinct[order]
     ]
     samples = tuple(tuple(sample.lengths for sample in of_models) for of_models in used)
     notes = tuple(
@@ -71,8 +74,8 @@ def known_lengths(traffic: Traffic, window: Window, seed: int) -> KnownLengths:
     )
     has_tier = requested_tiers(traffic, float(window.origins_s[0]))
     arrivals = known_arrivals(traffic, float(window.origins_s[0]), seed)
-    at = np.argsort(order)[which.ravel()]
-    return KnownLengths(samples, at, notes, shared, has_tier, arrivals)
+    entry_of_period = np.argsort(order)[distinct_of_period.ravel()]  # argsort inverts ``order``
+    return KnownLengths(samples, entry_of_period, notes, shared, has_tier, arrivals)
 
 
 def traffic_with_known_lengths(traffic: Traffic, known: KnownLengths) -> Traffic:

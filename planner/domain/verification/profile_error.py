@@ -87,8 +87,8 @@ def profile_errors(
             error=error.value if (error := errors[model_column]) else None,
             basis=error.basis if error else UNCHECKED,
             replicas=int(unchanged[model_column]),
-            replicas_if_slower=_count(slower, model_column, error),
-            replicas_if_faster=_count(faster, model_column, error),
+            replicas_if_slower=_peak_replicas(slower, model_column, error),
+            replicas_if_faster=_peak_replicas(faster, model_column, error),
             note=why_slower or why_faster,
         )
         for model_column, profile in study.hardware.profiles.items()
@@ -143,10 +143,13 @@ def _peaks_at_error(
     return _peaks(plan), ""
 
 
-def _count(
+def _peak_replicas(
     peaks: IntArray | None, model_column: tuple[int, int], error: StatedError | None
 ) -> int | None:
-    """Return one of ``peaks``, or None if there is no plan or the profile's error is unknown."""
+    """Return the entry of ``peaks [l, g]`` for ``model_column``, an index (model, column).
+
+    None if there is no plan or the profile's error is unknown.
+    """
     return None if peaks is None or error is None else int(peaks[model_column])
 
 

@@ -218,7 +218,7 @@ def test_a_tree_holds_the_capacity() -> None:
     assert topology.capacity().tolist() == [[96, 96]]
     topology, facts = tree(topology=None, capacity={"G": 100, "H": 3})
     assert topology.capacity().tolist() == [[100, 3]]
-    assert "from the capacity alone" in facts[0][1].source
+    assert "derived from the capacity" in facts[0][1].source
     assert sorted(np.unique(topology.gpus).tolist()) == [3, 4, 8]
 
 
