@@ -56,8 +56,7 @@ def batch(lines: Records, columns: Mapping[str, Path], ids: str | None, name: st
     faults = tuple(
         RefusedRows(reason, bad.line, bad.text)
         for reason in (NOT_JSON, BAD_IDS)
-        if (verdicts == reason).any()
-        for bad in (lines.keep(verdicts == reason),)
+        if (bad := lines.keep(verdicts == reason)).start.size
     )
     lines = lines.keep(verdicts == "")
     return Batch(_parse(lines, columns, ids, name), lines.line, lines.text, faults)
@@ -112,6 +111,7 @@ def _parse(lines: Records, columns: Mapping[str, Path], ids: str | None, name: s
 
 
 def _refusal_reason(text: str, ids: str | None) -> str:
+    """Return why a line is refused, or "" if it is not."""
     value = json_object(text)
     if value is None:
         return NOT_JSON
@@ -128,6 +128,7 @@ def json_object(text: str) -> dict[str, Any] | None:
 
 
 def _finite(number: str) -> float:
+    """Return a number of a JSON text; raise ValueError if it is too large for a float."""
     value = float(number)
     return value if math.isfinite(value) else _refuse(number)
 
@@ -137,6 +138,7 @@ def _refuse(constant: str) -> NoReturn:
 
 
 def _is_ids(value: object) -> bool:
+    """Return whether a value is a list of whole numbers of 64 bits, or absent."""
     return value is None or (
         isinstance(value, list)
         and all(isinstance(x, int) and not isinstance(x, bool) and abs(x) < 2**63 for x in value)

@@ -86,11 +86,12 @@ def log_rows(pieces: Iterable[bytes], pattern: str, name: str, size: int) -> Ite
 def unwrapped(pieces: Iterable[bytes], head: bytes, name: str, size: int) -> Iterator[bytes] | None:
     """Return the log lines without a log collector's envelopes; None if the file has none."""
     lines = [text for text in head.decode("utf-8", errors="replace").splitlines() if text.strip()]
-    first = [_unwrap_line(line) for line in lines[:PROBED] if line != lines[-1] or len(lines) == 1]
-    rows = [_line_of_envelope(*found) for found in first if found]
-    known = [c.line for c in CONNECTORS.values() if c.line]
-    load = any(row[:1] == "{" or any(re.search(text, row) for text in known) for row in rows)
-    if not load or len(rows) < len(first) / 2:
+    # The last line may be cut off.
+    probed = [_unwrap_line(line) for line in lines[:PROBED] if line != lines[-1] or len(lines) == 1]
+    rows = [_line_of_envelope(*found) for found in probed if found]
+    patterns = [connector.line for connector in CONNECTORS.values() if connector.line]
+    has_load = any(row[:1] == "{" or any(re.search(p, row) for p in patterns) for row in rows)
+    if not has_load or len(rows) < len(probed) / 2:
         return None
     return (
         "".join(

@@ -115,6 +115,7 @@ class IngestOptions:
         return "" if self.where.strip() == filters.EVERY_ROW else self.where
 
     def constant(self, label: str) -> str | None:
+        """Return the fixed name that the caller gives to every row; None if there is none."""
         return {"model": self.model, "region": self.region, "tier": self.tier}[label] or None
 
     @classmethod

@@ -36,6 +36,7 @@ class SortedPart:
 
 
 def part_path(folder: Path, number: int) -> Path:
+    """Return the path of a part; the order of the names is that of the numbers."""
     return folder / f"part-{number:05d}.parquet"
 
 
@@ -69,11 +70,11 @@ def merge_in_order(
     sorted_folder.mkdir()
     count = 0
     for low, high in pairwise(edges):
-        touched = [p.path for p in parts if p.first_s < high and p.last_s >= low]
-        if not touched:
+        overlapping = [p.path for p in parts if p.first_s < high and p.last_s >= low]
+        if not overlapping:
             continue
         frame = (
-            pl.scan_parquet(touched)
+            pl.scan_parquet(overlapping)
             .filter(pl.col("arrival_s") >= low, pl.col("arrival_s") < high)
             .sort("arrival_s", maintain_order=True)
             .with_columns(pl.col("arrival_s") - shift_s)

@@ -28,6 +28,7 @@ The planner asks if a file allows several readings. A check compares:
 
 
 def page_text() -> str:
+    """Return the page: the formats with a documentation page first, then the checks."""
     rows = []
     for form in sorted(FORMATS.values(), key=lambda form: (not form.connector.docs, form.name)):
         docs = form.connector.docs

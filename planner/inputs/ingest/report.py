@@ -102,6 +102,7 @@ class IngestReport:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> IngestReport:
+        """Return the report that :meth:`as_dict` gave; raise KeyError or TypeError for others."""
         # Reports of earlier versions lack the fields that have a default.
         values = {each.name: data[each.name] for each in fields(cls) if each.name in data}
         for name in {"models", "regions", "tiers", "notes", "assumptions"} & values.keys():

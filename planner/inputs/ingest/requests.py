@@ -29,7 +29,9 @@ PARTS_OF_TOKENS = {"cached_tokens": "input_tokens", "reasoning_tokens": "output_
 CACHED = "answered by a proxy's cache"
 REPEATED = "the same request again (id and time)"
 LATENCY = re.compile(r"latency|duration|elapsed|e2e|response_?time|total_?time", re.IGNORECASE)
-MOST = 0.3  # share of rows that repeat an id, from which rows are parts of requests
+# Share of rows that repeat an id, from which rows are parts of requests. All but this share of the
+# rows have to fit other findings.
+MOST = 0.3
 PARENTS = ("parentspanid", "parentid", "parentrunid", "parentobservationid")
 SPANS = ("spanid", "id", "runid", "observationid")
 FEW_ROWS = 20  # different rows; if each comes again, files were joined
@@ -39,6 +41,8 @@ STRAY = "time far from all other rows"
 
 @dataclass(slots=True)
 class _Totals:
+    """What is counted while the rows of a file are read."""
+
     rows: int = 0
     accepted: int = 0
     late: int = 0  # rows with an earlier arrival than a previous row
@@ -163,11 +167,12 @@ def _check_nesting(reading: Reading, layout: RequestLayout) -> None:
         return
     own = pl.Series(layout.tokens["input_tokens"].values(probe))
     rows = pl.DataFrame({"id": probe[ids], "parent": probe[parent], "own": own})
+    # "below": the tokens of the spans under a span.
     below = rows.group_by("parent").agg(pl.col("own").fill_nan(0).sum().alias("below"))
-    pairs = rows.join(below, left_on="id", right_on="parent").filter(pl.col("below") > 0)
-    equal = ((pairs["own"] - pairs["below"]).abs() <= 0.01 * pairs["below"]).mean()
-    sums = pairs.height >= FEW_SPANS and isinstance(equal, float) and equal > 1 - MOST
-    reading.check("nested_rows", column=parent, parts=sums)
+    parents = rows.join(below, left_on="id", right_on="parent").filter(pl.col("below") > 0)
+    equal = ((parents["own"] - parents["below"]).abs() <= 0.01 * parents["below"]).mean()
+    are_sums = parents.height >= FEW_SPANS and isinstance(equal, float) and equal > 1 - MOST
+    reading.check("nested_rows", column=parent, parts=are_sums)
 
 
 def _event_values(rows: pl.DataFrame, ids: str) -> tuple[tuple[str, str], ...]:
@@ -180,8 +185,8 @@ def _event_values(rows: pl.DataFrame, ids: str) -> tuple[tuple[str, str], ...]:
         kinds = rows[column].value_counts(sort=True)
         if not 1 < kinds.height <= 10 or column == ids:
             continue
-        most = [k for k, count in kinds.iter_rows() if k is not None and count >= 0.9 * requests]
-        once = [k for k in most if rows.filter(pl.col(column) == k)[ids].is_unique().all()]
+        usual = [k for k, count in kinds.iter_rows() if k is not None and count >= 0.9 * requests]
+        once = [k for k in usual if rows.filter(pl.col(column) == k)[ids].is_unique().all()]
         if once:
             return tuple((column, str(kind)) for kind in once)
     return ()
@@ -205,6 +210,8 @@ def _check_latency(reading: Reading, when: clock.Clock) -> None:
 
 
 class _Reader:
+    """Checks the rows of a request file batch by batch, writes them as parts and counts them."""
+
     def __init__(self, reading: Reading, layout: RequestLayout, when: clock.Clock) -> None:
         self._reading, self._layout, self._clock = reading, layout, when
         self._folder = reading.folder / REQUESTS
@@ -230,7 +237,8 @@ class _Reader:
         # Time of the last turn of each session, for files whose turns state delays.
         session = fields.get("session", "")
         self._begun = pl.DataFrame(schema={session: pl.String, "time": pl.Float64})
-        self._seen: list[tuple[int, int, IntArray]] = []  # first and last time, hashes of ids
+        # By batch: first and last time (ns), and the sorted hashes of the ids and times.
+        self._seen: list[tuple[int, int, IntArray]] = []
 
     def _think_unit_s(self) -> float:
         """Return the seconds per unit of the think-time column, and note its use.
@@ -265,10 +273,10 @@ class _Reader:
         bad = self._reading.tally.refuse([times.refused, *refused], batch)
         totals.offsets |= times.offsets
         ns, lines = times.ns, batch.lines
-        again = self._repeated_rows(frame, ns, ~bad)
-        if again.any():
-            self._reading.tally.leave_out(batch.refused(REPEATED, again))
-            bad |= again
+        repeated = self._repeated_rows(frame, ns, ~bad)
+        if repeated.any():
+            self._reading.tally.leave_out(batch.refused(REPEATED, repeated))
+            bad |= repeated
         self._reading.tally.close_batch()
         kept = np.flatnonzero(~bad)
         if bad.any():
@@ -292,18 +300,21 @@ class _Reader:
         if delay is None or session is None or not self._clock.units or batch.frame.is_empty():
             return batch
         (arrival,), (unit,) = self._clock.columns, self._clock.units
-        per_delay = 1e9 * self._think_s / clock.UNITS_NS[unit]
-        time, wait = pl.col(arrival).cast(pl.Float64), pl.col(delay).cast(pl.Float64) * per_delay
+        units_per_delay = 1e9 * self._think_s / clock.UNITS_NS[unit]
+        time = pl.col(arrival).cast(pl.Float64)
+        wait = pl.col(delay).cast(pl.Float64) * units_per_delay
         before = self._begun.rename({"time": "begun"})
         frame = batch.frame.join(before, on=session, how="left", nulls_equal=True)
-        later = (time.is_null() | (time == time.shift(1).over(session))) & wait.is_not_null()
-        start = pl.when(later).then(None).otherwise(time)
-        turn = start.is_not_null().cum_sum().over(session)
-        base = start.forward_fill().over(session).fill_null(pl.col("begun"))
-        moment = base + pl.when(later).then(wait).otherwise(0.0).cum_sum().over(session, turn)
-        found = frame.select(session, moment.alias("time"))
+        # Turns without a time of their own: it is absent, or that of the turn before.
+        untimed = (time.is_null() | (time == time.shift(1).over(session))) & wait.is_not_null()
+        stated = pl.when(untimed).then(None).otherwise(time)
+        base = stated.forward_fill().over(session).fill_null(pl.col("begun"))
+        # The delays of the turns since the last stated time add up.
+        stretch = stated.is_not_null().cum_sum().over(session)
+        waited = pl.when(untimed).then(wait).otherwise(0.0).cum_sum().over(session, stretch)
+        found = frame.select(session, (base + waited).alias("time"))
         self._begun = pl.concat([self._begun, found.drop_nulls()]).unique(session, keep="last")
-        if not frame.select(later.any()).item():
+        if not frame.select(untimed.any()).item():
             return batch
         self._reading.findings["delays"] = (
             f"Each turn starts its {delay} after the turn before it. A simulation adds the time of "
@@ -334,10 +345,11 @@ class _Reader:
             layout["input_tokens"].series(frame), "input tokens", limit, "input tokens zero"
         )
         answers = layout["output_tokens"].series(frame)
-        if (ended := self._cancelled_rows(frame)).any():
-            text = answers.dtype == pl.String
-            empty = answers.is_null() | ((answers.str.strip_chars() == "") if text else False)
-            answers = answers.set(pl.Series(ended) & empty, "0" if text else 0)
+        # A cancelled request may have no count of tokens; it counts as one without an answer.
+        if (cancelled := self._cancelled_rows(frame)).any():
+            is_text = answers.dtype == pl.String
+            empty = answers.is_null() | ((answers.str.strip_chars() == "") if is_text else False)
+            answers = answers.set(pl.Series(cancelled) & empty, "0" if is_text else 0)
         answer, bad_out = token_counts(answers, "output tokens", limit)
         tokens = {"input_tokens": prompt, "output_tokens": answer}
         for name, whole in PARTS_OF_TOKENS.items():
@@ -357,22 +369,22 @@ class _Reader:
 
         Only rows of overlapping times are compared, so that a long sorted file costs nothing.
         """
-        column, again = self._fields.get("request_id"), np.zeros(ns.size, dtype=np.bool_)
+        column, repeated = self._fields.get("request_id"), np.zeros(ns.size, dtype=np.bool_)
         if column is None or not ns.size:
-            return again
+            return repeated
         ids = frame[column]
         key = pl.DataFrame({"id": ids, "ns": ns}).hash_rows(seed=0).to_numpy().view(np.int64)
         usable = ids.is_not_null().to_numpy() & good
         if (np.diff(ns) <= 0).any():  # rows at one time, or out of order
-            again = ~pl.Series(key).is_first_distinct().to_numpy() & usable
+            repeated = ~pl.Series(key).is_first_distinct().to_numpy() & usable
         first, last = int(ns[usable].min(initial=2**62)), int(ns[usable].max(initial=-1))
         for low, high, hashes in self._seen:
             if low <= last and first <= high:
-                place = np.minimum(np.searchsorted(hashes, key), hashes.size - 1)
-                again |= (hashes[place] == key) & usable
+                nearest = np.minimum(np.searchsorted(hashes, key), hashes.size - 1)
+                repeated |= (hashes[nearest] == key) & usable
         if usable.any():
             self._seen.append((first, last, np.sort(key[usable])))
-        return again
+        return repeated
 
     def _count(self, ns: IntArray, frame: pl.DataFrame, tokens: dict[str, IntArray]) -> None:
         """Add accepted rows to the totals of tokens, missing outputs, hours and sampling."""
@@ -381,9 +393,9 @@ class _Reader:
             totals.tokens[name] = totals.tokens.get(name, 0) + int(values.sum())
         empty = tokens["output_tokens"] == 0
         if empty.any():
-            ended = empty & self._cancelled_rows(frame)
-            totals.cancelled += int(ended.sum())
-            totals.unanswered += int((empty & ~ended).sum())
+            cancelled = empty & self._cancelled_rows(frame)
+            totals.cancelled += int(cancelled.sum())
+            totals.unanswered += int((empty & ~cancelled).sum())
         for hour, count in pl.Series(ns // HOUR_NS).value_counts().iter_rows():
             totals.hours[hour] = totals.hours.get(hour, 0) + count
         if column := self._fields.get("sample_rate"):

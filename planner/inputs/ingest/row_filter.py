@@ -96,6 +96,7 @@ def _condition(match: re.Match[str]) -> Condition:
 
 
 def _unquoted(text: str) -> str:
+    """Return a value without the quotes around it."""
     return text[1:-1] if len(text) > 1 and text[0] == text[-1] and text[0] in "\"'" else text
 
 

@@ -100,6 +100,7 @@ class DemandColumns:
 
 
 def write_report(folder: Path, report: IngestReport) -> None:
+    """Write the report, which completes a stored trace."""
     (folder / META).write_text(json.dumps(report.as_dict()), encoding="utf-8")
 
 
@@ -171,6 +172,7 @@ def scan_requests(store_dir: Path | str) -> tuple[IngestReport, pl.LazyFrame]:
 
 
 def _check_bins(bins: int, bin_s: float) -> None:
+    """Raise IngestError if a trace has too many bins, all series together."""
     if bins > MAX_BINS:
         raise IngestError(
             f"Bins of {bin_s:g} s cut this trace into {bins:,}, all series together, and "
@@ -191,7 +193,7 @@ def read_requests(store_dir: Path | str, columns: Sequence[str] | None = None) -
         raise IngestError(f"Stored requests have no column {min(unknown)}.")
     known = [column for column in chosen if column in scan.collect_schema().names()]
     plain = [column for column in known if column not in ("hash_ids", SESSION)]
-    read, names = _read(store_dir, plain, report)
+    read, names = _plain_columns(store_dir, plain, report)
     if "hash_ids" in known:
         ids = scan.select("hash_ids").collect()["hash_ids"]
         lengths = ids.list.len().fill_null(0).to_numpy().astype(np.int64)
@@ -248,8 +250,8 @@ def _first_of_chain(ids: pl.Series, parents: pl.Series) -> pl.Series:
     return pl.Series(root)
 
 
-def _read(
-    store_dir: Path | str, asked_for: Sequence[str], report: IngestReport
+def _plain_columns(
+    store_dir: Path | str, chosen: Sequence[str], report: IngestReport
 ) -> tuple[dict[str, npt.NDArray[Any]], dict[str, tuple[str, ...]]]:
     """Return the columns, with labels as integer codes, and the names behind the codes.
 
@@ -257,7 +259,7 @@ def _read(
     text take more memory than all other columns.
     """
     names = {"model": report.models, "region": report.regions, "tier": report.tiers}
-    known = {
+    with_unlabelled = {
         label: tuple(dict.fromkeys((*label_names, ""))) for label, label_names in names.items()
     }
     parts = request_parts(store_dir)
@@ -267,22 +269,23 @@ def _read(
         raise Damaged(
             f"{sum(lengths):,} of {report.requests:,} requests of the trace are stored; {AGAIN}."
         )
-    out = {name: np.empty(sum(lengths), DTYPES.get(name, np.int16)) for name in asked_for}
+    out = {name: np.empty(sum(lengths), DTYPES.get(name, np.int16)) for name in chosen}
     end = 0
     for part, length in zip(parts, lengths, strict=True):
         rows, end = slice(end, end + length), end + length
-        frame = pl.read_parquet(part, columns=list(asked_for))
-        for name in asked_for:
+        frame = pl.read_parquet(part, columns=list(chosen))
+        for name in chosen:
             values = frame[name]
-            if name in known:
+            if label_names := with_unlabelled.get(name):
                 if values.has_nulls():
-                    names[name] = known[name]
-                values = values.fill_null("").cast(pl.Enum(known[name])).to_physical()
+                    names[name] = label_names
+                values = values.fill_null("").cast(pl.Enum(label_names)).to_physical()
             out[name][rows] = values.to_numpy()
     return {name: _read_only(column) for name, column in out.items()}, names
 
 
 def _read_only(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return the same array, which can no longer be written to."""
     values.setflags(write=False)
     return values
 
@@ -342,14 +345,14 @@ def read_whole_demand(store_dir: Path | str) -> tuple[list[DemandColumns], list[
     first_s = min(series.start_s for series in columns)
     last_s = max(series.start_s + len(series.requests) * series.bin_s for series in columns)
     whole = [_padded(series, first_s, last_s) for series in columns]
-    apart = sum(padded is not series for padded, series in zip(whole, columns, strict=True))
-    return whole, [absent_parts(apart, len(columns))] if apart else []
+    shorter = sum(padded is not series for padded, series in zip(whole, columns, strict=True))
+    return whole, [absent_parts(shorter, len(columns))] if shorter else []
 
 
-def absent_parts(series: int, of: int) -> str:
-    """Return in words that ``series`` of a trace's series do not last as long as the trace."""
+def absent_parts(shorter: int, total: int) -> str:
+    """Return in words that some of a trace's series do not last as long as the trace."""
     return (
-        f"{series} of {of} series begin later or end earlier than the trace. Outside its own bins, "
+        f"{shorter} of {total} series begin later or end earlier than the trace. Outside its own bins, "
         "a series counts as zero."
     )
 
@@ -364,6 +367,7 @@ def _padded(series: DemandColumns, first_s: float, last_s: float) -> DemandColum
     def with_zeros(values: FloatArray | None) -> FloatArray | None:
         if values is None:
             return None
+        # Amounts that the series does not count stay unknown.
         absent = np.nan if np.isnan(values).all() else 0.0
         return _read_only(np.pad(values, (before, after), constant_values=absent))
 
@@ -426,23 +430,26 @@ def bin_requests(store_dir: Path | str, bin_s: float) -> list[DemandColumns]:
     arrival_ns = (pl.col("arrival_s") * 1e9).round().cast(pl.Int64) + (
         report.start_ns - first * width
     )
-    place = (arrival_ns // width).clip(0, bins - 1)
+    bin_index = (arrival_ns // width).clip(0, bins - 1)
+    # One number for labels and bin, because grouping by one column is fast.
+    cell = label_code(report) * bins + bin_index
     sums = (
-        scan.select((label_code(report) * bins + place).alias("place"), *AMOUNTS[1:3])
-        .group_by("place")
+        scan.select(cell.alias("cell"), *AMOUNTS[1:3])
+        .group_by("cell")
         .agg(
             pl.len().alias("requests"),
             pl.col("input_tokens").cast(pl.Int64).sum(),
             pl.col("output_tokens").cast(pl.Int64).sum(),
         )
-        .sort("place")
+        .sort("cell")
         .collect(engine="streaming")
     )
-    codes, row = np.unique(sums["place"].to_numpy() // bins, return_inverse=True)
+    cells = sums["cell"].to_numpy()
+    codes, row = np.unique(cells // bins, return_inverse=True)
     _check_bins(bins * len(codes), bin_s)
     amounts = np.zeros((3, len(codes), bins))
     for values, field in zip(amounts, AMOUNTS, strict=False):
-        values[row, sums["place"].to_numpy() % bins] = sums[field].to_numpy() * report.sample
+        values[row, cells % bins] = sums[field].to_numpy() * report.sample
     amounts.setflags(write=False)
     keys = labels_of(report, codes)
     order = sorted(range(len(keys)), key=lambda i: [(name is not None, name) for name in keys[i]])

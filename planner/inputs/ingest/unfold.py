@@ -28,6 +28,7 @@ Row = dict[str, Any]
 
 
 def path_steps(path: str) -> tuple[str, ...]:
+    """Return the steps of a path: ``("data", "[]")`` for ``data[]``."""
     return tuple(_STEP.findall(path))
 
 
@@ -170,6 +171,7 @@ def documents(pieces: Iterable[bytes], name: str) -> Iterator[Any]:
 
 
 def as_lines(values: Iterable[Any], path: Sequence[str]) -> Iterator[bytes]:
+    """Yield the rows at ``path`` in each value as JSON lines."""
     for value in values:
         for row in unfold_rows(value, path):
             yield json.dumps(row).encode() + b"\n"

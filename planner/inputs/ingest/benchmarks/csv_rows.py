@@ -84,9 +84,9 @@ def csv_rows(table: Batch, name: str, format: str) -> tuple[str, BenchmarkRows, 
     notes += unread_note(column for column in frame.columns if column not in used)
     if arrival is not None and of_requests:
         _add_times(numbers)
-        if lacking := [field for field in OF_REQUESTS if field not in numbers]:
+        if missing := [field for field in OF_REQUESTS if field not in numbers]:
             raise IngestError(
-                f"{name}: one row per request ({arrival}), but no column {', '.join(lacking)}. "
+                f"{name}: one row per request ({arrival}), but no column {', '.join(missing)}. "
                 "Add the columns, or upload one summary row per run."
             )
         arrived = arrivals_s(frame[arrival], name)
@@ -209,16 +209,17 @@ def _format(
     format: str,
 ) -> str:
     """Return the format of a table; raise IngestError if its units are ambiguous."""
-    lacking = sorted(set(SPLITWISE) - {title.lower() for title in header})
-    if lacking and format in ("splitwise", "sageserve"):
-        raise IngestError(f"{name} is no {format} file: it lacks {', '.join(lacking)}. Use csv.")
-    if lacking:
+    missing = sorted(set(SPLITWISE) - {title.lower() for title in header})
+    if missing and format in ("splitwise", "sageserve"):
+        raise IngestError(f"{name} is no {format} file: it lacks {', '.join(missing)}. Use csv.")
+    if missing:
         wva = {"model", "batch", "tbt", "tp"} <= fields.keys() and "isl" not in fields
         return "wva" if format == "wva" or (format == "auto" and wva) else "csv"
     if format in ("splitwise", "sageserve"):
         return format
     prompt, token, e2e = (numbers[key] for key in ("prefill", "tbt", "e2e"))
     several_tokens = numbers["osl"] > 1
+    # Misfit of the end-to-end time, if token_time is of all tokens or of each.
     with np.errstate(divide="ignore", invalid="ignore"):
         by_total = np.abs(np.log(e2e / (prompt + token)))[several_tokens]
         by_token_time = np.abs(np.log(e2e / (prompt + token * numbers["osl"])))[several_tokens]

@@ -93,11 +93,13 @@ class Tool:
         ]
 
     def _is_result(self, run: Any) -> bool:
+        """Return whether an object has all values that identify a run of this tool."""
         known = (value_at(run, path) is not None for path in self.known_by)
         return isinstance(run, dict) and all(known)
 
 
 def _read(path: Path) -> Tool:
+    """Return the tool that a TOML file declares."""
     data = tomllib.loads(path.read_text(encoding="utf-8"))
     fields = NAMED | data.pop("fields")
     return Tool(path.stem, known_by=tuple(data.pop("known_by")), fields=fields, **data)
@@ -259,19 +261,20 @@ def _row(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return the measured row of one replica from the fields of a run."""
 
     def value(key: str, otherwise: float = math.nan) -> float:
+        """Return a number of the run, or ``otherwise`` if it has none."""
         number = float(values.get(key, math.nan))
         return otherwise if math.isnan(number) else number
 
-    osl, ttft, done = value("osl"), value("ttft"), value("completed", math.inf)
-    summed = value("mean_ttft") + value("mean_tbt") * max(osl - 1, 0)
-    mean_e2e = value("mean_e2e", value("e2e") if math.isnan(summed) else summed)
+    osl, ttft, completed = value("osl"), value("ttft"), value("completed", math.inf)
+    by_tokens = value("mean_ttft") + value("mean_tbt") * max(osl - 1, 0)
+    mean_e2e = value("mean_e2e", value("e2e") if math.isnan(by_tokens) else by_tokens)
     # The time to the first token is apart from those between tokens.
     tbt = value("tbt", (mean_e2e - value("mean_ttft", ttft)) / (osl - 1) if osl > 1 else math.nan)
     rate = value("rate", value("rate_per_min") / 60)
     replicas = float(values["replicas"] or 1.0)
     # Without a limit, Little's law gives the mean number in flight.
     by_law = rate * mean_e2e
-    in_flight = min(value("concurrency", by_law), done) / replicas
+    in_flight = min(value("concurrency", by_law), completed) / replicas
     throughput = value("throughput", value("throughput_per_gpu") * value("tp")) / replicas
     return {
         **{key: values.get(key, "") for key in TEXTS},

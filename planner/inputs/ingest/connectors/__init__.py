@@ -49,6 +49,7 @@ class Connector:
 
 
 def _read(path: Path) -> Connector:
+    """Return the connector that a TOML file declares."""
     data = tomllib.loads(path.read_text(encoding="utf-8"))
     where = tuple((condition, reason) for condition, reason in data.pop("where", ()))
     known_by = tuple(data.pop("known_by"))
