@@ -352,8 +352,8 @@ def read_whole_demand(store_dir: Path | str) -> tuple[list[DemandColumns], list[
 def absent_parts(shorter: int, total: int) -> str:
     """Return in words that some of a trace's series do not last as long as the trace."""
     return (
-        f"{shorter} of {total} series begin later or end earlier than the trace. Outside its own bins, "
-        "a series counts as zero."
+        f"{shorter} of {total} series begin later or end earlier than the trace. Outside its own "
+        "bins, a series counts as zero."
     )
 
 
