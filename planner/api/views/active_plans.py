@@ -144,7 +144,7 @@ class InForce(KeptPlan):
 class DeploymentNames(StrictSerializer):
     names = serializers.DictField(
         child=serializers.CharField(max_length=63, allow_blank=True),
-        help_text="Deployment name (a DNS-1123 label) by default name.",
+        help_text="Own name of a deployment (a DNS-1123 label), by its default name.",
     )
 
 

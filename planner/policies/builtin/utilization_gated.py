@@ -64,7 +64,7 @@ class LtUa(_UtilizationGated):
     kinds: ClassVar = {
         "lt-ua": Traits(
             "Forecast plan, by utilization and load",
-            "As LT-U, and beyond the plan if traffic differs much from the forecast.",
+            "Moves toward the plan, and beyond it if traffic differs much from the forecast.",
             Group.PLANNED,
             complexity=24,
             plan=Plan(),

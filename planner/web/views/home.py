@@ -15,7 +15,7 @@ from planner.selectors.runs import recent_runs, runs_list
 from planner.selectors.scenarios import scenarios_list
 from planner.selectors.search import things_found
 from planner.services.access import jobs_of
-from planner.web.pages.fleet import fleet_context
+from planner.web.pages.fleet import NextStep, fleet_context
 from planner.web.request import Request, TemplateContext
 
 MOST_LETTERS = 80  # of a search
@@ -49,6 +49,9 @@ def home(request: Request) -> HttpResponse:
     if study is not None and not context["plans"]:
         report = run_report(study)
         context |= {"report": report, "charts": charts_shown(report, live=True)[:1]}
+        if context["next_step"] is None and request.user.may_plan:
+            reason = "No plan is active. Check the latest result, then propose it."
+            context["next_step"] = NextStep(reason, "Open result", "run", study.pk)
     return render(request, "web/home.html", context)
 
 
