@@ -127,6 +127,11 @@ class SharedTraits:
     apart: FloatArray  # [a, b, 4], differences of logarithms by LOADS
     scaled: FloatArray  # [a, b], number of disaggregated deployments in the pair
 
+    @property
+    def same_load(self) -> BoolArray:
+        """The mask of pairs with the same arrangement, load and lengths, ``[a, b]``."""
+        return self.same[LEVELS.index("arrangement")] & (self.apart < SAME_LOAD).all(axis=2)
+
 
 def shared(a: Traits, b: Traits) -> SharedTraits:
     """Return what every deployment of ``a`` has in common with every deployment of ``b``."""
@@ -164,20 +169,18 @@ class ErrorCovariance:
     noise: float  # of a row, shared with no other
     split: float  # factor on all standard deviations of disaggregated deployments
 
-    def covariance(self, of: SharedTraits) -> FloatArray:
+    def covariance(self, pairs: SharedTraits) -> FloatArray:
         """Return the prior covariance ``[a, b]`` of the log errors of two sets of deployments.
 
-        It is without noise. ``of`` states for each pair what they share, and how far apart they
-        are.
+        It is without noise.
         """
         lengths = np.array([self.users, self.isl, self.osl, self.gpus])
-        distance = np.sqrt(3.0 * np.einsum("ijk,k->ij", of.apart**2, lengths**-2.0))
+        distance = np.sqrt(3.0 * np.einsum("ijk,k->ij", pairs.apart**2, lengths**-2.0))
         smooth = (1.0 + distance) * np.exp(-distance)  # Matern, 3/2
-        total = self.load**2 * smooth * of.same[LEVELS.index("deployment")]
-        for name, same in zip(LEVELS, of.same, strict=True):
+        total = self.load**2 * smooth * pairs.same[LEVELS.index("deployment")]
+        for name, same in zip(LEVELS, pairs.same, strict=True):
             total += getattr(self, name) ** 2 * same
-        # ``scaled`` counts the disaggregated ones of a pair.
-        return np.asarray(total * self.split**of.scaled)
+        return np.asarray(total * self.split**pairs.scaled)
 
     def variance(self, traits: Traits) -> FloatArray:
         """Return the prior variance of each deployment's error, noise included, ``[n]``."""
@@ -241,7 +244,7 @@ class LearnedCorrections:
     off: FloatArray  # ln(measured / estimated), [rows]
     inverse: FloatArray  # of the rows' covariance, noise included, [rows, rows]
     belief: FloatArray  # probability that the shift of a row's deployment is right, [rows]
-    torn: tuple[str, ...]  # deployments with rows that contradict each other
+    contradicted: tuple[str, ...]  # deployments with rows that contradict each other
     sound: Traits  # the measured rows without a defect
     errors: FloatArray  # ln(measured / estimated) of those
 
@@ -259,25 +262,30 @@ class LearnedCorrections:
         error is that without the row that helps most, so that no single row decides it.
         """
         before = self.likeness.variance(traits)
-        shift, known, by_others, second = (np.zeros(traits.size) for _ in range(4))
+        # Variance that the rows explain, and that they explain without the most helpful one.
+        explained, by_others = np.zeros(traits.size), np.zeros(traits.size)
+        shift, doubt = np.zeros(traits.size), np.zeros(traits.size)
         for start in range(0, traits.size if self.rows.size else 0, BATCH_ROWS):
             part = slice(start, start + BATCH_ROWS)
             covariance = self.likeness.covariance(shared(traits.take(part), self.rows))
             weighed = covariance @ self.inverse
             shift[part] = weighed @ (self.belief * self.off)
-            known[part] = np.einsum("ij,ij->i", weighed * self.belief, covariance)
-            # What the other rows know less, in closed form, if each row is left out in turn.
+            explained[part] = np.einsum("ij,ij->i", weighed * self.belief, covariance)
+            # What the rows explain less if each is left out in turn, in closed form.
             by_row = self.belief * weighed**2 / np.diag(self.inverse)
-            by_others[part] = known[part] - by_row.max(axis=1)
-            second[part] = (weighed @ (np.sqrt(self.belief) * self.off)) ** 2
+            by_others[part] = explained[part] - by_row.max(axis=1)
+            # The variance between the shift and no shift.
+            mean_square = (weighed @ (np.sqrt(self.belief) * self.off)) ** 2
+            doubt[part] = np.maximum(mean_square - shift[part] ** 2, 0.0)
         if self.sound.size < 2:  # a row with a defect does not narrow an error either
             by_others = np.zeros(traits.size)
-        doubt = np.maximum(second - shift**2, 0.0)  # variance between the shift and no shift
-        torn = np.isin(traits.labels["deployment"], self.torn)
+        contradicted = np.isin(traits.labels["deployment"], self.contradicted)
         noise = self.likeness.noise_of(traits)
         after, stated = (
-            np.where(torn, before, np.minimum(np.maximum(before - less, noise) + doubt, before))
-            for less in (known, by_others)
+            np.where(
+                contradicted, before, np.minimum(np.maximum(before - less, noise) + doubt, before)
+            )
+            for less in (explained, by_others)
         )
         residual = self._residuals(traits, shift)
         return Shift(shift, np.sqrt(before), np.sqrt(after), np.sqrt(stated), residual)
@@ -291,9 +299,8 @@ class LearnedCorrections:
         for start in range(0, traits.size if self.sound.size else 0, BATCH_ROWS):
             part = slice(start, start + BATCH_ROWS)
             common = shared(traits.take(part), self.sound)
-            here = common.same[LEVELS.index("arrangement")] & (common.apart < SAME_LOAD).all(axis=2)
             remaining = np.abs(self.errors[None] - shift[part, None])
-            residual[part] = np.where(here, remaining, 0.0).max(axis=1)
+            residual[part] = np.where(common.same_load, remaining, 0.0).max(axis=1)
         return residual
 
     def left_out(self) -> FloatArray:
@@ -337,9 +344,9 @@ def learn_corrections(
             )
     sound, errors = rows.take(trust == 1.0), off[trust == 1.0]
     pairs = contradictions(likeness, sound, errors) if judged else []
-    torn = {str(sound.labels["deployment"][i]) for i, _ in pairs}
+    contradicted = {str(sound.labels["deployment"][i]) for i, _ in pairs}
     return LearnedCorrections(
-        likeness, rows, bounded, inverse, belief, tuple(sorted(torn)), sound,
+        likeness, rows, bounded, inverse, belief, tuple(sorted(contradicted)), sound,
         errors if judged else np.zeros(sound.size),
     )  # fmt: skip
 
@@ -368,14 +375,13 @@ def contradictions(
     CONTRADICTION standard deviations of their noise. A deployment's pair is its widest.
     """
     noise = np.sqrt(likeness.noise_of(rows))
-    common = shared(rows, rows)
-    same = common.same[LEVELS.index("arrangement")] & (common.apart < SAME_LOAD).all(axis=2)
     difference = np.abs(off[:, None] - off[None])
-    torn = same & (difference > CONTRADICTION * np.hypot(noise[:, None], noise[None]))
+    too_far = difference > CONTRADICTION * np.hypot(noise[:, None], noise[None])
+    contradict = too_far & shared(rows, rows).same_load
     names, pairs = rows.labels["deployment"], []
-    for name in np.unique(names[torn.any(axis=1)]):
-        widest = np.where(torn & (names == name), difference, 0.0)
-        pairs.append(divmod(int(widest.argmax()), rows.size))
+    for name in np.unique(names[contradict.any(axis=1)]):
+        of_name = np.where(contradict & (names == name), difference, 0.0)
+        pairs.append(divmod(int(of_name.argmax()), rows.size))
     return pairs
 
 
