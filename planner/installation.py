@@ -128,9 +128,9 @@ def digest(files: Iterable[Path], root: Path = ROOT) -> str:
     return total.hexdigest()
 
 
-def fresh(stamp: Path, wanted: str) -> bool:
-    """Return whether ``stamp`` holds the digest ``wanted``."""
-    return stamp.exists() and stamp.read_text() == wanted
+def fresh(stamp: Path, source_digest: str) -> bool:
+    """Return whether ``stamp`` holds the digest ``source_digest``."""
+    return stamp.exists() and stamp.read_text() == source_digest
 
 
 def run(

@@ -118,11 +118,12 @@ def check_names() -> None:
             or name.startswith((OF_SOURCES, TESTS)) or KUBERNETES.fullmatch(name)
         ):  # fmt: skip
             continue
-        short = {setting.removeprefix(PREFIX): setting for setting in known}
-        near = get_close_matches(name.removeprefix(PREFIX), short, n=1, cutoff=0.85)
-        if near:
+        # Compared without the prefix, which would make all names similar.
+        by_short_name = {setting.removeprefix(PREFIX): setting for setting in known}
+        similar = get_close_matches(name.removeprefix(PREFIX), by_short_name, n=1, cutoff=0.85)
+        if similar:
             raise ImproperlyConfigured(
-                f"{name} is not a setting. Rename it to {short[near[0]]}, or remove it."
+                f"{name} is not a setting. Rename it to {by_short_name[similar[0]]}, or remove it."
             )
         sys.stderr.write(f"Warning: {name} is not a setting of this version and has no effect.\n")
 
@@ -188,8 +189,10 @@ def env_int(name: str, default: int, *, most: int = MOST) -> int:
 def env_choice(name: str, choices: tuple[str, ...]) -> str:
     """Return one of ``choices``, ignoring case, or the first if the variable is not set."""
     value = os.environ.get(name, "").strip()
-    for choice in choices if value else choices[:1]:
-        if not value or value.casefold() == choice.casefold():
+    if not value:
+        return choices[0]
+    for choice in choices:
+        if value.casefold() == choice.casefold():
             return choice
     raise ImproperlyConfigured(f"{name} is {value[:40]!r}. Give {' or '.join(choices)}.")
 
@@ -255,13 +258,13 @@ def folder(name: str, path: Path, *, written: bool = True) -> Path:
 
 def database(data_dir: Path) -> dict[str, Any]:
     """Return Django's settings for the database of DATABASE_URL, or SQLite in ``data_dir``."""
-    kept: dict[str, Any] = {"conn_max_age": 600, "conn_health_checks": True}
+    connection_options: dict[str, Any] = {"conn_max_age": 600, "conn_health_checks": True}
     url = os.environ.get("DATABASE_URL", "").strip()
     if not url:
-        upper = {name.upper(): value for name, value in kept.items()}
+        upper = {name.upper(): value for name, value in connection_options.items()}
         return {"ENGINE": ENGINES[1], "NAME": str(data_dir / "headroom.sqlite3"), **upper}
     try:
-        config: dict[str, Any] = dict(dj_database_url.parse(url, **kept))
+        config: dict[str, Any] = dict(dj_database_url.parse(url, **connection_options))
     except ValueError:
         config = {}
     if config.get("ENGINE") not in ENGINES or not config.get("NAME"):

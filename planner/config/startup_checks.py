@@ -55,12 +55,12 @@ def applied_migrations() -> set[str]:
 def own_migrations() -> tuple[set[str], set[str]]:
     """Return the names of the migrations of this version, and of those that they replace."""
     package = import_module(f"{APP}.migrations")
-    here = {module.name for module in iter_modules(package.__path__)}
+    own = {module.name for module in iter_modules(package.__path__)}
     replaced: set[str] = set()
-    for name in here:
+    for name in own:
         migration = getattr(import_module(f"{package.__name__}.{name}"), "Migration", None)
         replaced |= {old for app, old in getattr(migration, "replaces", ()) if app == APP}
-    return here, replaced
+    return own, replaced
 
 
 def unknown_migrations() -> list[str]:

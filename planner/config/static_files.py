@@ -73,29 +73,29 @@ class UsedClasses:
 
 def trim(sheet: str, used: UsedClasses) -> str:
     """Return ``sheet`` with only the rules that some page can need, by the classes in use."""
-    kept: list[str] = []
+    parts: list[str] = []
     position = 0
     while position < len(sheet):
         found = PRELUDE.match(sheet, position)
         if found is None:  # no rule: leave the rest as it is
-            return "".join([*kept, sheet[position:]])
+            return "".join([*parts, sheet[position:]])
         prelude, end = found.groups()
         position = found.end()
-        kept += COMMENT.findall(prelude)  # the licence; its words are no selectors
+        parts += COMMENT.findall(prelude)  # the licence; its words are no selectors
         prelude = COMMENT.sub("", prelude)
         if end != "{":
-            kept.append(prelude + end)
+            parts.append(prelude + end)
             continue
         close = _closing_brace(sheet, position)
         body, position = sheet[position:close], close + 1
         if prelude.lstrip().startswith(GROUPS):
             body = trim(body, used)
         elif not prelude.lstrip().startswith("@"):
-            needed = (each for each in _selectors(prelude) if _may_match(each, used))
+            needed = (selector for selector in _selectors(prelude) if _may_match(selector, used))
             prelude = ",".join(needed)
         if prelude and body:
-            kept.append(f"{prelude}{{{body}}}")
-    return "".join(kept)
+            parts.append(f"{prelude}{{{body}}}")
+    return "".join(parts)
 
 
 def trim_variables(sheet: str, texts: Iterable[str]) -> str:

@@ -66,8 +66,8 @@ class Children:
     """
 
     def __init__(self) -> None:
-        self._kept: list[_Child] = []
-        self._asked = False  # True: a stop was requested
+        self._children: list[_Child] = []
+        self._stop_requested = False  # True: a stop was requested
 
     def start(
         self,
@@ -85,7 +85,7 @@ class Children:
         command = [sys.executable, *arguments]
         descriptors = [inherits.fileno()] if inherits else []
         child = _Child(name, command, descriptors, failing, worker)
-        self._kept.append(child)
+        self._children.append(child)
         _run(child)
 
     def stop(self) -> None:
@@ -94,16 +94,16 @@ class Children:
         A second request raises it at once. Raised at the signal, it may leave a lock of
         ``subprocess`` locked forever.
         """
-        if self._asked:
+        if self._stop_requested:
             raise KeyboardInterrupt
-        self._asked = True
+        self._stop_requested = True
 
     def check(self) -> None:
         """Restart processes that have ended; raise Stopped if one keeps ending."""
-        if self._asked:
+        if self._stop_requested:
             raise KeyboardInterrupt
         now = time.monotonic()
-        for child in list(self._kept):
+        for child in list(self._children):
             if child.process is None:
                 if now >= child.due:
                     _run(child)
@@ -114,7 +114,7 @@ class Children:
             if child.failing:
                 if status:
                     _say(f"The {child.name} process {_end_words(status)}: {child.failing}")
-                self._kept.remove(child)
+                self._children.remove(child)
             else:
                 _schedule_restart(child, status, now)
 
@@ -134,7 +134,7 @@ class Children:
         tb: TracebackType | None,
     ) -> None:
         """Ask all workers to end, wait for them, and end those that remain."""
-        processes = [child.process for child in self._kept if child.process is not None]
+        processes = [child.process for child in self._children if child.process is not None]
         for process in processes:
             process.terminate()  # the leader alone, which ends its own children in order
         deadline = time.monotonic() + STOPS_WITHIN_S

@@ -30,8 +30,8 @@ class HelpFormatter(RawDescriptionHelpFormatter):
 
     def _get_help_string(self, action: Action) -> str:
         text = action.help or ""
-        told = action.option_strings and action.default not in (None, False, "", [], "==SUPPRESS==")
-        if not told or "efault:" in text:
+        has_default = action.default not in (None, False, "", [], "==SUPPRESS==")
+        if not (action.option_strings and has_default) or "efault:" in text:
             return text
         value = "%(default)g" if isinstance(action.default, float) else "%(default)s"
         return f"{text}. Default: {value}"

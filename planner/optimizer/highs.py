@@ -36,13 +36,13 @@ def throttled(check: Callable[[], None]) -> Callable[[], None]:
     """Return a function that calls ``check`` at most once per ``CHECK_EVERY_S`` seconds."""
     last_check = perf_counter()
 
-    def ask() -> None:
+    def check_if_due() -> None:
         nonlocal last_check
         if perf_counter() - last_check >= CHECK_EVERY_S:
             last_check = perf_counter()
             check()
 
-    return ask
+    return check_if_due
 
 
 def run(

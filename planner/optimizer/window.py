@@ -79,21 +79,9 @@ def solve_window(
     check = throttled(check) if check else lambda: None
     effort = Effort(solver, gap, time_limit_s, stable, check)
     effort = replace(effort, gap=_objective_gap(problem, gap))
-    solve, began = SOLVE[_chosen_method(problem, method, solver)], perf_counter()
-    try:
-        outcome, build_seconds, solve_seconds = solve(problem, effort)
-    except SolverFailed as failed:
-        reason = str(failed).rstrip(".").partition(":")[0]
-        outcome = Outcome(TIMEOUT, target=None, bound=0.0, died=f"gave no answer ({reason})")
-        build_seconds, solve_seconds = 0.0, perf_counter() - began
-
+    solve = SOLVE[_chosen_method(problem, method, solver)]
+    outcome, build_seconds, solve_seconds = _checked_outcome(problem, solve, effort)
     target = greedy_target(problem) if outcome.target is None else outcome.target
-    # Check the plan against the problem itself, in case the program or the solver is wrong.
-    if outcome.target is not None and not is_feasible(problem, target):
-        target = greedy_target(problem)
-        outcome = Outcome(
-            TIMEOUT, target=None, bound=0.0, died="returned a plan that breaks its limits"
-        )
     conflict = ""
     if outcome.status == INFEASIBLE:
         conflict = conflict_sentences(problem)
@@ -207,6 +195,30 @@ def _solve_decomposed(problem: PlanningProblem, effort: Effort) -> tuple[Outcome
 
 
 SOLVE = {PULP: _solve_in_pulp, WHOLE: _solve_whole, DECOMPOSED: _solve_decomposed}
+
+
+def _checked_outcome(
+    problem: PlanningProblem,
+    solve: Callable[[PlanningProblem, Effort], tuple[Outcome, float, float]],
+    effort: Effort,
+) -> tuple[Outcome, float, float]:
+    """Return the outcome of ``solve``, and its seconds of building and solving.
+
+    It has no target if the solver died or returned an infeasible plan. The plan is checked against
+    the problem itself, in case the program or the solver is wrong.
+    """
+    began = perf_counter()
+    try:
+        outcome, build_seconds, solve_seconds = solve(problem, effort)
+    except SolverFailed as failed:
+        reason = str(failed).rstrip(".").partition(":")[0]
+        outcome = Outcome(TIMEOUT, target=None, bound=0.0, died=f"gave no answer ({reason})")
+        return outcome, 0.0, perf_counter() - began
+    if outcome.target is not None and not is_feasible(problem, outcome.target):
+        outcome = Outcome(
+            TIMEOUT, target=None, bound=0.0, died="returned a plan that breaks its limits"
+        )
+    return outcome, build_seconds, solve_seconds
 
 
 def _objective_gap(problem: PlanningProblem, gap: float) -> float:

@@ -151,10 +151,10 @@ class Policy(Section):
 
         The title names the policy too if one of ``others`` has the same label under another name.
         """
-        same = self.label and any(
+        ambiguous = self.label and any(
             other.label == self.label and other.name != self.name for other in others
         )
-        if not same:
+        if not ambiguous:
             return self
         copy = self.model_copy()
         copy._shares_label = True

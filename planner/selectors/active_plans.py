@@ -37,10 +37,10 @@ def active_plan_of_run(run: Run) -> ActivePlan | None:
 
     A saved scenario is found by its row, even after a rename. Otherwise it is found by its name.
     """
-    same = Q(scenario=str((run.result or {}).get("scenario") or run.name)[:120])
+    of_scenario = Q(scenario=str((run.result or {}).get("scenario") or run.name)[:120])
     if run.scenario_id is not None:
-        same = Q(run__scenario=run.scenario_id) | (same & Q(run__scenario=None))
-    return active_plans().filter(same).first()
+        of_scenario = Q(run__scenario=run.scenario_id) | (of_scenario & Q(run__scenario=None))
+    return active_plans().filter(of_scenario).first()
 
 
 def active_plan_of_policy(run: Run, policy: str) -> ActivePlan | None:

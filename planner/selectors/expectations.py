@@ -73,21 +73,21 @@ def coverage(stated: Sequence[Expectation]) -> dict[str, tuple[int, int]]:
 
 def _expectations_of_run(pk: int, name: str, result: _ComparedResult) -> list[Expectation]:
     """Return what one run expected of its policies, beside what was measured in the end."""
-    by_policy: dict[str, list[str]] = {}
+    levels_of_policy: dict[str, list[str]] = {}
     for level, policy in result.alternatives.items():
         if level in result.assurance and policy in result.policies:
-            by_policy.setdefault(policy, []).append(level)
+            levels_of_policy.setdefault(policy, []).append(level)
     expectations = []
-    for policy, levels in by_policy.items():
+    for policy, levels in levels_of_policy.items():
         expected = result.assurance[levels[0]].expected
         measured = result.policies[policy]
-        pairs = [(COST, expected.cost_usd, measured.cost_usd)] + [
+        compared = [(COST, expected.cost_usd, measured.cost_usd)] + [
             (tier, interval, measured.slo_attainment.get(tier))
             for tier, interval in expected.attainment.items()
         ]
         expectations += [
             Expectation(pk, name, tuple(levels), what, interval, outcome)
-            for what, interval, outcome in pairs
+            for what, interval, outcome in compared
             if interval is not None and interval.low is not None and outcome is not None
         ]
     return expectations

@@ -254,9 +254,9 @@ def carbon_list(search: str = "") -> list[Carbon]:
     for grid in catalogue.grids():
         if matches(search, grid.provider, grid.name, grid.location):
             region = regions.get(grid.name)
-            same = region is not None and region.provider == grid.provider
-            pue = region.pue if region and same else None
-            source = region.sources.get("pue") if region and same else None
+            same_provider = region is not None and region.provider == grid.provider
+            pue = region.pue if region and same_provider else None
+            source = region.sources.get("pue") if region and same_provider else None
             intensities.append(Carbon(grid, pue, source))
     return intensities
 

@@ -166,8 +166,8 @@ def profile_residuals(profile: KnownProfile) -> pl.DataFrame:
 
 def _own_profiles() -> list[KnownProfile]:
     """Return the newest version of each own profile."""
-    same = ProfileVersion.objects.filter(profile=OuterRef("profile")).order_by("-version")
-    rows = ProfileVersion.objects.filter(version=Subquery(same.values("version")[:1]))
+    versions = ProfileVersion.objects.filter(profile=OuterRef("profile")).order_by("-version")
+    rows = ProfileVersion.objects.filter(version=Subquery(versions.values("version")[:1]))
     rows = rows.select_related("profile", "calibration", "created_by").order_by("profile__name")
     counted = Profile.objects.annotate(count=Count("versions")).values_list("pk", "count")
     counts = dict(counted)

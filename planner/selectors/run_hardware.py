@@ -98,7 +98,7 @@ def _kernel_source(number: int) -> KernelSource:
     """
     row = Calibration.objects.filter(pk=number).first()
     if row is None:
-        gone = row_arrays.folder(f"{CALIBRATIONS}/{number}") / KERNEL_FILE
-        return KernelSource(gone, f"calibration {number}", "auto", "")
+        missing_path = row_arrays.folder(f"{CALIBRATIONS}/{number}") / KERNEL_FILE
+        return KernelSource(missing_path, f"calibration {number}", "auto", "")
     path = row_arrays.local_path(row.store) / KERNEL_FILE
     return KernelSource(path, row.file_name, row.format, row.source)

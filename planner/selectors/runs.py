@@ -45,8 +45,8 @@ def runs_with_answers() -> QuerySet[Run]:
 
 def recent_runs(most: int = RECENT) -> list[Run]:
     """Return the newest runs with answers, without imports of traces and parts of sweeps."""
-    others = runs_with_answers().filter(sweep=None).exclude(kind=Run.Kind.INGEST)
-    return list(others[:most])
+    answers = runs_with_answers().filter(sweep=None).exclude(kind=Run.Kind.INGEST)
+    return list(answers[:most])
 
 
 def answer_of(run: Run) -> str:
@@ -103,10 +103,10 @@ def stored_result(run: Run) -> StoredResult:
 
     A page asks for them many times, so they stay with the row.
     """
-    document, kept = run_result(run), vars(run).get("stored")
-    if kept is None or kept[0] is not document:
-        kept = vars(run)["stored"] = document, typed_result(run, StoredResult)
-    stored: StoredResult = kept[1]
+    document, cached = run_result(run), vars(run).get("stored")
+    if cached is None or cached[0] is not document:
+        cached = vars(run)["stored"] = document, typed_result(run, StoredResult)
+    stored: StoredResult = cached[1]
     return stored
 
 

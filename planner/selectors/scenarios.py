@@ -47,11 +47,11 @@ class LatestComparison:
 
 def latest_comparisons(scenarios: Iterable[Scenario]) -> dict[int, LatestComparison]:
     """Return the newest completed comparison of each scenario that has one."""
-    done = Run.objects.filter(
+    completed = Run.objects.filter(
         scenario__in=scenarios, kind=Run.Kind.COMPARE, state=Run.State.COMPLETED, sweep=None
     )
-    newest = done.order_by().values("scenario").annotate(newest=Max("pk")).values("newest")
-    found: Any = Run.objects.filter(pk__in=newest).values(
+    newest = completed.order_by().values("scenario").annotate(newest=Max("pk")).values("newest")
+    rows: Any = Run.objects.filter(pk__in=newest).values(
         "scenario_id",
         "pk",
         "finished_at",
@@ -63,7 +63,7 @@ def latest_comparisons(scenarios: Iterable[Scenario]) -> dict[int, LatestCompari
         cost=Cast(KT("result__recommended__cost_usd"), FloatField()),
         change=Value(-1.0) * Cast(KT("result__recommended__equal_slo_saving"), FloatField()),
     )
-    return {row.pop("scenario_id"): _latest_comparison(row) for row in found}
+    return {row.pop("scenario_id"): _latest_comparison(row) for row in rows}
 
 
 def _latest_comparison(row: dict[str, Any]) -> LatestComparison:

@@ -15,9 +15,10 @@ MAX_OUTCOMES = 100  # newest judged plans that are searched for speeds of a prof
 
 def schedules_list() -> QuerySet[Schedule]:
     """Return all schedules with their scenarios, owners, and last firing."""
-    last = Firing.objects.filter(schedule=OuterRef("pk"))
+    firings = Firing.objects.filter(schedule=OuterRef("pk"))  # the newest first
     return Schedule.objects.select_related("scenario", "owner").annotate(
-        last_at=Subquery(last.values("due_at")[:1]), last_state=Subquery(last.values("state")[:1])
+        last_at=Subquery(firings.values("due_at")[:1]),
+        last_state=Subquery(firings.values("state")[:1]),
     )
 
 

@@ -50,5 +50,5 @@ def source_gaps(source: Source) -> Gaps:
     """Return the gaps of the source's trace as last published."""
     report = source.trace.report if source.trace is not None else {}
     series = report.get("series", [])
-    last = source.trace.end_at if source.trace is not None else None
-    return Gaps(sum(row["bins"] for row in series), sum(row["gaps"] for row in series), last)
+    known_until = source.trace.end_at if source.trace is not None else None
+    return Gaps(sum(row["bins"] for row in series), sum(row["gaps"] for row in series), known_until)

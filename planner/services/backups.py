@@ -14,6 +14,7 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
@@ -432,10 +433,10 @@ def _swapping_arrays(folder: Path) -> Iterator[Callable[[], None]]:
             if current.exists():
                 old.mkdir(exist_ok=True)
                 current.rename(old / name)
-                undo.append(lambda old=old / name, current=current: old.rename(current))  # type: ignore[misc]
+                undo.append(partial((old / name).rename, current))
             if new.exists():
                 new.rename(current)
-                undo.append(lambda current=current: shutil.rmtree(current))  # type: ignore[misc]
+                undo.append(partial(shutil.rmtree, current))
         uploads = row_arrays.data_dir() / UPLOADS
         # the next upload needs the folder, in whichever process it arrives
         if not uploads.exists():

@@ -178,20 +178,36 @@ def _read_and_save(
 ) -> Calibration:
     """Read a file as kernels or as benchmark rows, and store it.
 
-    ``columns`` are further column values for the database row. For benchmark rows, columns that
-    describe serving come from the file itself before those that the reader derived.
+    ``columns`` are further column values for the database row.
     """
     if options.format in (KERNELS, *KERNEL_FORMATS) or _has_kernels(path, file_name, options):
-        format = AUTO if options.format == KERNELS else options.format
-        kernels = read_kernel_file(path, file_name, format, options.gpu or "")
-        row = Calibration(
-            kind=Calibration.Kind.KERNELS,
-            format=kernels.format,
-            rows=kernels.rows,
-            report=_kernel_report(kernels),
-            **columns,
-        )
-        return _save(row, {ROWS: _kernel_table(kernels)}, path)
+        return _save_kernels(path, file_name, options, columns)
+    return _save_benchmark_rows(path, file_name, options, columns)
+
+
+def _save_kernels(
+    path: Path, file_name: str, options: CalibrationOptions, columns: dict[str, Any]
+) -> Calibration:
+    """Read a file of measured kernels and store it."""
+    format = AUTO if options.format == KERNELS else options.format
+    kernels = read_kernel_file(path, file_name, format, options.gpu or "")
+    row = Calibration(
+        kind=Calibration.Kind.KERNELS,
+        format=kernels.format,
+        rows=kernels.rows,
+        report=_kernel_report(kernels),
+        **columns,
+    )
+    return _save(row, {ROWS: _kernel_table(kernels)}, path)
+
+
+def _save_benchmark_rows(
+    path: Path, file_name: str, options: CalibrationOptions, columns: dict[str, Any]
+) -> Calibration:
+    """Read a file of benchmark rows and store it.
+
+    Columns that describe serving come from the file itself before those that the reader derived.
+    """
     read_options = options.model_dump()
     engine = {name: read_options.pop(name) for name in GIVEN_FACTS}
     file = read_benchmarks(path, name=file_name, max_bytes=MAX_UPLOAD_BYTES, **read_options)

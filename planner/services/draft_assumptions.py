@@ -61,7 +61,7 @@ def draft_assumptions(trace: Trace, document: str, serving: Serving) -> tuple[As
 
 def _models(trace: Trace, serving: Serving) -> Iterator[Assumption]:
     """Yield the assumption on model and GPUs for each model label of the trace."""
-    named = [label for label in trace.report.get("models") or [] if label]
+    named_models = [label for label in trace.report.get("models") or [] if label]
     for label, served in serving.labels.items() or [("", serving)]:
         profile, error = served.profile, stated_error(served.profile)
         error_words = "" if error is None else f", off by about {error.value:.0%}"
@@ -69,7 +69,7 @@ def _models(trace: Trace, serving: Serving) -> Iterator[Assumption]:
             "profiles",
             f"Model and GPUs of {label}" if label else "Model and GPUs",
             f"{profile.model} on {profile.tp} × {profile.gpu}",
-            f"{_serving_reason(served, label, named)}; its speed is "
+            f"{_serving_reason(served, label, named_models)}; its speed is "
             f"{profile.provenance.kind}{error_words}",
             _other_models_note(trace, profile),
         )
@@ -100,17 +100,19 @@ def _context(trace: Trace, serving: Serving) -> Iterator[Assumption]:
         )
 
 
-def _serving_reason(serving: Serving, label: str, named: list[str]) -> str:
+def _serving_reason(serving: Serving, label: str, named_models: list[str]) -> str:
     """Return why this model serves the requests labelled ``label``, or the whole file."""
     if serving.named:
-        other_names = [n for n in named if not label and known_model(n) != serving.profile.model]
+        other_names = [
+            n for n in named_models if not label and known_model(n) != serving.profile.model
+        ]
         return "your file names it" + (
             f", and {_first_names(other_names)}, all of it here" if other_names else ""
         )
     if label:
         return f"no built-in model is called {label}: a recent one is used"
-    if named:
-        return f"your file names {_first_names(named)}, and all of it is served by this one"
+    if named_models:
+        return f"your file names {_first_names(named_models)}, and all of it is served by this one"
     if serving.longest:
         return (
             f"your file does not name a model, and its longest request has {serving.longest:,} "
@@ -128,15 +130,15 @@ def _region(trace: Trace, draft: Scenario) -> Iterator[Assumption]:
     region, tier = draft.regions[0], draft.tiers[0]
     offers = region.usd_per_gpu_hour
     usd = {**catalogue.regions()[region.like or ""].usd_per_gpu_hour, **offers}
-    prices = [
-        f"${usd[gpu]:,.2f} per {gpu} and hour{' (median of offers)' * (gpu in offers)}, "
-        f"{count:,} available"
-        if gpu in usd
-        else f"no known price of {gpu}, {count:,} available"
-        for gpu, count in region.capacity.items()
-    ]
-    named = [name for name in trace.report.get("regions") or [] if name]
-    named_words = f"your file names {_first_names(named)}; " if named else ""
+    prices = []
+    for gpu, count in region.capacity.items():
+        price = f"no known price of {gpu}"
+        if gpu in usd:
+            source_words = " (median of offers)" if gpu in offers else ""
+            price = f"${usd[gpu]:,.2f} per {gpu} and hour{source_words}"
+        prices.append(f"{price}, {count:,} available")
+    named_regions = [name for name in trace.report.get("regions") or [] if name]
+    named_words = f"your file names {_first_names(named_regions)}; " if named_regions else ""
     yield Assumption(
         "regions",
         "Region and price",

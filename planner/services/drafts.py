@@ -237,8 +237,8 @@ def _ttft_ms(trace: Trace, profile: Profile) -> int:
 
 def cached_share(trace: Trace) -> float:
     """Return the share of all input tokens that a prefix cache served; 0 if not counted."""
-    cached, whole = (trace.report.get(name) for name in ("cached_tokens", "input_tokens"))
-    return cached / whole if cached and whole else 0.0
+    cached, total = (trace.report.get(name) for name in ("cached_tokens", "input_tokens"))
+    return cached / total if cached and total else 0.0
 
 
 def repeated_blocks(trace: Trace) -> float:

@@ -151,7 +151,7 @@ def _in_scenario_names(
     # Launch lines and manifests only state the replicas at the start, so ``given`` goes first.
     replicas = pool.replicas if given.replicas is None else given.replicas
     if replicas is None:
-        replicas = max(pool.minimum or 0, 0 if pool.minimum == 0 else 1)
+        replicas = 1 if pool.minimum is None else pool.minimum
         notes.append(f"{pool.name}: replicas are not stated; its least, {replicas}, is assumed")
     if engines > 1:
         notes.append(f"{pool.name}: each pod runs {engines} engines, which count as replicas")
@@ -295,24 +295,29 @@ def _new_profiles(
         if key in present:
             continue
         present.add(key)
-        experts = _has_experts(complete.model, known)
-        parallelism = _parallelism(pool, complete.width, experts=experts)
-        precision = pool.precision or _published(complete.model)
-        built_in = (model_known_as(complete.model), complete.gpu, complete.width)
-        row: Row = {"model": complete.model, "gpu": complete.gpu}
-        if (
-            built_in in catalogue.profiles()
-            and precision == "bf16"
-            and not parallelism.keys() - {"tp"}
-        ):
-            row["tp"] = complete.width
-        else:
-            row |= {"kind": "roofline", **parallelism}
-            row |= {"precision": None if precision == "bf16" else precision}
-            row |= {"kv_precision": pool.kv_precision, "engine": pool.engine}
+        row = _speed_row(complete, experts=_has_experts(complete.model, known))
         row |= {"role": None if role == "mixed" else role}
         row |= {"max_batch": pool.max_batch, "max_batch_tokens": pool.max_batch_tokens}
         yield {name: value for name, value in row.items() if value}
+
+
+def _speed_row(complete: _CompletePool, *, experts: bool) -> Row:
+    """Return the part of a profile that states its speed: measured if built in, else estimated."""
+    pool = complete.pool
+    parallelism = _parallelism(pool, complete.width, experts=experts)
+    precision = pool.precision or _published(complete.model)
+    row: Row = {"model": complete.model, "gpu": complete.gpu}
+    built_in = (model_known_as(complete.model), complete.gpu, complete.width)
+    only_tp = not parallelism.keys() - {"tp"}
+    if built_in in catalogue.profiles() and precision == "bf16" and only_tp:
+        return row | {"tp": complete.width}
+    return row | {
+        "kind": "roofline",
+        **parallelism,
+        "precision": None if precision == "bf16" else precision,
+        "kv_precision": pool.kv_precision,
+        "engine": pool.engine,
+    }
 
 
 def _parallelism(pool: RunningPool, width: int, *, experts: bool) -> Row:

@@ -63,16 +63,18 @@ class Difference:
             return "No hour of it can be compared with the active plan."
         parts = [f"{self.replicas_changed:.1%} of replica-hours differ"]
         if self.usd_changed is not None and self.usd is not None:
-            more = "more" if self.usd_changed >= 0 else "less"
-            parts.append(f"it costs {abs(self.usd_changed):.1%} {more} (${self.usd:,.2f})")
+            direction = "more" if self.usd_changed >= 0 else "less"
+            parts.append(f"it costs {abs(self.usd_changed):.1%} {direction} (${self.usd:,.2f})")
         if self.largest is not None:
             change = self.largest
             parts.append(
                 f"most at {change.begins:%a %Y-%m-%d %H:%M}, {change.pool} in {change.region}: "
                 f"{change.was:,} to {change.will_be:,}"
             )
-        left = f"; {self.left_out:,.4g} hours had nothing to compare with" if self.left_out else ""
-        return f"Over {self.hours:,.4g} hours {', '.join(parts)}{left}."
+        left_out_words = (
+            f"; {self.left_out:,.4g} hours had nothing to compare with" if self.left_out else ""
+        )
+        return f"Over {self.hours:,.4g} hours {', '.join(parts)}{left_out_words}."
 
 
 def plan_difference(plan: Sequence[PoolPlan], active: Sequence[PoolPlan]) -> Difference:

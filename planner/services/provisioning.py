@@ -148,10 +148,12 @@ def _curve_provenance(measured: Measurements) -> dict[str, str]:
     if table is not None and table.alone:
         share = f"a share of the SMs where measured ({table.source}), else by the model"
     if measured.kernels is None:
-        how = "published peaks times the share that measured kernels reach"
-        return {"kind": "modelled", "source": f"{how}; {share}"}
-    how = f"kernels from {measured.kernels.source} where there are any, else efficiency factors"
-    return {"kind": "measured", "source": f"{how}; {share}"}
+        kernel_words = "published peaks times the share that measured kernels reach"
+        return {"kind": "modelled", "source": f"{kernel_words}; {share}"}
+    kernel_words = (
+        f"kernels from {measured.kernels.source} where there are any, else efficiency factors"
+    )
+    return {"kind": "measured", "source": f"{kernel_words}; {share}"}
 
 
 def _at_length(service: PhaseLoad, tokens: int, weights: str, measured: Measurements) -> PhaseLoad:

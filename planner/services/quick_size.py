@@ -227,8 +227,8 @@ def _cheapest_for_rate(question: SizeQuestion) -> QuickSize:
         gpus=(gpu_type,),
         disaggregated=False,
     )
-    found = search_deployments(query).candidates
-    cheapest = min(found, key=lambda row: row.fleet_gpus or 0, default=None)
+    candidates = search_deployments(query).candidates
+    cheapest = min(candidates, key=lambda row: row.fleet_gpus or 0, default=None)
     if cheapest is None:
         raise PlannerError(
             f"No replica of {question.model} on {gpu_type} meets the limits. Loosen a limit, or "

@@ -7,6 +7,7 @@ import uuid
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, replace
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -62,18 +63,8 @@ def trace_upload(
     upload = f"{UPLOADS}/{uuid.uuid4().hex}"
     upload_path = row_arrays.folder(upload)
     upload_path.parent.mkdir(parents=True, exist_ok=True)
-
-    def check_size(size: int) -> None:
-        """Raise IngestError for a file that is too large, or NoRoom if it does not fit."""
-        if size > settings.HEADROOM_MAX_UPLOAD_BYTES:
-            limit_gb = settings.HEADROOM_MAX_UPLOAD_BYTES / 1e9
-            raise IngestError(
-                f"{file_name} is larger than the {limit_gb:g} GB that may be uploaded. Compress "
-                "it, split it, or upload counts per bin."
-            )
-        free_space.check_fits(file_name, size)
-
     try:
+        check_size = partial(_check_upload_size, file_name, free_space)
         sha256, size = write_upload(upload_path, chunks, check_size)
         row_arrays.keep(upload)
         with transaction.atomic():  # both the trace and the run that reads it, or neither
@@ -94,6 +85,17 @@ def trace_upload(
     if not must_read:
         row_arrays.remove(upload)
     return trace, earlier or active, new
+
+
+def _check_upload_size(file_name: str, free_space: quota.DiskQuota, size: int) -> None:
+    """Raise IngestError for a file that is too large, or NoRoom if it does not fit."""
+    if size > settings.HEADROOM_MAX_UPLOAD_BYTES:
+        limit_gb = settings.HEADROOM_MAX_UPLOAD_BYTES / 1e9
+        raise IngestError(
+            f"{file_name} is larger than the {limit_gb:g} GB that may be uploaded. Compress it, "
+            "split it, or upload counts per bin."
+        )
+    free_space.check_fits(file_name, size)
 
 
 def trace_preview(trace: Trace) -> Preview | None:

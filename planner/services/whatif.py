@@ -180,10 +180,10 @@ def what_if_replay(*, run: Run, user: User, chosen: Chosen, idempotency_key: str
     """
     check_may_plan(user)
     changes = _changes(run, chosen)
-    kept = run.options.keys() - {"seed"} - changes.keys()
+    kept_options = run.options.keys() - {"seed"} - changes.keys()
     return run_on_draft(
         run=run, user=user, kind=run.kind, changes=changes, name=_new_name(run),
-        options={key: run.options[key] for key in kept}, idempotency_key=idempotency_key,
+        options={key: run.options[key] for key in kept_options}, idempotency_key=idempotency_key,
     )  # fmt: skip
 
 
@@ -376,10 +376,10 @@ def sweep_create(
 def _documents(document: str, axes: Sequence[Axis]) -> list[str]:
     """Return the scenario document of every cell, row by row, after a check of each."""
     cells, keys = cells_of(axes), [axis.key for axis in axes]
-    named = [key for key in keys if not is_address(key)]
-    if any(key.startswith(SHARE) for key in named):
-        raise PlannerError(f"vary: {named[0]} needs a plan. Simulate its cells one by one.")
-    settings = scenario_settings(document) if named else {}
+    settings_keys = [key for key in keys if not is_address(key)]
+    if any(key.startswith(SHARE) for key in settings_keys):
+        raise PlannerError(f"vary: {settings_keys[0]} needs a plan. Simulate its cells one by one.")
+    settings = scenario_settings(document) if settings_keys else {}
     return [
         varied_document(document, variation_of(settings, dict(zip(keys, values, strict=True))))
         for values in cells

@@ -85,13 +85,13 @@ def _with_referenced_rows(rows: list[Model]) -> list[Model]:
 
     Thus the file can be restored into another installation.
     """
-    known, found = {(type(row), row.pk) for row in rows}, list(rows)
-    for row in found:  # which grows by the rows that are not known yet
+    known, collected = {(type(row), row.pk) for row in rows}, list(rows)
+    for row in collected:  # which grows by the rows that are not known yet
         for model, pk in _references(row):
             if (model, pk) not in known:
                 known.add((model, pk))
-                found.append(model._base_manager.get(pk=pk))
-    return found
+                collected.append(model._base_manager.get(pk=pk))
+    return collected
 
 
 def _references(row: Model) -> Iterator[tuple[type[Model], Any]]:
@@ -99,9 +99,9 @@ def _references(row: Model) -> Iterator[tuple[type[Model], Any]]:
     for field in row._meta.concrete_fields:
         if field.related_model and (pk := getattr(row, field.attname)) is not None:
             yield field.related_model, pk
-    for many in row._meta.many_to_many:
-        for pk in getattr(row, many.name).values_list("pk", flat=True):
-            yield many.related_model, pk
+    for relation in row._meta.many_to_many:
+        for pk in getattr(row, relation.name).values_list("pk", flat=True):
+            yield relation.related_model, pk
 
 
 def _stores(rows: list[Model]) -> set[str]:

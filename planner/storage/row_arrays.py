@@ -95,10 +95,10 @@ def stores_below(name: str) -> list[str]:
 
 def bytes_of(stores: Iterable[str]) -> int:
     """Return the total bytes of folders and files; missing ones count as 0."""
-    wanted, store_bucket = set(stores), bucket()
+    distinct, store_bucket = set(stores), bucket()
     if store_bucket is not None:
-        return store_bucket.bytes_of(wanted)
-    return sum(_size(folder(relative)) for relative in wanted)
+        return store_bucket.bytes_of(distinct)
+    return sum(_size(folder(relative)) for relative in distinct)
 
 
 def _size(path: Path) -> int:

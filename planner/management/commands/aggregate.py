@@ -42,9 +42,9 @@ class Command(HeadroomCommand):
         except IngestError:
             raise
         except Exception as problem:  # each engine raises different exceptions
-            first = str(problem).strip().split("\n", 1)[0][:300]
+            first_line = str(problem).strip().split("\n", 1)[0][:300]
             raise IngestError(
-                f"{options.source}: {options.engine} could not read it ({first})."
+                f"{options.source}: {options.engine} could not read it ({first_line})."
             ) from problem
         options.out.mkdir(parents=True, exist_ok=True)
         paths = {name: options.out / f"{name}.csv" for name in ("demand", "lengths")}

@@ -106,8 +106,8 @@ def deployment(row: Row) -> str:
     for role, side in (("prefill", row.prefill), ("decode", row.decode)):
         if side is not None:
             parts.append(f"{side.instances} x {side.gpus} {row.gpu} {role}{_widths(side)}")
-    whole = " + ".join(parts) or f"{row.gpus} {row.gpu}{_widths(row)}"
-    return f"{whole}, {row.precision}, {' or '.join(row.engines)}"
+    workers = " + ".join(parts) or f"{row.gpus} {row.gpu}{_widths(row)}"
+    return f"{workers}, {row.precision}, {' or '.join(row.engines)}"
 
 
 def _widths(side: Row | Side) -> str:

@@ -68,8 +68,8 @@ class Command(HeadroomCommand):
         ]
         if (count := len(answer["series"])) > LISTED:
             lines.append(f"  {count:,} series; the first {LISTED} are shown. --json has all.")
-        said = dict.fromkeys([*answer["assumptions"], *answer["notes"]])
-        return "\n".join(lines + [f"  {note}" for note in said])
+        remarks = dict.fromkeys([*answer["assumptions"], *answer["notes"]])
+        return "\n".join(lines + [f"  {note}" for note in remarks])
 
 
 def _tokens(number: float | None) -> str:

@@ -46,12 +46,12 @@ class Command(HeadroomCommand):
 
     def answer(self, options: Namespace) -> Document:
         rows, columns = LISTS[options.what]
-        found = [row for row in rows() if options.search.lower() in row.name.lower()]
+        matching = [row for row in rows() if options.search.lower() in row.name.lower()]
         shown = [
             {name: _json(attrgetter(path)(row)) for name, path in columns.items()}
-            for row in found[: options.most]
+            for row in matching[: options.most]
         ]
-        return {options.what: shown, "count": len(found)}
+        return {options.what: shown, "count": len(matching)}
 
     def words(self, answer: Document) -> str:
         what, *_ = answer

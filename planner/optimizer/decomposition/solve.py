@@ -127,8 +127,8 @@ def _generate_columns(
     prices move. Each round also solves the cells at the midpoint between the relaxation's prices
     and the best ones, which damps the swings of the former (Wentges 1997).
     """
-    few, width = FEW * cells.need.size + 1000, BAND * best.bound / cells.need.size
-    band = widest_band(cells, best.prices, best.priced, at_most=width, max_variables=few)
+    max_variables, width = FEW * cells.need.size + 1000, BAND * best.bound / cells.need.size
+    band = widest_band(cells, best.prices, best.priced, at_most=width, max_variables=max_variables)
     pool = cheapest_columns(best.priced)
     columns, penalty_factor = band.columns.with_more(pool), 1.0
     for _ in range(ROUNDS):
@@ -150,7 +150,9 @@ def _generate_columns(
             penalty_factor *= 10
         pool = pool.with_more(columns.only(relaxed.used))
         pool = pool.with_more(cheapest_columns(now)).with_more(cheapest_columns(between))
-        band = widest_band(cells, best.prices, best.priced, at_most=width, max_variables=few)
+        band = widest_band(
+            cells, best.prices, best.priced, at_most=width, max_variables=max_variables
+        )
         columns = pool.with_more(band.columns)
     return best
 
