@@ -122,6 +122,7 @@ def lists(item: type[BaseSerializer[Any]], *problems: int, **more: Any) -> Calla
     """
 
     def describe(view: V) -> V:
+        """Document the view as a list of ``item``, and serialize with it."""
         get = operation({200: item(many=True)}, 400, *problems, **more)
         described: Any = extend_schema_view(get=get)(view)
         described.serializer_class = item
@@ -144,6 +145,7 @@ class StrictFilter(DjangoFilterBackend):  # type: ignore[misc]  # it has no type
     """Filters that refuse unknown parameters, so that a typo does not return the whole list."""
 
     def filter_queryset(self, request: Request, queryset: QuerySet[Any], view: Any) -> Any:
+        """Filter rows by the query; raise ValidationError for an unknown parameter."""
         known = {"page", "page_size", "cursor", "ordering", *view.filterset_class.base_filters}
         for name in request.query_params:
             # ``?format=`` chooses the renderer and is no filter.
@@ -158,6 +160,7 @@ class StrictOrdering(OrderingFilter):
     """Ordering that refuses unknown fields."""
 
     def get_ordering(self, request: Request, queryset: QuerySet[Any], view: Any) -> Any:
+        """Return the names to order by; raise ValidationError for one that is not offered."""
         orders = [p for p in request.query_params.get(self.ordering_param, "").split(",") if p]
         for name in orders:
             if name.removeprefix("-") not in view.ordering_fields:

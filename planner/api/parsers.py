@@ -19,6 +19,7 @@ class BoundedJsonParser(JSONParser):
     def parse(
         self, stream: IO[bytes], media_type: str | None = None, parser_context: Any = None
     ) -> Any:
+        """Return the JSON; raise ParseError if it is nested too deeply or too large."""
         try:
             data = super().parse(stream, media_type, parser_context)
         except RecursionError:
@@ -36,6 +37,7 @@ class YamlParser(BaseParser):
     def parse(
         self, stream: IO[bytes], media_type: str | None = None, parser_context: Any = None
     ) -> dict[str, str]:
+        """Return the body as the text of a ``document``; raise ParseError if it is not UTF-8."""
         try:
             return {"document": stream.read().decode("utf-8-sig")}
         except UnicodeDecodeError as error:

@@ -140,6 +140,7 @@ class ViewSchema(AutoSchema):
         return super()._get_response_for_code(serializer, *args, **kwargs)  # type: ignore[no-untyped-call]
 
     def get_tags(self) -> list[str]:
+        """Return the group of an operation: that of the module of its view."""
         module = type(self.view).__module__.rpartition(".")[2]
         return [TAGS.get(module, module)]
 

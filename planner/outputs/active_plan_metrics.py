@@ -59,6 +59,7 @@ def replicas_at(plan: ActivePlan, pool: StoredPool) -> Callable[[datetime], int 
         starts = [step.begins for step in steps]
 
         def of_dated_plan(local: datetime) -> int | None:
+            """Return the replicas at a local time; None outside the dates of the plan."""
             step = steps[max(bisect_right(starts, local) - 1, 0)]
             return step.replicas if step.begins <= local < step.ends else None
 

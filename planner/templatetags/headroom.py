@@ -189,6 +189,7 @@ def time_left(run: Run) -> float | None:
 
 @register.filter
 def waits_long(run: Run) -> bool:
+    """Return whether a run has been waiting for a worker for long."""
     waited = (timezone.now() - run.created_at).total_seconds()
     return run.state == Run.State.PENDING and waited > PENDING_LONG_S
 

@@ -373,6 +373,7 @@ def document(rows: Served) -> str:
 
 
 def main(arguments: list[str] | None = None) -> int:
+    """Fit and write the calibration; with --check compare it, and return 1 if it differs."""
     parser = argparse.ArgumentParser(description="Fit the calibration of estimates.")
     parser.add_argument("--data", type=Path, default=DATA)
     parser.add_argument("--check", action="store_true", help="compare with the file instead")

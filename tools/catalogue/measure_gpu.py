@@ -216,10 +216,7 @@ class Meter:
             return self._graph(lambda: functional.silu(gate) * up)
         if case.op == "rope":
             x = self.tensor(size["m"], size["k"])
-            cos, sin = (
-                self.tensor(size["m"], size["k"] // 2),
-                self.tensor(size["m"], size["k"] // 2),
-            )
+            cos, sin = (self.tensor(size["m"], size["k"] // 2) for _ in range(2))
 
             def rotate() -> Any:
                 a, b = x.chunk(2, dim=-1)

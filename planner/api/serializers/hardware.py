@@ -118,6 +118,7 @@ class GpuItem(_Item):
 
     @extend_schema_field({"type": "object", "additionalProperties": True})
     def get_facts(self, entry: Entry[GpuSpec, OwnGpu]) -> Values:
+        """Return what users would give for this GPU type, as in a request that adds one."""
         given = user_hardware.gpu_given(entry.spec)
         facts = {quantity.name: given.get(quantity.name) for quantity in user_hardware.GPU}
         return {**facts, "family": entry.spec.family}
@@ -156,6 +157,7 @@ class ModelDetail(ModelItem):
 
     @extend_schema_field(schema_of(list[Fit]))
     def get_fits(self, entry: Entry[Any, OwnModel]) -> list[Any]:
+        """Return how the model fits into each GPU type at each precision."""
         return [
             asdict(fit_on_gpu(entry.spec, gpu, precision))
             for gpu in self.context["gpus"]

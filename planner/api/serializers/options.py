@@ -54,6 +54,7 @@ class OptionsSerializer(StrictSerializer):
     declared: ClassVar[Mapping[str, Option]] = {}
 
     def get_fields(self) -> FieldsByName:
+        """Return the declared fields, and one for each other option."""
         own = super().get_fields()
         options = {name: option for name, option in self.declared.items() if name not in own}
         return own | {name: field_of(option) for name, option in options.items()}
@@ -69,6 +70,7 @@ class ReadingRequest(StrictSerializer):
     )
 
     def get_fields(self) -> FieldsByName:
+        """Return the declared fields, and one for each option of reading a file."""
         return super().get_fields() | {
             name: _reading_field(option) for name, option in OFFERED.items()
         }
@@ -166,6 +168,7 @@ class ScenarioGiven(StrictSerializer):
     )
 
     def validate(self, attrs: Values) -> Values:
+        """Return the one origin of the data and the chosen options; raise for several or none."""
         known = [name for name in ORIGINS if name in self.fields]
         origin = {name: value for name, value in attrs.items() if name in ORIGINS}
         if len(origin) != 1:

@@ -112,6 +112,7 @@ class ExportAsked(OptionsSerializer):
     )
 
     def validate(self, attrs: Values) -> Values:
+        """Return the format, and separately the options of the export."""
         options = {name: value for name, value in attrs.items() if name != "to"}
         return {"to": attrs["to"], "options": chosen_values(ExportOptions, options)}
 

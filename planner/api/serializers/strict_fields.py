@@ -13,6 +13,7 @@ class StrictSerializer(serializers.Serializer[Any]):
     """A serializer that refuses unknown fields, with an error at each of them."""
 
     def to_internal_value(self, data: Any) -> Any:
+        """Return validated values; raise ValidationError for names of unknown fields."""
         if isinstance(data, dict):  # JSON objects and forms
             known = [name for name, field in self.fields.items() if not field.read_only]
             unknown = [str(n) for n in data if n not in known and n != "csrfmiddlewaretoken"]
@@ -58,6 +59,7 @@ class FiniteField(serializers.FloatField):
     """A float that is neither NaN nor infinite."""
 
     def to_internal_value(self, data: Any) -> float:
+        """Return a finite number; raise ValidationError for nan and infinity."""
         value = super().to_internal_value(data)
         if not math.isfinite(value):
             raise serializers.ValidationError("A finite number is needed.")

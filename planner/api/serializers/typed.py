@@ -25,6 +25,7 @@ class LinkField(serializers.URLField):
         self._view, self._name, self._attribute_of = f"api:{view}", name, attrgetter(attribute)
 
     def to_representation(self, row: Any) -> Any:
+        """Return the address of the row's resource; None if the row has none."""
         try:
             argument = self._attribute_of(row)
         except AttributeError:  # a related row that is None

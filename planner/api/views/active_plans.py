@@ -62,6 +62,7 @@ class InForceRequest(WhySaid, OptionsSerializer):
     run = RowNumber()
 
     def validate(self, attrs: Values) -> Values:
+        """Return run and message, and separately the options of the export."""
         named = {name: attrs.pop(name) for name in ("run", "message")}
         return named | {"options": chosen_values(ExportOptions, attrs)}
 

@@ -47,6 +47,7 @@ class EstimateRequest(OptionsSerializer):
     )
 
     def validate(self, attrs: Values) -> Values:
+        """Check that exactly one of ``rate`` and ``concurrency`` is given."""
         if ("rate" in attrs) == ("concurrency" in attrs):
             raise serializers.ValidationError(
                 {"concurrency": ["Give the requests in flight, or rate instead, not both."]}
@@ -82,6 +83,7 @@ class CsvRows(BaseParser):
     media_type = "text/csv"
 
     def parse(self, stream: Any, media_type: Any = None, parser_context: Any = None) -> Any:
+        """Return the rows of a CSV body without empty cells; raise IngestError for a fault."""
         try:
             text = stream.read().decode("utf-8-sig")
         except UnicodeDecodeError as error:

@@ -117,6 +117,7 @@ class ProposeRequest(OptionsSerializer):
     draft = serializers.BooleanField(required=False, default=False)
 
     def validate(self, attrs: Values) -> Values:
+        """Return the values with those of PLAN_OPTIONS, checked, as ``options``."""
         options = {name: attrs.pop(name) for name in PLAN_OPTIONS if name in attrs}
         chosen_values(ExportOptions, options)
         return attrs | {"options": options}

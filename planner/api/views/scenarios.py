@@ -101,6 +101,7 @@ class ChangeRequest(StrictSerializer):
     )
 
     def validate(self, attrs: Values) -> Values:
+        """Check that exactly one of ``document`` and ``changes`` is given."""
         if len(attrs.keys() - {"message"}) != 1:
             raise serializers.ValidationError("Give either document or changes.")
         return attrs

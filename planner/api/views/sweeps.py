@@ -46,6 +46,7 @@ class SweepRequest(StrictSerializer):
     vary = serializers.ListField(child=AxisGiven(), min_length=1, max_length=MOST_AXES)
 
     def validate(self, attrs: Values) -> Values:
+        """Check that exactly one of scenario and document is given; add the run's options."""
         if len([name for name in ("scenario", "document") if name in attrs]) != 1:
             raise serializers.ValidationError("Give exactly one of scenario, document.")
         return {**attrs, "options": run_options(attrs)}

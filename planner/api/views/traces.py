@@ -51,6 +51,7 @@ class CharacterAsked(serializers.Serializer[Any]):
     end = serializers.DateTimeField(required=False, help_text="End of the window.")
 
     def validate(self, attrs: Values) -> Values:
+        """Check that both ends of the range or neither are given."""
         if len(attrs) == 1:
             raise serializers.ValidationError("Give start and end both, or neither.")
         return attrs

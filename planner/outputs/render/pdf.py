@@ -136,6 +136,7 @@ def pdf_of(report: Report, cover: Cover) -> bytes:
     frame = Frame(MARGIN, MARGIN + FOOT, ROOM, A4[1] - 2 * MARGIN - FOOT, 0, 0, 0, 0)
 
     def foot(canvas: Canvas, _: Any) -> None:
+        """Draw the foot of a page: product, title, run and page number."""
         canvas.setFont(FONT, 7.5)
         canvas.setFillColor(_PALE)
         canvas.drawString(MARGIN, MARGIN, printable(f"Headroom, {report.title} · run {cover.run}"))

@@ -19,6 +19,7 @@ OWN = "own"
 
 
 def _number(label: str, initial: float | None, low: float, high: float, **more: Any) -> Any:
+    """Return a field for a number from ``low`` to ``high``, with decimals."""
     widget = forms.NumberInput(attrs={"step": "any"})
     return forms.FloatField(
         label=label, initial=initial, min_value=low, max_value=high, widget=widget, **more

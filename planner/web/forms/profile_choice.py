@@ -105,6 +105,7 @@ class ProfileField(forms.Field):
     widget = LongSelect
 
     def to_python(self, value: Any) -> ProfileChoice | None:
+        """Return the choice that a form sent as text; None if empty."""
         if not value:
             return None
         try:

@@ -297,6 +297,7 @@ class RowSet(BaseFormSet):  # type: ignore[type-arg]  # takes no argument when r
     profile_choices: Sequence[tuple[str, Any]] = ()
 
     def add_fields(self, form: Row, index: int | None) -> None:
+        """Add the fields of a formset to a row, and offer the profiles in rows of profiles."""
         super().add_fields(form, index)
         if isinstance(form, ProfileRow):
             form.fields["profile"].widget.choices = self.profile_choices

@@ -36,6 +36,7 @@ class FormRenderer(DjangoTemplates):
     """
 
     def render(self, template_name: str, context: Attributes, request: Any = None) -> str:
+        """Write selects and inputs directly, which is faster, and all others by their template."""
         widget = context.get("widget", {})
         if template_name == forms.Select.template_name:
             return _select(widget)
@@ -93,6 +94,7 @@ class LongSelect(forms.Select):
     def render(
         self, name: str, value: Any, attrs: Attributes | None = None, renderer: Any = None
     ) -> SafeString:
+        """Return the HTML of the select with its options."""
         selected = {str(item) for item in self.format_value(value)}
         options = mark_safe("".join(_options(self.choices, selected)))  # noqa: S308 - escaped there
         named = {"name": name} if name else {}  # an element without a name is not sent

@@ -38,13 +38,16 @@ def trace_context(trace: Trace, params: Mapping[str, str]) -> TemplateContext:
     by = chosen if chosen in kinds else next(iter([*several, *kinds]), "all")
     volumes = [volume for volume in character.volumes if volume.by == by]
     report = trace_report(character, by)
-    series = largest(trace.report.get("series", ()), LISTED)
+    all_series = trace.report.get("series", ())
+    series = all_series
+    if len(all_series) > LISTED:
+        series = sorted(all_series, key=lambda each: -(each["requests"] or 0.0))[:LISTED]
     assumptions = trace.report.get("assumptions", ())
     return {
         "chosen": list(chosen_options(trace.options)),
         "notes": [note for note in trace.report["notes"] if note not in assumptions],
         "series": series,
-        "more_series": len(trace.report.get("series", ())) > len(series),
+        "more_series": len(all_series) > len(series),
         "kinds": kinds,
         "by": by,
         "facts": list(_facts(character)),
@@ -75,13 +78,6 @@ def chosen_options(options: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
             yield offered.label, str(offered.choices.get(value, value))
     for field, column in (options.get("mapping") or {}).items():
         yield f"Column of {field}", str(column)
-
-
-def largest(series: Sequence[Mapping[str, Any]], most: int) -> list[Mapping[str, Any]]:
-    """Return all series in order; if there are more than ``most``, only the largest ones."""
-    if len(series) <= most:
-        return list(series)
-    return sorted(series, key=lambda each: -(each["requests"] or 0.0))[:most]
 
 
 def _facts(character: Character) -> Iterator[Fact]:

@@ -60,6 +60,7 @@ class Login(LoginView):
     extra_context = {"provider": provider}
 
     def form_valid(self, form: Any) -> HttpResponse:
+        """Sign in; with a second factor, ask for its code first."""
         user = form.get_user()
         if factor_of(user) is not None:
             return half_signed_in(self.request, user, self.get_success_url())
@@ -74,6 +75,7 @@ class PasswordChange(PasswordChangeView):
         return dress(super().get_form(form_class))
 
     def form_valid(self, form: Any) -> HttpResponse:
+        """Change the password, and end the user's other sessions."""
         answer = super().form_valid(form)
         password_changed(user=form.user, except_key=row_key_of(self.request))
         messages.success(self.request, "Password changed. All other sessions ended.")

@@ -105,6 +105,7 @@ def _shared_progress(request: Request) -> Progress:
     key, last = _progress_key(request), -1.0
 
     def store(done: float, what: str) -> None:
+        """Store the progress for the waiting page if it grew by STEP."""
         nonlocal last
         if done - last >= STEP:
             last = done

@@ -123,6 +123,7 @@ def answer_context(row: Deployment, typed: list[Deployment]) -> TemplateContext:
     loads = [float(load) for load, _ in sweep]
 
     def line(name: str, unit: str, key: str, axis: str) -> Any:
+        """Return the line of field ``key`` over the sweep, on one of the chart's two axes."""
         return name, unit, [getattr(at_load, key) for _, at_load in sweep], axis
 
     output = line("Output", "tokens/s", "tokens_per_s", "y2")

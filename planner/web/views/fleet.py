@@ -81,6 +81,7 @@ class FleetForm(DressedForm):
     )
 
     def clean(self) -> dict[str, Any]:
+        """Check that there is a file or a text, and that the file is not too large."""
         values = super().clean() or {}
         if not values.get("file") and not values.get("text", "").strip():
             raise forms.ValidationError("Choose a file or paste a text.")

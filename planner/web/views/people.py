@@ -38,6 +38,7 @@ class Welcome(PasswordResetConfirmView):
         return dress(super().get_form(form_class))
 
     def form_valid(self, form: Any) -> HttpResponse:
+        """Set the password of an invited person."""
         answer = super().form_valid(form)
         password_changed(user=form.user)
         messages.success(self.request, "Your password is set. Sign in with it.")

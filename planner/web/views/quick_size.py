@@ -49,6 +49,7 @@ class QuickSizeForm(OptionsForm):
         dress(self)
 
     def clean(self) -> dict[str, Any]:
+        """Check that there is either a number of users or a rate."""
         values = super().clean() or {}
         if values.get("rps") is not None and "users" not in self.changed_data:
             values["users"] = None  # the form begins with users; a rate replaces them

@@ -183,6 +183,7 @@ class UploadForm(forms.Form):
         dress(self)
 
     def clean_mapping(self) -> dict[str, str]:
+        """Return the column of each field that the lines name; raise for a line that cannot."""
         lines = self.cleaned_data["mapping"].splitlines()
         try:
             return column_mapping((line for line in lines if line.strip()), "Line ")

@@ -61,6 +61,7 @@ def remove(request: Request, slug: str) -> HttpResponse:
 def _shown(
     request: Request, form: WorkspaceForm, *, problem: str = "", status: int = 200
 ) -> HttpResponse:
+    """Return the page of workspaces with a form and, if it was refused, the problem."""
     context = {"form": form, "problem": problem}
     return render(request, "web/workspaces.html", context, status=status)
 
