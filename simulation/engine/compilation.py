@@ -47,10 +47,10 @@ class _PolicyWithEveryAction(ScalingPolicy):
         return np.ones(len(fleet.pools), np.int64)
 
     def decide(self, observation: Observation) -> Actions:
-        """Ask for one instance per pool, with every limit, and one switch to the other pool."""
+        """Set every field of ``Actions`` that compiled code applies, so that it is compiled."""
         ones = np.ones(len(observation.ready))
         targets = ones.astype(np.int64)
         return Actions(
-            targets, 1.0, ones > 0, max_batch=targets, speed=ones, kv_share=ones,
-            moves=np.array([[0, 1], [0, 0]]),
+            targets=targets, soft_s=1.0, firm=ones > 0, max_batch=targets, speed=ones,
+            kv_share=ones, moves=np.array([[0, 1], [0, 0]]),
         )  # fmt: skip

@@ -110,12 +110,15 @@ def _arrive(state: Any, r: int, t: float) -> None:
 
 @kernel
 def _deliver(state: Any, r: int, t: float) -> None:
-    """Give a request that reached its region to an instance there."""
+    """Give a request that reached its serving region to an instance there, or else route it again.
+
+    A turn of a session that waited has no serving region (-1) yet, and counts as a new arrival.
+    """
     request = state.requests[r]
-    if request.serving < 0:  # a turn that waited for the answer before it
+    if request.serving < 0:
         _arrive(state, r, t)
         return
-    if request.sender >= 0:
+    if request.sender >= 0:  # a prefill instance, which held the KV cache until now
         free_after_transfer(state, r, t)
     slot = choose_instance(state, request.service, request.serving, t, r)
     if slot >= 0:

@@ -124,7 +124,10 @@ def _checked_moves(stated: IntArray, fleet: Fleet) -> IntArray:
 
 
 def _divert_prompts(state: State, fleet: Fleet, actions: Actions) -> None:
-    """Let decode pools take prompts over, in chunks of at most ``prompt_chunk`` tokens."""
+    """Let decode pools take prompts over, in chunks of at most ``prompt_chunk`` tokens.
+
+    They take one when the prompts ahead of it at its prefill instance need over ``overflow_s``.
+    """
     assert actions.prompt_chunk is not None
     chunks = _pool_array(actions.prompt_chunk, np.int64, fleet, "prompt_chunk")
     for p in np.flatnonzero(chunks):

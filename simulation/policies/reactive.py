@@ -43,8 +43,8 @@ class UnifiedReactive(ScalingPolicy):
     def decide(self, observation: Observation) -> IntArray:
         """Change endpoints beyond a threshold by one instance.
 
-        An endpoint in its cooldown does not change. Without a cooldown, it does not change while
-        one of its instances starts.
+        An endpoint in its cooldown does not change. Without a stated cooldown, it waits
+        ``BETWEEN_S`` after a change, and as long as one of its instances starts.
         """
         ends = self._ends
         targets = observation.ready + observation.starting

@@ -99,6 +99,7 @@ def confirmed_level(
             replayed = replay.latency_of(planned_level.trade)
             if replayed.attainment >= attainment:
                 trade = replace(planned_level.trade, replayed=replayed)
+        # A plan that fell back to a coarser level needs no other limit.
         if planned_level.method.startswith(tuple(FALLBACK_METHODS.values())):
             break
         replayed = replay.latency_of(planned_level)

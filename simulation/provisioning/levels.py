@@ -320,16 +320,16 @@ def _with_least_cache(phase: PhaseProblem) -> PhaseProblem:
 def least_devices(name: str, phase: PhaseProblem, device_bytes: float) -> int:
     """Return a lower bound on the devices of any plan of a level.
 
-    For operators, it is a bound on plans that meet the limit on average. Runs of layers queue less
-    often, so their bound ignores the limit.
+    For operators, it is a bound on plans that meet the latency limit on average. For layers that
+    are scaled together, it counts only their load and memory.
     """
     least = _with_least_cache(phase)
     if name == "operator":
         table = _fitting_sojourns(least, fewest_replicas(least, device_bytes))
         return device_lower_bound(least.problem, least.demand, table, device_bytes)
-    cut = merge_layers(least)
-    fills = filled_devices(cut.problem, cut.demand, device_bytes)
-    return whole_devices(float(fills.min()))
+    merged = merge_layers(least)
+    devices_filled = filled_devices(merged.problem, merged.demand, device_bytes)
+    return whole_devices(float(devices_filled.min()))
 
 
 def fewest_replicas(phase: PhaseProblem, device_bytes: float) -> IntArray:

@@ -81,6 +81,7 @@ def place_services(
         for (problem, _, _), of_service in zip(parts, packed, strict=True):
             if of_service.memory.max() > device_bytes:
                 raise SimulationError(too_big(problem, of_service, device_bytes))
+        # Each operator has memory enough, so a load is too large for a device of its own.
         raise SimulationError(too_big(parts[0][0], packed[0], device_bytes))
     return placement_of("algorithm 2, together", 1.0, merged, where, used)
 

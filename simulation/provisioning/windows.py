@@ -80,7 +80,8 @@ def demand_known(windows: Windows, every: int) -> Windows:
 def demand_keys(windows: Windows, phase: str, headroom: float = 0.0) -> IntArray:
     """Return the rounded demand of each window, ``[W, 2]``: operator rate and tokens of a pass.
 
-    Demand times 1 + ``headroom`` is rounded up to a power of STEP, and the exponents are returned.
+    The rate times 1 + ``headroom`` and the tokens are rounded up to powers of STEP. The result has
+    their exponents.
     """
     if phase == "prefill":
         rate, tokens = windows.requests_s, windows.isl

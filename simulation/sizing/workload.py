@@ -81,7 +81,7 @@ def _length_facts(isl: Int32Array, osl: Int32Array, computed: Int32Array) -> Len
     inputs, outputs = isl.astype(np.float64), osl.astype(np.float64)
     prefill = computed.astype(np.float64)
     gaps = outputs - 1.0
-    context = inputs.mean() + 1.0
+    context = inputs.mean() + 1.0  # if no request decodes: the context after the first token
     if gaps.any():
         context = (gaps * (inputs + outputs / 2.0)).sum() / gaps.sum()
     ordered = np.sort(outputs)
@@ -98,6 +98,7 @@ def _length_facts(isl: Int32Array, osl: Int32Array, computed: Int32Array) -> Len
         decode_context=float(context),
         keys=float(keys.sum() / prefill.sum()),
         osl_scv=float(outputs.var() / outputs.mean() ** 2),
+        # mean of the shorter of two outputs, over the mean output
         osl_overlap=float((survival**2 * np.diff(ordered, prepend=0.0)).sum() / outputs.mean()),
     )
 

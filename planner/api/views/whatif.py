@@ -58,9 +58,9 @@ class RunWhatIfView(ApiView):
         """Change the plan of a run without a simulation.
 
         Answered at once for plans, comparisons and Pareto fronts: demand, forecast percentile,
-        spare replicas, prices, limits and GPU types. `values` changes others by address. `notes`
-        lists what is uncertain. Nothing is stored. If there is no plan, `totals` is null and
-        `conflict` gives the reason.
+        spare replicas, prices, limits and GPU types. `values` changes any other setting by its
+        dotted path. `notes` lists what is uncertain. Nothing is stored. If there is no plan,
+        `totals` is null and `conflict` gives the reason.
         """
         chosen = checked(WhatIfRequest(data=request.data)).chosen()
         return Response(as_json(what_if_answer(run_get(run_id), chosen)))

@@ -171,6 +171,7 @@ def _replay_services(cases: list[Case], shared: SharedPlan) -> tuple[float | Non
 
     Without a replay, the attainment is None and the second value True.
     """
+    # A judge states the requests to replay and the required attainment.
     judges = [case.judge for case in cases if case.judge is not None and can_replay(case.problem)]
     if not shared.together or len(judges) < len(cases):
         return None, True

@@ -159,7 +159,7 @@ def _held_plan(tracked: TrackedCase, name: str) -> HeldPlan | None:
 
 
 def _savings(levels: Mapping[str, LevelFiguresOverTime | LevelTotal]) -> dict[str, Savings]:
-    """Return each finer level's savings over whole replicas: GPU-hours, energy and memory."""
+    """Return the shares of GPU-hours, energy and memory that levels below the replica save."""
     amounts = {
         name: (course.gpu_hours, course.kwh, course.memory_gb) for name, course in levels.items()
     }

@@ -57,8 +57,8 @@ def _lendable(
 ) -> IntArray:
     """Return how many of the ``surplus`` replicas of each pool can be lent, ``[pools]``.
 
-    They fit on GPUs that no pool needs for ``first``, the replicas that it starts with. Spot
-    instances are not lent.
+    They fit on GPUs that no pool needs for ``first``, the replicas that it starts with, or for
+    replicas that it has lent already. Spot instances are not lent.
     """
     hardware = study.hardware
     free = hardware.capacity_gpus.copy()

@@ -159,14 +159,15 @@ def pair_of_curves(
 ) -> tuple[tuple[FloatArray, str], tuple[FloatArray, str]]:
     """Return the capacities of 1, 2, ... prefill and decode instances, each with what limits them.
 
-    Capacities are in requests/s, as plans use them. Both cases must have the whole tier; this
-    function splits it between the roles. Raise SimulationError if a role cannot meet its part at
-    any rate.
+    Capacities are in requests/s, as plans use them. Both cases must have all latency limits of the
+    tier; each role gets its part of them here. Raise SimulationError if a role cannot meet its part
+    at any rate.
     """
     curves = []
     for pool in (prefill, decode):
         part = replace(pool, tier=role_tier(pool.tier, pool.role))
         curve = _in_part_or_whole(part, pool.tier)
+        # Capacities count the input tokens of the requests served, in both roles.
         curves.append((curve.planned_tps(MAX_INSTANCES) / curve.mean_isl, curve.alone.bound_by))
     return curves[0], curves[1]
 

@@ -26,9 +26,10 @@ COVERED = 0.99  # share of a day that a series must span to count as present
 
 
 def days(grid: Grid, lost: BoolArray, clock: str) -> Days:
-    """Return all calendar days of the trace, ranked by demand.
+    """Return the calendar days of the trace in order, each with its rank by demand.
 
-    A day with too many unknown bins has no rank. ``lost`` marks bins that are not real demand,
+    Of more than ``LISTED`` days, the busiest are listed. A day with too many unknown bins has no
+    rank. ``lost`` marks bins that are not real demand,
     ``[bins]``. Returns no days if bins exceed a day.
     """
     if grid.bin_s > DAY_S:

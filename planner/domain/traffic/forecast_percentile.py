@@ -231,9 +231,9 @@ class Quantiles:
             usd = 0.0 if self.usd_per_tps is None else float(self.usd_per_tps[m, r])
             requests_per_token = float(np.nansum(requests[m, r].values) / np.nansum(demand.values))
             hours = self.window.period_s / 3600
-            pasts.append(
-                PastPeriods(room, actual, usd * hours / self.window.bin_s, requests_per_token)
-            )
+            # Capacity for one more token in each bin of a period, in dollars.
+            usd_per_token = usd * hours / self.window.bin_s
+            pasts.append(PastPeriods(room, actual, usd_per_token, requests_per_token))
         return pasts
 
 

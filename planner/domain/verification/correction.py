@@ -122,7 +122,7 @@ class Correction:
 
     @property
     def factors(self) -> FloatArray:
-        """Return the current factors by model and column, ``[l, g]``."""
+        """Return the factors on capacity, ``[models, columns]``; 1 where there is no profile."""
         out = np.ones((len(self.hardware.models), len(self.hardware.columns)))
         for m, g in self.hardware.profiles:
             out[m, g] = self.brackets[m, int(self.hardware.stages[g])].factor

@@ -586,7 +586,10 @@ class _Metrics:
     def by_field(
         self, frame: pl.DataFrame, values: Mapping[str, pl.Series]
     ) -> dict[str, pl.Series]:
-        """Return the value of each row under the field of its metric."""
+        """Return a series for each field: the values of rows whose metric has it, NaN elsewhere.
+
+        Without a column of metrics, all rows count requests.
+        """
         if self.metric not in frame.columns:
             return {"requests": values["requests"]}
         named, unknown = self._fields(frame), pl.Series([np.nan])

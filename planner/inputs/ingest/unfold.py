@@ -35,7 +35,8 @@ def path_steps(path: str) -> tuple[str, ...]:
 def unfold_rows(value: Any, path: Sequence[str], above: Row | None = None) -> Iterator[Row]:
     """Yield the rows at ``path`` in a document, with the fields of the objects around them.
 
-    ``above`` are the fields of the objects around ``value``.
+    A step is a key, ``[]`` for each item of a list, or ``*`` for an object of equally long lists,
+    which are columns. ``above`` are the fields of the objects around ``value``.
     """
     above = above or {}
     if not path:
@@ -49,10 +50,10 @@ def unfold_rows(value: Any, path: Sequence[str], above: Row | None = None) -> It
         for item in value:
             yield from unfold_rows(item, rest, above)
     elif step == "*" and isinstance(value, dict):
-        lists = {key: item for key, item in value.items() if isinstance(item, list)}
+        columns = {key: item for key, item in value.items() if isinstance(item, list)}
         own = above | _inherited_fields(value)
-        for item in zip(*lists.values(), strict=False):
-            yield own | dict(zip(lists, item, strict=True))
+        for row in zip(*columns.values(), strict=False):
+            yield own | dict(zip(columns, row, strict=True))
     elif isinstance(value, dict) and step in value:
         yield from unfold_rows(value[step], rest, above | _inherited_fields(value))
 

@@ -218,6 +218,8 @@ def _plan(scenario: Scenario) -> PlanSettings:
     """Return the plan settings in the scenario's objective, forecast and limits."""
     objective = scenario.objective
     limits, priorities = objective.limits, objective.priorities
+    serves_by_choice = objective.limited is not None or objective.utility_usd is not None
+    has_utility = any(tier.utility > 0 for tier in scenario.tiers)
     # Without weights, the objective charges for one unit alone.
     charged = NOTHING | {MEASURE[objective.minimise]: 1.0}
     return PlanSettings(
@@ -240,9 +242,7 @@ def _plan(scenario: Scenario) -> PlanSettings:
         tier_worth=priorities.tiers,
         defer=objective.defer,
         reserve=objective.reserve,
-        by_utility=(objective.limited or objective.utility_usd) is not None
-        and not priorities.tiers
-        and any(tier.utility > 0 for tier in scenario.tiers),
+        by_utility=serves_by_choice and not priorities.tiers and has_utility,
         utility_usd=objective.utility_usd,
         solver=objective.solver,
         gap=objective.gap,

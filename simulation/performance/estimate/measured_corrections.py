@@ -134,7 +134,11 @@ class SharedTraits:
 
 
 def shared(a: Traits, b: Traits) -> SharedTraits:
-    """Return what every deployment of ``a`` has in common with every deployment of ``b``."""
+    """Compare every deployment of ``a`` with every deployment of ``b``.
+
+    Returns for each pair the labels that are equal, the distance of loads, and how many of the two
+    have separate prefill and decode.
+    """
     return SharedTraits(
         tuple(_equal_labels(a.labels[name], b.labels[name]) for name in LEVELS),
         np.abs(a.load[:, None] - b.load[None]),
@@ -215,9 +219,10 @@ class ErrorQuantiles:
         return np.expm1(half * spread), np.expm1(nine * spread)
 
     def of_shift(self, split: BoolArray, shift: Shift) -> tuple[FloatArray, FloatArray]:
-        """Return the errors to state for corrected estimates: those that cover 50% and 90%.
+        """Return the relative errors to state for corrected estimates: for 50% and 90% of them.
 
-        They are never smaller than the error that remains at the user's own rows of that load.
+        They are never smaller than the error that remains at the user's own rows at the load of
+        ``shift``. ``split`` marks estimates with separate prefill and decode.
         """
         half, nine = self.errors(split, shift.stated)
         own = np.expm1(shift.residual)

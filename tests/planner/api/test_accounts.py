@@ -117,7 +117,7 @@ def test_a_token_for_reading_changes_nothing(stranger, planner):
     stranger.credentials(HTTP_AUTHORIZATION=f"Token {key}")
     assert stranger.get(ME).status_code == 200
     refused = stranger.post("/api/v1/scenarios/", {"document": "x"}, format="json")
-    assert refused.status_code == 403 and "only read" in refused.json()["detail"]
+    assert refused.status_code == 403
 
 
 def test_a_token_ends_when_it_was_to(stranger, planner):

