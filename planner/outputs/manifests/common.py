@@ -119,6 +119,23 @@ def scale_target(target: Target) -> dict[str, str]:
     return {"apiVersion": target.api, "kind": target.kind, "name": target.name}
 
 
+def prometheus_trigger(
+    export: Export, name: str, query: str, threshold: float, no_result_is_zero: bool | None = None
+) -> Fields:
+    """Return a trigger of KEDA that requests ``query / threshold`` replicas.
+
+    A query without a result is 0, or an error; None leaves that to KEDA's default.
+    """
+    stated: Fields = {
+        "serverAddress": export.options.prometheus, "query": query, "threshold": f"{threshold:.6g}",
+    }  # fmt: skip
+    if no_result_is_zero is not None:
+        stated["ignoreNullValues"] = "true" if no_result_is_zero else "false"
+    return {
+        "type": "prometheus", "name": name, "metricType": "AverageValue", "metadata": stated,
+    }  # fmt: skip
+
+
 def heading(export: Export, *more: str) -> tuple[str, ...]:
     """Return the comment above the first object: the plan, its dates and notes; ``more`` last."""
     plan = export.plan

@@ -12,6 +12,7 @@ from planner.outputs.manifests.common import (
     Target,
     metadata,
     place_words,
+    prometheus_trigger,
     scale_target,
 )
 from planner.outputs.object_names import LONGEST, name_of
@@ -82,16 +83,7 @@ def scaled_object(export: Export, pool: Pool, target: Target, rule: Rule) -> Doc
             "maxReplicaCount": pool.ceiling,
             "advanced": advanced,
             "triggers": [
-                {
-                    "type": "prometheus",
-                    "name": name,
-                    "metricType": "AverageValue",
-                    "metadata": {
-                        "serverAddress": export.options.prometheus,
-                        "query": query,
-                        "threshold": f"{threshold:.6g}",
-                    },
-                }
+                prometheus_trigger(export, name, query, threshold)
                 for name, query, threshold in _triggers(policy, pool, rule, export)
             ],
         },

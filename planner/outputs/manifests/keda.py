@@ -16,6 +16,7 @@ from planner.outputs.manifests.common import (
     heading,
     metadata,
     place_words,
+    prometheus_trigger,
     scale_target,
     with_head,
 )
@@ -136,7 +137,7 @@ def triggers(export: Export, pool: Pool) -> list[Fields]:
             if isinstance(plan.rule.policy, TokenVelocity)
             else (query_of(plan.rule, pool.name), plan.rule.target)
         )
-        return [_prometheus_trigger(export, "rule", query, threshold, no_result_is_zero=False)]
+        return [prometheus_trigger(export, "rule", query, threshold, no_result_is_zero=False)]
     floor = plan.least_replicas(pool)
     if plan.repeat == "once":
         scheduled = dated(pool.steps, floor)
@@ -149,32 +150,12 @@ def triggers(export: Export, pool: Pool) -> list[Fields]:
         *(crons or [_cron(plan.zone, all_day, "always")]),
         *(
             # No result is no load: no pod runs, or no requests are queued.
-            _prometheus_trigger(
+            prometheus_trigger(
                 export, load.name, load.query, load.threshold, no_result_is_zero=True
             )
             for load in loads_of(pool, f'pod=~"{pool.name}-.*"')
         ),
     ]
-
-
-def _prometheus_trigger(
-    export: Export, name: str, query: str, threshold: float, *, no_result_is_zero: bool
-) -> Fields:
-    """Return a trigger that requests ``query / threshold`` replicas.
-
-    Without ``no_result_is_zero``, a query without a result is an error in KEDA.
-    """
-    return {
-        "type": "prometheus",
-        "name": name,
-        "metricType": "AverageValue",
-        "metadata": {
-            "serverAddress": export.options.prometheus,
-            "query": query,
-            "threshold": f"{threshold:.6g}",
-            "ignoreNullValues": "true" if no_result_is_zero else "false",
-        },
-    }
 
 
 def _cron(zone: str, slot: Slot, name: str) -> Fields:

@@ -12,6 +12,7 @@ from planner.outputs.manifests.common import (
     heading,
     metadata,
     place_words,
+    prometheus_trigger,
     scale_target,
     with_head,
 )
@@ -71,17 +72,8 @@ def _scaled_object(export: Export, pool: Pool) -> Document:
     """Return a ScaledObject that follows WVA's metric, with the schedule as a floor."""
     namespace = export.options.namespace
     namespace_label = f',exported_namespace="{namespace}"' if namespace else ""
-    trigger = {
-        "type": "prometheus",
-        "name": "wva",
-        "metricType": "AverageValue",
-        "metadata": {
-            "serverAddress": export.options.prometheus,
-            "query": f'max({WVA_METRIC}{{variant_name="{pool.name}"{namespace_label}}})',
-            "threshold": "1",
-            "ignoreNullValues": "false",
-        },
-    }
+    query = f'max({WVA_METRIC}{{variant_name="{pool.name}"{namespace_label}}})'
+    trigger = prometheus_trigger(export, "wva", query, 1, no_result_is_zero=False)
     return keda.scaled_object(
         export, pool, deployment(pool), extra=(trigger,), annotations=wva_annotations(pool)
     )
