@@ -82,6 +82,14 @@ class Choice(NamedTuple):
         return f"--{self.option} {shlex.quote(self.value)}"
 
 
+class ColumnMissing(IngestError):
+    """A file has no column that is known to hold ``field``; the caller has to name one."""
+
+    def __init__(self, problem: str, field: str) -> None:
+        self.field = field
+        super().__init__(problem)
+
+
 class Ambiguous(IngestError):
     """A file allows several readings with different figures; the caller has to choose one."""
 

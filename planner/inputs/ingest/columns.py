@@ -12,7 +12,7 @@ from itertools import combinations
 import numpy as np
 import polars as pl
 
-from planner.errors import IngestError
+from planner.errors import ColumnMissing, IngestError
 from planner.inputs.ingest.checks import cell_unit, numbers
 from planner.inputs.ingest.clock import UNITS_NS, time_numbers
 from planner.inputs.ingest.connectors import Connector
@@ -318,9 +318,10 @@ class Resolver:
 
     def missing(self, field: str, otherwise: str = "") -> IngestError:
         """Return the error for a field without a column; ``otherwise`` is another remedy."""
-        return IngestError(
+        return ColumnMissing(
             f"{self.name} has no column known to hold {field}. Choose one of its columns for "
-            f"{field} ({_column_list(self.columns)}){otherwise}."
+            f"{field} ({_column_list(self.columns)}){otherwise}.",
+            field,
         )
 
     def _pair(self) -> tuple[str, ...]:

@@ -127,7 +127,8 @@ def _read(
     except Question:
         raise
     except IngestError as problem:
-        raise IngestError(" ".join((str(problem), *left_out))) from None
+        problem.args = (" ".join((str(problem), *left_out)),)
+        raise
     shutil.rmtree(scratch, ignore_errors=True)
     kind = content.clock.kind
     found: dict[str, Any] = {name: getattr(content, name) for name in SHARED}

@@ -5,6 +5,7 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
 from planner.domain.trace_statistics.volumes import LISTED
+from planner.errors import ColumnMissing, PlannerError
 from planner.inputs.ingest import IngestOptions
 from planner.inputs.ingest.formats import OFFERED
 from planner.inputs.ingest.options import column_mapping
@@ -37,14 +38,17 @@ class Command(HeadroomCommand):
     def answer(self, options: Namespace) -> Document:
         begun = time.perf_counter()
         path: Path = options.file
-        trace = trace_ingest_path(
-            path=path,
-            options=IngestOptions.of(
-                path.name, vars(options), column_mapping(options.map, "--map ")
-            ),
-            name=options.name,
-            progress=lambda done: self.progress(done, f"Reading {path.name}"),
-        )
+        try:
+            trace = trace_ingest_path(
+                path=path,
+                options=IngestOptions.of(
+                    path.name, vars(options), column_mapping(options.map, "--map ")
+                ),
+                name=options.name,
+                progress=lambda done: self.progress(done, f"Reading {path.name}"),
+            )
+        except ColumnMissing as problem:
+            raise PlannerError(f"{problem} Add --map {problem.field}=COLUMN.") from None
         report: Document = trace.report | {"trace": trace.name, "file": path.name}
         return report | {"seconds": time.perf_counter() - begun}
 

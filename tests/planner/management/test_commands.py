@@ -73,6 +73,7 @@ def test_ingest_of_azure_2024_as_demand_and_again() -> None:
         ("arrival,input_tokens,output_tokens\n", (), "no rows"),
         ("arrival,input_tokens,output_tokens\n1,-5,3\n2,9,3\n", ("--strict",), "line 2"),
         ("arrival,input_tokens,output_tokens\n1,5,3\n", ("--map", "arrival"), "--map arrival"),
+        ("a,b\n1,2\n", (), "--map arrival="),
         ("arrival,input_tokens,output_tokens\n1,5,3\n", ("--map", "when=arrival"), "'when'"),
     ],
 )
