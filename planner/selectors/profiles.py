@@ -130,11 +130,12 @@ def profile_get(name: str, version: int | None = None) -> KnownProfile:
         have = ", ".join(known.name for known in profiles_list()[:MAX_NAMES])
         raise NotFound(f"There is no profile {name!r}. Some profiles: {have}.")
     versions = row.versions.select_related("profile", "calibration", "created_by")
-    found_version = versions.filter(version=version).first() if version else versions.first()
-    if found_version is None:
+    # Newest first.
+    found = (versions if version is None else versions.filter(version=version)).first()
+    if found is None:
         numbers = ", ".join(str(n) for n in row.versions.values_list("version", flat=True))
         raise NotFound(f"Profile {name} has no version {version}; it has {numbers or 'none'}.")
-    return _profile_version(found_version, row.versions.count())
+    return _profile_version(found, row.versions.count())
 
 
 def profile_versions(name: str) -> list[ProfileVersion]:

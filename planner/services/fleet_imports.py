@@ -4,8 +4,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pydantic import ValidationError
+from pydantic import Field, ValidationError
 
+from planner.domain.options import RunOptions
 from planner.errors import CatalogueError, ScenarioError
 from planner.inputs import catalogue
 from planner.inputs.catalogue.hardware import model_known_as
@@ -27,15 +28,31 @@ NEEDS = {"model": "the model", "gpu": "the GPU type", "tp": "the GPUs of one rep
 SHARES = ("memory", "gpu")  # measures with a target of at most 1
 
 
-@dataclass(frozen=True, slots=True)
-class Given:
-    """Facts for pools whose file does not state them; ``replicas`` applies to every pool."""
+class Given(RunOptions):
+    """Facts for pools whose file does not state them; ``replicas`` applies to every pool.
 
-    model: str = ""
-    gpu: str = ""
-    tp: int | None = None
-    region: str = ""
-    replicas: int | None = None
+    Command line, REST API and page take them from this declaration.
+    """
+
+    model: str = Field(
+        "", title="Model", max_length=200, description="Default model for rows without one."
+    )
+    gpu: str = Field(
+        "", title="GPU or cloud instance", max_length=200,
+        description="Default GPU type or cloud instance for rows without one.",
+    )  # fmt: skip
+    tp: int | None = Field(
+        None, title="GPUs per replica", ge=1, le=1024,
+        description="Default GPUs per replica for rows without a number.",
+    )  # fmt: skip
+    region: str = Field(
+        "", title="Region", max_length=200,
+        description="Region of the scenario. Required if it has several.",
+    )  # fmt: skip
+    replicas: int | None = Field(
+        None, title="Replicas", ge=0, le=1_000_000,
+        description="Replicas of each pool. Default: as in the text.",
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,43 +6,20 @@ from rest_framework.response import Response
 
 from planner.api.base import ApiView, valid, version_held
 from planner.api.schema import operation
-from planner.api.serializers.strict_fields import StrictSerializer
+from planner.api.serializers.options import OptionsSerializer
 from planner.api.views.scenarios import ScenarioDetail
+from planner.domain.options import options_in
 from planner.inputs.fleet.reading import MAX_CHARACTERS
 from planner.selectors.scenarios import scenario_get
 from planner.services.fleet_imports import Given, fleet_import
 
 
-class FleetRequest(StrictSerializer):
+class FleetRequest(OptionsSerializer):
+    declared = options_in(Given)
     text = serializers.CharField(
         max_length=MAX_CHARACTERS,
         trim_whitespace=False,
         help_text="Kubernetes YAML or JSON, Helm values, or a launch line of an engine.",
-    )
-    model = serializers.CharField(
-        max_length=200, required=False, help_text="Default model for rows without one."
-    )
-    gpu = serializers.CharField(
-        max_length=200,
-        required=False,
-        help_text="Default GPU type or cloud instance for rows without one.",
-    )
-    tp = serializers.IntegerField(
-        min_value=1,
-        max_value=1024,
-        required=False,
-        help_text="Default GPUs per replica for rows without a number.",
-    )
-    region = serializers.CharField(
-        max_length=200,
-        required=False,
-        help_text="Region of the scenario. Required if it has several.",
-    )
-    replicas = serializers.IntegerField(
-        min_value=0,
-        max_value=1_000_000,
-        required=False,
-        help_text="Replicas of each pool. Default: as in the text.",
     )
 
 

@@ -4,11 +4,13 @@ import sys
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
+from planner.domain.options import options_in
 from planner.errors import PlannerError
 from planner.inputs.fleet import RunningPool, read_fleet
 from planner.inputs.fleet.reading import MAX_CHARACTERS
 from planner.inputs.ingest.source import check_regular
 from planner.management.base import Document, HeadroomCommand
+from planner.management.options import add_options, given_options
 from planner.management.runs import load_scenario
 from planner.outputs.table_text import table_lines
 from planner.selectors.scenarios import scenario_get
@@ -33,24 +35,12 @@ class Command(HeadroomCommand):
         parser.add_argument("files", nargs="+", help="files of one deployment; - for stdin")
         parser.add_argument("--scenario", help="scenario to write fleet.today into: name or id")
         parser.add_argument("--out", help="write the scenario to this file instead of storing it")
-        parser.add_argument("--model", default="", help="default model for files without one")
-        parser.add_argument(
-            "--gpu", default="", help="default GPU type or cloud instance for files without one"
-        )
-        parser.add_argument(
-            "--tp", type=int, help="default GPUs per replica for files without a number"
-        )
-        parser.add_argument(
-            "--region", default="", help="region of the scenario; required if it has several"
-        )
-        parser.add_argument(
-            "--replicas", type=int, help="replicas of each pool. Default: as in the files"
-        )
+        add_options(parser, options_in(Given))
 
     def answer(self, options: Namespace) -> Document:
         name = ", ".join(Path(file).name for file in options.files)
         text = "\n---\n".join(_text(file) for file in options.files)
-        given = Given(**{key: getattr(options, key) for key in Given.__slots__})
+        given = Given(**given_options(Given, options))
         if not options.scenario:
             facts = RunningPool(model=given.model, gpu=given.gpu, tp=given.tp)
             pools = [pool.filled_from(facts).as_dict() for pool in read_fleet(text, name)]

@@ -10,13 +10,15 @@ from django.http import HttpResponse
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods
 
+from planner.domain.options import options_in, options_of
 from planner.inputs.fleet.reading import MAX_CHARACTERS
-from planner.models import Scenario
+from planner.models import Scenario, User
 from planner.selectors.scenarios import scenario_get
 from planner.services.fleet_imports import Given, Imported, fleet_import
 from planner.web.errors import planners_only
 from planner.web.form_responses import attempt, refused
-from planner.web.forms.widgets import DressedForm
+from planner.web.forms.options import option_field
+from planner.web.forms.widgets import dress
 from planner.web.hardware_names import choice_names
 from planner.web.request import Request
 
@@ -33,7 +35,7 @@ def of_scenario(request: Request, pk: int) -> HttpResponse:
     if request.method != "POST":
         return render(request, TEMPLATE, context | {"form": FleetForm()})
     form = FleetForm(request.POST, request.FILES)
-    imported, problem = attempt(form, lambda: _import(request, scenario, form))
+    imported, problem = attempt(form, lambda: form.save(scenario, request.user))
     if imported is None:
         return refused(request, TEMPLATE, form, problem, **context)
     replicas = sum(pool.replicas or 0 for pool in imported.pools)
@@ -45,21 +47,7 @@ def of_scenario(request: Request, pk: int) -> HttpResponse:
     return redirect("web:scenario", pk)
 
 
-def _import(request: Request, scenario: Scenario, form: FleetForm) -> Imported:
-    """Save the fleet of a valid form in the scenario, and return what was read."""
-    values = form.cleaned_data
-    given = Given(**{name: values[name] for name in Given.__slots__})
-    text, name = form.text_and_name()
-    return fleet_import(scenario=scenario, user=request.user, text=text, name=name, given=given)[1]
-
-
-def _optional_field(label: str, datalist: str = "") -> forms.CharField:
-    """Return an optional text field, which offers the names of the page's ``datalist``."""
-    widget = forms.TextInput(attrs={"list": datalist} if datalist else {})
-    return forms.CharField(label=label, max_length=200, required=False, widget=widget)
-
-
-class FleetForm(DressedForm):
+class FleetForm(forms.Form):
     """A form for a file or pasted text, and for facts that it does not state."""
 
     file = forms.FileField(
@@ -72,13 +60,13 @@ class FleetForm(DressedForm):
         widget=forms.Textarea(attrs={"rows": 10, "class": "yaml", "spellcheck": "false"}),
         help_text="YAML, or a launch line such as <code>vllm serve MODEL -tp 4</code>.",
     )
-    model = _optional_field("Model", "model-names")
-    gpu = _optional_field("GPU or cloud instance", "gpu-names")
-    tp = forms.IntegerField(label="GPUs per replica", required=False, min_value=1, max_value=1024)
-    region = _optional_field("Region")
-    replicas = forms.IntegerField(
-        label="Replicas", required=False, min_value=0, max_value=1_000_000
-    )
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.fields |= {name: option_field(option) for name, option in options_in(Given).items()}
+        for name in ("model", "gpu"):
+            self.fields[name].widget.attrs["list"] = f"{name}-names"
+        dress(self)
 
     def clean(self) -> dict[str, Any]:
         """Check that there is a file or a text, and that the file is not too large."""
@@ -89,9 +77,14 @@ class FleetForm(DressedForm):
             self.add_error("file", "The file is too large. Split it by deployment.")
         return values
 
-    def text_and_name(self) -> tuple[str, str]:
-        """Return the text of the file or field, and its name; what is not UTF-8 is replaced."""
-        file = self.cleaned_data["file"]
-        if not file:
-            return self.cleaned_data["text"], "the pasted text"
-        return file.read().decode("utf-8-sig", errors="replace"), file.name
+    def save(self, scenario: Scenario, user: User) -> Imported:
+        """Write the fleet into the scenario, and return it; bytes that are not UTF-8 are replaced.
+
+        Raises OptionsRefused or ScenarioError with the wrong or missing fact.
+        """
+        values = self.cleaned_data
+        given = options_of(Given, {name: values[name] for name in Given.model_fields})
+        text, name = values["text"], "the pasted text"
+        if file := values["file"]:
+            text, name = file.read().decode("utf-8-sig", errors="replace"), file.name
+        return fleet_import(scenario=scenario, user=user, text=text, name=name, given=given)[1]

@@ -10,6 +10,7 @@ from planner.inputs.profiles.tuning import MAX_FILE_BYTES, observations_of_file
 from planner.models import ProfileVersion
 from planner.outputs import csv_text
 from planner.selectors import profiles as known
+from planner.selectors.lookup import version_of
 from planner.services import profiles
 from planner.services.profile_fits import profile_compute, profile_tune
 from planner.web.errors import planners_only
@@ -34,7 +35,7 @@ def listing(request: Request) -> HttpResponse:
 @require_safe
 def detail(request: Request, name: str) -> HttpResponse:
     """Show one profile in the requested version, with the measurements it was checked against."""
-    profile = known.profile_get(name, _number(request.GET.get("version", "")))
+    profile = known.profile_get(name, version_of(request.GET.get("version", "")))
     return render(request, "web/profile.html", page_context(profile))
 
 
@@ -63,7 +64,7 @@ def new(request: Request) -> HttpResponse:
 @require_safe
 def residuals(request: Request, name: str) -> HttpResponse:
     """Return measured and predicted values of a profile, row by row, as a CSV file."""
-    profile = known.profile_get(name, _number(request.GET.get("version", "")))
+    profile = known.profile_get(name, version_of(request.GET.get("version", "")))
     disposition = {
         "Content-Disposition": f'attachment; filename="{profile.name}-v{profile.version}.csv"'
     }
@@ -107,8 +108,3 @@ def _to_profile(request: Request, version: ProfileVersion) -> HttpResponse:
     """Lead to the page of a profile with a new version."""
     messages.success(request, f"{version.profile.name}, version {version.version}, is made.")
     return redirect("web:profile", version.profile.name)
-
-
-def _number(text: str) -> int | None:
-    """Return the number of a version in the query; None, the newest, for any other text."""
-    return int(text) if text.isdecimal() and len(text) < 10 and int(text) > 0 else None
