@@ -366,14 +366,12 @@ print(solve_window(replace(toy, demand_tps=4 * toy.demand_tps), method="whole").
 """
 
 UPSIDE_DOWN = """
-def _all_equal(evidence: Evidence) -> bool:
-    '''Find amounts that never change.'''
-    return evidence.values is not None and np.ptp(evidence.values) == 0
+def all_equal(amounts: FloatArray) -> bool:
+    '''Return whether amounts never change.'''
+    return bool(np.ptp(amounts) == 0)
 
 
-RULES: Mapping[str, Rule] = {
-    "all_equal": _all_equal,
-"""
+def only_grows("""
 ASKED = """[all_equal]
 compares = "amounts that never change"
 asks = "{name}: the amounts of {column} never change."
@@ -383,11 +381,11 @@ choices = [["requests", "format", "csv"]]
 """
 ALL_EQUAL = """
 import numpy as np
-from planner.inputs.ingest.consistency import Evidence, Question, run_checks
+from planner.inputs.ingest.consistency import Question, all_equal, report_finding
 
-assert run_checks(["all_equal"], Evidence("a.csv", values=np.arange(3.0))) == {"all_equal": ""}
+assert report_finding("all_equal", all_equal(np.arange(3.0)), name="a.csv") == ""
 try:
-    run_checks(["all_equal"], Evidence("a.csv", values=np.ones(3)))
+    report_finding("all_equal", all_equal(np.ones(3)), name="a.csv")
 except Question as question:
     print([choice.value for choice in question.choices])
 """
@@ -670,7 +668,7 @@ RECIPES = {
         patches=(
             (
                 "planner/inputs/ingest/consistency.py",
-                "RULES: Mapping[str, Rule] = {\n",
+                "\ndef only_grows(",
                 UPSIDE_DOWN,
             ),
             ("planner/inputs/ingest/checks.toml", "[time_unit]\n", ASKED),

@@ -101,6 +101,11 @@ class Clock:
     first: int = 0  # number of the first hour of a day beside a column of dates
     ranges: bool = False  # cells are ranges such as 08:00-09:00, of which the beginning counts
 
+    @property
+    def may_be_local(self) -> bool:
+        """Return whether calendar times are read as UTC although nothing states their zone."""
+        return self.kind == UTC and not self.certain
+
 
 @dataclass(slots=True)
 class Order:
@@ -224,7 +229,7 @@ def _local(clock: Clock, zone: str) -> Clock:
 
 def possible_zones(series: pl.Series, clock: Clock) -> tuple[str, ...]:
     """Return the zones that local times may have by the column's name, or by a mark such as CST."""
-    if clock.certain or clock.kind != UTC:
+    if not clock.may_be_local:
         return ()
     named = re.findall(r"[A-Z]\w+/[A-Z]\w+", " ".join(clock.columns))
     if zones := tuple(zone for zone in named if zone in available_timezones()):

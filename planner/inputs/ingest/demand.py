@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 
 import numpy as np
 import polars as pl
 
 from planner.errors import IngestError
-from planner.inputs.ingest import clock, outcomes
+from planner.inputs.ingest import clock, consistency, outcomes
 from planner.inputs.ingest.checks import Names, amounts, labels, points_group
 from planner.inputs.ingest.columns import (
     Amounts,
@@ -25,7 +24,7 @@ from planner.inputs.ingest.columns import (
     demand_layout,
 )
 from planner.inputs.ingest.connectors import Connector
-from planner.inputs.ingest.consistency import FAR_HOURS, HOUR_NS, only_grows
+from planner.inputs.ingest.consistency import FAR_HOURS, HOUR_NS, Finding, only_grows
 from planner.inputs.ingest.file_content import Content, Reading, read_times
 from planner.inputs.ingest.grid import (
     AMOUNTS,
@@ -109,7 +108,8 @@ class _Reader:
             kinds = labels(probe[column]).drop_nulls().unique().head(10)
             planned = kinds.filter(kinds.str.contains(NAMED["planned"].pattern))
             if 0 < planned.len() < kinds.len() < 10:
-                self._reading.check("planned_rows", column=column, value=planned[0])
+                found = Finding(values={"value": planned[0]})
+                self._reading.check("planned_rows", found, column)
 
     def take(self, batch: Batch) -> None:
         """Check one batch; a bad cell refuses its whole row."""
@@ -252,7 +252,8 @@ class _Reader:
         self._reading.tally.close_batch()
         amounts = [np.concatenate([grid.amounts[field] for grid in grids]) for field in AMOUNTS]
         counts = next((values for values in amounts if np.isfinite(values).any()), amounts[0])
-        self._reading.check("absent_bins", values=counts, unit_stated=missing != AUTO)
+        unsure = missing == AUTO
+        self._reading.check("absent_bins", consistency.absent_bins(counts) if unsure else None)
         return grids, width
 
     def _check_ends(self, step_s: float) -> None:
@@ -265,9 +266,10 @@ class _Reader:
         start, end = (
             clock.read(probe, replace(when, columns=(column,))) for column in (*source.time, ends)
         )
-        facts = {"values": (end.ns - start.ns)[start.good & end.good] / 1e9, "step_s": step_s}
-        stated = self._reading.options.amounts != AUTO
-        self._reading.check("bin_ends", column=ends, unit_stated=stated, **facts)
+        lengths_s = (end.ns - start.ns)[start.good & end.good] / 1e9
+        unsure = self._reading.options.amounts == AUTO
+        found = consistency.bin_ends(lengths_s, step_s) if unsure else None
+        self._reading.check("bin_ends", found, ends)
 
     def _without_sums(self, table: pl.DataFrame) -> pl.DataFrame:
         """Return the rows without those that are the sum of all others, such as of model "Total".
@@ -296,7 +298,7 @@ class _Reader:
             if not (named and name) and sums.height <= by_chance:
                 continue
             if not named and (column := self._layout.labels.get(label)):
-                self._reading.check("sum_rows", column=column, value=name)
+                self._reading.check("sum_rows", Finding(values={"value": name}), column)
             is_sum = table[label].fill_null("") == name
             lines = table["line"].filter(is_sum)
             reason = f"the sum of the other rows ({label} {name})"
@@ -317,15 +319,12 @@ class _Reader:
         again = ~table.select(*_COUNTER, "ns").to_struct("key").is_first_distinct()
         if not when.zone:
             hours = np.unique(table["ns"].to_numpy() // HOUR_NS, return_counts=True)
-            self._reading.check(
-                "clock_change",
-                "twelve_hours",
-                column=when.columns[0],
-                clock=when,
-                bins=True,
-                jump_ns=table["ns"].filter(again).unique().to_numpy(),
-                hours=dict(zip(*(each.tolist() for each in hours), strict=True)),
-            )
+            rows_by_hour = dict(zip(*(each.tolist() for each in hours), strict=True))
+            jump_ns = table["ns"].filter(again).unique().to_list()
+            changed = consistency.clock_change(when, jump_ns=jump_ns, hours=rows_by_hour, bins=True)
+            self._reading.check("clock_change", changed, when.columns[0])
+            halved = consistency.twelve_hours(when, rows_by_hour)
+            self._reading.check("twelve_hours", halved, when.columns[0])
             return table
         if not again.any():
             return table
@@ -366,23 +365,24 @@ class _Reader:
         # Counters of one table grow together.
         growing = all(only_grows(*pair) for pair in pairs.values())
         for field, values in columns.items():
-            check = partial(
-                self._reading.check,
-                column=str(source.amounts.get(field, field)),
-                before=pairs[field][0],
-                after=pairs[field][1],
-                values=values,
-                unit_stated=field in source.basis,
-            )
+            column = str(source.amounts.get(field, field))
+            unsure, before, after = field not in source.basis, *pairs[field]
             if self._layout.unknown_unit:
-                check("bare_amounts")
-            check("counter" if growing else "falling_amounts")
+                self._reading.check("bare_amounts", unsure, column)
+            if growing:
+                found = consistency.counter(column, before, after) if unsure else None
+                self._reading.check("counter", found, column)
+            else:
+                falls = unsure and only_grows(after, before, restarts=False)
+                self._reading.check("falling_amounts", falls, column)
             if self._reading.findings.get("counter"):
                 counters.add(field)
             elif field == "requests":
-                check("whole_counts")
+                fractions = unsure and consistency.fractional_counts(values)
+                self._reading.check("whole_counts", fractions, column)
             elif "requests" in columns and not self._metrics:
-                check("sums_or_means", before=columns["requests"], after=values)
+                means = unsure and consistency.sums_or_means(columns["requests"], values)
+                self._reading.check("sums_or_means", means, column)
         return counters
 
     def _identity(

@@ -16,10 +16,18 @@ from planner.inputs.ingest import clock as clocks
 from planner.inputs.ingest import row_filter
 from planner.inputs.ingest.checks import Names, Tally
 from planner.inputs.ingest.connectors import GENERAL, Connector
-from planner.inputs.ingest.consistency import Evidence, Question, run_checks, zone_choices
+from planner.inputs.ingest.consistency import (
+    Finding,
+    Question,
+    clock_change,
+    report_finding,
+    time_unit,
+    unsorted_offsets,
+    zone_choices,
+)
 from planner.inputs.ingest.names import compact_name
 from planner.inputs.ingest.options import AUTO, DEMAND_FIELDS, REQUEST_FIELDS, IngestOptions
-from planner.inputs.ingest.report import RELATIVE, SeriesReport
+from planner.inputs.ingest.report import SeriesReport
 from planner.inputs.ingest.rows import Batch
 from planner.inputs.ingest.tables import Table
 from simulation.arrays import BoolArray, IntArray
@@ -60,13 +68,13 @@ class Reading:
     on_batch: Callable[[], None]  # called after each batch; may raise to cancel
     findings: dict[str, str] = field(default_factory=dict)  # check to its sentence
 
-    def check(self, *names: str, **facts: Any) -> None:
-        """Run the rules ``names`` on facts (fields of Evidence), and keep the sentences they give.
+    def check(self, name: str, finding: Finding | bool | None, column: str = "") -> None:
+        """Keep the sentence of what a rule of ``consistency`` found; "" if it found nothing.
 
-        Raises Question if one has to ask the user.
+        Raise Question if the rule asks the user, and IngestError if it refuses the file.
         """
-        for name, words in run_checks(names, Evidence(self.name, **facts)).items():
-            self.findings[name] = self.findings.get(name) or words
+        words = report_finding(name, finding, name=self.name, column=column)
+        self.findings[name] = self.findings.get(name) or words
 
     def clock(self, columns: tuple[str, ...], unit: str | None) -> clocks.Clock:
         """Return the clock (time notation) of columns; raise Question if several are possible.
@@ -88,35 +96,31 @@ class Reading:
             words = f"{self.name}: {column} has no offset, and names a zone other than UTC."
             raise Question(words, zone_choices(zones))
         if len(columns) == 1:
-            facts = {
-                "column": column,
-                "clock": when,
-                "numbers": clocks.time_numbers(self.table.probe[column]),
-                "declared_unit": bool(self.format.connector.unit),
-                "bins": self.format.fields == DEMAND_FIELDS,
-            }
-            self.check("time_unit", **facts)
-            if not facts["bins"]:
-                facts["unit_stated"] = options.filter is not None
-                self.check("unsorted_offsets", **facts)
+            numbers = clocks.time_numbers(self.table.probe[column])
+            declared, bins = bool(self.format.connector.unit), self.format.fields == DEMAND_FIELDS
+            doubt = time_unit(when, numbers, declared=declared, bins=bins)
+            self.check("time_unit", doubt, column)
+            if not bins:
+                unsorted = options.filter is None and unsorted_offsets(when, numbers)
+                self.check("unsorted_offsets", unsorted, column)
         return when
 
     def _zones(self, when: clocks.Clock) -> tuple[str, ...]:
         """Return the zones that a column of the file names, for local times without a zone."""
         named = [c for c in self.table.probe.columns if compact_name(c) in ("timezone", "tz")]
-        if when.certain or when.kind == RELATIVE or not named:
+        if not when.may_be_local or not named:
             return ()
         zones = self.table.probe[named[0]].cast(pl.String).drop_nulls().unique().head(6).to_list()
         return tuple(zone for zone in zones if zone in available_timezones() - {"UTC"})
 
     def watch_order(self, ns: IntArray, when: clocks.Clock) -> None:
         """Raise Question for the time zone if local times jump back by about an hour."""
-        if when.certain or when.kind == RELATIVE or ns.size < 2:
+        if not when.may_be_local:
             return
         back = -np.diff(ns)
         jumps = ns[1:][(back >= LEAST_JUMP_NS) & (back <= MOST_JUMP_NS)]
         if jumps.size:
-            self.check("clock_change", column=when.columns[0], clock=when, jump_ns=jumps)
+            self.check("clock_change", clock_change(when, jump_ns=jumps.tolist()), when.columns[0])
 
     def conditions(self) -> tuple[Conditions, ...]:
         """Return the conditions that rows must meet, each with the reason to leave others out.

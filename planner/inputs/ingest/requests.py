@@ -11,11 +11,11 @@ import polars as pl
 from polars import selectors
 
 from planner.errors import IngestError
-from planner.inputs.ingest import clock, outcomes
+from planner.inputs.ingest import clock, consistency, outcomes
 from planner.inputs.ingest.checks import Names, labels, numbers, token_counts
 from planner.inputs.ingest.columns import RequestLayout, request_layout
 from planner.inputs.ingest.connectors import GENERAL
-from planner.inputs.ingest.consistency import HOUR_NS, stray_bounds
+from planner.inputs.ingest.consistency import HOUR_NS, Finding, only_grows, stray_bounds
 from planner.inputs.ingest.file_content import Content, Reading, read_times
 from planner.inputs.ingest.names import compact_name
 from planner.inputs.ingest.options import AUTO, LABELS
@@ -35,6 +35,7 @@ MOST = 0.3
 PARENTS = ("parentspanid", "parentid", "parentrunid", "parentobservationid")
 SPANS = ("spanid", "id", "runid", "observationid")
 FEW_ROWS = 20  # different rows; if each comes again, files were joined
+FEW_REPEATS = 5  # fewer repeated rows may be chance
 FEW_SPANS = 5  # with spans below them
 STRAY = "time far from all other rows"
 
@@ -101,21 +102,20 @@ def _check_tokens(reading: Reading, layout: RequestLayout) -> None:
     counted = {field: each.values(probe) for field, each in layout.tokens.items()}
     # Counters of one table grow together, so the one that grows least decides.
     least = min(counted.values(), key=lambda values: (np.diff(values) > 0).sum())
-    reading.check("growing_tokens", before=least[:-1], after=least[1:], unit_stated=stated)
+    reading.check("growing_tokens", not stated and only_grows(least[:-1], least[1:]))
     answers = counted["output_tokens"]
     if session := layout.fields.get("session"):
         turns = pl.DataFrame({"session": probe[session], "after": answers})
         turns = turns.with_columns(before=pl.col("after").shift(1).over("session")).drop_nulls()
         before, after = turns["before"].to_numpy(), turns["after"].to_numpy()
-        reading.check("growing_tokens", before=before, after=after, unit_stated=stated)
+        reading.check("growing_tokens", not stated and only_grows(before, after))
     if layout.weight and "sample_rate" not in layout.fields and not options.sample:
         weights = numbers(probe[layout.weight])[0]
-        reading.check("row_weights", column=layout.weight, values=weights, unit_stated=stated)
+        reading.check("row_weights", not stated and consistency.row_weights(weights), layout.weight)
     if layout.total and "input_tokens" not in options.mapping:
-        beyond = layout.total.values(probe) - counted["input_tokens"]
-        column = str(layout.tokens["input_tokens"])
-        facts = {"values": answers, "after": beyond, "unit_stated": stated}
-        reading.check("token_totals", column=column, **facts)
+        beyond_prompt = layout.total.values(probe) - counted["input_tokens"]
+        equal = not stated and consistency.token_totals(answers, beyond_prompt)
+        reading.check("token_totals", equal, str(layout.tokens["input_tokens"]))
 
 
 def _check_repeats(reading: Reading, layout: RequestLayout, when: clock.Clock) -> None:
@@ -134,20 +134,21 @@ def _check_repeats(reading: Reading, layout: RequestLayout, when: clock.Clock) -
         share = same.filter(pl.col("len") > 1)["len"].sum() / max(1, rows.height)
         times = rows.select(column, *layout.arrival).unique()
         texts = rows.select(column, *prompt, *layout.tokens["output_tokens"].columns).unique()
-        reading.check(
-            "repeated_ids",
-            column=column,
-            repeats=times.height - times[column].n_unique(),
+        finding = consistency.repeated_ids(
+            times.height - times[column].n_unique(),
             parts=share >= MOST and max(times.height, texts.height) > same.height,
             events=_event_values(rows.drop(layout.tokens["output_tokens"].columns), column),
         )
+        reading.check("repeated_ids", finding, column)
     elif when.kind == UTC and len(layout.arrival) == 1 and not layout.fields.get("session"):
         ns = clock.read(probe, when).ns
         exact = (ns % clock.UNITS_NS["s"] != 0).mean() > 1 - MOST
         flat = probe.select(~selectors.nested())
         repeats = flat.height - flat.n_unique()
         exact |= flat.n_unique() >= FEW_ROWS and bool(flat.is_duplicated().all())
-        reading.check("repeated_rows", column=layout.arrival[0], repeats=repeats if exact else 0)
+        many = exact and repeats >= FEW_REPEATS
+        finding = Finding(values={"repeats": repeats}) if many else None
+        reading.check("repeated_rows", finding, layout.arrival[0])
 
 
 def _check_times(reading: Reading, when: clock.Clock) -> None:
@@ -155,7 +156,7 @@ def _check_times(reading: Reading, when: clock.Clock) -> None:
     if when.kind == UTC:
         times = clock.read(reading.table.probe, when)
         ns = times.ns[times.good & (times.ns >= 0)]
-        reading.check("coarse_times", column=when.columns[0], times_ns=ns)
+        reading.check("coarse_times", consistency.coarse_times(ns), when.columns[0])
 
 
 def _check_nesting(reading: Reading, layout: RequestLayout) -> None:
@@ -172,7 +173,7 @@ def _check_nesting(reading: Reading, layout: RequestLayout) -> None:
     parents = rows.join(below, left_on="id", right_on="parent").filter(pl.col("below") > 0)
     equal = ((parents["own"] - parents["below"]).abs() <= 0.01 * parents["below"]).mean()
     are_sums = parents.height >= FEW_SPANS and isinstance(equal, float) and equal > 1 - MOST
-    reading.check("nested_rows", column=parent, parts=are_sums)
+    reading.check("nested_rows", are_sums, parent)
 
 
 def _event_values(rows: pl.DataFrame, ids: str) -> tuple[tuple[str, str], ...]:
@@ -206,7 +207,7 @@ def _check_latency(reading: Reading, when: clock.Clock) -> None:
     times = clock.read(probe, when)
     good = times.good & np.isfinite(latency)
     start = (times.ns[good] - times.ns.min(initial=2**62)) / 1e9
-    reading.check("latency_gaps", column=named[0], numbers=start, latency_s=latency[good])
+    reading.check("latency_gaps", consistency.latency_gaps(start, latency[good]), named[0])
 
 
 class _Reader:
@@ -458,10 +459,12 @@ class _Reader:
     def finish(self) -> Content:
         """Sort all parts by arrival, remove rows with a wrong clock, and return the content."""
         totals, reading = self.totals, self._reading
-        facts = {"column": self._clock.columns[0], "clock": self._clock, "hours": totals.hours}
-        reading.check("clock_change", "twelve_hours", "stray_clocks", **facts)
+        when, hours = self._clock, totals.hours
+        reading.check("clock_change", consistency.clock_change(when, hours=hours), when.columns[0])
+        reading.check("twelve_hours", consistency.twelve_hours(when, hours), when.columns[0])
+        reading.check("stray_clocks", consistency.stray_clocks(when, hours), when.columns[0])
         low_s, high_s = -np.inf, np.inf
-        if (bounds := stray_bounds(totals.hours)) is not None:
+        if (bounds := stray_bounds(hours)) is not None:
             low_s = (bounds[0] * HOUR_NS - totals.first_ns) / 1e9
             high_s = ((bounds[1] + 1) * HOUR_NS - totals.first_ns) / 1e9
             self._remove_stray_rows(low_s, high_s)
