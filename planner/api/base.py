@@ -1,5 +1,6 @@
 """Share the parts of every view: access, size of bodies, ETags and answers to started runs."""
 
+from collections.abc import Mapping
 from typing import Any, TypeVar
 
 from django.conf import settings
@@ -82,6 +83,23 @@ class ApiView(APIView):
         """Return the user of the request; for views that require a login."""
         assert isinstance(self.request.user, User)
         return self.request.user
+
+    def shown(
+        self,
+        item: type[BaseSerializer[Any]],
+        row: Any,
+        code: int = status.HTTP_200_OK,
+        headers: Mapping[str, str] | None = None,
+        **context: Any,
+    ) -> Response:
+        """Return ``row`` as the serializer ``item`` shows it, with further ``context``.
+
+        A row that was created, or is being made, has its address in Location.
+        """
+        body = item(row, context={"request": self.request, **context}).data
+        address = body.get("link") or body.get("links", {}).get("self")
+        location = {"Location": address} if code != status.HTTP_200_OK and address else {}
+        return Response(body, code, headers={**location, **(headers or {})})
 
     def finalize_response(
         self, request: Request, response: Response | None, *args: Any, **kwargs: Any

@@ -9,7 +9,7 @@ from rest_framework.response import Response
 
 from planner.api.base import ApiView, valid
 from planner.api.filters import KeptPlanFilter, ListView, StrictFilter, lists
-from planner.api.schema import operation
+from planner.api.schema import LOCATION, operation
 from planner.api.serializers.options import OptionsSerializer, chosen_values
 from planner.api.serializers.strict_fields import (
     OptionalText,
@@ -247,10 +247,12 @@ class PlanRestoreView(ApiView):
 
 
 class PlanBranchView(ApiView):
-    @operation({201: ScenarioDetail}, 400, 403, 404, 413, 415, 422, request=BranchRequest)
+    @operation(
+        {201: ScenarioDetail}, 400, 403, 404, 413, 415, 422,
+        request=BranchRequest, parameters=[LOCATION],
+    )  # fmt: skip
     def post(self, request: Request, number: int) -> Response:
         """Create a scenario from the one that a plan was computed from."""
         sent = valid(BranchRequest(data=request.data))
         scenario = plan_branch(plan=activated_plan_get(number), user=self.user, **sent)
-        body = ScenarioDetail(scenario, context={"request": request}).data
-        return Response(body, status.HTTP_201_CREATED)
+        return self.shown(ScenarioDetail, scenario, status.HTTP_201_CREATED)

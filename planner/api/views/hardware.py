@@ -57,11 +57,8 @@ class EntryView(ApiView):
         bytes.
         """
         entry = self.entry(name)
-        body = self.item_class(entry, context={"request": self.request, **self.context()}).data
         headers = {"ETag": state_tag(entry.row, self.request)} if entry.row else {}
-        if code == status.HTTP_201_CREATED:
-            headers["Location"] = body["links"]["self"]
-        return Response(body, code, headers=headers)
+        return self.shown(self.item_class, entry, code, headers, **self.context())
 
     def save_request(self, row: Any = None) -> Response:
         """Save the request as a new entry, or in place of ``row``, and answer with the entry."""

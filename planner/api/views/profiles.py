@@ -83,7 +83,7 @@ class ProfileListView(ApiView):
         sent = checked(ComputeRequest(data=request.data))
         key = idempotency_key(request)
         version = profile_compute(user=self.user, spec=sent.spec(), idempotency_key=key)
-        return _created(version, request)
+        return _created(self, version)
 
 
 class ProfileView(ApiView):
@@ -92,7 +92,7 @@ class ProfileView(ApiView):
         """Get a profile in its newest version, or in the version of the request."""
         query = valid(VersionAsked(data=request.query_params))
         profile = known.profile_get(name, query.get("version"))
-        return Response(ProfileDetail(profile, context={"request": request}).data)
+        return self.shown(ProfileDetail, profile)
 
     @removal
     def delete(self, request: Request, name: str) -> None:
@@ -177,16 +177,14 @@ class CalibrationListView(ListView[Calibration]):
             source=sent.validated_data.get("source", ""),
             idempotency_key=idempotency_key(request),
         )
-        body = _calibration(calibration, request)
-        headers = {"Location": body["links"]["self"]}
-        return Response(body, status.HTTP_201_CREATED, headers=headers)
+        return _calibration_response(self, calibration, status.HTTP_201_CREATED)
 
 
 class CalibrationView(ApiView):
     @operation({200: CalibrationDetail}, 400, 404)
     def get(self, request: Request, number: int) -> Response:
         """Get uploaded measurements with their first rows."""
-        return Response(_calibration(calibration_get(number), request))
+        return _calibration_response(self, calibration_get(number))
 
     @removal
     def delete(self, request: Request, number: int) -> None:
@@ -208,7 +206,7 @@ class CalibrationFitsView(ApiView):
             spec=sent.spec(),
             idempotency_key=idempotency_key(request),
         )
-        return _created(version, request)
+        return _created(self, version)
 
 
 class CalibrationComparisonsView(ApiView):
@@ -251,21 +249,21 @@ class ObservationsView(ApiView):
             source=query["source"],
             idempotency_key=idempotency_key(request),
         )
-        return _created(version, request)
+        return _created(self, version)
 
 
-def _created(version: ProfileVersion, request: Request) -> Response:
+def _created(view: ApiView, version: ProfileVersion) -> Response:
     """Return 201 with the new version of a profile."""
     name = version.profile.name
+    url = reverse("api:profile", kwargs={"name": name}, request=view.request)
     profile = known.profile_get(name, version.version)
-    body = ProfileDetail(profile, context={"request": request}).data
-    url = reverse("api:profile", kwargs={"name": name}, request=request)
     headers = {"Location": f"{url}?version={version.version}"}
-    return Response(body, status.HTTP_201_CREATED, headers=headers)
+    return view.shown(ProfileDetail, profile, status.HTTP_201_CREATED, headers)
 
 
-def _calibration(row: Calibration, request: Request) -> Values:
-    """Return uploaded measurements with their first rows as JSON."""
+def _calibration_response(
+    view: ApiView, row: Calibration, code: int = status.HTTP_200_OK
+) -> Response:
+    """Return uploaded measurements with their first rows."""
     preview = table_rows(calibration_table(row).head(PREVIEW_ROWS))
-    body = CalibrationDetail(row, context={"request": request, "preview": preview}).data
-    return dict(body)
+    return view.shown(CalibrationDetail, row, code, preview=preview)

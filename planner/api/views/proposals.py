@@ -201,8 +201,7 @@ class ProposalListView(ListView[Proposal]):
             **sent,
         )
         url = reverse("api:proposal", kwargs={"number": proposal.pk}, request=request)
-        body = ProposalDetail(proposal).data
-        return Response(body, status.HTTP_201_CREATED, headers={"Location": url})
+        return self.shown(ProposalDetail, proposal, status.HTTP_201_CREATED, {"Location": url})
 
 
 class ProposalView(ApiView):

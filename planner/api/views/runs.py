@@ -77,7 +77,7 @@ class RunView(ApiView):
     @operation({200: RunDetail}, 404)
     def get(self, request: Request, run_id: int) -> Response:
         """Get a run; poll it until its state is completed, failed, errored or cancelled."""
-        return _run_response(run_get(run_id), request)
+        return _run_response(self, run_get(run_id))
 
     @removal
     def delete(self, request: Request, run_id: int) -> None:
@@ -92,7 +92,7 @@ class RunCancelView(ApiView):
 
         A waiting run stops at once, a started one at its next report of progress.
         """
-        return _run_response(run_cancel(run=run_get(run_id), user=self.user), request)
+        return _run_response(self, run_cancel(run=run_get(run_id), user=self.user))
 
 
 class RunResultsView(ApiView):
@@ -237,10 +237,10 @@ class RunTableView(ApiView):
         return Response(body)
 
 
-def _run_response(run: Run, request: Request) -> Response:
+def _run_response(view: ApiView, run: Run) -> Response:
     """Return a run; an unfinished one asks the client to poll again."""
     headers = {} if run.finished else {"Retry-After": "1"}
-    return Response(RunDetail(run, context={"request": request}).data, headers=headers)
+    return view.shown(RunDetail, run, headers=headers)
 
 
 class RunWhyView(ApiView):

@@ -132,9 +132,7 @@ class ScenarioListView(ListView[Scenario]):
         """Store a new scenario."""
         sent = valid(DocumentRequest(data=request.data))
         scenario = scenario_create(owner=self.user, **sent)
-        response = _scenario_response(scenario, request, status.HTTP_201_CREATED)
-        response["Location"] = response.data["links"]["self"]
-        return response
+        return _scenario_response(self, scenario, status.HTTP_201_CREATED)
 
 
 class ScenarioView(ApiView):
@@ -147,7 +145,7 @@ class ScenarioView(ApiView):
 
         `scenario` is an id or a name. `Accept: application/yaml` gives the file as it was written.
         """
-        return _scenario_response(scenario_get(scenario), request)
+        return _scenario_response(self, scenario_get(scenario))
 
     @operation(
         AS_FILE, 400, 403, 404, 412, 413, 415, 422,
@@ -181,7 +179,7 @@ class ScenarioView(ApiView):
         save = scenario_update if "document" in sent else scenario_edit
         version = version_held(request, scenario)
         saved = save(scenario=scenario, user=self.user, version=version, **sent)
-        return _scenario_response(saved, request)
+        return _scenario_response(self, saved)
 
 
 class ScenarioRunsView(ApiView):
@@ -205,8 +203,7 @@ class ScenarioRunsView(ApiView):
 
 
 def _scenario_response(
-    scenario: Scenario, request: Request, code: int = status.HTTP_200_OK
+    view: ApiView, scenario: Scenario, code: int = status.HTTP_200_OK
 ) -> Response:
     """Return a scenario with its ETag."""
-    body = ScenarioDetail(scenario, context={"request": request}).data
-    return Response(body, code, headers={"ETag": state_tag(scenario, request)})
+    return view.shown(ScenarioDetail, scenario, code, {"ETag": state_tag(scenario, view.request)})

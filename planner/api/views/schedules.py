@@ -183,15 +183,15 @@ class ScheduleListView(ListView[Schedule]):
         Without limits every plan is reviewed.
         """
         sent = valid(ScheduleRequest(data=request.data))
-        body = _schedule_json(schedule_create(owner=self.user, now=timezone.now(), **sent), request)
-        return Response(body, status.HTTP_201_CREATED, headers={"Location": body["link"]})
+        schedule = schedule_create(owner=self.user, now=timezone.now(), **sent)
+        return self.shown(ScheduleItem, schedule, status.HTTP_201_CREATED)
 
 
 class ScheduleView(ApiView):
     @operation({200: ScheduleItem}, 404)
     def get(self, request: Request, number: int) -> Response:
         """Get a schedule."""
-        return Response(_schedule_json(schedule_get(str(number)), request))
+        return self.shown(ScheduleItem, schedule_get(str(number)))
 
     @operation({200: ScheduleItem}, 400, 403, 404, request=ScheduleChange)
     def patch(self, request: Request, number: int) -> Response:
@@ -199,7 +199,7 @@ class ScheduleView(ApiView):
         schedule = schedule_get(str(number))
         sent = valid(ScheduleChange(data=request.data))
         schedule_change(schedule=schedule, user=self.user, now=timezone.now(), **sent)
-        return Response(_schedule_json(schedule, request))
+        return self.shown(ScheduleItem, schedule)
 
     @removal
     def delete(self, request: Request, number: int) -> None:
@@ -212,7 +212,7 @@ class SchedulePauseView(ApiView):
     def post(self, request: Request, number: int) -> Response:
         """Pause a schedule until it is resumed."""
         schedule = schedule_pause(schedule=schedule_get(str(number)), user=self.user)
-        return Response(_schedule_json(schedule, request))
+        return self.shown(ScheduleItem, schedule)
 
 
 class ScheduleResumeView(ApiView):
@@ -221,7 +221,7 @@ class ScheduleResumeView(ApiView):
         """Resume a schedule at its next time."""
         now = timezone.now()
         schedule = schedule_resume(schedule=schedule_get(str(number)), user=self.user, now=now)
-        return Response(_schedule_json(schedule, request))
+        return self.shown(ScheduleItem, schedule)
 
 
 class ScheduleFireView(ApiView):
@@ -232,9 +232,7 @@ class ScheduleFireView(ApiView):
         firing = schedule_fire(
             schedule=schedule_get(str(number)), user=self.user, now=timezone.now(), **sent
         )
-        body = FiringItem(firing, context={"request": request}).data
-        headers = {"Location": body["link"], "Retry-After": "10"}
-        return Response(body, status.HTTP_201_CREATED, headers=headers)
+        return self.shown(FiringItem, firing, status.HTTP_201_CREATED, {"Retry-After": "10"})
 
 
 @lists(FiringItem, 404)
@@ -249,7 +247,7 @@ class FiringView(ApiView):
     @operation({200: FiringItem}, 404)
     def get(self, request: Request, number: int) -> Response:
         """Get a firing and its result."""
-        return Response(FiringItem(firing_get(number), context={"request": request}).data)
+        return self.shown(FiringItem, firing_get(number))
 
 
 @lists(OutcomeItem)
@@ -264,7 +262,7 @@ class OutcomeView(ApiView):
     @operation({200: OutcomeDetail}, 404)
     def get(self, request: Request, number: int) -> Response:
         """Get the report of plan versus actual, hour by hour."""
-        return Response(OutcomeDetail(outcome_get(number), context={"request": request}).data)
+        return self.shown(OutcomeDetail, outcome_get(number))
 
 
 class DigestView(ApiView):
@@ -272,8 +270,3 @@ class DigestView(ApiView):
     def get(self, request: Request) -> Response:
         """Get a short summary of the last seven days."""
         return Response({"text": digest_text(now=timezone.now())})
-
-
-def _schedule_json(schedule: Schedule, request: Request) -> Values:
-    """Return a schedule as JSON."""
-    return dict(ScheduleItem(schedule, context={"request": request}).data)

@@ -11,7 +11,7 @@ from rest_framework.response import Response
 
 from planner.api.base import ApiView, valid
 from planner.api.filters import ListView, lists
-from planner.api.schema import operation, removal
+from planner.api.schema import LOCATION, operation, removal
 from planner.api.serializers.strict_fields import (
     FiniteField,
     RelatedText,
@@ -214,7 +214,7 @@ class SourceListView(ListView[Source]):
 
     @operation(
         {201: SourceItem}, 400, 403, 422,
-        request=SourceRequest,
+        request=SourceRequest, parameters=[LOCATION],
         examples={
             "A Prometheus": {"name": "chat-live", "kind": "prometheus", "settings": PROMETHEUS},
             "Samples of a program": {"name": "own-counts", "kind": "samples", "bin_s": 60},
@@ -228,7 +228,7 @@ class SourceListView(ListView[Source]):
         """
         sent = valid(SourceRequest(data=request.data))
         source = source_create(owner=self.user, **sent)
-        return Response(_source_json(source, request), status.HTTP_201_CREATED)
+        return self.shown(SourceItem, source, status.HTTP_201_CREATED)
 
 
 class SourcePreviewView(ApiView):
@@ -248,7 +248,7 @@ class SourceView(ApiView):
     @operation({200: SourceItem}, 404)
     def get(self, request: Request, name: str) -> Response:
         """Get a live source."""
-        return Response(_source_json(source_get(name), request))
+        return self.shown(SourceItem, source_get(name))
 
     @operation(
         {200: SourceItem}, 400, 403, 404, 422,
@@ -261,7 +261,7 @@ class SourceView(ApiView):
         """
         sent = valid(SourceChange(data=request.data))
         source = source_change(source=source_get(name), user=self.user, changes=sent)
-        return Response(_source_json(source, request))
+        return self.shown(SourceItem, source)
 
     @removal
     def delete(self, request: Request, name: str) -> None:
@@ -281,7 +281,7 @@ class SourceReadView(ApiView):
     def post(self, request: Request, name: str) -> Response:
         """Read a source now, even if it is not due."""
         source = source_request_reading(source=source_get(name), user=self.user)
-        return Response(_source_json(source, request))
+        return self.shown(SourceItem, source)
 
 
 class SourceSamplesView(ApiView):
@@ -342,8 +342,3 @@ class SourceSeriesView(ApiView):
             "histograms": samples.histograms.to_dicts(),
         }
         return Response(SourceSeries(answer).data)
-
-
-def _source_json(source: Source, request: Request) -> Values:
-    """Return a source as JSON."""
-    return dict(SourceItem(source, context={"request": request}).data)

@@ -3,12 +3,14 @@
 from typing import Any
 
 from django.db.models import QuerySet
+from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers, status
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from planner.api.base import ApiView, idempotency_key, valid
 from planner.api.filters import ListView, lists
+from planner.api.results import schema_of
 from planner.api.schema import KEY, LOCATION, operation, removal
 from planner.api.serializers.options import WORK, run_options
 from planner.api.serializers.strict_fields import RelatedText, StrictSerializer, Values
@@ -18,7 +20,14 @@ from planner.domain.whatif.figures import FIGURES
 from planner.domain.whatif.variations import MOST_AXES, Axis
 from planner.models import Run, Sweep
 from planner.selectors.scenarios import scenario_get
-from planner.selectors.sweeps import DEFAULT, figure_by_name, sweep_get, sweep_grid, sweeps_list
+from planner.selectors.sweeps import (
+    DEFAULT,
+    Grid,
+    figure_by_name,
+    sweep_get,
+    sweep_grid,
+    sweeps_list,
+)
 from planner.services.whatif import sweep_cancel, sweep_create, sweep_delete
 
 
@@ -83,23 +92,17 @@ EXAMPLES = {
 }
 
 
-class GridShown(serializers.Serializer[Any]):
-    """A figure of every cell; rows follow the first setting, cells the second."""
-
-    figure = serializers.CharField()
-    unit = serializers.CharField()
-    done = serializers.IntegerField()
-    failed = serializers.IntegerField()
-    going = serializers.IntegerField()
-    seconds_left = serializers.FloatField(allow_null=True)
-    rows = serializers.ListField(child=serializers.ListField(child=serializers.DictField()))
-
-
 class SweepShown(SweepItem):
-    grid = GridShown()
+    """A sweep with a figure of every cell; rows follow the first setting, cells the second."""
+
+    grid = serializers.SerializerMethodField()
 
     class Meta(SweepItem.Meta):
         fields = [*SweepItem.Meta.fields, "grid"]
+
+    @extend_schema_field(schema_of(Grid))
+    def get_grid(self, sweep: Sweep) -> Values:
+        return dict(as_json(sweep_grid(sweep, self.context.get("figure", DEFAULT))))
 
 
 @lists(SweepItem)
@@ -130,9 +133,7 @@ class SweepListView(ListView[Sweep]):
             axes=[Axis(axis["key"], tuple(axis["values"])) for axis in sent["vary"]],
             idempotency_key=idempotency_key(request),
         )
-        body = _sweep_json(sweep, request)
-        headers = {"Location": body["link"], "Retry-After": "1"}
-        return Response(body, status.HTTP_202_ACCEPTED, headers=headers)
+        return self.shown(SweepShown, sweep, status.HTTP_202_ACCEPTED, {"Retry-After": "1"})
 
 
 class SweepView(ApiView):
@@ -140,7 +141,8 @@ class SweepView(ApiView):
     def get(self, request: Request, number: int) -> Response:
         """Get a sweep with a figure of every cell."""
         query = valid(GridAsked(data=request.query_params))
-        return Response(_sweep_json(sweep_get(number), request, query["figure"]))
+        figure = figure_by_name(query["figure"])
+        return self.shown(SweepShown, sweep_get(number), figure=figure)
 
     @removal
     def delete(self, request: Request, number: int) -> None:
@@ -154,10 +156,4 @@ class SweepCancelView(ApiView):
         """Cancel the unfinished runs of a sweep."""
         sweep = sweep_get(number)
         sweep_cancel(sweep=sweep, user=self.user)
-        return Response(_sweep_json(sweep, request))
-
-
-def _sweep_json(sweep: Sweep, request: Request, figure: str = "cost_usd") -> Values:
-    """Return a sweep with its grid as JSON."""
-    item = SweepItem(sweep, context={"request": request}).data
-    return {**item, "grid": as_json(sweep_grid(sweep, figure_by_name(figure)))}
+        return self.shown(SweepShown, sweep)

@@ -183,7 +183,7 @@ class TraceView(ApiView):
 
         `name` is a name or an id.
         """
-        return Response(TraceDetail(trace_get(name), context={"request": request}).data)
+        return self.shown(TraceDetail, trace_get(name))
 
     @removal
     def delete(self, request: Request, name: str) -> None:

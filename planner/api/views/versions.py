@@ -9,7 +9,7 @@ from rest_framework.response import Response
 
 from planner.api.base import ApiView, valid
 from planner.api.filters import ListView, lists
-from planner.api.schema import operation
+from planner.api.schema import LOCATION, operation
 from planner.api.serializers.strict_fields import (
     OptionalText,
     RelatedText,
@@ -128,15 +128,17 @@ class VersionRestoreView(ApiView):
         named = sent.pop("into")
         into = scenario_get(named) if named else None
         saved = scenario_restore(version=version, user=self.user, into=into, **sent)
-        return Response(ScenarioDetail(saved, context={"request": request}).data)
+        return self.shown(ScenarioDetail, saved)
 
 
 class VersionBranchView(ApiView):
-    @operation({201: ScenarioDetail}, 400, 403, 404, 413, 415, 422, request=BranchRequest)
+    @operation(
+        {201: ScenarioDetail}, 400, 403, 404, 413, 415, 422,
+        request=BranchRequest, parameters=[LOCATION],
+    )  # fmt: skip
     def post(self, request: Request, scenario: str, number: int) -> Response:
         """Create a scenario from a version of another."""
         sent = valid(BranchRequest(data=request.data))
         version = version_get(scenario_get(scenario), number)
         branch = scenario_branch(version=version, user=self.user, **sent)
-        body = ScenarioDetail(branch, context={"request": request}).data
-        return Response(body, status.HTTP_201_CREATED)
+        return self.shown(ScenarioDetail, branch, status.HTTP_201_CREATED)
