@@ -69,24 +69,6 @@ def test_a_malformed_login_names_its_faults(stranger, db, body):
     assert answer.json()["errors"]
 
 
-def test_broken_json_and_unknown_kinds_of_body_are_told(stranger, db):
-    assert stranger.post(TOKEN, "{", content_type="application/json").status_code == 400
-    assert stranger.post(TOKEN, "a", content_type="text/plain").status_code == 415
-
-
-def test_a_stranger_is_asked_to_log_in(stranger):
-    answer = stranger.get(ME)
-    assert answer.status_code == 401
-    assert answer["WWW-Authenticate"] == "Token"
-    assert answer.json() == {
-        "type": "about:blank",
-        "title": "Log in first",
-        "status": 401,
-        "detail": "Authentication credentials were not provided.",
-        "instance": ME,
-    }
-
-
 def test_a_viewer_sees_that_they_only_read(reader):
     assert reader.get(ME).json()["may_plan"] is False
 

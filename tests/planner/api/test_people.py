@@ -17,9 +17,3 @@ def test_an_admin_invites_and_changes(admin: User) -> None:
     assert listed == {"ada": True, "nora": False}
     refused = api.post(f"{USERS}nora/invitation/")
     assert refused.status_code == 400 and "enable the account first" in refused.json()["detail"]
-
-
-def test_faults_name_the_field(admin: User) -> None:
-    refused = client_of(admin).post(USERS, {"user": "nora", "role": "king"}, format="json")
-    assert refused.status_code == 400 and "role" in str(refused.json())
-    assert client_of(admin).patch(f"{USERS}nobody/", {}, format="json").status_code == 404

@@ -10,7 +10,7 @@ from planner.models import Counter, Numbered, Run, Sweep
 from planner.models.workspace import MAIN, within
 from planner.services import backups
 from planner.services.backups import backup, restore
-from planner.services.runs import run_create, run_delete
+from planner.services.runs import run_create
 from planner.services.whatif import sweep_create
 from tests.planner.samples import DOCUMENT
 
@@ -33,14 +33,6 @@ def test_what_is_rolled_back_leaves_no_gap(planner):
     for _ in range(3):  # an insert that the key's constraint refuses
         assert run_create(owner=planner, kind=Run.Kind.PLAN, idempotency_key="k").pk == first.pk
     assert run_create(owner=planner, kind=Run.Kind.PLAN).pk == first.pk + 1
-
-
-def test_the_number_of_a_removed_run_is_not_given_again(admin):
-    Run.objects.create(kind=Run.Kind.PLAN, state=Run.State.COMPLETED)
-    newest = Run.objects.create(kind=Run.Kind.PLAN, state=Run.State.COMPLETED)
-    number = newest.pk
-    run_delete(run=newest, user=admin)
-    assert Run.objects.create(kind=Run.Kind.PLAN).pk == number + 1
 
 
 def test_a_number_that_was_chosen_by_hand_is_gone_past(db):

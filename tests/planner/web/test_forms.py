@@ -11,7 +11,6 @@ from django.test.html import parse_html
 from planner.inputs.scenario.document import edit, outline, parse
 from planner.inputs.scenario.schema.test_days import USUAL as USUAL_DAYS
 from planner.web.forms.document import (
-    LISTS,
     look,
     row_changes,
     row_values,
@@ -44,15 +43,6 @@ def cleaned(section: str, row: dict[str, Any]) -> dict[str, Any]:
 
 def rows(data: dict[str, Any], section: str) -> list[dict[str, Any]]:
     return [cleaned(section, row) for row in row_values(data)[section]]
-
-
-def test_a_form_that_is_not_touched_changes_nothing() -> None:
-    data = outline(DOCUMENT)
-    changes = study_changes(data, study_values(data))
-    for section in LISTS:
-        changes |= row_changes(data, section, rows(data, section))
-    assert changes == {}
-    assert edit(DOCUMENT, changes) == DOCUMENT
 
 
 def test_one_changed_number_leaves_every_other_line() -> None:

@@ -13,14 +13,6 @@ def replay(prof, arrival, isl, osl, **kwargs):
     )
 
 
-def test_one_token_answer_is_one_prefill():
-    prof = profile()
-    log = replay(prof, [1.0], [32], [1]).requests
-    assert log.ttft_s[0] == prof.iteration_s(0, 32)
-    assert log.e2e_s[0] == log.ttft_s[0]
-    assert np.isnan(log.tbt_s[0])
-
-
 def test_lone_request_decodes_at_batch_one():
     prof = profile()
     result = replay(prof, [1.0], [32], [5])
@@ -34,14 +26,6 @@ def test_lone_request_decodes_at_batch_one():
     assert totals.idle_s[0] == 60.0 - log.e2e_s[0]
 
 
-def test_decodes_come_out_of_the_token_budget_before_prefill():
-    prof = profile(budget=64)
-    first = prof.iteration_s(0, 32)
-    log = replay(prof, [0.0, first], [32, 100], [50, 1]).requests
-    # Beside one decode 63 tokens of the prompt fit, then the other 37.
-    assert log.first_token_s[1] == first + prof.iteration_s(1, 63) + prof.iteration_s(1, 37)
-
-
 def test_memory_shortage_preempts_the_newest_and_recomputes_it():
     prof = profile(kv=100, budget=128)
     result = replay(prof, [0.0, 0.0], [40, 40], [20, 20])
@@ -52,17 +36,6 @@ def test_memory_shortage_preempts_the_newest_and_recomputes_it():
     assert result.totals.preemptions[0] == 1
     assert result.requests.last_token_s.tolist() == [first_done, second_done]
     assert result.requests.first_token_s[1] == prof.iteration_s(0, 80)
-
-
-def test_watermark_keeps_memory_free_at_admission_but_never_blocks_an_empty_instance():
-    prof = profile(kv=1000, budget=2000)
-    # 1% is kept free: 494 + 1 beside 495 + 1 leaves 9 < 10, so the second waits.
-    log = replay(prof, [0.0, 0.0], [495, 494], [2, 1]).requests
-    assert log.first_token_s[1] > log.last_token_s[0]
-    log = replay(prof, [0.0, 0.0], [495, 493], [2, 1]).requests
-    assert log.first_token_s[1] == log.first_token_s[0]
-    log = replay(prof, [0.0], [999], [1]).requests
-    assert log.last_token_s[0] == prof.iteration_s(0, 999)
 
 
 def test_series_hold_the_tokens_and_memory_of_a_lone_request():

@@ -43,23 +43,6 @@ def test_what_leaves_after_a_decision_has_the_share_of_the_link_that_it_says():
         simulate(trace([1.0], [32], [2]), apart(prof), none, duration_s=100.0)
 
 
-def test_decodes_sit_out_an_iteration_of_prompts_they_do_not_fit_beside():
-    prof = profile(budget=64)
-    first = prof.iteration_s(0, 32)
-    step, big = prof.iteration_s(1, 0), prof.iteration_s(0, 64)
-    served = fleet(pool(prof, batching="whole"))
-    log = run(served, [0.0, first], [32, 64], [5, 1], [1]).requests
-    assert log.first_token_s.tolist() == [first, first + big]
-    assert log.last_token_s[0] == first + big + 4 * step
-    # One that leaves room for the decode runs beside it, unless prompts are to run alone.
-    beside, alone = prof.iteration_s(1, 63), prof.iteration_s(0, 63)
-    log = run(served, [0.0, first], [32, 63], [5, 1], [1]).requests
-    assert log.last_token_s[0] == first + beside + 3 * step
-    served = fleet(pool(prof, batching="alone"))
-    log = run(served, [0.0, first], [32, 63], [5, 1], [1]).requests
-    assert log.last_token_s[0] == first + alone + 4 * step
-
-
 @pytest.mark.parametrize(
     ("router", "taken"),
     [

@@ -8,7 +8,7 @@ import pytest
 
 from simulation.engine.run import simulate
 from simulation.errors import SimulationError
-from simulation.fleet import KvLink, Routing
+from simulation.fleet import KvLink
 from simulation.policies.static import Static
 from simulation.trace import PrefixBlocks
 from tests.shared_folder import DATA, shared
@@ -60,17 +60,6 @@ def test_the_cached_context_is_attended_to():
     assert result.requests.ttft_s == pytest.approx([60 * 30 / 1024, 12 * (48 + 6) / 1024])
 
 
-def test_blocks_in_use_stay_and_are_counted_once():
-    """Two long answers on one prompt of 8 blocks fit into memory for 10, with it shared."""
-    prof = profile(kv=160, budget=256)
-    lists = [list(range(9))] * 2
-    shared_ = replay(prof, [0.0, 0.125], [129, 129], [8, 8], lists)
-    apart = replay(prof, [0.0, 0.125], [129, 129], [8, 8], lists, prefix_cache=False)
-    assert shared_.totals.hit_tokens[0] == 128
-    assert apart.requests.first_token_s[1] > apart.requests.last_token_s[0]
-    assert shared_.requests.first_token_s[1] < shared_.requests.last_token_s[0]
-
-
 def test_more_memory_never_finds_less():
     """One request at a time, prompts of one length: LRU is a stack algorithm."""
     rng = np.random.default_rng(3)
@@ -83,20 +72,6 @@ def test_more_memory_never_finds_less():
     ]
     assert rates == sorted(rates)
     assert rates[0] < rates[-1]
-
-
-def test_the_router_prefers_where_the_prompt_is_unless_it_is_busy():
-    prof = profile(budget=64, kv=4096)
-    first, other = [1, 2, 3, 4], [5, 6, 7, 8]
-    aware = Routing(instance="prefix-aware")
-    # At 10 s both wait nowhere: the second instance has the blocks of the second prompt.
-    lists = [first, other, other, first]
-    arrivals = [0.0, 0.0, 10.0, 20.0]
-    result = replay(prof, arrivals, [64] * 4, [2] * 4, lists, count=2, routing=aware)
-    assert result.totals.hit_tokens[0] == 2 * 48
-    # Of two at once the second goes elsewhere: 48 tokens saved are less than the 64 before it.
-    result = replay(prof, [0.0, 10.0, 10.0], [64] * 3, [2] * 3, [first] * 3, 16, 2, aware)
-    assert result.totals.hit_tokens[0] == 48
 
 
 def test_blocks_are_checked_and_follow_their_requests():

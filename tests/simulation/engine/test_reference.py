@@ -29,6 +29,17 @@ def random_requests(rng, most):
     return arrivals, isl, osl
 
 
+def jobs_of(arrivals, isl, osl, **columns):
+    """Requests of the stepwise model; ``columns``: values of other fields, one per request."""
+    columns = {"isl": isl, "osl": osl} | columns
+    lists = {name: np.asarray(its).tolist() if name != "blocks" else its
+             for name, its in columns.items()}  # fmt: skip
+    return [
+        Job(arrival, **{name: its[i] for name, its in lists.items()})
+        for i, arrival in enumerate(arrivals)
+    ]
+
+
 def random_profile(rng, least_kv):
     return profile(
         alpha=rng.integers(1, 64) / 1024,
@@ -82,7 +93,7 @@ def test_one_instance(block):
         arrivals, isl, osl = random_requests(rng, 40)
         prof = random_profile(rng, int((isl + osl).max()))
         instances = [Instance(prof)]
-        jobs = [Job(*row) for row in zip(arrivals, isl.tolist(), osl.tolist(), strict=True)]
+        jobs = jobs_of(arrivals, isl, osl)
         serve(instances, jobs)
         result = simulate(
             trace(arrivals, isl, osl), fleet(pool(prof)), Static([1]), duration_s=2048.0
@@ -100,7 +111,7 @@ def test_prompts_first(batching):
         arrivals, isl, osl = random_requests(rng, 40)
         prof = random_profile(rng, int((isl + osl).max()))
         instances = [Instance(prof, batching=batching)]
-        jobs = [Job(*row) for row in zip(arrivals, isl.tolist(), osl.tolist(), strict=True)]
+        jobs = jobs_of(arrivals, isl, osl)
         serve(instances, jobs)
         served = fleet(pool(prof, batching=batching))
         result = simulate(trace(arrivals, isl, osl), served, Static([1]), duration_s=2048.0)
@@ -126,7 +137,7 @@ def test_prefill_and_decode_apart():
             Instance(profiles[0], role="prefill", link=link, batching=batching, shared=shared)
             for _ in range(counts[0])
         ] + [Instance(profiles[1], role="decode") for _ in range(counts[1])]
-        jobs = [Job(*row) for row in zip(arrivals, isl.tolist(), osl.tolist(), strict=True)]
+        jobs = jobs_of(arrivals, isl, osl)
         serve(instances, jobs)
         served = fleet(
             pool(profiles[0], role="prefill", link=link, batching=batching),
@@ -163,8 +174,7 @@ def test_prefill_and_decode_apart_in_two_regions():
                     Instance(prof, region, role=role, shared=shared, **how)
                     for _ in range(counts[-1])
                 ]
-        rows = zip(arrivals, isl.tolist(), osl.tolist(), home.tolist(), strict=True)
-        jobs = [Job(*row) for row in rows]
+        jobs = jobs_of(arrivals, isl, osl, home=home)
         threshold = float(rng.choice([0.05, 0.7]))
         serve(instances, jobs, wire, threshold)
         served = fleet(
@@ -197,10 +207,7 @@ def test_several_regions_and_instances(block):
         instances = [
             Instance(profiles[r], r) for r in range(regions) for _ in range(int(counts[r]))
         ]
-        jobs = [
-            Job(*row)
-            for row in zip(arrivals, isl.tolist(), osl.tolist(), home.tolist(), strict=True)
-        ]
+        jobs = jobs_of(arrivals, isl, osl, home=home)
         planned = shares if sees == "queues" and shares is not None else np.zeros(wire.shape)
         planned = planned / np.where(planned.any(axis=1), planned.sum(axis=1), 1)[:, None]
         serve(instances, jobs, wire, threshold, sees=sees, shares=planned.tolist())
@@ -254,10 +261,7 @@ def test_prefix_caches(apart):
         count = int(rng.integers(1, 4))
         router = str(rng.choice(["least-remaining", "prefix-aware"]))
         batching = str(rng.choice(["chunked", "whole", "alone"]))
-        jobs = [
-            Job(arrival, i, o, blocks=ids)
-            for arrival, i, o, ids in zip(arrivals, isl.tolist(), osl.tolist(), lists, strict=True)
-        ]
+        jobs = jobs_of(arrivals, isl, osl, blocks=lists)
         served = [pool(prof, batching=batching, prefix_cache=True)]
         role = {}
         if apart:
@@ -297,12 +301,7 @@ def test_schedulers(scheduler):
         full = str(rng.choice(["preempt", "preempt", "fail"]))
         how = {"scheduler": scheduler, "when_full": full}
         instances = [Instance(prof, limits=tuple(limits), **taus, **how)]
-        jobs = [
-            Job(arrival, i, o, tier=code)
-            for arrival, i, o, code in zip(
-                arrivals, isl.tolist(), osl.tolist(), tier.tolist(), strict=True
-            )
-        ]
+        jobs = jobs_of(arrivals, isl, osl, tier=tier)
         serve(instances, jobs)
         # Listed in another order than that of their limits.
         tiers = [
@@ -326,7 +325,7 @@ def test_the_router_finds_the_same_instance_among_many(longest, seeds):
         isl, osl = rng.integers(1, 60, 300), rng.integers(1, longest, 300)
         prof = random_profile(rng, longest + 60)
         instances = [Instance(prof) for _ in range(int(rng.integers(5, 64)))]
-        jobs = [Job(*row) for row in zip(arrivals, isl.tolist(), osl.tolist(), strict=True)]
+        jobs = jobs_of(arrivals, isl, osl)
         serve(instances, jobs)
         result = simulate(
             trace(arrivals, isl, osl),
@@ -367,7 +366,7 @@ def test_any_curve(block):
         curve = grid(**vars(timing))
         prof = adjusted(random_profile(rng, int((isl + osl).max())), curve=curve)
         instances = [Instance(prof, timing=timing)]
-        jobs = [Job(*row) for row in zip(arrivals, isl.tolist(), osl.tolist(), strict=True)]
+        jobs = jobs_of(arrivals, isl, osl)
         serve(instances, jobs)
         result = simulate(
             trace(arrivals, isl, osl), fleet(pool(prof)), Static([1]), duration_s=4096.0
@@ -417,7 +416,7 @@ def test_lost_and_slow_instances(block):
             for time, n, factor in events
         )
         instances = [Instance(prof) for _ in range(count)]
-        jobs = [Job(*row) for row in zip(arrivals, isl.tolist(), osl.tolist(), strict=True)]
+        jobs = jobs_of(arrivals, isl, osl)
         # At one instant the engine mends, then loses, then slows: have them in that order.
         events.sort(key=lambda event: (event[0], event[2] > 0))
         if len(set(times.tolist())) < len(times):
@@ -457,8 +456,7 @@ def test_silos_mixed_pools_and_regions(block):
                 instances += [
                     Instance(prof, region, tiers=tiers, pool=len(pools)) for _ in range(counts[-1])
                 ]
-        rows = zip(arrivals, isl.tolist(), osl.tolist(), home.tolist(), strict=True)
-        jobs = [Job(*row, tier=int(t)) for row, t in zip(rows, tier, strict=True)]
+        jobs = jobs_of(arrivals, isl, osl, home=home, tier=tier)
         how = {
             "sees": str(rng.choice(["queues", "memory"])),
             "endpoint": str(rng.choice(["together", "least-memory"])),

@@ -52,19 +52,6 @@ def test_a_region_with_waiting_requests_never_watches_an_idle_one():
     assert worst["seen"] < 1.0 < 10.0 < worst["blind"]
 
 
-def test_planned_shares_are_kept_to_within_a_few_prompts():
-    rng = np.random.default_rng(1)
-    n = 1000
-    requests = trace(
-        61.0 + np.arange(n) * 2.0, rng.integers(1, 60, n), 2, region=0, regions=REGIONS
-    )
-    policy = Shared([1, 1], [[[0.3, 0.7], [0.0, 0.0]]])
-    result = simulate(requests, two_regions(), policy)
-    west = np.cumsum(requests.input_tokens * (result.requests.pool == 1))
-    asked = 0.7 * np.cumsum(requests.input_tokens)
-    assert np.abs(west - asked).max() <= 60
-
-
 def test_shares_are_by_model_and_home():
     """Of two models only one is sent away; a row of zeros is the rule of E4."""
     n = 400
@@ -155,22 +142,3 @@ def test_asked_tokens_are_those_of_home_wherever_they_are_served():
     simulate(requests, served, policy, duration_s=240.0)
     asked = [np.round(60 * seen.asked_tps).tolist() for seen in policy.seen]
     assert asked == [[0, 0, 0, 0], [10, 0, 20, 30], [0, 50, 0, 0]]
-
-
-def two_pools(**how):
-    """A fast and a slow pool of one model in one region."""
-    slow = profile(gamma=1 / 4, max_batch=64, budget=64, kv=1 << 20)
-    return fleet(pool(ROOMY), pool(slow), routing=Routing(**how))
-
-
-def test_no_request_waits_in_a_pool_while_another_takes_it_at_once():
-    rng = np.random.default_rng(3)
-    n = 2000
-    arrivals = np.cumsum(rng.exponential(ROOMY.iteration_s(0, 64) * 0.6, n))
-    requests = trace(arrivals, rng.integers(1, 64, n), 2)
-    worst = {
-        name: np.percentile(simulate(requests, two_pools(endpoint=name), Static([1, 1]))
-                            .requests.ttft_s, 99)
-        for name in ("least-memory", "together")
-    }  # fmt: skip
-    assert worst["least-memory"] <= worst["together"]

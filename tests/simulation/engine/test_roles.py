@@ -12,8 +12,13 @@ from simulation.fleet import KvLink
 from simulation.policies.static import Static
 from simulation.policy import Actions
 from tests.simulation.builders import fleet, pool, profile, trace
-from tests.simulation.engine.reference import Instance, Job, serve
-from tests.simulation.engine.test_reference import assert_same, random_profile, random_requests
+from tests.simulation.engine.reference import Instance, serve
+from tests.simulation.engine.test_reference import (
+    assert_same,
+    jobs_of,
+    random_profile,
+    random_requests,
+)
 
 LINK = KvLink(kv_bytes_per_token=1.0, bytes_s=64.0)
 COLUMNS = ("outcome", "pool", "first_token_s", "last_token_s", "ttft_s", "tbt_s", "e2e_s")
@@ -76,7 +81,7 @@ def test_a_plain_simulator_gives_the_same(takes_prompts):
         instances = [
             Instance(**kinds[p], pool=p, slot=slot) for p in range(2) for slot in range(counts[p])
         ]
-        jobs = [Job(*row) for row in zip(arrivals, isl.tolist(), osl.tolist(), strict=True)]
+        jobs = jobs_of(arrivals, isl, osl)
         serve(
             instances,
             jobs,

@@ -26,29 +26,6 @@ def order(scheduler, rows, tau_n_s=0.0, tau_p_s=0.0):
     return np.argsort(result.requests.first_token_s).tolist()
 
 
-# The first occupies the instance until 1 s; then slow of 0.1 (until 6.1), fast of 0.2 (until 2.2),
-# slow of 0.3 (until 6.3), fast of 0.4 (until 2.4), fast of 0.5 (until 2.5).
-ROWS = [(0.0, 1), (0.1, 0), (0.2, 1), (0.3, 0), (0.4, 1), (0.5, 1)]
-
-
-def test_earliest_deadline_first():
-    assert order("edf", ROWS) == [0, 2, 4, 5, 1, 3]
-    # A slow one of long ago is due before a fast one of now.
-    late = [(0.0, 1), (0.0, 1), (0.0, 1), (0.0, 1), (0.0, 1), (0.1, 0), (4.5, 1)]
-    assert order("edf", late) == [0, 1, 2, 3, 4, 5, 6]
-    assert order("pf", late) == [0, 1, 2, 3, 4, 6, 5]
-
-
-def test_deadline_and_priority_aware():
-    """At 1 s the fast ones are urgent (1.2, 1.4 and 1.5 s left); the first two are served by 3 s.
-    At 3 s the third has expired half a second ago: recently, so it goes last, or severely."""
-    assert order("dpa", ROWS, tau_n_s=60.0, tau_p_s=2.0) == [0, 2, 4, 1, 3, 5]
-    assert order("dpa", ROWS, tau_n_s=0.25, tau_p_s=2.0) == [0, 2, 4, 5, 1, 3]
-    # At 3 s fast ones have just expired and wait for the slow one, and for a fast one of 4.5 s.
-    rows = [(0.0, 1), (0.0, 0), (0.0, 1), (0.0, 1), (0.0, 1), (0.0, 1), (4.5, 1)]
-    assert order("dpa", rows, tau_n_s=60.0, tau_p_s=1.9) == [0, 2, 3, 1, 4, 6, 5]
-
-
 def test_what_is_deferrable_stays_behind():
     rows = [(0.0, 1), (0.1, 2), (0.2, 0), (0.3, 1)]
     for scheduler in ("edf", "pf"):

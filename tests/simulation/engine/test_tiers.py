@@ -12,7 +12,6 @@ from simulation.fleet import KvLink, Tier
 from simulation.policies.schedule_follower import ScheduleFollower
 from simulation.policies.static import Static
 from tests.simulation.builders import fleet, pool, profile, trace
-from tests.simulation.engine.reference import Instance, Job, serve
 
 SLOW = profile(alpha=1.0, beta=0.0, gamma=1.0, delta=0.0, kv=1000, max_batch=1, budget=1000)
 FAST, BATCH = Tier("fast"), Tier("batch")
@@ -76,28 +75,6 @@ def test_handed_over_requests_stay_with_pools_of_their_tier():
     assert result.requests.pool.tolist() == [2, 1]
     # First token at 1 s and 2 s, a tenth of a second on the link, two more tokens.
     np.testing.assert_allclose(result.requests.last_token_s, [3.1, 4.1])
-
-
-def test_silos_are_fleets_of_their_own():
-    """A fleet of two silos gives every request what each silo alone would."""
-    rng = np.random.default_rng(7)
-    n = 400
-    arrivals = np.sort(rng.integers(0, 3000, n)) / 16
-    isl, osl = rng.integers(1, 60, n), rng.integers(1, 30, n)
-    tier = rng.integers(2, size=n)
-    prof = profile()
-    both = simulate(
-        trace(arrivals, isl, osl, tier=tier, tiers=TIERS),
-        tiered(pool(prof, tiers=("fast",)), pool(prof, tiers=("batch",))),
-        Static([2, 1]),
-    )
-    for code, count in enumerate((2, 1)):
-        of = tier == code
-        jobs = [
-            Job(*row) for row in zip(arrivals[of], isl[of].tolist(), osl[of].tolist(), strict=True)
-        ]
-        serve([Instance(prof) for _ in range(count)], jobs)
-        np.testing.assert_array_equal(both.requests.last_token_s[of], [job.last for job in jobs])
 
 
 def test_pools_name_tiers_of_the_fleet():
