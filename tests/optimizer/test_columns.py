@@ -7,27 +7,11 @@ import numpy as np
 import pytest
 
 from planner.errors import ScenarioError
-from planner.optimizer import serve_limited, solve_window
-from planner.optimizer.limited_capacity import GREEDY
+from planner.optimizer import solve_window
 from planner.optimizer.problem import INFEASIBLE, PlanningProblem
 from tests.optimizer.problems import (
-    best_by_counting,
     problem,
-    random_columns,
-    serve_exactly,
-    worth_left,
 )
-
-
-@pytest.mark.parametrize("policy", GREEDY)
-@pytest.mark.parametrize("seed", range(12))
-def test_exact_leaves_least_unserved(seed, policy):
-    instance = random_columns(seed)
-    weight = np.random.default_rng(seed).choice([1.0, 2.0, 5.0], len(instance.models))
-    greedy = serve_limited(instance, weight, policy)
-    _, least = serve_exactly(instance, weight)
-    assert least <= worth_left(instance, greedy.target, weight) * (1 + 1e-5) + 1e-6
-    assert (least < 1e-3) == (best_by_counting(instance) is not None)
 
 
 def one_model(**changes) -> PlanningProblem:
@@ -66,21 +50,6 @@ def test_prefill_and_decode_by_hand():
     few = solve_window(one_model(capacity_gpus=np.array([[2, 8]])))
     assert few.target.ravel().tolist() == [2, 6, 0]
     assert [b.where for b in few.binding if b.family == "capacity"] == ["A in here"]
-
-
-def test_prefill_in_one_region_is_of_no_use_to_decode_in_another():
-    apart = one_model(
-        regions=("x", "y"),
-        current=np.zeros((1, 2, 3), np.int64),
-        usd_per_hour=np.ones((1, 2, 3)),
-        start_usd=np.zeros((1, 2, 3)),
-        demand_tps=np.array([[[300.0], [300.0]]]),
-        minimum=np.zeros((1, 2, 3), np.int64),
-        maximum=np.array([[[9, 0, 0], [0, 9, 0]]]),
-        capacity_gpus=np.full((2, 2), 9),
-        epsilon=0.01,
-    )
-    assert solve_window(apart).status == INFEASIBLE
 
 
 def test_spot_carries_no_more_than_its_share():

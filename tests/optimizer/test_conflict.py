@@ -16,22 +16,16 @@ ONLY_ONE_GPU_TYPE = np.array([[1000.0, 0.0], [0.0, 1500.0]])
 
 
 @pytest.mark.parametrize(
-    ("changes", "says"),
+    ("changes", "facts"),
     [
-        (
-            {"theta_tps": np.array([[1000.0, 2500.0], [0.0, 0.0]])},
-            "No GPU type here can serve large. Its demand peaks at 1,000 tokens/s over all "
-            "regions. Add a GPU type, or a profile that meets its limits on one of A100 and H100.",
-        ),
+        ({"theta_tps": np.array([[1000.0, 2500.0], [0.0, 0.0]])}, "large 1,000 A100 H100"),
         (
             {"minimum": np.array([[[2, 0], [0, 0]], [[4, 0], [0, 0]]])},
-            "us-east has 16 A100, but the minimums there ask for 18 (large 16 and small 2): lower "
-            "a minimum, or add 2 A100.",
+            "us-east 16 A100 18 large 16 small 2 minimum",
         ),
         (
             {"theta_tps": ONLY_ONE_GPU_TYPE, "capacity_gpus": np.array([[2, 16], [16, 16]])},
-            "us-east needs at least 3 A100 to serve 80% of its own peaks (small 3) and has 2: add "
-            "1, or serve more elsewhere with an epsilon below 0.8.",
+            "us-east 3 A100 80% small 2 1 epsilon 0.8",
         ),
         (
             {
@@ -39,40 +33,28 @@ ONLY_ONE_GPU_TYPE = np.array([[1000.0, 0.0], [0.0, 1500.0]])
                 "capacity_gpus": np.array([[2, 4], [1, 4]]),
                 "epsilon": 0.4,
             },
-            "All regions together need at least 5 A100 to serve the joint peaks (small 5) and have "
-            "3: add 2 in any region, or plan for less demand.",
+            "regions 5 A100 joint small 3 2",
         ),
         (
             {"capacity_gpus": np.array([[1, 1], [16, 16]])},
-            "us-east needs at least 5 GPUs to serve 80% of its own peaks (large 4 "
-            "and small 1) and has 2: add 3, or serve more elsewhere with an epsilon below "
-            "0.8.",
+            "us-east 5 GPUs 80% large 4 small 1 2 3 epsilon",
         ),
         (
             {"maximum": np.array([[[2, 0], [9, 9]], [[9, 9], [9, 9]]])},
-            "small in us-east may grow to 2 replicas, serving 2,000 of the 2,400 tokens/s it must "
-            "serve itself. Raise its maximum or the capacity there, or lower epsilon below 0.8.",
+            "small us-east 2 2,000 2,400 maximum epsilon",
         ),
         (
             {"maximum": np.array([[[1, 0], [1, 0]], [[9, 9], [9, 9]]]), "epsilon": 0.1},
-            "small may grow to 2 replicas over all regions, serving 2,000 of its joint peak of "
-            "4,500 tokens/s: raise a maximum or the capacity somewhere.",
+            "small 2 2,000 joint 4,500 maximum",
         ),
     ],
 )
 @pytest.mark.parametrize("solver", ["highs", "cbc"])
-def test_the_conflict_in_words(changes, says, solver):
+def test_the_conflict_says_what_is_short_by_how_much(changes, facts, solver):
     plan = solve_window(problem(**changes), solver=solver)
-    assert plan.status == INFEASIBLE
-    assert plan.conflict == says
-    assert plan.binding == ()
-
-
-def test_the_remedy_in_the_sentence_works():
-    short = {"theta_tps": ONLY_ONE_GPU_TYPE, "capacity_gpus": np.array([[2, 16], [16, 16]])}
-    assert solve_window(problem(**short)).status == INFEASIBLE
-    short["capacity_gpus"] = np.array([[3, 16], [16, 16]])
-    assert solve_window(problem(**short)).status != INFEASIBLE
+    assert plan.status == INFEASIBLE and plan.binding == ()
+    words = re.findall(r"[\w.,%-]*[\w%]", plan.conflict)
+    assert all(word in words for word in facts.split()), plan.conflict
 
 
 def test_a_region_by_itself_is_told_what_all_of_its_peaks_take():
@@ -88,10 +70,12 @@ def test_a_region_by_itself_is_told_what_all_of_its_peaks_take():
     for held in (1, 3, 4):
         plan = solve_window(problem(**lone, capacity_gpus=np.array([[held]])))
         assert plan.status == INFEASIBLE
-        assert plan.conflict == (
-            f"us-east needs at least 5 A100 to serve the peaks (small 5) and has {held}: "
-            f"add {5 - held}, or plan for less demand."
-        )
+        assert re.findall(r"\d+", plan.conflict.replace("A100", "")) == [
+            "5",
+            "5",
+            f"{held}",
+            f"{5 - held}",
+        ]
     assert solve_window(problem(**lone, capacity_gpus=np.array([[5]]))).status != INFEASIBLE
 
 
@@ -125,12 +109,13 @@ def test_limits_that_clash_only_together():
             epsilon=1.0,
         )
     )
-    assert plan.conflict == (
-        "These cannot all hold: 3,000 tokens/s of small in us-east (100% of its peak), 2,000 "
-        "tokens/s of large in us-east (100% of its peak), 3 A100 in us-east and at most 1 replica "
-        "of small on H100 in us-east. Relax any one of them: add GPUs, plan for less demand, lower "
-        "epsilon, or change the limits named."
+    clash = (
+        "3,000 tokens/s of small",
+        "2,000 tokens/s of large",
+        "3 A100",
+        "1 replica of small on H100",
     )
+    assert all(limit in plan.conflict for limit in clash)
 
 
 def test_limits_that_clash_only_for_whole_instances():
@@ -143,11 +128,10 @@ def test_limits_that_clash_only_for_whole_instances():
         epsilon=1.0,
     )
     assert solve_window(clash).conflict.startswith("us-east needs at least 4 GPUs")
-    assert conflicting_set(single_period(clash)).startswith(
-        "These cannot all hold with whole replicas (fractional replicas would fit): 1,500 tokens/s "
-        "of small in us-east (100% of its peak), 1,500 tokens/s of large in us-east (100% of its "
-        "peak), 2 A100 in us-east and 1 H100 in us-east. Relax any one of them"
-    )
+    found = conflicting_set(single_period(clash))
+    assert "fractional" in found
+    assert all(f"1,500 tokens/s of {model}" in found for model in ("small", "large"))
+    assert "2 A100" in found and "1 H100" in found
 
 
 @pytest.mark.parametrize("seed", [s for s in range(24) if counted(s) is None])

@@ -15,7 +15,16 @@ from planner.optimizer.limited_capacity import (
     unserved_demand,
 )
 from planner.optimizer.problem import INFEASIBLE, OPTIMAL, PlanningProblem
-from tests.optimizer.problems import every_fleet, problem, random_problem, serve_exactly, worth_left
+from tests.optimizer.problems import (
+    every_fleet,
+    problem,
+    random_columns,
+    random_problem,
+    serve_exactly,
+    served_by_every_fleet,
+    worth_left,
+)
+from tests.optimizer.problems import one_region as pooled_problem
 
 
 def one_region(*, capacity, need=(4, 4, 4)):
@@ -91,12 +100,14 @@ def test_tiers_that_matter_alike_change_nothing():
         assert (alike.target == serve_limited(scarce, weight, policy).target).all()
 
 
+@pytest.mark.parametrize("made", [random_problem, random_columns, pooled_problem])
 @pytest.mark.parametrize("policy", GREEDY)
 @pytest.mark.parametrize("seed", range(12))
-def test_limits_hold_and_exact_leaves_least(seed, policy):
-    instance = random_problem(seed)
-    weight = np.random.default_rng(seed).choice([1.0, 2.0, 5.0], 2)
-    if np.any(gpus_used(instance, instance.minimum) > instance.capacity_gpus):
+def test_limits_hold_and_exact_leaves_least(seed, policy, made):
+    instance = made(seed)
+    weight = np.random.default_rng(seed).choice([1.0, 2.0, 5.0], len(instance.models))
+    room = instance.capacity_gpus
+    if np.any(gpus_used(instance, instance.minimum) > room):
         with pytest.raises(ScenarioError, match="minimums"):
             serve_limited(instance, weight, policy)
         assert serve_exactly(instance, weight)[0].status == INFEASIBLE
@@ -106,7 +117,7 @@ def test_limits_hold_and_exact_leaves_least(seed, policy):
     for target in (plan.target, exact.target[0]):
         assert np.all(target >= instance.minimum)
         assert np.all(target <= instance.maximum)
-        assert np.all(gpus_used(instance, target) <= instance.capacity_gpus)
+        assert np.all(gpus_used(instance, target) <= room)
     assert (worth_left(instance, plan.target, weight) == 0) == is_feasible(instance, plan.target)
     assert least <= worth_left(instance, plan.target, weight) * (1 + 1e-5) + 1e-6
 
@@ -114,10 +125,9 @@ def test_limits_hold_and_exact_leaves_least(seed, policy):
 def counted(instance: PlanningProblem, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Unserved worth and cost of every fleet that fits."""
     fleets = every_fleet(instance)
-    fits = (
-        np.einsum("nlrg,lg->nrg", fleets, instance.gpus_per_instance) <= instance.capacity_gpus
-    ).all(axis=(1, 2))
-    served = np.einsum("nlrg,lg->nlr", fleets[fits], instance.theta_tps)
+    gpus = np.einsum("nlrg,lg->nrg", fleets, instance.gpus_per_instance)
+    fits = (gpus <= instance.capacity_gpus).all(axis=(1, 2))
+    served = served_by_every_fleet(instance, fleets[fits])
     need = instance.epsilon * instance.demand_tps.max(axis=2)
     short = np.maximum(0.0, need - served).sum(axis=2)
     joint = instance.demand_tps.sum(axis=1).max(axis=1) - served.sum(axis=2)
@@ -143,9 +153,11 @@ def test_utility_minus_cost_equals_counting(seed, usd):
     assert plan.unserved_tps[0, 0] @ weight == pytest.approx(left, rel=1e-4, abs=1e-3)
 
 
+@pytest.mark.parametrize("made", [random_problem, pooled_problem])
 @pytest.mark.parametrize("seed", range(12))
-def test_exact_equals_counting(seed):
-    instance = replace(random_problem(seed), minimum=np.zeros_like(random_problem(seed).minimum))
+def test_exact_equals_counting(seed, made):
+    instance = made(seed)
+    instance = replace(instance, minimum=np.zeros_like(instance.minimum))
     weight = np.array([3.0, 1.0])
     worth, cost = counted(instance, weight)
     plan, left = serve_exactly(instance, weight)

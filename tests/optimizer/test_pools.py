@@ -6,9 +6,7 @@ import numpy as np
 import pytest
 
 from planner.errors import ScenarioError
-from planner.optimizer import serve_limited, solve_window
-from planner.optimizer.horizon import solve_horizon
-from planner.optimizer.limited_capacity import GREEDY
+from planner.optimizer import solve_window
 from planner.optimizer.pools import (
     CapacityCurves,
     capacity_curve,
@@ -16,23 +14,15 @@ from planner.optimizer.pools import (
     fewest_instances,
     linear_pieces,
 )
-from planner.optimizer.problem import INFEASIBLE, OPTIMAL
 from planner.optimizer.program.cuts import facets
-from tests.optimizer.horizon.toys import best_by_counting as best_of_periods
 from tests.optimizer.horizon.toys import random_horizon
 from tests.optimizer.problems import (
-    every_fleet,
     one_region,
     pools_by_hand,
     problem,
     random_columns,
-    serve_exactly,
-    served_by_every_fleet,
     with_pools,
-    worth_left,
 )
-
-SEEDS = range(20)
 
 
 def carried(instance, model, column, count):
@@ -44,39 +34,6 @@ def horizon(seed):
     toy = random_horizon(seed)
     pooled = with_pools(toy.first, seed).pool_tps
     return replace(toy, windows=tuple(replace(w, pool_tps=pooled) for w in toy.windows))
-
-
-@pytest.mark.parametrize("seed", SEEDS)
-def test_all_periods_at_once_equal_counting(seed):
-    toy = horizon(seed)
-    best, plan = best_of_periods(toy), solve_horizon(toy, gap=0.0)
-    if best is None:
-        assert plan.status == INFEASIBLE
-    else:
-        assert plan.status == OPTIMAL
-        assert plan.objective == pytest.approx(best, rel=1e-5, abs=1e-4)
-        assert plan.bound == pytest.approx(best, rel=2e-5, abs=1e-3)
-
-
-@pytest.mark.parametrize("seed", range(12))
-def test_what_is_left_unserved_equals_counting(seed):
-    instance = one_region(seed)
-    instance = replace(instance, minimum=np.zeros_like(instance.minimum))
-    weight = np.array([3.0, 1.0])
-    fleets = every_fleet(instance)
-    gpus = np.einsum("nlrg,lg->nrg", fleets, instance.gpus_per_instance)
-    fits = (gpus <= instance.capacity_gpus).all(axis=(1, 2))
-    served = served_by_every_fleet(instance, fleets[fits])
-    need = instance.epsilon * instance.demand_tps.max(axis=2)
-    short = np.maximum(0.0, need - served).sum(axis=2)
-    joint = instance.demand_tps.sum(axis=1).max(axis=1) - served.sum(axis=2)
-    worth = (weight * (short + np.maximum(0.0, joint - short))).sum(axis=1)
-    plan, left = serve_exactly(instance, weight)
-    assert plan.status == OPTIMAL
-    assert left == pytest.approx(worth.min(), rel=1e-5, abs=1e-2)
-    for policy in GREEDY:
-        held = serve_limited(instance, weight, policy)
-        assert left <= worth_left(instance, held.target, weight) * (1 + 1e-5) + 1e-3
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -129,18 +86,6 @@ def test_facets_cut_off_no_whole_cover_of_a_bent_curve(seed):
     )
     points = points[held >= need]
     assert np.all(points @ facets_[:, :-1].T >= facets_[:, -1] - 1e-9)
-
-
-def test_few_large_pools_are_better_than_many_small_ones():
-    """Two instances together carry 300, apart 100 each: each region its own pair costs less than
-    half of the demand on each type."""
-    pooled = problem(
-        theta_tps=np.array([[150.0, 150.0], [500.0, 1500.0]]),
-        pool_tps=np.array([[[100.0, 300.0], [100.0, 300.0]], [[500.0, 1000.0], [1500.0, 3000.0]]]),
-        demand_tps=np.array([[[300.0], [0.0]], [[0.0], [0.0]]]),
-        epsilon=1.0,
-    )
-    assert solve_window(pooled).target[0].tolist() == [[2, 0], [0, 0]]
 
 
 @pytest.mark.parametrize(

@@ -7,35 +7,13 @@ import pytest
 
 from planner.errors import ScenarioError
 from planner.optimizer import solve_window
-from planner.optimizer.horizon import solve_horizon
-from planner.optimizer.problem import INFEASIBLE, OPTIMAL
+from planner.optimizer.problem import INFEASIBLE
 from planner.optimizer.roles import role_sides
 from planner.optimizer.window import can_decompose
-from tests.optimizer.horizon.toys import best_by_counting as best_of_periods
-from tests.optimizer.horizon.toys import random_horizon
 from tests.optimizer.problems import (
     problem,
     random_columns,
-    with_pools,
-    with_spare,
 )
-
-SEEDS = range(20)
-
-
-@pytest.mark.parametrize("seed", SEEDS)
-def test_all_periods_at_once_equal_counting(seed):
-    toy = random_horizon(seed)
-    first = with_spare(with_pools(toy.first, seed), seed)
-    kept = {name: getattr(first, name) for name in ("pool_tps", "spare", "by_pool", "lose_region")}
-    windows = (replace(w, demand_tps=0.3 * w.demand_tps, **kept) for w in toy.windows)
-    toy = replace(toy, windows=tuple(windows))
-    best, plan = best_of_periods(toy), solve_horizon(toy, gap=0.0)
-    if best is None:
-        assert plan.status == INFEASIBLE
-    else:
-        assert plan.status == OPTIMAL
-        assert plan.objective == pytest.approx(best, rel=1e-5, abs=1e-4)
 
 
 def one_model(**changes):

@@ -96,18 +96,6 @@ def busy_fleet(kv=4000, **kwargs):
     )
 
 
-@pytest.mark.parametrize("policy", [Static([6, 6]), UnifiedReactive()])
-def test_same_inputs_same_bytes(policy):
-    a = simulate(busy_day(), busy_fleet(), policy)
-    b = simulate(busy_day(), busy_fleet(), policy)
-    for part in ("requests", "series", "totals"):
-        left, right = getattr(a, part), getattr(b, part)
-        for name in left.__slots__:
-            assert np.asarray(getattr(left, name)).tobytes() == (
-                np.asarray(getattr(right, name)).tobytes()
-            )
-
-
 def test_tokens_of_the_series_are_those_of_the_requests():
     day = busy_day()
     result = simulate(day, busy_fleet(kv=2000), Static([5, 5]), duration_s=4 * 3600.0)

@@ -8,7 +8,6 @@ import pytest
 from simulation.engine.run import simulate
 from simulation.fleet import Tier
 from simulation.metrics import summarise
-from simulation.policies.reactive import UnifiedReactive
 from simulation.policies.static import Static
 from tests.shared_folder import DATA, shared
 from tests.simulation.builders import fleet, pool, profile, trace
@@ -52,15 +51,3 @@ def test_a_fleet_of_six_serves_the_hour(conversation):
     assert s.input_tokens == conversation.input_tokens.sum()
     assert s.output_tokens == conversation.output_tokens.sum()
     assert s.instance_hours == pytest.approx(6 * s.duration_s / 3600)
-
-
-def test_one_instance_is_not_enough_but_loses_nothing(conversation):
-    s = summarise(simulate(conversation, llama_70b(1), Static([1])))
-    assert s.completed + s.unfinished == 19_366
-    assert s.slo_attainment["t"] < 0.5
-
-
-def test_reactive_scaling_saves_hours_and_wastes_some(conversation):
-    s = summarise(simulate(conversation, llama_70b(6), UnifiedReactive()))
-    assert s.arrived == s.completed == 19_366
-    assert s.instance_hours < 6 * s.duration_s / 3600

@@ -85,14 +85,6 @@ def test_arrivals_within_a_bin_are_uniform():
     np.testing.assert_allclose(np.quantile(arrival, [0.1, 0.5, 0.9]), [6, 30, 54], atol=0.5)
 
 
-def test_same_seed_same_requests():
-    draws = [
-        requests_from_bins([5, 7], 1.0, 0.0, LENGTHS, np.random.default_rng(3)) for _ in range(2)
-    ]
-    for a, b in zip(*draws, strict=True):
-        np.testing.assert_array_equal(a, b)
-
-
 @pytest.mark.parametrize("counts", [[1.5], [-1], [np.inf]])
 def test_counts_that_are_none_are_refused(counts):
     with pytest.raises(SimulationError, match="whole numbers"):

@@ -12,10 +12,22 @@ from planner.optimizer.horizon import solve_horizon
 from planner.optimizer.problem import INFEASIBLE, OPTIMAL
 from planner.optimizer.program.cuts import facets
 from tests.optimizer.horizon.toys import best_by_counting, random_horizon, steps
+from tests.optimizer.problems import with_pools, with_spare
 
 SEEDS = (*range(40), 63)  # the last one has stages
 COUNTED = {seed: best_by_counting(random_horizon(seed)) for seed in SEEDS}
 FEASIBLE = [seed for seed in SEEDS if COUNTED[seed] is not None]
+
+
+def pooled(seed, *, spare):
+    """Replicas carry less where they are few; with ``spare`` some may be gone."""
+    toy = random_horizon(seed)
+    first = with_pools(toy.first, seed)
+    first = with_spare(first, seed) if spare else first
+    kept = {name: getattr(first, name) for name in ("pool_tps", "spare", "by_pool", "lose_region")}
+    share = 0.3 if spare else 1.0
+    windows = (replace(w, demand_tps=share * w.demand_tps, **kept) for w in toy.windows)
+    return replace(toy, windows=tuple(windows))
 
 
 def cost(problem):
@@ -50,6 +62,17 @@ def test_optimum_equals_counting(seed, solver):
         assert plan.objective == pytest.approx(best, rel=1e-5, abs=1e-4)
         assert plan.bound == pytest.approx(best, rel=2e-5, abs=1e-3)
         assert plan.conflict == ""
+
+
+@pytest.mark.parametrize("spare", [False, True])
+@pytest.mark.parametrize("seed", range(20))
+def test_optimum_equals_counting_with_pools_and_spare_replicas(seed, spare):
+    problem = pooled(seed, spare=spare)
+    best, plan = best_by_counting(problem), solve_horizon(problem, gap=0.0)
+    assert plan.status == (INFEASIBLE if best is None else OPTIMAL)
+    if best is not None:
+        assert plan.objective == pytest.approx(best, rel=1e-5, abs=1e-4)
+        assert plan.bound == pytest.approx(best, rel=2e-5, abs=1e-3)
 
 
 def test_a_short_dip_is_held_through_where_starting_again_costs_more():
