@@ -12,7 +12,6 @@ from django.urls import reverse
 from django.utils import timezone
 
 from planner.domain.whatif.variations import Axis
-from planner.inputs.live.samples import samples_of_rows
 from planner.models import (
     ActivePlan,
     Channel,
@@ -57,7 +56,7 @@ def team_made(
     source = source_create(
         owner=user, name="chat-live", kind="samples", settings={}, bin_s=60 * BIN_MIN
     )
-    samples_store(source=source, user=user, sent=samples_of_rows(_samples(now), now))
+    samples_store(source=source, user=user, rows=_samples(now), now=now)
     schedule = schedule_create(
         owner=user, name="Mondays", scenario=scenario, cron="0 6 * * 1", now=now
     )

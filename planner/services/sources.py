@@ -2,7 +2,7 @@
 
 import re
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -14,7 +14,7 @@ from django.utils import timezone
 from planner.errors import NotReady, SourceError
 from planner.inputs.ingest.report import IngestReport
 from planner.inputs.live.publication import FORMAT, publish
-from planner.inputs.live.samples import PushedSamples, Samples, no_histograms, samples_in_bins
+from planner.inputs.live.samples import Samples, no_histograms, samples_of_rows
 from planner.inputs.live.series_store import GrowingSeries
 from planner.inputs.live.settings import settings_of
 from planner.inputs.scenario import document as text
@@ -150,8 +150,13 @@ def source_delete(*, source: Source, user: User | None) -> None:
         row_arrays.remove(store)
 
 
-def samples_store(*, source: Source, user: User | None, sent: PushedSamples) -> SamplesSummary:
-    """Store samples that a program sent; they replace earlier samples of the same bins."""
+def samples_store(
+    *, source: Source, user: User | None, rows: Sequence[Mapping[str, Any]], now: datetime
+) -> SamplesSummary:
+    """Store samples that a program sent; they replace earlier samples of the same bins.
+
+    Raises SourceError for an invalid row of ``rows``.
+    """
     check_may_plan(user, "not send samples")
     if source.kind != Source.Kind.SAMPLES:
         raise NotReady(
@@ -160,11 +165,11 @@ def samples_store(*, source: Source, user: User | None, sent: PushedSamples) -> 
         )
     if source.paused:
         raise NotReady(f"Source {source.name} is paused. Resume it to send samples.")
-    samples = samples_in_bins(sent, source.bin_s)
+    samples = samples_of_rows(rows, source.bin_s, now)
     reading_store(source=source, samples=samples)
     speeds_judge_enqueue(source)
     span = samples.span
-    assert span is not None  # Sent has at least one sample
+    assert span is not None  # there is at least one sample
     return SamplesSummary(samples.bins.height, samples.requests, _utc(span[0]), _utc(span[1]))
 
 

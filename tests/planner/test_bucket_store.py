@@ -14,7 +14,7 @@ from django.core.exceptions import ImproperlyConfigured
 from planner.domain.run_parts import IN_PROCESS
 from planner.errors import Damaged, NotReady, Unreached
 from planner.inputs.ingest import IngestOptions
-from planner.inputs.live.samples import PushedSamples, Sample, samples_in_bins
+from planner.inputs.live.samples import samples_of_rows
 from planner.models import Run, Source, Trace
 from planner.selectors.traces import trace_character
 from planner.services import arrays, backups, orphaned_files
@@ -220,8 +220,9 @@ def test_two_machines_add_to_one_series(machine, planner, tmp_path):
         machine(name)
         row = Source.objects.get(pk=source.pk)
         moment = datetime.fromtimestamp(1_699_999_800 + 300 * number, tz=UTC)
-        sent = PushedSamples((Sample(time=moment, requests=10 + number),), now=datetime.now(tz=UTC))
-        reading_store(source=row, samples=samples_in_bins(sent, 300))
+        rows = [{"time": moment, "requests": 10 + number}]
+        samples = samples_of_rows(rows, 300, datetime.now(tz=UTC))
+        reading_store(source=row, samples=samples)
     machine("d")
     assert source_series(source).bins()["requests"].to_list() == [10, 11, 12, 13]
 

@@ -20,7 +20,7 @@ from planner.api.serializers.strict_fields import (
 )
 from planner.api.serializers.typed import LinkField, TypedField
 from planner.domain.serialise import as_json
-from planner.inputs.live.samples import HISTOGRAM_FIELDS, samples_of_rows
+from planner.inputs.live.samples import HISTOGRAM_FIELDS
 from planner.inputs.live.settings import KINDS
 from planner.models import Source, SourceReading
 from planner.selectors.sources import (
@@ -307,7 +307,7 @@ class SourceSamplesView(ApiView):
         source = source_get(name)
         sent = valid(SamplesRequest(data=request.data))
         taken = samples_store(
-            source=source, user=self.user, sent=samples_of_rows(sent["samples"], timezone.now())
+            source=source, user=self.user, rows=sent["samples"], now=timezone.now()
         )
         return Response(as_json(taken))
 

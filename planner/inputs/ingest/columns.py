@@ -109,11 +109,11 @@ class Amounts:
     """The columns of one series in a demand file."""
 
     name: str  # "" if rows or the file name the series
-    time: tuple[str, ...]
-    time_unit: str | None
     amounts: Mapping[str, Expression]  # by field of AMOUNTS
     basis: Mapping[str, str] = default(default_factory=dict)  # field to a rate or PER_REQUEST
     model: str | None = None  # named by the column
+    time: tuple[str, ...] = ()
+    time_unit: str | None = None  # as the caller states it
 
     @property
     def rates(self) -> Mapping[str, int]:
@@ -470,9 +470,8 @@ def declared_layout(connector: Connector) -> DemandLayout:
     sources = (
         Amounts(
             series["name"],
-            (series["time"],),
-            None,
             {field: Expression(((series[field],),)) for field in AMOUNTS if field in series},
+            time=(series["time"],),
         )
         for series in connector.series
     )
@@ -493,18 +492,19 @@ def demand_layout(
     free = [label for label in LABELS if options.constant(label) is None]
     found = {field: find.column(field) for field in ("series", *free)}
     labels = {field: column for field, column in found.items() if column and column not in time}
-    sources = _source_per_column(find, time, unit, probe)
-    if not sources and (panel := _panel(find, time, unit, probe)):
-        sources, labels = panel, {}
     parts: tuple[str, ...] = ()
+    sources = _source_per_column(find, probe)
+    if not sources and (sources := _panel(find, probe)):
+        labels = {}
     if not sources:
-        source, notes = _single_source(find, time, unit, probe)
-        sources, parts = (source,), _distinguishing_columns(probe, source, labels)
+        source, notes = _single_source(find, time, probe)
+        sources, parts = [source], _distinguishing_columns(probe, source, [*time, *labels.values()])
         if parts:
             notes += (f"Rows of one bin are its parts by {', '.join(parts)}: they are added.",)
     else:
         sources, notes = _without_parts(sources, probe)
-        failed = [c for c in probe.columns if WIDE["requests"].match(c) and _failed(c)]
+        counts = filter(WIDE["requests"].match, probe.columns)
+        failed = list(filter(NAMED["failed"].search, counts))
         if failed and "requests" not in find.mapping and not find.expression("requests"):
             notes += (f"{' and '.join(failed[:5])}: failed requests do not count as load.",)
     basis = options.amounts
@@ -512,19 +512,24 @@ def demand_layout(
         amount = str(sources[0].amounts.get("requests", ""))
         unnamed = sources[0].model is not None or amount in _VALUES or bool(_words(amount) & _MEAN)
         bare = unnamed and not any(source.basis for source in sources)
-        return DemandLayout(sources, labels, notes, unknown_unit=bare, parts=parts)
-    fields = () if basis == COUNTS else AMOUNTS[1:] if basis == PER_REQUEST else AMOUNTS
-    sources = tuple(
-        replace(s, basis={field: basis for field in fields if field in s.amounts}) for s in sources
-    )
-    return DemandLayout(sources, labels, notes, parts=parts)
+    else:
+        bare = False
+        fields = () if basis == COUNTS else AMOUNTS[1:] if basis == PER_REQUEST else AMOUNTS
+        sources = [
+            replace(s, basis={field: basis for field in fields if field in s.amounts})
+            for s in sources
+        ]
+    timed = tuple(replace(source, time=time, time_unit=unit) for source in sources)
+    return DemandLayout(timed, labels, notes, unknown_unit=bare, parts=parts)
 
 
 def _distinguishing_columns(
-    probe: pl.DataFrame, source: Amounts, labels: Mapping[str, str]
+    probe: pl.DataFrame, source: Amounts, keys: list[str]
 ) -> tuple[str, ...]:
-    """Return text columns that tell apart rows with equal time and labels, such as API keys."""
-    keys = [*source.time, *labels.values()]
+    """Return text columns that tell apart rows with equal ``keys``, such as API keys.
+
+    ``keys`` are the columns of time and labels.
+    """
     if not probe.select(keys).is_duplicated().any():
         return ()
     used = {*keys, *(column for each in source.amounts.values() for column in each.columns)}
@@ -565,11 +570,11 @@ def _stated_bases(amounts: Mapping[str, Expression], probe: pl.DataFrame) -> dic
 
 
 def _single_source(
-    find: Resolver, time: tuple[str, ...], unit: str | None, probe: pl.DataFrame
+    find: Resolver, time: tuple[str, ...], probe: pl.DataFrame
 ) -> tuple[Amounts, tuple[str, ...]]:
     """Return the amounts of a file in which one column per field has them, and notes on them.
 
-    ``time`` are the columns of the time, ``unit`` is the unit of its numbers, if stated.
+    ``time`` are the columns of the time, which are no amounts.
     """
     found = {field: find.expression(field) for field in AMOUNTS}
     amounts = {name: each for name, each in found.items() if each and each.columns[0] not in time}
@@ -593,26 +598,23 @@ def _single_source(
         basis["requests"] = _stated_basis(rate.columns[0], probe) or "per_second"
     if not amounts or (PER_REQUEST in basis.values() and "requests" not in amounts):
         raise find.missing("requests")
-    return Amounts("", time, unit, amounts, basis), notes
+    return Amounts("", amounts, basis), notes
 
 
-def _source_per_column(
-    find: Resolver, time: tuple[str, ...], unit: str | None, probe: pl.DataFrame
-) -> tuple[Amounts, ...]:
+def _source_per_column(find: Resolver, probe: pl.DataFrame) -> list[Amounts]:
     """Return one source per column of requests, if a file has several (one per service).
 
-    They are mapped, or found by name. Return () if one column has all requests. ``time`` are the
-    columns of the time, ``unit`` is the unit of its numbers, if stated.
+    They are mapped, or found by name. Empty if one column has all requests.
     """
     mapped = find.mapping.get("requests", "")
     if mapped not in find.columns and "," in mapped:
         counts = [find.exact("requests", part.strip()) for part in mapped.split(",")]
     elif mapped or find.expression("requests") or find.column("rate"):
-        return ()
+        return []
     else:
         counts = [column for column in find.columns if WIDE["requests"].match(column)]
         counts = [c for c in counts if not (NAMED["no_count"].search(c) or _statistic(c))]
-        counts = [column for column in counts if not _failed(column)] or counts
+        counts = [c for c in counts if not NAMED["failed"].search(c)] or counts
     if len(set(counts)) < len(counts):
         raise IngestError(f"{find.name}: requests is mapped twice to one column. Name each once.")
     sources = []
@@ -626,13 +628,8 @@ def _source_per_column(
             for other in find.columns
             if (named := WIDE[field].match(other)) and named[1] == prefix
         }
-        sources.append(Amounts(prefix, time, unit, amounts, _stated_bases(amounts, probe)))
-    return tuple(sources)
-
-
-def _failed(column: str) -> bool:
-    """Return whether a column counts failed requests, by its name."""
-    return bool(NAMED["failed"].search(column))
+        sources.append(Amounts(prefix, amounts, _stated_bases(amounts, probe)))
+    return sources
 
 
 def _statistic(column: str) -> bool:
@@ -667,29 +664,24 @@ def _panel_columns(probe: pl.DataFrame) -> list[str]:
     return []
 
 
-def _panel(
-    find: Resolver, time: tuple[str, ...], unit: str | None, probe: pl.DataFrame
-) -> tuple[Amounts, ...]:
+def _panel(find: Resolver, probe: pl.DataFrame) -> list[Amounts]:
     """Return one source per column of a table exported from a dashboard's panel.
 
-    The name of a column is that of its model. Return () if the table is none. ``time`` are the
-    columns of the time, ``unit`` is the unit of its numbers, if stated.
+    The name of a column is that of its model. Empty if the table is none.
     """
     if find.mapping or not panel_like(probe):
-        return ()
+        return []
     sources = []
     for column in _panel_columns(probe):
         label, amounts = NAMED["label"].search(column), {"requests": Expression(((column,),))}
         name = label[1].strip() if label else column
-        sources.append(
-            Amounts(name, time, unit, amounts, _stated_bases(amounts, probe), model=name)
-        )
-    return tuple(sources)
+        sources.append(Amounts(name, amounts, _stated_bases(amounts, probe), model=name))
+    return sources
 
 
 def _without_parts(
-    sources: tuple[Amounts, ...], probe: pl.DataFrame
-) -> tuple[tuple[Amounts, ...], tuple[str, ...]]:
+    sources: list[Amounts], probe: pl.DataFrame
+) -> tuple[list[Amounts], tuple[str, ...]]:
     """Return the sources without double counts, and notes.
 
     If one source is the sum of all others in every row, only that one remains, or in a panel of
@@ -705,10 +697,10 @@ def _without_parts(
         sum_of_others = sum_of_all - value
         if value.any() and abs(sum_of_others - value).max() <= tolerance:
             column = source.amounts["requests"]
-            others = tuple(each for each in sources if each is not source)
+            others = [each for each in sources if each is not source]
             parts = " and ".join(str(each.amounts["requests"]) for each in others)
             if source.model is not None:  # of a panel, whose parts are models
                 return others, (f"{column} is the sum of {parts}, and is not counted again.",)
-            whole = Amounts("", source.time, source.time_unit, source.amounts, source.basis)
-            return (whole,), (f"{column} is the sum of {parts}: only {column} is counted.",)
+            whole = Amounts("", source.amounts, source.basis)
+            return [whole], (f"{column} is the sum of {parts}: only {column} is counted.",)
     return sources, ()

@@ -50,7 +50,7 @@ BY_CHANCE = 10_000  # amounts below this may equal the sum of two others by chan
 
 def read_demand_file(reading: Reading) -> Content:
     """Read every series of a demand file onto its grid."""
-    connector = reading.format.connector
+    connector = reading.format
     known = dict(connector.columns)
     if connector.metric:
         known["requests"] = connector.value
@@ -237,7 +237,7 @@ class _Reader:
         labels = keys.select(_KEYS).iter_rows(named=True)
         missing = options.missing
         if missing == AUTO:
-            missing = self._reading.format.connector.missing or AUTO
+            missing = self._reading.format.missing or AUTO
         grids, faults = lay_out(
             table,
             list(map(self._identity, labels, sources)),
@@ -334,7 +334,7 @@ class _Reader:
 
     def _amounts(self, table: pl.DataFrame) -> pl.DataFrame:
         """Return amounts per bin: counters become their growth, and rows of metrics are joined."""
-        options, connector = self._reading.options, self._reading.format.connector
+        options, connector = self._reading.options, self._reading.format
         meant = connector.amounts if options.amounts == AUTO else options.amounts
         counters = set(AMOUNTS) if meant == COUNTER else set()
         if meant in ("", AUTO):
@@ -521,7 +521,7 @@ class _Metrics:
     @classmethod
     def of(cls, reading: Reading) -> _Metrics | None:
         """Return how a table of one row per metric and time is read; None for any other table."""
-        connector = reading.format.connector
+        connector = reading.format
         if not connector.metric:
             return None
         named = {compact_name(column): column for column in reading.table.columns}
@@ -542,7 +542,7 @@ class _Metrics:
         amounts = dict.fromkeys(self.connector.metrics, Expression(((self.value,),)))
         stated = dict.fromkeys(amounts, meant) if meant in RATES else {}
         return DemandLayout(
-            (Amounts("", source.time, source.time_unit, amounts, stated),),
+            (replace(source, name="", model=None, amounts=amounts, basis=stated),),
             {label: column for label, column in layout.labels.items() if label != "series"},
             layout.notes,
             unknown_unit=self.metric not in self.columns and meant == AUTO,

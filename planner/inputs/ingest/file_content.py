@@ -1,4 +1,4 @@
-"""Define the interface between a file format, its reader and the store."""
+"""Define the interface between the readers of a file and the store."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from planner.errors import Choice, IngestError
 from planner.inputs.ingest import clock as clocks
 from planner.inputs.ingest import row_filter
 from planner.inputs.ingest.checks import Names, Tally
-from planner.inputs.ingest.connectors import GENERAL, Connector
+from planner.inputs.ingest.connectors import Connector
 from planner.inputs.ingest.consistency import (
     Finding,
     Question,
@@ -26,7 +26,7 @@ from planner.inputs.ingest.consistency import (
     zone_choices,
 )
 from planner.inputs.ingest.names import compact_name
-from planner.inputs.ingest.options import AUTO, DEMAND_FIELDS, REQUEST_FIELDS, IngestOptions
+from planner.inputs.ingest.options import AUTO, IngestOptions
 from planner.inputs.ingest.report import SeriesReport
 from planner.inputs.ingest.rows import Batch
 from planner.inputs.ingest.tables import Table
@@ -37,31 +37,12 @@ Conditions = tuple[row_filter.Condition, str]  # a condition, and why other rows
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Format:
-    """One kind of file: a format declaration with its reader, or one of the general formats."""
-
-    name: str  # the value of the option ``format``
-    title: str  # label in a form
-    words: str  # description in the guide
-    read: Reader
-    connector: Connector = GENERAL  # the tool's declaration
-    suits: Callable[[pl.DataFrame], bool] | None = None  # detection without a declaration
-    fields: tuple[str, ...] = REQUEST_FIELDS  # fields that columns can be mapped to
-
-    def known_by(self, probe: pl.DataFrame) -> bool:
-        """Return whether a file with these first rows has this format."""
-        if self.connector is not GENERAL:
-            return self.connector.known(probe.columns)
-        return self.suits is not None and self.suits(probe)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
 class Reading:
     """The state of reading one file into ``folder``, where its trace will be stored."""
 
     name: str  # name of the file
     table: Table
-    format: Format
+    format: Connector
     options: IngestOptions
     tally: Tally
     folder: Path
@@ -83,7 +64,7 @@ class Reading:
         """
         options = self.options
         dates = "" if options.dates == AUTO else options.dates
-        stated = clocks.StatedTimes(unit, self.format.connector.unit, options.timezone or "", dates)
+        stated = clocks.StatedTimes(unit, self.format.unit, options.timezone or "", dates)
         column = columns[0]
         try:
             when = clocks.choose_clock(self.table.probe, columns, stated, name=self.name)
@@ -97,7 +78,7 @@ class Reading:
             raise Question(words, zone_choices(zones))
         if len(columns) == 1:
             numbers = clocks.time_numbers(self.table.probe[column])
-            declared, bins = bool(self.format.connector.unit), self.format.fields == DEMAND_FIELDS
+            declared, bins = bool(self.format.unit), self.format.kind == "demand"
             doubt = time_unit(when, numbers, declared=declared, bins=bins)
             self.check("time_unit", doubt, column)
             if not bins:
@@ -128,7 +109,7 @@ class Reading:
         They are the caller's filter, or else the format's.
         """
         text = self.options.filter
-        declared = self.format.connector.where if text is None else [(text, "")] if text else []
+        declared = self.format.where if text is None else [(text, "")] if text else []
         found = [
             (condition, reason or f"excluded by where: {row_filter.condition_text(condition)}")
             for text, reason in declared
@@ -191,9 +172,3 @@ class Content:
     extras: Mapping[str, Any] = field(default_factory=dict)  # further fields of the report
     series: tuple[SeriesReport, ...] = ()
     bin_s: float | None = None
-
-
-# A reader checks the rows of a file, counts the refused ones and writes the others into the
-# folder. It raises IngestError if no row is accepted, or at the first refused row of a strict
-# reading.
-Reader = Callable[[Reading], Content]

@@ -1,4 +1,4 @@
-"""List the formats of traces, for detection, readers, forms, API, command line and guide."""
+"""List the formats of traces, for detection, forms, API, command line and guide."""
 
 from __future__ import annotations
 
@@ -9,11 +9,8 @@ import polars as pl
 
 from planner.errors import IngestError
 from planner.inputs.ingest import options
-from planner.inputs.ingest.arrivals import read_arrivals
 from planner.inputs.ingest.columns import counts_per_bin, panel_like, without_answers
-from planner.inputs.ingest.connectors import CONNECTORS
-from planner.inputs.ingest.demand import read_demand_file
-from planner.inputs.ingest.file_content import Format
+from planner.inputs.ingest.connectors import CONNECTORS, Connector
 from planner.inputs.ingest.options import (
     AUTO,
     DEMAND_FIELDS,
@@ -21,48 +18,33 @@ from planner.inputs.ingest.options import (
     IngestOptions,
     OptionLabel,
 )
-from planner.inputs.ingest.requests import read_request_file
 
-_ANSWERS = ("output_tokens", "hash_ids", "utility")  # fields that counts per bin do not keep
-CSV = Format(
+CSV = Connector(
     name="csv",
     title="Other table, one row per request",
     words="any columns, mapped by `arrival=..., input_tokens=..., output_tokens=...`; units "
     "such as `arrival=ts:ms`; sums such as `input_tokens=a+b`",
-    read=read_request_file,
+    kind="requests",
 )
-ARRIVALS = Format(
+ARRIVALS = Connector(
     name="arrivals",
     title="Requests without lengths of answers (CSV, JSONL or Parquet)",
     words="one row per request with `arrival` and `input_tokens` only; the scenario assumes "
     "output lengths",
-    read=read_arrivals,
-    fields=tuple(name for name in REQUEST_FIELDS if name not in _ANSWERS),
+    kind="arrivals",
 )
-DEMAND = Format(
+DEMAND = Connector(
     name="demand",
     title="Demand: counts per bin (CSV or Parquet)",
     words="counts per bin, one or more series, with or without tokens: `time=..., requests=...`",
-    read=read_demand_file,
-    suits=lambda probe: (
-        not without_answers(probe) and (counts_per_bin(probe.columns) or panel_like(probe))
-    ),
-    fields=DEMAND_FIELDS,
+    kind="demand",
 )
-_READERS = {
-    "requests": (read_request_file, REQUEST_FIELDS),
-    "demand": (read_demand_file, DEMAND_FIELDS),
-}
-_OF_TOOLS = [
-    Format(tool.name, tool.title, tool.words, reader, tool, fields=fields)
-    for tool in CONNECTORS.values() for reader, fields in (_READERS[tool.kind],)
-]  # fmt: skip
-# The first format that recognises the first rows of a file reads it. CSV is the fallback.
-FORMATS: Mapping[str, Format] = {each.name: each for each in (*_OF_TOOLS, CSV, ARRIVALS, DEMAND)}
+_GENERAL = (CSV, ARRIVALS, DEMAND)
+FORMATS: Mapping[str, Connector] = {**CONNECTORS, **{each.name: each for each in _GENERAL}}
 NAMES = (AUTO, *FORMATS)
-_BY_TITLE = sorted(_OF_TOOLS, key=lambda each: each.title.lower())
+_BY_TITLE = sorted(CONNECTORS.values(), key=lambda each: each.title.lower())
 _TITLES = {AUTO: "Find out from the file"} | {
-    each.name: each.title for each in (*_BY_TITLE, CSV, ARRIVALS, DEMAND)
+    each.name: each.title for each in (*_BY_TITLE, *_GENERAL)
 }
 # The options that web, API and command line offer for a file.
 OFFERED: Mapping[str, OptionLabel] = {
@@ -71,7 +53,7 @@ OFFERED: Mapping[str, OptionLabel] = {
 }
 
 
-def choose_format(probe: pl.DataFrame, options: IngestOptions) -> Format:
+def choose_format(probe: pl.DataFrame, options: IngestOptions) -> Connector:
     """Return the format of a file: the caller's, else the one the mapping implies, else detected.
 
     Raises IngestError for an unknown format, or for a mapped field that its files do not have.
@@ -84,11 +66,11 @@ def choose_format(probe: pl.DataFrame, options: IngestOptions) -> Format:
             f"There is no format {options.format!r}. Choose one of {', '.join(NAMES)}."
         )
     else:
-        known = (format for format in FORMATS.values() if format.known_by(probe))
-        chosen = next(known, CSV)
-        if mapped & (set(DEMAND_FIELDS) - set(REQUEST_FIELDS)) and chosen.fields != DEMAND_FIELDS:
+        of_tools = (tool for tool in CONNECTORS.values() if tool.known(probe.columns))
+        chosen = next(of_tools, DEMAND if _is_demand(probe) else CSV)
+        if mapped & (set(DEMAND_FIELDS) - set(REQUEST_FIELDS)) and chosen.kind != "demand":
             chosen = DEMAND
-        elif "arrival" in mapped and chosen.fields != REQUEST_FIELDS:
+        elif "arrival" in mapped and chosen.kind != "requests":
             chosen = CSV
     if strange := mapped.difference(chosen.fields):
         raise IngestError(
@@ -96,3 +78,8 @@ def choose_format(probe: pl.DataFrame, options: IngestOptions) -> Format:
             f"{', '.join(chosen.fields)}."
         )
     return chosen
+
+
+def _is_demand(probe: pl.DataFrame) -> bool:
+    """Return whether a table has counts per bin, not requests."""
+    return not without_answers(probe) and (counts_per_bin(probe.columns) or panel_like(probe))

@@ -30,11 +30,9 @@ The planner asks if a file allows several readings. A check compares:
 def page_text() -> str:
     """Return the page: the formats with a documentation page first, then the checks."""
     rows = []
-    for form in sorted(FORMATS.values(), key=lambda form: (not form.connector.docs, form.name)):
-        docs = form.connector.docs
-        rows.append(
-            f"| {f'[`{form.name}`]({docs})' if docs else f'`{form.name}`'} | {form.words} |\n"
-        )
+    for form in sorted(FORMATS.values(), key=lambda form: (not form.docs, form.name)):
+        name = f"[`{form.name}`]({form.docs})" if form.docs else f"`{form.name}`"
+        rows.append(f"| {name} | {form.words} |\n")
     checks = [f"- `{name}`: {check['compares']}\n" for name, check in CHECKS.items()]
     return "".join([HEAD, *rows, CHECKED, *checks])
 

@@ -5,24 +5,35 @@ from __future__ import annotations
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from planner.errors import Ambiguous, Choice, IngestError
 from planner.files.atomic_write import whole_folder
+from planner.inputs.ingest.arrivals import read_arrivals
 from planner.inputs.ingest.checks import Tally
 from planner.inputs.ingest.consistency import Question
+from planner.inputs.ingest.demand import read_demand_file
 from planner.inputs.ingest.file_content import Content, Reading
 from planner.inputs.ingest.formats import choose_format
 from planner.inputs.ingest.names import SYNONYMS, compact_name
 from planner.inputs.ingest.options import LABELS, IngestOptions
 from planner.inputs.ingest.report import IngestReport, moment_text, sampling_error
+from planner.inputs.ingest.requests import read_request_file
 from planner.inputs.ingest.source import Source
 from planner.inputs.ingest.store import META, write_report
 from planner.inputs.ingest.tables import Table, open_table, refusals_of_libraries
 
+# By kind of file. A reader checks the rows, counts the refused ones and writes the others into the
+# folder. It raises IngestError if no row is accepted, or at the first refused row of a strict
+# reading.
+READERS: Mapping[str, Callable[[Reading], Content]] = {
+    "requests": read_request_file,
+    "arrivals": read_arrivals,
+    "demand": read_demand_file,
+}
 # Fields of a report as the reader of a format found them.
 SHARED = (
     "kind", "rows", "requests", "start_ns", "end_ns", "input_tokens", "output_tokens", "series",
@@ -123,7 +134,7 @@ def _read(
     left_out = (f"Ignored columns (no number, text or time): {listed[:400]}.",) if listed else ()
     # Ignored columns may be the cause of the error, so the message lists them.
     try:
-        content = format.read(reading)
+        content = READERS[format.kind](reading)
     except Question:
         raise
     except IngestError as problem:

@@ -14,7 +14,6 @@ from planner.errors import IngestError
 from planner.inputs.ingest import clock, consistency, outcomes
 from planner.inputs.ingest.checks import Names, labels, numbers, token_counts
 from planner.inputs.ingest.columns import RequestLayout, request_layout
-from planner.inputs.ingest.connectors import GENERAL
 from planner.inputs.ingest.consistency import HOUR_NS, Finding, only_grows, stray_bounds
 from planner.inputs.ingest.file_content import Content, Reading, read_times
 from planner.inputs.ingest.names import compact_name
@@ -69,7 +68,7 @@ def read_request_file(reading: Reading, *, answers: bool = True) -> Content:
 
     Without ``answers``, the file has no output tokens.
     """
-    table, known = reading.table, reading.format.connector.columns
+    table, known = reading.table, reading.format.columns
     layout = request_layout(table.probe, reading.options, reading.name, known, answers=answers)
     ids = layout.fields.get("hash_ids")
     if ids is not None and table.kind == "csv":
@@ -97,7 +96,7 @@ def read_request_file(reading: Reading, *, answers: bool = True) -> Content:
 def _check_tokens(reading: Reading, layout: RequestLayout) -> None:
     """Check the first rows for tokens that are counters or totals, or of several requests."""
     probe, options = reading.table.probe, reading.options
-    stated = options.format != AUTO or reading.format.connector is not GENERAL
+    stated = options.format != AUTO or bool(reading.format.known_by)
     stated |= "arrival" in options.mapping
     counted = {field: each.values(probe) for field, each in layout.tokens.items()}
     # Counters of one table grow together, so the one that grows least decides.

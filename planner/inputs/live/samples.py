@@ -4,7 +4,7 @@ Samples are labelled by model, region and tier.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from typing import Any
@@ -107,36 +107,8 @@ def no_histograms() -> pl.DataFrame:
     return pl.DataFrame(schema=HISTOGRAMS)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sample:
-    """One bin of one model, region and tier; None means unknown.
-
-    ``input_lengths``, ``output_lengths``, ``ttft``, ``tbt`` and ``e2e`` are histograms. They map
-    the upper bound of a bucket (tokens, or seconds; "+Inf" for the last) to the count in this
-    bucket alone.
-    """
-
-    time: datetime  # start of the bin
-    model: str = ""
-    region: str = ""
-    tier: str = ""
-    requests: float | None = None
-    input_tokens: float | None = None
-    output_tokens: float | None = None
-    waiting: float | None = None
-    running: float | None = None
-    kv_use: float | None = None
-    replicas: float | None = None
-    power_w: float | None = None
-    tbt_mean_s: float | None = None
-    input_lengths: Mapping[str, float] | None = None
-    output_lengths: Mapping[str, float] | None = None
-    ttft: Mapping[str, float] | None = None
-    tbt: Mapping[str, float] | None = None
-    e2e: Mapping[str, float] | None = None
-
-
-FIELDS = tuple(field.name for field in fields(Sample))
+# Fields of a sample with a histogram: the count of each bucket alone, by its upper bound in tokens
+# or seconds ("+Inf" for the last).
 HISTOGRAM_FIELDS = {
     "input_lengths": "input_tokens",
     "output_lengths": "output_tokens",
@@ -144,74 +116,66 @@ HISTOGRAM_FIELDS = {
     "tbt": "tbt_s",
     "e2e": "e2e_s",
 }
+FIGURES = (*AMOUNTS, *GAUGES)
+FIELDS = ("time", *KEYS, *FIGURES, *HISTOGRAM_FIELDS)
 
 
-@dataclass(frozen=True, slots=True)
-class PushedSamples:
-    """The samples in one request to the API, checked when created."""
+def samples_of_rows(rows: Sequence[Mapping[str, Any]], bin_s: int, now: datetime) -> Samples:
+    """Return the samples that a program sent, in bins of ``bin_s`` seconds.
 
-    samples: tuple[Sample, ...]
-    now: datetime
-
-    def __post_init__(self) -> None:
-        if not 1 <= len(self.samples) <= MOST_SAMPLES:
-            raise SourceError(
-                f"samples: {len(self.samples):,} were sent. Send 1 to {MOST_SAMPLES:,} at a time."
-            )
-        for index, sample in enumerate(self.samples):
-            _check(sample, f"samples[{index}]", self.now)
-
-
-def samples_in_bins(sent: PushedSamples, bin_s: int) -> Samples:
-    """Return the pushed samples as tables, in bins of ``bin_s`` seconds.
-
-    Raises SourceError for a time between two bins, or for a bin that occurs twice.
+    A row has FIELDS of one bin of one model, region and tier. ``time`` is the start of the bin. A
+    figure that is absent or None is unknown. Raises SourceError that names the row and the field.
     """
-    rows, histogram_rows, seen = [], [], set()
-    for index, sample in enumerate(sent.samples):
+    if not 1 <= len(rows) <= MOST_SAMPLES:
+        raise SourceError(
+            f"samples: {len(rows):,} were sent. Send 1 to {MOST_SAMPLES:,} at a time."
+        )
+    bins, histograms, seen = [], [], set()
+    for index, row in enumerate(rows):
         location = f"samples[{index}]"
-        start = int(sample.time.timestamp())
-        if start % bin_s or sample.time.microsecond:
+        _check(row, location, now)
+        time: datetime = row["time"]
+        start = int(time.timestamp())
+        if start % bin_s or time.microsecond:
             raise SourceError(
-                f"{location}.time: {sample.time:%Y-%m-%dT%H:%M:%SZ} is not where a bin of "
-                f"{bin_s} s begins. Send sums of whole bins, by their beginning."
+                f"{location}.time: {time:%Y-%m-%dT%H:%M:%SZ} is not where a bin of {bin_s} s "
+                "begins. Send sums of whole bins, by their beginning."
             )
-        keys = {key: getattr(sample, key) for key in KEYS}
-        series_and_bin = (*keys.values(), start)
-        if series_and_bin in seen:
+        place = {**{key: row.get(key, "") for key in KEYS}, "bin_start": start}
+        if tuple(place.values()) in seen:
             raise SourceError(f"{location}: this bin of this series is in the message twice.")
-        seen.add(series_and_bin)
-        figures = {name: getattr(sample, name) for name in (*AMOUNTS, *GAUGES)}
-        rows.append({**keys, "bin_start": start, **figures})
+        seen.add(tuple(place.values()))
+        bins.append(place | {name: row.get(name) for name in FIGURES})
         for field, what in HISTOGRAM_FIELDS.items():
-            buckets = getattr(sample, field) or {}
+            buckets = row.get(field) or {}
             counts = sorted((float(bound), float(count)) for bound, count in buckets.items())
-            histogram_rows += [
-                {
-                    **keys, "bin_start": start, "origin": "", "what": what,
-                    "least": least, "most": most, "count": count,
-                }
+            histograms += [
+                {**place, "origin": "", "what": what, "least": least, "most": most, "count": count}
                 for (least, _), (most, count) in pairwise([(0.0, 0.0), *counts])
-            ]  # fmt: skip
-    return Samples(bin_s, bins_frame(rows), pl.DataFrame(histogram_rows, schema=HISTOGRAMS))
+            ]
+    return Samples(bin_s, bins_frame(bins), pl.DataFrame(histograms, schema=HISTOGRAMS))
 
 
-def _check(sample: Sample, location: str, now: datetime) -> None:
-    """Raise SourceError for a sample with an invalid time or figure."""
-    if sample.time.tzinfo is None:
+def _check(row: Mapping[str, Any], location: str, now: datetime) -> None:
+    """Raise SourceError for a row with an unknown field, or an invalid time or figure."""
+    if unknown := row.keys() - set(FIELDS):
+        raise SourceError(
+            f"{location}.{min(unknown)}: this is not known here. Known: {', '.join(FIELDS)}."
+        )
+    if row["time"].tzinfo is None:
         raise SourceError(f"{location}.time: give the time zone, such as 2026-01-31T10:00:00Z.")
-    if not EARLIEST <= sample.time <= now + AHEAD:
-        raise SourceError(f"{location}.time: {sample.time.isoformat()} is not in the past.")
-    figures: list[Any] = [getattr(sample, name) for name in (*AMOUNTS, *GAUGES)]
-    if all(value is None for value in figures):
+    if not EARLIEST <= row["time"] <= now + AHEAD:
+        raise SourceError(f"{location}.time: {row['time'].isoformat()} is not in the past.")
+    figures = {name: row[name] for name in FIGURES if row.get(name) is not None}
+    if not figures:
         raise SourceError(f"{location}: this bin is empty. Give at least requests.")
-    for name, value in zip((*AMOUNTS, *GAUGES), figures, strict=True):
-        if value is not None and not 0 <= value <= LARGEST:
+    for name, value in figures.items():
+        if not 0 <= value <= LARGEST:
             raise SourceError(f"{location}.{name}: give a number from 0 to {LARGEST:g}.")
-    if sample.kv_use is not None and sample.kv_use > 1:
-        raise SourceError(f"{location}.kv_use: {sample.kv_use:g} is no share. Give 0 to 1.")
+    if figures.get("kv_use", 0) > 1:
+        raise SourceError(f"{location}.kv_use: {figures['kv_use']:g} is no share. Give 0 to 1.")
     for name in HISTOGRAM_FIELDS:
-        _check_histogram(getattr(sample, name), f"{location}.{name}")
+        _check_histogram(row.get(name), f"{location}.{name}")
 
 
 def _check_histogram(histogram: Mapping[str, float] | None, location: str) -> None:
@@ -226,16 +190,3 @@ def _check_histogram(histogram: Mapping[str, float] | None, location: str) -> No
                 f"{location}: {upper_bound}: {count} is no bucket. Give upper bounds above 0 (or "
                 "+Inf) and the count of each bucket, not cumulative."
             )
-
-
-def samples_of_rows(rows: Sequence[Mapping[str, Any]], now: datetime) -> PushedSamples:
-    """Return the samples in plain rows; raise SourceError for an unknown field."""
-    samples = []
-    for index, row in enumerate(rows[: MOST_SAMPLES + 1]):
-        if unknown := set(row) - set(FIELDS):
-            raise SourceError(
-                f"samples[{index}].{min(unknown)}: this is not known here. "
-                f"Known: {', '.join(FIELDS)}."
-            )
-        samples.append(Sample(**row))
-    return PushedSamples(tuple(samples), now)

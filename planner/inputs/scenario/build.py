@@ -27,7 +27,6 @@ from planner.inputs.scenario.regions import (
     committed_of,
     price_of,
     region_of,
-    spot_price_of,
 )
 from planner.inputs.scenario.replica_limits import replica_limits
 from planner.inputs.scenario.schema import Fault, Profile, Scenario, Serving, Spot, Starts
@@ -391,7 +390,7 @@ def _region_offers(
     committed = [
         price for name in names for price in committed_of(section, name, facts, user_facts)
     ]
-    usd_by_hour += [spot_price_of(section, name, facts, user_facts) for name in offered]
+    usd_by_hour += [price_of(section, name, facts, user_facts, spot=True) for name in offered]
     return _RegionOffers(
         region,
         [*(section.capacity.get(name, 0) for name in names), *(offer.capacity for offer in spot)],

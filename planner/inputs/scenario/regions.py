@@ -1,6 +1,5 @@
 """Build the regions of a scenario from stated values and from the built-in region in ``like``."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from math import inf
 from statistics import fmean
@@ -87,69 +86,52 @@ def listed_price(section: RegionSection, gpu: str, known: UserFacts) -> OwnPrice
 
 
 def price_of(
-    section: RegionSection, gpu: str, facts: Facts, known: UserFacts = NO_USER_FACTS
+    section: RegionSection,
+    gpu: str,
+    facts: Facts,
+    known: UserFacts = NO_USER_FACTS,
+    *,
+    spot: bool = False,
 ) -> tuple[float, ...]:
-    """Return USD per hour of one on-demand GPU by UTC hour; 0 if the region has none of them.
+    """Return USD per hour of one GPU by UTC hour, on demand or as ``spot``; 0 without such GPUs.
 
     The price is the region's own, else that of the price list, else of the built-in region. Raises
     ScenarioError if there is none.
     """
-    what = f"Price of {gpu} in {section.name}"
-    if gpu in section.usd_per_gpu_hour:
-        facts.append((what, GIVEN))
-        return hourly_values(section.usd_per_gpu_hour[gpu])
-    listed = listed_price(section, gpu, known)
-    if listed is not None and listed.on_demand is not None:
-        facts.append((what, LISTED))
-        return hourly_values(listed.on_demand)
-    like, gpu_type = _built_in_region(section), gpu_known_as(gpu)
-    if like is not None and gpu_type in like.usd_per_gpu_hour:
-        facts.append((what, like.sources[gpu_type]))
-        return hourly_values(like.usd_per_gpu_hour[gpu_type])
-    if not section.capacity.get(gpu):
-        return hourly_values(0.0)  # no GPUs to pay for
-    raise ScenarioError(
-        f"regions: {section.name} has no price for {gpu}. Add usd_per_gpu_hour: {{{gpu}: ...}}"
-        + _or_like(
-            name for name, r in catalogue.regions().items() if gpu_type in r.usd_per_gpu_hour
-        )
+    name, like, own = (
+        gpu_known_as(gpu),
+        _built_in_region(section),
+        listed_price(section, gpu, known),
     )
-
-
-def spot_price_of(
-    section: RegionSection, gpu: str, facts: Facts, known: UserFacts = NO_USER_FACTS
-) -> tuple[float, ...]:
-    """Return USD per hour of one spot GPU by UTC hour; 0 without an offer.
-
-    Raises ScenarioError if there is an offer without a price.
-    """
-    offer = section.spot.get(gpu)
-    if offer is None:
+    if not spot:
+        kind, stated = "price", section.usd_per_gpu_hour.get(gpu)
+        listed = own.on_demand if own else None
+        remedy = f"Add usd_per_gpu_hour: {{{gpu}: ...}}"
+    elif (offer := section.spot.get(gpu)) is not None:
+        kind, stated = "spot price", offer.usd_per_gpu_hour
+        listed = own.spot if own else None
+        remedy = "Add usd_per_gpu_hour to its spot"
+    else:
         return hourly_values(0.0)
-    what = f"Spot price of {gpu} in {section.name}"
-    if offer.usd_per_gpu_hour is not None:
-        facts.append((what, GIVEN))
-        return hourly_values(offer.usd_per_gpu_hour)
-    listed = listed_price(section, gpu, known)
-    if listed is not None and listed.spot is not None:
-        facts.append((what, LISTED))
-        return hourly_values(listed.spot)
-    like, gpu_type = _built_in_region(section), gpu_known_as(gpu)
-    if like is not None and gpu_type in like.spot_usd_per_gpu_hour:
-        facts.append((what, like.sources[f"spot {gpu_type}"]))
-        return hourly_values(like.spot_usd_per_gpu_hour[gpu_type])
-    raise ScenarioError(
-        f"regions: {section.name} has no spot price for {gpu}. Add usd_per_gpu_hour to its spot"
-        + _or_like(
-            name for name, r in catalogue.regions().items() if gpu_type in r.spot_usd_per_gpu_hour
-        )
-    )
 
+    def built_in_price(region: catalogue.CatalogueRegion) -> float | None:
+        """Return the price of the GPU type in a built-in region, if it has one."""
+        prices = region.spot_usd_per_gpu_hour if spot else region.usd_per_gpu_hour
+        return prices.get(name)
 
-def _or_like(names: Iterable[str]) -> str:
-    """Return the end of a sentence that offers built-in regions, if there are any."""
-    listed = sorted(names)
-    return f", or 'like' with one of {', '.join(listed)}." if listed else "."
+    sources = [(stated, GIVEN), (listed, LISTED)]
+    if like is not None and (usd := built_in_price(like)) is not None:
+        sources.append((usd, like.sources[f"spot {name}" if spot else name]))
+    for price, source in sources:
+        if price is not None:
+            facts.append((f"{kind.capitalize()} of {gpu} in {section.name}", source))
+            return hourly_values(price)
+    if not spot and not section.capacity.get(gpu):
+        return hourly_values(0.0)  # no GPUs to pay for
+    regions = catalogue.regions().items()
+    with_price = sorted(other for other, region in regions if built_in_price(region) is not None)
+    or_like = f", or 'like' with one of {', '.join(with_price)}" if with_price else ""
+    raise ScenarioError(f"regions: {section.name} has no {kind} for {gpu}. {remedy}{or_like}.")
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,6 @@ import pytest
 
 from planner.errors import NotAllowed, NotReady, SourceError
 from planner.inputs.ingest import read_demand
-from planner.inputs.live.samples import samples_of_rows
 from planner.inputs.scenario import document as text
 from planner.models import Source, Trace
 from planner.services.scenarios import scenario_create
@@ -37,7 +36,7 @@ def sent(first, values, model="llama-3.1-8b"):
         }
         for i, n in enumerate(values)
     ]  # fmt: skip
-    return samples_of_rows(rows, NOW)
+    return {"rows": rows, "now": NOW}
 
 
 @pytest.fixture
@@ -52,22 +51,22 @@ def requests_of(trace: Trace):
 
 def test_a_number_that_is_given_again_brings_nothing_of_who_had_it(source, planner):
     """As after a restore: rows and numbers are those of the backup, folders are not all."""
-    samples_store(source=source, user=planner, sent=sent(0, [4], model="llama-3.1-70b"))
+    samples_store(source=source, user=planner, **sent(0, [4], model="llama-3.1-70b"))
     had = row_arrays.folder(Source.objects.get(pk=source.pk).store)
     for number in range(source.pk + 1, source.pk + 9):
         left = had.with_name(had.name.replace(str(source.pk), str(number), 1))
         shutil.copytree(had, left)
     other = source_create(owner=planner, name="other", kind="samples", settings={}, bin_s=900)
     assert source.pk < other.pk < source.pk + 9
-    samples_store(source=other, user=planner, sent=sent(0, [5]))
+    samples_store(source=other, user=planner, **sent(0, [5]))
     assert requests_of(current_trace(Source.objects.get(pk=other.pk))) == [5.0]
 
 
 def test_samples_become_a_trace_that_grows(source, planner):
-    samples_store(source=source, user=planner, sent=sent(0, [4, 5]))
+    samples_store(source=source, user=planner, **sent(0, [4, 5]))
     first = current_trace(source)
     assert (first.name, first.kind, first.state) == ("chat-live", "demand", "ready")
-    samples_store(source=source, user=planner, sent=sent(1, [5, 6]))  # a bin again, and one more
+    samples_store(source=source, user=planner, **sent(1, [5, 6]))  # a bin again, and one more
     again = current_trace(Source.objects.get(pk=source.pk))
     assert again.pk == first.pk and requests_of(again) == [4.0, 5.0, 6.0]
     assert requests_of(first) == [4.0, 5.0]  # for a run that has begun on it
@@ -75,12 +74,12 @@ def test_samples_become_a_trace_that_grows(source, planner):
 
 
 def test_what_was_known_at_a_moment_stays_as_it_was(source, planner):
-    samples_store(source=source, user=planner, sent=sent(0, range(1, 9)))
+    samples_store(source=source, user=planner, **sent(0, range(1, 9)))
     until = START + timedelta(hours=1)
     pin = current_trace(source, until)
     assert pin.name == "chat-live-20260401t0100z" and requests_of(pin) == [1.0, 2.0, 3.0, 4.0]
     assert current_trace(source, until).pk == pin.pk
-    samples_store(source=source, user=planner, sent=sent(1, [20]))  # late
+    samples_store(source=source, user=planner, **sent(1, [20]))  # late
     other = current_trace(source, until)
     assert other.pk != pin.pk and requests_of(other) == [1.0, 20.0, 3.0, 4.0]
     assert requests_of(pin) == [1.0, 2.0, 3.0, 4.0]
@@ -89,7 +88,7 @@ def test_what_was_known_at_a_moment_stays_as_it_was(source, planner):
 
 
 def test_a_scenario_names_a_source_and_is_pinned(source, planner):
-    samples_store(source=source, user=planner, sent=sent(0, range(1, 9)))
+    samples_store(source=source, user=planner, **sent(0, range(1, 9)))
     document = text.edit(DOCUMENT, {"traffic.sources[0].trace": "chat-live"})
     scenario = scenario_create(owner=planner, document=document)
     pinned_text = pin_live_sources(document, START + timedelta(hours=2))
@@ -110,7 +109,7 @@ def test_a_scenario_names_a_source_and_is_pinned(source, planner):
 
 def test_who_may_and_what_is_refused(source, planner, viewer, trace):
     with pytest.raises(NotAllowed):
-        samples_store(source=source, user=viewer, sent=sent(0, [1]))
+        samples_store(source=source, user=viewer, **sent(0, [1]))
     with pytest.raises(NotAllowed):
         source_create(owner=viewer, name="mine", kind="samples", settings={})
     make = lambda **more: source_create(  # noqa: E731
@@ -143,7 +142,7 @@ def test_who_may_and_what_is_refused(source, planner, viewer, trace):
         source_change(source=source, user=planner, changes={"bin_s": 60})
     source_change(source=source, user=planner, changes={"paused": True})
     with pytest.raises(NotReady, match="is paused"):
-        samples_store(source=Source.objects.get(), user=planner, sent=sent(0, [1]))
+        samples_store(source=Source.objects.get(), user=planner, **sent(0, [1]))
 
 
 def test_lengths_of_histograms_are_those_that_are_drawn(source, planner):
@@ -153,7 +152,7 @@ def test_lengths_of_histograms_are_those_that_are_drawn(source, planner):
             "output_tokens": 20_000.0, "input_lengths": {"2": 500, "100": 0, "102": 500},
         }
     ]  # fmt: skip
-    samples_store(source=source, user=planner, sent=samples_of_rows(rows, NOW))
+    samples_store(source=source, user=planner, rows=rows, now=NOW)
     (series,) = read_demand(row_arrays.folder(current_trace(source).store))
     assert series.input_lengths is not None and series.output_lengths is None
     assert np.mean(series.input_lengths > 50) == 0.5

@@ -5,7 +5,6 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from planner.inputs.live.samples import samples_of_rows
 from planner.models import ActivePlan, Channel, Delivery, Outcome, Run, Source, User
 from planner.models.notification import Event
 from planner.outputs.options import ExportOptions
@@ -53,7 +52,7 @@ def send(source: Source, user: User, begins: datetime, bins: int, times: float) 
         for n in range(bins)
     ]  # fmt: skip
     ends = begins + bins * BIN
-    samples_store(source=source, user=user, sent=samples_of_rows(rows, ends))
+    samples_store(source=source, user=user, rows=rows, now=ends)
     return ends
 
 

@@ -2,7 +2,6 @@
 
 from datetime import UTC, datetime, timedelta
 
-from planner.inputs.live.samples import samples_of_rows
 from planner.models import Source
 from planner.services.sources import samples_store
 from tests.planner.web.pages import json_in, signed_in, text_of
@@ -21,7 +20,7 @@ def test_a_source_is_made_shown_paused_and_removed(planner, viewer, settings, tm
         {"time": now - timedelta(minutes=15 * i), "model": "m", "requests": 90.0, "kv_use": 0.5}
         for i in (2, 3, 5)  # one is missing
     ]
-    samples_store(source=Source.objects.get(), user=planner, sent=samples_of_rows(rows, now))
+    samples_store(source=Source.objects.get(), user=planner, rows=rows, now=now)
     shown = client.get("/sources/own-counts/")
     assert json_in(shown, "rates-data")["data"][0]["y"] == [0.1, None, 0.1, 0.1]
     assert json_in(shown, "kv-data")["data"][0]["y"] == [0.5, None, 0.5, 0.5]

@@ -12,19 +12,22 @@ from pathlib import Path
 from typing import Any
 
 from planner.inputs.ingest.names import compact_name
+from planner.inputs.ingest.options import DEMAND_FIELDS, REQUEST_FIELDS
+
+_OF_ANSWERS = ("output_tokens", "hash_ids", "utility")  # fields that counts per bin do not keep
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Connector:
-    """How to read the files of one tool, as its TOML file declares."""
+    """How to read one kind of file: those of a tool, as its TOML file declares, or any table."""
 
     name: str
     title: str
     words: str
-    docs: str
-    kind: str
-    known_by: tuple[str, ...]
-    columns: Mapping[str, str]
+    kind: str  # requests, arrivals (requests without output lengths) or demand
+    known_by: tuple[str, ...] = ()  # of a format that no tool declares: none
+    columns: Mapping[str, str] = field(default_factory=dict)
+    docs: str = ""
     rows: str = ""
     line: str = ""
     unit: str = ""
@@ -39,10 +42,17 @@ class Connector:
     metrics: Mapping[str, Sequence[str]] = field(default_factory=dict)
     example: Mapping[str, Any] = field(default_factory=dict)
 
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """Return the fields that columns can be mapped to."""
+        if self.kind == "arrivals":
+            return tuple(name for name in REQUEST_FIELDS if name not in _OF_ANSWERS)
+        return DEMAND_FIELDS if self.kind == "demand" else REQUEST_FIELDS
+
     def known(self, columns: Sequence[str]) -> bool:
-        """Return whether a file with these columns has this format."""
+        """Return whether a file with these columns is one of this tool."""
         names = {compact_name(column) for column in columns}
-        return all(
+        return bool(self.known_by) and all(
             any(compact_name(alternative) in names for alternative in column.split("|"))
             for column in self.known_by
         )
@@ -56,7 +66,6 @@ def _read(path: Path) -> Connector:
     return Connector(path.stem, known_by=known_by, where=where, **data)
 
 
-GENERAL = Connector("", "", "", "", "", (), {})  # of tables that no tool's declaration describes
 # The declaration with the most identifying columns is tried first.
 CONNECTORS: Mapping[str, Connector] = {
     each.name: each

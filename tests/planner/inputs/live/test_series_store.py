@@ -15,7 +15,6 @@ from planner.inputs.live.samples import (
     Samples,
     bins_frame,
     no_histograms,
-    samples_in_bins,
     samples_of_rows,
 )
 from planner.inputs.live.series_store import MOST_PARTS, GrowingSeries
@@ -172,7 +171,7 @@ def test_samples_that_are_sent():
         {"time": start, "model": "m", "requests": 3, "ttft": {"0.5": 2, "+Inf": 1}},
         {"time": start + timedelta(minutes=1), "model": "m", "requests": 0},
     ]
-    samples = samples_in_bins(samples_of_rows(rows, NOW), 60)
+    samples = samples_of_rows(rows, 60, NOW)
     assert samples.requests == 3 and samples.span == (T0, T0 + 120)
     assert samples.histograms.select("what", "most", "count").rows() == [
         ("ttft_s", 0.5, 2),
@@ -197,12 +196,12 @@ def test_samples_that_are_sent():
 def test_samples_that_are_refused(change, says):
     good = {"time": datetime(2026, 4, 1, tzinfo=UTC), "requests": 1.0}
     with pytest.raises(SourceError, match=says):
-        samples_in_bins(samples_of_rows([good | change], NOW), 60)
+        samples_of_rows([good | change], 60, NOW)
 
 
 def test_too_many_samples_and_a_bin_twice():
     good = {"time": datetime(2026, 4, 1, tzinfo=UTC), "requests": 1.0}
     with pytest.raises(SourceError, match="in the message twice"):
-        samples_in_bins(samples_of_rows([good, good], NOW), 60)
+        samples_of_rows([good, good], 60, NOW)
     with pytest.raises(SourceError, match="at a time"):
-        samples_of_rows([good] * (MOST_SAMPLES + 1), NOW)
+        samples_of_rows([good] * (MOST_SAMPLES + 1), 60, NOW)
