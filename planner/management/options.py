@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from planner.domain.options import Option, RunOptions, options_in, options_of
-from planner.errors import OptionsRefused
+from planner.errors import OptionsRefused, PlannerError
 
 
 def flag_of(name: str) -> str:
@@ -26,6 +26,29 @@ def moment(text: str) -> datetime:
             f"{text}: write a date or time such as 2024-05-18 or 2024-05-18T14:00."
         ) from None
     return when if when.tzinfo else when.replace(tzinfo=UTC)
+
+
+def name_and_value(flag: str, text: str, form: str = "NAME=VALUE") -> tuple[str, str]:
+    """Return the name before the first = and the text behind it; raise PlannerError without them.
+
+    ``form`` is how the option is to be written.
+    """
+    name, sign, value = text.partition("=")
+    if not (name.strip() and sign):
+        raise PlannerError(f"{flag} {text}: write {form}.")
+    return name.strip(), value
+
+
+def name_and_setting(flag: str, text: str, form: str) -> tuple[str, Any]:
+    """Return the name and the only value, in YAML, of an option such as spare=2."""
+    # Most commands read no scenario, and start faster without its schema.
+    from planner.inputs.scenario.document import values_of
+
+    name, value = name_and_value(flag, text, form)
+    values = values_of(value, f"{flag} {name}")
+    if len(values) != 1:
+        raise PlannerError(f"{flag} {text}: write {form}.")
+    return name, values[0]
 
 
 def add_options(

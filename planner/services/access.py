@@ -40,24 +40,9 @@ def check_may_administer(user: User | None) -> None:
         raise NotAllowed("Only an admin may invite people and give roles. Ask an admin.")
 
 
-def may_administer(user: User) -> bool:
-    """Return whether a page shows the actions of admins; the service checks the right again."""
-    return user.may_administer
-
-
-def may_approve(user: User) -> bool:
-    """Return whether a page shows the activation of plans; the service checks the right again."""
-    return user.may_approve
-
-
 def jobs_of(user: User, jobs: Iterable[Job]) -> tuple[Job, ...]:
     """Return the jobs (pages of the menu) that the user's role allows."""
     refused = (() if user.may_plan else NEEDS_PLANNER) + (
         () if user.may_administer else NEEDS_ADMIN
     )
     return tuple(job for job in jobs if job.page not in refused)
-
-
-def may_plan(user: User) -> bool:
-    """Return whether a page shows the actions of planners; the service checks the right again."""
-    return user.may_plan

@@ -13,7 +13,7 @@ from planner.models import ActivePlan, Proposal, ReviewRules, Run, User
 from planner.outputs.options import ExportOptions
 from planner.selectors.review import approvals_of, authors_of, review_rules
 from planner.selectors.runs import stored_result
-from planner.services.access import check_may_administer, check_may_approve, may_administer
+from planner.services.access import check_may_administer, check_may_approve
 from planner.services.active_plans import activatable_plan, plans_replaced_by
 from planner.services.audit import record
 from planner.services.plan_outcomes import traffic_known_until
@@ -29,7 +29,7 @@ def missing_approvals(proposal: Proposal) -> str:
     if still_needed > 0:
         return f"{still_needed} more {'approval' if still_needed == 1 else 'approvals'}"
     reason = why_admin_needed(proposal)
-    if reason and not any(approval.by and may_administer(approval.by) for approval in approvals):
+    if reason and not any(approval.by and approval.by.may_administer for approval in approvals):
         return f"the approval of an admin: {reason}"
     return ""
 

@@ -12,11 +12,10 @@ import shutil
 import tarfile
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, field
-from functools import partial
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 import zstandard
 from django.core.management.color import no_style
@@ -424,7 +423,6 @@ def _swapping_arrays(folder: Path) -> Iterator[Callable[[], None]]:
 
     If the block fails after the function was called, its changes are undone.
     """
-    undo: list[Callable[[], Any]] = []
 
     def swap() -> None:
         """Move the current arrays aside and the backup's arrays into their place."""
@@ -433,19 +431,16 @@ def _swapping_arrays(folder: Path) -> Iterator[Callable[[], None]]:
             if current.exists():
                 old.mkdir(exist_ok=True)
                 current.rename(old / name)
-                undo.append(partial((old / name).rename, current))
+                undo.callback((old / name).rename, current)
             if new.exists():
                 new.rename(current)
-                undo.append(partial(shutil.rmtree, current))
+                undo.callback(shutil.rmtree, current)
         uploads = row_arrays.data_dir() / UPLOADS
         # the next upload needs the folder, in whichever process it arrives
         if not uploads.exists():
             uploads.mkdir(mode=0o700)
-            undo.append(uploads.rmdir)
+            undo.callback(uploads.rmdir)
 
-    try:
+    with ExitStack() as undo:
         yield swap
-    except BaseException:
-        for step in reversed(undo):
-            step()
-        raise
+        undo.pop_all()  # the block succeeded

@@ -47,6 +47,8 @@ NEEDED_FACTS = {  # of rows that correct estimates: the option of each, and its 
     "concurrency": "requests in flight of a closed loop",
     "replicas": "replicas behind its gateway",
 }
+Columns = dict[str, Any]  # of a row of Calibration
+Tables = dict[str, pl.DataFrame]
 EXTRA_COLUMNS = (
     "ttft_statistic", "max_num_seqs", "chunk_tokens", "prefix_hit_rate", "draft_tokens",
     "accepted_tokens", "acceptance",
@@ -136,17 +138,22 @@ def calibration_upload(
         own_rows = Calibration.objects.filter(owner=user)
         if earlier := key.earlier_row(own_rows):
             return earlier
+        is_kernels = options.format in (KERNELS, *KERNEL_FORMATS)
+        is_kernels = is_kernels or _has_kernels(path, file_name, options)
+        read = _read_kernel_calibration if is_kernels else _read_benchmark_rows
+        columns, tables = read(path, file_name, options)
+        calibration = Calibration(
+            name=file_name[:120],
+            file_name=file_name[:255],
+            sha256=sha256,
+            bytes=size,
+            source=(source.strip() or file_name)[:500],
+            owner=user,
+            **key.columns(),
+            **columns,
+        )
         try:
-            columns = {
-                "name": file_name[:120],
-                "file_name": file_name[:255],
-                "sha256": sha256,
-                "bytes": size,
-                "source": (source.strip() or file_name)[:500],
-                "owner": user,
-                **key.columns(),
-            }
-            return _read_and_save(path, file_name, options, columns)
+            return _save(calibration, tables, path if is_kernels else None)
         except IntegrityError:  # the same request came twice at the same time
             if earlier := key.earlier_row(own_rows):
                 return earlier
@@ -173,38 +180,25 @@ def calibration_delete(*, calibration: Calibration, user: User | None) -> None:
     row_arrays.remove(store)
 
 
-def _read_and_save(
-    path: Path, file_name: str, options: CalibrationOptions, columns: dict[str, Any]
-) -> Calibration:
-    """Read a file as kernels or as benchmark rows, and store it.
-
-    ``columns`` are further column values for the database row.
-    """
-    if options.format in (KERNELS, *KERNEL_FORMATS) or _has_kernels(path, file_name, options):
-        return _save_kernels(path, file_name, options, columns)
-    return _save_benchmark_rows(path, file_name, options, columns)
-
-
-def _save_kernels(
-    path: Path, file_name: str, options: CalibrationOptions, columns: dict[str, Any]
-) -> Calibration:
-    """Read a file of measured kernels and store it."""
+def _read_kernel_calibration(
+    path: Path, file_name: str, options: CalibrationOptions
+) -> tuple[Columns, Tables]:
+    """Return the columns and the tables of a file of measured kernels."""
     format = AUTO if options.format == KERNELS else options.format
     kernels = read_kernel_file(path, file_name, format, options.gpu or "")
-    row = Calibration(
-        kind=Calibration.Kind.KERNELS,
-        format=kernels.format,
-        rows=kernels.rows,
-        report=_kernel_report(kernels),
-        **columns,
-    )
-    return _save(row, {ROWS: _kernel_table(kernels)}, path)
+    columns = {
+        "kind": Calibration.Kind.KERNELS,
+        "format": kernels.format,
+        "rows": kernels.rows,
+        "report": _kernel_report(kernels),
+    }
+    return columns, {ROWS: _kernel_table(kernels)}
 
 
-def _save_benchmark_rows(
-    path: Path, file_name: str, options: CalibrationOptions, columns: dict[str, Any]
-) -> Calibration:
-    """Read a file of benchmark rows and store it.
+def _read_benchmark_rows(
+    path: Path, file_name: str, options: CalibrationOptions
+) -> tuple[Columns, Tables]:
+    """Return the columns and the tables of a file of benchmark rows.
 
     Columns that describe serving come from the file itself before those that the reader derived.
     """
@@ -213,13 +207,12 @@ def _save_benchmark_rows(
     file = read_benchmarks(path, name=file_name, max_bytes=MAX_UPLOAD_BYTES, **read_options)
     file_columns = _serving_columns(path, file_name, file)
     _require_facts(file, file_name, () if file_columns is None else file_columns.columns)
-    row = Calibration(
-        kind=Calibration.Kind.BENCHMARK,
-        format=file.format,
-        rows=file.rows.rows,
-        report=_report(file) | {"engine": {k: v for k, v in engine.items() if v}},
-        **columns,
-    )
+    columns = {
+        "kind": Calibration.Kind.BENCHMARK,
+        "format": file.format,
+        "rows": file.rows.rows,
+        "report": _report(file) | {"engine": {k: v for k, v in engine.items() if v}},
+    }
     derived = {name: values for name, values in file.facts.items() if any(values)}
     serving_columns = pl.DataFrame(derived).with_columns(pl.all().replace("", None))
     if file_columns is not None:
@@ -228,9 +221,7 @@ def _save_benchmark_rows(
             how="horizontal",
         )
     tables = {ROWS: rows_table(file.rows)}
-    return _save(
-        row, tables | {SERVING_TABLE: serving_columns} if serving_columns.width else tables
-    )
+    return columns, tables | ({SERVING_TABLE: serving_columns} if serving_columns.width else {})
 
 
 def _require_facts(file: BenchmarkFile, name: str, serving_columns: Sequence[str]) -> None:
@@ -304,9 +295,7 @@ def _has_kernels(path: Path, name: str, options: CalibrationOptions) -> bool:
     return True
 
 
-def _save(
-    calibration: Calibration, tables: dict[str, pl.DataFrame], kernels: Path | None = None
-) -> Calibration:
+def _save(calibration: Calibration, tables: Tables, kernels: Path | None) -> Calibration:
     """Store the row, its tables and its kernel file in one transaction: all or nothing.
 
     ``kernels`` is the path of the kernel file, if there is one.

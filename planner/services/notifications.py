@@ -28,7 +28,7 @@ from planner.errors import NotFound, PlannerError
 from planner.models import Channel, Delivery, Event, User, Workspace
 from planner.models.workspace import current_workspace, within
 from planner.services import outgoing_requests
-from planner.services.access import check_may_administer, may_administer
+from planner.services.access import check_may_administer
 from planner.services.audit import record
 
 SEND_TASK = "planner.tasks.notice_send"
@@ -112,7 +112,7 @@ def may_change(user: User, channel: Channel) -> bool:
     """Return whether a user may change a channel: their own, or the workspace's as an admin."""
     if channel.user_id == user.pk:
         return True
-    return channel.user_id is None and may_administer(user)
+    return channel.user_id is None and user.may_administer
 
 
 def channel_remove(*, user: User, channel: Channel) -> None:

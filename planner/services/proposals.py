@@ -22,7 +22,7 @@ from planner.models import Event, Proposal, ProposalEntry, Run, ScenarioVersion,
 from planner.models.workspace import current_workspace
 from planner.outputs.options import ExportOptions
 from planner.selectors.review import UNDECIDED, authors_of
-from planner.services.access import check_may_approve, check_may_plan, may_administer, may_approve
+from planner.services.access import check_may_approve, check_may_plan
 from planner.services.active_plans import (
     activatable_plan,
     checked_text,
@@ -145,7 +145,7 @@ def request_review(
     _check_undecided(proposal, "reviewed")
     people = list(reviewers)
     for reviewer in people:
-        if not (reviewer.is_active and may_approve(reviewer)):
+        if not (reviewer.is_active and reviewer.may_approve):
             raise PlannerError(
                 f"{reviewer.username} may not approve. Ask an approver or an admin for review."
             )
@@ -353,7 +353,7 @@ def _check_undecided(proposal: Proposal, action: str) -> None:
 
 
 def _check_author(proposal: Proposal, by: User, action: str) -> None:
-    if by.pk not in authors_of(proposal) and not may_administer(by):
+    if by.pk not in authors_of(proposal) and not by.may_administer:
         raise NotAllowed(f"Only the author of proposal {proposal.pk}, or an admin, may {action}.")
 
 

@@ -10,7 +10,7 @@ from planner.domain.kinds.registry import KINDS
 from planner.domain.options import RunOptions, options_of
 from planner.errors import NotAllowed, PlannerError
 from planner.models import Scenario, Schedule, User
-from planner.services.access import check_may_plan, check_may_remove, may_approve
+from planner.services.access import check_may_plan, check_may_remove
 from planner.services.audit import record
 from planner.services.cron import Cron
 
@@ -150,7 +150,7 @@ def _check_may_change(schedule: Schedule, user: User | None) -> None:
     """
     check_may_plan(user)
     has_limits = any(getattr(schedule, name) is not None for name in LIMITS)
-    if has_limits and user is not None and not may_approve(user):
+    if has_limits and user is not None and not user.may_approve:
         raise NotAllowed(
             "Only an approver or an admin may set limits for activation without review, "
             "or change a schedule that has them. Leave both limits out, or ask one."

@@ -4,7 +4,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import polars as pl
@@ -14,6 +14,7 @@ from django.db.models import Q, QuerySet
 from django.urls import reverse
 from django.utils import timezone
 
+from planner.domain.serialise import moment
 from planner.errors import EXPECTED, NotReady
 from planner.inputs.live.prometheus.address import allowed_address
 from planner.inputs.live.prometheus.client import TIMEOUT_S, Access, Prometheus
@@ -155,8 +156,8 @@ def source_preview(*, user: User | None, kind: str, fields: Mapping[str, Any]) -
     return Preview(
         queries=queries(source_settings, engines, bin_s),
         series=tuple(PreviewSeries(*row) for row in traffic.select(columns).rows()),
-        begins=_utc(span.start_s),
-        ends=_utc(span.end_s),
+        begins=moment(span.start_s),
+        ends=moment(span.end_s),
     )
 
 
@@ -191,7 +192,7 @@ def _read_prometheus(source: Source) -> None:
     }
     for part in span.spans():
         reading_store(source=source, samples=read_span(client, reading, engines, part))
-        Source.objects.filter(pk=source.pk).update(read_until=_utc(part.end_s), found=findings)
+        Source.objects.filter(pk=source.pk).update(read_until=moment(part.end_s), found=findings)
 
 
 def _check_readable(source: Source) -> None:
@@ -253,7 +254,3 @@ def _unclaimed(now: datetime) -> QuerySet[Source]:
 
 def _due_sources(now: datetime) -> QuerySet[Source]:
     return _unclaimed(now).filter(due_at__lte=now)
-
-
-def _utc(epoch_s: float) -> datetime:
-    return datetime.fromtimestamp(epoch_s, tz=UTC)

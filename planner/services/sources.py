@@ -11,9 +11,10 @@ from celery import current_app
 from django.db import IntegrityError, transaction
 from django.utils import timezone
 
+from planner.domain.serialise import moment
 from planner.errors import NotReady, SourceError
 from planner.inputs.ingest.report import IngestReport
-from planner.inputs.live.publication import FORMAT, publish
+from planner.inputs.live.publication import publish
 from planner.inputs.live.samples import Samples, no_histograms, samples_of_rows
 from planner.inputs.live.series_store import GrowingSeries
 from planner.inputs.live.settings import settings_of
@@ -23,7 +24,7 @@ from planner.services.access import check_may_plan, check_may_remove
 from planner.services.audit import record
 from planner.services.source_allowlist import check_allowed
 from planner.services.trace_removal import check_unused
-from planner.services.traces import free_trace_name
+from planner.services.traces import fill_row, free_trace_name
 from planner.storage import row_arrays
 from planner.storage.row_arrays import TRACES
 
@@ -170,7 +171,7 @@ def samples_store(
     speeds_judge_enqueue(source)
     span = samples.span
     assert span is not None  # there is at least one sample
-    return SamplesSummary(samples.bins.height, samples.requests, _utc(span[0]), _utc(span[1]))
+    return SamplesSummary(samples.bins.height, samples.requests, moment(span[0]), moment(span[1]))
 
 
 def reading_store(
@@ -186,8 +187,8 @@ def reading_store(
         source=source,
         file_name=file_name[:255],
         sha256=sha256,
-        start_at=_utc(span[0]) if span else None,
-        end_at=_utc(span[1]) if span else None,
+        start_at=moment(span[0]) if span else None,
+        end_at=moment(span[1]) if span else None,
         bins=samples.bins.height,
         requests=samples.requests,
     )
@@ -307,12 +308,8 @@ def _publish(samples: Samples, label: str, store: str) -> IngestReport:
 
 def _save_trace(trace: Trace, report: IngestReport, store: str) -> None:
     """Fill the trace's row from a report, and save it."""
-    trace.state, trace.problem = Trace.State.READY, ""
-    trace.kind, trace.format = report.kind, FORMAT
-    trace.requests, trace.bytes = round(report.requests or 0), report.bytes
-    trace.start_at = datetime.fromisoformat(report.start)
-    trace.end_at = datetime.fromisoformat(report.end)
-    trace.report, trace.store = report.as_dict(), store
+    fill_row(trace, report, store)
+    trace.bytes = report.bytes
     trace.save()
 
 
@@ -339,7 +336,3 @@ def _check_name(source: Source) -> None:
         )
     if Trace.objects.filter(name=source.name).exists():
         raise SourceError(f"name: a trace has the name {source.name}. Choose another name.")
-
-
-def _utc(epoch_s: float) -> datetime:
-    return datetime.fromtimestamp(epoch_s, tz=UTC)

@@ -71,14 +71,14 @@ def trace_upload(
             trace, new = _register_trace(
                 owner=owner, file_name=file_name, sha256=sha256, size=size, options=options
             )
-            ingest = _unsaved_ingest_run(owner, trace, options, idempotency_key)
-            earlier = runs.earlier_run(ingest)
+            request = _ingest_request(owner, trace, options, idempotency_key)
+            earlier = runs.earlier_run(Run(**request))
             active = trace.runs.filter(kind=Run.Kind.INGEST, state__in=Run.ACTIVE_STATES).first()
             # Known but never read, since its run was cancelled or met a bug: read it now.
             must_read = new or (_must_read(trace) and not earlier and not active)
             if must_read:
                 uploads_remove(trace)
-                earlier = _create_ingest_run(ingest, upload)
+                earlier = _create_ingest_run(request, upload)
     except BaseException:
         row_arrays.remove(upload)
         raise
@@ -110,27 +110,21 @@ def trace_preview(trace: Trace) -> Preview | None:
     return first_rows if first_rows.rows else None
 
 
-def _unsaved_ingest_run(
+def _ingest_request(
     owner: User, trace: Trace, options: IngestOptions, idempotency_key: str
-) -> Run:
-    """Return the run that reads a file, not saved yet."""
-    return Run(
-        owner=owner,
-        kind=Run.Kind.INGEST,
-        trace=trace,
-        options={"reading": asdict(options)},
-        idempotency_key=idempotency_key,
-    )
+) -> dict[str, Any]:
+    """Return the columns of a run that reads a file, apart from the place of the file."""
+    return {
+        "owner": owner,
+        "kind": Run.Kind.INGEST,
+        "trace": trace,
+        "options": {"reading": asdict(options)},
+        "idempotency_key": idempotency_key,
+    }
 
 
-def _create_ingest_run(ingest: Run, upload: str) -> Run:
-    return runs.run_create(
-        owner=ingest.owner,
-        kind=ingest.kind,
-        trace=ingest.trace,
-        options=ingest.options | {"upload": upload},
-        idempotency_key=ingest.idempotency_key,
-    )
+def _create_ingest_run(request: dict[str, Any], upload: str) -> Run:
+    return runs.run_create(**request | {"options": request["options"] | {"upload": upload}})
 
 
 def trace_choice(trace: Trace, place: int) -> IngestOptions:
@@ -149,8 +143,8 @@ def trace_reread(
 ) -> Run:
     """Queue a run that reads the stored file of a refused trace with other options."""
     check_may_plan(owner, "not upload")
-    ingest = _unsaved_ingest_run(owner, trace, options, idempotency_key)
-    if earlier := runs.earlier_run(ingest):
+    request = _ingest_request(owner, trace, options, idempotency_key)
+    if earlier := runs.earlier_run(Run(**request)):
         return earlier
     upload = _stored_upload(trace)
     if trace.state != Trace.State.REFUSED:
@@ -170,7 +164,7 @@ def trace_reread(
         locked.sha256, locked.options = sha256, asdict(options)
         locked.state, locked.problem = Trace.State.UPLOADED, ""
         locked.save()
-        return _create_ingest_run(ingest, upload)
+        return _create_ingest_run(request, upload)
 
 
 def _stored_upload(trace: Trace) -> str | None:
@@ -332,21 +326,23 @@ def _read(trace: Trace, path: Path, progress: Callable[[float], None]) -> Ingest
     report = ingest_file(path, row_arrays.folder(store), options, progress=progress)
     write_character(row_arrays.folder(store))
     row_arrays.keep(store)
-    trace.state = Trace.State.READY
-    trace.problem = ""
-    trace.kind = report.kind
-    trace.format = report.format
-    trace.requests = round(report.requests or 0)
-    trace.rejected = report.rejected
-    calendar = report.clock == "utc"  # otherwise times count from the start of the trace
-    trace.start_at = datetime.fromisoformat(report.start) if calendar else None
-    trace.end_at = datetime.fromisoformat(report.end) if calendar else None
-    trace.report = report.as_dict() | _model_limits(report, row_arrays.folder(store))
-    trace.store = store
+    fill_row(trace, report, store)
+    trace.report |= _model_limits(report, row_arrays.folder(store))
     _check_exists(trace)  # save() would create a removed row again; the sweep clears its folder
     trace.save()
     record("trace.read", trace, by=trace.owner, sha256=trace.sha256, rows=report.rows)
     return report
+
+
+def fill_row(trace: Trace, report: IngestReport, store: str) -> None:
+    """Fill the columns of a trace whose data was read into ``store``, without saving the row."""
+    trace.state, trace.problem = Trace.State.READY, ""
+    trace.kind, trace.format = report.kind, report.format
+    trace.requests, trace.rejected = round(report.requests or 0), report.rejected
+    calendar = report.clock == "utc"  # otherwise times count from the start of the trace
+    trace.start_at = datetime.fromisoformat(report.start) if calendar else None
+    trace.end_at = datetime.fromisoformat(report.end) if calendar else None
+    trace.report, trace.store = report.as_dict(), store
 
 
 def _register_trace(

@@ -1,4 +1,4 @@
-"""Answer the forms of the pages: with the result, or with the errors."""
+"""Answer the forms of the pages: with the result, with the errors, or with a file."""
 
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -11,6 +11,7 @@ from planner.errors import EXPECTED
 from planner.web.request import Request
 
 T = TypeVar("T")
+CSV = "text/csv; charset=utf-8"
 
 
 def attempt(form: forms.Form, save: Callable[[], T]) -> tuple[T | None, str]:
@@ -42,6 +43,12 @@ def refused(
         ]
         return JsonResponse({"problem": "\n".join(faults) or problem}, status=400)
     return render(request, template, {"form": form, "problem": problem, **context}, status=400)
+
+
+def attachment(content: str | bytes, media: str, name: str) -> HttpResponse:
+    """Return a file to download, called ``name``, of media type ``media``."""
+    headers = {"Content-Disposition": f'attachment; filename="{name}"'}
+    return HttpResponse(content, content_type=media, headers=headers)
 
 
 def _scripted(request: Request) -> bool:

@@ -16,14 +16,13 @@ from planner.api.serializers.workspaces import (
 from planner.models import Delivery
 from planner.selectors.notifications import channels_of, deliveries_of
 from planner.services import notifications
-from planner.services.access import may_administer
 
 
 class ChannelsView(ApiView):
     @operation({200: ChannelItem(many=True)}, 403)
     def get(self, request: Request) -> Response:
         """List your notification channels; for admins also those of the workspace."""
-        rows = channels_of(self.user, shared=may_administer(self.user))
+        rows = channels_of(self.user, shared=self.user.may_administer)
         return Response(ChannelItem(rows, many=True).data)
 
     @operation(
@@ -67,4 +66,4 @@ class DeliveriesView(ListView[Delivery]):
     def get_queryset(self) -> QuerySet[Delivery]:
         if getattr(self, "swagger_fake_view", False):  # no user: OpenAPI document
             return Delivery.objects.none()
-        return deliveries_of(self.user, shared=may_administer(self.user))
+        return deliveries_of(self.user, shared=self.user.may_administer)

@@ -14,11 +14,10 @@ from django.utils import timezone
 from planner.domain.options import options_in
 from planner.domain.serialise import as_json
 from planner.errors import EXPECTED, PlannerError
-from planner.inputs.scenario.document import values_of
 from planner.management.base import Document, HeadroomCommand
-from planner.management.options import add_options, given_options, moment
+from planner.management.options import add_options, given_options, moment, name_and_setting
 from planner.management.runs import load_scenario
-from planner.models import Firing, Scenario
+from planner.models import Firing, Scenario, Schedule
 from planner.outputs.table_text import table_lines
 from planner.selectors.schedules import firings_list, outcomes_list, schedule_get, schedules_list
 from planner.services.plan_outcomes import outcomes_tick
@@ -106,32 +105,19 @@ class Command(HeadroomCommand):
         return fired
 
 
-def _list(command: Command, options: Namespace) -> Document:
-    """List all schedules."""
-    return {"schedules": [_document(schedule, SCHEDULE) for schedule in schedules_list()]}
-
-
 def _fields(command: Command, options: Namespace) -> Document:
     """Return the fields of a schedule that the options give."""
     fields = given_options(ScheduleSettings, options)
     if "timezone" in fields:
         fields["zone"] = fields.pop("timezone")
     if options.options is not None:
-        fields["options"] = dict(_option(text) for text in options.options)
+        fields["options"] = dict(
+            name_and_setting("--set", text, "an option and its value, as verify=true")
+            for text in options.options
+        )
     if options.scenario is not None:
         fields["scenario"] = _scenario(command, options.scenario)
     return fields
-
-
-def _option(text: str) -> tuple[str, Any]:
-    """Return (name, value) of an option of the run."""
-    name, sign, value = text.partition("=")
-    values = values_of(value, f"--set {name}")
-    if not sign or len(values) != 1:
-        raise PlannerError(
-            f"--set {text}: write an option of the run and its value, as verify=true."
-        )
-    return name.strip(), values[0]
 
 
 def _scenario(command: Command, source: str) -> Scenario:
@@ -156,28 +142,25 @@ def _add(command: Command, options: Namespace) -> Document:
     if missing:
         raise PlannerError(f"schedule add: give --{' and --'.join(missing)} too.")
     schedule = schedule_create(owner=None, name=options.name, now=options.now, **fields)
-    return {"schedules": [_document(schedule, SCHEDULE)]}
+    return _schedules([schedule])
 
 
 def _change(command: Command, options: Namespace) -> Document:
     """Change a schedule."""
-    schedule = schedule_get(options.name)
-    fields = _fields(command, options)
+    schedule, fields = schedule_get(options.name), _fields(command, options)
     schedule_change(schedule=schedule, user=None, now=options.now, **fields)
-    return {"schedules": [_document(schedule, SCHEDULE)]}
+    return _schedules([schedule])
 
 
 def _pause(command: Command, options: Namespace) -> Document:
     """Pause a schedule."""
-    paused = schedule_pause(schedule=schedule_get(options.name), user=None)
-    return {"schedules": [_document(paused, SCHEDULE)]}
+    return _schedules([schedule_pause(schedule=schedule_get(options.name), user=None)])
 
 
 def _resume(command: Command, options: Namespace) -> Document:
     """Resume a schedule."""
     schedule = schedule_get(options.name)
-    resumed = schedule_resume(schedule=schedule, user=None, now=options.now)
-    return {"schedules": [_document(resumed, SCHEDULE)]}
+    return _schedules([schedule_resume(schedule=schedule, user=None, now=options.now)])
 
 
 def _fire(command: Command, options: Namespace) -> Document:
@@ -200,7 +183,7 @@ def _history(command: Command, options: Namespace) -> Document:
     """Return a schedule with its newest firings."""
     schedule = schedule_get(options.name)
     firings = firings_list(schedule)[:MOST]
-    return {"schedules": [_document(schedule, SCHEDULE)], **_firings(firings)}
+    return _schedules([schedule]) | _firings(firings)
 
 
 def _outcomes(command: Command, options: Namespace) -> Document:
@@ -215,6 +198,11 @@ def _with_local_time(row: Document) -> Document:
     """Return a schedule with its next time in the zone of its cron line."""
     due = datetime.fromisoformat(row["next_due"]).astimezone(ZoneInfo(row["timezone"]))
     return row | {"next": due.isoformat(timespec="minutes")}
+
+
+def _schedules(schedules: Iterable[Schedule]) -> Document:
+    """Return schedules as JSON."""
+    return {"schedules": [_document(schedule, SCHEDULE) for schedule in schedules]}
 
 
 def _firings(firings: Iterable[Firing]) -> Document:
@@ -235,7 +223,7 @@ def _document(row: Model, attributes: Mapping[str, str]) -> Document:
 
 
 ACTIONS: dict[str, Callable[[Command, Namespace], Document]] = {
-    "list": _list,
+    "list": lambda command, options: _schedules(schedules_list()),
     "add": _add,
     "change": _change,
     "pause": _pause,

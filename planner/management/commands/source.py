@@ -9,6 +9,7 @@ from django.utils.dateparse import parse_datetime
 from planner.domain.serialise import as_json
 from planner.errors import SourceError
 from planner.management.base import Document, HeadroomCommand
+from planner.management.options import name_and_value
 from planner.models import Source
 from planner.outputs.table_text import table_lines
 from planner.selectors.sources import source_gaps, source_get, sources_list
@@ -99,9 +100,7 @@ def _kind_and_settings(options: Namespace) -> tuple[str, Document]:
     """Return the kind and the settings of a source from the options."""
     settings: Document = {}
     for pair in options.set:
-        key, equals, value = pair.partition("=")
-        if not (key and equals):
-            raise SourceError(f"--set {pair}: write KEY=VALUE, such as region=us-east.")
+        key, value = name_and_value("--set", pair, "KEY=VALUE, such as region=us-east")
         # A dot sets one entry of a nested setting: match.namespace=prod.
         inside, _, label = key.partition(".")
         if label:

@@ -7,9 +7,10 @@ from planner.domain.progress import part
 from planner.domain.serialise import as_json
 from planner.domain.whatif.figures import FIGURES
 from planner.domain.whatif.variations import Axis
-from planner.errors import EXPECTED, PlannerError
+from planner.errors import EXPECTED
 from planner.inputs.scenario.document import values_of
 from planner.management.base import Document, HeadroomCommand
+from planner.management.options import name_and_value
 from planner.management.runs import load_scenario, report_text
 from planner.models import Sweep
 from planner.selectors.sweeps import DEFAULT, figure_by_name, sweep_grid
@@ -68,7 +69,5 @@ class Command(HeadroomCommand):
 
 def _axis(text: str) -> Axis:
     """Return a setting and its values from KEY=A,B."""
-    key, sign, values = text.partition("=")
-    if not sign:
-        raise PlannerError(f"--vary {text}: write the setting and its values as KEY=A,B.")
-    return Axis(key.strip(), tuple(values_of(values, f"--vary {key.strip()}")))
+    key, values = name_and_value("--vary", text, "the setting and its values as KEY=A,B")
+    return Axis(key, tuple(values_of(values, f"--vary {key}")))

@@ -2,15 +2,14 @@
 
 from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
-from typing import Any
 
 from planner.domain.reports.whatif import answer_report
 from planner.domain.serialise import as_json
 from planner.domain.whatif.figures import WhatIf
 from planner.domain.whatif.settings import chosen_of
 from planner.errors import PlannerError
-from planner.inputs.scenario.document import values_of
 from planner.management.base import Document, HeadroomCommand
+from planner.management.options import name_and_setting
 from planner.management.runs import report_text
 from planner.selectors.runs import run_get
 from planner.services.whatif import what_if_answer
@@ -50,7 +49,9 @@ class Command(HeadroomCommand):
         sent |= {
             "prices": dict(_pairs("--price", options.price)),
             "mix": dict(_pairs("--mix", options.mix)),
-            "values": dict(_set(text) for text in options.set),
+            "values": dict(
+                name_and_setting("--set", text, "ADDRESS=VALUE") for text in options.set
+            ),
             "tiers": tiers,
         }
         run, chosen = run_get(options.run), chosen_of(sent)
@@ -74,12 +75,3 @@ def _pairs(flag: str, texts: Sequence[str]) -> list[tuple[str, float]]:
         except ValueError:
             raise PlannerError(f"{flag} {text}: write it as NAME=NUMBER.") from None
     return pairs
-
-
-def _set(text: str) -> tuple[str, Any]:
-    """Return (address, value) of ADDRESS=VALUE; raises PlannerError."""
-    address, sign, value = text.partition("=")
-    values = values_of(value, f"--set {address}") if sign else []
-    if len(values) != 1:
-        raise PlannerError(f"--set {text}: write it as ADDRESS=VALUE.")
-    return address.strip(), values[0]

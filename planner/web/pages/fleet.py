@@ -23,7 +23,6 @@ from planner.outputs.weekly_pattern import CYCLES, Repeat
 from planner.selectors.active_plans import active_plans
 from planner.selectors.review import UNDECIDED, proposals_list
 from planner.selectors.runs import stored_result
-from planner.services.access import may_plan
 from planner.services.approval import why_not_approvable
 from planner.web.request import TemplateContext
 
@@ -83,7 +82,7 @@ def fleet_context(now: datetime, user: User) -> TemplateContext:
         "is_live": is_live,
         "next_step": _review_step(to_review)
         or next((NextStep(each.text, "Open", each.page, each.key) for each in alerts), None)
-        or (_plan_step(plans, now, is_live=is_live) if may_plan(user) else None),
+        or (_plan_step(plans, now, is_live=is_live) if user.may_plan else None),
     }
 
 

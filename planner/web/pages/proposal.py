@@ -26,7 +26,6 @@ from planner.policies.base import TODAY
 from planner.selectors.review import approvals_of, authors_of, proposal_entries, review_rules
 from planner.selectors.run_comparison_figures import ComparedFigure
 from planner.selectors.runs import run_tables, stored_result
-from planner.services.access import may_administer, may_approve, may_plan
 from planner.services.approval import (
     barred_authors,
     checks_of,
@@ -82,7 +81,7 @@ def proposal_context(proposal: Proposal, user: User) -> TemplateContext:
     """Return the context of a proposal's page: plan, comparison, entries and possible actions."""
     entries = proposal_entries(proposal)
     proposed = proposed_of(proposal)
-    may_say, undecided = may_plan(user), proposal.is_undecided
+    may_say, undecided = user.may_plan, proposal.is_undecided
     stale = why_outdated(proposal) if undecided else ""
     now = undecided and not stale  # it is compared with the present fleet
     run = proposal.run
@@ -101,10 +100,10 @@ def proposal_context(proposal: Proposal, user: User) -> TemplateContext:
         "missing": missing_approvals(proposal) if undecided else "",
         "approvals": approvals_of(proposal),
         "stale": stale,
-        "why_not": why_not_approvable(proposal, user) if may_approve(user) else "",
+        "why_not": why_not_approvable(proposal, user) if user.may_approve else "",
         "is_author": user.pk in barred_authors(proposal),
-        "may_decide": may_approve(user),
-        "mine": user.pk in authors_of(proposal) or may_administer(user),
+        "may_decide": user.may_approve,
+        "mine": user.pk in authors_of(proposal) or user.may_administer,
         "may_say": may_say,
         "reviewers": proposal.reviewers.all(),
         "askable": _askable(proposal) if may_say and undecided else [],
@@ -206,7 +205,7 @@ def _askable(proposal: Proposal) -> list[User]:
     """Return the approvers who are no reviewers yet and may decide on this proposal."""
     excluded = {reviewer.pk for reviewer in proposal.reviewers.all()} | barred_authors(proposal)
     people = User.objects.filter(is_active=True).order_by("username")
-    return [person for person in people if may_approve(person) and person.pk not in excluded]
+    return [person for person in people if person.may_approve and person.pk not in excluded]
 
 
 def _runs_like(proposal: Proposal) -> list[Run]:

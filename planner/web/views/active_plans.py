@@ -21,7 +21,6 @@ from planner.outputs.stored_pools import pools_of
 from planner.outputs.weekly_pattern import UNKNOWN, WEEK
 from planner.selectors.active_plans import activated_plan_get, activated_plans
 from planner.selectors.lookup import id_of
-from planner.services.access import may_approve
 from planner.services.active_plans import plan_restore
 from planner.services.scenarios import plan_branch
 from planner.web.errors import planners_only
@@ -99,7 +98,7 @@ def detail(request: Request, pk: int) -> HttpResponse:
         "fleet": fleet,
         # Of a plan whose run is gone, only the replicas are known.
         "week_figure": None if fleet.charts else week_figure([plan]),
-        "may_approve": may_approve(request.user),
+        "may_approve": request.user.may_approve,
         "over": plan.repeat == "once" and plan.ends <= now,
     }
     return render(request, "web/plan.html", context)

@@ -11,6 +11,7 @@ from planner.outputs.audit import audit_csv, audit_json
 from planner.selectors.audit import audit_actions, audit_list
 from planner.services.access import check_may_administer
 from planner.services.audit import record
+from planner.web.form_responses import attachment
 from planner.web.paging import paged
 from planner.web.request import Request, TemplateContext
 
@@ -41,5 +42,4 @@ def download(request: Request, form: str) -> HttpResponse:
         raise NotFound(f"The log can be downloaded as {' or '.join(FILES)}, not as {form[:20]}.")
     write, media = FILES[form]
     record("audit.exported", form, by=request.user)
-    headers = {"Content-Disposition": f'attachment; filename="audit.{form}"'}
-    return HttpResponse(write(request.user.is_superuser), content_type=media, headers=headers)
+    return attachment(write(request.user.is_superuser), media, f"audit.{form}")

@@ -25,11 +25,11 @@ from planner.outputs.render.figure import (
     figure,
     points,
 )
-from planner.selectors.hardware import gpus_list, models_list
 from planner.selectors.scenarios import scenarios_list
 from planner.selectors.traces import traces_list
 from planner.services.deployment_search import stored_search
 from planner.web.forms.deployment_search import ConfigureForm
+from planner.web.hardware_names import choice_names
 from planner.web.request import Request, TemplateContext
 
 SYMBOLS = ("circle", "square", "diamond", "triangle-up", "cross", "x", "star", "hexagon")
@@ -73,9 +73,7 @@ def page(request: Request) -> HttpResponse:
             cache.delete(_progress_key(request))
     if request.htmx and request.htmx.target == "answer":
         return render(request, "web/_configure.html", context)
-    context["model_names"] = [entry.name for entry in models_list()]
-    context["gpu_names"] = [entry.name for entry in gpus_list()]
-    return render(request, "web/configure.html", context)
+    return render(request, "web/configure.html", context | choice_names())
 
 
 def _examples() -> list[tuple[str, str, str]]:

@@ -19,11 +19,12 @@ from planner.errors import EXPECTED, IngestError
 from planner.inputs.ingest.source import short_name
 from planner.outputs import csv_text
 from planner.outputs.estimates import answer_table
-from planner.selectors.hardware import gpus_list, models_list
 from planner.services import calibrations, estimates
 from planner.web.errors import planners_only
+from planner.web.form_responses import CSV, attachment
 from planner.web.forms.options import option_field
 from planner.web.forms.widgets import DressedForm, dress
+from planner.web.hardware_names import choice_names
 from planner.web.pages.profile_figures import sweep_figure
 from planner.web.request import Request, TemplateContext
 
@@ -60,9 +61,7 @@ def page(request: Request) -> HttpResponse:
     if request.htmx and request.htmx.target == "answer":
         return render(request, "web/_estimate.html", context)
     context["rows_form"] = RowsForm()
-    context["model_names"] = [entry.name for entry in models_list()]
-    context["gpu_names"] = [entry.name for entry in gpus_list()]
-    return render(request, "web/estimate.html", context)
+    return render(request, "web/estimate.html", context | choice_names())
 
 
 @require_POST
@@ -79,9 +78,7 @@ def rows(request: Request) -> HttpResponse:
         path.write_bytes(file.read())
         answers = estimates.estimate_file(path)
     stem = slugify(Path(file.name).stem) or "rows"
-    disposition = {"Content-Disposition": f'attachment; filename="{stem}-estimates.csv"'}
-    text = csv_text(answer_table(answers))
-    return HttpResponse(text, content_type="text/csv; charset=utf-8", headers=disposition)
+    return attachment(csv_text(answer_table(answers)), CSV, f"{stem}-estimates.csv")
 
 
 @require_POST

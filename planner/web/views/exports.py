@@ -18,11 +18,11 @@ from planner.outputs.options import ExportOptions
 from planner.outputs.plans import Plan, plan_of
 from planner.selectors.active_plans import active_plan_of_policy, active_plan_of_run, active_plans
 from planner.selectors.runs import run_get, run_result, stored_result
-from planner.services.access import may_approve
 from planner.services.active_plans import plan_activate, plan_end
 from planner.services.deployments import deployment_names_save
 from planner.services.exports import run_export
 from planner.web.errors import planners_only, status_of
+from planner.web.form_responses import attachment
 from planner.web.forms.options import OptionsForm, options_posted
 from planner.web.request import Request, TemplateContext
 
@@ -64,8 +64,7 @@ def page(request: Request, pk: int) -> HttpResponse:
         except PlannerError as refused:
             problem = refused
         else:
-            headers = {"Content-Disposition": f'attachment; filename="{file.name}"'}
-            return HttpResponse(file.content, content_type=file.media, headers=headers)
+            return attachment(file.content, file.media, file.name)
     status = status_of(problem) if problem else 200
     return render(request, "web/runs/export.html", _context(request, run, problem), status=status)
 
@@ -159,7 +158,7 @@ def _context(request: Request, run: Run, problem: PlannerError | None) -> Templa
         "others": other_plans,
         "desired": replicas,
         "active_now": any(pool.replicas is not None for pool in replicas),
-        "may_approve": may_approve(request.user),
+        "may_approve": request.user.may_approve,
     }
 
 

@@ -14,7 +14,7 @@ from planner.selectors.places import ACCOUNT, FOOTER, PLACES
 from planner.selectors.runs import recent_runs, runs_list
 from planner.selectors.scenarios import scenarios_list
 from planner.selectors.search import things_found
-from planner.services.access import jobs_of, may_plan
+from planner.services.access import jobs_of
 from planner.web.pages.fleet import NextStep, fleet_context
 from planner.web.request import Request, TemplateContext
 
@@ -49,7 +49,7 @@ def home(request: Request) -> HttpResponse:
     if study is not None and not context["plans"]:
         report = run_report(study)
         context |= {"report": report, "charts": charts_shown(report, live=True)[:1]}
-        if context["next_step"] is None and may_plan(request.user):
+        if context["next_step"] is None and request.user.may_plan:
             reason = "No plan is active. Check the latest result, then propose it."
             context["next_step"] = NextStep(reason, "Open result", "run", study.pk)
     return render(request, "web/home.html", context)
@@ -61,7 +61,7 @@ def _first_steps(request: Request) -> list[tuple[str, str, str]]:
     The last step has none, and those who may not plan get none.
     """
     return [
-        (label, words, reverse(page) if page and may_plan(request.user) else "")
+        (label, words, reverse(page) if page and request.user.may_plan else "")
         for label, words, page in FIRST_STEPS
     ]
 

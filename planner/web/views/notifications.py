@@ -14,7 +14,6 @@ from django.views.decorators.http import require_http_methods, require_POST
 from planner.models import Channel, Event
 from planner.selectors.notifications import channels_of, deliveries_of
 from planner.services import notifications
-from planner.services.access import may_administer
 from planner.services.passwords import check_verified, mailbox_set, needs_password
 from planner.web.form_responses import attempt
 from planner.web.forms.widgets import DressedForm, dress
@@ -27,7 +26,7 @@ WHOSE = (("mine", "Me"), ("ours", "The workspace"))
 @require_http_methods(["GET", "POST"])
 def listing(request: Request) -> HttpResponse:
     """List the notification channels, or add one."""
-    shared = may_administer(request.user)
+    shared = request.user.may_administer
     if request.method != "POST":
         return _shown(request, ChannelForm(shared=shared), _mailbox(request))
     form = ChannelForm(request.POST, shared=shared)
@@ -59,7 +58,7 @@ def mailbox(request: Request) -> HttpResponse:
     form = MailboxForm(request.POST)
     saved, problem = attempt(form, lambda: _save_mailbox(request, form.cleaned_data["email"]))
     if saved is None:
-        shared = may_administer(request.user)
+        shared = request.user.may_administer
         return _shown(request, ChannelForm(shared=shared), form, problem=problem, status=400)
     messages.success(request, "Your mail address is saved.")
     return redirect("web:notices")
@@ -85,7 +84,7 @@ def _shown(
     status: int = 200,
 ) -> HttpResponse:
     """Show the page of channels, with the error of a form if there is one."""
-    shared = may_administer(request.user)
+    shared = request.user.may_administer
     channels = channels_of(request.user, shared=shared)
     context: TemplateContext = {
         "form": form,

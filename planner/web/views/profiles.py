@@ -14,7 +14,7 @@ from planner.selectors.lookup import version_of
 from planner.services import profiles
 from planner.services.profile_fits import profile_compute, profile_tune
 from planner.web.errors import planners_only
-from planner.web.form_responses import attempt
+from planner.web.form_responses import CSV, attachment, attempt
 from planner.web.forms.calibration import ComputedForm
 from planner.web.hardware_names import choice_names, kernel_choices
 from planner.web.pages.profile import page_context
@@ -65,11 +65,8 @@ def new(request: Request) -> HttpResponse:
 def residuals(request: Request, name: str) -> HttpResponse:
     """Return measured and predicted values of a profile, row by row, as a CSV file."""
     profile = known.profile_get(name, version_of(request.GET.get("version", "")))
-    disposition = {
-        "Content-Disposition": f'attachment; filename="{profile.name}-v{profile.version}.csv"'
-    }
     text = csv_text(known.profile_residuals(profile))
-    return HttpResponse(text, content_type="text/csv; charset=utf-8", headers=disposition)
+    return attachment(text, CSV, f"{profile.name}-v{profile.version}.csv")
 
 
 @require_POST

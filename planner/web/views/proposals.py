@@ -27,7 +27,7 @@ from planner.selectors.review import (
 )
 from planner.selectors.runs import run_get, stored_result
 from planner.services import proposals
-from planner.services.access import check_may_administer, may_administer, may_approve
+from planner.services.access import check_may_administer
 from planner.services.active_plans import activatable_plan, plans_replaced_by
 from planner.services.approval import MAX_APPROVALS, rules_change
 from planner.web.errors import planners_only, status_of
@@ -138,9 +138,7 @@ def new(request: Request) -> HttpResponse:
         "repeats": REPEATS,
         "policies": result.labels,
         "recommended": recommended,
-        "reviewers": [
-            person for person in people if may_approve(person) and person != request.user
-        ],
+        "reviewers": [person for person in people if person.may_approve and person != request.user],
         "replaced": replaced,
     }
     status = status_of(problem) if problem else 200
@@ -207,7 +205,7 @@ def rules(request: Request) -> HttpResponse:
             rules_change(by=request.user, **form.cleaned_data)
             messages.success(request, "Rules saved.")
             return redirect("web:review-rules")
-    context = {"form": form, "may_change": may_administer(request.user), "rules": review_rules()}
+    context = {"form": form, "may_change": request.user.may_administer, "rules": review_rules()}
     return render(request, "web/review_rules.html", context, status=400 if form.errors else 200)
 
 

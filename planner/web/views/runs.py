@@ -29,6 +29,7 @@ from planner.services.retention import removal_sentence
 from planner.services.run_queue import wait_of
 from planner.services.whatif import outlook_replay
 from planner.web.errors import planners_only
+from planner.web.form_responses import CSV, attachment
 from planner.web.pages.kinds import PAGES
 from planner.web.pages.run_comparison import page_context
 from planner.web.paging import paged
@@ -126,7 +127,7 @@ def replay_month(request: Request, pk: int) -> HttpResponse:
 def table(request: Request, pk: int, name: str) -> HttpResponse:
     """Return one table of a run as a CSV file."""
     run = run_get(pk)
-    return _attachment(run_csv(run, name), "text/csv; charset=utf-8", f"{_stem(run)}-{name}.csv")
+    return attachment(run_csv(run, name), CSV, f"{_stem(run)}-{name}.csv")
 
 
 @require_safe
@@ -145,18 +146,12 @@ def parquet(request: Request, pk: int, name: str) -> FileResponse:
 def result(request: Request, pk: int) -> HttpResponse:
     """Return the result document of a run, as the command line writes it."""
     run = run_get(pk)
-    return _attachment(json_text(run), "application/json", f"{_stem(run)}.json")
+    return attachment(json_text(run), "application/json", f"{_stem(run)}.json")
 
 
 def _stem(run: Run) -> str:
     """Return the first part of the names of a run's files."""
     return f"run-{run.pk}-{slugify(run.name) or run.kind}"
-
-
-def _attachment(text: str, media: str, name: str) -> HttpResponse:
-    """Return ``text`` as a file to download, called ``name``, of media type ``media``."""
-    disposition = {"Content-Disposition": f'attachment; filename="{name}"'}
-    return HttpResponse(text, content_type=media, headers=disposition)
 
 
 OFFERED = 100  # newest completed runs to choose from

@@ -35,6 +35,7 @@ from planner.services.launch_drafts import launch_assumptions, launch_draft
 from planner.services.run_queue import SHORT_KINDS
 from planner.services.scenario_warnings import scenario_warnings
 from planner.web.errors import planners_only, require_planner
+from planner.web.form_responses import attachment
 from planner.web.forms.deployment_search import chosen_deployments
 from planner.web.forms.editor import Editor
 from planner.web.forms.launch import LaunchForm
@@ -271,8 +272,7 @@ def delete(request: Request, pk: int) -> HttpResponse:
 def download(request: Request, pk: int) -> HttpResponse:
     scenario = scenario_get(str(pk))
     name = f"{slugify(scenario.name) or 'scenario'}.yaml"
-    disposition = {"Content-Disposition": f'attachment; filename="{name}"'}
-    return HttpResponse(scenario.document, content_type="application/yaml", headers=disposition)
+    return attachment(scenario.document, "application/yaml", name)
 
 
 def _start(

@@ -30,7 +30,6 @@ from planner.selectors.sources import (
     source_series,
     sources_list,
 )
-from planner.services.access import may_plan
 from planner.services.source_reading import source_preview, source_request_reading
 from planner.services.sources import source_change, source_create, source_delete
 from planner.web.errors import planners_only
@@ -66,7 +65,7 @@ LINES = 6
 def listing(request: Request) -> HttpResponse:
     page = paged(request, sources_list())
     rows = [(source, source_gaps(source)) for source in page]
-    address = reverse("web:source-new") if may_plan(request.user) else ""
+    address = reverse("web:source-new") if request.user.may_plan else ""
     choices = [
         (kind.label, words, address and f"{address}?kind={kind}") for kind, words in READS.items()
     ]

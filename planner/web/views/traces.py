@@ -21,7 +21,6 @@ from planner.inputs.ingest.options import AUTO, OptionLabel, column_mapping
 from planner.models import Run, Trace
 from planner.selectors.traces import trace_get, traces_list
 from planner.services import trace_removal, traces
-from planner.services.access import may_plan
 from planner.services.quota import disk_quota
 from planner.services.retention import removal_sentence
 from planner.web.errors import planners_only
@@ -99,7 +98,7 @@ def detail(request: Request, name: str) -> HttpResponse:
     context = {"trace": trace, "run": run, "report": trace.report}
     if trace.state == Trace.State.READY:
         context |= trace_context(trace, request.GET)
-    if may_plan(request.user) and (preview := traces.trace_preview(trace)):
+    if request.user.may_plan and (preview := traces.trace_preview(trace)):
         context["mapping"] = MappingForm(preview)
     if request.htmx and not request.htmx.history_restore_request:
         if run is None or run.finished:  # show the whole page: the report and its chart
