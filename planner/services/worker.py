@@ -46,6 +46,12 @@ COUNT = re.compile(r"[\d,]+ of [\d,]+")
 STUCK_S = 120.0  # a run that neither reports nor computes for this long is stuck
 CANCEL_GRACE_S = 2.5  # a cancelled run that does not react for this long ends with its worker
 SWEEP_S = 10.0  # between two sweeps of a busy worker
+STAGES = {  # last stage of a run, by its state
+    Run.State.COMPLETED: "Done",
+    Run.State.CANCELLED: "Cancelled",
+    Run.State.FAILED: "Failed",
+    Run.State.ERRORED: "Error",
+}
 IDLE_SHARE = 0.05  # share of time computing or waiting for a core, below which work is stuck
 
 
@@ -160,14 +166,7 @@ def _carry_out(
             if ending is not None and raise_errors:
                 raise ending from None
         else:
-            _finish(
-                run,
-                shared.led_row(),
-                Run.State.COMPLETED,
-                stage="Done",
-                progress=1.0,
-                result=result,
-            )
+            _finish(shared, Run.State.COMPLETED, shared.led_row(), progress=1.0, result=result)
     run.refresh_from_db()
     return run
 
@@ -181,13 +180,13 @@ def _end_unfinished(
     """
     run = shared.run
     if isinstance(error, RunCancelled):
-        cancelled = shared.active_row().filter(cancel_requested=True)
-        rows = shared.led_row() if shared.leads else cancelled
-        _finish(run, rows, Run.State.CANCELLED, stage="Cancelled")
+        _finish(
+            shared, Run.State.CANCELLED, shared.led_row() if shared.leads else _cancelled(shared)
+        )
         return None
     if isinstance(error, KeyboardInterrupt):  # Ctrl-C; the sweep handles workers that end
         if in_command:
-            _finish(run, shared.active_row(), Run.State.CANCELLED, stage="Cancelled")
+            _finish(shared, Run.State.CANCELLED)
         return error
     expected = error if isinstance(error, EXPECTED) else of_input(error)
     if isinstance(error, MemoryError):
@@ -206,10 +205,8 @@ def _end_unfinished(
         if not in_command:
             logger.error("run %s", run.pk, exc_info=error)
         _finish(
-            run,
-            shared.active_row(),
+            shared,
             Run.State.ERRORED,
-            stage="Error",
             reason="A bug in the program",
             problem=f"A bug in the program stopped this run ({type(error).__name__}); its details "
             "are in the log.",
@@ -220,24 +217,26 @@ def _end_unfinished(
 
 def _fail(shared: SharedParts, problem: BaseException) -> None:
     """End the run as failed, with the problem as its message."""
-    _finish(
-        shared.run,
-        shared.active_row(),
-        Run.State.FAILED,
-        stage="Failed",
-        reason=reason_of(problem),
-        problem=str(problem),
-    )
+    _finish(shared, Run.State.FAILED, reason=reason_of(problem), problem=str(problem))
 
 
-def _finish(run: Run, rows: QuerySet[Run], state: str, **fields: Any) -> None:
-    """End ``run`` if it is still in ``rows``, and delete its parts."""
+def _cancelled(shared: SharedParts) -> QuerySet[Run]:
+    """Return a query for the run's row; it is empty unless the run was cancelled."""
+    rows: QuerySet[Run] = shared.active_row().filter(cancel_requested=True)
+    return rows
+
+
+def _finish(
+    shared: SharedParts, state: Run.State, rows: QuerySet[Run] | None = None, **fields: Any
+) -> None:
+    """End the run if it is still in ``rows`` (default: still active), and delete its parts."""
     now = timezone.now()
-    fields.setdefault("result", {})  # without the preview
-    if with_database_retries(
-        lambda: rows.update(heartbeat_at=now, state=state, finished_at=now, **fields)
-    ):
-        with_database_retries(lambda: run.parts.all().delete())
+    # An empty result removes the preview.
+    changes = {"result": {}, "stage": STAGES[state], "finished_at": now, "heartbeat_at": now}
+    changes |= {"state": state, **fields}
+    ended = shared.active_row() if rows is None else rows
+    if with_database_retries(lambda: ended.update(**changes)):
+        with_database_retries(lambda: shared.run.parts.all().delete())
 
 
 def _end_stuck_worker(run: Run) -> None:
@@ -385,22 +384,17 @@ class _RunWatch:
                 _end_worker(ENDED_WITH_RUN)
             self._write()
             if self._give_up and self._cancel_ignored():
-                self._end_cancelled_run()
-            if self._give_up:
-                self._sweep_lost_runs()
+                # A cleanup removes the files of the run later.
+                _finish(self._shared, Run.State.CANCELLED, _cancelled(self._shared))
+                _end_worker(ENDED_WITH_RUN)
+            # A worker that died is replaced by one that executes the next run, and the queued sweep
+            # needs a free worker. So a busy worker looks for lost runs too.
+            if self._give_up and time.monotonic() - self._swept_at > SWEEP_S:
+                self._swept_at = time.monotonic()
+                runs.runs_sweep(confirm_s=runs.CONFIRM_S)
         except Error:  # busy or restarting: the next beat may get through
             logger.warning("run %s: progress could not be written", self._run.pk)
             connection.close()
-
-    def _sweep_lost_runs(self) -> None:
-        """Look for lost runs while this worker is busy.
-
-        The queued sweep needs a free worker. A worker that died is replaced by one that executes
-        the next run, so the dead worker's run would wait until the queue is empty.
-        """
-        if time.monotonic() - self._swept_at > SWEEP_S:
-            self._swept_at = time.monotonic()
-            runs.runs_sweep(confirm_s=runs.CONFIRM_S)
 
     def _cancel_ignored(self) -> bool:
         """Return whether the run was cancelled some time ago but still continues.
@@ -413,12 +407,6 @@ class _RunWatch:
             and not self._cancel_noticed
             and time.monotonic() - cancelled_at > CANCEL_GRACE_S
         )
-
-    def _end_cancelled_run(self) -> None:
-        """End the cancelled run and this worker process; a cleanup removes the run's files."""
-        cancelled = self._shared.active_row().filter(cancel_requested=True)
-        _finish(self._run, cancelled, Run.State.CANCELLED, stage="Cancelled")
-        _end_worker(ENDED_WITH_RUN)
 
     def _log_text(self) -> str:
         return "\n".join(self._log)[-LOG_LIMIT:]

@@ -23,7 +23,7 @@ from planner.api.serializers.typed import TypedField
 from planner.api.views.active_plans import PLAN_OPTIONS
 from planner.domain.serialise import as_json
 from planner.errors import NotFound
-from planner.models import Proposal, ProposalEntry, User
+from planner.models import Proposal, ProposalEntry
 from planner.outputs.options import ExportOptions
 from planner.outputs.proposal_changes import Proposed, proposed_of
 from planner.selectors.people import person_get
@@ -197,7 +197,7 @@ class ProposalListView(ListView[Proposal]):
             by=self.user,
             run=run_get(sent.pop("run")),
             base_run=run_get(base) if base else None,
-            reviewers=_people(sent.pop("reviewers", [])),
+            reviewers=[person_get(name) for name in sent.pop("reviewers", [])],
             **sent,
         )
         url = reverse("api:proposal", kwargs={"number": proposal.pk}, request=request)
@@ -304,7 +304,7 @@ class ProposalReviewersView(ApiView):
     def post(self, request: Request, number: int) -> Response:
         """Request a review from approvers."""
         sent = valid(ReviewersRequest(data=request.data))
-        people = _people(sent["reviewers"])
+        people = [person_get(name) for name in sent["reviewers"]]
         return _current(
             proposals.request_review(proposal=proposal_get(number), by=self.user, reviewers=people)
         )
@@ -326,11 +326,6 @@ class ReviewRulesView(ApiView):
         """Change the rules of review; for admins."""
         sent = valid(ReviewRulesDetail(data=request.data))
         return Response(ReviewRulesDetail(rules_change(by=self.user, **sent)).data)
-
-
-def _people(names: list[str]) -> list[User]:
-    """Return the people with these names."""
-    return [person_get(name) for name in names]
 
 
 def _current(proposal: Proposal) -> Response:

@@ -12,7 +12,7 @@ from django.utils import timezone
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from planner.errors import PlannerError
-from planner.models import Proposal, User
+from planner.models import Proposal, Run, User
 from planner.outputs.options import ExportOptions
 from planner.outputs.reports import policy_report
 from planner.selectors.active_plans import active_plan_of_run
@@ -101,7 +101,7 @@ def _with_colours(rows: Iterable[Proposal]) -> list[tuple[Proposal, str]]:
 def new(request: Request) -> HttpResponse:
     """Show the form to propose the run that the URL names, or make the proposal."""
     sent = request.POST if request.method == "POST" else request.GET
-    run = run_get(_number(sent.get("run", ""), "run"))
+    run = _run(sent.get("run", ""))
     problem: PlannerError | None = None
     if request.method == "POST":
         try:
@@ -175,7 +175,12 @@ def act(request: Request, pk: int) -> HttpResponse:
             lambda: proposals.mark_ready(proposal=proposal, by=user),
             "It is open for review.",
         ),
-        "amend": (lambda: _amend(request, proposal), "It is amended."),
+        "amend": (
+            lambda: proposals.amend(
+                proposal=proposal, by=user, run=_run(request.POST.get("run", "")), message=text
+            ),
+            "It is amended.",
+        ),
         "request": (
             lambda: proposals.request_review(
                 proposal=proposal, by=user, reviewers=_people(request.POST.getlist("reviewer"))
@@ -218,21 +223,14 @@ def _comment(request: Request, proposal: Proposal) -> None:
     )
 
 
-def _amend(request: Request, proposal: Proposal) -> None:
-    """Replace the run of the proposal by the posted one."""
-    run = run_get(_number(request.POST.get("run", ""), "run"))
-    text = request.POST.get("text", "")
-    proposals.amend(proposal=proposal, by=request.user, run=run, message=text)
-
-
 def _people(names: list[str]) -> list[User]:
     """Return the people with these names; empty names are skipped."""
     return [person_get(name) for name in names if name]
 
 
-def _number(text: str, name: str) -> int:
-    """Return the number of a run in the field ``name``; raise PlannerError for other text."""
+def _run(text: str) -> Run:
+    """Return the run with the number ``text``; raise PlannerError for other text."""
     number = id_of(text.strip())
     if number is None:
-        raise PlannerError(f"{name}: {text[:40]!r} is not the number of a run.")
-    return number
+        raise PlannerError(f"run: {text[:40]!r} is not the number of a run.")
+    return run_get(number)

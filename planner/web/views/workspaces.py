@@ -12,9 +12,11 @@ from planner.config.middleware import ENTERED
 from planner.selectors.workspaces import workspace_for
 from planner.services import workspaces
 from planner.services.workspace_removal import workspace_remove
-from planner.web.form_responses import attempt
+from planner.web.form_responses import attempt, refused
 from planner.web.forms.widgets import DressedForm
 from planner.web.request import Request
+
+TEMPLATE = "web/workspaces.html"
 
 
 @require_http_methods(["GET", "POST"])
@@ -24,14 +26,14 @@ def listing(request: Request) -> HttpResponse:
     Installation admins also get a form for a new workspace.
     """
     if request.method != "POST":
-        return _shown(request, WorkspaceForm())
+        return render(request, TEMPLATE, {"form": WorkspaceForm()})
     workspaces.check_installation_admin(request.user)
     form = WorkspaceForm(request.POST)
     workspace, problem = attempt(
         form, lambda: workspaces.workspace_add(by=request.user, **form.cleaned_data)
     )
     if workspace is None:
-        return _shown(request, form, problem=problem, status=400)
+        return refused(request, TEMPLATE, form, problem)
     request.session[ENTERED] = workspace.slug
     messages.success(request, f"You are in {workspace.name} now. Invite people to it.")
     return redirect("web:people")
@@ -56,14 +58,6 @@ def remove(request: Request, slug: str) -> HttpResponse:
         f"{workspace.name} is removed. A backup of its {done.rows:,} rows is in {done.path}.",
     )
     return redirect("web:workspaces")
-
-
-def _shown(
-    request: Request, form: WorkspaceForm, *, problem: str = "", status: int = 200
-) -> HttpResponse:
-    """Return the page of workspaces with a form and, if it was refused, the problem."""
-    context = {"form": form, "problem": problem}
-    return render(request, "web/workspaces.html", context, status=status)
 
 
 class WorkspaceForm(DressedForm):
