@@ -14,7 +14,6 @@ from planner.inputs.catalogue.fact_types import (
     ProfileFit,
     ProfileKey,
 )
-from planner.inputs.catalogue.gpu_prices import prices
 from planner.inputs.catalogue.hardware import (
     TYPICAL_CONTEXT,
     gpu,
@@ -31,7 +30,7 @@ from planner.inputs.catalogue.hardware import (
     shape,
 )
 from planner.inputs.catalogue.measured_profiles import engine_of, engine_title, fits, profiles
-from planner.inputs.catalogue.regions import regions
+from planner.inputs.catalogue.regions import prices, regions
 
 __all__ = [
     "TYPICAL_CONTEXT",

@@ -80,23 +80,16 @@ def cycles() -> dict[str, Cycle]:
     }
 
 
-def hourly(
-    name: str, mean_g_per_kwh: float, day: int | None = None, weekend: bool | None = None
-) -> tuple[float, ...]:
-    """Return 24 values in g CO2e per kWh by UTC hour, of grid ``name`` scaled to a yearly mean.
-
-    ``day`` of the year (1 to 366) and ``weekend`` choose a day. Default: the mean over both.
-    """
-    relative = _relative_values(name, day, weekend)
-    return tuple(np.maximum(mean_g_per_kwh * relative, 0.0).tolist())
+def hourly(name: str, mean_g_per_kwh: float) -> tuple[float, ...]:
+    """Return 24 values in g CO2e per kWh by UTC hour, of grid ``name`` scaled to a yearly mean."""
+    return tuple(np.maximum(mean_g_per_kwh * _relative_values(name), 0.0).tolist())
 
 
 @cache
-def _relative_values(name: str, day: int | None, weekend: bool | None) -> FloatArray:
-    """Return the carbon by UTC hour of grid ``name`` over its yearly mean, 24 values.
+def _relative_values(name: str) -> FloatArray:
+    """Return the yearly means of grid ``name`` by UTC hour, with mean 1, ``[24]``.
 
-    ``day`` of the year and ``weekend`` choose a day; None: the mean over all days. Results are
-    cached, since many regions share a grid.
+    Results are cached, since many regions share a grid.
     """
     known_cycles = cycles()
     if name not in known_cycles:
@@ -104,13 +97,11 @@ def _relative_values(name: str, day: int | None, weekend: bool | None) -> FloatA
             f"Grid {name!r} has no daily cycle here. Choose from {', '.join(known_cycles)}, "
             "or give 24 values yourself."
         )
-    days = np.arange(1, 366) if day is None else np.array([day])
-    weekends = np.arange(7) >= 5 if weekend is None else np.array([weekend])
-    axes = np.meshgrid(np.arange(HOURS), weekends, days, indexing="ij")
+    weekend = np.arange(7) >= 5
+    axes = np.meshgrid(np.arange(HOURS), weekend, np.arange(1, 366), indexing="ij")
     values = design(*axes) @ np.array(known_cycles[name].coefficients)
     means: FloatArray = values.mean(axis=(1, 2))
-    # The mean of the 24 values must be the yearly mean.
-    return means / means.mean() if day is None and weekend is None else means
+    return means / means.mean()
 
 
 def _csv_rows(text: str, name: str) -> Iterator[list[str]]:

@@ -1,4 +1,4 @@
-"""Combine price, carbon and PUE of cloud regions."""
+"""Look up GPU prices, and combine price, carbon and PUE of cloud regions."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -9,8 +9,19 @@ from typing import Any
 from planner.inputs.catalogue import carbon
 from planner.inputs.catalogue.fact_types import CatalogueRegion, Grid, Price
 from planner.inputs.catalogue.files import read
-from planner.inputs.catalogue.gpu_prices import prices
 from simulation.performance.specs import Provenance
+
+
+@cache
+def prices() -> tuple[Price, ...]:
+    """Return every offer of a GPU type in a region of a provider, on demand and spot."""
+    document = read("prices")
+    provenance = Provenance("published", document["source"])
+    return tuple(
+        Price(offer["provider"], region, offer["gpu"], on_demand, spot, provenance)
+        for offer in document["offers"]
+        for region, (on_demand, spot) in offer["usd_per_gpu_hour"].items()
+    )
 
 
 @cache

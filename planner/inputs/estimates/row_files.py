@@ -1,13 +1,11 @@
 """Read a small table from a file of any supported format, row by row."""
 
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 from planner.errors import IngestError
 from planner.inputs.ingest import IngestOptions
-from planner.inputs.ingest.source import Source
-from planner.inputs.ingest.tables import open_table, python_safe, refusals_of_libraries
+from planner.inputs.ingest.tables import opened, python_safe
 
 MOST_ROWS = 100_000
 CHUNK_BYTES = 1 << 20  # small, so that a file with far too many rows is refused early
@@ -22,8 +20,7 @@ def read_rows(path: Path | str, name: str = "") -> list[dict[str, Any] | str]:
     name = name or Path(path).name
     options = IngestOptions(chunk_bytes=CHUNK_BYTES, name=name)
     rows: list[tuple[int, dict[str, Any] | str]] = []
-    with TemporaryDirectory() as scratch, refusals_of_libraries(name):
-        table = open_table(Source(path, options), options, Path(scratch))
+    with opened(path, options) as table:
         for batch in table.batches(table.columns):
             faults = sum(fault.lines.size for fault in batch.faults)
             if len(rows) + batch.frame.height + faults > MOST_ROWS:

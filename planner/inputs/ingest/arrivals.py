@@ -69,7 +69,10 @@ def read_arrivals(reading: Reading) -> Content:
         end_ns=max(grid.end_ns for grid in grids),
         output_tokens=None,
         notes=(*content.notes, note),
-        extras={"sample": content.extras["sample"]},
+        cached_tokens=None,
+        reasoning_tokens=None,
+        cancelled=0,
+        unanswered=0,
         series=series_reports(grids, content.clock.kind),
         bin_s=BIN_S,
     )

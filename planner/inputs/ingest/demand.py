@@ -217,11 +217,10 @@ class _Reader:
             notes=(*self._notes(), *([UNANSWERED] if unanswered else [])),
             series=series,
             bin_s=as_whole_number(width_ns / 1e9),
-            extras={
-                **{field: total(grids, field) for field in AMOUNTS[3:]},
-                "sample": self._reading.options.one_in or 1.0,
-                "unanswered": unanswered,
-            },
+            cached_tokens=total(grids, "cached_tokens"),
+            total_tokens=total(grids, "total_tokens"),
+            unanswered=unanswered,
+            sample=self._reading.options.one_in or 1.0,
         )
 
     def _grids(self) -> tuple[list[Grid], int]:

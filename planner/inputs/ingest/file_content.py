@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 from zoneinfo import available_timezones
 
 import numpy as np
@@ -156,7 +155,10 @@ def read_times(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Content:
-    """The content of a file; times in ns since the epoch or the trace's origin."""
+    """The content of a file; times in ns since the epoch or the trace's origin.
+
+    Other fields than ``clock``, ``names`` and ``notes`` are those of the report.
+    """
 
     kind: str  # "requests" or "demand"
     rows: int
@@ -169,6 +171,11 @@ class Content:
     names: Mapping[str, Names]  # by label
     columns: Mapping[str, str]  # field to the column it was read from
     notes: tuple[str, ...]
-    extras: Mapping[str, Any] = field(default_factory=dict)  # further fields of the report
     series: tuple[SeriesReport, ...] = ()
     bin_s: float | None = None
+    cached_tokens: float | None = None
+    total_tokens: float | None = None
+    reasoning_tokens: float | None = None
+    cancelled: int = 0
+    unanswered: int = 0
+    sample: float = 1.0

@@ -5,15 +5,13 @@ A person then confirms or corrects the mapping.
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from planner.inputs.ingest.columns import Resolver, counts_per_bin
 from planner.inputs.ingest.options import DEMAND_FIELDS, REQUEST_FIELDS, IngestOptions
-from planner.inputs.ingest.source import Source
-from planner.inputs.ingest.tables import open_table, python_safe, refusals_of_libraries
+from planner.inputs.ingest.tables import opened, python_safe
 
 ROWS = 6
 SHOWN = 60  # characters of a value
@@ -30,9 +28,7 @@ class Preview:
 
 def preview(path: Path | str, name: str) -> Preview:
     """Return the preview of a file of any known format; raise IngestError if it is no table."""
-    options = IngestOptions(name=name)
-    with tempfile.TemporaryDirectory() as scratch, refusals_of_libraries(name):
-        table = open_table(Source(path, options), options, Path(scratch))
+    with opened(path, IngestOptions(name=name)) as table:
         first = python_safe(table.probe.head(ROWS)).iter_rows()
         rows = tuple(tuple("" if v is None else str(v)[:SHOWN] for v in row) for row in first)
     return Preview(table.columns, rows, _guess_mapping(table.columns))

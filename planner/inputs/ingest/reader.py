@@ -6,7 +6,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -34,11 +34,6 @@ READERS: Mapping[str, Callable[[Reading], Content]] = {
     "arrivals": read_arrivals,
     "demand": read_demand_file,
 }
-# Fields of a report as the reader of a format found them.
-SHARED = (
-    "kind", "rows", "requests", "start_ns", "end_ns", "input_tokens", "output_tokens", "series",
-    "bin_s", "columns",
-)  # fmt: skip
 
 
 def ingest_file(
@@ -142,7 +137,11 @@ def _read(
         raise
     shutil.rmtree(scratch, ignore_errors=True)
     kind = content.clock.kind
-    found: dict[str, Any] = {name: getattr(content, name) for name in SHARED}
+    found: dict[str, Any] = {
+        each.name: getattr(content, each.name)
+        for each in fields(Content)
+        if each.name not in ("clock", "names", "notes")
+    }
     found |= {f"{label}s": content.names[label].seen for label in LABELS}
     return IngestReport(
         trace=source.name,
@@ -162,7 +161,6 @@ def _read(
         checks=reading.findings,
         assumptions=tuple(_assumptions(content, reading, tally)),
         **found,
-        **content.extras,
     )
 
 
@@ -173,12 +171,12 @@ def _assumptions(content: Content, reading: Reading, tally: Tally) -> Iterator[s
     for reason, rows in sorted(tally.left_out.items()):
         yield f"Rows left out: {rows:,}, {reason}. where=all keeps every row."
     yield from (words for words in reading.findings.values() if words)
-    if cancelled := content.extras.get("cancelled"):
-        yield f"{cancelled:,} cancelled requests count with their prompts."
-    if unanswered := content.extras.get("unanswered"):
-        yield f"{unanswered:,} requests have no answer, like embeddings: their prompts count."
-    one_in: float = content.extras.get("sample", 1.0)
-    if one_in > 1 and (sampled := content.requests):
+    if content.cancelled:
+        yield f"{content.cancelled:,} cancelled requests count with their prompts."
+    if content.unanswered:
+        unanswered = f"{content.unanswered:,} requests have no answer"
+        yield f"{unanswered}, like embeddings: their prompts count."
+    if (one_in := content.sample) > 1 and (sampled := content.requests):
         yield (
             f"The file holds one in {one_in:g} requests, so demand is {one_in:g} times its rows. "
             f"Sampling leaves ±{sampling_error(sampled, one_in):.1%} of the total (95%)."

@@ -483,12 +483,11 @@ class _Reader:
             names=self.names,
             columns=self._layout.columns,
             notes=self._notes(),
-            extras={
-                **{name: totals.tokens.get(name) for name in PARTS_OF_TOKENS},
-                "cancelled": totals.cancelled,
-                "unanswered": totals.unanswered,
-                "sample": self._sample(),
-            },
+            cached_tokens=totals.tokens.get("cached_tokens"),
+            reasoning_tokens=totals.tokens.get("reasoning_tokens"),
+            cancelled=totals.cancelled,
+            unanswered=totals.unanswered,
+            sample=self._sample(),
         )
 
     def _remove_stray_rows(self, low_s: float, high_s: float) -> None:

@@ -13,6 +13,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import MappingProxyType
 from typing import Protocol
 
@@ -86,6 +87,14 @@ def refusals_of_libraries(name: str) -> Iterator[None]:
         raise IngestError(
             f"{name} has a part that cannot be read ({cause}). Save only numbers, text and times."
         ) from None
+
+
+@contextmanager
+def opened(path: Path | str, options: IngestOptions) -> Iterator[Table]:
+    """Open the table in a file, as ``open_table`` does, with a folder for unpacked data."""
+    source = Source(path, options)
+    with TemporaryDirectory() as scratch, refusals_of_libraries(source.name):
+        yield open_table(source, options, Path(scratch))
 
 
 def open_table(source: Source, options: IngestOptions, scratch: Path) -> Table:

@@ -13,6 +13,13 @@ from simulation.performance.rows import BenchmarkRows
 
 MILLI = ("s", "s per sequence", "s per token")  # units that are shown in thousandths
 
+LOADS = {  # columns of benchmark rows that state the load
+    "batch": "sequences in a batch",
+    "concurrency": "requests in flight",
+    "isl": "input tokens",
+    "osl": "output tokens",
+}
+
 
 def residual_table(residuals: Residuals, rows: BenchmarkRows) -> pl.DataFrame:
     """Return one row per measurement: measured and predicted value, error and flags."""
@@ -91,25 +98,10 @@ def range_words(columns: Iterable[tuple[FloatArray, str]]) -> str:
 
 def range_of(rows: BenchmarkRows) -> str:
     """Return the range of benchmark rows in words."""
-    return range_words(
-        (
-            (rows.batch, "sequences in a batch"),
-            (rows.concurrency, "requests in flight"),
-            (rows.isl, "input tokens"),
-            (rows.osl, "output tokens"),
-        )
-    )
+    return range_words((getattr(rows, name), what) for name, what in LOADS.items())
 
 
 def _label(rows: BenchmarkRows, i: int) -> str:
     """Return a label by which users find row ``i`` in their file."""
-    parts = [f"row {i + 1}"]
-    for values, what in (
-        (rows.batch, "batch"),
-        (rows.concurrency, "concurrency"),
-        (rows.isl, "isl"),
-        (rows.osl, "osl"),
-    ):
-        if np.isfinite(values[i]):
-            parts.append(f"{what} {values[i]:,.0f}")
-    return ", ".join(parts)
+    known = (name for name in LOADS if np.isfinite(getattr(rows, name)[i]))
+    return ", ".join([f"row {i + 1}", *(f"{n} {getattr(rows, n)[i]:,.0f}" for n in known)])

@@ -30,7 +30,6 @@ from planner.inputs.scenario.regions import (
 )
 from planner.inputs.scenario.replica_limits import replica_limits
 from planner.inputs.scenario.schema import Fault, Profile, Scenario, Serving, Spot, Starts
-from planner.inputs.scenario.schema import Region as RegionSection
 from planner.inputs.scenario.schema import Tier as TierSection
 from planner.inputs.scenario.specs import gpu_of, model_of
 from planner.inputs.scenario.speeds import speeds_of
@@ -314,16 +313,11 @@ def build_hardware(
             profiles[m, new], sections[m, new] = profiles[m, g], sections[m, g]
     columns = (*columns, *(column for _, column in spot_columns))
     types = (*types, *(types[names.index(name)] for name in offered))
-    offers_of = [
-        _region_offers(part, names, offered, facts, user_facts) for part in scenario.regions
-    ]
-    capacity_gpus = np.array([offer.capacity for offer in offers_of], dtype=np.int64)
+    on_offer = _offers(scenario, names, offered, facts, user_facts)
     gpu_of_column = [column.gpu for column in columns]
-    prices = np.array([offer.usd_by_hour for offer in offers_of], np.float64)  # [r, t, 24]
-    usd_by_hour = np.moveaxis(prices[:, gpu_of_column], -1, 0)  # [24, r, g]
-    reclaims = np.array([offer.reclaims_per_hour for offer in offers_of], np.float64)  # [r, t]
+    usd_by_hour = on_offer.usd_by_hour[:, :, gpu_of_column]  # [24, r, g]
     minimum, maximum, today, lent = replica_limits(
-        scenario, columns, sections, profiles, capacity_gpus, _exact_mean(usd_by_hour)
+        scenario, columns, sections, profiles, on_offer.capacity, _exact_mean(usd_by_hour)
     )
     gate, serving = scenario.fleet.registration, serving_of(scenario)
     transfers = [serves.kv_transfer for serves in serving]
@@ -333,12 +327,12 @@ def build_hardware(
         gpus=tuple(types[column.gpu] for column in columns),
         columns=columns,
         gpu_types=types,
-        regions=tuple(offer.region for offer in offers_of),
+        regions=on_offer.regions,
         tiers=tuple(_tier(section) for section in scenario.tiers),
         profiles=profiles,
         sections=sections,
         links=links,
-        capacity_gpus=capacity_gpus,
+        capacity_gpus=on_offer.capacity,
         usd_by_hour=usd_by_hour,
         latency_s=_latency(scenario),
         minimum=minimum,
@@ -352,51 +346,58 @@ def build_hardware(
         registration=Registration(gate.ratio, gate.tolerance) if gate else None,
         faults=tuple(scenario.faults),
         retries=scenario.fleet.retries,
-        reclaims_per_hour=reclaims[:, gpu_of_column],
+        reclaims_per_hour=on_offer.reclaims_per_hour[:, gpu_of_column],
         lend_share=scenario.objective.lend_share,
         routing=Routing(**scenario.fleet.routing.model_dump()),
         provenance=tuple(facts),
         **_power_limits(scenario, types),
         embodied_g_per_gpu_hour=scenario.fleet.embodied_g_per_gpu_hour,
-        committed=tuple(price for offer in offers_of for price in offer.committed),
+        committed=on_offer.committed,
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _RegionOffers:
-    """A region with what it offers of each GPU type: all owned types, then all spot types."""
+@dataclass(frozen=True, slots=True, eq=False)
+class _Offers:
+    """The regions, and what they offer of each GPU type: all owned types, then all spot types."""
 
-    region: Region
-    capacity: list[int]  # GPUs
-    usd_by_hour: list[tuple[float, ...]]  # of a GPU, by UTC hour
-    reclaims_per_hour: list[float]  # of a spot instance
-    committed: list[CommittedPrice]
+    regions: tuple[Region, ...]
+    capacity: IntArray  # [r, t] GPUs
+    usd_by_hour: FloatArray  # [24, r, t] of a GPU, by UTC hour
+    reclaims_per_hour: FloatArray  # [r, t] of a spot instance
+    committed: tuple[CommittedPrice, ...]
 
 
-def _region_offers(
-    section: RegionSection,
+def _offers(
+    scenario: Scenario,
     names: Sequence[str],
     offered: Sequence[str],
     facts: list[tuple[str, Provenance]],
     user_facts: UserFacts,
-) -> _RegionOffers:
-    """Return the offers of a region for the GPU types ``names``, and ``offered`` as spot.
+) -> _Offers:
+    """Return the offers of all regions for the GPU types ``names``, and ``offered`` as spot.
 
     Adds the sources to ``facts``.
     """
-    spot = [section.spot.get(name, NO_SPOT) for name in offered]
-    region = region_of(section, facts)
-    usd_by_hour = [price_of(section, name, facts, user_facts) for name in names]
-    committed = [
-        price for name in names for price in committed_of(section, name, facts, user_facts)
-    ]
-    usd_by_hour += [price_of(section, name, facts, user_facts, spot=True) for name in offered]
-    return _RegionOffers(
-        region,
-        [*(section.capacity.get(name, 0) for name in names), *(offer.capacity for offer in spot)],
-        usd_by_hour,
-        [0.0] * len(names) + [offer.reclaims_per_instance_hour for offer in spot],
-        committed,
+    regions, capacity, usd, reclaims = [], [], [], []
+    committed: list[CommittedPrice] = []
+    for section in scenario.regions:
+        regions.append(region_of(section, facts))
+        owned_usd = [price_of(section, name, facts, user_facts) for name in names]
+        for name in names:
+            committed += committed_of(section, name, facts, user_facts)
+        usd.append(
+            owned_usd + [price_of(section, name, facts, user_facts, spot=True) for name in offered]
+        )
+        spot = [section.spot.get(name, NO_SPOT) for name in offered]
+        owned = [section.capacity.get(name, 0) for name in names]
+        capacity.append(owned + [offer.capacity for offer in spot])
+        reclaims.append([0.0] * len(names) + [offer.reclaims_per_instance_hour for offer in spot])
+    return _Offers(
+        tuple(regions),
+        np.array(capacity, np.int64),
+        np.moveaxis(np.array(usd, np.float64), -1, 0),
+        np.array(reclaims, np.float64),
+        tuple(committed),
     )
 
 

@@ -15,7 +15,6 @@ the rest was measured in the same way.
 """
 
 import re
-import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -26,8 +25,7 @@ import polars as pl
 
 from planner.errors import IngestError
 from planner.inputs.ingest.options import IngestOptions
-from planner.inputs.ingest.source import Source
-from planner.inputs.ingest.tables import LIBRARY, open_table, refusals_of_libraries
+from planner.inputs.ingest.tables import LIBRARY, opened
 from planner.inputs.profiles.kernel_files import aic, layers, native_format
 from planner.inputs.profiles.kernel_files.frame import Frame
 from simulation.arrays import FloatArray
@@ -146,9 +144,7 @@ def kernel_format(path: Path, name: str = "", max_bytes: int = LIMIT_BYTES) -> s
     """Return the format of a file by its columns, without reading all of it; raise IngestError."""
     if is_json(path, name):
         return detect(read_frame(path, name, max_bytes).data.columns, name)
-    options = _options(name, max_bytes)
-    with tempfile.TemporaryDirectory() as scratch, refusals_of_libraries(name or path.name):
-        table = open_table(Source(path, options), options, Path(scratch))
+    with opened(path, _options(name, max_bytes)) as table:
         return detect(with_known_names(table.probe, "any", name).columns, name)
 
 
@@ -167,21 +163,19 @@ def read_frame(path: Path, name: str = "", max_bytes: int = LIMIT_BYTES) -> Fram
     """Return all rows of a file of any format; raise IngestError if it is no table."""
     if is_json(path, name):
         return native_format.json_frame(path, name or path.name, max_bytes)
-    options = _options(name, max_bytes)
-    source = Source(path, options)
-    with tempfile.TemporaryDirectory() as scratch, refusals_of_libraries(name or path.name):
-        table = open_table(source, options, Path(scratch))
+    name = name or path.name
+    with opened(path, _options(name, max_bytes)) as table:
         batches = list(table.batches(table.columns))
     for batch in batches:
         if batch.faults:
             line = int(batch.faults[0].lines[0])
             raise IngestError(
-                f"{source.name}, {table.unit} {line}: the row does not fit the columns. Correct it."
+                f"{name}, {table.unit} {line}: the row does not fit the columns. Correct it."
             )
     frames = [batch.frame for batch in batches]
     data = pl.concat(frames, how="vertical_relaxed") if frames else pl.DataFrame()
     lines = np.concatenate([batch.lines for batch in batches]) if batches else np.zeros(0, np.int64)
-    return Frame(source.name, table.unit, data.with_columns(_numeric_columns(data)), lines)
+    return Frame(name, table.unit, data.with_columns(_numeric_columns(data)), lines)
 
 
 def is_json(path: Path, name: str) -> bool:

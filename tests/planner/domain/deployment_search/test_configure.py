@@ -138,7 +138,9 @@ def test_weights_are_as_released_or_in_fewer_bits() -> None:
 
 def test_prices_are_medians_of_what_is_offered_unless_given() -> None:
     offers = [
-        offer.usd_per_gpu_hour for offer in catalogue.prices(gpu="H200") if offer.usd_per_gpu_hour
+        offer.usd_per_gpu_hour
+        for offer in catalogue.prices()
+        if offer.gpu == "H200" and offer.usd_per_gpu_hour
     ]
     assert price_of("H200", {}).usd == pytest.approx(float(np.median(offers)))
     assert price_of("H200", {"H200": 2.5}).usd == 2.5
