@@ -163,7 +163,7 @@ def _against(proposal: Proposal, pair: Sequence[StoredResult], names: Sequence[s
         return f"Replicas of the active plan (run {active.number}). Its outcome is not known."
     if name:
         return f"{label}, on the same traffic, because no plan is active."
-    return "Nothing: no plan is active, and the run replayed no other policy."
+    return "Nothing: no plan is active, and the run has no other baseline of savings."
 
 
 def outcome_of(proposal: Proposal, run: Run) -> tuple[Run, str]:
@@ -231,14 +231,13 @@ def _base_policy(proposal: Proposal) -> str:
 
 
 def _baseline(result: StoredResult, policy: str) -> str:
-    """Return the first baseline of the result that does not use future data, or "".
+    """Return the baseline of the result's savings, or "".
 
-    The policy itself does not count.
+    It is "" if ``policy`` is the baseline itself, or if the baseline uses future data.
     """
-    for name in (result.baseline, *result.baselines):
-        if name in result.policies and name != policy and not traits_of(name).hindsight:
-            return name
-    return ""
+    name = result.baseline
+    can_compare = name in result.policies and name != policy and not traits_of(name).hindsight
+    return name if can_compare else ""
 
 
 def _label(result: StoredResult, name: str) -> str:

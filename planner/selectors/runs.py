@@ -50,7 +50,7 @@ def recent_runs(most: int = RECENT) -> list[Run]:
 
 
 def answer_of(run: Run) -> str:
-    """Return the answer of a run of ``runs_with_answers`` in a few words; "" if it has none."""
+    """Return the answer or the problem of a run of ``runs_with_answers`` in a few words, or ""."""
     parts = vars(run)
     if parts["policy_label"] and parts["policy_usd"]:
         return f"{parts['policy_label']}: {figure(float(parts['policy_usd']), '$')}"
@@ -64,7 +64,7 @@ def answer_of(run: Run) -> str:
         return f"{rps} req/s per replica of {parts['first_model']}{more}"
     if run.kind == Run.Kind.INGEST and parts["read_requests"]:
         return f"{int(parts['read_requests']):,} requests"
-    return ""
+    return run.problem.partition("\n")[0]
 
 
 def run_get(run_id: int) -> Run:

@@ -149,18 +149,13 @@ def planned_together(scenario: Scenario) -> Scenario:
 
 
 def _headline(first: str, second: str, plans: tuple[FrontPlan, ...]) -> str:
-    """Return the ranges of both objectives, as "Cost $5 to $9 for carbon 30 kg to 20 kg".
+    """Return what the least of one objective costs, as "Least carbon: +$4, −10 kg vs least cost".
 
     ``plans`` are the front, in rising order of the second objective.
     """
     least_second, least_first = plans[0], plans[-1]
     if least_second is least_first:
         return f"One plan has the least {first} and the least {second}: no trade-off"
-    of_first = _range_words(least_first.first, least_second.first, UNITS[MEASURE[first]])
-    of_second = _range_words(least_first.second, least_second.second, UNITS[MEASURE[second]])
-    return f"{first.capitalize()} {of_first} for {second} {of_second}".replace("Gpu", "GPU")
-
-
-def _range_words(begin: float, end: float, unit: str) -> str:
-    """Return two values of an objective as "$5 to $9", or as one if both read the same."""
-    return " to ".join(dict.fromkeys(figure(value, unit) for value in (begin, end)))
+    more = figure(least_second.first - least_first.first, UNITS[MEASURE[first]])
+    less = figure(least_first.second - least_second.second, UNITS[MEASURE[second]])
+    return f"Least {second}: +{more}, −{less} vs least {first}"

@@ -322,13 +322,15 @@ def _comparison_words(view: ComparisonView) -> str:
     """Return the words after a saving: the baseline, and whether SLO attainment is equal."""
     base = view.base
     if base is None:
-        return "baseline of savings" if view.comparison.baseline == view.key else ""
+        if view.comparison.baseline != view.key:
+            return ""
+        return "same as today" if TODAY in view.outcomes else "saving unknown: no current fleet"
     whom = "today" if base.name == TODAY else base.label[:1].lower() + base.label[1:]
     if base.hindsight:
         whom += " (oracle)"
     unequal = next((row for row in view.comparison.equal_slo if row.policy == view.key), None)
     if unequal is None:
-        return f"vs {whom} {figure(base.cost_usd, '$')}"
+        return f"vs {figure(base.cost_usd, '$')} {whom}"
     if unequal.saving is None:
         return f"{figure(base.cost_usd, '$')} {whom}, at another SLO"
     return f"vs {whom} at equal SLO"
@@ -676,6 +678,10 @@ def assurance_table(recommended: Mapping[str, AssuranceFigures], marked: str = "
     """Return a row for each level of assurance with its recommendation; ``marked`` is one level."""
     levels = [(name, recommended[name]) for name in LEVELS if name in recommended]
     tiers = list(dict.fromkeys(tier for _, row in levels for tier in row.expected.attainment))
+    has_interval = any(
+        cost is not None and cost.low is not None
+        for cost in (row.expected.cost_usd for _, row in levels)
+    )
     return table(
         levels,
         (Head("Assurance"), lambda row: row[0]),
@@ -695,5 +701,6 @@ def assurance_table(recommended: Mapping[str, AssuranceFigures], marked: str = "
         ),
         (Head("Fails", wide=2), lambda row: ", ".join(row[1].failing)),
         marked=lambda row: row[0] == marked,
-        note="Expected values are over the weighted test days. Low and high: 80% interval.",
+        note="Expected values are over the weighted test days."
+        + (" Low and high: 80% interval." if has_interval else ""),
     )  # fmt: skip

@@ -121,7 +121,7 @@ def shown_table(table: Table, clock: str, live: bool) -> ShownTable:
     """
     looks = ["num" if head.numeric else WIDE.get(head.wide, "wide") for head in table.heads]
     cards = live and len(table.heads) > COLUMNS and not table.shades
-    labels = [format_html(' data-label="{}"', head.text) if cards else "" for head in table.heads]
+    labels = [format_html(' data-label="{}"', head.full) if cards else "" for head in table.heads]
     rows = "".join(
         ('<tr class="marked">' if i in table.marked else "<tr>")
         + "".join(

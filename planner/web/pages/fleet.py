@@ -23,7 +23,7 @@ from planner.outputs.weekly_pattern import CYCLES, Repeat
 from planner.selectors.active_plans import active_plans
 from planner.selectors.review import UNDECIDED, proposals_list
 from planner.selectors.runs import stored_result
-from planner.services.approval import why_not_approvable
+from planner.services.approval import why_not_approvable, why_outdated
 from planner.web.request import TemplateContext
 
 MOST = 3  # plans with a chart
@@ -73,6 +73,11 @@ def fleet_context(now: datetime, user: User) -> TemplateContext:
         if not proposal.repeats_active_plan and not why_not_approvable(proposal, user)
     ]
     plans, alerts = list(active_plans()[:ITEMS]), list(_alerts())[:ITEMS]
+    own = [
+        proposal
+        for proposal in waiting.filter(state=Proposal.State.OPEN, author=user)
+        if not proposal.repeats_active_plan and proposal not in to_review
+    ]
     is_live = Source.objects.exists()
     return {
         "plans": [fleet_plan(plan, now, charts=i < MOST) for i, plan in enumerate(plans)],
@@ -82,6 +87,7 @@ def fleet_context(now: datetime, user: User) -> TemplateContext:
         "is_live": is_live,
         "next_step": _review_step(to_review)
         or next((NextStep(each.text, "Open", each.page, each.key) for each in alerts), None)
+        or _own_step(own)
         or (_plan_step(plans, now, is_live=is_live) if user.may_plan else None),
     }
 
@@ -95,6 +101,18 @@ def _review_step(to_review: Sequence[Proposal]) -> NextStep | None:
         return NextStep(f"{len(to_review)} proposals need your decision.", "Review", "proposals")
     cost = "" if first.usd_30d is None else f" It costs {figure(first.usd_30d, '$')} in 30 days."
     return NextStep(f"“{first.title}” needs your decision.{cost}", "Review", "proposal", first.pk)
+
+
+def _own_step(own: Sequence[Proposal]) -> NextStep | None:
+    """Return the step to the newest of the user's own proposals, which others decide, or None."""
+    if not own:
+        return None
+    first = own[0]
+    if why_outdated(first):
+        reason = f"Your proposal “{first.title}” is out of date: the active plan changed."
+        return NextStep(reason, "Amend it", "proposal", first.pk)
+    reason = f"Your proposal “{first.title}” waits for another approver."
+    return NextStep(reason, "Open proposal", "proposal", first.pk)
 
 
 def _plan_step(plans: Sequence[ActivePlan], now: datetime, *, is_live: bool) -> NextStep | None:

@@ -122,7 +122,7 @@ def test_a_replica_that_only_moves_to_another_pool_is_no_change(
 
 
 def test_home_leads_to_one_next_step(run: Run, planner: User, approver: User) -> None:
-    """First to a proposal that the user can approve, then to an alert, then to a live source."""
+    """First to a proposal to approve, then to an alert, an own proposal, and a live source."""
 
     def primary(user: User) -> list[str]:
         page = signed_in(user).get(reverse("web:home")).content.decode()
@@ -134,7 +134,7 @@ def test_home_leads_to_one_next_step(run: Run, planner: User, approver: User) ->
     weekly = {"repeat": "weekly"} if plan.repeat != "weekly" else {"repeat": "daily"}
     proposal = propose(by=planner, title="Repeated otherwise", run=run, options=weekly)
     assert primary(approver) == [reverse("web:proposal", args=[proposal.pk])]
-    assert primary(planner) == [reverse("web:sources")]
+    assert primary(planner) == [reverse("web:proposal", args=[proposal.pk])]  # waits for others
     Source.objects.create(name="prom", kind="prometheus", state=Source.State.PROBLEM)
     assert primary(planner) == [reverse("web:source", args=["prom"])]
 

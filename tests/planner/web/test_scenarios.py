@@ -325,7 +325,7 @@ def test_what_would_keep_it_from_running_is_told_on_saving(
     """Saved all the same: a draft may wait for its trace or its price."""
     for wrong, right, says in (
         ("trace: nope", "trace: week", "nope"),
-        ("period_s: 1000", "period_s: 3600", "is not a whole multiple of the bin width 900 s"),
+        ("period_s: 1000", "period_s: 3600", "1000 s is not a whole multiple of the bins of 900 s"),
         ("pue: 1.2", "usd_per_gpu_hour: {A100-80GB: 2.5}", "price"),
     ):
         text = DOCUMENT.replace(right, wrong)

@@ -80,8 +80,9 @@ def test_decisions_fall_on_bin_edges_a_lead_before_their_period(
 @pytest.mark.parametrize(
     ("horizon", "words"),
     [
-        ({"period_s": 1000}, "horizon.period_s: 1000 s is not a whole multiple of the bin width"),
-        ({"period_s": 1000}, "Choose 1800"),
+        ({"period_s": 1000}, "horizon.period_s: 1000 s is not a whole multiple"),
+        ({"period_s": 1000}, "Choose 900 or 1800"),
+        ({"period_s": 400}, "Choose 900, or set it and traffic.bin_s to 300"),
         ({"duration_s": 5000, "period_s": 3600}, "horizon.duration_s: 5000 s is not a whole"),
         ({"duration_s": 5000, "period_s": 3600}, "Choose 3600"),
         ({"start": "2024-06-01"}, "horizon.start: 2024-06-01 00:00 is after the traffic"),
