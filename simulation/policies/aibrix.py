@@ -52,12 +52,13 @@ def replicas_by_apa(
     ``value`` is the metric, a mean over the pods. Within ``tolerances``, shares of the target,
     nothing changes. ``rates`` are the largest factors of a change. Both pairs are (out, in).
     """
+    (tolerance_out, tolerance_in), (rate_out, rate_in) = tolerances, rates
     ratio = value / target
-    asked = ceil(n * ratio - ROUNDING)
-    if ratio > 1 + tolerances[0]:
-        return min(asked, ceil(rates[0] * n - ROUNDING))
-    if ratio < 1 - tolerances[1]:
-        return max(asked, floor(n / rates[1] + ROUNDING))
+    proportional = ceil(n * ratio - ROUNDING)
+    if ratio > 1 + tolerance_out:
+        return min(proportional, ceil(rate_out * n - ROUNDING))
+    if ratio < 1 - tolerance_in:
+        return max(proportional, floor(n / rate_in + ROUNDING))
     return n
 
 
@@ -87,15 +88,18 @@ def replicas_by_kpa(
     ``replicas_by_apa``.
     """
 
-    def asked(value: float) -> int:
-        """Return the replicas for a mean metric ``value``, within the largest steps allowed."""
-        within = target * (1 - tolerances[1]) <= value <= target * (1 + tolerances[0])
-        count = n if within else ceil(value / target - ROUNDING)
-        return min(max(count, floor(n / rates[1] + ROUNDING)), max(1, ceil(rates[0] * n)))
+    (tolerance_out, tolerance_in), (rate_out, rate_in) = tolerances, rates
+    fewest, most = floor(n / rate_in + ROUNDING), max(1, ceil(rate_out * n))
+
+    def replicas_for(mean: float) -> int:
+        """Return the replicas for a mean metric, within the largest steps allowed."""
+        near_target = target * (1 - tolerance_in) <= mean <= target * (1 + tolerance_out)
+        count = n if near_target else ceil(mean / target - ROUNDING)
+        return min(max(count, fewest), most)
 
     if in_panic(stable, panic, panic_threshold):
-        return max(asked(stable), asked(panic))
-    return asked(stable)
+        return max(replicas_for(stable), replicas_for(panic))
+    return replicas_for(stable)
 
 
 def replicas_with_pending(
@@ -176,15 +180,15 @@ class PodAutoscaler(ScalingPolicy):
         targets = present.copy()
         for p, value in enumerate(values):
             n = int(present[p])
-            if n < least[p] or n > most[p]:
+            if n < least[p] or n > most[p]:  # return to the limits, whatever the metric says
                 targets[p] = min(max(n, least[p]), most[p])
             elif n and np.isfinite(value):
                 self._values[p].append((now, float(value)))
-                asked, value = self._recommended_replicas(p, now, n)
+                asked, window_mean = self._recommended_replicas(p, now, n)
                 asked = min(max(asked, least[p]), most[p])
                 if self.pending_guard:
                     asked = replicas_with_pending(
-                        self.strategy, asked, value, float(self._target[p]),
+                        self.strategy, asked, window_mean, float(self._target[p]),
                         int(observation.ready[p]), n,
                     )  # fmt: skip
                 targets[p] = min(max(self._stabilised(p, now, n, asked), least[p]), most[p])
@@ -244,6 +248,7 @@ class PodAutoscaler(ScalingPolicy):
         recent.append((now, asked))
         while recent[0][0] <= now - max(self.up_cooldown_s, self.down_cooldown_s, 1e-9):
             recent.popleft()
+        # A window of 0 s has the present recommendation alone.
         in_up_window, in_down_window = (
             [count for t, count in recent if t > now - window_s] or [asked]
             for window_s in (self.up_cooldown_s, self.down_cooldown_s)

@@ -150,6 +150,7 @@ class Chiron(ScalingPolicy):
         due, needed = 0.0, 1
         for queued_s, count in queue:
             due += count  # requests of this group and of those before it
+            # A missed deadline counts as one at the next decision.
             left_s = max(queued_s + self._deadline_s - now, self.interval_s)
             needed = max(needed, ceil(due / (rps * left_s) - ROUNDING))
         if needed > present:
@@ -200,6 +201,7 @@ class Chiron(ScalingPolicy):
                 tbt_ratio = np.nan_to_num(signals.tbt_s / self._tbt)
                 throughput = signals.decode_tps / np.maximum(observation.ready, 1)
                 full = signals.batch >= FULL * self._batch_limits
+                # A full batch that serves less than before is too large.
                 throughput_ratio = np.where(
                     full & (throughput > 0), self._throughput / throughput, 0.0
                 )

@@ -134,36 +134,34 @@ class Kalman:
 
 
 def within_budget(
-    current: Sequence[int], asked: Sequence[int], cost: Sequence[float], most: float, least: int
+    current: Sequence[int], asked: Sequence[int], cost: Sequence[float], budget: float, least: int
 ) -> tuple[int, ...]:
-    """Return the counts nearest to the requested ``asked`` that cost at most ``most``.
+    """Return the counts nearest to the requested ``asked`` that cost at most ``budget``.
 
-    ``cost`` is of one replica, in the unit of the budget ``most`` (GPUs or watts). Each count is
+    ``cost`` is of one replica, in the unit of the ``budget`` (GPUs or watts). Each count is
     between its ``current`` and its requested value. At a full budget, nothing grows unless
     something else shrinks. If the ``current`` counts cost more than the budget, all shrink in
     proportion, to at least ``least`` each.
     """
 
     def price(counts: Sequence[int]) -> float:
-        return sum(count * each for count, each in zip(counts, cost, strict=True))
+        return sum(n * of_replica for n, of_replica in zip(counts, cost, strict=True))
 
     def distance(counts: Sequence[int]) -> int:
         return sum(abs(target - count) for target, count in zip(asked, counts, strict=True))
 
     total = price(current)
-    if total > most + ROUNDING:
-        return tuple(max(least, int(count * most / total)) for count in current)
+    if total > budget + ROUNDING:
+        return tuple(max(least, int(count * budget / total)) for count in current)
     grows = any(target > count for target, count in zip(asked, current, strict=True))
     shrinks = any(target < count for target, count in zip(asked, current, strict=True))
-    if total >= most - ROUNDING and grows and not shrinks:
+    if total >= budget - ROUNDING and grows and not shrinks:
         return tuple(current)
-    combinations = product(
-        *(
-            range(min(count, target), max(count, target) + 1)
-            for count, target in zip(current, asked, strict=True)
-        )
-    )
-    affordable = [counts for counts in combinations if price(counts) <= most + ROUNDING]
+    choices = [
+        range(min(count, target), max(count, target) + 1)
+        for count, target in zip(current, asked, strict=True)
+    ]
+    affordable = [counts for counts in product(*choices) if price(counts) <= budget + ROUNDING]
     return min(affordable, key=distance, default=tuple(current))
 
 
@@ -244,12 +242,11 @@ class DynamoPlanner(ScalingPolicy):
         for i, unit in enumerate(self._units):
             ready = [int(observation.ready[p]) for p in unit]
             pending = [int(observation.starting[p]) for p in unit]
-            asked = (
-                self._by_demand(i, unit, ready, observation)
-                if self.target == "sla"
-                else [self._by_load(p, n, s, observation)
-                      for p, n, s in zip(unit, ready, pending, strict=True)]
-            )  # fmt: skip
+            if self.target == "sla":
+                asked = self._by_demand(i, unit, ready, observation)
+            else:
+                counts = zip(unit, ready, pending, strict=True)
+                asked = [self._by_load(*pool_counts, observation) for pool_counts in counts]
             targets[list(unit)] = self._within_limits(i, ready, pending, asked)
         return targets
 
@@ -268,20 +265,16 @@ class DynamoPlanner(ScalingPolicy):
         budgets = np.full(len(self._roles), np.nan)
         for unit, budget in zip(self._units, self._budgets_w, strict=True):
             budgets[list(unit)] = budget if isfinite(budget) else np.nan
-        limited = self.power_w is None and bool(np.isfinite(budgets).any())
-        power = (ComputedParameter(POWER_BUDGET, budgets),) * limited
-        if self.target != "sla":
-            return power
-        return (
-            *power,
-            ComputedParameter("capacity of an engine, req/s", self._capacity),
-            *(
-                ComputedParameter(
-                    name, np.broadcast_to(np.asarray(limit) * 1000, self._capacity.shape)
-                )
-                for name, limit in ((TTFT_LIMIT, self.ttft_s), (TBT_LIMIT, self.itl_s))
-            ),
-        )
+        parameters = []
+        # A stated power budget is not computed.
+        if self.power_w is None and np.isfinite(budgets).any():
+            parameters.append(ComputedParameter(POWER_BUDGET, budgets))
+        if self.target == "sla":
+            parameters.append(ComputedParameter("capacity of an engine, req/s", self._capacity))
+            for name, limit_s in ((TTFT_LIMIT, self.ttft_s), (TBT_LIMIT, self.itl_s)):
+                limit_ms = np.broadcast_to(np.asarray(limit_s) * 1000, self._capacity.shape)
+                parameters.append(ComputedParameter(name, limit_ms))
+        return tuple(parameters)
 
     def _replica_w(self, pool: Pool) -> float:
         """Return the watts of one replica of the pool."""
@@ -373,7 +366,7 @@ class DynamoPlanner(ScalingPolicy):
         Each list has a number per pool: ``ready`` replicas serve, ``pending`` ones start, and
         ``asked`` are requested, None for no change. While replicas start, nothing is added.
         """
-        if any(pending):
+        if any(pending):  # no change or growth keeps the starts, a lower request cancels them
             return [
                 serving + starting if request is None or request > serving else request
                 for serving, starting, request in zip(ready, pending, asked, strict=True)

@@ -81,17 +81,18 @@ def quantile(counts: IntArray, bounds_s: FloatArray, share: float = QUANTILE) ->
     """
     cumulative = counts.cumsum(axis=1)
     total = cumulative[:, -1]
-    rank = share * total
+    rank = share * total  # number of values up to the quantile
+    # The first bucket of each pool up to whose end there are that many.
     bucket = np.argmax(cumulative >= rank[:, None] - ROUNDING, axis=1)
     closed = np.minimum(bucket, len(bounds_s) - 1)  # the bucket, if it is not the open one
     pools = np.arange(len(counts))
     lower_s = np.where(closed > 0, bounds_s[closed - 1], 0.0)
     inside = counts[pools, closed]
     below = cumulative[pools, closed] - inside
-    part = np.clip((rank - below) / np.where(inside > 0, inside, 1), 0, 1)
-    value_s = lower_s + (bounds_s[closed] - lower_s) * part
-    out: FloatArray = np.where(bucket == len(bounds_s), bounds_s[-1], value_s)
-    return np.where(total > 0, out, np.nan)
+    fraction = np.clip((rank - below) / np.where(inside > 0, inside, 1), 0, 1)  # of the bucket
+    value_s = lower_s + (bounds_s[closed] - lower_s) * fraction
+    quantile_s: FloatArray = np.where(bucket == len(bounds_s), bounds_s[-1], value_s)
+    return np.where(total > 0, quantile_s, np.nan)
 
 
 def replicas_by_latency(
@@ -255,10 +256,11 @@ class EndpointPicker(ScalingPolicy):
             return replicas_by_total(guarded, 1.0, present, self.tolerance)
         by_first = replicas_by_total(first, self._settings.target, present, self.tolerance)
         by_second = replicas_by_total(second, self._settings.second, present, self.tolerance)
-        asked: IntArray = np.maximum(
+        # A trigger that does not apply to a pool's role requests 0.
+        larger: IntArray = np.maximum(
             by_first * self._first_applies, by_second * self._second_applies
         )
-        return asked
+        return larger
 
     def _triggers(self, observation: Observation) -> tuple[FloatArray, FloatArray]:
         """Return the totals that the two triggers compare with their targets, each ``[pools]``.
@@ -294,12 +296,16 @@ class EndpointPicker(ScalingPolicy):
         if observation.ttft_counts is not None and observation.tbt_counts is not None:
             self._recent_counts.append((observation.ttft_counts, observation.tbt_counts))
         worst = np.zeros(len(self._velocity))
-        # The buckets of TBT are a tenth of those of TTFT.
-        for kind, (limit_s, scale) in enumerate(zip(self._limits, (1.0, 0.1), strict=True)):
-            if self._recent_counts:
-                counts = np.sum([both[kind] for both in self._recent_counts], axis=0)
-                share = quantile(counts, LATENCY_BOUNDS_S * scale) / limit_s
-                worst = np.fmax(worst, share)  # NaN: no limit or no traffic
+        if self._recent_counts:
+            ttft_counts, tbt_counts = (
+                np.sum(counts, axis=0) for counts in zip(*self._recent_counts, strict=True)
+            )
+            ttft_limit_s, tbt_limit_s = self._limits
+            ttft_share = quantile(ttft_counts, LATENCY_BOUNDS_S) / ttft_limit_s
+            # The buckets of TBT are a tenth of those of TTFT.
+            tbt_share = quantile(tbt_counts, LATENCY_BOUNDS_S * 0.1) / tbt_limit_s
+            # fmax skips NaN: no limit or no traffic
+            worst = np.fmax(np.fmax(worst, ttft_share), tbt_share)
         self._recent_saturation.append(np.minimum(worst, CLAMP))
         self.saturation: FloatArray = np.asarray(
             np.mean(self._recent_saturation, axis=0), np.float64

@@ -11,9 +11,10 @@ import numpy as np
 
 from simulation.arrays import FloatArray, IntArray
 from simulation.errors import SimulationError
-from simulation.fleet import Fleet, Pool
+from simulation.fleet import Fleet
 from simulation.policies.hpa import SCALING_POLICY_PERIOD_S
 from simulation.policies.parts import guard
+from simulation.policies.parts.endpoints import allowed_late_share
 from simulation.policies.parts.schedule import Schedule, hold_step
 from simulation.policies.parts.service_controller import DECODE, PREFILL
 from simulation.policy import Actions, ComputedParameter, Guard, Hold, Observation, ScalingPolicy
@@ -103,7 +104,7 @@ class Guarded(ScalingPolicy):
                 self._per_pool(self.in_flight, len(counts)),
                 [groups.index(group) for group in groups],  # equal for pools that share requests
                 np.where(np.isinf(tps[0]), tps[1], tps[0]),
-                [_allowed_late_share(fleet, pool) for pool in fleet.pools],
+                [allowed_late_share(fleet, [p]) for p in range(len(counts))],
             ]),
             capacity=guard.capacity_table(len(counts), self.shares),
             loads=np.zeros((load_rows, len(guard.LOAD), len(counts))),
@@ -143,46 +144,39 @@ class Guarded(ScalingPolicy):
 
     def computed_parameters(self) -> tuple[ComputedParameter, ...]:
         """Return what an instance serves, and the overload that the guard has learned."""
-        prefill, decode, holds = self._guard.pools[:3]
-        learned, table = self._guard.memory[guard.TOO_MUCH], self._guard.capacity
-        most = table.shape[1] - 1  # each further instance serves one unit of load
+        prefill_tps, decode_tps, in_flight = self._guard.pools[:3]
+        overload, loads = self._guard.memory[guard.TOO_MUCH], self._guard.capacity
+        largest = loads.shape[1] - 1  # of the table; each further instance serves a load of 1
+        shares = []  # of a large pool's load per instance, which an instance in a pool of n serves
+        for n, words in PER_POOL_OR_REGION.items():
+            load = loads[:, min(n, largest)] + max(0, n - largest)
+            shares.append(ComputedParameter(words, load / n))
         return (
-            ComputedParameter(PROMPT, np.where(np.isinf(prefill), np.nan, prefill)),
-            ComputedParameter(OUTPUT, np.where(np.isinf(decode), np.nan, decode)),
-            ComputedParameter(IN_FLIGHT, holds),
-            ComputedParameter(OVERLOAD, np.where(np.isinf(learned), np.nan, learned)),
-            *(
-                ComputedParameter(words, (table[:, min(n, most)] + max(0, n - most)) / n)
-                for n, words in PER_POOL_OR_REGION.items()
-            ),
+            ComputedParameter(PROMPT, np.where(np.isinf(prefill_tps), np.nan, prefill_tps)),
+            ComputedParameter(OUTPUT, np.where(np.isinf(decode_tps), np.nan, decode_tps)),
+            ComputedParameter(IN_FLIGHT, in_flight),
+            ComputedParameter(OVERLOAD, np.where(np.isinf(overload), np.nan, overload)),
+            *shares,
         )
 
     def _per_pool(self, value: Each, pools: int) -> FloatArray:
         """Return ``value`` as one number above 0 per pool; raise SimulationError for others."""
-        each = np.asarray(value, np.float64)
-        if each.ndim > 1 or not np.all(each > 0) or (each.ndim and len(each) != pools):
+        numbers = np.asarray(value, np.float64)
+        wrong_shape = numbers.shape not in ((), (pools,))
+        if wrong_shape or not np.all(numbers > 0):
             raise SimulationError(
                 f"Policy {self.name!r}: give what a replica shows as one number above 0, or as "
                 f"one for each of the {pools} pools."
             )
-        return np.broadcast_to(each, pools)
-
-
-def _allowed_late_share(fleet: Fleet, pool: Pool) -> float:
-    """Return the share of late requests that the strictest tier of a pool allows.
-
-    Deferrable tiers do not count; infinite if there is no other.
-    """
-    takes = [1 - t.attainment for t in fleet.tiers if not t.deferrable and pool.takes(t.name)]
-    return min(takes, default=np.inf)
+        return np.broadcast_to(numbers, pools)
 
 
 def _guard_inputs(observation: Observation, planned: IntArray) -> FloatArray:
     """Return the rows ``guard.OBSERVED``, ``[rows, pools]``; NaN where nothing was measured."""
-    out = np.full((len(guard.OBSERVED), len(observation.ready)), np.nan)
-    out[:4] = planned, observation.ready, observation.starting, observation.waiting
+    rows = np.full((len(guard.OBSERVED), len(observation.ready)), np.nan)
+    rows[:4] = planned, observation.ready, observation.starting, observation.waiting
     signals = observation.signals
     if signals is not None:
-        late = np.fmax(signals.late_first, signals.late_done)
-        out[4:] = signals.prefill_tps, signals.decode_tps, signals.batch, late
-    return out
+        late = np.fmax(signals.late_first, signals.late_done)  # the larger share; NaN is skipped
+        rows[4:] = signals.prefill_tps, signals.decode_tps, signals.batch, late
+    return rows

@@ -119,9 +119,11 @@ class Hpa(ScalingPolicy):
         ratio = value / float(self._target[p])
         mean_ratio = ratio  # the mean over all pods, relative to the target
         if starting:
-            mean_ratio = (ratio * ready + (starting if ratio < 1 else 0)) / present
+            starting_ratio = 1 if ratio < 1 else 0
+            mean_ratio = (ratio * ready + starting_ratio * starting) / present
         within_tolerance = abs(mean_ratio - 1) <= self.tolerance + ROUNDING
-        if within_tolerance or (mean_ratio - 1) * (ratio - 1) < 0:
+        reverses = (mean_ratio - 1) * (ratio - 1) < 0
+        if within_tolerance or reverses:
             return present
         return ceil(mean_ratio * present - ROUNDING)
 

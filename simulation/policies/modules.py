@@ -325,33 +325,28 @@ class ModuleScaling(ScalingPolicy):
         return home, else layers are copied. A state for which nothing helped is not tried again.
         """
         assert self._fleet is not None
-        assert observation.signals is not None
         elastic = self._pools[p]
-        layout = self._layout_with_free_memory(p, observation)
-        signals = observation.signals
-        profile = self._fleet.pools[p].profile
         if elastic.until_s > now:
             return
         if elastic.state is not elastic.wanted:
             elastic.state, elastic.speeds = elastic.wanted, {}
+        layout = self._layout_with_free_memory(p, observation)
         running = _running(observation, p)
         waiting = float(observation.waiting[p]) / max(int(observation.ready[p]), 1)
-        sequences = max(min(running + waiting, float(profile.max_batch)), 1.0)
+        max_batch = float(self._fleet.pools[p].profile.max_batch)
+        sequences = max(min(running + waiting, max_batch), 1.0)
         needed_tokens = sequences * (layout.isl + layout.osl)
-        late = float(np.nanmax([signals.late_first[p], signals.late_done[p], 0.0]))
-        violated = late > self.violation_threshold
-        short = needed_tokens > layout.tokens(elastic.state) or signals.preemptions[p] > 0
-        # Modules leave a GPU that serves others if those need its memory.
-        short |= bool((layout.weight_bytes_on(elastic.state) > layout.room_bytes).any())
-        elastic.calm = 0 if short or violated or observation.waiting[p] else elastic.calm + 1
+        is_short, is_late = self._pressure(p, layout, needed_tokens, observation)
+        pressed = is_short or is_late
+        elastic.calm = 0 if pressed or observation.waiting[p] else elastic.calm + 1
         if elastic.calm >= CALM:
             elastic.limit = UNLIMITED
-        # What was tried: the placement, the load in steps of its logarithm, and what was wrong.
-        tried = elastic.state, round(log(sequences) / FINE), short, violated
-        if (short or violated) and layout.moves and tried != elastic.tried:
-            reduced = self._after_reduction(p, sequences, violated, observation)
+        # What is tried: the placement, the load in steps of its logarithm, and what is wrong.
+        reduction = elastic.state, round(log(sequences) / FINE), is_short, is_late
+        if pressed and layout.moves and reduction != elastic.tried:
+            reduced = self._after_reduction(p, sequences, is_late, observation)
             self._change(p, now, "reduce", reduced, running)
-            elastic.tried = tried
+            elastic.tried = reduction
             if elastic.until_s > now:
                 return
         if elastic.calm >= CALM and _is_away(elastic.state, layout.start):
@@ -362,13 +357,28 @@ class ModuleScaling(ScalingPolicy):
             if layout.tokens(home) >= MARGIN * needed_tokens:
                 self._change(p, now, "home", home, running)
                 return
-        trying = elastic.state, round(log(running) / FINE), round(log(needed_tokens) / FINE)
-        if layout.copies and trying != elastic.tried:
+        copying = elastic.state, round(log(running) / FINE), round(log(needed_tokens) / FINE)
+        if layout.copies and copying != elastic.tried:
             copied = self._with_copies(p, running, needed_tokens, observation)
             if copied is not None:
                 self._change(p, now, "copy", copied, running)
-            elif not (short or violated):
-                elastic.tried = trying
+            elif not pressed:  # under pressure, ``tried`` stays that of the reduction
+                elastic.tried = copying
+
+    def _pressure(
+        self, p: int, layout: Layout, needed_tokens: float, observation: Observation
+    ) -> tuple[bool, bool]:
+        """Return whether KV memory of pool ``p`` is short, and whether too many requests are late.
+
+        ``layout`` has the memory that is free now. ``needed_tokens`` are needed per instance.
+        """
+        state, signals = self._pools[p].state, observation.signals
+        assert signals is not None
+        is_short = needed_tokens > layout.tokens(state) or signals.preemptions[p] > 0
+        # Modules leave a GPU that serves others if those need its memory.
+        is_short |= bool((layout.weight_bytes_on(state) > layout.room_bytes).any())
+        late = float(np.nanmax([signals.late_first[p], signals.late_done[p], 0.0]))
+        return bool(is_short), late > self.violation_threshold
 
     def _with_copies(
         self, p: int, running: float, needed_tokens: float, observation: Observation
@@ -383,8 +393,8 @@ class ModuleScaling(ScalingPolicy):
         busy = self._others_busy(p, observation)
         speed_now = layout.speed(state, profile, running, busy)
         # First only on GPUs that cost nothing more, then on idle GPUs too.
-        for candidate in (self._without_idle_gpus(p, layout), layout):
-            copied = candidate.copied(
+        for usable in (self._without_idle_gpus(p, layout), layout):
+            copied = usable.copied(
                 state, profile, running, MARGIN * needed_tokens, self.vacancy_threshold, busy
             )
             gain = layout.speed(copied, profile, running, busy) / speed_now - 1.0
@@ -431,7 +441,8 @@ class ModuleScaling(ScalingPolicy):
 
         best, most_tokens, limit = elastic.state, -1.0, elastic.limit
         # Copies on a device may leave no memory for caches, so also try without copies.
-        for replicated in (elastic.state.replicated, np.zeros_like(elastic.state.replicated)):
+        copies = elastic.state.replicated
+        for replicated in (copies, np.zeros_like(copies)):
             candidate = replace(elastic.state, replicated=replicated, batch=round(sequences))
             sizes = layout.sizes(candidate.batch * per_sequence_bytes)
             reduction = reduce(candidate, assess, sizes, layout.device_speeds(busy))

@@ -189,7 +189,7 @@ class Proportional(ServiceController):
             in_flight = np.nan_to_num(batch * ready_before) + waiting
         self._last_seen[i] = (ready, in_flight)
         enough = in_flight / pool_mean(self._in_flight_at_target, observation.ready, pools)
-        if not enough > PILED_UP * ready:
+        if not enough > PILED_UP * ready:  # also without signals, when ``enough`` is NaN
             return 0.0
         if in_flight > (1 + self.stability.theta_out) * in_flight_before:
             return min(enough, SURGE * ready)

@@ -110,16 +110,16 @@ class TokenVelocity(ScalingPolicy):
 
         They are by pool, and NaN for pools without the role.
         """
-        prefill, decode, largest = np.full((3, len(self._pools)), np.nan)
+        prefill_tps, decode_tps, decode_batch = np.full((3, len(self._pools)), np.nan)
         for service in self._services:
             for p in service.prefill:
-                prefill[p] = self._prefill_tps[p]
+                prefill_tps[p] = self._prefill_tps[p]
             for p in service.decode:
-                largest[p] = batch = self._batch[p]
-                decode[p] = batch / self._iteration_s(p, batch, 0)
-        return (ComputedParameter(VELOCITY, prefill),
-                ComputedParameter("decode velocity, tokens/s", decode),
-                ComputedParameter(DECODE_BATCH, largest))  # fmt: skip
+                decode_batch[p] = self._batch[p]
+                decode_tps[p] = self._batch[p] / self._iteration_s(p, self._batch[p], 0)
+        return (ComputedParameter(VELOCITY, prefill_tps),
+                ComputedParameter("decode velocity, tokens/s", decode_tps),
+                ComputedParameter(DECODE_BATCH, decode_batch))  # fmt: skip
 
     def _change_service(
         self, i: int, service: Service, observation: Observation, targets: IntArray, moves: IntArray
@@ -143,7 +143,7 @@ class TokenVelocity(ScalingPolicy):
             switched = self._move(
                 roles[1 - growing], roles[growing], min(map(abs, change)), observation, moves
             )
-        if self.scales:
+        if self.scales:  # start or remove what switching leaves of the change
             for pools, count in zip(roles, change, strict=True):
                 self._ends.move(targets, pools, count - switched if count > 0 else count + switched)
 
@@ -208,12 +208,12 @@ class TokenVelocity(ScalingPolicy):
         Only pools of the same model, region and GPUs exchange replicas. Returns the number moved.
         """
         left = count
-        for q in takers:
-            for p in reversed(givers):
-                if self._replica_kinds[p] == self._replica_kinds[q]:
-                    ready = int(observation.ready[p]) - int(moves[p].sum())
-                    moves[p, q] = min(left, max(ready, 0))
-                    left -= int(moves[p, q])
+        for taker in takers:
+            for giver in reversed(givers):
+                if self._replica_kinds[giver] == self._replica_kinds[taker]:
+                    ready = int(observation.ready[giver]) - int(moves[giver].sum())
+                    moves[giver, taker] = min(left, max(ready, 0))
+                    left -= int(moves[giver, taker])
         return count - left
 
     def _needs(self, service: Service, observation: Observation) -> tuple[float, float]:
@@ -267,7 +267,7 @@ def best_split(needs: tuple[float, float], total: int) -> tuple[int, int]:
 
     Pressure is the larger of both ratios of ``needs`` to replicas. Each role gets at least one.
     """
-    first = np.arange(1, total)
-    pressure = np.maximum(needs[0] / first, needs[1] / (total - first))
-    prefill = int(first[int(pressure.argmin())])
+    prefills = np.arange(1, total)
+    pressure = np.maximum(needs[0] / prefills, needs[1] / (total - prefills))
+    prefill = int(prefills[int(pressure.argmin())])
     return prefill, total - prefill

@@ -46,7 +46,7 @@ def algorithm1(
         latency, path = critical_path(problem, sojourn_s)
         slowest = path[int(sojourn_s[path].argmax())]
         down = latency <= problem.slo_s - epsilon_s
-        if not down and latency <= problem.slo_s:
+        if not down and latency <= problem.slo_s:  # within ``epsilon_s`` of the limit
             break
         best_move = _best_move(
             problem, believed, choice, slowest, latency, down=down, printed=printed

@@ -118,19 +118,18 @@ def device_options(
         b, p, r = np.nonzero(useful)
         needs = device_shares(problem, demand, device_bytes, (np.full(b.size, v), b, p), r + 1)
         affordable = np.flatnonzero((needs <= max_devices).all(axis=0))
-        figures = np.column_stack(
-            [problem.parallel[p] * (r + 1), table[v, b, p, r], needs.T]
-        )[affordable]  # fmt: skip
+        slots = problem.parallel[p] * (r + 1)
+        figures = np.column_stack([slots, table[v, b, p, r], needs.T])[affordable]
+        # In rising order of slots, then of the other figures, only earlier choices can beat one.
         order = np.lexsort(figures.T[::-1])
-        keep: list[int] = []
+        kept: list[int] = []
         for i in order.tolist():
-            if not keep or not (figures[keep] <= figures[i]).all(axis=1).any():
-                keep.append(i)
-        choice = np.stack([b, p, r + 1], axis=1)[affordable[keep]]
-        kept_figures = figures[keep]
-        options.append(
-            Frontier(kept_figures[:, 0], kept_figures[:, 1], choice, kept_figures[:, 2:])
-        )
+            is_beaten = kept and (figures[kept] <= figures[i]).all(axis=1).any()
+            if not is_beaten:
+                kept.append(i)
+        choice = np.stack([b, p, r + 1], axis=1)[affordable[kept]]
+        slots, sojourn_s, resources = figures[kept, 0], figures[kept, 1], figures[kept, 2:]
+        options.append(Frontier(slots, sojourn_s, choice, resources))
     return tuple(options)
 
 

@@ -152,15 +152,16 @@ def _least_interference(problem: OperatorProblem, demand: Demand, devices: int) 
     without measured slowdowns.
     """
     count, fits = len(problem.names), problem.parallel <= devices
+    # [V, choices] shares of each batch and parallelism of an operator
     compute = demand.compute[:, :, fits].reshape(count, -1)
     bandwidth = demand.bandwidth[:, :, fits].reshape(count, -1)
-    each = compute.shape[1]
-    kinds = None if demand.kinds is None else np.repeat(demand.kinds, each, axis=0)
+    choices = compute.shape[1]
+    kinds = None if demand.kinds is None else np.repeat(demand.kinds, choices, axis=0)
     matrix = interference_matrix(demand.table, kinds, compute.ravel(), bandwidth.ravel())
     if not matrix.size:
         return matrix
-    least = matrix.reshape(count, each, count, each).min(axis=(1, 3))
-    return np.asarray(np.maximum(least, 1e-9))
+    least = matrix.reshape(count, choices, count, choices).min(axis=(1, 3))
+    return np.asarray(np.maximum(least, 1e-9))  # above 0, for its logarithm
 
 
 def _pair_factors(slowed_by: FloatArray, weight: FloatArray) -> FloatArray:
@@ -237,8 +238,8 @@ def _sojourn_tangents(
         # Stay below the slowdown at which the queue is unstable.
         factor = np.minimum(slowdown, np.maximum(1.0, NEARLY * replicas / load))
         sojourn_s, sojourn_before_s = np.empty(load.size), np.empty(load.size)
-        for out, times in ((sojourn_s, factor), (sojourn_before_s, factor * (1.0 - STEP))):
-            sojourns_of_choice(service * times, transfer, load * times, replicas, out)
+        for out, slowed in ((sojourn_s, factor), (sojourn_before_s, factor * (1.0 - STEP))):
+            sojourns_of_choice(service * slowed, transfer, load * slowed, replicas, out)
         # The slope over a step before the point is at most that at the point, so it stays a bound.
         slope = np.where(last, service, (sojourn_s - sojourn_before_s) / (factor * STEP))
         height = sojourn_s - slope * (factor - 1.0)

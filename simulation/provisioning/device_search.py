@@ -350,19 +350,22 @@ def _draft_of(phase: PhaseProblem, start: OperatorPlan, count: int) -> Draft:
     """
     problem = phase.problem
     operators, b, p = problem.indices_of(start.batch, start.parallel)
-    p = np.where(problem.parallel[p] <= count, p, 0)
-    widths = problem.parallel[p]
-    most = max(MOST_SHARDS, SHARDS_EACH * count)
-    replicas = np.clip(start.replicas, 1, np.minimum(most // widths, problem.max_replicas))
+    p = np.where(
+        problem.parallel[p] <= count, p, 0
+    )  # shards of a replica need devices of their own
+    widths = problem.parallel[p]  # shards of a replica
+    max_shards = max(MOST_SHARDS, SHARDS_EACH * count)
+    replicas = np.clip(start.replicas, 1, np.minimum(max_shards // widths, problem.max_replicas))
     chosen = operators, b, p
     busy = problem.rate / problem.batches[b] * problem.latency_s[chosen] / replicas
-    share = busy * np.maximum(phase.demand.compute[chosen], phase.demand.bandwidth[chosen])
-    device, load = np.zeros((operators.size, most), np.int64), np.zeros(count)
-    for v in np.argsort(-share, kind="stable"):
+    # Share of a device that one shard takes, of the resource it uses more
+    shard_load = busy * np.maximum(phase.demand.compute[chosen], phase.demand.bandwidth[chosen])
+    device, load = np.zeros((operators.size, max_shards), np.int64), np.zeros(count)
+    for v in np.argsort(-shard_load, kind="stable"):
         for k in range(replicas[v]):
-            least = np.argsort(load, kind="stable")[: widths[v]]
-            device[v, k * widths[v] : (k + 1) * widths[v]] = least
-            load[least] += share[v]
+            least_loaded = np.argsort(load, kind="stable")[: widths[v]]
+            device[v, k * widths[v] : (k + 1) * widths[v]] = least_loaded
+            load[least_loaded] += shard_load[v]
     return Draft(b.copy(), p, replicas, device)
 
 

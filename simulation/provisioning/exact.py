@@ -18,6 +18,7 @@ from simulation.provisioning.frontier import Frontier, frontiers
 from simulation.provisioning.problem import OperatorPlan, OperatorProblem, evaluate
 
 TOLERANCE = 1e-6  # of the solver
+INFEASIBLE = 2  # status of SciPy's solver
 
 
 def exact_plan(
@@ -48,10 +49,11 @@ def exact_plan(
         # The exact method needs a proof, so no gap is allowed.
         options={"mip_rel_gap": 0.0},
     )
-    if result.status == 2:
+    if result.status == INFEASIBLE:
         return None
     if result.x is None:
         raise SimulationError(f"The operator program found no answer: {result.message}")
+    # The choice whose binary is 1, as its position among the operator's choices
     picks = [int(result.x[first[v] : first[v + 1]].argmax()) for v in range(count)]
     choice = np.array([option.choice[i] for option, i in zip(options, picks, strict=True)])
     plan = evaluate(problem, "exact", choice, int(np.ceil(result.mip_dual_bound - TOLERANCE)))
@@ -72,10 +74,12 @@ def _constraints(
     binaries, count = int(sizes.sum()), len(options)
     owner = np.repeat(np.arange(count), sizes)  # operator of each choice
     sojourn = np.concatenate([option.sojourn_s for option in options]) / problem.slo_s
+    # Rows by operator: its number of picked choices, their sojourn, and its start time
     pick = scipy.sparse.csr_array((np.ones(binaries), (owner, np.arange(binaries))))
     takes = scipy.sparse.csr_array((sojourn, (owner, np.arange(binaries))))
     start = scipy.sparse.eye_array(count, format="csr")
-    before, after = (np.array([edge[i] for edge in problem.edges], np.int64) for i in range(2))
+    before = np.array([first for first, _ in problem.edges], np.int64)
+    after = np.array([second for _, second in problem.edges], np.int64)
     needs = np.concatenate(
         [
             np.zeros((n, 1)) if option.needs is None else option.needs

@@ -40,6 +40,7 @@ def frontiers(problem: OperatorProblem, fewest: IntArray | None = None) -> tuple
     frontiers = []
     for v in range(count):
         slots = np.flatnonzero(least_s[v, 1:] < least_s[v, :-1]) + 1  # those that make it faster
+        # An index counts [B, P, R]; the index r stands for r + 1 replicas.
         batch_and_parallel, r = np.divmod(best[v, slots], max_replicas)
         b, p = np.divmod(batch_and_parallel, problem.parallel.size)
         frontiers.append(Frontier(slots, least_s[v, slots], np.stack([b, p, r + 1], axis=1)))
@@ -54,10 +55,10 @@ def priced_frontier(table: FloatArray, price: FloatArray, first: int = 0) -> Fro
     """
     sojourn_s, cost = table.ravel(), price.ravel()
     stable = np.flatnonzero(np.isfinite(sojourn_s))
-    by_price = stable[np.lexsort((sojourn_s[stable], cost[stable]))]
-    lowest = sojourn_s[by_price]
-    least_of_cheaper = np.minimum.accumulate(np.r_[np.inf, lowest])[:-1]
-    kept = by_price[lowest < least_of_cheaper]
+    by_price = stable[np.lexsort((sojourn_s[stable], cost[stable]))]  # then by sojourn
+    sojourn_by_price = sojourn_s[by_price]
+    least_of_cheaper = np.minimum.accumulate(np.r_[np.inf, sojourn_by_price])[:-1]
+    kept = by_price[sojourn_by_price < least_of_cheaper]
     b, p, r = np.unravel_index(kept, table.shape)
     choice = np.stack([b, p + first, r + 1], axis=1).astype(np.int64)
     return Frontier(cost[kept], sojourn_s[kept], choice)

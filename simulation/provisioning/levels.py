@@ -144,10 +144,10 @@ def plan_level(
         # A coarser plan is also one of this level.
         bounds = [level.least_devices for level in coarser if level.least_devices is not None]
         bound = min(bound, by_means, *bounds)
-        if method == "exact" and name == "operator" and bound < by_means:
-            # If one device less cannot meet the limit, the plan found has the fewest.
-            crowded = _crowded_latency(phase, device_bytes, by_means - 1)
-            bound = by_means if crowded > 1.0 else bound
+    if method == "exact" and name == "operator" and bound is not None and bound < by_means:
+        # If one device less cannot meet the limit, the plan found has the fewest.
+        crowded = _crowded_latency(phase, device_bytes, by_means - 1)
+        bound = by_means if crowded > 1.0 else bound
     return replace(
         best, by_means=by_means, least_devices=bound, seconds=time.perf_counter() - started
     )
@@ -285,6 +285,7 @@ def _phases_by_pass_length(
     level has memory to spare.
     """
     limit_s = phase.problem.slo_s
+    # No pass is faster than its slowest operator at that operator's fastest choice.
     fastest_s = float(phase.problem.latency_s.min(axis=(1, 2)).max())
     powers_s = SHORTEST_S * 2.0 ** np.arange(-7, 30)
     shorter_s = powers_s[(powers_s < limit_s) & (powers_s > fastest_s)][::-1]
@@ -432,12 +433,11 @@ def _plans_by_price(
     memory_prices = MEMORY_PRICES[::2] if quick else MEMORY_PRICES
     for memory_price in memory_prices:
         price = _gpu_price(phase, device_bytes, memory_price)
-        for j in (None, *range(problem.parallel.size)):  # None: mixed parallelisms
-            parallelisms = slice(None) if j is None else slice(j, j + 1)
+        spreads = problem.parallel.size
+        # First and end index of the allowed parallelisms: all of them, then each one alone.
+        for first, end in ((0, spreads), *((j, j + 1) for j in range(spreads))):
             options = tuple(
-                priced_frontier(
-                    table[v, :, parallelisms], price[v, :, parallelisms], 0 if j is None else j
-                )
+                priced_frontier(table[v, :, first:end], price[v, :, first:end], first)
                 for v in range(len(problem.names))
             )
             plans.append(greedy_plan(problem, options))

@@ -175,14 +175,7 @@ class _LevelSimulation:
             raise SimulationError("The forecast must have as many windows as the trace.")
         delay = windows_to_act(self.level, self.startup_s, windows.seconds)
         count = len(real)
-        planned_for: list[Key | None] = []  # demand of the active plan; None: no plan yet
-        refused = 0
-        for key in known:
-            has_plan = cache.plan(plan_level, key) is not None
-            refused += not has_plan
-            # Without a feasible plan, the last one stays active.
-            last = planned_for[-1] if planned_for else None
-            planned_for.append(key if has_plan else last)
+        planned_for, refused = self._planned_demands(plan_level, known)
         devices = np.zeros(count, np.int64)
         power, memory, met = np.zeros(count), np.zeros(count), np.zeros(count, np.bool_)
         plans: list[tuple[Level, PhaseProblem] | None] = [None] * count
@@ -208,6 +201,21 @@ class _LevelSimulation:
             self.level, devices, power, memory, met, refused, windows.requests_s, headroom, plans,
             None if judge is None else judge.attainment(plans),
         )  # fmt: skip
+
+    def _planned_demands(self, plan_level: str, known: list[Key]) -> tuple[list[Key | None], int]:
+        """Return the demand that each window's plan is for, and the windows without a feasible one.
+
+        ``known`` is the demand known for each window. None: no plan yet.
+        """
+        planned_for: list[Key | None] = []
+        refused = 0
+        for key in known:
+            has_plan = self.cache.plan(plan_level, key) is not None
+            refused += not has_plan
+            # Without a feasible plan, the last one stays active.
+            last = planned_for[-1] if planned_for else None
+            planned_for.append(key if has_plan else last)
+        return planned_for, refused
 
 
 def over_time(

@@ -138,7 +138,7 @@ def _place_greedily(
     base = np.where(number < plan.replicas.min(), number, -1)
     position = np.argsort(plan.graph.topological)
     # Base instances one by one in graph order, then extra replicas by falling latency.
-    instance_order = np.where(base >= 0, base, plan.replicas.sum())
+    instance_order = np.where(base >= 0, base, plan.replicas.sum())  # extra replicas after all
     order_within = np.where(base >= 0, position[operator], -plan.latency_s[operator])
     sequence = np.lexsort((number, order_within, instance_order))  # the last key counts first
     where = np.full(plan.operator.size, -1, np.int64)

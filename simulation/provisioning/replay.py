@@ -262,26 +262,15 @@ class LevelReplay:
         room = np.full(int(first[-1]), np.inf)
         tokens = self._cache_tokens(level, problem.rate, kv_bytes, has_cache, ~visited[:, 1])
         np.minimum.at(room, of_shard[has_cache], tokens[has_cache])
-        # ``transfer_s`` is of a whole batch. A station sends prompt tokens, or one per sequence.
-        rows = plan.batch * (phase.service.isl if phase.queues else 1.0)
-        chunk = self._chunk(level)
-        if phase.service.phase == "chunked":
-            rows = visited @ np.array([chunk, float(plan.batch.max())])
-        to_other_device, to_other_node = _distances(phase, level)
-        gpu = phase.service.gpu
-        # Seconds on the network between nodes over those on the link within a node
-        slower = (gpu.link_bytes_s or 1.0) / (gpu.network_bytes_s or gpu.link_bytes_s or 1.0)
-        weighted_distance = to_other_device - to_other_node + to_other_node * slower
-        # A run of layers scatters and gathers once, an operator sends once per layer.
-        hops = np.full(len(problem.names), 2.0) if level.cut is not None else phase.layers
+        hop_s, row_s = self._transfer_times(level, problem.transfer_s[chosen], visited)
         layout = StationLayout(
             curves=self._station_curves(level),
             batch=plan.batch,
             sticky=sticky,
             places=np.full(len(problem.names), NO_BATCH_LIMIT),
             room=room,
-            hop_s=hops * MESSAGE_S * to_other_device,
-            row_s=problem.transfer_s[chosen] / rows * weighted_distance,
+            hop_s=hop_s,
+            row_s=row_s,
             edges=problem.edges,
             replicas=plan.replicas,
             of_shard=of_shard,
@@ -290,10 +279,32 @@ class LevelReplay:
             bandwidth=packed.bandwidth,
             interference=packed.interference,
             devices=placement.devices,
-            budget=CATCH_UP * chunk,
+            budget=CATCH_UP * self._chunk(level),
             visited=visited,
         )
         return layout.graph(), layout.devices
+
+    def _transfer_times(
+        self, level: Level, transfer_s: FloatArray, visited: BoolArray
+    ) -> tuple[FloatArray, FloatArray]:
+        """Return the latency of each station's transfers, and its link seconds per row, ``[V]``.
+
+        A row is a prompt token, or a sequence. ``transfer_s [V]`` is of a whole batch. ``visited``
+        is as in ``StationLayout``.
+        """
+        phase, plan = self.phase, level.plan
+        assert plan is not None
+        rows = plan.batch * (phase.service.isl if phase.queues else 1.0)
+        if phase.service.phase == "chunked":
+            rows = visited @ np.array([self._chunk(level), float(plan.batch.max())])
+        to_other_device, to_other_node = _distances(phase, level)
+        gpu = phase.service.gpu
+        # Seconds on the network between nodes over those on the link within a node
+        slower = (gpu.link_bytes_s or 1.0) / (gpu.network_bytes_s or gpu.link_bytes_s or 1.0)
+        weighted_distance = to_other_device - to_other_node + to_other_node * slower
+        # A run of layers scatters and gathers once, an operator sends once per layer.
+        hops = np.full(rows.size, 2.0) if level.cut is not None else phase.layers
+        return hops * MESSAGE_S * to_other_device, transfer_s / rows * weighted_distance
 
     def _cache_tokens(
         self, level: Level, rate: float, kv_bytes: FloatArray, has_cache: BoolArray,

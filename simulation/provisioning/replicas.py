@@ -170,20 +170,29 @@ def _replica_state(
     """
     problem = phase.problem
     j = int(np.searchsorted(problem.parallel, parallel))
+    if not phase.queues:
+        return _decode_state(phase, problem.rate / replicas, j, stages)
     rate, kept_bytes = problem.rate / replicas, float(phase.kept_per_request[j]) / stages
-    if phase.queues:
-        b = int(np.searchsorted(problem.batches, batch))
-        pass_s = float(phase.replica_s[b, j]) + (stages - 1) * float(phase.crossing_s[b, j])
-        wait_s = mmc_mean_wait(replicas, problem.rate / batch, pass_s / stages)
-        if not np.isfinite(wait_s):
-            return None
-        in_flight = rate * (wait_s + pass_s)  # Little's law
-        return _ReplicaState(
-            seconds=wait_s + pass_s,
-            batch=float(batch),
-            bytes=float(phase.replica_bytes[b, j]) / stages + kept_bytes * in_flight,
-            busy=rate / batch * pass_s / stages,
-        )
+    b = int(np.searchsorted(problem.batches, batch))
+    pass_s = float(phase.replica_s[b, j]) + (stages - 1) * float(phase.crossing_s[b, j])
+    wait_s = mmc_mean_wait(replicas, problem.rate / batch, pass_s / stages)
+    if not np.isfinite(wait_s):
+        return None
+    in_flight = rate * (wait_s + pass_s)  # Little's law
+    return _ReplicaState(
+        seconds=wait_s + pass_s,
+        batch=float(batch),
+        bytes=float(phase.replica_bytes[b, j]) / stages + kept_bytes * in_flight,
+        busy=rate / batch * pass_s / stages,
+    )
+
+
+def _decode_state(phase: PhaseProblem, rate: float, j: int, stages: int) -> _ReplicaState | None:
+    """Return the state of a decoding replica at ``rate`` sequence iterations/s; None: unstable.
+
+    ``j`` is the index of the parallelism. The batch is the number in flight by Little's law.
+    """
+    kept_bytes = float(phase.kept_per_request[j]) / stages
     rate /= stages  # per batch in the pipeline
     sizes, seconds, weight_bytes = _pass_by_sequences(phase, j, stages)
     fast_enough = np.flatnonzero(sizes / seconds >= rate * (1.0 - 1e-12))

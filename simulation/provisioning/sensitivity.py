@@ -73,20 +73,8 @@ def sensitivity(
     seconds = alone.problem.latency_s[:, 0, 0]
     # Passes per second: one for each prompt, or one for each output token.
     arrivals = per_s * (1.0 if service.phase == "prefill" else service.osl)
-    by_share_s = latency_at_share(
-        seconds[:, None],
-        alone.demand.compute[:, :1, 0],
-        alone.demand.bandwidth[:, :1, 0],
-        SHARES[None],
-    )
-    if alone.demand.table is not None and alone.demand.kinds is not None:
-        for v, kinds in enumerate(alone.demand.kinds):
-            main_kind = SHARED_KINDS[kinds.argmax()]
-            slowdowns = measured_at_share(alone.demand.table, main_kind, SHARES)
-            measured_s = slowdowns * seconds[v]
-            by_share_s[v] = np.where(np.isfinite(measured_s), measured_s, by_share_s[v])
+    by_share_s = _seconds_by_share(alone)
     compute = alone.demand.compute[:, :1, 0]
-    rate = service.rate
     return Sensitivity(
         names=alone.problem.names,
         lengths=tokens,
@@ -103,9 +91,26 @@ def sensitivity(
         arithmetic_by_length=by_length(lambda phase: phase.demand.compute),
         bandwidth_by_length=by_length(lambda phase: phase.demand.bandwidth),
         wait_by_rate=_waits(arrivals[None], seconds[:, None]),
-        wait_by_length=_waits(np.full((1, 1), rate), latency_s),
+        wait_by_length=_waits(np.full((1, 1), service.rate), latency_s),
         sm_use_by_share=np.minimum(compute * seconds[:, None] / by_share_s / SHARES[None], 1.0),
     )
+
+
+def _seconds_by_share(phase: PhaseProblem) -> FloatArray:
+    """Return the seconds of operators at batch 1 on one GPU with each of ``SHARES``, ``[V, S]``.
+
+    They are measured where the table of the operator's main kind has them, else modelled.
+    """
+    demand, seconds = phase.demand, phase.problem.latency_s[:, :1, 0]
+    by_share_s = latency_at_share(
+        seconds, demand.compute[:, :1, 0], demand.bandwidth[:, :1, 0], SHARES[None]
+    )
+    if demand.table is not None and demand.kinds is not None:
+        for v, kinds in enumerate(demand.kinds):
+            main_kind = SHARED_KINDS[kinds.argmax()]
+            measured_s = measured_at_share(demand.table, main_kind, SHARES) * seconds[v]
+            by_share_s[v] = np.where(np.isfinite(measured_s), measured_s, by_share_s[v])
+    return by_share_s
 
 
 def _waits(rates: FloatArray, seconds: FloatArray) -> FloatArray:

@@ -226,11 +226,11 @@ def _buy_slots(choices: Choices, graph: Graph, slo: float, picks: Any, s: Any) -
     ends = np.zeros(count)
     latency = longest_path(s, graph, ends)
     while latency > slo:
-        best, best_v, best_i = 0.0, -1, 0
+        best, best_v, best_i = 0.0, -1, 0  # gain in seconds per slot, operator, and its choice
         for v in range(count):
             position = first[v] + picks[v]
             before = s[v]
-            for i in range(position + 1, first[v + 1]):
+            for i in range(position + 1, first[v + 1]):  # its faster choices
                 s[v] = sojourn_s[i]
                 after = longest_path(s, graph, ends)
                 gain = (latency - max(after, slo)) / (slots[i] - slots[position])
@@ -275,7 +275,8 @@ def _release_slots(choices: Choices, graph: Graph, slo: float, picks: Any, s: An
         if best_saving == 0:
             for v in range(count):
                 before = s[v]
-                for k in range(picks[v] + 1, min(picks[v] + 1 + UP_STEPS, first[v + 1] - first[v])):
+                end = min(picks[v] + 1 + UP_STEPS, first[v + 1] - first[v])
+                for k in range(picks[v] + 1, end):
                     cost = slots[first[v] + k] - slots[first[v] + picks[v]]
                     s[v] = sojourn_s[first[v] + k]
                     for u in range(count):

@@ -178,13 +178,15 @@ def _take_batch(graph: Graph, requests: Passes, run: ReplayState, q: int, v: int
             break
         following = after[v, r]
         if _in_prompt(requests, run, r):
-            size = float(requests.isl[r]) / requests.chunks[r]
+            size = float(requests.isl[r]) / requests.chunks[r]  # tokens of its next chunk
             exceeds = has_budget and prompts > 0 and tokens + size > budget
+            # A later, shorter prompt must not overtake one that did not fit.
             prompts_full = prompts_full or exceeds
             taken = not prompts_full
             if taken:
                 prompts += 1
                 tokens += size
+                # Each token attends to the chunks before, and to half of its own on average.
                 pairs += size * (run.done[r] * size + 0.5 * size)
         else:
             taken = decodes < max_batch
@@ -205,6 +207,7 @@ def _take_batch(graph: Graph, requests: Passes, run: ReplayState, q: int, v: int
             last_waiting = r
         r = following
     after[v, last] = -1
+    # The queue keeps what was passed over, then what was not reached (from ``r`` on).
     if last_waiting < 0:
         run.head[q] = r
     else:
@@ -421,7 +424,7 @@ def _finish_batch(graph: Graph, requests: Passes, run: ReplayState, k: int, t: f
     if run.waiting[q] > 0:
         run.to_check[run.checks[0]] = q
         run.checks[0] += 1
-    rows, r = 0.0, first
+    rows, r = 0.0, first  # rows: tokens that the batch sends to the next stations
     while r >= 0:
         following = run.after[v, r]
         in_prompt = _in_prompt(requests, run, r)

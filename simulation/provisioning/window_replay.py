@@ -83,16 +83,17 @@ class SampledWindows:
 
     def _requests_around(self, w: int) -> Requests:
         """Return the requests of window ``w``, and some before and after it."""
-        begins = w * self.seconds
-        edges = begins - self.around_s, begins, begins + self.seconds
-        first, counted, end = np.searchsorted(self.requests.arrival_s, edges)
-        last = np.searchsorted(self.requests.arrival_s, edges[2] + self.around_s)
+        begin_s = w * self.seconds
+        end_s = begin_s + self.seconds
+        edges_s = begin_s - self.around_s, begin_s, end_s, end_s + self.around_s
+        # Indices of requests: replayed from ``first`` to ``last``, in the window to ``end``.
+        first, begin, end, last = np.searchsorted(self.requests.arrival_s, edges_s)
         rows = slice(first, last)
         return Requests(
             self.requests.arrival_s[rows] - self.requests.arrival_s[first],
             self.requests.isl[rows],
             self.requests.osl[rows],
-            counted=slice(int(counted - first), int(end - first)),  # those of the window itself
+            counted=slice(int(begin - first), int(end - first)),
         )
 
 

@@ -304,14 +304,14 @@ def _interference_kind(operator: Operator) -> str:
 def at_rate(phase: PhaseProblem, requests_s: float) -> PhaseProblem:
     """Return ``phase`` at another rate: latencies stay, KV cache in flight grows with it."""
     service = replace(phase.service, requests_s=requests_s)
-    grown = service.rate / phase.problem.rate
-    kv_bytes = None if phase.demand.kept_bytes is None else phase.demand.kept_bytes * grown
+    growth = service.rate / phase.problem.rate
+    kv_bytes = None if phase.demand.kept_bytes is None else phase.demand.kept_bytes * growth
     return replace(
         phase,
         service=service,
         problem=replace(phase.problem, rate=service.rate),
         demand=replace(phase.demand, kept_bytes=kv_bytes),
-        kept_bytes=phase.kept_bytes * grown,
+        kept_bytes=phase.kept_bytes * growth,
     )
 
 
@@ -370,12 +370,12 @@ def _operator_names(graph: OperatorGraph, it: Iteration, timing: Timing) -> tupl
 
 def owner_of(graph: OperatorGraph, collective: Operator, names: tuple[str, ...]) -> int:
     """Return the index in ``names`` of the operator that produces the input of ``collective``."""
-    waiting = list(collective.after)
-    while waiting:
-        name = waiting.pop(0)
+    to_visit = list(collective.after)
+    while to_visit:  # the nearest predecessor that is not omitted, breadth first
+        name = to_visit.pop(0)
         if name in names:
             return names.index(name)
-        waiting += graph[name].after
+        to_visit += graph[name].after
     raise SimulationError(f"Nothing comes before {collective.name}.")
 
 
@@ -383,13 +383,13 @@ def _edges(graph: OperatorGraph, names: tuple[str, ...]) -> tuple[tuple[int, int
     """Return the pairs (before, after) among ``names``; they bridge omitted operators."""
     edges: set[tuple[int, int]] = set()
     for v, name in enumerate(names):
-        waiting = list(graph[name].after)
-        while waiting:
-            predecessor = waiting.pop(0)
+        to_visit = list(graph[name].after)
+        while to_visit:
+            predecessor = to_visit.pop(0)
             if predecessor in names:
                 edges.add((names.index(predecessor), v))
             else:
-                waiting += graph[predecessor].after
+                to_visit += graph[predecessor].after
     return tuple(sorted(edges))
 
 

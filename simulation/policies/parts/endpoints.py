@@ -87,9 +87,10 @@ class Endpoints:
         if self._one_each:
             return np.maximum(observation.load, memory)
         ready = self.total(observation.ready)
-        load = self.total(observation.ready * observation.load) / np.maximum(ready, 1)
-        means = np.where(ready > 0, np.maximum(load, memory), memory)
-        return np.where(self._alone, np.maximum(observation.load[self._first_pools], memory), means)
+        mean_load = self.total(observation.ready * observation.load) / np.maximum(ready, 1)
+        larger = np.where(ready > 0, np.maximum(mean_load, memory), memory)
+        of_alone = np.maximum(observation.load[self._first_pools], memory)
+        return np.where(self._alone, of_alone, larger)
 
     def gauge(
         self, observation: Observation, sees: Sees, out_above: float, in_below: float
@@ -166,17 +167,31 @@ def services(fleet: Fleet) -> list[Service]:
     A model with aggregated and disaggregated instances in a region is two services there.
     """
     ends = Endpoints(fleet)
-    by_key = dict(zip(ends.keys, ends.pools, strict=True))
-    out = []
-    for (model, region, role, tiers), pools in by_key.items():
+    pools_by_key = dict(zip(ends.keys, ends.pools, strict=True))
+    found = []
+    for (model, region, role, tiers), pools in pools_by_key.items():
         if role == "both":
-            out.append(Service(model, region, pools, pools))
+            found.append(Service(model, region, pools, pools))
         elif role == "prefill":
-            decode = by_key.get((model, region, "decode", tiers))
-            if decode is None:  # the decode pool serves more tiers
-                decode = next(p for k, p in by_key.items() if k[:3] == (model, region, "decode"))
-            out.append(Service(model, region, pools, decode))
-    return out
+            decode = pools_by_key.get((model, region, "decode", tiers))
+            if decode is None:  # the decode pool serves more tiers: any of the model and region
+                of_region = (model, region, "decode")
+                decode = next(pools for key, pools in pools_by_key.items() if key[:3] == of_region)
+            found.append(Service(model, region, pools, decode))
+    return found
+
+
+def allowed_late_share(fleet: Fleet, pools: Sequence[int]) -> float:
+    """Return the share of late requests that the strictest tier of ``pools`` allows.
+
+    Deferrable tiers do not count; infinite if there is no other.
+    """
+    allowed = [
+        1.0 - tier.attainment
+        for tier in fleet.tiers
+        if not tier.deferrable and any(fleet.pools[p].takes(tier.name) for p in pools)
+    ]
+    return min(allowed, default=np.inf)
 
 
 def cheapest_first(fleet: Fleet, pools: Sequence[int]) -> tuple[int, ...]:

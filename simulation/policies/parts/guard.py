@@ -64,10 +64,12 @@ def load_of(capacity: Any, p: int, count: float) -> float:
 @kernel
 def fewest_instances(capacity: Any, p: int, load: float) -> float:
     """Return the smallest whole number of instances that serve ``load``."""
-    most, needed, count = capacity.shape[1] - 1, load - ROUNDING, 0
-    while count <= most and capacity[p, count] < needed:
+    largest, needed, count = capacity.shape[1] - 1, load - ROUNDING, 0
+    while count <= largest and capacity[p, count] < needed:
         count += 1
-    return float(count) if count <= most else most + np.ceil(needed - capacity[p, most])
+    if count <= largest:
+        return float(count)
+    return float(largest + np.ceil(needed - capacity[p, largest]))  # a load of 1 for each further
 
 
 @kernel
@@ -164,18 +166,19 @@ def _instances_above_plan(time_s: float, observed: Any, guard: Any, loads: Any, 
     tolerance, planned = guard.settings[_TOLERANCE], observed[_PLANNED]
     _record_load(observed, pools, capacity, loads)
     count, requires_any = observed.shape[1], False
+    limits = np.zeros(count)  # loads that the planned instances serve, with the tolerance
     # Tokens/s served and planned for, of all pools of a model and role that share requests.
     group_load, group_limit = np.zeros(count), np.zeros(count)
     for p in range(count):
         group, weight = int(pools[_KIND, p]), pools[_WORTH, p]
         group_load[group] += _smallest(loads, _SERVED, p) * weight
-        limit = load_of(capacity, p, planned[p]) * (1 + tolerance) + ROUNDING
-        group_limit[group] += limit * weight
+        limits[p] = load_of(capacity, p, planned[p]) * (1 + tolerance) + ROUNDING
+        group_limit[group] += limits[p] * weight
     for p in range(count):
         out[p] = 0.0
         group, load = int(pools[_KIND, p]), _smallest(loads, _SERVED, p)
-        limit = load_of(capacity, p, planned[p]) * (1 + tolerance) + ROUNDING
-        if load > limit and group_load[group] > group_limit[group]:
+        # A plan uses spare capacity of the group, so a full pool alone needs no more instances.
+        if load > limits[p] and group_load[group] > group_limit[group]:
             out[p] = fewest_instances(capacity, p, load)
         for_queue = _instances_for_queue(loads, observed, pools, capacity, p, tolerance)
         if for_queue > 0:

@@ -84,23 +84,22 @@ class PdRatio:
         if self.kind != OBSERVED or signals is None:
             return
         old_weight = 0.5 ** (since_s / self.half_life_s)
+        prefill_tps, decode_tps = self._tps  # of one instance, by pool
         for i, service in enumerate(services):
             if not service.paired:
                 continue
             # Instances that the tokens/s of each role require.
-            prefills = sum(signals.prefill_tps[p] / self._tps[0][p] for p in service.prefill)
-            decodes = sum(signals.decode_tps[p] / self._tps[1][p] for p in service.decode)
+            prefills = sum(signals.prefill_tps[p] / prefill_tps[p] for p in service.prefill)
+            decodes = sum(signals.decode_tps[p] / decode_tps[p] for p in service.decode)
             if not (np.isfinite(prefills) and np.isfinite(decodes)):
                 continue
-            old = self._smooth[i] or (prefills, decodes)
-            smoothed = (
-                old_weight * old[0] + (1 - old_weight) * prefills,
-                old_weight * old[1] + (1 - old_weight) * decodes,
-            )
-            self._smooth[i] = smoothed
-            if min(smoothed) <= 0:
+            old_prefills, old_decodes = self._smooth[i] or (prefills, decodes)
+            prefills = old_weight * old_prefills + (1 - old_weight) * prefills
+            decodes = old_weight * old_decodes + (1 - old_weight) * decodes
+            self._smooth[i] = prefills, decodes
+            if min(prefills, decodes) <= 0:  # no ratio without load on both roles
                 continue
-            estimate = min(max(smoothed[0] / smoothed[1], 1 / WIDEST_RATIO), WIDEST_RATIO)
+            estimate = min(max(prefills / decodes, 1 / WIDEST_RATIO), WIDEST_RATIO)
             if abs(estimate / self._ratios[i] - 1) > self.tolerance:
                 self._ratios[i] = estimate
 

@@ -217,7 +217,8 @@ class RollingSchedule:
         if all(step.lent is None for step in planned):
             return ScheduleStep(counts, None, planned[0].shares)
         serving = [step.counts - (0 if step.lent is None else step.lent) for step in planned]
-        return ScheduleStep(counts, counts - np.max(serving, axis=0), planned[0].shares)
+        lent = counts - np.max(serving, axis=0)  # what no period needs to serve
+        return ScheduleStep(counts, lent, planned[0].shares)
 
     def next_change_s(self, time_s: float) -> float:
         """Return when the next period begins or is planned, whichever is first."""

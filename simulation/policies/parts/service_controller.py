@@ -54,9 +54,8 @@ class ServiceController(ScalingPolicy):
             pools = self.driving_pools(service)
             present_count = int(present[list(pools)].sum())
             direction, goal = self.wanted(i, observation)
-            if (goal - present_count) * direction > 0 and self.cooling.allows(
-                i, direction, observation.time_s
-            ):
+            changes = (goal - present_count) * direction > 0  # the goal lies in the direction
+            if changes and self.cooling.allows(i, direction, observation.time_s):
                 self._scale(targets, i, service, goal, direction)
                 if (targets != present)[list(service.pools)].any():
                     self.cooling.record_change(i, observation.time_s)
@@ -104,14 +103,11 @@ class ServiceController(ScalingPolicy):
 
     def _rebalance(self, targets: IntArray, i: int, service: Service) -> None:
         """Add instances to a role of service ``i`` that is too far below the P/D ratio."""
-        for (
-            pools,
-            required,
-        ) in (  # ``required``: the instances of the other role for a count of this
-            (service.prefill, self.ratio.decode_for),
-            (service.decode, self.ratio.prefill_for),
+        # ``required`` gives the instances of the other role that a count of the first one needs.
+        for pools, other_pools, required in (
+            (service.prefill, service.decode, self.ratio.decode_for),
+            (service.decode, service.prefill, self.ratio.prefill_for),
         ):
-            other_pools = service.decode if pools is service.prefill else service.prefill
             count, other_count = (int(targets[list(p)].sum()) for p in (pools, other_pools))
             if not count:
                 continue

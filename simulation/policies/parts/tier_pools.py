@@ -27,17 +27,16 @@ def siloed_fleet(fleet: Fleet, batch_share: float = BATCH_SHARE) -> tuple[Fleet,
     pools: list[Pool] = []
     source_pools: list[int] = []
     for p, pool in enumerate(fleet.pools):
-        takes = _served_tiers(pool, interactive), _served_tiers(pool, batch)
-        if not all(takes):
+        tiers_by_part = _served_tiers(pool, interactive), _served_tiers(pool, batch)
+        if not all(tiers_by_part):  # it serves tiers of one kind only
             pools.append(pool)
             source_pools.append(p)
             continue
         batch_initial = round(pool.initial * batch_share)
         batch_initial = min(max(batch_initial, 1), pool.initial - 1) if pool.initial > 1 else 0
-        for serves, initial in zip(
-            takes, (pool.initial - batch_initial, batch_initial), strict=True
-        ):
-            pools.append(replace(pool, tiers=serves, initial=initial))
+        initial_by_part = pool.initial - batch_initial, batch_initial
+        for served, initial in zip(tiers_by_part, initial_by_part, strict=True):
+            pools.append(replace(pool, tiers=served, initial=initial))
             source_pools.append(p)
     tiers = tuple(replace(tier, deferrable=False) for tier in fleet.tiers)
     return replace(fleet, pools=tuple(pools), tiers=tiers), source_pools

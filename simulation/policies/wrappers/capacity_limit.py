@@ -60,6 +60,7 @@ class CapacityLimit(Wrapper):
         # Instances that the last decision refused, ``[pools]``.
         self._lacking = self._nothing = np.zeros(len(fleet.pools), np.int64)
         gpus = np.array([pool.gpus_per_instance for pool in fleet.pools], np.int64)
+        # By group, the amount of an instance of each pool.
         self._each = [gpus if amount is None else amount for amount in self._amounts]
         self._minimum = np.array([pool.minimum for pool in fleet.pools], np.int64)
         self._may_take = _can_start_on_lent(fleet)
@@ -87,9 +88,9 @@ class CapacityLimit(Wrapper):
         draining = observation.draining  # removed instances may drain first
         lent = np.zeros_like(present) if observation.spare is None else observation.spare.copy()
         held = present + draining + lent
-        free = np.array([
-            most - held[pools] @ each[pools]
-            for (pools, most), each in zip(self._groups, self._each, strict=True)
+        free = np.array([  # GPUs of each group that no instance holds
+            shared - held[pools] @ each[pools]
+            for (pools, shared), each in zip(self._groups, self._each, strict=True)
         ], np.int64)  # fmt: skip
         targets = actions.targets.copy()
         missing = np.zeros((len(self._classes), len(self._groups)), np.int64)  # GPUs
@@ -102,6 +103,7 @@ class CapacityLimit(Wrapper):
             fresh = self._needing_free_gpus(targets - present - draining, pools, lent)
             missing[level] = self._grant(targets, pools, fresh, free)
             _keep_ratios(targets, actions.targets, present, service_class)
+            # Take the GPUs of what starts from those that lower priorities may use.
             for g, (group, _) in enumerate(self._groups):
                 grown = [p for p in group if p in pools]
                 growth = np.maximum(targets - present - draining, 0)[grown]
@@ -140,6 +142,7 @@ class CapacityLimit(Wrapper):
             for p in reversed(group):
                 amount = max(1, int(each[p]))
                 back = min(int(lent[p]), -(-max(0, lacking) // amount))  # rounded up
+                # An instance that one group calls back frees its GPUs in every group.
                 called_back[p] = max(back, int(called_back[p]))
                 lacking -= back * amount
         return called_back
@@ -182,6 +185,7 @@ class CapacityLimit(Wrapper):
             exact = requested * (left / demand)
             granted = np.floor(exact + ROUNDING).astype(np.int64)
             left -= int(granted @ amount)
+            # Largest remainder first.
             for i in np.argsort(granted - exact, kind="stable"):
                 if granted[i] < requested[i] and amount[i] <= left:
                     granted[i] += 1
@@ -206,7 +210,8 @@ class CapacityLimit(Wrapper):
         """
         firm = np.zeros(len(targets), np.bool_)
         leaving = np.maximum(present - targets, 0)
-        leaving += np.maximum(draining - np.maximum(targets - present, 0), 0) + called_back
+        restored = np.maximum(targets - present, 0)  # growth takes draining instances first
+        leaving += np.maximum(draining - restored, 0) + called_back
         becoming_free = np.array([
             leaving[group] @ each[group]
             for (group, _), each in zip(self._groups, self._each, strict=True)

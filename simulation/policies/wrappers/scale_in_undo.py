@@ -6,7 +6,7 @@ import numpy as np
 
 from simulation.arrays import IntArray
 from simulation.fleet import Fleet
-from simulation.policies.parts.endpoints import Service, services
+from simulation.policies.parts.endpoints import Service, allowed_late_share, services
 from simulation.policies.wrappers.wrapper import Wrapper
 from simulation.policy import Actions, Hold, Observation, ScalingPolicy, actions_of
 
@@ -30,7 +30,7 @@ class ScaleInUndo(Wrapper):
 
     def reset(self, fleet: Fleet) -> IntArray:
         self._services = services(fleet)
-        self._allowed = [_allowed_late_share(fleet, service) for service in self._services]
+        self._allowed = [allowed_late_share(fleet, service.pools) for service in self._services]
         # Times until which restored instances stay, by service.
         self._keep_until_s = np.full(len(self._services), -np.inf)
         # By pool: draining instances that may still return, as (time until which, instances),
@@ -49,6 +49,7 @@ class ScaleInUndo(Wrapper):
         for i, service in enumerate(self._services):
             service_pools = list(service.pools)
             if back[service_pools].any() and self._misses(i, service, observation):
+                # Keep them for the rest of the soft scale-in from which they return.
                 self._keep_until_s[i] = max(
                     until for p in service_pools for until, _ in self._restorable[p]
                 )
@@ -102,16 +103,3 @@ class ScaleInUndo(Wrapper):
                 until, count = restorable.pop()
                 if count > 1:
                     restorable.append((until, count - 1))
-
-
-def _allowed_late_share(fleet: Fleet, service: Service) -> float:
-    """Return the share of late requests that the tiers of a service allow.
-
-    The strictest tier that is not deferrable decides; infinite if every tier is deferrable.
-    """
-    takes = [
-        1.0 - tier.attainment
-        for tier in fleet.tiers
-        if not tier.deferrable and any(fleet.pools[p].takes(tier.name) for p in service.pools)
-    ]
-    return min(takes, default=np.inf)

@@ -67,7 +67,7 @@ class SignalRecorder(Wrapper):
         measured = [value for value, _, _ in read]
         signal_range = SignalRange(
             gauge.words, gauge.share, float(min(measured)), float(max(measured)),
-            _largest_limit([-limit for _, limit, _ in read]) * -1.0,  # the smallest of them
+            -_largest_limit([-limit for _, limit, _ in read]),  # the smallest of them
             _largest_limit([limit for _, _, limit in read]),
             any(value > limit for value, limit, _ in read),
             any(value < limit for value, _, limit in read),
