@@ -170,12 +170,15 @@ class Guard(NamedTuple):
 class Hold:
     """A decision that is repeated until ``until_s``, unless ``guard`` requires more instances.
 
-    While ``targets [pools]`` are ready or starting, the engine need not call the policy.
+    While ``targets [pools]`` are ready or starting, the engine need not call the policy. With
+    ``limits [2, pools]``, it calls the policy where a pool's ``utilisation`` or ``load``, whichever
+    is larger, is below the first row or above the second.
     """
 
     until_s: float
     targets: IntArray
     guard: Guard | None = None
+    limits: FloatArray | None = None
 
 
 def actions_of(answer: IntArray | Actions) -> Actions:

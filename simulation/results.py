@@ -160,12 +160,14 @@ class SimulationResult(Replay):
     def attention(self, p: int) -> FloatArray:
         """Return the sums over the requests served by pool ``p``, or else over its model's."""
         trace = self.trace
-        served = np.flatnonzero(self.requests.pool == p)
-        if not len(served):  # take those of its whole model
-            model = trace.models.index(self.fleet.pools[p].model)
-            served = np.flatnonzero(trace.model == model)
-        terms = attention_terms(trace.input_tokens[served], trace.output_tokens[served])
-        return np.asarray(terms.sum(axis=1))
+        served = self.requests.pool == p
+        if not served.any():  # take those of its whole model
+            served = trace.model == trace.models.index(self.fleet.pools[p].model)
+        # Products of whole numbers need no array of terms, and add up without rounding.
+        isl, osl = (
+            tokens[served].astype(np.int64) for tokens in (trace.input_tokens, trace.output_tokens)
+        )
+        return np.array([osl @ isl + (osl @ osl) / 2, osl.sum(), (isl @ isl) / 2, isl.sum()])
 
 
 ANSWER_TOKENS, PROMPT_TOKENS = 1, 3  # rows of ``attention_terms``

@@ -18,7 +18,7 @@ from simulation.policy import KV_SHARE, QUEUE_DEPTH
 # Rows of ``counts`` and ``amounts``.
 COUNTS = _READY, _STARTING, _DRAINING, _SPARE, WAITING, _DEFERRED = tuple(range(6))
 AMOUNTS = (
-    _UTILISATION, _LOAD, _INPUT_TPS, _ASKED_TPS, _BACKLOG, _FULLEST, _LONGEST, _SATURATION,
+    UTILISATION, LOAD, _INPUT_TPS, _ASKED_TPS, _BACKLOG, _FULLEST, _LONGEST, _SATURATION,
 ) = tuple(range(8))  # fmt: skip
 
 
@@ -77,7 +77,7 @@ def read_observation(state: Any, t: float, reading: Any) -> None:
     # rule would ever start its first instance.
     for p in range(state.pools.shape[0]):
         if state.pools[p].ready == 0 and counts[WAITING, p] > 0:
-            amounts[_UTILISATION, p] = amounts[_LOAD, p] = 1.0
+            amounts[UTILISATION, p] = amounts[LOAD, p] = 1.0
     if reading.measured.shape[0]:
         read_signals(state, t, since_s, reading.before, reading.measured)
 
@@ -90,7 +90,7 @@ def _read_instances(state: Any, p: int, t: float, amounts: Any) -> None:
     tokens; the other counts are requests.
     """
     pool = state.pools[p]
-    for row in (_UTILISATION, _LOAD, _BACKLOG, _FULLEST, _LONGEST, _SATURATION):
+    for row in (UTILISATION, LOAD, _BACKLOG, _FULLEST, _LONGEST, _SATURATION):
         amounts[row, p] = 0.0
     if pool.ready == 0:
         return
@@ -108,10 +108,10 @@ def _read_instances(state: Any, p: int, t: float, amounts: Any) -> None:
             amounts[_LONGEST, p] = max(amounts[_LONGEST, p], instance.queued)
             saturation = max(instance.waiting / QUEUE_DEPTH, kv / pool.kv_capacity / KV_SHARE)
             amounts[_SATURATION, p] += saturation / pool.ready
-    amounts[_UTILISATION, p] = used / (pool.ready * pool.kv_capacity)
+    amounts[UTILISATION, p] = used / (pool.ready * pool.kv_capacity)
     # ``pending`` counts one more for each request than its tokens.
     amounts[_BACKLOG, p] = max(pending - sequences, 0)
-    amounts[_LOAD, p] = max(
+    amounts[LOAD, p] = max(
         (used + queued) / (pool.ready * pool.usable),
         pending / (pool.ready * pool.budget),
         sequences / (pool.ready * pool.max_batch),

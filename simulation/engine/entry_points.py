@@ -75,15 +75,18 @@ def observe(handle: Any, t: float, reading: Any) -> None:
 
 
 @cached_kernel
-def hold(handle: Any, until: float, timing: Any, reading: Any, planned: Any, guard: Any) -> bool:
+def hold(
+    handle: Any, until: float, timing: Any, reading: Any, planned: Any, guard: Any, limits: Any
+) -> bool:
     """Advance through the scaling decisions before ``until`` that keep the present targets.
 
     ``timing`` is a ``Timing``, and ``reading`` the ``Reading`` to fill. A decision asks for
-    ``planned [pools]`` replicas, or for those of the compiled ``guard`` if it has any pools.
-    Returns True if it stopped at a decision that may ask for others. ``reading`` then holds what
-    the policy observes at that time.
+    ``planned [pools]`` replicas, or for those of the compiled ``guard`` if it has any pools. It may
+    ask for others where a pool's utilization is outside ``limits [2, pools]``. Returns True if it
+    stopped at a decision that may ask for others. ``reading`` then holds what the policy observes
+    at that time.
     """
-    return bool(hold_decision(opened(handle), until, timing, reading, planned, guard))
+    return bool(hold_decision(opened(handle), until, timing, reading, planned, guard, limits))
 
 
 @cached_kernel

@@ -10,7 +10,7 @@ import numpy as np
 
 from simulation.arrays import FloatArray, IntArray
 from simulation.compiler import kernel
-from simulation.engine.compiled_observation import WAITING, read_observation
+from simulation.engine.compiled_observation import LOAD, UTILISATION, WAITING, read_observation
 from simulation.engine.loop import advance_until, route_deferred_requests
 from simulation.engine.scaling import apply_targets
 from simulation.engine.signals import forget_latencies
@@ -66,12 +66,13 @@ def record_queues(state: Any, timing: Any, reading: Any) -> None:
 
 @kernel
 def hold_decision(
-    state: Any, until: float, timing: Any, reading: Any, planned: Any, guard: Any
+    state: Any, until: float, timing: Any, reading: Any, planned: Any, guard: Any, limits: Any
 ) -> bool:
     """Advance to ``until`` while every decision's targets equal the ready or starting instances.
 
     The targets are ``planned [pools]``, or those of ``guard`` if it has any pools. Returns True
-    after the observation of a decision with other targets. Returns False if the next decision, or
+    after the observation of a decision with other targets, or with a pool's utilization outside
+    ``limits [2, pools]`` (``Hold.limits``). Returns False if the next decision, or
     the next end of an interval, is at ``until`` or later.
     """
     pools = state.pools.shape[0]
@@ -96,6 +97,9 @@ def hold_decision(
         for p in range(pools):
             pool = state.pools[p]
             if targets[p] != pool.ready + pool.missing + pool.starting:
+                return True
+            used = max(reading.amounts[LOAD, p], reading.amounts[UTILISATION, p])
+            if used < limits[0, p] or used > limits[1, p]:
                 return True
         if reading.measured.shape[0]:
             forget_latencies(state)

@@ -44,6 +44,7 @@ class TimeAdvance:
         self._reported = 0.0
         self._reported_at = time.monotonic()
         self._unguarded = unguarded(len(state.pools))
+        self._unlimited = np.outer([-np.inf, np.inf], np.ones(len(state.pools)))
 
     def advance(self, until: float) -> None:
         """Process every event before ``until``, and every fault up to and including it."""
@@ -75,8 +76,9 @@ class TimeAdvance:
         most_s = now + MOST_HELD * self._duration_s
         until = min(hold.until_s, most_s, fault_s, self._feed.next_s, self._duration_s)
         guard = self._unguarded if hold.guard is None else hold.guard
+        limits = self._unlimited if hold.limits is None else hold.limits
         targets = np.ascontiguousarray(hold.targets, np.int64)
-        read = entry_points.hold(self._state.handle, until, timing, reading, targets, guard)
+        read = entry_points.hold(self._state.handle, until, timing, reading, targets, guard, limits)
         self._report_progress(min(until, self._duration_s) / self._duration_s)
         return bool(read)
 

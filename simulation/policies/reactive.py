@@ -7,7 +7,7 @@ import numpy as np
 from simulation.arrays import IntArray
 from simulation.fleet import Fleet
 from simulation.policies.parts.endpoints import QUEUES, Endpoints, Sees, initial_counts
-from simulation.policy import Gauge, Observation, ScalingPolicy
+from simulation.policy import Gauge, Hold, Observation, ScalingPolicy
 
 BETWEEN_S = 15.0  # events (SageServe, section 4)
 
@@ -38,6 +38,11 @@ class UnifiedReactive(ScalingPolicy):
     def reset(self, fleet: Fleet) -> IntArray:
         self._ends = Endpoints(fleet)
         self._cooldown_until_s = np.full(len(self._ends), -np.inf)
+        each = np.ones(len(self._ends))
+        self._limits = self._ends.limits(
+            self.sees, each * self.scale_in_below, each * self.scale_out_above
+        )
+        self._held: IntArray | None = None  # targets of a decision without a change
         return initial_counts(fleet)
 
     def decide(self, observation: Observation) -> IntArray:
@@ -51,6 +56,7 @@ class UnifiedReactive(ScalingPolicy):
         utilisation = ends.reading(observation, self.sees)
         above, below = utilisation > self.scale_out_above, utilisation < self.scale_in_below
         step = np.subtract(above, below, dtype=np.int64)
+        self._held = None if np.any(step) or np.any(observation.draining) else targets
         step[self._cooldown_until_s > observation.time_s] = 0
         if self.cooldown_s is None:
             step[ends.total(observation.starting) > 0] = 0
@@ -59,6 +65,12 @@ class UnifiedReactive(ScalingPolicy):
             moved = ends.move_each(targets, step)  # changes ``targets``
             self._cooldown_until_s[moved] = observation.time_s + cooldown_s
         return targets
+
+    def hold(self, time_s: float) -> Hold | None:
+        """Keep the targets while no endpoint is beyond a threshold."""
+        if self._held is None or self._limits is None:
+            return None
+        return Hold(np.inf, self._held, limits=self._limits)
 
     def gauge(self, observation: Observation) -> Gauge:
         return self._ends.gauge(observation, self.sees, self.scale_out_above, self.scale_in_below)

@@ -9,8 +9,14 @@ import numpy as np
 from simulation.arrays import BoolArray, FloatArray, IntArray
 from simulation.fleet import Fleet
 from simulation.policies.parts.endpoints import QUEUES, Endpoints, Sees
-from simulation.policies.parts.schedule import Counts, FixedSchedule, Schedule, Times
-from simulation.policy import Actions, Gauge, Observation, ScalingPolicy
+from simulation.policies.parts.schedule import (
+    Counts,
+    FixedSchedule,
+    Schedule,
+    ScheduleStep,
+    Times,
+)
+from simulation.policy import Actions, Gauge, Hold, Observation, ScalingPolicy
 
 ROUNDING_S = 1e-6
 Reading = Literal["traffic", "memory"]
@@ -69,6 +75,7 @@ class UtilizationGated(ScalingPolicy):
         self._cooldown_until_s = np.full(len(self._ends), -np.inf)
         self._arrived: deque[tuple[float, FloatArray]] = deque()
         self._last_decision_s = 0.0
+        self._held: Hold | None = None
         return self._schedule.reset(fleet)
 
     def decide(self, observation: Observation) -> Actions:
@@ -99,7 +106,32 @@ class UtilizationGated(ScalingPolicy):
             towards = [p for p in pools if short[p] * step > 0]
             if ends.move(targets, towards or pools, step):
                 self._cooldown_until_s[e] = now + self.cooldown_s
+        self._held = self._decision_to_hold(observation, planned, targets)
         return Actions(targets, shares=planned.shares, release_tokens=planned.release)
+
+    def hold(self, time_s: float) -> Hold | None:
+        """Keep the targets while no endpoint is beyond the threshold towards its plan."""
+        return self._held
+
+    def _decision_to_hold(
+        self, observation: Observation, planned: ScheduleStep, targets: IntArray
+    ) -> Hold | None:
+        """Return ``targets`` with the limits at which an endpoint moves towards its plan.
+
+        None if the policy must be asked at each decision: it compares traffic with a forecast, or
+        instances drain or are lent.
+        """
+        if self.forecast_tps is not None or planned.lent is not None or observation.draining.any():
+            return None
+        gap = self._ends.total(planned.counts - targets)
+        limits = self._ends.limits(
+            self.sees,
+            np.where(gap < 0, self.scale_in_below, -np.inf),
+            np.where(gap > 0, self.scale_out_above, np.inf),
+        )
+        if limits is None:
+            return None
+        return Hold(self._schedule.next_change_s(observation.time_s), targets, limits=limits)
 
     def gauge(self, observation: Observation) -> Gauge:
         return self._ends.gauge(observation, self.sees, self.scale_out_above, self.scale_in_below)

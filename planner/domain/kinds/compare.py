@@ -33,7 +33,7 @@ from planner.domain.replay.module_report import module_figures
 from planner.domain.replay.policy_context import SharedInputs
 from planner.domain.replay.policy_selection import missing_baselines, policies_chosen
 from planner.domain.replay.rated_signals import PressureTests
-from planner.domain.replay.replay import ReplayOptions, run_policy
+from planner.domain.replay.replay import ConstantFleets, ReplayOptions, run_policy
 from planner.domain.replay.replica_loss import spared
 from planner.domain.results import tables
 from planner.domain.results.answer import answer_of, schedule_tables, schedules_table
@@ -263,6 +263,7 @@ class _WindowRuns:
     level: int  # of assurance, index in LEVELS
     spare: bool
     strict: bool  # an error in a policy that the user chose ends the run
+    constant: ConstantFleets = field(default_factory=ConstantFleets)
 
     def simulate(self, policy: Policy, asked: bool, progress: Progress) -> PolicyRun | str:
         """Simulate a policy, or return a sentence on why it is left out.
@@ -277,7 +278,7 @@ class _WindowRuns:
             run = run_policy(
                 self.study, policy, seed=self.study.settings.seed, progress=progress,
                 shared=SharedInputs(self.planned, self.tests, static),
-                options=ReplayOptions(spare=lose_replica),
+                options=ReplayOptions(spare=lose_replica, constant=self.constant),
             )  # fmt: skip
         except Infeasible as problem:  # a baseline has no plan; the plan itself was made before
             return f"{policy.title} is left out: {problem}"
@@ -301,7 +302,7 @@ class _WindowRuns:
             run = run_policy(
                 study, with_tuned_value(policy, candidate.value), seed=study.settings.seed,
                 progress=progress, shared=SharedInputs(tests=self.tests, static=static),
-                options=ReplayOptions(spare=True),
+                options=ReplayOptions(spare=True, constant=self.constant),
             )  # fmt: skip
         except EXPECTED as problem:
             return f"{key} is left out: {problem}"

@@ -1,7 +1,9 @@
 """Replay every policy of a scenario on the same requests and the same hardware."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from functools import partial
+from threading import Lock
 
 import numpy as np
 
@@ -76,6 +78,21 @@ def prepare(
     )  # fmt: skip
 
 
+@dataclass(eq=False)
+class ConstantFleets:
+    """Replays of fleets that never change, each made once for all policies of one window."""
+
+    _runs: dict[Hashable, PolicyRun] = field(default_factory=dict, init=False)
+    _locks: dict[Hashable, Lock] = field(default_factory=dict, init=False)
+
+    def run(self, key: Hashable, replay: Callable[[], PolicyRun]) -> PolicyRun:
+        """Return the run of the fleet ``key``. The first thread replays it, others wait for it."""
+        with self._locks.setdefault(key, Lock()):
+            if key not in self._runs:
+                self._runs[key] = replay()
+            return self._runs[key]
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class ReplayOptions:
     """What a replay computes, and when it may end early.
@@ -85,7 +102,8 @@ class ReplayOptions:
     ``survival``. ``lost`` are replicas that the replay lacks. ``changed`` modifies the fleet after
     the policy was built. With ``bars`` (attainment by tier), TargetMissed is raised as soon as a
     tier is sure to stay below both its target and its bar. CostLimitExceeded is raised once the
-    policy has cost more than ``cost_limit``, in dollars.
+    policy has cost more than ``cost_limit``, in dollars. ``constant`` are the replays of constant
+    fleets to share; None: nothing is shared.
     """
 
     detailed: bool = True
@@ -95,6 +113,7 @@ class ReplayOptions:
     changed: Callable[[Fleet], Fleet] | None = None
     bars: Mapping[str, float] | None = None
     cost_limit: float = float("inf")
+    constant: ConstantFleets | None = None
 
 
 IN_DETAIL = ReplayOptions()
@@ -181,10 +200,81 @@ def replayed(
 
     ``study`` is the one it was built on, or a copy changed in a way that the policy does not know.
     """
+    replay = partial(
+        _replayed_alone, study, policy, ready, seed=seed, progress=progress, options=options
+    )
+    key = _constant_fleet_key(study, policy, ready, options)
+    run = replay() if key is None or options.constant is None else options.constant.run(key, replay)
+    if run.name != policy.key:  # of another policy with the same constant fleet
+        run = replace(
+            run,
+            name=policy.key,
+            label=policy.title,
+            summary=replace(run.summary, policy=ready.policy.name),
+            plan=ready.plan() if ready.plan else None,
+            settings=policy_settings(
+                policy, ready.policy, ready.fleet, run.series, _pool_labels(study, ready)
+            ),
+        )
+    if not options.spare or policy.traits.uses_future_data:  # nobody can run an oracle baseline
+        return run
+    return _with_survival(study, policy, ready, run, seed, options)
+
+
+def _constant_fleet_key(
+    study: Study, policy: Policy, ready: BuiltPolicy, options: ReplayOptions
+) -> Hashable | None:
+    """Return what the replay of a policy that never changes its fleet depends on.
+
+    None: the policy may change it, or ``options`` may end the replay or change the fleet.
+    """
+    ends = options.bars is not None or np.isfinite(options.cost_limit)
+    if ends or options.changed is not None or not _never_scales(study, policy, ready):
+        return None
+    lost = None if options.lost is None else (options.lost.counts.tobytes(), options.lost.region)
+    pools = tuple((pool.initial, pool.minimum, pool.maximum) for pool in ready.fleet.pools)
+    return pools, lost, options.detailed, options.requests
+
+
+def _never_scales(study: Study, policy: Policy, ready: BuiltPolicy) -> bool:
+    """Return whether a policy surely keeps its first fleet: a static fleet, or a constant plan.
+
+    Plans of several regions may send requests elsewhere than a static fleet, and plans that reserve
+    or lend have other costs.
+    """
+    settings = study.settings.plan
+    if not ready.keeps_floor or policy.traits.beyond:
+        return False
+    if ready.plan is None:
+        return True
+    if settings.reserve or settings.lend_share is not None or len(study.hardware.regions) > 1:
+        return False
+    try:
+        planned = study.pools(ready.plan().target)
+    except Infeasible:
+        return False
+    return bool((planned == [pool.initial for pool in ready.fleet.pools]).all())
+
+
+def _pool_labels(study: Study, ready: BuiltPolicy) -> list[str]:
+    """Return the arrangement of each pool of a built policy, by name."""
+    arrangements = [study.hardware.arrangement(m, g) for m, _, g in study.hardware.pool_index]
+    return [arrangements[p] for p in ready.source_pools]
+
+
+def _replayed_alone(
+    study: Study,
+    policy: Policy,
+    ready: BuiltPolicy,
+    *,
+    seed: int,
+    progress: Progress,
+    options: ReplayOptions,
+) -> PolicyRun:
+    """Replay a policy that was built already, without its survival of a loss."""
     result, fleet, metered = _simulate(study, policy, ready, seed, progress, options)
     detailed = options.detailed
-    arrangements = [study.hardware.arrangement(m, g) for m, _, g in study.hardware.pool_index]
-    labels = [arrangements[p] for p in ready.source_pools]
+    labels = _pool_labels(study, ready)
     sources = [
         None if pool.lends else p for p, pool in zip(ready.source_pools, fleet.pools, strict=True)
     ]
@@ -198,7 +288,7 @@ def replayed(
     plan = ready.plan() if ready.plan else None
     if plan is not None:
         summary = with_reserved(study, summary, result, plan)
-    run = PolicyRun(
+    return PolicyRun(
         policy.key,
         policy.title,
         summary,
@@ -214,13 +304,15 @@ def replayed(
         modules=module_run(study, ready, result, labels, policy),
         refused_starts=getattr(ready.policy, "refused", 0),
     )
-    if not options.spare or policy.traits.uses_future_data:  # nobody can run an oracle baseline
-        return run
-    return _with_survival(study, policy, ready, run, seed)
 
 
 def _with_survival(
-    study: Study, policy: Policy, ready: BuiltPolicy, run: PolicyRun, seed: int
+    study: Study,
+    policy: Policy,
+    ready: BuiltPolicy,
+    run: PolicyRun,
+    seed: int,
+    options: ReplayOptions,
 ) -> PolicyRun:
     """Return the run with its survival of the worst loss, by a replay without the lost replicas.
 
@@ -231,9 +323,9 @@ def _with_survival(
     if survival is not None and survival.shortfall:
         survival = replace(survival, attainment={}, share=None)
     else:
-        options = replace(BRIEF, lost=losses_of(study)[run.worst_loss])
-        result, _, _ = _simulate(study, policy, ready, seed, silent, options)
-        survival = survival_of(study, summarise_replay(result, brief=True).slo_attainment)
+        options = replace(BRIEF, lost=losses_of(study)[run.worst_loss], constant=options.constant)
+        after = replayed(study, policy, ready, seed=seed, progress=silent, options=options)
+        survival = survival_of(study, after.summary.slo_attainment)
     if survival is None or not study.settings.plan.spare:
         return replace(run, survival=survival)
     return replace(run, survival=survival, lacks_spare=survival.shortfall)
@@ -269,7 +361,7 @@ def _simulate(
     result = simulate_cell(
         study.trace,
         fleet,
-        metered,
+        metered if options.detailed else rule,  # the range of a signal is only shown in detail
         cells=study.cells,
         seed=seed,
         duration_s=study.window.duration_s,

@@ -92,6 +92,16 @@ class Endpoints:
         of_alone = np.maximum(observation.load[self._first_pools], memory)
         return np.where(self._alone, of_alone, larger)
 
+    def limits(self, sees: Sees, in_below: FloatArray, out_above: FloatArray) -> FloatArray | None:
+        """Return thresholds ``[endpoints]`` of ``reading`` as ``Hold.limits``, ``[2, pools]``.
+
+        None if the engine cannot compare them: ``reading`` is of several pools, or sees memory.
+        """
+        unlimited = np.isneginf(in_below).all() and np.isposinf(out_above).all()
+        if not unlimited and (sees != QUEUES or not self._one_each):
+            return None
+        return np.stack([in_below[self.of], out_above[self.of]])
+
     def gauge(
         self, observation: Observation, sees: Sees, out_above: float, in_below: float
     ) -> Gauge:

@@ -9,7 +9,9 @@ from simulation.policies.feedback import Feedback
 from simulation.policies.hpa import Hpa
 from simulation.policies.parts.stability import Stability
 from simulation.policies.proportional import Proportional
+from simulation.policies.reactive import UnifiedReactive
 from simulation.policies.static import Static
+from simulation.policies.utilization_gated import UtilizationGated
 from simulation.policies.wrappers.observation_log import ObservationLog
 from simulation.policies.wrappers.safety_layer import SafetyLayer
 from simulation.policy import Actions
@@ -108,3 +110,65 @@ def test_signals_cost_nothing_to_a_policy_that_does_not_look():
     seen = ObservationLog(Static([1]), signals=False)
     simulate(load(1.0, 60.0), fleet(), seen, duration_s=120.0)
     assert all(look.signals is None for look in seen.seen)
+
+
+class AskedReactive(UnifiedReactive):
+    """The same rule, which must be asked at each decision, since only ``decide`` is overridden."""
+
+    def decide(self, observation):
+        return super().decide(observation)
+
+
+class AskedGated(UtilizationGated):
+    """The same rule, asked at each decision."""
+
+    def decide(self, observation):
+        return super().decide(observation)
+
+
+GATED = [0.0, 600.0, 1500.0, 2400.0], [[2], [5], [1], [3]]
+
+
+@pytest.mark.parametrize(
+    ("asked", "holding"),
+    [
+        (AskedReactive(), UnifiedReactive()),
+        (AskedReactive(0.5, 0.2, cooldown_s=60.0), UnifiedReactive(0.5, 0.2, cooldown_s=60.0)),
+        (AskedGated(*GATED), UtilizationGated(*GATED)),
+        (
+            AskedGated(*GATED, scale_out_above=0.2, scale_in_below=0.1),
+            UtilizationGated(*GATED, scale_out_above=0.2, scale_in_below=0.1),
+        ),
+    ],
+    ids=["reactive", "cooldown", "gated", "gated early"],
+)
+@pytest.mark.parametrize("pools", [1, 2])
+def test_a_rule_between_its_thresholds_acts_as_if_asked_each_time(asked, holding, pools):
+    parts = [load(rate, 900.0, seed=i).arrival_s for i, rate in enumerate((5.0, 60.0, 8.0, 30.0))]
+    arrivals = np.concatenate([900.0 * i + part for i, part in enumerate(parts)])
+    served = fleet(*[pool(FAST, initial=1, startup_s=45.0)] * pools, tiers=[CHAT])
+    if pools == 2 and isinstance(asked, UtilizationGated):
+        asked, holding = (
+            type(rule)(rule.times_s, [[n, n] for (n,) in GATED[1]]) for rule in (asked, holding)
+        )
+    each, few = (simulate(trace(arrivals, 100, 20), served, rule) for rule in (asked, holding))
+    assert np.array_equal(each.series.ready, few.series.ready)
+    assert np.array_equal(each.series.starting, few.series.starting)
+    assert np.array_equal(each.requests.e2e_s, few.requests.e2e_s, equal_nan=True)
+    assert np.ptp(each.series.ready) > 0  # the rule acted
+
+
+def test_a_rule_is_not_asked_while_nothing_passes_a_threshold():
+    class Counted(UnifiedReactive):
+        calls = 0
+
+        def decide(self, observation):
+            self.calls += 1
+            return super().decide(observation)
+
+        def hold(self, time_s):
+            return super().hold(time_s)
+
+    rule = Counted(scale_out_above=0.99, scale_in_below=0.0)
+    simulate(load(5.0, 3600.0), fleet(pool(FAST, initial=2), tiers=[CHAT]), rule)
+    assert rule.calls < 3600.0 / rule.interval_s / 2
