@@ -3,19 +3,18 @@
 import json
 import socket
 import subprocess
-import threading
 import time
 import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import urlencode
 
 import pytest
 
 from planner.config.child_processes import die_with_parent
+from tests.local_http import Handler, serving
 from tests.programs import find_program
 
 STARTS_WITHIN_S = 180.0
@@ -76,25 +75,14 @@ class Engine:
 def exporter(engine: Engine) -> Iterator[str]:
     """HOST:PORT at which it is scraped."""
 
-    class Handler(BaseHTTPRequestHandler):
+    class Metrics(Handler):
         def do_GET(self) -> None:
-            self.send_response(500 if engine.fail else 200)
-            self.send_header("Content-Type", "text/plain; version=0.0.4")
-            self.end_headers()
-            self.wfile.write(b"" if engine.fail else engine.text().encode())
+            text = b"" if engine.fail else engine.text().encode()
+            kind = {"Content-Type": "text/plain; version=0.0.4"}
+            self.answer(500 if engine.fail else 200, text, kind)
 
-        def log_message(self, *_: object) -> None:
-            """Tests are quiet."""
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    try:
-        yield f"127.0.0.1:{server.server_address[1]}"
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
+    with serving(Metrics) as address:
+        yield address
 
 
 def remembered(folder: Path, counters: Mapping[str, Sequence[tuple[int, float]]]) -> None:

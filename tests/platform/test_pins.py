@@ -1,25 +1,24 @@
 """tools/pin_images.py writes only digests of manifests that it has fetched."""
 
 import hashlib
-import http.server
 import json
 import re
 import shutil
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.local_http import Handler, serving
 from tests.platform.conftest import ROOT
 
 FILES = ("Dockerfile", "compose.yaml")
 DIGEST = re.compile(r"@(sha256:[0-9a-f]{64})")
 
 
-class Registry(http.server.BaseHTTPRequestHandler):
+class Registry(Handler):
     """As Docker Hub answers: a token for whoever asks, then a manifest of several platforms."""
 
     lies = False
@@ -27,28 +26,20 @@ class Registry(http.server.BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         if self.path.startswith("/token?"):
-            self._answer(200, {"token": "t0ken"})
+            self._document(200, {"token": "t0ken"})
         elif self.headers.get("Authorization") != "Bearer t0ken":
             here = f"http://{self.headers['Host']}/token"
-            self.send_response(401)
-            self.send_header("WWW-Authenticate", f'Bearer realm="{here}",service="s",scope="pull"')
-            self.end_headers()
+            realm = f'Bearer realm="{here}",service="s",scope="pull"'
+            self.answer(401, headers={"WWW-Authenticate": realm})
         elif self.lacks and self.lacks in self.path:
-            self._answer(404, {"errors": [{"code": "MANIFEST_UNKNOWN"}]})
+            self._document(404, {"errors": [{"code": "MANIFEST_UNKNOWN"}]})
         else:
-            self._answer(200, {"schemaVersion": 2, "manifests": [], "of": self.path})
+            self._document(200, {"schemaVersion": 2, "manifests": [], "of": self.path})
 
-    def _answer(self, status: int, document: object) -> None:
+    def _document(self, status: int, document: object) -> None:
         body = json.dumps(document).encode()
         digest = hashlib.sha256(b"another" if self.lies else body).hexdigest()
-        self.send_response(status)
-        self.send_header("Docker-Content-Digest", f"sha256:{digest}")
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_: object) -> None:
-        pass
+        self.answer(status, body, {"Docker-Content-Digest": f"sha256:{digest}"})
 
 
 @pytest.fixture
@@ -61,11 +52,8 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def registry() -> Iterator[str]:
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Registry)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
-    server.server_close()
+    with serving(Registry) as address:
+        yield f"http://{address}"
 
 
 def pin(folder: Path, registry: str) -> subprocess.CompletedProcess[str]:

@@ -1,8 +1,6 @@
 """A bucket that files are dropped into: a real S3-compatible server, asked as any other is."""
 
 import gzip
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
@@ -11,6 +9,7 @@ from planner.models import Source
 from planner.services import source_files
 from planner.services.source_reading import source_preview, source_read
 from planner.services.sources import current_trace, source_create, source_series
+from tests.local_http import Handler, serving
 from tests.planner.s3 import s3_server
 from tests.planner.services.test_source_reading import requests_csv
 
@@ -99,29 +98,19 @@ def test_a_store_cannot_send_the_request_elsewhere(planner, settings, monkeypatc
     """Neither by a redirect nor by naming another region, and what it says is one sentence."""
     asked: list[str] = []
 
-    class Handler(BaseHTTPRequestHandler):
+    class Store(Handler):
         def do_GET(self) -> None:
             asked.append(self.path)
             status, headers, body = answers[0]
-            self.send_response(status)
-            for name, value in headers.items():
-                self.send_header(name, value)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
+            self.answer(status, body, headers)
 
         do_HEAD = do_GET
 
-        def log_message(self, *_: object) -> None:
-            """Tests are quiet."""
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    url = f"http://127.0.0.1:{server.server_address[1]}"
-    settings.HEADROOM_SOURCES = [url]
     fault = b"<Error><Code>%s</Code><Message>m</Message></Error>"
     region = {"x-amz-bucket-region": "eu-west-1"}
-    try:
+    with serving(Store) as address:
+        url = f"http://{address}"
+        settings.HEADROOM_SOURCES = [url]
         for answer, words in (
             ((301, {**region, "Location": "http://127.0.0.1:9/"}, b""), "is not in the region of"),
             ((307, {"Location": "http://127.0.0.1:9/"}, b""), "is not in the region of"),
@@ -135,6 +124,3 @@ def test_a_store_cannot_send_the_request_elsewhere(planner, settings, monkeypatc
                 source_preview(user=planner, kind="bucket", fields={"url": url, "bucket": "logs"})
             assert words in str(problem.value)
         assert all(path.startswith("/logs?list") for path in asked) and len(asked) < 10
-    finally:
-        server.shutdown()
-        server.server_close()

@@ -4,10 +4,8 @@ import hashlib
 import hmac
 import json
 import socket
-import threading
 from collections.abc import Iterator
 from datetime import timedelta
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any
 
 import pytest
@@ -18,6 +16,7 @@ from planner.errors import NotAllowed, NotFound, PlannerError
 from planner.models import Channel, Delivery, User, Workspace
 from planner.models.workspace import current_workspace, within
 from planner.services import notifications, outgoing_requests
+from tests.local_http import Handler, serving
 
 PUBLIC = "https://hooks.example.com/T1"
 
@@ -25,37 +24,26 @@ PUBLIC = "https://hooks.example.com/T1"
 class Receiver:
     """A server of this machine that keeps what it is sent, and answers with ``status``."""
 
+    origin = ""
+
     def __init__(self) -> None:
         self.status, self.got = 200, list[tuple[dict[str, str], bytes]]()
-        receiver = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                body = self.rfile.read(int(self.headers["Content-Length"]))
-                receiver.got.append((dict(self.headers), body))
-                self.send_response(receiver.status)
-                self.send_header("Location", "http://127.0.0.1:9/")
-                self.end_headers()
-
-            def log_message(self, *_: Any) -> None:
-                pass
-
-        self._server = HTTPServer(("127.0.0.1", 0), Handler)
-        self.origin = f"http://localhost:{self._server.server_port}"
-        threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True).start()
-
-    def stop(self) -> None:
-        self._server.shutdown()
-        self._server.server_close()
 
 
 @pytest.fixture
 def receiver(settings: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Receiver]:
     listener = Receiver()
-    settings.HEADROOM_WEBHOOKS = [listener.origin, "127.0.0.0/8", "::1/128"]
-    settings.HEADROOM_URL = "https://headroom.example"
-    yield listener
-    listener.stop()
+
+    class Hook(Handler):
+        def do_POST(self) -> None:
+            listener.got.append((dict(self.headers), self.body()))
+            self.answer(listener.status, headers={"Location": "http://127.0.0.1:9/"})
+
+    with serving(Hook) as address:
+        listener.origin = f"http://{address.replace('127.0.0.1', 'localhost')}"
+        settings.HEADROOM_WEBHOOKS = [listener.origin, "127.0.0.0/8", "::1/128"]
+        settings.HEADROOM_URL = "https://headroom.example"
+        yield listener
 
 
 def sent(row: Delivery) -> Delivery:

@@ -1,17 +1,15 @@
 """Numbers of rows that people name by number: consecutive, and none given twice."""
 
-from concurrent.futures import ThreadPoolExecutor
-
 import pytest
-from django.db import connection, connections, transaction
+from django.db import connection, transaction
 
 from planner.domain.whatif.variations import Axis
 from planner.models import Counter, Numbered, Run, Sweep
-from planner.models.workspace import MAIN, within
 from planner.services import backups
 from planner.services.backups import backup, restore
 from planner.services.runs import run_create
 from planner.services.whatif import sweep_create
+from tests.at_once import at_once
 from tests.planner.samples import DOCUMENT
 
 CREATORS, EACH = 6, 10
@@ -73,15 +71,12 @@ def test_concurrent_creators_get_consecutive_numbers():
     Run.everywhere.all().delete()
 
     def create(creator: int) -> None:
-        with within(MAIN):
-            for turn in range(EACH):
-                with transaction.atomic():
-                    Run.objects.create(kind=Run.Kind.PLAN, name=f"{creator}")
-                    transaction.set_rollback(turn % 3 == 2)
-        connections.close_all()
+        for turn in range(EACH):
+            with transaction.atomic():
+                Run.objects.create(kind=Run.Kind.PLAN, name=f"{creator}")
+                transaction.set_rollback(turn % 3 == 2)
 
-    with ThreadPoolExecutor(CREATORS) as pool:
-        list(pool.map(create, range(CREATORS)))
+    at_once(CREATORS, create)
     numbered = numbers()
     assert len(numbered) == CREATORS * (EACH - EACH // 3)
     assert consecutive(numbered)

@@ -6,7 +6,7 @@ import json
 import threading
 import time
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, urlencode, urlsplit
 
@@ -22,6 +22,7 @@ from planner.models import ExternalIdentity, User, Workspace
 from planner.models.workspace import MAIN, workspace_of
 from planner.services import oidc
 from planner.services.identity_provider_settings import Grant, IdentityProvider, identity_provider
+from tests.local_http import Handler
 from tests.planner.web.pages import text_of
 
 SECRET = "s3cret:with/signs"
@@ -58,11 +59,8 @@ class Provider(ThreadingHTTPServer):
         return jwt.encode({"alg": "RS256", "kid": "1"}, claims, self.key)
 
 
-class _Answers(BaseHTTPRequestHandler):
+class _Answers(Handler):
     server: Provider
-
-    def log_message(self, *_: Any) -> None:
-        pass
 
     def do_GET(self) -> None:
         idp = self.server
@@ -78,8 +76,7 @@ class _Answers(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         idp = self.server
-        body = self.rfile.read(int(self.headers["Content-Length"])).decode()
-        sent = {name: values[0] for name, values in parse_qs(body).items()}
+        sent = {name: values[0] for name, values in parse_qs(self.body().decode()).items()}
         query = idp.asked.pop(sent["code"], None)  # once
         basic = base64.b64decode(self.headers["Authorization"].removeprefix("Basic ")).decode()
         verifier = hashlib.sha256(sent["code_verifier"].encode()).digest()
@@ -94,11 +91,7 @@ class _Answers(BaseHTTPRequestHandler):
         return self._say({"access_token": "at", "id_token": idp.id_token(query)})
 
     def _say(self, content: dict[str, Any], status: int = 200) -> None:
-        text = json.dumps(content).encode()
-        self.send_response(status)
-        self.send_header("Content-Length", str(len(text)))
-        self.end_headers()
-        self.wfile.write(text)
+        self.answer(status, json.dumps(content).encode())
 
 
 @pytest.fixture(scope="module")

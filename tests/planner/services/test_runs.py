@@ -1,15 +1,13 @@
 """Life of a run: claimed once, watched, ended in one way, taken up again after a dead worker."""
 
-import threading
 import time
-from contextvars import copy_context
 from datetime import timedelta
 from types import SimpleNamespace
 
 import polars as pl
 import pytest
 from celery import current_app
-from django.db import InterfaceError, OperationalError, connection
+from django.db import InterfaceError, OperationalError
 from django.utils import timezone
 from kombu.exceptions import OperationalError as BrokerAway
 
@@ -25,6 +23,7 @@ from planner.services.run_queue import LONG, SHORT
 from planner.services.scenarios import document_run, scenario_run
 from planner.services.whatif import sweep_create
 from planner.storage import row_arrays
+from tests.at_once import at_once
 from tests.planner.samples import DOCUMENT
 
 State = Run.State
@@ -50,18 +49,7 @@ def body(monkeypatch, does):
 def test_of_many_workers_one_gets_the_run(planner, monkeypatch):
     monkeypatch.setattr(runs, "run_enqueue", lambda *, run_id: None)  # a real worker would be a 5th
     run = document_run(document=DOCUMENT, owner=planner, kind=Run.Kind.PLAN)
-    together, claims = threading.Barrier(4), []
-
-    def claim():
-        together.wait()
-        claims.append(worker.run_claim(run_id=run.pk))
-        connection.close()
-
-    threads = [threading.Thread(target=claim) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    claims = at_once(4, lambda _: worker.run_claim(run_id=run.pk))
     assert len([row for row in claims if row is not None]) == 1
 
 
@@ -377,22 +365,8 @@ def test_the_same_key_gives_the_first_run(planner, scenario, colleague):
 
 @pytest.mark.django_db(transaction=True)
 def test_the_same_key_at_the_same_moment_makes_one_run(planner):
-    together, made = threading.Barrier(4), []
-
-    def ask():
-        together.wait()
-        made.append(
-            document_run(document=DOCUMENT, owner=planner, kind="plan", idempotency_key="k").pk
-        )
-        connection.close()
-
-    threads = [threading.Thread(target=copy_context().run, args=(ask,)) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(made) == 4
-    assert len(set(made)) == 1
+    asked = {"document": DOCUMENT, "owner": planner, "kind": "plan", "idempotency_key": "k"}
+    assert len({run.pk for run in at_once(4, lambda _: document_run(**asked))}) == 1
 
 
 def test_an_ingest_does_not_begin_with_a_scenario(planner, scenario):

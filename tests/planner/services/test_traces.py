@@ -1,10 +1,7 @@
 """Traces taken in: known again by their bytes, refused with a reason, removed when unused."""
 
-import threading
-from contextvars import copy_context
-
 import pytest
-from django.db import OperationalError, connection
+from django.db import OperationalError
 
 from planner.errors import IngestError, NoRoom, NotAllowed, NotReady, RunCancelled
 from planner.inputs.ingest import IngestOptions
@@ -14,6 +11,7 @@ from planner.services import quota, trace_removal, traces
 from planner.services.runs import run_cancel
 from planner.services.worker import run_execute
 from planner.storage import row_arrays
+from tests.at_once import at_once
 
 ROWS = b"TIMESTAMP,ContextTokens,GeneratedTokens\n2024-05-18 00:00:10.0000000,100,10\n"
 BAD = b"TIMESTAMP,ContextTokens,GeneratedTokens\n"
@@ -74,18 +72,8 @@ def test_the_same_bytes_read_in_another_way_are_another_trace(planner):
 
 @pytest.mark.django_db(transaction=True)
 def test_of_uploads_at_the_same_moment_one_makes_the_trace(planner, data_dir):
-    before, together, made = kept(data_dir), threading.Barrier(4), []
-
-    def send():
-        together.wait()
-        made.append(upload(planner))
-        connection.close()
-
-    threads = [threading.Thread(target=copy_context().run, args=(send,)) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    before = kept(data_dir)
+    made = at_once(4, lambda _: upload(planner))
     assert len({trace.pk for trace, _, _ in made}) == 1
     assert {run.pk for _, run, _ in made} == {Run.objects.get().pk}
     assert sorted(new for _, _, new in made) == [False, False, False, True]

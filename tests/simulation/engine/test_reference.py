@@ -85,29 +85,15 @@ def assert_same(result, jobs, instances):
     assert (result.requests.outcome == REJECTED).tolist() == [job.lost for job in jobs]
 
 
-@pytest.mark.parametrize("block", range(10))
-def test_one_instance(block):
+@pytest.mark.parametrize(
+    ("batching", "first", "seeds"),
+    [*(("chunked", 50 * block, 50) for block in range(10)),
+     ("whole", 30_000, 200), ("alone", 30_000, 200)],
+)  # fmt: skip
+def test_one_instance(batching, first, seeds):
     preemptions = 0
-    for seed in range(block * 50, block * 50 + 50):
+    for seed in range(first, first + seeds):
         rng = np.random.default_rng(seed)
-        arrivals, isl, osl = random_requests(rng, 40)
-        prof = random_profile(rng, int((isl + osl).max()))
-        instances = [Instance(prof)]
-        jobs = jobs_of(arrivals, isl, osl)
-        serve(instances, jobs)
-        result = simulate(
-            trace(arrivals, isl, osl), fleet(pool(prof)), Static([1]), duration_s=2048.0
-        )
-        assert_same(result, jobs, instances)
-        preemptions += instances[0].preemptions
-    assert preemptions > 0
-
-
-@pytest.mark.parametrize("batching", ["whole", "alone"])
-def test_prompts_first(batching):
-    preemptions = 0
-    for seed in range(200):
-        rng = np.random.default_rng(30_000 + seed)
         arrivals, isl, osl = random_requests(rng, 40)
         prof = random_profile(rng, int((isl + osl).max()))
         instances = [Instance(prof, batching=batching)]

@@ -2,10 +2,8 @@
 
 import base64
 import json
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs
 
 import numpy as np
@@ -16,6 +14,7 @@ from planner.inputs.live.prometheus.address import address_of, allowed_address
 from planner.inputs.live.prometheus.client import MOST_POINTS, Access, Prometheus, QueryTimes
 from planner.inputs.live.prometheus.names import ENGINES, engines_present
 from planner.inputs.live.prometheus.span_reader import Span
+from tests.local_http import Handler, serving
 
 MATRIX = (
     b'{"status": "success", "data": {"resultType": "matrix", '
@@ -49,31 +48,18 @@ def server() -> Iterator[tuple[Server, str]]:
 
 @contextmanager
 def _running(server: Server) -> Iterator[tuple[Server, str]]:
-    class Handler(BaseHTTPRequestHandler):
+    class Api(Handler):
         def do_POST(self) -> None:
-            text = self.rfile.read(int(self.headers["Content-Length"])).decode()
-            form = {key: values[0] for key, values in parse_qs(text).items()}
+            form = {key: values[0] for key, values in parse_qs(self.body().decode()).items()}
             server.asked.append(form)
             server.headers.append(self.headers.get("Authorization"))
             status, body = server.answer(form)
             if server.status != 200 or server.body:
                 status, body = server.status, server.body
-            self.send_response(status)
-            if server.location:
-                self.send_header("Location", server.location)
-            self.end_headers()
-            self.wfile.write(body)
+            self.answer(status, body, {"Location": server.location} if server.location else {})
 
-        def log_message(self, *_: object) -> None:
-            """Quiet."""
-
-    http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=http.serve_forever, daemon=True)
-    thread.start()
-    yield server, f"http://127.0.0.1:{http.server_address[1]}"
-    http.shutdown()
-    http.server_close()
-    thread.join()
+    with serving(Api) as address:
+        yield server, f"http://{address}"
 
 
 def client(url: str, access: Access | None = None, **limits) -> Prometheus:
