@@ -100,8 +100,8 @@ def _relative_values(name: str) -> FloatArray:
     weekend = np.arange(7) >= 5
     axes = np.meshgrid(np.arange(HOURS), weekend, np.arange(1, 366), indexing="ij")
     values = design(*axes) @ np.array(known_cycles[name].coefficients)
-    means: FloatArray = values.mean(axis=(1, 2))
-    return means / means.mean()
+    means = values.mean(axis=(1, 2))
+    return np.asarray(means / means.mean(), np.float64)
 
 
 def _csv_rows(text: str, name: str) -> Iterator[list[str]]:

@@ -13,7 +13,7 @@ from itertools import pairwise
 import numpy as np
 import polars as pl
 
-from planner.inputs.ingest.demand import series_reports, total
+from planner.inputs.ingest.demand import demand_figures
 from planner.inputs.ingest.file_content import Content, Reading
 from planner.inputs.ingest.grid import AMOUNTS, Grid, lay_out, number_keys
 from planner.inputs.ingest.options import LABELS
@@ -63,18 +63,11 @@ def read_arrivals(reading: Reading) -> Content:
     )
     return replace(
         content,
-        kind="demand",
-        requests=total(grids, "requests"),
-        start_ns=min(grid.start_ns for grid in grids),
-        end_ns=max(grid.end_ns for grid in grids),
-        output_tokens=None,
         notes=(*content.notes, note),
-        cached_tokens=None,
         reasoning_tokens=None,
         cancelled=0,
         unanswered=0,
-        series=series_reports(grids, content.clock.kind),
-        bin_s=BIN_S,
+        **demand_figures(grids, content.clock.kind),
     )
 
 

@@ -23,7 +23,7 @@ import numpy as np
 import polars as pl
 
 from planner.errors import IngestError
-from planner.inputs.ingest.names import DECLARED
+from planner.inputs.ingest.names import DECLARED, compact_name
 from planner.inputs.ingest.report import RELATIVE, UTC, moment_text
 from simulation.arrays import BoolArray, FloatArray, IntArray
 
@@ -153,20 +153,20 @@ def check_zone(zone: str | None) -> None:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class StatedTimes:
-    """What the caller or the format states about times."""
-
-    unit: str | None = None  # the caller's, for the column
-    default: str = ""  # unit of the format
-    zone: str = ""
-    dates: str = ""  # DAY_FIRST, MONTH_FIRST or "" to find out
-
-
 def choose_clock(
-    probe: pl.DataFrame, columns: Sequence[str], stated: StatedTimes, *, name: str
+    probe: pl.DataFrame,
+    columns: Sequence[str],
+    *,
+    name: str,
+    unit: str | None = None,
+    default: str = "",
+    zone: str = "",
+    dates: str = "",
 ) -> Clock:
     """Return the clock of a file from its first rows.
+
+    ``unit`` of numbers and ``zone`` are those that the caller states, ``default`` is the unit of
+    the format. ``dates`` is DAY_FIRST, MONTH_FIRST, or "" to find out.
 
     Raises IngestError if no row of the probe has a readable time, and AmbiguousDates if its dates
     can begin with the day or with the month.
@@ -175,7 +175,9 @@ def choose_clock(
         whole, hours = " ".join(columns), time_numbers(probe[columns[1]])
         first = int(hours.size and hours.min() == 1 and hours.max() == 24)
         joined = pl.DataFrame({whole: _date_and_time(probe, columns, first)})
-        clock = choose_clock(joined, [whole], stated, name=name)
+        clock = choose_clock(
+            joined, [whole], name=name, unit=unit, default=default, zone=zone, dates=dates
+        )
         return replace(clock, columns=tuple(columns), first=first)
     if len(columns) > 1:
         units = tuple(unit_of(column) or "s" for column in columns)
@@ -185,22 +187,21 @@ def choose_clock(
     series = probe[column]
     if series.dtype.is_temporal():
         aware = isinstance(series.dtype, pl.Datetime) and series.dtype.time_zone is not None
-        return _local(Clock((column,), aware=aware), stated.zone)
+        return _local(Clock((column,), aware=aware), zone)
     numbers = time_numbers(series)
     if ranges := _are_ranges(_text(series)):
         series = _text(series).str.replace(_UNSPACED_RANGE, "$1")
     text = _without_brackets(_text(series))
-    form = _date_format(text, stated.dates, name, column)
+    form = _date_format(text, dates, name, column)
     naive = int(_calendar(text, form).is_not_null().sum())
     aware_rows = int(_calendar(text.str.extract(_OFFSET, 1), form).is_not_null().sum())
     if numbers.size > max(naive, aware_rows):
-        unit = stated.unit or stated.default or unit_of(column)
-        clock = _numeric_clock(column, numbers, unit)
-        named = not stated.default and unit_of(column) is not None
-        return replace(clock, certain=stated.unit is not None or named or clock.certain)
+        clock = _numeric_clock(column, numbers, unit or default or unit_of(column))
+        named = not default and unit_of(column) is not None
+        return replace(clock, certain=unit is not None or named or clock.certain)
     if naive or aware_rows:
         clock = Clock((column,), aware=aware_rows > naive, form=form, ranges=ranges)
-        return _local(clock, stated.zone)
+        return _local(clock, zone)
     shown = next((value for value in text if value and value.lower() not in BLANK), "")
     raise IngestError(
         f"{name}: column {column} holds no time that can be read in its first {series.len():,} "
@@ -227,8 +228,11 @@ def _local(clock: Clock, zone: str) -> Clock:
     return replace(clock, note=note, zone=zone, certain=bool(zone))
 
 
-def possible_zones(series: pl.Series, clock: Clock) -> tuple[str, ...]:
-    """Return the zones that local times may have by the column's name, or by a mark such as CST."""
+def possible_zones(probe: pl.DataFrame, clock: Clock) -> tuple[str, ...]:
+    """Return the zones that local times may have.
+
+    The name of their column, a mark such as CST, or a column of time zones shows them.
+    """
     if not clock.may_be_local:
         return ()
     named = re.findall(r"[A-Z]\w+/[A-Z]\w+", " ".join(clock.columns))
@@ -237,9 +241,17 @@ def possible_zones(series: pl.Series, clock: Clock) -> tuple[str, ...]:
     if shift := re.search(r"(?:UTC|GMT) ?([+-])0?(\d{1,2})\b", " ".join(clock.columns)):
         # The names of these zones count hours west.
         return (f"Etc/GMT{'-' if shift[1] == '+' else '+'}{shift[2]}",)
-    marks = _text(series.head(1)).str.extract(r"(?i)\b(CST|IST|BST)(?: \d{4})?$").drop_nulls()
+    marks = (
+        _text(probe[clock.columns[0]].head(1))
+        .str.extract(r"(?i)\b(CST|IST|BST)(?: \d{4})?$")
+        .drop_nulls()
+    )
     words = (*marks, *re.split(r"[^A-Za-z]+", " ".join(clock.columns)))
-    return next((_ZONE_NAMES[w.lower()] for w in words if w.lower() in _ZONE_NAMES), ())
+    if zones := next((_ZONE_NAMES[w.lower()] for w in words if w.lower() in _ZONE_NAMES), ()):
+        return zones
+    of_rows = next((c for c in probe.columns if compact_name(c) in ("timezone", "tz")), None)
+    listed = _text(probe[of_rows]).drop_nulls().unique().head(6) if of_rows else ()
+    return tuple(zone for zone in listed if zone in available_timezones() - {"UTC"})
 
 
 class AmbiguousDates(IngestError):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -25,13 +26,12 @@ from planner.inputs.ingest.columns import (
 )
 from planner.inputs.ingest.connectors import Connector
 from planner.inputs.ingest.consistency import FAR_HOURS, HOUR_NS, Finding, only_grows
-from planner.inputs.ingest.file_content import Content, Reading, read_times
+from planner.inputs.ingest.file_content import Content, Reading
 from planner.inputs.ingest.grid import (
     AMOUNTS,
     Grid,
     bin_width,
     gap_count,
-    known_sum,
     lay_out,
     number_keys,
 )
@@ -124,8 +124,7 @@ class _Reader:
         frame = batch.frame
         times = {}
         for columns, when in self._clocks.items():
-            times[columns] = read_times(self._reading, batch, when, self._order)
-            self._reading.watch_order(times[columns].ns, when)
+            times[columns] = self._reading.times(batch, when, self._order)
         cells = {
             expression: amounts(expression.series(frame), str(expression), points=self._points)
             for expression in self._amounts_read
@@ -190,9 +189,9 @@ class _Reader:
 
     def finish(self) -> Content:
         """Put the series on their grids, write them, and return the content."""
-        grids, width_ns = self._grids()
-        series = series_reports(grids, next(iter(self._clocks.values())).kind)
-        if all(each.gaps == each.bins for each in series):
+        grids, when = self._grids(), next(iter(self._clocks.values()))
+        figures = demand_figures(grids, when.kind)
+        if all(each.gaps == each.bins for each in figures["series"]):
             listed = " or ".join(sorted(set(map(str, self._amounts_read))))
             raise IngestError(
                 f"{self._reading.name}: no row has a number in {listed}. Map the columns that do."
@@ -200,31 +199,20 @@ class _Reader:
         write_demand(self._reading.folder, grids)
         for label, names in self.names.items():
             names.add(pl.Series([grid.identity[label] for grid in grids], dtype=pl.String))
-        when = next(iter(self._clocks.values()))
-        requests, answers = total(grids, "requests"), total(grids, "output_tokens")
-        unanswered = int(requests or 0) if answers == 0 else 0
+        unanswered = int(figures["requests"] or 0) if figures["output_tokens"] == 0 else 0
         return Content(
-            kind="demand",
             rows=self.rows,
-            requests=requests,
             clock=when,
-            start_ns=min(grid.start_ns for grid in grids),
-            end_ns=max(grid.end_ns for grid in grids),
-            input_tokens=total(grids, "input_tokens"),
-            output_tokens=answers,
             names=self.names,
             columns=self._layout.columns,
             notes=(*self._notes(), *([UNANSWERED] if unanswered else [])),
-            series=series,
-            bin_s=as_whole_number(width_ns / 1e9),
-            cached_tokens=total(grids, "cached_tokens"),
-            total_tokens=total(grids, "total_tokens"),
             unanswered=unanswered,
             sample=self._reading.options.one_in or 1.0,
+            **figures,
         )
 
-    def _grids(self) -> tuple[list[Grid], int]:
-        """Return one grid per series, in order of appearance, and the width of their bins in ns."""
+    def _grids(self) -> list[Grid]:
+        """Return one grid per series, in order of appearance."""
         options, name = self._reading.options, self._reading.name
         if not self._frames:
             raise IngestError(f"{name}: no row has an amount that is known. Map its columns.")
@@ -253,7 +241,7 @@ class _Reader:
         counts = next((values for values in amounts if np.isfinite(values).any()), amounts[0])
         unsure = missing == AUTO
         self._reading.check("absent_bins", consistency.absent_bins(counts) if unsure else None)
-        return grids, width
+        return grids
 
     def _check_ends(self, step_s: float) -> None:
         """Check the lengths of the first bins by a column of their ends, if there is one."""
@@ -623,5 +611,22 @@ def series_reports(grids: Sequence[Grid], kind: str) -> tuple[SeriesReport, ...]
 
 def total(grids: Sequence[Grid], field: str) -> float | None:
     """Return the sum over the known bins of all series; None if no bin is known."""
-    sums = [amount for grid in grids if (amount := known_sum(grid.amounts[field])) is not None]
+    amounts = (grid.amounts[field] for grid in grids)
+    known = [values[~np.isnan(values)] for values in amounts]
+    sums = [float(values.sum()) for values in known if values.size]
     return as_whole_number(sum(sums)) if sums else None
+
+
+def demand_figures(grids: Sequence[Grid], kind: str) -> dict[str, Any]:
+    """Return the fields of a report that follow from its series: times, bins and totals.
+
+    ``kind`` is UTC or RELATIVE.
+    """
+    return {
+        "kind": "demand",
+        "start_ns": min(grid.start_ns for grid in grids),
+        "end_ns": max(grid.end_ns for grid in grids),
+        "bin_s": as_whole_number(grids[0].bin_ns / 1e9),
+        "series": series_reports(grids, kind),
+        **{field: total(grids, field) for field in AMOUNTS},
+    }

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from zoneinfo import available_timezones
 
 import numpy as np
-import polars as pl
 
 from planner.errors import Choice, IngestError
 from planner.inputs.ingest import clock as clocks
@@ -29,7 +27,7 @@ from planner.inputs.ingest.options import AUTO, IngestOptions
 from planner.inputs.ingest.report import SeriesReport
 from planner.inputs.ingest.rows import Batch
 from planner.inputs.ingest.tables import Table
-from simulation.arrays import BoolArray, IntArray
+from simulation.arrays import BoolArray
 
 LEAST_JUMP_NS, MOST_JUMP_NS = 30 * clocks.UNITS_NS["min"], 90 * clocks.UNITS_NS["min"]
 Conditions = tuple[row_filter.Condition, str]  # a condition, and why other rows are left out
@@ -62,17 +60,22 @@ class Reading:
         ``unit`` is the unit of numbers, if stated.
         """
         options = self.options
-        dates = "" if options.dates == AUTO else options.dates
-        stated = clocks.StatedTimes(unit, self.format.unit, options.timezone or "", dates)
         column = columns[0]
         try:
-            when = clocks.choose_clock(self.table.probe, columns, stated, name=self.name)
+            when = clocks.choose_clock(
+                self.table.probe,
+                columns,
+                name=self.name,
+                unit=unit,
+                default=self.format.unit,
+                zone=options.timezone or "",
+                dates="" if options.dates == AUTO else options.dates,
+            )
         except clocks.AmbiguousDates as problem:
             orders = {"the day first": clocks.DAY_FIRST, "the month first": clocks.MONTH_FIRST}
             choices = [Choice(words, "dates", order) for words, order in orders.items()]
             raise Question(str(problem), choices) from None
-        zones = clocks.possible_zones(self.table.probe[column], when) or self._zones(when)
-        if zones:
+        if zones := clocks.possible_zones(self.table.probe, when):
             words = f"{self.name}: {column} has no offset, and names a zone other than UTC."
             raise Question(words, zone_choices(zones))
         if len(columns) == 1:
@@ -85,22 +88,21 @@ class Reading:
                 self.check("unsorted_offsets", unsorted, column)
         return when
 
-    def _zones(self, when: clocks.Clock) -> tuple[str, ...]:
-        """Return the zones that a column of the file names, for local times without a zone."""
-        named = [c for c in self.table.probe.columns if compact_name(c) in ("timezone", "tz")]
-        if not when.may_be_local or not named:
-            return ()
-        zones = self.table.probe[named[0]].cast(pl.String).drop_nulls().unique().head(6).to_list()
-        return tuple(zone for zone in zones if zone in available_timezones() - {"UTC"})
+    def times(self, batch: Batch, when: clocks.Clock, order: clocks.Order) -> clocks.Times:
+        """Return the times of a batch; ``order`` keeps the order of local times across batches.
 
-    def watch_order(self, ns: IntArray, when: clocks.Clock) -> None:
-        """Raise Question for the time zone if local times jump back by about an hour."""
-        if not when.may_be_local:
-            return
-        back = -np.diff(ns)
-        jumps = ns[1:][(back >= LEAST_JUMP_NS) & (back <= MOST_JUMP_NS)]
-        if jumps.size:
+        Raise IngestError if a number is in another unit, and Question for the time zone if local
+        times jump back by about an hour.
+        """
+        times = clocks.read(batch.frame, when, order)
+        if times.other_unit is not None:
+            row, words = times.other_unit
+            raise IngestError(f"{self.name}, {self.table.unit} {batch.lines[row]}: {words}")
+        back = -np.diff(times.ns)
+        jumps = times.ns[1:][(back >= LEAST_JUMP_NS) & (back <= MOST_JUMP_NS)]
+        if when.may_be_local and jumps.size:
             self.check("clock_change", clock_change(when, jump_ns=jumps.tolist()), when.columns[0])
+        return times
 
     def conditions(self) -> tuple[Conditions, ...]:
         """Return the conditions that rows must meet, each with the reason to leave others out.
@@ -137,20 +139,6 @@ class Reading:
             return batch
         self.tally.leave_out(batch.refused(reason, excluded))
         return batch.only(~excluded)
-
-
-def read_times(
-    reading: Reading, batch: Batch, when: clocks.Clock, order: clocks.Order | None = None
-) -> clocks.Times:
-    """Return the times of a batch; raise IngestError if a number is in another unit.
-
-    ``order`` keeps the direction of the times across batches.
-    """
-    times = clocks.read(batch.frame, when, order)
-    if times.other_unit is not None:
-        row, words = times.other_unit
-        raise IngestError(f"{reading.name}, {reading.table.unit} {batch.lines[row]}: {words}")
-    return times
 
 
 @dataclass(frozen=True, slots=True, eq=False)

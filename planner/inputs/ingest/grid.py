@@ -54,12 +54,6 @@ def number_keys(frame: pl.DataFrame, keys: Sequence[str]) -> tuple[pl.DataFrame,
     return joined, distinct
 
 
-def known_sum(amounts: FloatArray) -> float | None:
-    """Return the sum over the known bins; None if no bin is known."""
-    known = amounts[~np.isnan(amounts)]
-    return float(known.sum()) if known.size else None
-
-
 def gap_count(grid: Grid) -> int:
     """Return the number of bins without any known amount."""
     return int(np.isnan([grid.amounts[field] for field in AMOUNTS]).all(axis=0).sum())

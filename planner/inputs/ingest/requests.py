@@ -15,7 +15,7 @@ from planner.inputs.ingest import clock, consistency, outcomes
 from planner.inputs.ingest.checks import Names, labels, numbers, token_counts
 from planner.inputs.ingest.columns import RequestLayout, request_layout
 from planner.inputs.ingest.consistency import HOUR_NS, Finding, only_grows, stray_bounds
-from planner.inputs.ingest.file_content import Content, Reading, read_times
+from planner.inputs.ingest.file_content import Content, Reading
 from planner.inputs.ingest.names import compact_name
 from planner.inputs.ingest.options import AUTO, LABELS
 from planner.inputs.ingest.ordering import SortedPart, merge_in_order
@@ -81,7 +81,10 @@ def read_request_file(reading: Reading, *, answers: bool = True) -> Content:
     _check_tokens(reading, layout)
     if reading.options.filter is None:
         _check_repeats(reading, layout, when)
-        _check_times(reading, when)
+        if when.kind == UTC:
+            times = clock.read(table.probe, when)
+            known_ns = times.ns[times.good & (times.ns >= 0)]
+            reading.check("coarse_times", consistency.coarse_times(known_ns), when.columns[0])
         _check_nesting(reading, layout)
     _check_latency(reading, when)
     reader = _Reader(reading, layout, when)
@@ -148,14 +151,6 @@ def _check_repeats(reading: Reading, layout: RequestLayout, when: clock.Clock) -
         many = exact and repeats >= FEW_REPEATS
         finding = Finding(values={"repeats": repeats}) if many else None
         reading.check("repeated_rows", finding, layout.arrival[0])
-
-
-def _check_times(reading: Reading, when: clock.Clock) -> None:
-    """Check the first rows for times that many of them share."""
-    if when.kind == UTC:
-        times = clock.read(reading.table.probe, when)
-        ns = times.ns[times.good & (times.ns >= 0)]
-        reading.check("coarse_times", consistency.coarse_times(ns), when.columns[0])
 
 
 def _check_nesting(reading: Reading, layout: RequestLayout) -> None:
@@ -267,8 +262,7 @@ class _Reader:
         totals.rows += self._reading.tally.begin(batch)
         batch = self._with_delays(self._rows_of_load(batch))
         frame = batch.frame
-        times = read_times(self._reading, batch, self._clock, self._order)
-        self._reading.watch_order(times.ns, self._clock)
+        times = self._reading.times(batch, self._clock, self._order)
         tokens, refused = self._tokens(frame)
         bad = self._reading.tally.refuse([times.refused, *refused], batch)
         totals.offsets |= times.offsets

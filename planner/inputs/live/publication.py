@@ -11,7 +11,7 @@ import polars as pl
 
 from planner.errors import IngestError
 from planner.files.atomic_write import whole_folder
-from planner.inputs.ingest.demand import series_reports, total
+from planner.inputs.ingest.demand import demand_figures
 from planner.inputs.ingest.grid import AMOUNTS as GRID_AMOUNTS
 from planner.inputs.ingest.grid import Grid, gap_count
 from planner.inputs.ingest.report import UTC, IngestReport, moment_text
@@ -131,29 +131,23 @@ def _report(
     # A live source has no file, so the hash is that of the stored content.
     files = (folder / DEMAND, folder / LENGTHS)
     contents = [file.read_bytes() for file in files if file.exists()]
-    start_ns, end_ns = grids[0].start_ns, grids[0].end_ns
-    totals: dict[str, Any] = {field: total(grids, field) for field in AMOUNTS}
+    figures = demand_figures(grids, UTC)
     labels: dict[str, Any] = {
         f"{label}s": tuple(dict.fromkeys(v for grid in grids if (v := grid.identity[label])))
         for label in KEYS
     }
     return IngestReport(
         trace=name,
-        kind="demand",
         format=FORMAT,
         rows=samples.bins.height,
         rejected=0,
         reject_reasons={},
         reject_samples=(),
         clock=UTC,
-        start_ns=start_ns,
-        end_ns=end_ns,
-        start=moment_text(start_ns, UTC),
-        end=moment_text(end_ns, UTC),
-        **totals,
+        start=moment_text(figures["start_ns"], UTC),
+        end=moment_text(figures["end_ns"], UTC),
+        **figures,
         **labels,
-        series=series_reports(grids, UTC),
-        bin_s=samples.bin_s,
         columns={},
         notes=tuple(notes),
         provenance=f"measured, read live from {name}",

@@ -4,11 +4,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from planner.errors import CatalogueError, ScenarioError
+from planner.errors import ScenarioError
 from planner.inputs import catalogue
 from planner.inputs.catalogue.contradictions import contradictions
 from planner.inputs.catalogue.efficiency import efficiencies
 from planner.inputs.catalogue.estimate_calibration import estimate_fit
+from planner.inputs.catalogue.hardware import gpu_known_as, model_known_as
 from planner.inputs.catalogue.measured_profiles import COEFFICIENTS
 from planner.inputs.catalogue.serving import (
     MAX_BATCH,
@@ -103,7 +104,7 @@ def _built_in(section: Profile) -> Speed:
     Measurements that contradict the profile are added to its source.
     """
     built_in = catalogue.profiles()
-    model, gpu = _catalogue_names(section)
+    model, gpu = model_known_as(section.model), gpu_known_as(section.gpu)
     profile = built_in.get((model, gpu, section.tp))
     if profile is None or section.precision != "bf16" or section.kv_precision != "bf16":
         have = ", ".join(f"{m} on {tp} x {g}" for m, g, tp in sorted(built_in) if m == model)
@@ -126,14 +127,6 @@ def _built_in(section: Profile) -> Speed:
         max_batch=section.max_batch or profile.max_batch,
         max_batch_tokens=section.max_batch_tokens or profile.max_batch_tokens,
     )
-
-
-def _catalogue_names(section: Profile) -> tuple[str, str]:
-    """Return model and GPU of a section as the catalogue calls them, where it has them."""
-    try:
-        return catalogue.model_name(section.model), catalogue.gpu_name(section.gpu)
-    except CatalogueError:
-        return section.model, section.gpu
 
 
 def _stated_profile(section: Profile, model: ModelSpec, gpu: GpuSpec) -> LinearProfile:

@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 
 from planner.errors import IngestError
-from planner.inputs.ingest.clock import StatedTimes, choose_clock, read, unit_of
+from planner.inputs.ingest.clock import choose_clock, read, unit_of
 from planner.inputs.ingest.names import SYNONYMS, compact_name
 from simulation.arrays import FloatArray
 from simulation.performance.rows import BenchmarkRows, benchmark_rows
@@ -36,7 +36,7 @@ def arrival_column(header: Sequence[str], rows: int) -> str | None:
 def arrivals_s(cells: pl.Series, name: str) -> FloatArray:
     """Return arrivals in seconds, from numbers or dates."""
     frame = cells.to_frame()
-    when = choose_clock(frame, (cells.name,), StatedTimes(unit_of(cells.name)), name=name)
+    when = choose_clock(frame, (cells.name,), name=name, unit=unit_of(cells.name))
     arrivals = read(frame, when)
     if any(wrong.any() for wrong in arrivals.refused.values()):
         raise IngestError(
