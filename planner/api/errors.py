@@ -131,15 +131,7 @@ def _expected(error: Exception, path: str) -> JsonResponse | None:
     if status is None:
         return None
     title = getattr(error, "title", "The request could not be carried out")
-    choices = [
-        {
-            "label": choice.label,
-            "option": choice.option,
-            "value": choice.value,
-            "figures": choice.figures,
-        }
-        for choice in getattr(error, "choices", ())
-    ]
+    choices = [choice._asdict() for choice in getattr(error, "choices", ())]
     answer = problem(status, str(error), path, title=title, choices=choices)
     if isinstance(error, TooManyAttempts):
         answer["Retry-After"] = str(error.wait_s)

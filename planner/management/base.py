@@ -100,7 +100,6 @@ class HeadroomCommand(HelpedCommand):
 
 
 def _plain(answer: Any) -> Any:
-    """Return an answer as JSON data."""
     from planner.domain.serialise import as_json  # with Polars, which text needs less often
 
     return as_json(answer)

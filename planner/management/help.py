@@ -66,7 +66,6 @@ class HelpedCommand(BaseCommand):
 
 
 def _program(line: str) -> str:
-    """Return the program of an example."""
     return START if line.startswith("-") or not line else COMMAND
 
 

@@ -63,17 +63,25 @@ class RunCommand(ReportCommand):
     def answer(self, options: Namespace) -> Document:
         """Run the scenario in this process and return the result."""
         chosen = given_options(KINDS[self.kind].options, options)
-        document, name = load_scenario(options.scenario, self.progress)
-        run = run_create(
-            owner=None,
-            kind=self.kind,
-            scenario=stored_scenario(options.scenario),
-            document=document,
-            name=name,
-            options=chosen,
-            enqueue=False,
-        )
-        return execute(run, self.progress)
+        return run_scenario(self.kind, options.scenario, chosen, self.progress)
+
+
+def run_scenario(kind: str, source: str, options: Document, progress: Progress) -> Document:
+    """Run a scenario file, or a stored scenario, in this process and return the result.
+
+    Raises the expected error of the run.
+    """
+    document, name = load_scenario(source, progress)
+    run = run_create(
+        owner=None,
+        kind=kind,
+        scenario=stored_scenario(source),
+        document=document,
+        name=name,
+        options=options,
+        enqueue=False,
+    )
+    return execute(run, progress)
 
 
 def execute(run: Run, progress: Progress) -> Document:

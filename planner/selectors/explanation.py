@@ -208,5 +208,4 @@ def _error_step(result: Row, pool: Row) -> Step:
 
 
 def _sentences(words: Sequence[str]) -> str:
-    """Return each text as a sentence."""
     return ". ".join(word[:1].upper() + word[1:] for word in words) + "."

@@ -49,7 +49,6 @@ def parse_terms(text: str) -> tuple[Term, ...]:
 
 
 def _term(section: str) -> Term:
-    """Return the term in one section of the glossary file."""
     name, *paragraphs = (part.strip() for part in section.strip().split("\n") if part.strip())
     also = ", ".join(line.removeprefix(ALSO) for line in paragraphs if line.startswith(ALSO))
     meaning = " ".join(line for line in paragraphs if not line.startswith(ALSO))

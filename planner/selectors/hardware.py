@@ -1,7 +1,7 @@
 """Read GPU types, models, prices and carbon: the built-in facts and the user's own."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from typing import Any, Generic, TypeVar
 
@@ -143,15 +143,9 @@ def _own_row(noun: str, entry: Entry[Spec, Row]) -> Row:
 
 
 @dataclass(frozen=True, slots=True)
-class PriceRow:
+class PriceRow(catalogue.Price):
     """One price: of the catalogue, or of a user's own price list (``price_list``)."""
 
-    provider: str
-    region: str
-    gpu: str
-    usd_per_gpu_hour: float | None  # on demand; null: no known offer
-    spot_usd_per_gpu_hour: float | None  # null: no known offer
-    provenance: Provenance
     one_year_usd_per_gpu_hour: float | None = None  # with a one-year commitment
     three_years_usd_per_gpu_hour: float | None = None  # with a three-year commitment
     price_list: str = ""  # name of your price list; empty: built in
@@ -205,22 +199,11 @@ def prices_list(
 
 
 def _built_in_prices() -> list[PriceRow]:
-    """Return the catalogue's prices as rows."""
-    return [
-        PriceRow(
-            price.provider,
-            price.region,
-            price.gpu,
-            price.usd_per_gpu_hour,
-            price.spot_usd_per_gpu_hour,
-            price.provenance,
-        )
-        for price in catalogue.prices()
-    ]
+    names = [field.name for field in fields(catalogue.Price)]
+    return [PriceRow(*(getattr(price, name) for name in names)) for price in catalogue.prices()]
 
 
 def _own_prices() -> list[PriceRow]:
-    """Return the rows of all own price lists."""
     return [
         PriceRow(
             provider=row["provider"],

@@ -204,7 +204,6 @@ def _built_in_profiles() -> list[KnownProfile]:
 
 
 def _modelled_profiles() -> list[KnownProfile]:
-    """Return the catalogue's estimated profiles."""
     return [
         KnownProfile(
             name=built_in_name(profile.model, profile.gpu, profile.tp),

@@ -350,7 +350,6 @@ def _check_restorable(path: Path, folder: Path, manifest: Manifest) -> str:
 
 
 def _has_same_content(content: IO[bytes], file: Path) -> bool:
-    """Return whether a stream and a file have the same bytes."""
     with file.open("rb") as original:
         while block := original.read(BLOCK_BYTES):
             if content.read(len(block)) != block:

@@ -170,7 +170,6 @@ def best_tp(model: str, gpu: str) -> int:
 
 
 def _scenario_row(profile: Profile) -> dict[str, Any]:
-    """Return a profile as a row of a scenario."""
     row: dict[str, Any] = {"model": profile.model, "gpu": profile.gpu, "tp": profile.tp}
     if profile.kind == "roofline":
         precision = catalogue.published_precision(profile.model)

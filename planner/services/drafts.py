@@ -255,7 +255,6 @@ def mean_lengths(trace: Trace) -> tuple[float, float]:
     counted = [trace.report, *trace.report.get("series", [])]
 
     def largest_mean(field: str, default: float) -> float:
-        """Return the largest mean of a field per request of any series."""
         with_counts = (row for row in counted if row.get(field) and row.get("requests"))
         return float(max((row[field] / row["requests"] for row in with_counts), default=default))
 

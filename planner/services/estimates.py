@@ -291,14 +291,9 @@ def _narrowed(error: ExpectedError, change: Change | None) -> ExpectedError:
     """
     if change is None:
         return error
-    (ttft, ttft_90), (tbt, tbt_90) = change.ttft_error, change.tbt_error
-    return replace(
-        error,
-        ttft=min(error.ttft, ttft),
-        tbt=min(error.tbt, tbt),
-        ttft_90=min(error.ttft_90, ttft_90),
-        tbt_90=min(error.tbt_90, tbt_90),
-    )
+    names = ("ttft", "ttft_90", "tbt", "tbt_90")
+    measured = zip(names, (*change.ttft_error, *change.tbt_error), strict=True)
+    return replace(error, **{name: min(getattr(error, name), own) for name, own in measured})
 
 
 def error_properties(deployed: Deployment) -> CellSelector:

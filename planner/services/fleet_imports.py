@@ -251,7 +251,6 @@ def _region(name: str, scenario: Scenario, given: Given, where: str) -> str:
 
 
 def _today_row(complete: _CompletePool) -> Row:
-    """Return the pool as a row of ``fleet.today``."""
     pool = complete.pool
     row: Row = {
         "model": complete.model,

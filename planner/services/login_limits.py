@@ -57,7 +57,6 @@ def login_attempt(request: HttpRequest, name: str) -> Iterator[None]:
     address = client_address(request)
 
     def limit(kind: str, target: str, most: int, origin: str) -> GuessLimit:
-        """Return the limit of sign-ins from ``origin``."""
         scope = "from your network" if kind == "network" else "for this name"
         return GuessLimit(
             kind=kind,

@@ -73,7 +73,6 @@ def operator_sensitivity(run: Run, pool: PoolFigures) -> Answer:
     """Return how a pool's operators respond to length, batch, rate and share of a GPU; cached."""
 
     def compute() -> Answer:
-        """Return how the pool's operators respond, as a JSON document."""
         phase_load, measured = service_of_pool(run, pool)
         responses = sensitivity(
             phase_load,

@@ -148,7 +148,6 @@ def factor_reset(*, by: User | None, person: User) -> None:
 
 
 def _code_limit(user: User) -> GuessLimit:
-    """Return the limit of wrong codes of a user."""
     return GuessLimit(
         kind="factor",
         target=str(user.pk),

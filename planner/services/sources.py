@@ -300,7 +300,6 @@ def _samples_until(source: Source, until_s: float | None = None) -> Samples:
 
 
 def _publish(samples: Samples, label: str, store: str) -> IngestReport:
-    """Write samples as the arrays of a trace, and return their report."""
     report = publish(samples, label, row_arrays.folder(store))
     row_arrays.keep(store)
     return report

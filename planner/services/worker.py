@@ -216,7 +216,6 @@ def _end_unfinished(
 
 
 def _fail(shared: SharedParts, problem: BaseException) -> None:
-    """End the run as failed, with the problem as its message."""
     _finish(shared, Run.State.FAILED, reason=reason_of(problem), problem=str(problem))
 
 
@@ -412,7 +411,6 @@ class _RunWatch:
         return "\n".join(self._log)[-LOG_LIMIT:]
 
     def _write(self) -> None:
-        """Write heartbeat, progress and log to the database."""
         shared = self._shared
         shared.exchange_progress()
         # A helper that becomes the leader continues the log of the run, not its own.

@@ -99,7 +99,6 @@ class UploadRequest(ReadingRequest):
 
 
 def _reading_field(option: OptionLabel) -> serializers.Field[Any, Any, Any, Any]:
-    """Return the field of an option for reading a file."""
     if option.switch:
         return serializers.BooleanField(default=False, help_text=option.help)
     if option.choices:

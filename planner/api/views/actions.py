@@ -38,7 +38,6 @@ class VerbView(ApiView):
 
 
 def _view(kind: str) -> type[VerbView]:
-    """Return the view of a kind of run."""
     name = f"{kind.title().replace('-', '')}View"
     view: type[VerbView] = schema.verb(kind)(type(name, (VerbView,), {"kind": kind}))
     return view

@@ -148,7 +148,6 @@ class InvitationView(ApiView):
 
 
 def _invitation(request: Request, person: User, path: str, code: int) -> Response:
-    """Return the invitation with its full address."""
     address = request.build_absolute_uri(path) if path else ""
     answer = {"user": person.username, "role": person.role}
     return Response(Invitation(answer | {"invitation": address}).data, code)

@@ -43,8 +43,8 @@ class Price:
     provider: str
     region: str
     gpu: str
-    usd_per_gpu_hour: float | None  # on demand
-    spot_usd_per_gpu_hour: float | None
+    usd_per_gpu_hour: float | None  # on demand; null: no known offer
+    spot_usd_per_gpu_hour: float | None  # null: no known offer
     provenance: Provenance
 
 

@@ -113,7 +113,6 @@ def own_lines(answer: EstimateAnswer) -> list[str]:
 
 
 def _line(row: EstimateAnswer | Refused) -> str:
-    """Return an estimate as one line."""
     if isinstance(row, Refused):
         return f"refused: {row.refused}"
     error = row.expected_error

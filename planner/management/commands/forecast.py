@@ -8,13 +8,7 @@ from planner.domain.options import options_in
 from planner.errors import PlannerError
 from planner.management.base import Document
 from planner.management.options import add_options, flag_of, given_options
-from planner.management.runs import (
-    ReportCommand,
-    execute,
-    load_scenario,
-    load_trace,
-    stored_scenario,
-)
+from planner.management.runs import ReportCommand, execute, load_trace, run_scenario
 from planner.models import Run, Scenario
 from planner.services.runs import run_create
 
@@ -50,17 +44,8 @@ class Command(ReportCommand):
                         f"{flag_of(name)} is only for a trace. A scenario has traffic.bin_s and "
                         "horizon."
                     )
-            document, name = load_scenario(source, self.progress)
-            run = run_create(
-                owner=None,
-                kind=Run.Kind.FORECAST,
-                scenario=stored_scenario(source),
-                document=document,
-                name=name,
-                options=given_options(Options, options),
-                enqueue=False,
-            )
-            return execute(run, self.progress)
+            chosen = given_options(Options, options)
+            return run_scenario(Run.Kind.FORECAST, source, chosen, self.progress)
         run = run_create(
             owner=None,
             kind=Run.Kind.FORECAST,

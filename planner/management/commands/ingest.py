@@ -77,5 +77,4 @@ class Command(HeadroomCommand):
 
 
 def _tokens(number: float | None) -> str:
-    """Return a number of tokens as text."""
     return "not known" if number is None else f"{number:,.0f}"

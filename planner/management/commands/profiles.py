@@ -292,7 +292,6 @@ def _agrees(arrangement: Document, named: Document) -> bool:
 
 
 def _line(row: Document) -> str:
-    """Return a profile as one line."""
     version = f" version {row['version']}" if row["version"] else ""
     error = "not checked" if row["error"] is None else f"error {row['error']:.1%} ({row['basis']})"
     return (

@@ -36,7 +36,6 @@ class Command(HeadroomCommand):
 
 
 def _report(size: QuickSize) -> Report:
-    """Return the answer as a report: the metrics are rows."""
     replicas, tp = size.replicas, size.tp
     what = f"{replicas:,} {'replica' if replicas == 1 else 'replicas'} of {size.model}"
     return Report(

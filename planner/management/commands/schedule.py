@@ -106,7 +106,6 @@ class Command(HeadroomCommand):
 
 
 def _fields(command: Command, options: Namespace) -> Document:
-    """Return the fields of a schedule that the options give."""
     fields = given_options(ScheduleSettings, options)
     if "timezone" in fields:
         fields["zone"] = fields.pop("timezone")
@@ -136,7 +135,6 @@ def _scenario(command: Command, source: str) -> Scenario:
 
 
 def _add(command: Command, options: Namespace) -> Document:
-    """Create a schedule."""
     fields = _fields(command, options)
     missing = [name for name in ("scenario", "cron") if name not in fields]
     if missing:
@@ -146,19 +144,16 @@ def _add(command: Command, options: Namespace) -> Document:
 
 
 def _change(command: Command, options: Namespace) -> Document:
-    """Change a schedule."""
     schedule, fields = schedule_get(options.name), _fields(command, options)
     schedule_change(schedule=schedule, user=None, now=options.now, **fields)
     return _schedules([schedule])
 
 
 def _pause(command: Command, options: Namespace) -> Document:
-    """Pause a schedule."""
     return _schedules([schedule_pause(schedule=schedule_get(options.name), user=None)])
 
 
 def _resume(command: Command, options: Namespace) -> Document:
-    """Resume a schedule."""
     schedule = schedule_get(options.name)
     return _schedules([schedule_resume(schedule=schedule, user=None, now=options.now)])
 
@@ -201,12 +196,10 @@ def _with_local_time(row: Document) -> Document:
 
 
 def _schedules(schedules: Iterable[Schedule]) -> Document:
-    """Return schedules as JSON."""
     return {"schedules": [_document(schedule, SCHEDULE) for schedule in schedules]}
 
 
 def _firings(firings: Iterable[Firing]) -> Document:
-    """Return firings as JSON."""
     return {"firings": [_document(firing, FIRING) for firing in firings]}
 
 

@@ -153,7 +153,6 @@ class Command(HelpedCommand):
         return password
 
     def _nobody(self) -> bool:
-        """Return whether nobody has an account."""
         anybody = User.objects.exists()
         connection.close()  # this process only waits from here on
         return not anybody

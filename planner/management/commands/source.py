@@ -127,7 +127,6 @@ def _moment(text: str | None) -> datetime | None:
 
 
 def _source_line(source: Source) -> Document:
-    """Return a source as a row."""
     gaps = source_gaps(source)
     return {
         "name": source.name,

@@ -108,7 +108,6 @@ class Command(HeadroomCommand):
 
 
 def _person_line(person: User) -> Document:
-    """Return a person as a row."""
     last = person.last_login
     return {
         "user": person.username,

@@ -73,7 +73,6 @@ class Command(HeadroomCommand):
 
 
 def _workspace_line(workspace: Workspace) -> Document:
-    """Return a workspace as a row."""
     return {
         "workspace": workspace.slug,
         "name": workspace.name,

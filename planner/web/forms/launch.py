@@ -1,5 +1,6 @@
 """Define the form for traffic without a trace: the known facts of a launch."""
 
+from dataclasses import fields
 from datetime import date, timedelta
 from typing import Any
 
@@ -116,19 +117,11 @@ class LaunchForm(DressedForm):
             for name, value in self.cleaned_data.items()
         }
         weekend = values["weekend_percent"]
-        return LaunchDescription(
-            model=values["model"],
-            gpu=values["gpu"],
-            region=values["region"],
-            requests_per_day=values["requests_per_day"],
-            input_tokens=values["input_tokens"],
-            output_tokens=values["output_tokens"],
-            day=values["own_day"] if values["day"] == OWN else values["day"],
-            weekend=None if weekend is None else weekend / 100,
-            utc_offset_h=values["utc_offset_h"],
-            growth_per_month=round(values["growth_percent"] / 100, 9),
-            begins=values["begins"],
-            ttft_ms=values["ttft_ms"],
-            tbt_ms=values["tbt_ms"],
-            horizon=HORIZONS[values["horizon"]],
-        )
+        values |= {
+            "day": values["own_day"] if values["day"] == OWN else values["day"],
+            "weekend": None if weekend is None else weekend / 100,
+            "growth_per_month": round(values["growth_percent"] / 100, 9),
+            "horizon": HORIZONS[values["horizon"]],
+        }
+        names = [field.name for field in fields(LaunchDescription)]
+        return LaunchDescription(**{name: values[name] for name in names})

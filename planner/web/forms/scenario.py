@@ -149,7 +149,6 @@ class StudyForm(forms.Form):
         return sum(box.data["selected"] for _, rows in self.research() for box, _ in rows)
 
     def _boxes(self) -> dict[str, BoundWidget]:
-        """Return the check box of each policy by name."""
         return {str(box.data["value"]): box for box in self["policies"]}
 
     @property

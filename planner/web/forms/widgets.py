@@ -59,7 +59,6 @@ def _select(widget: Attributes) -> SafeString:
 
 
 def _choices(options: Iterable[Attributes]) -> SafeString:
-    """Return the HTML of the options of a select."""
     return SafeString(
         "".join(
             f"<option{_attributes({'value': option['value']} | option['attrs'])}>"
@@ -103,7 +102,6 @@ class LongSelect(forms.Select):
 
 
 def _options(choices: Iterable[Any], selected: set[str]) -> Iterable[str]:
-    """Yield the HTML of choices and groups of choices."""
     for value, label in choices:
         if isinstance(label, list | tuple):
             yield f'<optgroup label="{_escaped(value)}">'

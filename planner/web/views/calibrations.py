@@ -88,7 +88,6 @@ def delete(request: Request, pk: int) -> HttpResponse:
 
 
 def _store_upload(request: Request, form: MeasurementsForm) -> Calibration:
-    """Store the uploaded measurement file."""
     file = form.cleaned_data["file"]
     return calibrations.calibration_upload(
         user=request.user,

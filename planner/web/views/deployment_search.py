@@ -113,7 +113,6 @@ def _shared_progress(request: Request) -> Progress:
 
 
 def _progress_key(request: Request) -> str:
-    """Return the cache key of the progress of this user's search."""
     return f"configure-{request.user.pk}"
 
 

@@ -102,6 +102,5 @@ def delete(request: Request, name: str) -> HttpResponse:
 
 
 def _to_profile(request: Request, version: ProfileVersion) -> HttpResponse:
-    """Lead to the page of a profile with a new version."""
     messages.success(request, f"{version.profile.name}, version {version.version}, is made.")
     return redirect("web:profile", version.profile.name)

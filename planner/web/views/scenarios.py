@@ -278,7 +278,6 @@ def download(request: Request, pk: int) -> HttpResponse:
 def _start(
     request: Request, scenario: Scenario, kind: str, options: dict[str, Any]
 ) -> HttpResponse:
-    """Start a run of the scenario, and lead to its page."""
     started = scenarios.scenario_run(
         scenario=scenario, owner=request.user, kind=kind, options=options
     )

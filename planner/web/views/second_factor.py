@@ -102,7 +102,6 @@ def _half_signed_in_user(request: HttpRequest) -> User | None:
 
 
 def _shown(request: Request, *, status: int = 200, **context: Any) -> HttpResponse:
-    """Show the page of the user's own second factor."""
     begun = second_factor.pending_enrolment(request.user)
     context.setdefault("form", CodeForm())
     context |= {

@@ -196,7 +196,6 @@ class UploadForm(forms.Form):
 
 
 def _reading_field(option: OptionLabel) -> forms.Field:
-    """Return the field of an option for reading a file."""
     if option.switch:
         return forms.BooleanField(required=False, label=option.label)
     if option.choices:
