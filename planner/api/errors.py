@@ -65,7 +65,7 @@ TITLES = {
     405: "This address does not support this method",
     406: "Not available in this format",
     413: "Too large",
-    415: "This kind of body is not understood",
+    415: "This content type is not supported",
     429: "Too many requests",
     500: "An error of the program",
     503: "The store of arrays does not answer",

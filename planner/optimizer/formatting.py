@@ -42,11 +42,11 @@ def first_names(items: Sequence[str], count: int = 8) -> str:
 
 
 def redundancy_words(problem: PlanningProblem) -> str:
-    """Return the redundancy in words: " with any replica of every pool gone"; "" without one."""
+    """Return the redundancy in words: " after losing any replica of every pool", or ""."""
     if not problem.spare:
         return ""
-    gone = "replica" if problem.spare == 1 else f"{problem.spare} replicas"
-    return f" with any {gone} of {'every pool' if problem.by_pool else 'the region'} gone"
+    lost = "replica" if problem.spare == 1 else f"{problem.spare} replicas"
+    return f" after losing any {lost} of {'every pool' if problem.by_pool else 'the region'}"
 
 
 def in_region(problem: PlanningProblem, model: int, region: int) -> str:

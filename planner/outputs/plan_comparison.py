@@ -72,8 +72,8 @@ def plans_between(old: ActivePlan, new: ActivePlan) -> PlansBetween:
     if old.repeat != new.repeat:
         notes.append(f"Repeat: {old.repeat} before, {new.repeat} after.")
     notes += [
-        f"Plan {plan.pk} covers more than a week: of times that share a minute of the week the "
-        "most counts."
+        f"Plan {plan.pk} covers more than a week. If times share a minute of the week, the largest "
+        "count is compared."
         for plan in (old, new)
         if plan.ends - plan.begins > WEEK_LONG
     ]

@@ -76,8 +76,8 @@ def trace_window(trace: Trace, start: datetime, end: datetime) -> WindowRank:
         )
     if trace.report["clock"] != UTC_CLOCK:
         raise NotReady(
-            f"Trace {trace.name} has no calendar times, only seconds from its start; its days are "
-            "in the list of days."
+            f"Trace {trace.name} has no calendar times, only seconds from its start. Rank its days "
+            "in the list of days instead."
         )
     # It ranks windows (planner.domain.traffic.window_rank) without reading ten million requests.
     return window_rank(

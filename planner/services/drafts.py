@@ -49,12 +49,14 @@ def scenario_draft(
     window: WindowChoice | None = None,
     horizon: HorizonChoice | None = None,
     serving: Serving | None = None,
+    replicas_today: int | None = None,
 ) -> str:
     """Return the YAML of a new scenario over ``trace``.
 
     It has the trace's models on built-in profiles (``serving``), one region, and interactive tiers.
     Every series of a demand file becomes its own source. ``window`` is the part of the trace to
     plan, by default what its length allows. ``horizon`` plans the time after the trace instead.
+    ``replicas_today`` is the present fleet of the one profile, the baseline of savings.
     """
     if trace.state != Trace.State.READY:
         raise NotReady(f"Trace {trace.name} is not ready. Wait until it has been read.")
@@ -77,6 +79,9 @@ def scenario_draft(
         "policies": list(USUAL),
         "test_days": [dict(day) for day in DRAFT_DAYS],
     }
+    if replicas_today is not None and len(profiles) == 1:
+        pool = {"model": profiles[0].model, "region": REGION, "gpu": profiles[0].gpu}
+        data["fleet"]["today"] = [pool | {"replicas": replicas_today}]
     if cached_share(trace) or repeated_blocks(trace):
         data["serving"] = [{"prefix_caching": True}]
     _fit_window(data, trace, window, horizon)

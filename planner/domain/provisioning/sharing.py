@@ -339,4 +339,4 @@ def _confirmation(attainment: float | None) -> str:
     """Return a clause on whether a replay confirmed this way of sharing."""
     if attainment is None:
         return "by mean queueing times, without a replay"
-    return f"a replay keeps the limits for {attainment:.1%} of requests"
+    return f"{attainment:.1%} of requests are within the limits in a replay"

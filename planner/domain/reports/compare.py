@@ -425,7 +425,7 @@ def _alternatives(view: ComparisonView) -> Iterator[Alternative]:
         untested = bool(tested) and plan.level is not None and plan.name not in tested
         price = Fact(
             plan.label, None if untested else plan.outcome.cost_usd, "$",
-            note="needs test days of this level" if untested else _plan_note(view, plan),
+            note="no test day for this level" if untested else _plan_note(view, plan),
             meaning=Meaning.RISK if risky else Meaning.NEUTRAL,
         )  # fmt: skip
         yield Alternative(plan.name, plan.label, price, plan is view.plan)

@@ -42,7 +42,10 @@ def _amounts(character: Character, by: str) -> Iterator[Section]:
     unit = f"{character.unit.replace('_', ' ')}/s"
     rows = table(
         shown,
-        (Head(by.capitalize(), wide=3), lambda row: "All" if row.by == "all" else row.label),
+        (
+            Head("Traffic" if by == "all" else by.capitalize(), wide=3),
+            lambda row: "All" if row.by == "all" else row.label,
+        ),
         (Head("Share", Form.SHARE), lambda row: row.share),
         *AMOUNTS,
         (Head("Mean", Form.NUMBER, unit), lambda row: row.mean),
@@ -52,9 +55,10 @@ def _amounts(character: Character, by: str) -> Iterator[Section]:
         (Head("Utility per request", Form.NUMBER), lambda row: row.utility_per_request),
         note=_more(shown[1:], len(labels)),
     )
+    repeats = any(volume.autocorrelation_day is not None for volume in shown)
     note = Note(
-        f"The peak is the busiest {duration(character.bin_s)}. A day or week repeats the one "
-        "before where its autocorrelation is near 1."
+        f"The peak is the busiest {duration(character.bin_s)}."
+        + (" Repeats: autocorrelation with the day or week before, at most 1." if repeats else "")
     )
     title = "Amounts" if by == "all" else f"Amounts, by {by}"
     yield Section(title, (rows, note), "Amounts")
@@ -91,7 +95,7 @@ def _days(character: Character) -> Iterator[Section]:
         *AMOUNTS,
         (Head("Known", Form.SHARE), lambda row: row.seen),
     )
-    yield Section(f"All {len(days):,} days, with their rank", (rows,), "Days", folded=True)
+    yield Section("Days, with their rank", (rows,), "Days", folded=True)
 
 
 def _bursts(character: Character) -> Iterator[Section]:

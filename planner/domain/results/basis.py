@@ -75,7 +75,7 @@ def series_columns(forecast: str, unit: Callable[[Any], str], *more: Column) -> 
             Column(
                 "drift",
                 FLAG,
-                "whether forecasts have of late been worse than before",
+                "whether recent forecasts are worse than earlier ones",
                 lambda row: _drift_document(past(row)),
                 parts=("flagged", "since", "sentence"),
             ),

@@ -87,7 +87,7 @@ def _words(
     """Yield sentences on the last, the busiest and the unranked days."""
     ranked = [day for day in days_listed if day.rank is not None]
     if not ranked:
-        yield f"No day has {SEEN:.0%} of its data, so none is ranked."
+        yield f"No day has {SEEN:.0%} or more of its data, so days are not ranked."
         return
     last = ranked[-1].start_s
     yield f"Last whole day: {window_rank(total, last, last + DAY_S, clock).sentence}"
@@ -96,8 +96,8 @@ def _words(
     without = len(days_listed) - len(ranked)
     if without:
         yield (
-            f"{without:,} of {len(days_listed):,} days have less than {SEEN:.0%} of their data and "
-            "no rank."
+            f"{without:,} partial {'day is' if without == 1 else 'days are'} not ranked, with less "
+            f"than {SEEN:.0%} of the data."
         )
     partly = sum(day.series < series for day in ranked)
     if partly:

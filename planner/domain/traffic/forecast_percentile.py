@@ -349,7 +349,7 @@ def past_capacity_and_demand(
     call = past_forecast_arguments(series, window, method, origins, at_once=at_once)
     known_series = call[0]
     if known_series.start_s > origins[0] - 1e-6:
-        raise SeriesTooShort(f"{series.key}: no traffic before the first of its past decisions.")
+        raise SeriesTooShort(f"{series.key}: its traffic begins after the first past decision.")
     forecasts = result_of(rolling_forecasts, *call)
     # [levels, bins of all periods], without the lead time of each decision
     foreseen = np.concatenate([quantiles_at_levels(each)[:, lead:] for each in forecasts], axis=1)

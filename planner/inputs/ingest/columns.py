@@ -288,7 +288,7 @@ class Resolver:
         """Return ``column`` if the file has it; raise IngestError otherwise."""
         if column not in self.columns:
             raise IngestError(
-                f"{self.name} has no column {column!r} to take {field} from; its columns are "
+                f"{self.name}: no column {column!r} for {field}. Choose one of "
                 f"{_column_list(self.columns)}."
             )
         return column

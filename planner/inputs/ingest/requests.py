@@ -311,8 +311,8 @@ class _Reader:
         if not frame.select(untimed.any()).item():
             return batch
         self._reading.findings["delays"] = (
-            f"Each turn starts its {delay} after the turn before it. A simulation adds the time of "
-            "the answer."
+            f"A turn starts {delay} after the start of the turn before it. A simulation also waits "
+            "for the answer."
         )
         kept = batch.frame.with_columns(found["time"].alias(arrival))
         return Batch(kept, batch.lines, batch.text, batch.faults)

@@ -216,7 +216,7 @@ def values_of(text: str, name: str = "values") -> list[Any]:
         values = _yaml().load(f"[{text}]")
     except (YAMLError, ValueError, RecursionError):
         raise ScenarioError(
-            f"{name}: {text[:60]!r} are no values. Write them with commas between, as 0.5, 1, 2."
+            f"{name}: {text[:60]!r} is no list of values. Separate values with commas: 0.5, 1, 2."
         ) from None
     return [_bare_value(value) for value in values]
 

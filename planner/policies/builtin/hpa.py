@@ -92,7 +92,7 @@ class _Autoscaler(MetricPolicy):
     @model_validator(mode="after")
     def _check_target(self) -> Self:
         if self.target is not None and self.metric in SHARES and self.target > 1:
-            raise ValueError(f"target of {self.metric} is a share, at most 1")
+            raise ValueError(f"target must be at most 1, since {self.metric} is a share")
         return self
 
 

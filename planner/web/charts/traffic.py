@@ -87,7 +87,7 @@ def rate_figure(
         lines.append(_outage_legend())
     return plain_figure(
         lines, height=300, x=axis_title(clock), y=unit, together=True, shapes=shapes,
-        showlegend=True, xaxis={"type": "date"},
+        showlegend=len(lines) > 1, xaxis={"type": "date"},
     )  # fmt: skip
 
 

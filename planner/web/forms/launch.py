@@ -17,6 +17,7 @@ from planner.web.forms.fields import tidy
 from planner.web.forms.widgets import DressedForm
 
 OWN = "own"
+MAX_REPLICAS = 10_000  # of a drafted fleet
 
 
 def _number(label: str, initial: float | None, low: float, high: float, **more: Any) -> Any:
@@ -31,6 +32,20 @@ def next_monday() -> date:
     """Return the first Monday after today."""
     today = timezone.now().date()
     return today + timedelta(days=7 - today.weekday())
+
+
+class CurrentFleetForm(DressedForm):
+    """Ask for the present replicas of a drafted scenario, the baseline of its savings."""
+
+    today = forms.IntegerField(
+        label="Replicas today",
+        required=False,
+        min_value=1,
+        max_value=MAX_REPLICAS,
+        widget=forms.NumberInput(
+            attrs={"data-submit-on-change": True, "placeholder": "savings need it"}
+        ),
+    )
 
 
 class LaunchForm(DressedForm):

@@ -106,7 +106,7 @@ CHARTS = (
             mean_over("utilisation", "ready", "KV memory", "of KV memory in use;"),
             mean_over(
                 "sm_activity", "ready", "SMs",
-                "of time their SMs compute, modelled by a full iteration of prompts.",
+                "of the time in which SMs compute (modelled).",
             ),
             mean_over("hit_rate", "input_tps", "Prefix cache",
                       "of prompt tokens found in the prefix cache."),

@@ -84,10 +84,10 @@ def _facts(character: Character) -> Iterator[Fact]:
     """Yield amount, rate, peak hour and mean lengths of the traffic."""
     total, rhythm = character.total, character.rhythm
     requests = total.requests
-    span = duration(character.end_s - character.start_s)
+    span, peak_s = duration(character.end_s - character.start_s), duration(character.bin_s)
     yield Fact("Requests", requests and round(requests), note=f"in {span}")
     unit = f"{character.unit.replace('_', ' ')}/s"
-    yield Fact(f"Mean {unit}", total.mean, note=f"peak {digits(total.peak)}")
+    yield Fact(f"Mean {unit}", total.mean, note=f"peak {digits(total.peak)} in {peak_s}")
     if rhythm.peak_to_trough:
         over = f"{digits(rhythm.peak_to_trough)} times the rate at {rhythm.trough_hour:02d}:00"
         zone = " (UTC)" if character.clock == UTC_CLOCK else ""

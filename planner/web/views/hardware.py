@@ -326,7 +326,7 @@ class _HardwareForm(forms.Form):
             field = self.fields[quantity.name] = quantity_field(quantity)
             if has_shape:
                 field.disabled = True
-                field.help_text = "Follows from its shape"
+                field.help_text = "Computed from the shape"
         dress(self)
 
     def quantity_fields(self) -> list[Any]:

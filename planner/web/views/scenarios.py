@@ -38,7 +38,7 @@ from planner.web.errors import planners_only, require_planner
 from planner.web.form_responses import attachment
 from planner.web.forms.deployment_search import chosen_deployments
 from planner.web.forms.editor import Editor
-from planner.web.forms.launch import LaunchForm
+from planner.web.forms.launch import CurrentFleetForm, LaunchForm
 from planner.web.forms.options import options_posted
 from planner.web.hardware_names import choice_names
 from planner.web.paging import is_short, paged
@@ -106,7 +106,9 @@ def _draft(request: Request, trace: Trace) -> HttpResponse:
     horizon = HORIZONS.get(request.GET.get("horizon", ""), HORIZONS["day"])
     serving = choose_serving(trace, request.GET.get("model", ""), request.GET.get("gpu", ""))
     window, ahead = (chosen, None) if past else (None, horizon)
-    text = scenario_draft(trace, window, ahead, serving)
+    fleet = CurrentFleetForm(request.GET)
+    today = fleet.cleaned_data["today"] if fleet.is_valid() else None
+    text = scenario_draft(trace, window, ahead, serving, today)
     planned = yaml.parse(text).horizon
     requested_s = DAY_S if past else horizon.replayed_s
     is_shorter = (planned.duration_s or requested_s) < requested_s
@@ -121,6 +123,7 @@ def _draft(request: Request, trace: Trace) -> HttpResponse:
         "horizons": () if past else HORIZONS.values(),
         "horizon": None if past else horizon,
         "serving": serving,
+        "today": fleet["today"],
         "apart": model_labels(trace),
         "models": list(dict.fromkeys(model for model, _ in built_in_profiles())),
         "gpus": [gpu for model, gpu in built_in_profiles() if model == serving.profile.model],

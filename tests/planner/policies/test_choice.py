@@ -129,5 +129,5 @@ def test_an_autoscaler_says_what_it_goes_by_in_its_name_or_its_metric():
     assert policy_of("keda", metric="tokens", target=9_000).arguments["target"] == 9_000
     with pytest.raises(ValidationError, match="metric of hpa-queue is queue"):
         policy_of("hpa-queue", metric="memory")
-    with pytest.raises(ValidationError, match="target of memory is a share, at most 1"):
+    with pytest.raises(ValidationError, match="target must be at most 1"):
         policy_of("hpa", target=5)

@@ -155,6 +155,19 @@ def test_each_model_of_a_file_is_served_by_its_own() -> None:
     assert "your file names our-own, llama-3.1-70b, and all of it is served by this" in row.why
 
 
+def test_the_replicas_of_today_are_the_baseline_of_a_draft() -> None:
+    report = {"start_ns": 0, "end_ns": 7 * DAY * SECOND, "requests": 1000, "input_tokens": 10**6}
+    trace = Trace(
+        name="conv", state=Trace.State.READY, kind="requests", requests=1000, report=report
+    )
+    drafted = parse(scenario_draft(trace, replicas_today=7))
+    (pool,) = drafted.fleet.today
+    (profile,) = drafted.profiles
+    assert (pool.model, pool.gpu, pool.region) == (profile.model, profile.gpu, "us-east")
+    assert pool.replicas == 7
+    assert parse(scenario_draft(trace)).fleet.today == []
+
+
 def test_every_gpu_of_a_draft_with_offers_has_a_price() -> None:
     report = {
         "start_ns": 0, "end_ns": 3 * DAY * SECOND, "requests": 20_000, "input_tokens": 20_000_000,

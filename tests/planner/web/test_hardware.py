@@ -390,7 +390,7 @@ def test_a_model_keeps_its_shape_when_its_form_is_saved(client: Client) -> None:
     before = model_get("tuned-8b").spec
     address = reverse("web:model-edit", args=["tuned-8b"])
     page = client.get(address).content.decode()
-    assert "Follows from its shape" in page
+    assert "Computed from the shape" in page
     row = OwnModel.objects.get(name="tuned-8b")
     saved = client.post(
         address,

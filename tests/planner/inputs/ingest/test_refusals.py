@@ -208,7 +208,7 @@ def test_strict_refuses_at_the_first_rejected_row(ingest, store):
     [
         ({"format": "xml"}, "There is no format 'xml'. Choose one of auto, azure"),
         ({"mapping": {"colour": "a"}}, "There is no field 'colour' to map a column to"),
-        ({"mapping": {"arrival": "nope"}}, "has no column 'nope' to take arrival from; its"),
+        ({"mapping": {"arrival": "nope"}}, "no column 'nope' for arrival. Choose one of"),
         ({"mapping": {"model": "x"}, "model": "m"}, "model is given both as a column"),
         ({"mapping": {"arrival": ""}}, "The mapping of arrival names no column"),
         ({"missing": "maybe"}, "missing is 'maybe'"),
