@@ -8,7 +8,8 @@ import numpy as np
 from planner.domain.formats import when
 from planner.domain.traffic.demand import Demand
 from planner.errors import ScenarioError
-from planner.inputs.scenario.settings import NO_GROWTH, Growth, WindowSettings
+from planner.inputs.scenario.schema import Growth
+from planner.inputs.scenario.settings import NO_GROWTH, WindowSettings
 from simulation.arrays import FloatArray
 
 HOUR_S = 3600.0

@@ -123,7 +123,6 @@ def token_counts(
         zero: (number == 0) & bool(zero),
         f"{field} not a whole number": ~nan & ~is_whole & (number > 0) & (number <= limit),
     }
-    refused = {reason: mask for reason, mask in refused.items() if mask.any()}
     return np.where(good, number, 0).astype(np.int64), refused
 
 
@@ -142,7 +141,7 @@ def amounts(
         f"{field} above {MAX_AMOUNT:g}": number > MAX_AMOUNT,
         f"{field} negative": number < 0,
     }
-    return number, {reason: mask for reason, mask in refused.items() if mask.any()}
+    return number, refused
 
 
 def numbers(series: pl.Series, *, whole: bool = False) -> tuple[FloatArray, BoolArray]:

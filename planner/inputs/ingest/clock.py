@@ -16,7 +16,6 @@ from dataclasses import dataclass, replace
 from datetime import UTC as UTC_ZONE
 from datetime import datetime
 from functools import cache
-from types import MappingProxyType
 from zoneinfo import ZoneInfo, available_timezones
 
 import numpy as np
@@ -127,7 +126,7 @@ class Times:
 
     ns: IntArray
     refused: Mapping[str, BoolArray]
-    offsets: frozenset[str]
+    offsets: frozenset[str] = frozenset()
     other_unit: tuple[int, str] | None = None  # first row in another unit, and why
 
     @property
@@ -347,7 +346,7 @@ def read(frame: pl.DataFrame, clock: Clock, order: Order | None = None) -> Times
         count = series.to_physical().cast(pl.Int64)
         outside = ~count.is_between(0, _LAST_S * UNITS_NS["s"] // factor).fill_null(True)
         refused = {MISSING: series.is_null().to_numpy(), OUT_OF_RANGE: outside.to_numpy()}
-        times = _times(count.set(outside, 0) * factor, refused)
+        times = Times((count.set(outside, 0) * factor).fill_null(0).to_numpy(), refused)
     else:
         times = _read_text(series, clock)
     return _to_utc(times, clock.zone, order or Order()) if clock.zone else times
@@ -444,17 +443,6 @@ def _set_back_s(local_ns: int, zone: str) -> float:
     return (before - after).total_seconds() if before is not None and after is not None else 0.0
 
 
-def _times(
-    ns: pl.Series,
-    refused: Mapping[str, BoolArray] = MappingProxyType({}),
-    offsets: frozenset[str] = frozenset(),
-    other_unit: tuple[int, str] | None = None,
-) -> Times:
-    """Return times as ``Times``: null becomes 0, and reasons that refused no row are dropped."""
-    refused_rows = {reason: rows for reason, rows in refused.items() if rows.any()}
-    return Times(ns.fill_null(0).to_numpy(), refused_rows, offsets, other_unit)
-
-
 def _read_numbers(frame: pl.DataFrame, clock: Clock) -> Times:
     """Read numeric times; the times in several columns add up."""
     missing = np.zeros(frame.height, dtype=np.bool_)
@@ -491,7 +479,7 @@ def _read_numbers(frame: pl.DataFrame, clock: Clock) -> Times:
         OUT_OF_RANGE: outside,
     }
     bad = missing | unreadable | before | outside
-    return _times(pl.Series(np.where(bad, 0, total)), refused, other_unit=other_unit)
+    return Times(np.where(bad, 0, total), refused, other_unit=other_unit)
 
 
 def _other_unit(number: FloatArray, column: pl.Series, clock: Clock) -> tuple[int, str] | None:
@@ -546,10 +534,11 @@ def _read_text(series: pl.Series, clock: Clock) -> Times:
     if not clock.aware:
         parsed = _calendar(series, clock.form)
         if not parsed.null_count():
-            return _times(parsed)
+            return Times(parsed.to_numpy(), {})
         text = _without_brackets(series)
         with_offset = text.str.contains(_OFFSET)
-        return _times(parsed, _unread_by_reason(text, parsed, with_offset, WITH_OFFSET))
+        unread = _unread_by_reason(text, parsed, with_offset, WITH_OFFSET)
+        return Times(parsed.fill_null(0).to_numpy(), unread)
     # Fast path: offsets such as +00:00 at the end of every row. Otherwise parse each row.
     text, body, offset = series, series.str.head(-6), series.str.tail(6)
     marks = offset.unique().to_list()
@@ -567,9 +556,10 @@ def _read_text(series: pl.Series, clock: Clock) -> Times:
         parsed = parsed - offset.replace_strict(old, new, default=None, return_dtype=pl.Int64)
     offsets = frozenset("+00:00" if shifts[mark] == 0 else mark for mark in shifts)
     if not parsed.null_count():
-        return _times(parsed, offsets=offsets)
+        return Times(parsed.to_numpy(), {}, offsets)
     without = _calendar(text, clock.form).is_not_null()
-    return _times(parsed, _unread_by_reason(text, parsed, without, NO_OFFSET), offsets)
+    unread = _unread_by_reason(text, parsed, without, NO_OFFSET)
+    return Times(parsed.fill_null(0).to_numpy(), unread, offsets)
 
 
 def _unread_by_reason(

@@ -15,7 +15,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import MappingProxyType
-from typing import Protocol
 
 import numpy as np
 import polars as pl
@@ -51,29 +50,6 @@ LIBRARY = (pl.exceptions.PolarsError, pl.exceptions.PanicException)
 _JSON = re.compile(rb"\s*(?:\{|\[(?!\d{4}-))")  # a log may begin with [2025-06-02 10:00:00]
 _BOM = b"\xef\xbb\xbf"
 _ROW_BYTES = 32  # smallest size assumed for a Parquet row, to turn chunk_bytes into rows
-
-
-class Table(Protocol):
-    """The interface through which readers read a file of any format."""
-
-    kind: str  # "csv", "jsonl" or "parquet"
-    columns: tuple[str, ...]
-    probe: pl.DataFrame  # the first rows, all columns
-    unit: str  # word for a row in messages: "line" or "row"
-    left_out: Mapping[str, str]  # unusable columns: name to type
-
-    def batches(self, columns: Sequence[str], ids: str | None = None) -> Iterator[Batch]:
-        """Yield every row once, in batches with ``columns``; column ``ids`` as integer lists."""
-        ...
-
-    def digest(self) -> str:
-        """Return the SHA-256 of the file on disk; valid after the batches are exhausted."""
-        ...
-
-    @property
-    def fraction(self) -> float:
-        """Return the share of the file that has been read, 0 to 1."""
-        ...
 
 
 @contextmanager
@@ -224,9 +200,12 @@ def _sample(head: bytes, name: str, quoted: bool) -> blocks.Records:
 
 
 class TextTable:
-    """A CSV file (with any of four delimiters) or a file of JSON lines."""
+    """A CSV file (with any of four delimiters) or a file of JSON lines.
 
-    left_out: Mapping[str, str] = MappingProxyType({})
+    ``probe`` has the first rows with all ``columns``. ``unit`` is the word for a row in messages.
+    """
+
+    left_out: Mapping[str, str] = MappingProxyType({})  # unusable columns: name to type
 
     def __init__(
         self,
@@ -251,13 +230,15 @@ class TextTable:
 
     @property
     def fraction(self) -> float:
+        """Return the share of the file that has been read, 0 to 1."""
         return self._source.fraction
 
     def digest(self) -> str:
+        """Return the SHA-256 of the file on disk; valid after the batches are exhausted."""
         return self._source.digest
 
     def batches(self, columns: Sequence[str], ids: str | None = None) -> Iterator[Batch]:
-        """Yield batches of the columns; for JSON lines also of ``ids``, the request ids."""
+        """Yield every row once, in batches with ``columns``; ``ids`` has lists of integers."""
         name, quoted, size = self._source.name, self._quoted, self._options.chunk_bytes
         needed = [*columns, *([ids] if ids else [])]
         for block in blocks.record_blocks(self._stream, name=name, size=size, quoted=quoted):
@@ -285,7 +266,7 @@ def _open_parquet(
 
 
 class ParquetTable:
-    """A Parquet file, read in slices of rows."""
+    """A Parquet file, read in slices of rows; its attributes are those of ``TextTable``."""
 
     kind = "parquet"
     unit = "row"
@@ -341,6 +322,9 @@ class ParquetTable:
                 yield Batch(frame, lines, _row_text(frame), (fault,))
                 continue
             yield Batch(frame, lines, text)
+
+
+Table = TextTable | ParquetTable
 
 
 def python_safe(frame: pl.DataFrame) -> pl.DataFrame:

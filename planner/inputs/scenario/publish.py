@@ -102,7 +102,10 @@ def _key_rows(
     notes = field_notes(section)
 
     def described(name: str) -> tuple[str, str]:
-        return _value(properties[name]) + _in_brackets(section, name), notes[name]
+        default = _default(section, name)
+        in_brackets = f" ({default})" if default else ""
+        mark = ", needed" if default == "needed" else in_brackets
+        return _value(properties[name]) + mark, notes[name]
 
     for (value, meaning), same in groupby(section.model_fields, key=described):
         names = list(same)
@@ -142,14 +145,6 @@ def _value(schema: dict[str, Any]) -> str:
     if schema.get("format") == "date-time":
         return "time"
     return {"string": "text", "boolean": "true or false"}.get(str(kind), "value")
-
-
-def _in_brackets(section: type[BaseModel], name: str) -> str:
-    """Return the default of a key in brackets, ", needed" for a required key, else ""."""
-    default = _default(section, name)
-    if default == "needed":
-        return ", needed"
-    return f" ({default})" if default else ""
 
 
 def _default(section: type[BaseModel], name: str) -> str:

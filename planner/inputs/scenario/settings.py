@@ -12,7 +12,7 @@ from typing import Literal
 import numpy as np
 
 from planner.errors import ScenarioError
-from planner.inputs.scenario.schema import Forecast, Scenario, Source
+from planner.inputs.scenario.schema import Forecast, Growth, Scenario, Source
 from planner.inputs.scenario.schema.fleet import ScaleIn
 from planner.optimizer.problem import Weights
 from simulation.arrays import FloatArray
@@ -23,7 +23,6 @@ UNITS = {"usd": "$", "gpu_hours": "GPU-hours", "kwh": "kWh", "kg": "kg CO2e"}
 WEIGHTED = "weighted"
 ALL = "all"  # periods in one program
 CHEAPEST = "cheapest"  # objective.defer
-MONTH_S = 365.25 / 12 * 86_400
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,31 +41,6 @@ class TrafficSettings:
     holidays: tuple[str, ...] = ()  # countries and dates
     deferrable: frozenset[str] = frozenset()  # names of tiers
     period_s: float | None = None  # seconds between decisions; bins are no longer
-
-
-@dataclass(frozen=True, slots=True)
-class Growth:
-    """The growth factor from a forecast of past traffic to the traffic that is planned for."""
-
-    factor: float = 1.0
-    per_month: float = 0.0  # growth per month as a share, compounded
-
-    def __bool__(self) -> bool:
-        return self.factor != 1.0 or self.per_month != 0.0
-
-    def at(self, after_s: float | FloatArray) -> FloatArray:
-        """Return the growth factor ``after_s`` seconds after the end of the traffic."""
-        months = np.asarray(after_s, np.float64) / MONTH_S
-        return np.asarray(self.factor * (1.0 + self.per_month) ** months, np.float64)
-
-    @property
-    def words(self) -> str:
-        """Describe the growth, such as "1.5 times, and 4% more each month"; "" without growth."""
-        words = [f"{self.factor:.4g} times"] if self.factor != 1.0 else []
-        if self.per_month:
-            direction = "more" if self.per_month > 0 else "less"
-            words.append(f"{abs(self.per_month):.1%} {direction} each month")
-        return ", and ".join(words)
 
 
 NO_GROWTH = Growth()
@@ -200,7 +174,7 @@ def settings_of(scenario: Scenario) -> Settings:
             duration_s=horizon.duration_s,
             period_s=horizon.period_s,
             lead_s=startup_s if horizon.lead_s is None else horizon.lead_s,
-            growth=Growth(scenario.traffic.growth.factor, scenario.traffic.growth.per_month),
+            growth=scenario.traffic.growth,
         ),
         plan=_plan(scenario),
         scale_in=scenario.fleet.scale_in,

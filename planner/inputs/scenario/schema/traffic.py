@@ -6,9 +6,13 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import Annotated, Literal
 
+import numpy as np
 from pydantic import Field
 
 from planner.schema_types import BinS, CheckedSection, Milliseconds, Moment, Name, Section, Share
+from simulation.arrays import FloatArray
+
+MONTH_S = 365.25 / 12 * 86_400
 
 
 class Tier(CheckedSection):
@@ -123,6 +127,23 @@ class Growth(Section):
     factor: Annotated[float, Field(gt=0, le=1000)] = 1.0  # factor on the forecast
     # Growth per month, compounded: 0.05 is 5%.
     per_month: Annotated[float, Field(ge=-0.9, le=10)] = 0.0
+
+    def __bool__(self) -> bool:
+        return self.factor != 1.0 or self.per_month != 0.0
+
+    def at(self, after_s: float | FloatArray) -> FloatArray:
+        """Return the growth factor ``after_s`` seconds after the end of the traffic."""
+        months = np.asarray(after_s, np.float64) / MONTH_S
+        return np.asarray(self.factor * (1.0 + self.per_month) ** months, np.float64)
+
+    @property
+    def words(self) -> str:
+        """Describe the growth, such as "1.5 times, and 4% more each month"; "" without growth."""
+        words = [f"{self.factor:.4g} times"] if self.factor != 1.0 else []
+        if self.per_month:
+            direction = "more" if self.per_month > 0 else "less"
+            words.append(f"{abs(self.per_month):.1%} {direction} each month")
+        return ", and ".join(words)
 
 
 class Traffic(Section):

@@ -11,7 +11,7 @@ from planner.domain.results.basis import growth_noted
 from planner.domain.traffic.drawn_days import demand_paths
 from planner.domain.traffic.forecast_requests import requests_ahead
 from planner.domain.traffic.forecasts import roll_forecast
-from planner.inputs.scenario.settings import MONTH_S, Growth
+from planner.inputs.scenario.schema.traffic import MONTH_S, Growth
 from tests.planner.domain import builders as make
 
 DAY = 86400.0
@@ -25,7 +25,7 @@ DOUBLED = {"traffic__growth": {"factor": 2.0}}
 
 
 def test_growth_is_a_factor_at_once_and_compounds_by_the_month() -> None:
-    growth = Growth(1.5, 0.1)
+    growth = Growth(factor=1.5, per_month=0.1)
     assert growth.at(0.0) == pytest.approx(1.5)
     assert growth.at(2 * MONTH_S) == pytest.approx(1.5 * 1.1**2)
     assert growth.words == "1.5 times, and 10.0% more each month"
