@@ -102,15 +102,6 @@ TINY = {
 }
 
 
-@pytest.mark.parametrize("name", TINY)
-def test_as_good_as_brute_force(name):
-    asked = TINY[name]
-    exact = place_exact(asked, gap=0.0)
-    best = brute_force(asked)
-    assert exact.measures.penalty == pytest.approx(best, abs=1e-6)
-    assert exact.bound <= best + 1e-6
-
-
 def random_tiny(seed):
     rng = np.random.default_rng(seed)
     topology = tree(2, 2, nodes=1, types=(2, 2), gpus=4, mixed_s2=int(rng.integers(3)))
@@ -121,9 +112,9 @@ def random_tiny(seed):
     return problem(topology, first, second, taken=rng.integers(0, 3, 4))
 
 
-@pytest.mark.parametrize("seed", range(12))
-def test_as_good_as_brute_force_on_random_trees(seed):
-    asked = random_tiny(seed)
+@pytest.mark.parametrize("case", [*TINY, *range(12)])
+def test_as_good_as_brute_force(case):
+    asked = TINY[case] if case in TINY else random_tiny(case)
     exact = place_exact(asked, gap=0.0)
     best = brute_force(asked)
     assert exact.measures.penalty == pytest.approx(best, abs=1e-6)

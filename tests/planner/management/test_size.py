@@ -31,6 +31,22 @@ def sized(folder: Path, old: str = "", new: str = "", *words: Any) -> dict[str, 
     return pool
 
 
+def on_catalogue_gpus(folder: Path, speed: str) -> Path:
+    """The scenario with a model and a GPU of the catalogue, and ``speed`` as its profile."""
+    path = folder / "catalogue.yml"
+    path.write_text(
+        "\n".join(
+            line
+            for line in SCENARIO.replace("model: m", "model: llama-3.1-8b").splitlines()
+            if "weight_gb" not in line and "memory_gb" not in line and line != "gpus:"
+        )
+        .replace("models:", "models: [llama-3.1-8b]")
+        .replace("gpu: G, " + SPEED, f"gpu: H100-SXM, {speed}")
+        .replace("{G:", "{H100-SXM:")
+    )
+    return path
+
+
 def test_the_answer_has_the_keys_of_the_contract_and_its_provenance(folder: Path) -> None:
     result = answer("size", folder / "plan.yml")
     (pool,) = result["pools"]
@@ -71,17 +87,7 @@ def test_without_limits_in_reach_throughput_binds(folder: Path) -> None:
 
 
 def test_a_known_error_says_what_it_does_to_the_rate(folder: Path) -> None:
-    path = folder / "built-in.yml"
-    path.write_text(
-        "\n".join(
-            line
-            for line in SCENARIO.replace("model: m", "model: llama-3.1-8b").splitlines()
-            if "weight_gb" not in line and "memory_gb" not in line and line != "gpus:"
-        )
-        .replace("models:", "models: [llama-3.1-8b]")
-        .replace("gpu: G, " + SPEED, "gpu: H100-SXM, tp: 1")
-        .replace("{G:", "{H100-SXM:")
-    )
+    path = on_catalogue_gpus(folder, "tp: 1")
     (pool,) = answer("size", path, *LENGTHS)["pools"]
     assert 0 < pool["expected_error"] < 1
     assert pool["max_rps_if_slower"] < pool["max_rps"] < pool["max_rps_if_faster"]
@@ -95,17 +101,7 @@ def test_a_known_error_says_what_it_does_to_the_rate(folder: Path) -> None:
 
 def test_measured_rows_that_are_kept_move_a_computed_profile(folder: Path, tmp_path: Path) -> None:
     """Rows that take twice as long as the estimate says halve what an instance carries, about."""
-    path = folder / "computed.yml"
-    path.write_text(
-        "\n".join(
-            line
-            for line in SCENARIO.replace("model: m", "model: llama-3.1-8b").splitlines()
-            if "weight_gb" not in line and "memory_gb" not in line and line != "gpus:"
-        )
-        .replace("models:", "models: [llama-3.1-8b]")
-        .replace("gpu: G, " + SPEED, "gpu: H100-SXM, tp: 1, kind: roofline, engine: vllm")
-        .replace("{G:", "{H100-SXM:")
-    )
+    path = on_catalogue_gpus(folder, "tp: 1, kind: roofline, engine: vllm")
     (before,) = answer("size", path, *LENGTHS)["pools"]
     row = {"model": "llama-3.1-8b", "gpu": "H100-SXM", "isl": 400, "osl": 30}
     lines = ["model,gpu,tp,isl,osl,concurrency,ttft_ms,tbt_ms"]
