@@ -13,7 +13,6 @@ from planner.inputs.estimates.measured_corrections import (
     MeasuredCorrections,
     Measurement,
     changes,
-    unchanged,
 )
 from planner.inputs.scenario.user_facts import UserFacts
 from planner.models import Calibration
@@ -184,10 +183,7 @@ def _effects(
 
     ``before`` and ``after`` are the corrections without and with the file; None: there are none.
     """
-    old, new = (
-        changes(known, deployments, fit) if known else unchanged(deployments, fit)
-        for known in (before, after)
-    )
+    old, new = (changes(known, deployments, fit) for known in (before, after))
     effects = [_effect(*compared) for compared in zip(deployments, old, new, strict=True)]
     listed = [effect for effect in effects if max(effect.size, effect.error_change) > LEAST]
     return sorted(listed, key=lambda effect: -effect.size)

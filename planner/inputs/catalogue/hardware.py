@@ -31,7 +31,7 @@ SHAPE_FIELDS = {field.name for field in fields(ModelShape)} - {"name", "encoder"
 @cache
 def gpus() -> Mapping[str, GpuSpec]:
     """Return GPU types by name, built once."""
-    return MappingProxyType({name: _gpu(entry) for name, entry in _gpu_entries().items()})
+    return MappingProxyType({name: _gpu(entry) for name, entry in _entries("gpus").items()})
 
 
 def gpu(name: str) -> GpuSpec:
@@ -41,7 +41,7 @@ def gpu(name: str) -> GpuSpec:
 
 def gpu_sources(name: str) -> dict[str, Provenance]:
     """Return the source of each known fact of a GPU type, by ``GPU_FACTS`` and "watts"."""
-    entry = _gpu_entries()[gpu_name(name)]
+    entry = _entries("gpus")[gpu_name(name)]
     texts, source_of_fact = read("gpus")["sources"], entry.get("sources", {})
     sources = {}
     for fact in [*(fact for fact, key in GPU_FACTS.items() if key in entry), "watts"]:
@@ -58,7 +58,7 @@ def gpu_sources(name: str) -> dict[str, Provenance]:
 @cache
 def models(weights: str = "bf16", kv_cache: str = "bf16") -> Mapping[str, ModelSpec]:
     """Return models by their short names, in one precision, built once."""
-    return MappingProxyType({name: _model(name, weights, kv_cache) for name in _model_entries()})
+    return MappingProxyType({name: _model(name, weights, kv_cache) for name in _entries("models")})
 
 
 def model(name: str, weights: str = "bf16", kv_cache: str = "bf16") -> ModelSpec:
@@ -75,13 +75,13 @@ def model_name(name: str) -> str:
     """Return the short name of a model; raise CatalogueError with the most similar names."""
     canonical = known_model(name)
     if canonical is None:
-        raise names.UnknownName("Model", name, _model_names())
+        raise names.UnknownName("Model", name, _canonical_names("models"))
     return canonical
 
 
 def known_model(name: str) -> str | None:
     """Return the short name of a model, or None if it is not in the catalogue."""
-    return names.find_model(name, _model_names())
+    return names.find_model(name, _canonical_names("models"))
 
 
 def repository(name: str) -> str:
@@ -92,7 +92,7 @@ def repository(name: str) -> str:
     canonical = known_model(name)
     if "/" in name or canonical is None:
         return name
-    return str(next(iter(_model_entries()[canonical].get("hf", ())), name))
+    return str(next(iter(_entries("models")[canonical].get("hf", ())), name))
 
 
 def gpu_name(name: str) -> str:
@@ -102,7 +102,7 @@ def gpu_name(name: str) -> str:
     """
     canonical = _known_gpu(name)
     if canonical is None:
-        raise names.UnknownName("GPU", name, _gpu_names())
+        raise names.UnknownName("GPU", name, _canonical_names("gpus"))
     return canonical
 
 
@@ -118,13 +118,13 @@ def gpu_known_as(name: str) -> str:
 
 def published_precision(name: str) -> str:
     """Return the precision of published weights: from the name, else from the release."""
-    entry = _model_entries()[model_name(name)]
+    entry = _entries("models")[model_name(name)]
     return names.stated_precision(name) or str(entry.get("precision", "bf16"))
 
 
 def published_parameters(name: str) -> float | None:
     """Return the published number of parameters, or None if unknown."""
-    billions = _model_entries()[model_name(name)].get("params_b")
+    billions = _entries("models")[model_name(name)].get("params_b")
     return None if billions is None else billions * GIGA
 
 
@@ -178,40 +178,28 @@ def _merged_provenance(kind: str, sources: Mapping[str, Provenance]) -> Provenan
 
 
 @cache
-def _gpu_entries() -> dict[str, dict[str, Any]]:
-    """Return the entries of gpus.yaml by name."""
-    return {entry["name"]: entry for entry in read("gpus")["gpus"]}
+def _entries(kind: str) -> dict[str, dict[str, Any]]:
+    """Return the entries of gpus.yaml or models.yaml by name; ``kind`` is "gpus" or "models"."""
+    return {entry["name"]: entry for entry in read(kind)[kind]}
 
 
 @cache
-def _gpu_names() -> dict[str, str]:
-    """Return canonical names of GPU types by all their other names."""
-    return names.aliases((name, entry["aliases"]) for name, entry in _gpu_entries().items())
+def _canonical_names(kind: str) -> dict[str, str]:
+    """Return the catalogue's name of each entry by all its names; ``kind`` as in ``_entries``."""
+    return names.aliases(
+        (name, (*entry.get("hf", ()), *entry.get("aliases", ())))
+        for name, entry in _entries(kind).items()
+    )
 
 
 def _known_gpu(name: str) -> str | None:
     """Return the catalogue's name of a GPU type or of a cloud instance's GPUs, or None."""
     plain = names.plain_name(name)
     instances = read("gpus")["instances"].items()
-    return _gpu_names().get(plain) or next(
+    return _canonical_names("gpus").get(plain) or next(
         (str(gpu) for gpu, forms in instances if any(re.fullmatch(form, plain) for form in forms)),
         None,
     )
-
-
-@cache
-def _model_names() -> dict[str, str]:
-    """Return canonical model names by all their other names."""
-    return names.aliases(
-        (name, (*entry.get("hf", ()), *entry.get("aliases", ())))
-        for name, entry in _model_entries().items()
-    )
-
-
-@cache
-def _model_entries() -> dict[str, dict[str, Any]]:
-    """Return the entries of models.yaml by name."""
-    return {entry["name"]: entry for entry in read("models")["models"]}
 
 
 @cache
@@ -229,7 +217,7 @@ def _shape(name: str) -> ModelShape:
 
 def _resolve_like(name: str) -> dict[str, Any]:
     """Return a catalogue entry, filled with the fields of the entry that its ``like`` names."""
-    entry = _model_entries()[name]
+    entry = _entries("models")[name]
     if "like" not in entry:
         return dict(entry)
     base = _resolve_like(entry["like"])
@@ -251,7 +239,7 @@ def _encoder(name: str, entry: str | dict[str, Any]) -> ModelShape:
 
 def _model(name: str, weights: str, kv_cache: str) -> ModelSpec:
     """Return a built-in model's memory in a precision, with its source and assumed fields."""
-    entry = _model_entries()[name]
+    entry = _entries("models")[name]
     text = read("models")["sources"][entry["source"]]
     provenance = Provenance("published", text)
     if assumed := entry.get("assumed"):

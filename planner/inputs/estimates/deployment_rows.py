@@ -52,14 +52,76 @@ ALIASES = {
 }  # fmt: skip
 
 
+MOST_GPUS, MOST = 65_536, 1e9  # limits on a width and on other numbers, far above any deployment
+EXAMPLES = {"model": "meta-llama/Llama-3.1-8B-Instruct", "gpu": "h100_sxm"}
+
+
+class _Row(dict[str, Any]):
+    """The values of a row by plain column name; methods raise PlannerError with the field."""
+
+    def text(self, field: str) -> str:
+        """Return a text that the row needs."""
+        if field not in self:
+            raise PlannerError(f"{field} is missing. Name it, such as {EXAMPLES[field]}.")
+        return str(self[field]).strip()
+
+    def choice(
+        self, field: str, known: Mapping[str, Any], default: str, shown: tuple[str, ...]
+    ) -> Any:
+        """Return the value in ``known`` whose name the row gives; ``shown`` are names to offer."""
+        name = str(self.get(field, default)).strip().lower()
+        if name not in known:
+            raise PlannerError(f"{field} {name!r} is unknown. Use one of {', '.join(shown)}.")
+        return known[name]
+
+    def number(self, field: str, default: float | None = None) -> float:
+        """Return a number; without a ``default``, the row needs it."""
+        if field not in self and default is None:
+            raise PlannerError(f"{field} is missing. Give a number.")
+        return number(self.get(field, default), field)
+
+    def gpus(self, field: str) -> int:
+        """Return a number of GPUs; an empty field or 0 means 1."""
+        count = self.number(field, 1)
+        if count != round(count) or not 0 <= count <= MOST_GPUS:
+            raise PlannerError(
+                f"{field} is {count:g}. Give a whole number of GPUs, 1 or more and at most "
+                f"{MOST_GPUS:,}."
+            )
+        return max(1, round(count))
+
+    def workers(self, field: str) -> float | None:
+        """Return a number of workers; None if it is missing or 0."""
+        return self.number(field, 0.0) or None
+
+    def adapters(self) -> Adapters | None:
+        """Return the LoRA adapters, which need a rank and a number in use; None without them."""
+        fields = ("lora_rank", "lora_active")
+        if not self.keys() & set(fields):
+            return None
+        sizes = []
+        for field in fields:
+            if field not in self:
+                raise PlannerError(
+                    f"{field} is missing; LoRA adapters have a rank (lora_rank) and a number that "
+                    "is in use at once (lora_active)."
+                )
+            if self.number(field) % 1:
+                raise PlannerError(f"{field} is {self.number(field):g}. Give a whole number.")
+            sizes.append(round(self.number(field)))
+        return Adapters(*sizes)
+
+
 def deployment(row: Mapping[str, Any], known: UserFacts = NO_USER_FACTS) -> Deployment:
     """Return the deployment of a row, with built-in models and GPUs or the user's own.
 
     Weights of 16 bits that the row does not state and that do not fit get the most bits that do.
     Raises PlannerError with the field and the remedy.
     """
-    fields = named_fields(row)
-    shape = _with_adapters(_shape(_text(fields, "model"), known), fields)
+    fields = _Row(named_fields(row))
+    shape = _shape(fields.text("model"), known)
+    if adapters := fields.adapters():
+        shape = replace(shape, adapters=adapters)
     weights, stated = _precision(fields, known)
     described = _deployment(fields, shape, weights, known)
     if stated or weights != "bf16" or _fits(described):
@@ -72,56 +134,57 @@ def deployment(row: Mapping[str, Any], known: UserFacts = NO_USER_FACTS) -> Depl
     return described
 
 
-def _deployment(
-    fields: Mapping[str, Any], shape: ModelShape, weights: str, user_facts: UserFacts
-) -> Deployment:
+def _deployment(fields: _Row, shape: ModelShape, weights: str, user_facts: UserFacts) -> Deployment:
     """Return a row's deployment, aggregated or disaggregated, or raise PlannerError."""
-    gpu_name = _text(fields, "gpu")
+    gpu_name = fields.text("gpu")
     gpu = user_facts.gpus[gpu_name] if gpu_name in user_facts.gpus else catalogue.gpu(gpu_name)
-    engine = _choice(fields, "engine", ENGINE_NAMES, "vllm", ENGINES)
+    engine = fields.choice("engine", ENGINE_NAMES, "vllm", ENGINES)
     by_role = any(key.startswith(("prefill_", "decode_")) for key in fields)
-    split = _choice(fields, "mode", MODES, "disagg" if by_role else "agg", ("agg", "disagg"))
+    split = fields.choice("mode", MODES, "disagg" if by_role else "agg", ("agg", "disagg"))
     cache = PRECISIONS.get(str(fields.get("kv_cache", "")).lower()) or _default_kv_precision(
         shape, gpu, engine, weights
     )
-    isl, osl = _number(fields, "isl"), _number(fields, "osl")
+    isl, osl = fields.number("isl"), fields.number("osl")
     if osl > 1 and not shape.causal:
         raise PlannerError(f"osl: {shape.name} is an encoder and writes no tokens. Give osl 1.")
     prefill, prefill_workers, batch = None, None, "batch"
     if split:
         decode = _arrangement(fields, "decode_", weights, cache)
-        decode_workers, batch = _workers(fields, "decode_workers"), "decode_batch"
+        decode_workers, batch = fields.workers("decode_workers"), "decode_batch"
         prefill = _arrangement(fields, "prefill_", weights, cache)
-        prefill_workers = _workers(fields, "prefill_workers")
+        prefill_workers = fields.workers("prefill_workers")
     else:
         decode, decode_workers = _aggregated_arrangement(fields, weights, cache, shape)
-    concurrency = _concurrency(fields, batch, decode.attention_dp * (decode_workers or 1.0))
+    if "concurrency" not in fields and batch in fields:  # the batch is that of a rank
+        concurrency = fields.number(batch) * (decode.attention_dp * (decode_workers or 1.0))
+    else:
+        concurrency = fields.number("concurrency")
     return Deployment(
         shape, gpu, decode, isl, osl, concurrency, engine, prefill, prefill_workers,
         decode_workers, **_engine_options(fields, shape),
     )  # fmt: skip
 
 
-def _engine_options(fields: Mapping[str, Any], shape: ModelShape) -> dict[str, Any]:
+def _engine_options(fields: _Row, shape: ModelShape) -> dict[str, Any]:
     """Return the fields of a Deployment for engine version, speculative decoding and batches.
 
     ``notes`` has a sentence if the model could draft tokens, but the row gives none.
     """
-    drafted = number(fields.get("draft_tokens", 0), "draft_tokens")
+    drafted = fields.number("draft_tokens", 0)
     accepted = math.nan if drafted else 0.0
     if "accepted_tokens" in fields:
-        accepted = number(fields["accepted_tokens"], "accepted_tokens")
+        accepted = fields.number("accepted_tokens")
     if "acceptance" in fields:
-        accepted = drafted * number(fields["acceptance"], "acceptance")
+        accepted = drafted * fields.number("acceptance")
     could_draft = shape.name.startswith(DRAFTING) and not drafted
     return {
         "version": str(fields.get("engine_version", "")).strip()[:VERSION],
-        "rounds": number(fields.get("rounds", ROUNDS), "rounds"),
-        "equal": _choice(fields, "equal_lengths", ANSWERS, "", ("yes", "no")),
+        "rounds": fields.number("rounds", ROUNDS),
+        "equal": fields.choice("equal_lengths", ANSWERS, "", ("yes", "no")),
         "drafted": drafted,
         "accepted": accepted,
-        **{name: number(fields[name], name) for name in NUMBERS if name in fields},
-        "median_ttft": _choice(fields, "ttft_statistic", STATISTICS, "mean", tuple(STATISTICS)),
+        **{name: fields.number(name) for name in NUMBERS if name in fields},
+        "median_ttft": fields.choice("ttft_statistic", STATISTICS, "mean", tuple(STATISTICS)),
         "notes": (f"without speculative decoding: {shape.name} has layers that draft tokens (MTP); "
                   "served with them decode takes about half to two thirds of the time. Give "
                   "draft_tokens and accepted_tokens",) if could_draft else (),
@@ -140,27 +203,6 @@ def _shape(name: str, known: UserFacts) -> ModelShape:
     return shape
 
 
-def _with_adapters(shape: ModelShape, fields: Mapping[str, Any]) -> ModelShape:
-    """Return ``shape`` with the LoRA adapters of the row, if any."""
-    if not {"lora_rank", "lora_active"} & fields.keys():
-        return shape
-    rank, active = (_whole_number(fields, name) for name in ("lora_rank", "lora_active"))
-    return replace(shape, adapters=Adapters(rank, active))
-
-
-def _whole_number(fields: Mapping[str, Any], field: str) -> int:
-    """Return a LoRA field as a whole number; raise PlannerError if it is missing or not whole."""
-    if field not in fields:
-        raise PlannerError(
-            f"{field} is missing; LoRA adapters have a rank (lora_rank) and a number that is in "
-            "use at once (lora_active)."
-        )
-    value = number(fields[field], field)
-    if value != round(value):
-        raise PlannerError(f"{field} is {value:g}. Give a whole number.")
-    return round(value)
-
-
 def named_fields(row: Mapping[str, Any]) -> dict[str, Any]:
     """Return the row with plain column names, without empty values."""
     fields: dict[str, Any] = {}
@@ -174,41 +216,6 @@ def named_fields(row: Mapping[str, Any]) -> dict[str, Any]:
     return fields
 
 
-def _text(fields: Mapping[str, Any], field: str) -> str:
-    """Return a text field of a row; raise PlannerError if it is missing."""
-    if field not in fields:
-        raise PlannerError(f"{field} is missing. Name it, such as {EXAMPLES[field]}.")
-    return str(fields[field]).strip()
-
-
-MOST_GPUS, MOST = 65_536, 1e9  # limits on a width and on other numbers, far above any deployment
-EXAMPLES = {"model": "meta-llama/Llama-3.1-8B-Instruct", "gpu": "h100_sxm"}
-
-
-def _choice(
-    fields: Mapping[str, Any],
-    field: str,
-    known: Mapping[str, Any],
-    default: str,
-    shown: tuple[str, ...],
-) -> Any:
-    """Return the value in ``known`` whose name the row gives for ``field``.
-
-    Raises PlannerError for an unknown name.
-    """
-    name = str(fields.get(field, default)).strip().lower()
-    if name not in known:
-        raise PlannerError(f"{field} {name!r} is unknown. Use one of {', '.join(shown)}.")
-    return known[name]
-
-
-def _number(fields: Mapping[str, Any], field: str) -> float:
-    """Return a number field of a row; raise PlannerError if it is missing."""
-    if field not in fields:
-        raise PlannerError(f"{field} is missing. Give a number.")
-    return number(fields[field], field)
-
-
 def number(value: Any, field: str) -> float:
     """Return ``value`` as a float; raise PlannerError with the field if it is not a number."""
     try:
@@ -220,33 +227,7 @@ def number(value: Any, field: str) -> float:
     return read
 
 
-def _count(fields: Mapping[str, Any], field: str) -> int:
-    """Return a number of GPUs from a row; an empty field or 0 means 1."""
-    count = number(fields.get(field, 1), field)
-    if count != round(count) or not 0 <= count <= MOST_GPUS:
-        raise PlannerError(
-            f"{field} is {count:g}. Give a whole number of GPUs, 1 or more and at most "
-            f"{MOST_GPUS:,}."
-        )
-    return max(1, round(count))
-
-
-def _workers(fields: Mapping[str, Any], field: str) -> float | None:
-    """Return the number of workers that a row gives; None if it is missing or 0."""
-    return number(fields[field], field) or None if field in fields else None
-
-
-def _concurrency(fields: Mapping[str, Any], batch: str, ranks: float) -> float:
-    """Return the concurrency of a row, or else its batch per rank times ``ranks``.
-
-    ``batch`` is the name of the field with the batch.
-    """
-    if "concurrency" not in fields and batch in fields:
-        return number(fields[batch], batch) * ranks
-    return _number(fields, "concurrency")
-
-
-def _precision(fields: Mapping[str, Any], known: UserFacts) -> tuple[str, bool]:
+def _precision(fields: _Row, known: UserFacts) -> tuple[str, bool]:
     """Return the precision of the weights, and whether the row's own precision column gives it.
 
     The precision is the row's, else that of the quantisation columns, of the name, or of the
@@ -254,11 +235,11 @@ def _precision(fields: Mapping[str, Any], known: UserFacts) -> tuple[str, bool]:
     """
     if "precision" in fields:
         names = ("bf16", "fp8", "fp4", "int8", "int4")
-        return str(_choice(fields, "precision", PRECISIONS, "", names)), True
+        return str(fields.choice("precision", PRECISIONS, "", names)), True
     for field in ("moe_quant", "quant"):  # experts are most of the weights
         if precision := PRECISIONS.get(str(fields.get(field, "")).strip().lower()):
             return precision, True
-    name = _text(fields, "model")
+    name = fields.text("model")
     if stated := stated_precision(name):
         return stated, True
     return "bf16" if name in known.models else catalogue.published_precision(name), False
@@ -285,14 +266,14 @@ def _default_kv_precision(shape: ModelShape, gpu: GpuSpec, engine: str, weights:
     return "fp8" if in_8_bits and BYTES[weights] < 2.0 else "bf16"
 
 
-def _arrangement(fields: Mapping[str, Any], side: str, weights: str, cache: str) -> Arrangement:
+def _arrangement(fields: _Row, side: str, weights: str, cache: str) -> Arrangement:
     """Return the arrangement from the parallelism columns of a row for one ``side``.
 
     The side is prefill, decode, or neither ("") if aggregated. The widths of the experts are made
     consistent with the others.
     """
     tp, pp, dp, moe_tp, moe_ep = (
-        _count(fields, side + width if side + width in fields else width) for width in WIDTHS
+        fields.gpus(side + width if side + width in fields else width) for width in WIDTHS
     )
     if tp * dp == 1 < moe_tp * moe_ep:
         dp = moe_tp * moe_ep  # experts on several GPUs, attention whole on each
@@ -305,7 +286,7 @@ def _arrangement(fields: Mapping[str, Any], side: str, weights: str, cache: str)
 
 
 def _aggregated_arrangement(
-    fields: Mapping[str, Any], weights: str, cache: str, shape: ModelShape
+    fields: _Row, weights: str, cache: str, shape: ModelShape
 ) -> tuple[Arrangement, float | None]:
     """Return the arrangement of an aggregated deployment, and its number of instances.
 
@@ -313,11 +294,11 @@ def _aggregated_arrangement(
     attention if the ranks divide its tensor parallelism. Other models get one instance per rank.
     """
     arrangement = _arrangement(fields, "", weights, cache)
-    workers = _workers(fields, "workers")
+    workers = fields.workers("workers")
     stated = {"batch", "concurrency"} <= fields.keys()
     if workers is not None or not stated or arrangement.attention_dp > 1:
         return arrangement, workers
-    batches = _number(fields, "concurrency") / max(number(fields["batch"], "batch"), 1.0)
+    batches = fields.number("concurrency") / max(fields.number("batch"), 1.0)
     ranks = round(batches)
     if batches <= 1.5:
         return arrangement, None

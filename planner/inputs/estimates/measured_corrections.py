@@ -248,13 +248,24 @@ class Change:
 
 
 def changes(
-    measurements: MeasuredCorrections, deployments: Sequence[Deployment], fit: EstimateFit
+    measurements: MeasuredCorrections | None, deployments: Sequence[Deployment], fit: EstimateFit
 ) -> list[Change]:
-    """Return how measurements correct each deployment's estimate, with errors and row counts."""
+    """Return how measurements correct each deployment's estimate, with errors and row counts.
+
+    Without measurements, factors are 1 and the errors are those of the estimate.
+    """
     traits = traits_of(deployments)
-    learnt = {"tbt": measurements.tbt, "ttft": measurements.ttft}
+    learnt = {
+        name: getattr(measurements, name)
+        if measurements
+        else learn_corrections(
+            fit.alike[name].likeness, traits.take(np.zeros(0, np.int64)), np.zeros(0)
+        )
+        for name in ("tbt", "ttft")
+    }
     tbt, ttft = (_factors_and_errors(name, learnt[name], traits, fit) for name in learnt)
-    measured = traits_of([row.deployment for row in measurements.rows]).labels["deployment"]
+    measured_rows = measurements.rows if measurements else ()
+    measured = traits_of([row.deployment for row in measured_rows]).labels["deployment"]
     same = [int((measured == name).sum()) for name in traits.labels["deployment"].tolist()]
     return [
         Change(tbt_factor, ttft_factor, tbt_error, ttft_error, rows, measured.size - rows)
@@ -275,22 +286,6 @@ def _factors_and_errors(
     median, nine = fit.alike[name].stated.of_shift(traits.split, shift)
     errors = zip(median.tolist(), nine.tolist(), strict=True)
     return list(zip(np.exp(shift.shift).tolist(), errors, strict=True))
-
-
-def unchanged(deployments: Sequence[Deployment], fit: EstimateFit) -> list[Change]:
-    """Return for each deployment a change without correction, with the estimate's own errors."""
-    traits = traits_of(deployments)
-    no_rows = traits.take(np.zeros(0, np.int64))
-    tbt, ttft = (
-        _factors_and_errors(
-            name, learn_corrections(fit.alike[name].likeness, no_rows, np.zeros(0)), traits, fit
-        )
-        for name in ("tbt", "ttft")
-    )
-    return [
-        Change(1.0, 1.0, tbt_error, ttft_error, 0, 0)  # factors of 1, from no measurement
-        for (_, tbt_error), (_, ttft_error) in zip(tbt, ttft, strict=True)
-    ]
 
 
 def corrected_estimate(estimate: Estimate, change: Change, osl: float) -> Estimate:

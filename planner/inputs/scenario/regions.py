@@ -113,14 +113,8 @@ def price_of(
         remedy = "Add usd_per_gpu_hour to its spot"
     else:
         return hourly_values(0.0)
-
-    def built_in_price(region: catalogue.CatalogueRegion) -> float | None:
-        """Return the price of the GPU type in a built-in region, if it has one."""
-        prices = region.spot_usd_per_gpu_hour if spot else region.usd_per_gpu_hour
-        return prices.get(name)
-
     sources = [(stated, GIVEN), (listed, LISTED)]
-    if like is not None and (usd := built_in_price(like)) is not None:
+    if like is not None and (usd := _built_in_price(like, name, spot)) is not None:
         sources.append((usd, like.sources[f"spot {name}" if spot else name]))
     for price, source in sources:
         if price is not None:
@@ -129,9 +123,16 @@ def price_of(
     if not spot and not section.capacity.get(gpu):
         return hourly_values(0.0)  # no GPUs to pay for
     regions = catalogue.regions().items()
-    with_price = sorted(other for other, region in regions if built_in_price(region) is not None)
+    with_price = sorted(
+        other for other, region in regions if _built_in_price(region, name, spot) is not None
+    )
     or_like = f", or 'like' with one of {', '.join(with_price)}" if with_price else ""
     raise ScenarioError(f"regions: {section.name} has no {kind} for {gpu}. {remedy}{or_like}.")
+
+
+def _built_in_price(region: catalogue.CatalogueRegion, gpu: str, spot: bool) -> float | None:
+    """Return the price of a GPU type in a built-in region, on demand or as ``spot``, if known."""
+    return (region.spot_usd_per_gpu_hour if spot else region.usd_per_gpu_hour).get(gpu)
 
 
 @dataclass(frozen=True, slots=True)
