@@ -129,8 +129,8 @@ def _check_length(method: str, series: DemandSeries) -> None:
             needed, what = season + round(DAY_S / series.bin_s), "one season and a day"
         if series.bins < needed:
             raise SeriesTooShort(
-                f"{series.key}: {method} needs {what}, {needed} bins, and 2 observed "
-                f"bins; it has {series.bins} bins, {observed} of them observed."
+                f"{series.key}: too short for {method}. It needs {what} ({needed:,} bins) and has "
+                f"{series.bins:,} bins, {observed:,} of them observed."
             )
     fewest = MIN_OBSERVED if isinstance(rule, Arima) else FEWEST
     if observed < fewest:

@@ -42,7 +42,7 @@ class LatestComparison:
     meets_slo: bool | None
     replicas: str | None  # as scheduled, such as "4 to 6"
     cost: float | None  # dollars of the window
-    change: float | None  # of the cost, as a share of the baseline's, at equal SLO attainment
+    change: float | None  # of the cost, as a share of the baseline's; None for the baseline itself
 
 
 def latest_comparisons(scenarios: Iterable[Scenario]) -> dict[int, LatestComparison]:
@@ -62,6 +62,8 @@ def latest_comparisons(scenarios: Iterable[Scenario]) -> dict[int, LatestCompari
         replicas=KT("result__recommended__timetable__rows"),
         cost=Cast(KT("result__recommended__cost_usd"), FloatField()),
         change=Value(-1.0) * Cast(KT("result__recommended__equal_slo_saving"), FloatField()),
+        policy=KT("result__recommended__policy"),
+        baseline=KT("result__baseline"),
     )
     return {row.pop("scenario_id"): _latest_comparison(row) for row in rows}
 
@@ -71,6 +73,9 @@ def _latest_comparison(row: dict[str, Any]) -> LatestComparison:
     meets_slo, steps = (json.loads(row[name] or "null") for name in ("meets_slo", "replicas"))
     totals = [sum(step["replicas"]) for step in steps or ()]
     replicas = span_text((min(totals), max(totals))) if totals else None
+    policy, baseline = row.pop("policy"), row.pop("baseline")
+    if policy and policy == baseline:
+        row["change"] = None
     return LatestComparison(**row | {"meets_slo": meets_slo, "replicas": replicas})
 
 

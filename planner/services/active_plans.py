@@ -152,9 +152,9 @@ def _plans_replaced_by_pools(
             continue
         if other_pools - pools:
             raise NotReady(
-                f"Run {other.number} of {other.scenario} is active and covers {shared[0][0]} "
-                f"in {shared[0][1]} too, as one of its {len(other_pools)} deployments. End that "
-                "plan first, or give these deployments other names (names)."
+                f"Run {other.number} of {other.scenario} is active and also scales "
+                f"{shared[0][0]} in {shared[0][1]}. End that plan first, or change the names of "
+                "these deployments."
             )
         replaced.append(other)
     return replaced

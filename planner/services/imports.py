@@ -44,8 +44,8 @@ def hardware_import(
     if "gpus" not in document and "models" not in document:
         if not _is_config(document):
             raise CatalogueError(
-                f"{file_name} has neither gpus nor models at its top and is not the config.json "
-                f"of a model (it has none of {', '.join(CONFIG_KEYS)})."
+                f"{file_name} has no gpus, no models, and no key of a model's config.json "
+                f"({', '.join(CONFIG_KEYS)}). Add gpus or models, or choose a config.json."
             )
         return [_import_config(user, document, file_name, name)]
     unknown = sorted(set(document) - {"gpus", "models"})

@@ -10,6 +10,7 @@ from django.utils.safestring import SafeString
 from planner.domain.formats import (
     NOTHING,
     ZONE,
+    compact,
     digits,
     duration,
     figure,
@@ -31,6 +32,7 @@ register = template.Library()
 for formatter in (figure, percent, signed_percent, milliseconds, duration, rough_duration, when):
     register.filter(formatter)
 
+register.filter(compact)
 register.filter("meaning", meaning_of)
 register.filter("answer", answer_of)
 

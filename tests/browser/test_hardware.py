@@ -45,7 +45,7 @@ def test_from_measurements_to_an_error_and_an_estimate(
     fit.get_by_label("Model", exact=True).fill("llama-3.1-8b")
     fit.get_by_label("GPU", exact=True).fill("H100-SXM")
     fit.get_by_role("button", name="Fit and check").click()
-    site.get_by_text("next door, version 1, is made").wait_for()
+    site.get_by_text("next door, version 1, is created").wait_for()
     drawn(site)
     errors = [
         float(cell.get_attribute("data-mape") or "nan")

@@ -147,7 +147,7 @@ class LoginView(ApiView):
         code = sent.pop("code")
         if second_factor.factor_of(user) is not None:
             if not code:
-                raise exceptions.AuthenticationFailed("Send a code of your second factor: code.")
+                raise exceptions.AuthenticationFailed("Send code, from your second factor.")
             second_factor.factor_check(user=user, code=code)
         with within(workspace_for(user, sent.pop("workspace"))):
             new = tokens.token_create(user=user, **sent)

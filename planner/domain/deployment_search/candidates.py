@@ -41,7 +41,7 @@ PRECISIONS = ("bf16", "fp8", "fp4")  # precisions to quantise to, from the most 
 # Engines that support a vendor's GPUs; default (NVIDIA): all.
 RUNS_ON = {"AMD": ("vllm", "sglang"), "Intel": ("vllm",), "Google": ("vllm",), "AWS": ("vllm",)}
 FACTOR_DECIMALS = 9  # decimals to which two factors count as equal
-MODELLED = Provenance("modelled", "operators at published peaks, as kind: roofline")
+MODELLED = Provenance("modelled", "operators at published peaks (roofline)")
 
 NO_FIT = "does not fit in GPU memory"
 NO_PRECISION = "precision not on this GPU"

@@ -243,10 +243,9 @@ def _missed_targets(over_time: OverTime) -> Iterator[str]:
             if not course.kept:
                 yield (
                     f"Window by window, {pool.phase} of {pool.model} in {pool.region} "
-                    f"{WORDS[level]} keeps {pool.slo_ms:,.0f} ms for {course.attainment:.1%} of "
-                    f"the requests, not {ATTAINMENT:.0%}, even planned for "
-                    f"{1 + course.headroom:.0f} times the load. Do not compare its "
-                    "GPU-hours."
+                    f"{WORDS[level]} misses its target: {course.attainment:.1%} of requests are "
+                    f"within {pool.slo_ms:,.0f} ms (target {ATTAINMENT:.0%}), even planned for "
+                    f"{1 + course.headroom:.0f} times the load. Do not compare its GPU-hours."
                 )
 
 

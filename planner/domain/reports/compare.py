@@ -520,7 +520,8 @@ def _reasons(view: ComparisonView) -> Iterator[Fact]:
     expected = level.expected.cost_usd if level is not None else None
     if expected is not None:
         low, high = expected.low, expected.high
-        interval = f"80% interval {figure(low, '$')} to {figure(high, '$')}"
+        ends = dict.fromkeys(figure(end, "$") for end in (low, high))
+        interval = f"80% interval {' to '.join(ends)}" if len(ends) > 1 else "equal on test days"
         note = "from one test day" if low is None else interval
         yield Fact("Expected cost", expected.mean, "$", note=note)
     if (utility := view.plan.outcome.utility) is not None:

@@ -397,9 +397,9 @@ def _total_demand(
     cells = bins * len(template.models) * len(template.regions) * len(template.tiers)
     if cells > MAX_CELLS:
         raise ScenarioError(
-            f"traffic.bin_s: {bin_s:g} s cuts {end_s - start_s:g} s of traffic into {bins:,} bins, "
-            f"{cells:,} over all models, regions and tiers; {MAX_CELLS:,} are allowed: choose a "
-            "larger bin_s or a shorter trace."
+            f"traffic.bin_s: {bin_s:g} s gives {bins:,} bins of {end_s - start_s:g} s of traffic. "
+            f"Over all models, regions and tiers these are {cells:,}, and {MAX_CELLS:,} are "
+            "allowed. Choose a larger bin_s or a shorter trace."
         )
     if len(starts) == 1 and starts == ends:
         raise ScenarioError(

@@ -94,8 +94,8 @@ def bin_width(number: IntArray, ns: IntArray, name: str, bin_s: float | None) ->
     months = values[0] >= _MONTH_NS
     if months or (steps.size > _FEW and steps.size < _FULL * steps.sum() / width):
         raise IngestError(
-            f"{name}: no width of bins fits its times, which are {values[0] / 1e9:,.6g} to "
-            f"{values[-1] / 1e9:,.6g} s apart. Export regular bins, or one row per request."
+            f"{name}: its times are {values[0] / 1e9:,.6g} to {values[-1] / 1e9:,.6g} s apart, so "
+            f"they are not regular bins. Export regular bins, or one row per request."
         )
     return width
 

@@ -138,8 +138,8 @@ def samples_of_rows(rows: Sequence[Mapping[str, Any]], bin_s: int, now: datetime
         start = int(time.timestamp())
         if start % bin_s or time.microsecond:
             raise SourceError(
-                f"{location}.time: {time:%Y-%m-%dT%H:%M:%SZ} is not where a bin of {bin_s} s "
-                "begins. Send sums of whole bins, by their beginning."
+                f"{location}.time: {time:%Y-%m-%dT%H:%M:%SZ} is not the start of a bin of "
+                f"{bin_s} s. Send sums of whole bins, with their start as time."
             )
         place = {**{key: row.get(key, "") for key in KEYS}, "bin_start": start}
         if tuple(place.values()) in seen:

@@ -84,7 +84,7 @@ class Command(HeadroomCommand):
         keep.add_argument("--source", default="", help="source of the measurement")
 
         undo = self._action(actions, "remove", "remove stored rows and their effect")
-        undo.add_argument("calibration", type=int, help="number that profiles keep printed")
+        undo.add_argument("calibration", type=int, help="number printed by profiles keep")
 
     def add_output(self, parser: ArgumentParser) -> None:
         """Add nothing here: each action has these options itself."""

@@ -122,7 +122,7 @@ def restore(request: Request, pk: int) -> HttpResponse:
 def branch(request: Request, pk: int) -> HttpResponse:
     name = request.POST.get("name", "")
     scenario = plan_branch(plan=activated_plan_get(pk), user=request.user, name=name)
-    messages.success(request, f"{scenario.name} is made.")
+    messages.success(request, f"{scenario.name} is created.")
     return redirect("web:scenario", scenario.pk)
 
 

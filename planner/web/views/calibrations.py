@@ -72,7 +72,7 @@ def detail(request: Request, pk: int) -> HttpResponse:
         )
         if version is None:
             return _show(request, calibration, fit=form, problem=problem, status=400)
-        messages.success(request, f"{version.profile.name}, version {version.version}, is made.")
+        messages.success(request, f"{version.profile.name}, version {version.version}, is created.")
         return redirect("web:profile", version.profile.name)
     if "profile" in request.GET:
         return _compare(request, calibration)

@@ -170,7 +170,7 @@ class InviteForm(DressedForm):
     existing = forms.BooleanField(
         label="Has an account already",
         required=False,
-        help_text="For a person of another workspace here. Their password stays.",
+        help_text="Adds a person of another workspace, who keeps their password.",
     )
 
     def chosen(self) -> dict[str, str]:

@@ -102,5 +102,5 @@ def delete(request: Request, name: str) -> HttpResponse:
 
 
 def _to_profile(request: Request, version: ProfileVersion) -> HttpResponse:
-    messages.success(request, f"{version.profile.name}, version {version.version}, is made.")
+    messages.success(request, f"{version.profile.name}, version {version.version}, is created.")
     return redirect("web:profile", version.profile.name)

@@ -119,7 +119,7 @@ def new(request: Request) -> HttpResponse:
         except PlannerError as refused:
             problem = refused
         else:
-            messages.success(request, f"Proposal {proposal.pk} is made.")
+            messages.success(request, f"Proposal {proposal.pk} is created.")
             return redirect("web:proposal", proposal.pk)
     try:
         replaced = plans_replaced_by(activatable_plan(run, ExportOptions(), timezone.now()), run)

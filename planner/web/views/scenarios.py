@@ -259,7 +259,7 @@ def duplicate(request: Request, pk: int) -> HttpResponse:
     name = next(n for i in range(1, len(names) + 2) if (n := f"{base} copy {i}") not in names)
     document = yaml.edit(scenario.document, {"name": name})
     copy = scenarios.scenario_create(owner=request.user, document=document)
-    messages.success(request, f"{copy.name} is made.")
+    messages.success(request, f"{copy.name} is created.")
     return redirect("web:scenario", copy.pk)
 
 

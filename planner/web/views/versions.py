@@ -71,7 +71,7 @@ def branch(request: Request, pk: int, number: int) -> HttpResponse:
     branched = scenario_branch(
         version=version, user=request.user, name=request.POST.get("name", "")
     )
-    messages.success(request, f"{branched.name} is made.")
+    messages.success(request, f"{branched.name} is created.")
     return redirect("web:scenario", branched.pk)
 
 

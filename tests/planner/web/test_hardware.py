@@ -129,7 +129,7 @@ def test_measurements_are_previewed_fitted_and_judged(
         reverse("web:calibration", args=[calibration.pk]), fit_fields(calibration), follow=True
     )
     page = text_of(answer)
-    assert "mine, version 1, is made" in page and "our cluster" in page
+    assert "mine, version 1, is created" in page and "our cluster" in page
     assert "Prefill time" in page or "prefill time" in page
     assert "alpha" in page and "20 ms" in page
     points = json_in(answer, "residuals-1-data")["data"][1]
@@ -377,7 +377,7 @@ def test_observations_are_uploaded_and_the_next_version_shows_them(
     text = "at_s,decodes,prefill_tokens,seconds\n" + "\n".join(lines)
     where = reverse("web:profile-tune", args=["mine"])
     page = text_of(client.post(where, {"file": _file("seen.csv", text)}, follow=True))
-    assert "mine, version 2, is made" in page and "seen.csv; from mine, version 1" in page
+    assert "mine, version 2, is created" in page and "seen.csv; from mine, version 1" in page
     assert "1 observations were ignored" in page
     assert "observation 41, 8 decodes" in page  # among the outliers
     bad = client.post(where, {"file": _file("seen.csv", "at_s,decodes\n1,2\n")})

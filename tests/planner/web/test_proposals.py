@@ -161,7 +161,7 @@ def test_versions_are_compared_restored_and_branched(planner, scenario, viewer) 
     assert "Policies of version 1 are restored, as version 3" in text_of(taken)
     assert client.get(url, {"part": "tiers"}).status_code == 400
     made = client.post(f"{url}2/branch/", {"name": "Quarters"}, follow=True)
-    assert "Quarters is made" in text_of(made)
+    assert "Quarters is created" in text_of(made)
 
 
 def test_the_log_is_for_admins(planner: User, admin: User, scenario) -> None:

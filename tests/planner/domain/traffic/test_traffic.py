@@ -442,7 +442,7 @@ def test_more_requests_than_can_be_replayed_are_refused(tmp_path: Path) -> None:
 
 def test_more_bins_than_fit_are_refused(tmp_path: Path) -> None:
     stored = make.request_file(tmp_path, np.array([0.0, 86400.0 * 365]))
-    with pytest.raises(ScenarioError, match=r"traffic.bin_s: 1 s cuts .* choose a larger bin_s"):
+    with pytest.raises(ScenarioError, match=r"traffic.bin_s: 1 s gives .* Choose a larger bin_s"):
         traffic_of(stored, traffic={"sources": [make.source()], "bin_s": 1})
 
 
