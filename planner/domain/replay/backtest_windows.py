@@ -49,18 +49,18 @@ def past_windows(window: Window, demand: Demand, history_s: float = DAY_S) -> tu
     ``window``, or ends with the last whole period known at that decision. All but the last day have
     ``history_s`` of traffic before their own first decision. Missing days are replaced by the most
     recent others. Without an earlier day, return the time right before that decision, at most as
-    long as the window.
+    long as the window, and the busiest time before that, if there is room for nearly a window.
     """
     known = float(window.origins_s[0])
     lead = float(np.ceil(window.lead_s / window.bin_s - 1e-9) * window.bin_s)
     begins = demand.start_s + HISTORY_BINS * demand.bin_s + lead  # earliest start of a window
 
-    def cut(start: float) -> Window | None:
-        """Return the window that starts at ``start``, shortened to whole periods of known data.
+    def cut(start: float, until: float = known) -> Window | None:
+        """Return the window that starts at ``start``, shortened to whole periods ``until`` a time.
 
-        Return None if less than a period is known, or too little history.
+        Return None if less than a period is left, or there is too little history.
         """
-        periods = np.floor((min(start + window.duration_s, known) - start) / window.period_s + 1e-9)
+        periods = np.floor((min(start + window.duration_s, until) - start) / window.period_s + 1e-9)
         end = start + float(periods) * window.period_s
         if start < begins - 1e-6 or periods < 1:
             return None
@@ -82,7 +82,19 @@ def past_windows(window: Window, demand: Demand, history_s: float = DAY_S) -> tu
     all_periods = round(window.duration_s / window.period_s)
     periods = min(np.floor((known - begins) / window.period_s + 1e-9), all_periods)
     right_before = cut(known - float(periods) * window.period_s)
-    return (right_before,) if right_before and _is_observed(right_before, demand) else ()
+    if right_before is None or not _is_observed(right_before, demand):
+        return ()
+    # It shows the demand of another time of day, which the forecast does not know.
+    starts = np.arange(right_before.start_s - least_s, begins - 1e-6, -window.bin_s)
+    earlier = [
+        moved
+        for start in starts
+        if (moved := cut(float(start), right_before.start_s))
+        and moved.duration_s >= least_s
+        and _is_observed(moved, demand)
+    ]
+    busiest = max(earlier, key=lambda moved: _requests_in(moved, demand), default=None)
+    return (right_before,) if busiest is None else (right_before, busiest)
 
 
 def _three_days(by_day: dict[int, Window], demand: Demand, history_s: float) -> tuple[Window, ...]:

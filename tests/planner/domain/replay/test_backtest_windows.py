@@ -54,14 +54,24 @@ def test_all_of_it_is_known_at_the_first_decision(
         assert not past.ahead and past.period_s == window.period_s
         assert past.duration_s <= window.duration_s
     away = [(window.start_s - before.start_s) / DAY_S for before in windows]
-    if len(windows) > 1:
+    if len(windows) > 1 and min(away) >= 1:
         assert all(day == int(day) for day in away)
         assert min(away) == away[0] and len(set(away)) == len(away)
 
 
-def test_without_a_day_before_it_is_the_stretch_before_the_decision() -> None:
-    (before,) = past_windows(window_at(40, 16), demand_of(60))
-    assert (before.end_s, before.duration_s) == (39 * BIN_S, 16 * BIN_S)
+def test_without_a_day_before_they_are_the_time_before_the_decision_and_the_busiest_before() -> (
+    None
+):
+    demand = demand_of(80)
+    requests = demand.requests.copy()
+    requests[:, 12:20] *= 5
+    window = window_at(60, 16)
+    before, busiest = past_windows(window, replace(demand, requests=requests))
+    assert (before.end_s, before.duration_s) == (59 * BIN_S, 16 * BIN_S)
+    assert busiest.end_s <= before.start_s
+    assert busiest.start_s <= 12 * BIN_S and busiest.end_s >= 20 * BIN_S
+    assert 12 * BIN_S <= busiest.duration_s <= 16 * BIN_S
+    # No room for most of another window.
     (short,) = past_windows(window_at(16, 16), demand_of(32))
     assert (short.end_s, short.duration_s) == (15 * BIN_S, 12 * BIN_S)
     assert past_windows(window_at(6, 16), demand_of(32)) == ()
