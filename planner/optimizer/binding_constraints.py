@@ -41,18 +41,19 @@ def binding_constraints(problem: PlanningProblem, target: IntArray) -> tuple[Bin
 
 def _binding_caps(problem: PlanningProblem, target: IntArray) -> Iterator[Binding]:
     """Yield plan-wide limits with less left than the smallest instance uses (or one change)."""
+    can_run = problem.theta_tps[:, None, :].repeat(target.shape[1], 1) > 0  # [l, r, g]
     for cap in caps(problem):
         used, limit = cap_use(problem, target, cap), cap.limit
-        uses = cap.per_instance[problem.theta_tps[:, None, :].repeat(target.shape[1], 1) > 0]
+        uses = cap.per_instance[can_run]
         step = 1.0 if cap.family == CHURN else float(uses[uses > 0].min(initial=np.inf))
         if limit - used >= step:
             continue
         if cap.family == CHURN:  # its use counts starts and stops only up to a constant
             changes = totals(problem, target)
             used, limit = float(changes.starts + changes.stops), problem.churn
-        of = f"{cap_words(cap.family, used)} of {cap_words(cap.family, limit)}"
-        taker = cap.where if cap.family == POWER else "The plan"
-        sentence = f"{taker[0].upper()}{taker[1:]} uses {of} allowed."
+        amounts = f"{cap_words(cap.family, used)} of {cap_words(cap.family, limit)}"
+        user = cap.where if cap.family == POWER else "The plan"
+        sentence = f"{user[0].upper()}{user[1:]} uses {amounts} allowed."
         yield Binding(cap.family, cap.where, sentence)
 
 
@@ -88,16 +89,17 @@ def _pools_at(
 def _binding_local_needs(problem: PlanningProblem, target: IntArray) -> Iterator[Binding]:
     """Yield regions that could not serve their own demand with one instance less."""
     need, all_sides = local_need_tps(problem), role_sides(problem)
-    last = [_last_instance_tps(problem, target, side) for side in all_sides]
+    # What the last instance of each pool carries, by side.
+    last_tps = [_last_instance_tps(problem, target, side) for side in all_sides]
     for model, region, served, weakest in _limiting_sides(problem, target, all_sides):
         side = all_sides[weakest]
         present = (target[model, region] > 0) & side.columns
         if need[model, region] <= 0 or not present.any():
             continue
-        if served - need[model, region] >= last[weakest][model, region][present].min() / side.share:
+        smallest_loss = last_tps[weakest][model, region][present].min() / side.share
+        if served - need[model, region] >= smallest_loss:
             continue
-        where = in_region(problem, model, region)
-        own = where + _side_words(side)
+        own = in_region(problem, model, region) + _side_words(side)
         sentence = (
             f"One replica less of {own} would not serve {percent(problem.epsilon)} of its own peak"
             f"{redundancy_words(problem)}."
@@ -135,16 +137,16 @@ def _binding_joint_peaks(problem: PlanningProblem, target: IntArray) -> Iterator
     weakest, reported = carried.min(axis=0), set[tuple[int, str]]()
     left = served_without_largest_region(problem, weakest)
     for side_index, side in enumerate(role_sides(problem)):
-        last = _last_instance_tps(problem, target, side)
+        last_tps = _last_instance_tps(problem, target, side)
         for (model,) in np.argwhere(need > 0):
             pools = (target[model] > 0) & side.columns
             # Only pools of the weakest side bind: less of another side changes nothing.
-            tight = (
-                pools & (carried[side_index, model] <= weakest[model] * (1 + TOLERANCE))[:, None]
-            )
+            side_is_weakest = carried[side_index, model] <= weakest[model] * (1 + TOLERANCE)  # [r]
+            tight = pools & side_is_weakest[:, None]
             if not tight.any() or (model, side.name) in reported:
                 continue
-            if left[model] - need[model] >= last[model][tight].min() / side.share:
+            smallest_loss = last_tps[model][tight].min() / side.share
+            if left[model] - need[model] >= smallest_loss:
                 continue
             reported.add((model, side.name))
             where = problem.models[model] + _side_words(side)

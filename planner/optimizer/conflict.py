@@ -67,11 +67,10 @@ def unserved_sentence(problem: PlanningProblem, target: IntArray) -> str:
         f"{problem.models[model]} overall {tokens_words(total[model])}"
         for (model,) in np.argwhere(total > 0)
     ]
-    short += [
-        f"{cap_words(cap.family, over)} beyond the limit"
-        for cap in caps(problem)
-        if (over := cap_use(problem, target, cap) - cap.limit) > cap_limit(cap) - cap.limit
-    ]
+    for cap in caps(problem):
+        used = cap_use(problem, target, cap)
+        if used > cap_limit(cap):  # the limit with its tolerance
+            short.append(f"{cap_words(cap.family, used - cap.limit)} beyond the limit")
     if not short:
         return ""
     return (
@@ -99,7 +98,8 @@ def _minimum_conflicts(problem: PlanningProblem) -> Iterator[str]:
         needed_gpus = int(least_gpus[region, gpu])
         inside = problem.rows == gpu
         name = problem.row_names[gpu]
-        parts = (problem.minimum[:, region] * problem.gpus_per_instance)[:, inside].sum(axis=1)
+        gpus = problem.minimum[:, region] * problem.gpus_per_instance  # [l, g]
+        parts = gpus[:, inside].sum(axis=1)  # of each model
         yield (
             f"{problem.regions[region]} has {_count_words(capacity, name)}, but the minimums "
             f"there ask for {needed_gpus:,} ({_words_by_model(problem, parts)}): lower a minimum, "
@@ -194,10 +194,10 @@ def _shortage(
         inside = np.isin(problem.rows, types)
         parts: IntArray = minimum[:, inside].sum(axis=1)
         for side in role_sides(problem):
-            theta = problem.theta_tps * side.columns
-            captive = (theta > 0).any(axis=1) & ~(theta > 0)[:, ~inside].any(axis=1)
+            can_run = problem.theta_tps * side.columns > 0  # [l, g]
+            captive = can_run.any(axis=1) & ~can_run[:, ~inside].any(axis=1)
             for (model,) in np.argwhere(captive & (need > 0)):
-                usable_types = np.flatnonzero(inside & (theta[model] > 0)).tolist()
+                usable_types = np.flatnonzero(inside & can_run[model]).tolist()
                 needed_gpus = _fewest_gpus(problem, need[model], side, size, model, usable_types)
                 parts[model] = max(parts[model], needed_gpus)
         available = int(capacity[list(types)].sum())
@@ -221,9 +221,9 @@ def _fewest_gpus(
     """
     need *= side.share * (1 - TOLERANCE)
     if len(usable_types) == 1:
-        return fewest_instances(
-            problem, model, usable_types[0], need, int(side.lost[usable_types[0]])
-        ) * int(size[model, usable_types[0]])
+        (column,) = usable_types
+        replicas = fewest_instances(problem, model, column, need, int(side.lost[column]))
+        return replicas * int(size[model, column])
     sizes = size[model, usable_types]
     step = int(np.gcd.reduce(sizes))  # whole replicas take multiples of it
     per_token = (sizes / problem.theta_tps[model, usable_types]).min()

@@ -64,6 +64,7 @@ class Covering:
         column = np.broadcast_to(np.tile(np.arange(gpus), needs.regions.shape[1]), region.shape)
         model = np.broadcast_to(needs.model[:, None], region.shape)
         left = np.zeros(len(needs.tps))
+        # Arrays above are [n, regions x columns]: every pool that can serve each need.
         for side in self._sides:
             usable = (self._problem.theta_tps[model, column] > 0) & side.columns[column]
             pools = _Pools(model, region, column, usable)
@@ -87,6 +88,7 @@ class Covering:
             )
             best = np.argmin(price_per_token, axis=1)
             rows = np.arange(len(uncovered))
+            # A need for which nothing fits stays uncovered.
             possible = np.isfinite(price_per_token[rows, best])
             uncovered, rows, best = uncovered[possible], rows[possible], best[possible]
             chosen = tuple(index[rows, best] for index in candidates.index)
@@ -114,11 +116,10 @@ class Covering:
         model, region, column = cells
         chosen = self.target[cells]
         gpus_each = problem.gpus_per_instance[model, column]
-        room = np.minimum(
-            problem.maximum[cells] - chosen, self.free[region, problem.rows[column]] // gpus_each
-        )
+        that_fit = self.free[region, problem.rows[column]] // gpus_each
+        room = np.minimum(problem.maximum[cells] - chosen, that_fit)
         room = np.where(pools.usable, room, 0)
-        running = problem.current[cells] - chosen
+        running = problem.current[cells] - chosen  # of them, not yet in the target
         # Running instances cost no start. Take them first and price new ones in a later step.
         limit = np.where(running > 0, np.minimum(room, running), room)
         before = self._carried(pools, chosen, side)
@@ -128,7 +129,8 @@ class Covering:
         added = self._carried(pools, chosen + count, side) - before
         starts = np.where(running > 0, 0.0, self._start[cells])
         charge = (self._hourly[cells] + starts) / self._shared[column] * count
-        price_per_token = charge / np.maximum(np.minimum(added, need), ROUNDING * need)
+        useful = np.minimum(added, need)
+        price_per_token = charge / np.maximum(useful, ROUNDING * need)  # never divides by 0
         return count, added, np.where(room > 0, price_per_token, np.inf)
 
     def _carried(self, pools: _Pools, count: IntArray, side: Side) -> FloatArray:

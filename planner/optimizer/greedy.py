@@ -25,16 +25,17 @@ def greedy_target(problem: PlanningProblem) -> IntArray:
     no time limit: 1,000 models in 200 regions take a few seconds.
     """
     covering = Covering(problem)
-    choices = (problem.theta_tps > 0).sum(axis=1)
+    gpu_choices = (problem.theta_tps > 0).sum(axis=1)  # of each model
     local, total = local_need_tps(problem), global_need_tps(problem)
     everywhere = list(range(len(problem.regions)))
 
-    order = np.lexsort((-local, np.broadcast_to(choices[:, None], local.shape)), axis=0)
+    # By region: models with few choices first, then by falling demand, [l, r].
+    order = np.lexsort((-local, np.broadcast_to(gpu_choices[:, None], local.shape)), axis=0)
     for models in order:  # the next model of each region
         needed = np.flatnonzero(local[models, everywhere] > 0)
         models_needed = models[needed]
         covering.cover(Needs(models_needed, needed[:, None], local[models_needed, needed]))
-    for model in np.lexsort((-total, choices)):
+    for model in np.lexsort((-total, gpu_choices)):
         if total[model] <= 0:
             continue
         covering.cover(Needs.one(model, everywhere, float(total[model])))
@@ -70,7 +71,7 @@ def _remove_unneeded(
         demand_here = max(local[model, region], total[model] - others_tps)
         required = min(float(served_here.min()), demand_here)
         present, fewer = int(target[model, region, gpu]), int(problem.minimum[model, region, gpu])
-        drops = {}  # by side: tokens/s lost, by number of instances removed
+        drops = {}  # by side: tokens/s lost, by number of instances removed from 0 on
         for side_index, side in enumerate(all_sides):
             if side.columns[gpu]:
                 pool_tps = capacity_curve(problem, model, gpu, present, int(side.lost[gpu]))

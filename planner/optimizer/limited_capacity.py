@@ -124,7 +124,7 @@ def _greedy_by_policy(
     if policy in (NONE, PRIORITY_EXHAUSTIVE):
         for workload in workloads:
             before = fleet.saved()
-            if fleet.serve(workload) > 0 and policy == NONE:
+            if fleet.serve(workload) > 0 and policy == NONE:  # not whole, so not at all
                 fleet.restore(before)
                 fleet.skip(workload)
         return fleet.target
@@ -138,7 +138,7 @@ def _greedy_by_policy(
         while waiting:
             before_pass = fleet.target.sum()
             waiting = [workload for workload in waiting if fleet.serve(workload, single=True) > 0]
-            if fleet.target.sum() == before_pass:
+            if fleet.target.sum() == before_pass:  # no room for any of them
                 break
     return fleet.target
 

@@ -83,9 +83,10 @@ class CapacityCurves:
         theta, curve = self.theta[model, column], self.known[model, column]
         can_run, last = theta > 0, curve.shape[-1] - 1
         within = (curve <= tps[..., None]).sum(axis=-1) - 1
+        # Beyond the known curve, each further instance carries theta.
         beyond = np.maximum(tps - curve[..., last], 0.0) / np.where(can_run, theta, 1.0)
-        more = np.where(within == last, np.floor(beyond), 0.0)
-        return np.where(can_run, within + more, 0).astype(np.int64)
+        further = np.where(within == last, np.floor(beyond), 0.0)
+        return np.where(can_run, within + further, 0).astype(np.int64)
 
 
 def capacity_curve(
@@ -95,7 +96,7 @@ def capacity_curve(
     pools = problem.pool_tps
     known = np.zeros(1) if pools is None else np.append(0.0, pools[model, column])
     left = np.maximum(0, np.arange(max_count + 1) - lost)
-    within = np.minimum(left, len(known) - 1)
+    within = np.minimum(left, len(known) - 1)  # further ones carry theta each
     return np.asarray(known[within] + problem.theta_tps[model, column] * (left - within))
 
 

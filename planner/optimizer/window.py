@@ -228,7 +228,8 @@ def _objective_gap(problem: PlanningProblem, gap: float) -> float:
     start cost to hourly price.
     """
     hourly, start = price(problem), start_price(problem)
-    worst = (start[hourly > 0] / hourly[hourly > 0]).max(initial=0.0)
+    priced = hourly > 0
+    worst = (start[priced] / hourly[priced]).max(initial=0.0)
     return gap / (1.0 + float(worst))
 
 

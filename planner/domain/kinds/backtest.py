@@ -153,17 +153,17 @@ def run(
     left_out = [sentence for sentence in outcomes if isinstance(sentence, str)]
     if not rows:
         raise Infeasible(" ".join(left_out))
-    usd = {row.method: row.usd for row in rows.values() if row.usd is not None}
-    usd.pop(PERFECT, None)  # it cannot be deployed, so it cannot be the best
-    best = min(usd, key=lambda name: usd[name]) if usd else None
-    beside: list[Baseline] = []
+    cost_usd = {row.method: row.usd for row in rows.values() if row.usd is not None}
+    cost_usd.pop(PERFECT, None)  # it cannot be deployed, so it cannot be the best
+    best = min(cost_usd, key=lambda name: cost_usd[name]) if cost_usd else None
+    no_forecast: list[Baseline] = []
     if not options.by_coverage:
         # Matching by coverage simulates nothing, so confirm the two that the verdict compares.
-        chosen = [] if by_replay else [name for name in rows if name in (best, SAME_AS_NOW)]
+        to_confirm = [] if by_replay else [name for name in rows if name in (best, SAME_AS_NOW)]
         confirm = partial(_confirm_by_simulation, study, scenario.seed)
         tune = partial(_baseline_or_reason, study, scenario.seed, tune=by_replay)
         jobs: list[Part[Forecaster | Baseline | str]] = [
-            *(Part(f"Simulate: {name}", partial(confirm, rows[name])) for name in chosen),
+            *(Part(f"Simulate: {name}", partial(confirm, rows[name])) for name in to_confirm),
             *(
                 Part(f"Tune: {policy_of(name).title}", partial(tune, name))
                 for name in baseline_names(options.reactive, tune=by_replay)
@@ -173,15 +173,15 @@ def run(
             if isinstance(done, Forecaster):
                 rows[done.method] = done
             elif isinstance(done, Baseline):
-                beside.append(done)
+                no_forecast.append(done)
             else:
                 left_out.append(done)
     parts.close()
     matched_on = REPLAY if by_replay else COVERAGE
-    sentence = verdict([*rows.values()], beside)
+    sentence = verdict([*rows.values()], no_forecast)
     frame = frame_of(study)
     methods_by_name = {name: ForecasterFigures.of(row) for name, row in rows.items()}
-    baselines = {row.name: BaselineFigures.of(row) for row in beside}
+    baselines = {row.name: BaselineFigures.of(row) for row in no_forecast}
     return Outcome(
         BacktestResult(
             frame=frame,
@@ -197,7 +197,7 @@ def run(
         ),
         {
             "methods": flat_table([*methods_by_name.values()]),
-            **({"beside": flat_table([*baselines.values()])} if beside else {}),
+            **({"beside": flat_table([*baselines.values()])} if no_forecast else {}),
         },
     )
 
@@ -247,11 +247,12 @@ def _scenario_of_past_window(scenario: Scenario, days: int | None) -> Scenario:
     """
     horizon = scenario.horizon
     changes: dict[str, object] = {}
-    if horizon.start == "end":
+    if horizon.start == "end":  # a window after the traffic
         changes["start"] = None
     if days is not None:
         changes["duration_s"] = days * DAY_S
+        # The window ends where it did, so a longer one starts earlier.
         if isinstance(horizon.start, datetime) and horizon.duration_s is not None:
-            longer = days * DAY_S - horizon.duration_s
-            changes["start"] = horizon.start - timedelta(seconds=longer)
+            added_s = days * DAY_S - horizon.duration_s
+            changes["start"] = horizon.start - timedelta(seconds=added_s)
     return scenario.model_copy(update={"horizon": horizon.model_copy(update=changes)})

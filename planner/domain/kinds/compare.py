@@ -1,9 +1,9 @@
 """Forecast, plan, and simulate every policy on the same requests."""
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -152,7 +152,7 @@ def run(
         show(assurance=preview.assurance | {name: figures_of_choice(found[0], trials.days)})
     choice, candidates = choices.get(LEVELS[level], (None, []))
     by_policy = {candidate.policy: candidate for candidate in candidates}
-    everyone = [
+    tuned = [
         with_tuned_value(policy, by_policy[policy.key].value) if policy.key in by_policy else policy
         for policy in (*chosen, *baselines)
     ]
@@ -160,37 +160,17 @@ def run(
     window_runs = _WindowRuns(
         study, without_spare, planned, trials, PressureTests(study), by_policy,
         alternatives=frozenset(alternatives.values()), level=level, spare=spare,
+        chosen=frozenset(policy.key for policy in chosen),
         strict=list(options.policies) != [ALL],
     )  # fmt: skip
-    by_key = {policy.key: policy for policy in (*chosen, *baselines)}
-    simulations: list[Part[Any]] = [
-        Part(f"Simulate: {policy.title}", partial(window_runs.simulate, policy, i < len(chosen)))
-        for i, policy in enumerate(everyone)
-    ] + [
-        Part(
-            f"Simulate: {key}",
-            partial(window_runs.simulate_other_level, key, by_key[candidate.policy], candidate),
-        )
-        for key, candidate in others.items()
+    untuned = {policy.key: policy for policy in (*chosen, *baselines)}
+    other_levels = [
+        (key, untuned[candidate.policy], candidate) for key, candidate in others.items()
     ]
-    # The search of an oracle takes longest, so it begins first.
-    order = sorted(
-        range(len(simulations)),
-        key=lambda i: i >= len(everyone) or not everyone[i].traits.reads_future,
-    )
-    *in_order, errors = parts.map(
-        [
-            *(simulations[i] for i in order),
-            Part("Plan with the profile error", partial(profile_errors, study, planned)),
-        ],
-        part(progress, 0.8, 0.94),
-        shared=(*study.hardware.profiles.values(), *study.hardware.gpus),
-        at_once=parallel_replays(len(study.trace)),
+    outcomes, errors = window_runs.simulate_all(
+        tuned, other_levels, parts, part(progress, 0.8, 0.94)
     )
     parts.close()
-    outcomes = [
-        outcome for _, outcome in sorted(zip(order, in_order, strict=True), key=itemgetter(0))
-    ]
     runs = [outcome for outcome in outcomes if isinstance(outcome, PolicyRun)]
     left_out += [outcome for outcome in outcomes if isinstance(outcome, str)]
     if not runs:
@@ -201,8 +181,8 @@ def run(
         *busier_window_warning(study.window, study.traffic),
     ]
     notes += [*plan_and_replay(runs), *left_out]
-    taken = None if choice is None else ChoiceOfPolicy(choice, trials.days, level)
-    comparison = compare(runs, scenario.objective.baseline, notes, taken)
+    recommended = None if choice is None else ChoiceOfPolicy(choice, trials.days, level)
+    comparison = compare(runs, scenario.objective.baseline, notes, recommended)
     if comparison.recommended is not None:
         best = comparison.run(comparison.recommended.policy)
         comparison = comparison.with_answer(
@@ -262,17 +242,55 @@ class _WindowRuns:
     alternatives: frozenset[str]  # keys of recommended policies, for which a loss is simulated
     level: int  # of assurance, index in LEVELS
     spare: bool
-    strict: bool  # an error in a policy that the user chose ends the run
+    chosen: frozenset[str]  # keys of the policies that the user chose; others are baselines
+    strict: bool  # an error in a chosen policy ends the run; else the policy is left out
     constant: ConstantFleets = field(default_factory=ConstantFleets)
 
-    def simulate(self, policy: Policy, asked: bool, progress: Progress) -> PolicyRun | str:
-        """Simulate a policy, or return a sentence on why it is left out.
+    def simulate_all(
+        self,
+        policies: Sequence[Policy],
+        other_levels: Sequence[tuple[str, Policy, Candidate]],
+        parts: Parts,
+        progress: Progress,
+    ) -> tuple[list[PolicyRun | str], tuple[ProfileError, ...]]:
+        """Return the runs of the policies and then of other levels, and plans at profile errors.
 
-        ``asked``: the user chose the policy. Others are only omitted if they fail.
+        A sentence stands for a run that is left out. ``other_levels`` are the arguments of
+        ``simulate_other_level``.
         """
+        simulations: list[Part[Any]] = [
+            Part(f"Simulate: {policy.title}", partial(self.simulate, policy)) for policy in policies
+        ]
+        simulations += [
+            Part(f"Simulate: {key}", partial(self.simulate_other_level, key, policy, candidate))
+            for key, policy, candidate in other_levels
+        ]
+        # The search of an oracle takes longest, so it begins first.
+        reads_future = [policy.traits.reads_future for policy in policies]
+        reads_future += [False] * len(other_levels)
+        order = sorted(range(len(simulations)), key=lambda i: not reads_future[i])
+        hardware = self.study.hardware
+        *in_order, errors = parts.map(
+            [
+                *(simulations[i] for i in order),
+                Part(
+                    "Plan with the profile error", partial(profile_errors, self.study, self.planned)
+                ),
+            ],
+            progress,
+            shared=(*hardware.profiles.values(), *hardware.gpus),
+            at_once=parallel_replays(len(self.study.trace)),
+        )
+        by_index = dict(zip(order, in_order, strict=True))
+        return [by_index[i] for i in range(len(simulations))], errors
+
+    def simulate(self, policy: Policy, progress: Progress) -> PolicyRun | str:
+        """Simulate a policy, or return a sentence on why it is left out."""
+        asked = policy.key in self.chosen
         sized = self.candidates.get(policy.key) if policy.name == STATIC else None
-        size = self.level if sized is None or sized.value is None else int(sized.value)
-        static = partial(self.trials.static_fleet, size, self.spare)
+        # The tuned value of a static fleet is the level of assurance that it is sized for.
+        fleet_level = self.level if sized is None or sized.value is None else int(sized.value)
+        static = partial(self.trials.static_fleet, fleet_level, self.spare)
         lose_replica = policy.key in self.alternatives or policy.traits.flat
         try:
             run = run_policy(
@@ -296,8 +314,9 @@ class _WindowRuns:
         ``key`` names the run in the result.
         """
         study = spared(self.without_spare) if candidate.spare else self.without_spare
-        size = 0 if candidate.value is None else int(candidate.value)
-        static = partial(self.trials.static_fleet, size, candidate.spare)
+        # The tuned value of a static fleet is the level of assurance that it is sized for.
+        fleet_level = 0 if candidate.value is None else int(candidate.value)
+        static = partial(self.trials.static_fleet, fleet_level, candidate.spare)
         try:
             run = run_policy(
                 study, with_tuned_value(policy, candidate.value), seed=study.settings.seed,
@@ -311,7 +330,8 @@ class _WindowRuns:
 
 def _first_answer_words(answer: FirstAnswer) -> str:
     """Describe the replicas and the cost of the plan, which is known before any simulation."""
-    fewest, most = (sum(getattr(pool, end) for pool in answer.pools) for end in ("fewest", "most"))
+    fewest = sum(pool.fewest for pool in answer.pools)
+    most = sum(pool.most for pool in answer.pools)
     span = f"{fewest:,} to {most:,}" if fewest != most else f"{most:,}"
     return f"First answer, not simulated: {span} replicas, {figure(answer.cost_usd, '$')}"
 
@@ -380,7 +400,7 @@ def _whatif_inputs(
     run = _run_with_shown_plan(comparison)
     if run is None or run.traits.plan is None:
         return scenario_plan, 1.0
-    if run.traits.plan.method is None:
+    if run.traits.plan.method is None:  # the policy plans with the scenario's forecast
         return scenario_plan, _load_factor(run)
     foreseen = forecast_load(study.plan_input, silent, method=run.traits.plan.method)
     return PlannedWindow(scenario_plan.plan, foreseen.forecasts, foreseen.load), _load_factor(run)

@@ -208,6 +208,7 @@ def run(
     traffic = build_traffic(settings.traffic, traces)
     window = resolve_window(settings.window, traffic.demand, traffic.clock)
     planned, at_once = settings.plan, settings.plan.periods == ALL
+    # The plan's percentile of each group of series, so that the forecast shows what is planned for.
     quantiles = Quantiles(
         hardware, traffic, window, planned.forecast, apart=planned.tiers_apart,
         usd_per_tps=_usd_per_tps(hardware, traffic, window, settings, part(progress, 0.0, 0.1)),
@@ -324,7 +325,9 @@ def _worse_than_naive(
     for method in NAIVE:
         for i, naive in enumerate(backtest_each_or_none(series, method, horizon_s, origins)):
             judged = tested[i]
-            if not notes[i] and naive is not None and naive.peak_wape < judged.peak_wape - SHOWN:
+            if notes[i] or naive is None:  # a simpler method already won, or it cannot be used
+                continue
+            if naive.peak_wape < judged.peak_wape - SHOWN:
                 notes[i] = (
                     f"Worse than {method}: peaks were off by {judged.peak_wape:.1%} where that is "
                     f"off by {naive.peak_wape:.1%} (MASE {judged.mase:.2f})."

@@ -168,24 +168,25 @@ def plan_months(
     share a plan. Each week is planned twice: the second plan starts with the fleet at the end of
     the first, as within a month.
     """
-    # The reverse order keeps the first month of each factor.
-    first_of = {times: month for month, times in reversed(months)}
+    # A later item replaces an earlier one, so the reverse order keeps the first month.
+    first_month = {growth: month for month, growth in reversed(months)}
     plans = parts.map(
         [
-            Part(f"Plan: {month.label}", partial(_plan_of_month, inputs, load.times(times)))
-            for times, month in first_of.items()
+            Part(f"Plan: {month.label}", partial(_plan_of_month, inputs, load.times(growth)))
+            for growth, month in first_month.items()
         ],
         progress,
     )
-    by_times = dict(zip(first_of, plans, strict=True))
+    plan_at_growth = dict(zip(first_month, plans, strict=True))
     planned = []
-    for month, times in months:
-        share = weights(month, inputs.window.start_s, inputs.window.period_s)
-        plan = by_times[times]
-        if isinstance(plan, str):
-            planned.append(PlannedMonth(month, times, share, None, plan))
+    for month, growth in months:
+        occurrences = weights(month, inputs.window.start_s, inputs.window.period_s)
+        plan_or_conflict = plan_at_growth[growth]
+        if isinstance(plan_or_conflict, str):
+            conflict = plan_or_conflict
+            planned.append(PlannedMonth(month, growth, occurrences, None, conflict))
         else:
-            planned.append(PlannedMonth(month, times, share, plan))
+            planned.append(PlannedMonth(month, growth, occurrences, plan_or_conflict))
     return planned
 
 
@@ -232,10 +233,11 @@ def _shortest_terms(offers: tuple[Commitment, ...]) -> tuple[Commitment, ...]:
 
     A horizon of at most a year says little about a term of three years.
     """
-    best: dict[tuple[str, str], Commitment] = {}
+    shortest: dict[tuple[str, str], Commitment] = {}
     for offer in offers:  # one_year before three_years
-        best.setdefault((offer.region, offer.gpu), offer)
-    return tuple(offer for offer in best.values() if offer.gpus)
+        shortest.setdefault((offer.region, offer.gpu), offer)
+    # An offer for no GPUs is not worth its price.
+    return tuple(offer for offer in shortest.values() if offer.gpus)
 
 
 def _totals(rows: tuple[MonthFigures, ...]) -> Totals:
@@ -268,8 +270,9 @@ def _headline(
     with_plan = [row for row in rows if row.cost_usd is not None]
     span = f"the {horizon}" if not without_plan else f"{totals.days:,.0f} days"
     parts = [f"{compact(totals.cost_usd, '$')} for {span}"]
-    if with_plan[-1].growth != with_plan[0].growth:
-        parts[0] += f", with demand x{with_plan[-1].growth:.3g} at the end"
+    first, last = with_plan[0], with_plan[-1]
+    if last.growth != first.growth:
+        parts[0] += f", with demand x{last.growth:.3g} at the end"
     if without_plan:
         other_months = f" and {len(without_plan) - 1} more" if without_plan[1:] else ""
         parts.append(f"No plan for {without_plan[0].month}{other_months}")
@@ -336,8 +339,9 @@ def _weekly_schedules(planned: list[PlannedMonth], hardware: Hardware) -> pl.Dat
     """Return the weekly schedules of the first and the last month that have a plan."""
     frames = []
     plans = [(row.month.label, row.plan) for row in planned if row.plan is not None]
+    # In a dict, the first and the last month are one if only one has a plan.
     for label, plan in dict((plans[0], plans[-1])).items():
-        after = np.asarray(plan.period_s * np.arange(len(plan.windows)), np.float64)
+        since_start_s = np.asarray(plan.period_s * np.arange(len(plan.windows)), np.float64)
         columns = {
             f"{hardware.models[m].name} {hardware.regions[r].name} {hardware.arrangement(m, g)}":
             plan.target[:, m, r, g]
@@ -345,9 +349,9 @@ def _weekly_schedules(planned: list[PlannedMonth], hardware: Hardware) -> pl.Dat
         }  # fmt: skip
         frames.append(
             pl.DataFrame({
-                "month": [label] * len(after),
-                "hour_of_week": (after / 3600).tolist(),
-                "time": moments(float(plan.period_start_s[0]), after),
+                "month": [label] * len(since_start_s),
+                "hour_of_week": (since_start_s / 3600).tolist(),
+                "time": moments(float(plan.period_start_s[0]), since_start_s),
                 **columns,
             })
         )  # fmt: skip

@@ -145,12 +145,13 @@ def run(
     traffic = known_traffic(settings_of(scenario), traces)
     hardware = replace(hardware, asked=traffic.asked)
     lengths, shared = traffic.lengths[m], traffic.shared[m] if traffic.shared else None
-    arrivals = traffic.arrivals[m]
-    work = hardware, m, lengths, shared, arrivals
-    pairs, notes = _pairs(*work, options, part(progress, 0.05, 0.3))
+    pairs, notes = _pairs(
+        hardware, m, lengths, shared, traffic.arrivals[m], options, part(progress, 0.05, 0.3)
+    )
     # Pairs are sorted by cost. Only the cheapest is simulated.
     pair = pairs[0]
     service, count = pair.service, pair.instances
+    # Closed forms that the sensitivity needs begin now, if there is a second process.
     for call in sensitivity_calls(service, count):
         begin(best_splits, *call)
     progress(0.3, "Both pools by simulation")
@@ -235,12 +236,12 @@ def _pairs(
     """
     pairs = pairs_of(hardware, m)
     for side, name in (("prefill", options.prefill), ("decode", options.decode)):
-        named = [
+        named_columns = [
             g
             for g, (column, gpu) in enumerate(zip(hardware.columns, hardware.gpus, strict=True))
             if not name or name in (column.label, gpu.name)
         ]
-        matching = [columns for columns in pairs if getattr(columns, side) in named]
+        matching = [columns for columns in pairs if getattr(columns, side) in named_columns]
         if not matching:
             labels = sorted({hardware.columns[getattr(columns, side)].label for columns in pairs})
             raise PlannerError(

@@ -144,7 +144,7 @@ def run(
     shares = kv_shares(scenario, facts)
     facts += [fact for fact in hardware.provenance if fact[0].startswith("KV transfer")]
     placed = placed_services(scenario, hardware, instances)
-    pairs = any(service.hands_over for service in placed)
+    any_kv_transfer = any(service.hands_over for service in placed)
     problem = PlacementProblem(topology, tuple(service.service for service in placed))
     by_method = _placements(problem, options, scenario.seed, shares, part(progress, 0.5, 0.8))
     load = busiest_load(traffic, window, scenario.seed)
@@ -152,7 +152,7 @@ def run(
     for i, (name, states) in enumerate(by_method.items()):
         replay = None
         # Only KV transfers between prefill and decode instances depend on the placement.
-        if load is not None and pairs:
+        if load is not None and any_kv_transfer:
             progress(0.8 + 0.2 * i / len(by_method), f"Replaying: {LABELS[name]}")
             replay = replay_state(hardware, placed, states[START], load, scenario.seed)
         methods[name] = figures.method_figures(name, states, placed, replay)
@@ -165,14 +165,14 @@ def run(
         kind="place",
         scenario=scenario.name,
         counts_from=source,
-        headline=figures.headline(methods, pairs),
+        headline=figures.headline(methods, any_kv_transfer),
         methods=methods,
         services=tuple(figures.service_figures(hardware, service) for service in placed),
         topology=tuple(figures.region_trees(problem)),
         simulation=simulation,
-        warnings=tuple(figures.warnings(methods, pairs)),
+        warnings=tuple(figures.warnings(methods, any_kv_transfer)),
         notes=(
-            *figures.notes(source, methods, pairs),
+            *figures.notes(source, methods, any_kv_transfer),
             *([UNGROWN] if window.ahead and window.growth and load is not None else []),
             *traffic.notes,
         ),
@@ -196,10 +196,11 @@ def _placements(
     names = METHODS if options.method == "all" else (options.method,)
     states: dict[str, States] = {}
     for i, name in enumerate(names):
-        here = part(progress, i / len(names), (i + 1) / len(names))
-        here(0.0, f"Placing: {LABELS[name]}")
-        alive = partial(here, 0.5, f"Placing: {LABELS[name]}")
-        placer = Placer(name, seed, shares, options.time_limit_s, alive)
+        method_progress = part(progress, i / len(names), (i + 1) / len(names))
+        method_progress(0.0, f"Placing: {LABELS[name]}")
+        # The placer calls this now and then: it reports progress and may cancel the run.
+        keep_alive = partial(method_progress, 0.5, f"Placing: {LABELS[name]}")
+        placer = Placer(name, seed, shares, options.time_limit_s, keep_alive)
         states[name] = placer.states(problem, options.grow)
     return states
 
@@ -209,17 +210,17 @@ def _counts_to_place(
     hardware: Hardware,
     traffic: Traffic,
     window: Window,
-    counted: str | None,
+    period_or_today: str | None,
     progress: Progress,
 ) -> tuple[IntArray, str]:
     """Return the replicas to place, ``[l, r, g]``, and a phrase on where the counts come from.
 
-    ``counted``: those of today's fleet, or of the plan's largest or last period. None: today's
-    fleet if it is known, else the largest period.
+    ``period_or_today`` is "today" for today's fleet, "peak" or "last" for a period of the plan.
+    None: today's fleet if it is known, else the largest period.
     """
-    if counted is None:
-        counted = "peak" if hardware.today is None else "today"
-    if counted == "today":
+    if period_or_today is None:
+        period_or_today = "peak" if hardware.today is None else "today"
+    if period_or_today == "today":
         if hardware.today is None:
             raise ScenarioError(
                 "fleet.today: the scenario has no current fleet. Add it, or place the plan's peak."
@@ -229,14 +230,14 @@ def _counts_to_place(
     traffic = traffic_with_known_lengths(traffic, lengths)
     sizes = size_over_time(hardware, lengths, scenario.seed, part(progress, 0.0, 0.6))
     no_replicas = np.zeros(hardware.minimum.shape, np.int64)
-    today = no_replicas if hardware.today is None else hardware.today
-    inputs = PlanInput(settings_of(scenario).plan, hardware, traffic, window, sizes, today)
+    current = no_replicas if hardware.today is None else hardware.today
+    inputs = PlanInput(settings_of(scenario).plan, hardware, traffic, window, sizes, current)
     planned = plan_window(inputs, part(progress, 0.6, 1.0))
     target = planned.plan.target
-    gpus = np.einsum("plrg,lg->p", target, planned.plan.gpus_per_instance)  # of each period
-    p = int(gpus.argmax()) if counted == "peak" else len(target) - 1
+    gpus_per_period = np.einsum("plrg,lg->p", target, planned.plan.gpus_per_instance)
+    p = int(gpus_per_period.argmax()) if period_or_today == "peak" else len(target) - 1
     when = words_of(float(planned.plan.period_start_s[p]), traffic.clock)
-    what = "largest" if counted == "peak" else "last"
+    what = "largest" if period_or_today == "peak" else "last"
     return target[p], f"the plan's {what} period, from {when}"
 
 
@@ -269,9 +270,12 @@ def tables_of(
     return {
         "nodes": nodes,
         "instances": pl.concat(
-            _with_method_and_state(m, step, _instances(s)) for m, step, s in states
+            _with_method_and_state(method, step, _instances(state))
+            for method, step, state in states
         ),
-        "units": pl.concat(_with_method_and_state(m, step, _units(s)) for m, step, s in states),
+        "units": pl.concat(
+            _with_method_and_state(method, step, _units(state)) for method, step, state in states
+        ),
     }
 
 

@@ -227,7 +227,7 @@ def run(
     if options.over_time != OFF:
         start_s, end_s = window.observed_s
         method = scenario.forecast.method
-        following = TrackedTraffic(
+        tracked_traffic = TrackedTraffic(
             hardware=hardware,
             traffic=traffic,
             start_s=start_s,
@@ -238,8 +238,8 @@ def run(
             startup_s=scenario.fleet.startup_s,
             seed=scenario.seed,
         )
-        tracked_cases = track_cases(chosen, following, part(progress, 0.45, 0.95))
-        by_window = over_time.figures(tracked_cases, following.startup_s)
+        tracked_cases = track_cases(chosen, tracked_traffic, part(progress, 0.45, 0.95))
+        by_window = over_time.figures(tracked_cases, scenario.fleet.startup_s)
         by_window_words = over_time.sentences(by_window)
         tables["courses"] = over_time.table(tracked_cases, start_s)
     # Whole replicas are always included, because savings are relative to them.

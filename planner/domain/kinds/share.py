@@ -204,8 +204,9 @@ def _plan_pool(
             f"models: {len(pool.parts)} replicas on {pool.gpu} in {pool.region} are more than "
             f"the {MOST_EXACT} of the exact packing. Use --method first-fit."
         )
-    alive = partial(progress, 0.0, f"Packing {pool.gpu} in {pool.region}")
-    return Sharing(pool, rules, alive).plan(options.method)
+    # Packing calls this now and then: it reports progress and may cancel the run.
+    keep_alive = partial(progress, 0.0, f"Packing {pool.gpu} in {pool.region}")
+    return Sharing(pool, rules, keep_alive).plan(options.method)
 
 
 def _replays_alone(pool: SharingPool) -> list[ModelReplay]:
@@ -236,17 +237,17 @@ def _left_out(
 def _aggregated(models: Sequence[figures.ModelFigures], hardware: Hardware) -> Iterator[str]:
     """Yield a note on the models whose separate prefill and decode become one replica."""
     regions = {region.name: r for r, region in enumerate(hardware.regions)}
-    numbers = {model.name: m for m, model in enumerate(hardware.models)}
-    apart = {
+    model_index = {model.name: m for m, model in enumerate(hardware.models)}
+    disaggregated = {
         row.model
         for row in models
-        for g in sharing_columns(hardware, numbers[row.model], regions[row.region])
+        for g in sharing_columns(hardware, model_index[row.model], regions[row.region])
         if hardware.columns[g].role == "decode"
     }
-    if apart:
+    if disaggregated:
         yield (
-            f"{', '.join(sorted(apart))}: prefill and decode run in one replica here, at the speed "
-            "of the decode profile."
+            f"{', '.join(sorted(disaggregated))}: prefill and decode run in one replica here, at "
+            "the speed of the decode profile."
         )
 
 

@@ -1,5 +1,7 @@
 """Find the capacity of one replica within the SLOs by simulation, and compare closed forms."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
@@ -45,7 +47,7 @@ from simulation.errors import SimulationError
 from simulation.fleet import Tier
 from simulation.performance.profile import provenance_at
 from simulation.performance.specs import Provenance
-from simulation.sizing.batch_queue import evaluate_pool, saturated_rps
+from simulation.sizing.batch_queue import Evaluation, evaluate_pool, saturated_rps
 from simulation.sizing.batch_sizing import size_pool
 from simulation.sizing.capacity import PRECISION, REQUESTS
 from simulation.sizing.pd_slo_split import isolated_tier
@@ -148,6 +150,23 @@ class CurvePoint:
     utilisation: float
     batch: float
 
+    @classmethod
+    def of(cls, evaluated: Evaluation, rate: float, load: float, share: float) -> CurvePoint:
+        """Return the point at ``rate`` requests/s; ``share`` is the percentile as a fraction."""
+        ttft, tbt = evaluated.ttft, evaluated.tbt
+        return cls(
+            rate=rate,
+            load=load,
+            ttft_mean_ms=milliseconds(ttft.mean) if len(ttft.values) else None,
+            ttft_ms=milliseconds(ttft.quantile(share)),
+            tbt_mean_ms=milliseconds(tbt.mean) if len(tbt.values) else None,
+            tbt_ms=milliseconds(tbt.quantile(share)),
+            e2e_ms=milliseconds(evaluated.e2e.quantile(share)),
+            wait_mean_ms=milliseconds(evaluated.wait.mean),
+            utilisation=evaluated.utilisation,
+            batch=evaluated.batch,
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SizedPool:
@@ -229,8 +248,8 @@ def run(
         work = workload_of(hardware, m, *requests[m], assumed.variation[m])
         closed, curve = _closed_forms(hardware, place, tier, work, sized.max_rps)
         replica = sized.replica
-        name = {"model": replica.model, "arrangement": replica.arrangement, "role": replica.role}
-        curves += [name | as_json(point) for point in curve]
+        pool = {"model": replica.model, "arrangement": replica.arrangement, "role": replica.role}
+        curves += [pool | as_json(point) for point in curve]
         profile, error = hardware.profiles[place], errors[place]
         rps, mean_isl = assumed.rates[m], float(lengths[m][0].mean())
         pools.append(
@@ -333,33 +352,16 @@ def _closed_forms(
     saturated = saturated_rps(profile, work, pool)
     share = tier.attainment
     curve = []
-    for load in POINTS:
+    for load in POINTS.tolist():
         evaluated = evaluate_pool(profile, work.at(load * saturated), pool)
         if evaluated.stable:
-            curve.append(
-                CurvePoint(
-                    rate=float(load * saturated),
-                    load=float(load),
-                    ttft_mean_ms=milliseconds(evaluated.ttft.mean)
-                    if len(evaluated.ttft.values)
-                    else None,
-                    ttft_ms=milliseconds(evaluated.ttft.quantile(share)),
-                    tbt_mean_ms=milliseconds(evaluated.tbt.mean)
-                    if len(evaluated.tbt.values)
-                    else None,
-                    tbt_ms=milliseconds(evaluated.tbt.quantile(share)),
-                    e2e_ms=milliseconds(evaluated.e2e.quantile(share)),
-                    wait_mean_ms=milliseconds(evaluated.wait.mean),
-                    utilisation=evaluated.utilisation,
-                    batch=evaluated.batch,
-                )
-            )
+            curve.append(CurvePoint.of(evaluated, load * saturated, load, share))
     # The simulated capacity may exceed the closed-form saturation, where queues diverge.
     evaluated = evaluate_pool(profile, work.at(min(max_rps, 0.999 * saturated)), pool)
     try:
-        guess = size_pool(profile, work, isolated_tier(tier, pool.role), pool).max_rps
+        predicted_rps = size_pool(profile, work, isolated_tier(tier, pool.role), pool).max_rps
     except SimulationError:
-        guess = None
+        predicted_rps = None
     load = max_rps / saturated
     closed = ClosedForms(
         load=load,
@@ -367,8 +369,8 @@ def _closed_forms(
         e2e_ms=milliseconds(evaluated.e2e.quantile(share)),
         e2e_mean_ms=milliseconds(evaluated.e2e.mean),
         utilisation=evaluated.utilisation,
-        predicted_rps=guess,
-        prediction_error=guess / max_rps - 1.0 if guess and max_rps else None,
+        predicted_rps=predicted_rps,
+        prediction_error=predicted_rps / max_rps - 1.0 if predicted_rps and max_rps else None,
         latency_error=expected("latency", load),
         latency_bias=bias(load),
     )
@@ -396,7 +398,8 @@ def _rates_at_profile_error(
 ) -> dict[At, dict[str, float | None]]:
     """Return the highest requests/s with each profile slower and faster by its own error.
 
-    0 means that no rate meets the tier. None means that the profile's error is not known.
+    The result has ``max_rps_if_slower`` and ``max_rps_if_faster`` for each (model, column). 0 means
+    that no rate meets the tier. None means that the profile's error is not known.
 
     ``lengths``, ``arrivals`` and ``shared`` (cached prompts, if known) have an item for each model.
     """

@@ -79,20 +79,20 @@ def deferred_tps(inputs: PlanInput, interactive_tps: FloatArray, *, at_once: boo
             ):
                 series.setdefault(model_region, []).append((tier, demand))
     for (m, r), series_of_pool in series.items():
-        done = 0.0
+        served = 0.0  # deferrable tokens, by the periods so far
         for p, start_s in enumerate(window.period_starts_s):
             end_s = start_s + window.period_s
             parts = [
                 _known_series(inputs, tier, demand, origins[p], end_s)
                 for tier, demand in series_of_pool
             ]
-            work = DeferredWork.of(parts).without_first(done)
+            work = DeferredWork.of(parts).without_first(served)
             needed = work.tokens_needed(start_s, end_s) / window.bin_s
             load = interactive_tps[p, m, r]
-            out[p, m, r] = np.maximum(level(load, needed) - load, 0.0)
+            out[p, m, r] = np.maximum(filled_level(load, needed) - load, 0.0)
             # The capacity for the interactive peak serves this much more in the other bins.
             below_peak = float((load.max() - load).sum())
-            done += min(float(work.tokens.sum()), max(needed, below_peak) * window.bin_s)
+            served += min(float(work.tokens.sum()), max(needed, below_peak) * window.bin_s)
     return out
 
 
@@ -128,15 +128,16 @@ def _mean_rate(series: DemandSeries, start_s: float, end_s: float) -> float:
     return float(np.nanmean(rate)) if np.any(~np.isnan(rate)) else 0.0
 
 
-def level(load: FloatArray, amount: float) -> float:
+def filled_level(load: FloatArray, amount: float) -> float:
     """Return the level that bins of ``load`` reach if ``amount`` fills up the lowest ones.
 
     ``load`` has shape ``[w]``. ``amount`` is in units of ``load`` times bins.
     """
     heights = np.sort(load)
+    # The level if the amount fills the n lowest bins, by n. It holds if the next bin is not lower.
     levels = (amount + np.cumsum(heights)) / np.arange(1, len(heights) + 1)
-    above = np.append(heights[1:], np.inf)
-    return float(levels[np.argmax(levels <= above)])
+    next_height = np.append(heights[1:], np.inf)
+    return float(levels[np.argmax(levels <= next_height)])
 
 
 def level_deferred_tps(inputs: PlanInput, start_s: float, end_s: float) -> FloatArray:
@@ -159,8 +160,8 @@ def level_deferred_tps(inputs: PlanInput, start_s: float, end_s: float) -> Float
             _dense_series(loads[m, r], start_s, end_s) if (m, r) in loads else np.zeros(len(work))
         )
         # Gaps count as the peak: an unobserved bin must not seem to have free capacity.
-        most = np.nanmax(load) if np.any(~np.isnan(load)) else 0.0
-        out[m, r] = level_load(np.nan_to_num(load, nan=most), work, int(soonest_s // bin_s))
+        peak = np.nanmax(load) if np.any(~np.isnan(load)) else 0.0
+        out[m, r] = level_load(np.nan_to_num(load, nan=peak), work, int(soonest_s // bin_s))
     return out
 
 
@@ -192,7 +193,8 @@ def level_load(load: FloatArray, work: FloatArray, bins: int) -> float:
         left = (surplus - np.minimum.accumulate(surplus))[1:]
         done = arrived - left
         due = arrived[: max(0, len(arrived) - bins)]  # work is due ``bins`` after its arrival
-        return bool(np.all(done[len(arrived) - len(due) :] >= due - 1e-9 * (1.0 + arrived[-1])))
+        done_when_due = done[len(arrived) - len(due) :]
+        return bool(np.all(done_when_due >= due - 1e-9 * (1.0 + arrived[-1])))
 
     if not work.any() or enough(low):
         return low

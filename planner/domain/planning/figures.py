@@ -189,7 +189,7 @@ def plan_figures(
     plans by power cap, purchases of GPUs, and deferrable work that was shifted in time.
     """
     hardware, settings = inputs.hardware, inputs.settings
-    hours = plan.period_s / 3600
+    hours = plan.period_s / 3600  # figures of windows are per hour
     windows, by_window = plan.windows, [window.totals for window in plan.windows]
     fleet_cost = sum(window.fleet_usd for window in windows) * hours
     objective = sum(window.objective_usd for window in windows) * hours
@@ -257,16 +257,18 @@ def decisions(plan: ScalingPlan, hardware: Hardware) -> tuple[Decision, ...]:
 
 def _binding_limits(plan: ScalingPlan) -> tuple[Limit, ...]:
     """Return each binding constraint once, with its number of periods, most frequent first."""
-    same: dict[tuple[str, str], list[Binding]] = {}
+    by_place: dict[tuple[str, str], list[Binding]] = {}
     for window in plan.windows:
-        for bound in window.binding:
-            same.setdefault((bound.family, bound.where), []).append(bound)
+        for binding in window.binding:
+            by_place.setdefault((binding.family, binding.where), []).append(binding)
+    most_frequent_first = sorted(by_place.items(), key=lambda item: -len(item[1]))
     return tuple(
         Limit(
-            *key, bounds[0].sentence, len(bounds), _span(bound.replicas for bound in bounds),
-            _span(bound.need_tps for bound in bounds), _span(bound.served_tps for bound in bounds),
+            family, where, same[0].sentence, len(same), _span(binding.replicas for binding in same),
+            _span(binding.need_tps for binding in same),
+            _span(binding.served_tps for binding in same),
         )
-        for key, bounds in sorted(same.items(), key=lambda item: -len(item[1]))
+        for (family, where), same in most_frequent_first
     )  # fmt: skip
 
 
@@ -313,35 +315,37 @@ def _unserved_rows(plan: ScalingPlan) -> tuple[UnservedDemand, ...]:
     """Return the unserved demand of each tier and model that has any."""
     if plan.unserved_tps is None:
         return ()
-    return tuple(
-        UnservedDemand(
-            tier,
-            model,
-            input_tps=float(left.max()),
-            input_tokens=float(left.sum() * plan.period_s),
-            periods=int((left > 0).sum()),
+    rows = []
+    for k, m in np.argwhere(plan.unserved_tps.any(axis=0)):
+        unserved_tps = plan.unserved_tps[:, k, m]  # by period
+        rows.append(
+            UnservedDemand(
+                plan.tiers[k],
+                plan.models[m],
+                input_tps=float(unserved_tps.max()),
+                input_tokens=float(unserved_tps.sum() * plan.period_s),
+                periods=int((unserved_tps > 0).sum()),
+            )
         )
-        for k, tier in enumerate(plan.tiers)
-        for m, model in enumerate(plan.models)
-        if (left := plan.unserved_tps[:, k, m]).any()
-    )
+    return tuple(rows)
 
 
 def _rerouted_rows(plan: ScalingPlan) -> tuple[ReroutedTraffic, ...]:
     """Return the cross-region traffic of each pair of regions that has any."""
     if plan.rerouted_tps is None:
         return ()
-    max_rerouted = plan.rerouted_tps.max(axis=0)
+    max_rerouted = plan.rerouted_tps.max(axis=0)  # over the periods, [home, other region]
     demand = plan.demand_tps.sum(axis=1)[:, :, None]  # [p, home, 1]
-    share = np.divide(
+    shares = np.divide(
         plan.rerouted_tps, demand, out=np.zeros_like(plan.rerouted_tps), where=demand > 0
-    ).max(axis=0)
+    )
+    max_share = shares.max(axis=0)
     return tuple(
         ReroutedTraffic(
             plan.regions[home],
             plan.regions[other],
             input_tps=float(max_rerouted[home, other]),
-            share=float(share[home, other]),
+            share=float(max_share[home, other]),
         )
         for home, other in np.argwhere(max_rerouted > 0)
     )

@@ -332,13 +332,13 @@ def _serve_partially(
         (window,) = by_window(partial, plan)
         return replace(window, conflict=failed.conflict), plan.unserved_tps[0]
     tiers = periods.load.tier_tps
-    apart = tiers is not None and periods.given.settings.criticality == BY_TIER
+    by_tier = tiers is not None and periods.given.settings.criticality == BY_TIER
     served = serve_limited(
         window_problem,
         worth.max(axis=0),
         policy,
-        tiers[:, period] if apart and tiers is not None else None,
-        worth if apart else None,
+        tiers[:, period] if by_tier and tiers is not None else None,
+        worth if by_tier else None,
     )
     tier_tps = window_problem.demand_tps[None] if tiers is None else tiers[:, period]
     left = unserved_by_tier(
@@ -380,17 +380,17 @@ def _solve_together(periods: Periods, progress: Progress) -> ScalingPlan:
         """Report progress, which can raise to cancel."""
         progress(0.5, "Planning all periods together")
 
-    plan, why = _solve_horizon(periods, horizon, check), ""
+    plan, first_conflict = _solve_horizon(periods, horizon, check), ""
     if plan.status == INFEASIBLE:
         if settings.limited is None:
             raise Infeasible(f"There is no feasible plan. {plan.conflict}")
-        why = plan.conflict
+        first_conflict = plan.conflict
         plan = _solve_horizon(periods, replace(horizon, priority=periods.worth), check)
         if plan.status == INFEASIBLE:
             raise Infeasible(
                 f"There is no feasible plan, however little is served. {plan.conflict}"
             )
-    partial = bool(why) or bool(plan.unserved_tps.any())
+    partial = bool(first_conflict) or bool(plan.unserved_tps.any())
     first, *others = by_window(horizon, plan)
     return ScalingPlan(
         models=horizon.first.models,
@@ -401,7 +401,7 @@ def _solve_together(periods: Periods, progress: Progress) -> ScalingPlan:
         period_s=horizon.period_s,
         initial=horizon.first.current,
         demand_tps=np.stack([window.demand_tps.max(axis=2) for window in horizon.windows]),
-        windows=(replace(first, conflict=why or plan.conflict), *others),
+        windows=(replace(first, conflict=first_conflict or plan.conflict), *others),
         together=True,
         lent=plan.lent if horizon.lend_usd is not None else None,
         rerouted_tps=plan.rerouted_tps,

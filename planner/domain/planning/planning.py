@@ -109,19 +109,19 @@ def load_of(inputs: PlanInput, forecasts: Sequence[SeriesForecast]) -> Load:
         tiers[names.index(series.key.tier), :, m, r] = rate
         expected[:, m, r] += series.mean.reshape(shape[0], shape[3]) / window.bin_s
     if forecast.niw_buffer is None:
-        before = tiers[:-1].sum(axis=0)
+        interactive_tps = tiers[:-1].sum(axis=0)
         if inputs.settings.defer == CHEAPEST:
-            shift = shifted_work(inputs, before)
+            shift = shifted_work(inputs, interactive_tps)
         tiers[-1] = (
-            deferred_tps(inputs, before, at_once=all_at_once)
+            deferred_tps(inputs, interactive_tps, at_once=all_at_once)
             if shift is None
-            else tps_of(shift.tokens, before, window.bin_s)
+            else tps_of(shift.tokens, interactive_tps, window.bin_s)
         )
     else:
-        niw = _deferrable_tps(inputs)
+        deferrable_tps = _deferrable_tps(inputs)
         if all_at_once:  # only the data before the first period is known
-            niw = np.broadcast_to(niw[:1], niw.shape)
-        tiers[-1] = forecast.niw_buffer * niw[..., None]
+            deferrable_tps = np.broadcast_to(deferrable_tps[:1], deferrable_tps.shape)
+        tiers[-1] = forecast.niw_buffer * deferrable_tps[..., None]
     load = Load(tiers.sum(axis=0), expected_tps=expected, shift=shift)
     if len(names) > 1:
         load = replace(load, tiers=(*names, DEFERRABLE), tier_tps=tiers)

@@ -83,12 +83,13 @@ def purchases(inputs: PlanInput, planned: PlannedWindow) -> tuple[Purchase, ...]
     hours = plan.period_s / 3600
     rows = []
     for r, t in np.ndindex(*reserved.shape):
-        count, gpus = int(reserved[r, t]), used[:, r, t]
+        count, gpus = int(reserved[r, t]), used[:, r, t]  # reserved GPUs, and GPUs used, [p]
         market = SPOT if t in spot else ON_DEMAND
+        # Each market with the GPUs paid for and their price, [p]. Reserved GPUs are used first.
         markets = [(market, np.maximum(gpus - count, 0), on_demand[:, r, t])]
         if count:
-            fixed = np.full(len(gpus), prices[r, t])
-            markets.insert(0, (RESERVED, np.full(len(gpus), count), fixed))
+            fixed_price = np.full(len(gpus), prices[r, t])
+            markets.insert(0, (RESERVED, np.full(len(gpus), count), fixed_price))
         for market, paid, price in markets:
             paid_hours = float(paid.sum()) * hours
             if paid_hours:

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from planner.domain.planning.deferred_work import level
+from planner.domain.planning.deferred_work import filled_level
 from planner.domain.planning.inputs import Load, PlanInput
 from planner.domain.planning.period_solver import Periods
 from planner.domain.progress import silent
@@ -44,7 +44,7 @@ def tps_of(tokens: FloatArray, interactive_tps: FloatArray, bin_s: float) -> Flo
     out = np.zeros_like(interactive_tps)
     for cell in np.argwhere(tokens > 0):
         load = interactive_tps[tuple(cell)]
-        filled = level(load, float(tokens[tuple(cell)]) / bin_s)
+        filled = filled_level(load, float(tokens[tuple(cell)]) / bin_s)
         out[tuple(cell)] = np.maximum(filled - load, 0.0)
     return out
 

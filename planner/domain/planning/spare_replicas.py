@@ -35,13 +35,14 @@ def spare_of(inputs: PlanInput, planned: PlannedWindow, progress: Progress) -> P
     without = replace(inputs, settings=replace(inputs.settings, spare=SpareSettings()))
     usd = gpu_hours = share = None
     try:
-        plain = _usd_and_gpu_hours(plan_load(without, planned.load, progress))
+        plan_without = plan_load(without, planned.load, progress)
     except Infeasible:
-        plain = None
-    if plain is not None:
-        taken = _usd_and_gpu_hours(planned.plan)
-        usd, gpu_hours = taken[0] - plain[0], taken[1] - plain[1]
-        share = usd / plain[0] if plain[0] > 0 else None
+        plan_without = None
+    if plan_without is not None:
+        usd_with, gpu_hours_with = _usd_and_gpu_hours(planned.plan)
+        usd_without, gpu_hours_without = _usd_and_gpu_hours(plan_without)
+        usd, gpu_hours = usd_with - usd_without, gpu_hours_with - gpu_hours_without
+        share = usd / usd_without if usd_without > 0 else None
     return PlanSpare(
         instances=spare.instances,
         by="pool" if spare.by_pool else "region",

@@ -283,6 +283,7 @@ def headline(totals: Mapping[str, Total], saved: Mapping[str, Savings]) -> str:
         return f"Whole replicas need {gpu_words(gpus)}"
     if not saves_gpus(saved):
         return f"No savings below the replica: whole replicas need {gpu_words(gpus)}"
+    # By GPUs, then by energy.
     best = min(saved, key=lambda name: totals[name].needs.amounts[:2])
     return (
         f"{LEVEL_NAMES[best]}: {gpu_words(totals[best].needs.gpus)} instead of {gpus}, "
@@ -334,7 +335,8 @@ def trade_notes(cases: list[Case]) -> list[str]:
 
 def sm_share_notes(cases: Sequence[Case]) -> Iterator[str]:
     """Yield sentences on whether fixed shares of a GPU's multiprocessors helped in a replay."""
-    replayed = [case for case in cases if (level := case.levels.get(OPERATOR)) and level.replayed]
+    planned = [case for case in cases if OPERATOR in case.levels]
+    replayed = [case for case in planned if case.levels[OPERATOR].replayed]
     better = [case for case in replayed if case.levels[OPERATOR].confined is not None]
     if replayed and not better:
         yield (

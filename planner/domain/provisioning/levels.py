@@ -144,28 +144,30 @@ def interference_table(gpu: str, source: str, sharing: Sequence[Sharing]) -> Int
     the slowdowns at a share of the GPU.
     """
     # Slowdowns by share of the SMs, for each pair of kinds and for each kind without another.
-    beside: dict[tuple[str, str], dict[float, list[float]]] = {}
-    alone: dict[str, dict[float, list[float]]] = {}
+    of_pair: dict[tuple[str, str], dict[float, list[float]]] = {}
+    of_kind_alone: dict[str, dict[float, list[float]]] = {}
     for row in sharing:
         kind = KIND_OF.get(row.op, row.op)
         if row.concurrent_with:
             other = row.concurrent_with.partition(":")[0]
-            by_share = beside.setdefault((kind, KIND_OF.get(other, other)), {})
+            by_share = of_pair.setdefault((kind, KIND_OF.get(other, other)), {})
         else:
-            by_share = alone.setdefault(kind, {})
+            by_share = of_kind_alone.setdefault(kind, {})
         by_share.setdefault(row.sm_share, []).append(row.slowdown)
-    at_shares = {
+    median_alone = {
         kind: {share: float(np.median(by_share[share])) for share in sorted(by_share)}
-        for kind, by_share in alone.items()
+        for kind, by_share in of_kind_alone.items()
     }
     pairs, reserved = {}, {}
-    for pair, by_share in beside.items():
+    for pair, by_share in of_pair.items():
         share = min(by_share, key=lambda share: abs(share - EVEN_SHARE))
         pairs[pair] = float(np.median(by_share[share]))
-        if share in at_shares.get(pair[0], ()):
+        if share in median_alone.get(pair[0], ()):
             # What the other operator adds, beyond having only this share of the GPU.
-            reserved[pair] = pairs[pair] / at_shares[pair[0]][share]
-    curves = {kind: (tuple(by), tuple(by.values())) for kind, by in at_shares.items()}
+            reserved[pair] = pairs[pair] / median_alone[pair[0]][share]
+    curves = {
+        kind: (tuple(by_share), tuple(by_share.values())) for kind, by_share in median_alone.items()
+    }
     return InterferenceTable(gpu, source, pairs, curves, reserved)
 
 
@@ -237,11 +239,13 @@ def solve_levels(
     else:
         levels = {}
         for name in dict.fromkeys((*rules.levels, "model")):
-            alone = replace(rules, levels=(name,), proofs=False)
-            best = with_batch_wait(
-                phase,
-                lambda some, a=alone: _level_chain(some, room, a).get(*a.levels),  # type: ignore[misc]
-            )
+            only_this_level = replace(rules, levels=(name,), proofs=False)
+
+            def plan(limited: PhaseProblem, rules: Rules = only_this_level) -> Level | None:
+                """Return the plan of the one level of ``rules`` for a limited batch size."""
+                return _level_chain(limited, room, rules).get(rules.levels[0])
+
+            best = with_batch_wait(phase, plan)
             if best is not None:
                 level, batch, _ = best
                 method = f"{level.method}, batches of at most {batch}"
@@ -325,7 +329,8 @@ def _level_chain(
     coarser = list(levels.values())
     for name in ("module", "operator"):
         wanted_level = name in rules.levels
-        if not wanted_level and not (name == "module" and "operator" in rules.levels):
+        needed_by_finer = name == "module" and "operator" in rules.levels
+        if not wanted_level and not needed_by_finer:
             continue
         method = rules.method if wanted_level else "greedy"
         is_source_method = method in (ALGORITHM1, PRINTED)  # the source's plan, as it is
@@ -346,8 +351,10 @@ def _level_chain(
             else level_confirmation.confirmed_level(name, phase, *judge, coarser, plan)
         )
         if level is not None and judge is not None and name == "operator" and rules.shared:
-            tried = level_confirmation.confirmed_sm_shares(phase, *judge, [*coarser, level], plan)
-            level = tried or level
+            with_shares = level_confirmation.confirmed_sm_shares(
+                phase, *judge, [*coarser, level], plan
+            )
+            level = with_shares or level
         if level is not None:
             coarser.append(level)
             if wanted_level:

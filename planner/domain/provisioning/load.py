@@ -45,7 +45,7 @@ def peak_hours(hardware: Hardware, traffic: Traffic, window: Window) -> dict[tup
     """
     demand, tiers = traffic.demand, interactive(hardware)
     inside = demand.inside(*window.observed_s)
-    width = max(1, min(int(inside.sum()), round(HOUR_S / demand.bin_s)))
+    hour_bins = max(1, min(int(inside.sum()), round(HOUR_S / demand.bin_s)))
     begin_s = demand.start_s + int(inside.argmax()) * demand.bin_s
     growth = float(window.grown.max())
     peaks = {}
@@ -58,9 +58,10 @@ def peak_hours(hardware: Hardware, traffic: Traffic, window: Window) -> dict[tup
             ]
             if not rows:
                 continue
-            demands = (demand.requests, demand.input_tokens, demand.output_tokens)
-            amounts = np.stack([values[rows][:, inside].sum(axis=0) for values in demands])
-            peak = _busiest_hour(amounts, width, demand.bin_s, begin_s)
+            columns = (demand.requests, demand.input_tokens, demand.output_tokens)
+            # The sum over the tiers, [3, bins of the window].
+            amounts = np.stack([values[rows][:, inside].sum(axis=0) for values in columns])
+            peak = _busiest_hour(amounts, hour_bins, demand.bin_s, begin_s)
             if peak is not None:
                 peaks[m, r] = replace(peak, requests_s=peak.requests_s * growth)
     return peaks

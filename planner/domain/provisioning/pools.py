@@ -184,7 +184,13 @@ def choose_variants(cases: list[Case]) -> list[Case]:
         """Return whether the case is of the cheapest feasible variant that fits the region."""
         by_variant = sums[case.model, case.region]
         capacity = {(case.gpu, case.weights): case.capacity for case in cases}
-        best = min(by_variant, key=lambda v: (by_variant[v][0] > capacity[v], by_variant[v][1]))
+
+        def order(variant: tuple[str, str]) -> tuple[bool, float]:
+            """Return the sort key of a variant: those that fit first, then by cost."""
+            gpus, usd = by_variant[variant]
+            return gpus > capacity[variant], usd
+
+        best = min(by_variant, key=order)
         return best == (case.gpu, case.weights) and math.isfinite(by_variant[best][1])
 
     return [replace(case, chosen=chosen(case)) for case in cases]

@@ -46,29 +46,29 @@ def operators_table(cases: list[Case]) -> pl.DataFrame:
         """Yield the row of the whole model, or a row for each operator of the plan."""
         replicas, plan, placement = level.replicas, level.plan, level.placement
         if replicas is not None:
-            rests_on = sources.timing_word(sources.measured_shares(case.problem, level))
-            count = replicas.replicas, replicas.batch, replicas.parallel, replicas.devices
+            timing = sources.timing_word(sources.measured_shares(case.problem, level))
             yield (
-                "whole model", "", *count, level.latency_s * 1e3, replicas.busy, 1.0, True,
-                rests_on, 1.0,
+                "whole model", "", replicas.replicas, replicas.batch, replicas.parallel,
+                replicas.devices, level.latency_s * 1e3, replicas.busy, 1.0, True, timing, 1.0,
             )  # fmt: skip
         if plan is None or placement is None:
             return
         phase = level.as_planned(case.problem)
         problem = phase.problem
         chosen = problem.indices_of(plan.batch, plan.parallel)
-        busy = problem.rate / plan.batch * problem.latency_s[chosen] / plan.replicas
-        worst = int(plan.sojourn_s.argmax())
-        apart = phase.demand.apart
-        share = phase.demand.compute[chosen] if apart else np.ones(len(problem.names))
+        batches_per_s = problem.rate / plan.batch  # of all replicas of each operator
+        busy = batches_per_s * problem.latency_s[chosen] / plan.replicas
+        slowest = int(plan.sojourn_s.argmax())
+        confined = phase.demand.apart  # operators have shares of a GPU of their own
+        share = phase.demand.compute[chosen] if confined else np.ones(len(problem.names))
         measured = phase.measured[:, *chosen]  # [2, V]
         for v, name in enumerate(problem.names):
-            before = [problem.names[u] for u, w in problem.edges if w == v]
+            inputs = [problem.names[u] for u, successor in problem.edges if successor == v]
             yield (
-                name, " ".join(before) if level.level == OPERATOR else "",
+                name, " ".join(inputs) if level.level == OPERATOR else "",
                 int(plan.replicas[v]), int(plan.batch[v]), int(plan.parallel[v]),
                 int(plan.slots_of[v]), float(plan.sojourn_s[v] * 1e3), float(busy[v]),
-                float(placement.slowdown[v]), v == worst, sources.timing_word(measured[:, v]),
+                float(placement.slowdown[v]), v == slowest, sources.timing_word(measured[:, v]),
                 float(share[v]),
             )  # fmt: skip
 

@@ -197,8 +197,8 @@ def table(tracked_cases: list[TrackedCase], start_s: float) -> pl.DataFrame:
 
 def sentences(over_time: OverTime) -> Sentences:
     """Return sentences on levels without and with savings, window by window."""
-    lost = [*_missed_targets(over_time)]
-    won: list[str] = []
+    without_savings = [*_missed_targets(over_time)]
+    with_savings: list[str] = []
     checked = (
         f"in a replay of {over_time.replayed_windows} windows"
         if over_time.replayed_windows
@@ -210,17 +210,17 @@ def sentences(over_time: OverTime) -> Sentences:
             continue
         finer, coarse = (over_time.levels[name].gpu_hours for name in (level, MODEL))
         if share <= 0.005:
-            lost.append(
+            without_savings.append(
                 f"Window by window, planning by {label} saves no GPU-hours here: {finer:,.1f} "
                 f"against {coarse:,.1f} by whole replicas."
             )
         elif all(pool.levels[name].kept for pool in over_time.pools for name in (level, MODEL)):
-            won.append(
+            with_savings.append(
                 f"Window by window, planning by {label} takes {finer:,.1f} GPU-hours where whole "
                 f"replicas take {coarse:,.1f}: {share:.0%} fewer at {ATTAINMENT:.0%} of the "
                 f"requests within the limit, {checked}." + _faster_scaling_words(over_time, level)
             )
-    return Sentences((*lost, *_cheaper_if_held(over_time)), tuple(won))
+    return Sentences((*without_savings, *_cheaper_if_held(over_time)), tuple(with_savings))
 
 
 def _faster_scaling_words(over_time: OverTime, level: str) -> str:

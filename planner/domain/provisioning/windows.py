@@ -90,10 +90,10 @@ def refuse_without_history(known: str, traffic: Traffic, start_s: float) -> None
 
 
 def track_cases(
-    cases: list[Case], following: TrackedTraffic, progress: Progress
+    cases: list[Case], tracked: TrackedTraffic, progress: Progress
 ) -> list[TrackedCase]:
     """Plan every level of ``cases`` window by window, and return the results over time."""
-    tracked = []
+    tracked_cases = []
     loads: dict[tuple[str, str, bool], ModelDemand] = {}
     for done, case in enumerate(cases):
         progress(done / len(cases), f"{case.phase.capitalize()} of {case.model} window by window")
@@ -101,22 +101,22 @@ def track_cases(
         without_cached = case.phase == "prefill" and case.service.cached > 0
         key = case.model, case.region, without_cached
         if key not in loads:
-            loads[key] = _model_demand(following, key[:2], without_cached=without_cached)
+            loads[key] = _model_demand(tracked, key[:2], without_cached=without_cached)
         load = loads[key]
         room = MEMORY_SHARE * case.service.gpu.memory_bytes
         judge = None
         if can_replay(case.problem):
-            stations = 1 if following.levels == (MODEL,) else len(case.problem.names)
+            stations = 1 if tracked.levels == (MODEL,) else len(case.problem.names)
             judge = SampledWindows(load.windows, load.requests, case.service, stations, room)
         courses = over_time(
             load.windows,
             case.service,
             partial(problem_of, weights=case.weights, measured=case.measured, max_replicas=512),
             room,
-            startup_s=following.startup_s,
+            startup_s=tracked.startup_s,
             attainment=ATTAINMENT,
             planned_on=load.seen,
-            levels=following.levels,
+            levels=tracked.levels,
             every=EVERY,
             judge=judge,
         )
@@ -128,30 +128,31 @@ def track_cases(
                 for name, level in case.levels.items()
             }
         replayed = 0 if judge is None else judge.picked.size
-        tracked.append(TrackedCase(case, load, courses, replayed, held))
-    return tracked
+        tracked_cases.append(TrackedCase(case, load, courses, replayed, held))
+    return tracked_cases
 
 
 def _model_demand(
-    following: TrackedTraffic, model_region: tuple[str, str], *, without_cached: bool
+    tracked: TrackedTraffic, model_region: tuple[str, str], *, without_cached: bool
 ) -> ModelDemand:
     """Return the demand of a model and region, and what plans know of it.
 
     Plans know the last interval, or a forecast by the minute with the request lengths of the last
     interval. ``without_cached`` leaves cached tokens out of prompts.
     """
-    traffic, start_s, end_s = following.traffic, following.start_s, following.end_s
+    traffic, start_s, end_s = tracked.traffic, tracked.start_s, tracked.end_s
     history_start_s = start_s
-    if following.known == FORECAST:
+    if tracked.known == FORECAST:
         history_start_s = max(traffic.demand.start_s, start_s - HISTORY_S)
-    trace = traffic.requests(history_start_s, end_s, following.seed)
-    rows = is_of_pool(trace, model_region, interactive(following.hardware))
+    trace = traffic.requests(history_start_s, end_s, tracked.seed)
+    rows = is_of_pool(trace, model_region, interactive(tracked.hardware))
     prompts = trace.input_tokens.astype(np.int64)
     if without_cached:
-        prompts -= cached_tokens(following.hardware, trace, model_region[0])
+        prompts -= cached_tokens(tracked.hardware, trace, model_region[0])
     arrival = trace.arrival_s[rows] + trace.start_s - start_s
     inside = arrival >= 0
     count = round((end_s - start_s) / WINDOW_S)
+    # Requests after the last whole window count in it.
     requests = Requests(
         np.minimum(arrival[inside], (count - 0.5) * WINDOW_S),
         prompts[rows][inside],
@@ -159,7 +160,7 @@ def _model_demand(
     )
     windows = windows_of(requests.arrival_s, requests.isl, requests.osl, WINDOW_S)
     windows = _pad_windows(windows, count)
-    if following.known != FORECAST:
+    if tracked.known != FORECAST:
         return ModelDemand(windows, requests, None, "the interval before")
     minutes = round((end_s - history_start_s) / MINUTE_S)
     counts = np.bincount(
@@ -174,27 +175,27 @@ def _model_demand(
     )
     lengths = demand_known(windows, EVERY[MODULE])
     known = {}
-    for level, by_minute in _forecast_by_level(following, series).items():
-        rate = np.repeat(by_minute, round(MINUTE_S / WINDOW_S))[:count]
+    for level, by_minute in _forecast_by_level(tracked, series).items():
+        rate = np.repeat(by_minute, round(MINUTE_S / WINDOW_S))[:count]  # of each window
         known[level] = Windows(WINDOW_S, rate, lengths.isl, lengths.osl)
-    return ModelDemand(windows, requests, known, f"a forecast by the minute ({following.method})")
+    return ModelDemand(windows, requests, known, f"a forecast by the minute ({tracked.method})")
 
 
-def _forecast_by_level(following: TrackedTraffic, series: DemandSeries) -> dict[str, FloatArray]:
+def _forecast_by_level(tracked: TrackedTraffic, series: DemandSeries) -> dict[str, FloatArray]:
     """Return the requests/s that each minute's plan is made for, by level.
 
     It is the maximum of the forecast until the next plan can serve, since levels differ in how fast
     they act. The model is fitted to the history before the window, then updated minute by minute.
     Raises ScenarioError if a fit is not possible.
     """
-    origins = np.arange(following.start_s, series.end_s - 1e-6, MINUTE_S)
-    ahead = {
-        level: 1 + int(action_delay_s(level, following.startup_s) // MINUTE_S)
-        for level in following.levels
+    origins = np.arange(tracked.start_s, series.end_s - 1e-6, MINUTE_S)
+    minutes_ahead = {
+        level: 1 + int(action_delay_s(level, tracked.startup_s) // MINUTE_S)
+        for level in tracked.levels
     }
-    steps = max(ahead.values())
+    steps = max(minutes_ahead.values())
     try:
-        model = forecaster(following.method, horizon_bins=steps, truth=series)
+        model = forecaster(tracked.method, horizon_bins=steps, truth=series)
         forecasts = rolling_forecasts(series, model, origins.tolist(), steps)
     except ForecastError as problem:
         raise ScenarioError(
@@ -204,7 +205,7 @@ def _forecast_by_level(following: TrackedTraffic, series: DemandSeries) -> dict[
     mean = np.stack([forecast.mean for forecast in forecasts])  # [minutes, steps]
     return {
         level: np.maximum(mean[:, :count].max(axis=1), 0.0) / MINUTE_S
-        for level, count in ahead.items()
+        for level, count in minutes_ahead.items()
     }
 
 

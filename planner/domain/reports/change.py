@@ -104,14 +104,15 @@ def change_tiles(
     equal SLO attainment, if it is known. ``was`` says what ``before`` is: NOW, or BEFORE if the
     fleet has changed since. ``simulated`` are the replicas of the proposal's simulation.
     """
-    now, proposed = replicas
+    current, proposed = replicas
+    # A guard may start more replicas than the proposal's schedule has.
     guarded = guard_text(proposed, simulated, after.outcome.label) if proposed and after else ""
-    note = _note(was, now and span_text(now))
+    note = _note(was, current and span_text(current))
     yield Fact(
         "Replicas", proposed and span_text(proposed),
         note=" · ".join(filter(None, (guarded, note))),
     )  # fmt: skip
-    if after is None:
+    if after is None:  # without a simulation, nothing else is known
         return
     old, new = before.outcome if before else None, after.outcome
     was_usd = _note(was, figure(old.cost_usd, "$") if old else None)
@@ -119,9 +120,9 @@ def change_tiles(
     yield Fact(f"Cost{time}", new.cost_usd, "$", note=was_usd, **saving_change(saving))
     if (tier := after.tier) is not None:
         yield _attainment(new, old, tier, was)
-    energy = 1 - new.energy_kwh / old.energy_kwh if old and old.energy_kwh else None
+    energy_saving = 1 - new.energy_kwh / old.energy_kwh if old and old.energy_kwh else None
     was_kwh = _note(was, figure(old.energy_kwh, "kWh") if old else None)
-    yield Fact(f"Energy{time}", new.energy_kwh, "kWh", note=was_kwh, **saving_change(energy))
+    yield Fact(f"Energy{time}", new.energy_kwh, "kWh", note=was_kwh, **saving_change(energy_saving))
     survives, share = after.redundancy
     meaning = {True: Meaning.MET, False: Meaning.RISK, None: Meaning.NEUTRAL}[survives]
     was_redundant = _note(was, redundancy_text(before.redundancy[0]) if before else None)
@@ -168,10 +169,10 @@ def checks(
         words = {True: "Passed.", False: "Not N+1.", None: unknown}[survives]
         detail = f"{percent(share)} SLO attainment after losing 1 replica." if share else words
         yield Check("N+1", survives, detail)
-        passed = after.required_days
+        passes = after.required_days
         yield Check(
-            "Test days passed", all(passed) if passed else None,
-            f"{days_text(sum(passed), len(passed), after.level)}." if passed
+            "Test days passed", all(passes) if passes else None,
+            f"{days_text(sum(passes), len(passes), after.level)}." if passes
             else "None were simulated.",
         )  # fmt: skip
     yield _budget_check(usd_30d, budget_usd_30d)

@@ -178,11 +178,13 @@ def comparison_report(
     figures = {name: {**row, "name": name} for name, row in runs.items()}
     outcomes = outcomes_of(figures)
     recommendation = comparison.recommended
+    policy_of_plan = {name: tests.alternatives.get(name, "") for name in (*LEVELS, STATIC)}
     plans = tuple(
         Plan(name, outcomes[key], tests.levels.get(name))
-        for name in (*LEVELS, STATIC)
-        if (key := tests.alternatives.get(name, "")) in outcomes
-    ) or tuple(_only_plan(comparison, outcomes))
+        for name, key in policy_of_plan.items()
+        if key in outcomes
+    )
+    plans = plans or tuple(_only_plan(comparison, outcomes))
     if not plans:
         return Report(frame.scenario, comparison.headline, ())
     wanted = chosen or (recommendation.assurance if recommendation is not None else "")
@@ -194,15 +196,15 @@ def comparison_report(
     if over_time is not None and (extra := _guarded(view, schedule)):
         over_time = replace(over_time, note=GUARDED.format(extra))
     replicas = replicas_chart(tables, frame, view.key)
-    recommended = recommendation is not None and recommendation.policy == view.key
+    why = ""
+    if recommendation is not None and recommendation.policy == view.key:
+        why = recommendation.why or recommendation.sentence
     return Report(
         title=frame.scenario,
         answer=_answer(view, schedule),
         meaning=_meaning(plan),
         opening=comparison.autoscaler,
-        why=(recommendation.why or recommendation.sentence)
-        if recommendation is not None and recommended
-        else "",
+        why=why,
         about=window_title(frame),
         facts=tuple(_tiles(view, schedule)),
         warnings=(
@@ -224,12 +226,12 @@ def _only_plan(comparison: PolicyComparison, outcomes: Mapping[str, Outcome]) ->
     It is the recommended policy, else the best deployable one.
     """
     recommended = comparison.recommended
-    ranked = [name for name in comparison.ranking if name in outcomes] or list(outcomes)
-    deployable = [name for name in ranked if not outcomes[name].hindsight]
+    best_first = [name for name in comparison.ranking if name in outcomes] or list(outcomes)
+    deployable = [name for name in best_first if not outcomes[name].hindsight]
     if recommended is not None and recommended.policy in outcomes:
         yield Plan("", outcomes[recommended.policy], None)
-    elif ranked:
-        yield Plan("", outcomes[(*deployable, *ranked)[0]], None)
+    elif best_first:
+        yield Plan("", outcomes[(deployable or best_first)[0]], None)
 
 
 def _schedule(view: ComparisonView) -> Schedule | None:
@@ -246,13 +248,14 @@ def _replicas(view: ComparisonView, schedule: Schedule | None, key: str) -> Span
 
     None if neither is known.
     """
+    # A policy that scales by its own rule has a schedule of its first replicas only.
     if schedule is not None and not schedule.by_itself and schedule.totals:
         return min(schedule.totals), max(schedule.totals)
-    found = view.tables("replicas")
-    if found.is_empty():
+    simulated = view.tables("replicas")
+    if simulated.is_empty():
         return None
     borrowed = pl.col("arrangement").str.ends_with(BORROWED)
-    rows = found.filter(pl.col("policy") == key, ~borrowed)
+    rows = simulated.filter(pl.col("policy") == key, ~borrowed)
     if rows.is_empty():
         return None
     totals = rows.group_by("time").agg(pl.col("ready").sum())["ready"].to_list()
@@ -282,11 +285,11 @@ def _tiles(view: ComparisonView, schedule: Schedule | None) -> Iterator[Fact]:
         note=_comparison_words(view),
     )  # fmt: skip
     yield from _attainment_tile(view)
-    saved = (
-        1 - outcome.energy_kwh / base.energy_kwh if base is not None and base.energy_kwh else None
-    )
+    energy_saving = None
+    if base is not None and base.energy_kwh:
+        energy_saving = 1 - outcome.energy_kwh / base.energy_kwh
     yield Fact(
-        f"Energy {view.window_words}", outcome.energy_kwh, "kWh", **saving_change(saved),
+        f"Energy {view.window_words}", outcome.energy_kwh, "kWh", **saving_change(energy_saving),
         note=f"{figure(outcome.carbon_kg)} kg CO2e",
     )  # fmt: skip
     yield _risk_tile(view)
@@ -325,15 +328,15 @@ def _comparison_words(view: ComparisonView) -> str:
         if view.comparison.baseline != view.key:
             return ""
         return "same as today" if TODAY in view.outcomes else "saving unknown: no current fleet"
-    whom = "today" if base.name == TODAY else base.label[:1].lower() + base.label[1:]
+    baseline = "today" if base.name == TODAY else base.label[:1].lower() + base.label[1:]
     if base.hindsight:
-        whom += " (oracle)"
+        baseline += " (oracle)"
     unequal = next((row for row in view.comparison.equal_slo if row.policy == view.key), None)
     if unequal is None:
-        return f"vs {figure(base.cost_usd, '$')} {whom}"
+        return f"vs {figure(base.cost_usd, '$')} {baseline}"
     if unequal.saving is None:
-        return f"{figure(base.cost_usd, '$')} {whom}, at another SLO"
-    return f"vs {whom} at equal SLO"
+        return f"{figure(base.cost_usd, '$')} {baseline}, at another SLO"
+    return f"vs {baseline} at equal SLO"
 
 
 def _attainment_tile(view: ComparisonView) -> Iterator[Fact]:
@@ -387,24 +390,24 @@ def _next_level(view: ComparisonView) -> str:
     names = [plan.name for plan in view.plans]
     if view.plan.name not in LEVELS:
         return ""
-    later = LEVELS[LEVELS.index(view.plan.name) + 1 :]
-    following = next((name for name in later if name in names), None)
-    if following is None:
+    higher_levels = LEVELS[LEVELS.index(view.plan.name) + 1 :]
+    next_level = next((name for name in higher_levels if name in names), None)
+    if next_level is None:
         return "highest assurance"
-    tested = {day.level for day in view.tests.days} - {""}
-    if tested and following not in tested:
+    tested_levels = {day.level for day in view.tests.days} - {""}
+    if tested_levels and next_level not in tested_levels:
         return ""
-    other = view.plans[names.index(following)]
-    if other.level is not None and not other.level.qualifies:
-        return f"no plan passes {following}"
-    if other.outcome.name == view.key:
+    next_plan = view.plans[names.index(next_level)]
+    if next_plan.level is not None and not next_plan.level.qualifies:
+        return f"no plan passes {next_level}"
+    if next_plan.outcome.name == view.key:
         return ""
-    more = other.outcome.cost_usd - view.plan.outcome.cost_usd
-    if round(more, 2) == 0:
-        return f"{following.capitalize()}: same cost"
-    sign = "+" if more >= 0 else "−"
-    spare = ", N+1" if _is_spare(view, other) else ""
-    return f"{following.capitalize()}{spare}: {sign}{figure(abs(more), '$')}"
+    extra_usd = next_plan.outcome.cost_usd - view.plan.outcome.cost_usd
+    if round(extra_usd, 2) == 0:
+        return f"{next_level.capitalize()}: same cost"
+    sign = "+" if extra_usd >= 0 else "−"
+    spare = ", N+1" if _is_spare(view, next_plan) else ""
+    return f"{next_level.capitalize()}{spare}: {sign}{figure(abs(extra_usd), '$')}"
 
 
 def _is_spare(view: ComparisonView, plan: Plan) -> bool:
@@ -446,11 +449,11 @@ def _plan_note(view: ComparisonView, plan: Plan) -> str:
         return " · ".join(filter(None, (replicas, words, saved)))
     if plan.level is not None and not plan.level.qualifies:
         return f"fails {len(plan.level.failing)} test days"
+    if plan is not view.plan and plan.outcome.name == view.key:  # both levels have one policy
+        return f"same as {view.plan.label}"
     spare = "N+1" if _is_spare(view, plan) else "without N+1"
     if plan.level is not None and plan.level.spare and not _is_spare(view, plan):
         spare = "N+1 on test days only"
-    if plan is not view.plan and plan.outcome.name == view.key:
-        return f"same as {view.plan.label}"
     recommended = view.comparison.recommended
     marked = recommended is not None and recommended.assurance == plan.name
     return " · ".join(filter(None, ("recommended" if marked else "", spare, saved)))
@@ -480,10 +483,11 @@ def _idle_warning(view: ComparisonView, load: Load | None) -> Iterator[str]:
     if load is None or view.frame.deferrable:
         return
     pairs = zip(load.demand, load.capacity, strict=True)
-    busiest = max((wanted / served for wanted, served in pairs if served > 0), default=1.0)
-    if busiest < MOSTLY_IDLE:
+    uses = [demand / capacity for demand, capacity in pairs if capacity > 0]
+    highest_use = max(uses, default=1.0)
+    if highest_use < MOSTLY_IDLE:
         yield (
-            f"Demand uses at most {percent(busiest, 0)} of capacity. "
+            f"Demand uses at most {percent(highest_use, 0)} of capacity. "
             "Replicas on smaller GPUs may cost less."
         )
 
@@ -528,9 +532,9 @@ def _reasons(view: ComparisonView) -> Iterator[Fact]:
         highest = max(other.utility or 0.0 for other in view.outcomes.values())
         change = f"{signed_percent(utility / highest - 1, 1)} vs the highest" if highest else ""
         yield Fact("Utility of requests within SLO", utility, form=Form.NUMBER, change=change)
-    following = _next_policy(view)
-    if following is not None:
-        label, extra_cost = following
+    next_policy = _next_policy(view)
+    if next_policy is not None:
+        label, extra_cost = next_policy
         more = signed_percent(extra_cost, 0) if extra_cost >= NO_SAVING else "same"
         yield Fact("Next policy", label, change=f"{more} expected cost")
 
@@ -543,17 +547,15 @@ def _next_policy(view: ComparisonView) -> tuple[str, float] | None:
     days = view.tests.days
     if not days or view.plan.name == STATIC:
         return None
-    # ``_expected_cost`` is None for a policy that fails a required day.
-    costs = {
-        key: cost
-        for key in dict.fromkeys(key for day in days for key in day.policies)
-        if key in view.outcomes and (cost := _expected_cost(view, key)) is not None
-    }
+    tried = dict.fromkeys(key for day in days for key in day.policies)
+    expected = {key: _expected_cost(view, key) for key in tried if key in view.outcomes}
+    # The expected cost is None for a policy that fails a required day.
+    costs = {key: cost for key, cost in expected.items() if cost is not None}
     own_cost = costs.pop(view.key, None)
     if not own_cost or not costs:
         return None
-    best = min(costs, key=lambda key: costs[key])
-    return view.outcomes[best].label, costs[best] / own_cost - 1
+    cheapest = min(costs, key=lambda key: costs[key])
+    return view.outcomes[cheapest].label, costs[cheapest] / own_cost - 1
 
 
 def _expected_cost(view: ComparisonView, key: str) -> float | None:

@@ -70,7 +70,7 @@ def _facts(rows: Rows, ahead: pl.DataFrame | None) -> Iterator[Fact]:
         elif known:
             yield Fact(label, max(known), form=Form.SHARE, note=_worst(len(known)))
     covered = [row["coverage80"] for row in rows if row.get("coverage80") is not None]
-    if covered:
+    if covered:  # the least covered series counts
         least = min(covered)
         enough = least >= WELL_COVERED
         yield Fact(
@@ -99,7 +99,8 @@ def _overall_error(ahead: pl.DataFrame | None) -> float | None:
         return None
     known = ahead.filter(pl.col("actual").is_finite(), pl.col("mean").is_finite())
     demand = float(known["actual"].sum())
-    return float((known["actual"] - known["mean"]).abs().sum()) / demand if demand else None
+    total_error = float((known["actual"] - known["mean"]).abs().sum())
+    return total_error / demand if demand else None
 
 
 def _worst(series: int) -> str:

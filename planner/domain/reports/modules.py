@@ -45,7 +45,7 @@ def modules_section(
     pools = [(policy, pool) for policy in moved or () for pool in policy.pools]
     if not pools:
         return
-    pools.sort(key=lambda of: -of[1].operations)
+    pools.sort(key=lambda policy_pool: -policy_pool[1].operations)
     places = (
         (Head("Policy", wide=2), lambda row: row[0].label),
         (Head("Model", wide=2), lambda row: row[1].model),
@@ -110,18 +110,21 @@ def _charts(pools: Sequence[Pool], frame: Frame, found: pl.DataFrame) -> Iterato
             pl.col("region") == pool.region,
             pl.col("arrangement") == pool.arrangement,
         )
+        # A device that was borrowed at any time has a line over the whole window.
         lent = rows.filter(pl.col("borrowed").any().over("device")).sort("device", "time")
         series = [
-            _course(device, "copies", f"copies on device {number} ({gpu})", frame)
-            for (number, gpu), device in lent.group_by("device", "gpu", maintain_order=True)
+            _course(device_rows, "copies", f"copies on device {number} ({gpu})", frame)
+            for (number, gpu), device_rows in lent.group_by("device", "gpu", maintain_order=True)
         ]
-        away = rows.filter("borrowed").group_by("time").agg(
+        on_borrowed = rows.filter("borrowed").group_by("time").agg(
             pl.col(*AWAY).sum(), pl.col("borrowed_instances").first()
         )  # fmt: skip
         series += [
-            _course(away, name, words, frame) for name, words in AWAY.items() if away[name].sum()
+            _course(on_borrowed, name, words, frame)
+            for name, words in AWAY.items()
+            if on_borrowed[name].sum()
         ]
-        borrowed = _course(away, "borrowed_instances", "borrowed GPUs, total", frame)
+        borrowed = _course(on_borrowed, "borrowed_instances", "borrowed GPUs, total", frame)
         series.append(replace(borrowed, role=Role.BASELINE, right=True))
         yield Chart(
             f"Modules over time: {pool.model} in {pool.region}, {policy.label}", Axis(),

@@ -63,19 +63,20 @@ def demand_of(tables: Tables, frame: Frame, *, deferrable: bool = False) -> pl.D
     With ``deferrable``, it is the demand of deferrable tiers, else that of all others. The last bin
     is repeated at the end of the window, because a bin lasts until the next.
     """
-    window, found = frame.window, tables("demand")
-    if not found.is_empty():
+    window, demand = frame.window, tables("demand")
+    if not demand.is_empty():
         inside = (pl.col("time") >= window.start) & (pl.col("time") < window.end)
         rate = (pl.col("input_tokens") / window.bin_s).alias("tps")
-        found = found.filter(inside).with_columns(rate)
-    if found.is_empty():
-        found = tables("forecast")
-        if not found.is_empty():
-            found = found.with_columns(pl.col("mean").alias("tps"))
-    if found.is_empty():
-        return found
-    found = found.filter(pl.col("tier").is_in(list(frame.deferrable)) == deferrable)
-    return to_end(found.group_by("time", "model").agg(pl.col("tps").sum()).sort("time"), window.end)
+        demand = demand.filter(inside).with_columns(rate)
+    if demand.is_empty():  # a window in the future has no measured demand
+        demand = tables("forecast")
+        if not demand.is_empty():
+            demand = demand.with_columns(pl.col("mean").alias("tps"))
+    if demand.is_empty():
+        return demand
+    of_tiers = demand.filter(pl.col("tier").is_in(list(frame.deferrable)) == deferrable)
+    by_model = of_tiers.group_by("time", "model").agg(pl.col("tps").sum()).sort("time")
+    return to_end(by_model, window.end)
 
 
 def capacity_of(tables: Tables, policy: str) -> pl.DataFrame:
@@ -91,16 +92,17 @@ def capacity_of(tables: Tables, policy: str) -> pl.DataFrame:
     else:
         columns = ("time", "model", "region", "capacity_tps")
         rows = found.rename({"period_start": "time"}).select(columns).unique().sort(columns)
-    parts = []
-    for part in rows.partition_by("model"):
-        moments = part.select("time").unique().sort("time")
+    totals = []
+    for of_model in rows.partition_by("model"):
+        # Regions change at different times, so each is read at the times of all changes.
+        moments = of_model.select("time").unique().sort("time")
         regions = [
             moments.join_asof(region.select("time", "capacity_tps"), on="time")
-            for region in part.partition_by("region")
+            for region in of_model.partition_by("region")
         ]
         total = pl.concat(regions).group_by("time").agg(pl.col("capacity_tps").sum().alias("tps"))
-        parts.append(total.with_columns(model=pl.lit(part["model"][0])).sort("time"))
-    return pl.concat(parts) if parts else rows.clear()
+        totals.append(total.with_columns(model=pl.lit(of_model["model"][0])).sort("time"))
+    return pl.concat(totals) if totals else rows.clear()
 
 
 def load_of(demand: pl.DataFrame, capacity: pl.DataFrame) -> Load | None:
@@ -157,7 +159,7 @@ def demand_chart(
         ),
     ]  # fmt: skip
     series += _capacity_line(tables, policy, frame, f"Capacity, {label}", Role.RECOMMENDED)
-    top = None
+    top = None  # of the y axis; None: as high as the lines
     if today is not None and today != policy:
         largest = max((y or 0.0 for line in series for y in line.y), default=0.0)
         name = CAPACITY_TODAY if today == TODAY else "Capacity, baseline"
@@ -169,11 +171,11 @@ def demand_chart(
                 line = replace(line, label=f"{name}: {figure(highest)}, off scale")
             series.append(line)
     if load is not None:
-        served = [wanted - short for wanted, short in zip(load.demand, load.short, strict=True)]
-        above = shortfall(load.times, load.demand, served)
-        series += [above] if above else []
-    y = replace(TOKENS, top=top)
-    return Chart("Demand and capacity", Axis(), y, tuple(series), bare=True), load
+        served = [demand - short for demand, short in zip(load.demand, load.short, strict=True)]
+        unserved = shortfall(load.times, load.demand, served)
+        series += [unserved] if unserved else []
+    y_axis = replace(TOKENS, top=top)
+    return Chart("Demand and capacity", Axis(), y_axis, tuple(series), bare=True), load
 
 
 def _deferrable(
@@ -182,22 +184,23 @@ def _deferrable(
     """Yield the deferrable demand as a band on top of ``total``, since the capacity serves both."""
     if work:
         starts = [*sorted({row.period for row in work}), frame.window.end]
-        seconds = (starts[1] - starts[0]).total_seconds()
-        found = pl.DataFrame(
-            {"time": [row.period for row in work], "tps": [row.planned / seconds for row in work]}
+        period_s = (starts[1] - starts[0]).total_seconds()
+        deferrable = pl.DataFrame(
+            {"time": [row.period for row in work], "tps": [row.planned / period_s for row in work]}
         )
     elif frame.deferrable:
-        found = demand_of(tables, frame, deferrable=True)
+        deferrable = demand_of(tables, frame, deferrable=True)
     else:
         return
-    if found.is_empty():
+    if deferrable.is_empty():
         return
     time = pl.col("time").cast(total.schema["time"])
-    above = found.group_by(time).agg(pl.col("tps").sum().alias("above")).sort("time")
-    both = total.join_asof(above, on="time").with_columns(pl.col("above").fill_null(0.0))
-    top = tuple((both["tps"] + both["above"]).round(1))
+    sums = deferrable.group_by(time).agg(pl.col("tps").sum().alias("deferrable")).sort("time")
+    # A rate applies until the next. Before the first, it is 0.
+    joined = total.join_asof(sums, on="time").with_columns(pl.col("deferrable").fill_null(0.0))
+    base, top = joined["tps"], (joined["tps"] + joined["deferrable"]).round(1)
     label = "Deferrable demand as moved, on top" if work else "Deferrable demand, on top"
-    yield Series(label, tuple(both["time"]), top, Role.DEFERRABLE, Shape.BAND, tuple(both["tps"]))
+    yield Series(label, tuple(joined["time"]), tuple(top), Role.DEFERRABLE, Shape.BAND, tuple(base))
 
 
 def replicas_chart(tables: Tables, frame: Frame, policy: str) -> Chart | None:
@@ -226,11 +229,12 @@ def replicas_chart(tables: Tables, frame: Frame, policy: str) -> Chart | None:
         .fill_null(0.0)
         .sort("time")
     )
+    # The largest pools come first. If there are too many, the smallest become one area.
     pools = sorted(wide.columns[1:], key=lambda pool: (-float(wide[pool].sum()), pool))
     if len(pools) > MOST_POOLS:
-        kept, rest = pools[: MOST_POOLS - 1], pools[MOST_POOLS - 1 :]
-        wide = wide.with_columns(pl.sum_horizontal(rest).alias(OTHER_POOLS)).drop(rest)
-        pools = [*kept, OTHER_POOLS]
+        largest, smaller = pools[: MOST_POOLS - 1], pools[MOST_POOLS - 1 :]
+        wide = wide.with_columns(pl.sum_horizontal(smaller).alias(OTHER_POOLS)).drop(smaller)
+        pools = [*largest, OTHER_POOLS]
     wide = changes(to_end(wide.select("time", *pools), frame.window.end), pools)
     series = tuple(
         Series(pool, tuple(wide["time"]), tuple(wide[pool].round(2)), shape=Shape.AREA)
@@ -245,11 +249,11 @@ BORROWED = " borrowed"  # ending of an arrangement whose GPUs hold copies for ot
 def _pool_columns(rows: pl.DataFrame) -> list[str]:
     """Return the columns that make up the name of a pool: only those needed to tell pools apart."""
     names = [name for name in ("model", "region", "role", "arrangement") if name in rows.columns]
-    pools = rows.select(names).n_unique()
+    n_pools = rows.select(names).n_unique()
     columns = ["model"]
     for name in names[1:]:
         distinct = rows.select(columns).n_unique()
-        if distinct < pools and rows.select([*columns, name]).n_unique() > distinct:
+        if distinct < n_pools and rows.select([*columns, name]).n_unique() > distinct:
             columns.append(name)
     return columns
 
@@ -291,12 +295,13 @@ def _capacity_line(
     rows = capacity_of(tables, policy)
     if rows.is_empty():
         return
+    # Models change at different times, so each is read at the times of all changes.
     moments = rows.select("time").unique().sort("time")
-    parts = [
-        moments.join_asof(part.select("time", "tps").sort("time"), on="time")
-        for part in rows.partition_by("model")
+    by_model = [
+        moments.join_asof(of_model.select("time", "tps").sort("time"), on="time")
+        for of_model in rows.partition_by("model")
     ]
-    total = pl.concat(parts).group_by("time").agg(pl.col("tps").sum()).sort("time")
+    total = pl.concat(by_model).group_by("time").agg(pl.col("tps").sum()).sort("time")
     total = changes(to_end(total, frame.window.end), ["tps"])
     yield Series(label, tuple(total["time"]), tuple(total["tps"].round(1)), role, Shape.STEP)
 

@@ -61,8 +61,8 @@ def _subject(result: PdRatioResult) -> str:
     """Return a line on the service: its SLO, its lengths and its GPUs."""
     limits = ((result.limits.ttft_ms, "TTFT"), (result.limits.tbt_ms, "TPOT"))
     slo = ", ".join(f"{name} {milliseconds(limit)}" for limit, name in limits if limit is not None)
-    sides = (result.prefill, "prefill"), (result.decode, "decode")
-    gpus = (f"{role} on {side.arrangement.removesuffix(f', {role}')}" for side, role in sides)
+    pools = (result.prefill, "prefill"), (result.decode, "decode")
+    gpus = (f"{role} on {pool.arrangement.removesuffix(f', {role}')}" for pool, role in pools)
     return (
         f"{result.service} · {result.tier}: {slo}, p{result.percentile:g} · mean ISL "
         f"{result.isl:,.0f}, OSL {result.osl:,.0f} · {', '.join(gpus)}"
@@ -85,8 +85,8 @@ def _facts(result: PdRatioResult) -> Iterator[Fact]:
         if lost is not None:
             name = f"{prefill}P:{result.instances - prefill}D"
             yield Fact(f"Loss with {name}", lost, form=Form.SHARE, note="of the best capacity")
-    took = f"{figure(best.transfer_ms, 'ms')} " if best.transfer_ms is not None else ""
-    link = f"{took}over {figure(result.link_gb_s, 'GB/s')}"
+    transfer = f"{figure(best.transfer_ms, 'ms')} " if best.transfer_ms is not None else ""
+    link = f"{transfer}over {figure(result.link_gb_s, 'GB/s')}"
     yield Fact("KV cache of a request", result.kv_mb, "MB", note=link)
 
 
@@ -168,13 +168,13 @@ def _over_time(result: PdRatioResult) -> Iterator[Section]:
     times = tuple(row.start for row in rows)
     counts = tuple(float(row.prefill) for row in rows)
     notes = tuple(f"ISL {row.isl:,.0f}, OSL {row.osl:,.0f}" for row in rows)
-    kept = (float(best.prefill), float(best.prefill))
+    fixed = (float(best.prefill), float(best.prefill))
     chart = Chart(
         "Prefill replicas of the best ratio", Axis(),
         Axis(unit=f"of {result.instances}", top=float(result.instances)),
         (
             Series("best in the window", times, counts, Role.RECOMMENDED, Shape.STEP, notes=notes),
-            Series(f"fixed at {best.name}", (times[0], times[-1]), kept, Role.BASELINE),
+            Series(f"fixed at {best.name}", (times[0], times[-1]), fixed, Role.BASELINE),
         ),
     )  # fmt: skip
     lost = max((row.kept_loses or 0.0 for row in result.over_time), default=0.0)

@@ -93,15 +93,16 @@ def _shift(shift: ShiftFigures, unit: str) -> Section:
     ))  # fmt: skip
     # A step lasts until the next, so the last one is repeated at the end of the window.
     starts = sorted({row.period for row in shift.hours})
-    times = (*starts, starts[-1] + (starts[-1] - starts[0]) / max(1, len(starts) - 1))
+    period = (starts[-1] - starts[0]) / max(1, len(starts) - 1)
+    times = (*starts, starts[-1] + period)
     regions = [*dict.fromkeys(row.region for row in shift.hours)]
 
     def steps(
-        label: str, role: Role, value: Callable[[WorkHour], float], of: AbstractSet[str]
+        label: str, role: Role, value: Callable[[WorkHour], float], summed: AbstractSet[str]
     ) -> Series:
-        """Return the sum of ``value`` over the regions ``of`` by period, as a line of steps."""
+        """Return the sum of ``value`` over the regions ``summed`` by period, as a line of steps."""
         sums = [
-            sum(value(row) for row in shift.hours if row.period == start and row.region in of)
+            sum(value(row) for row in shift.hours if row.period == start and row.region in summed)
             for start in starts
         ]
         return Series(label, times, (*sums, sums[-1]), role, Shape.STEP)

@@ -211,8 +211,8 @@ def columns_of(
         if "{}" not in head:
             yield Head(head, form, unit), partial(_value, column)
             continue
-        values = [row.figures.get(column.name) or {} for row in rows]
-        for key in dict.fromkeys(key for each in values for key in each):
+        by_key = [row.figures.get(column.name) or {} for row in rows]  # such as tier: attainment
+        for key in dict.fromkeys(key for figures in by_key for key in figures):
             yield Head(head.format(key), form, unit), partial(_part, column, key)
 
 

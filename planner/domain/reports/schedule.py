@@ -65,16 +65,16 @@ class Schedule:
 
 def schedule_of(tables: Tables, policy: str) -> Schedule | None:
     """Return a policy's schedule from the table of all schedules; None if it has none."""
-    found = tables("timetables")
-    if found.is_empty():
+    all_schedules = tables("timetables")
+    if all_schedules.is_empty():
         return None
-    rows = found.filter(pl.col("policy") == policy)
+    rows = all_schedules.filter(pl.col("policy") == policy)
     if rows.is_empty():
         return None
     columns = ("model", "region", "arrangement", "role")
     pools = tuple(SchedulePool(*row) for row in rows.select(columns).unique(
         maintain_order=True).iter_rows())  # fmt: skip
-    periods: dict[datetime, datetime | None] = {}
+    periods: dict[datetime, datetime | None] = {}  # by the time of the request
     counts: dict[datetime, dict[SchedulePool, int]] = {}
     for row in rows.iter_rows(named=True):
         by_pool, begins = counts.setdefault(row["begins"], {}), row["begins"]
@@ -104,6 +104,7 @@ def schedule_from(timetable: ReplicaSchedule | None) -> Schedule | None:
 def schedule_table(schedule: Schedule, clock: str) -> Table:
     """Return the table of a schedule, with all replicas and those of each pool."""
     zone = zone_name() if clock == "utc" else "trace time"
+    # Without a cold start, replicas are requested when their period begins: one column is enough.
     ahead = any(row.period not in (None, row.begins) for row in schedule.rows)
     several = len(schedule.pools) > 1
     heads = (

@@ -243,6 +243,7 @@ def _latency(pool: SizedPool, curve: pl.DataFrame, name: str) -> Chart:
     if simulated is not None:
         x = (pool.sized.max_rps,)
         series.append(Series("capacity, simulated", x, (simulated,), Role.MEASURED, Shape.POINTS))
+    # Near saturation the closed forms rise without bound and would flatten the rest.
     top = 3 * limit if limit and highest > 3 * limit else None
     x_axis = Axis("rate of one replica", "req/s")
     return Chart(label, x_axis, Axis(unit="ms", top=top), tuple(series), small=True)

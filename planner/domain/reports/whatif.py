@@ -66,14 +66,16 @@ def answer_report(title: str, before: WhatIf | None, now: WhatIf, *, same: bool 
     facts = Facts(tuple(_fact(one, before, now) for one in TILES))
     # A simulated plan has its figures in the headline; those of the optimizer would differ.
     blocks: list[Block] = [] if simulated and now.periods else [facts]
-    periods = [(plan, label, role) for plan, label, role in
-               ((before, "Before", Role.BASELINE), (now, "After", Role.RECOMMENDED))
-               if plan is not None and plan.periods]  # fmt: skip
+    both_plans = ((before, "Before", Role.BASELINE), (now, "After", Role.RECOMMENDED))
+    lines = tuple(
+        _replicas(plan, label, role)
+        for plan, label, role in both_plans
+        if plan is not None and plan.periods
+    )
     if now.totals is None:
         blocks = [Note(now.conflict)]
-    elif periods:
-        drawn = tuple(_replicas(*shown) for shown in periods)
-        blocks.append(Chart("Replicas", Axis(), Axis(form=Form.COUNT), drawn))
+    elif lines:
+        blocks.append(Chart("Replicas", Axis(), Axis(form=Form.COUNT), lines))
     changed = [size for size in now.sizes if size.input_tps != size.before_tps]
     if changed:
         blocks.append(
@@ -150,26 +152,28 @@ def grid_report(
 
     The chart is a line for one setting, and a heat map for two.
     """
-    places = ranked(cells, chosen)
-    best = frozenset(i for i, cell in enumerate(places) if cell.best)
-    drawn = _heat_map(places, varied, chosen) if varied[1:] else _curve(places, varied[0], chosen)
-    labels = list(product(*(one.texts for one in varied)))
-    every = Table(
-        (*(Head(one.label, wide=2) for one in varied),
-         *(Head(one.label, FORMS.get(one.unit, Form.NUMBER), _unit(one)) for one in figures),
+    ranks = ranked(cells, chosen)
+    best = frozenset(i for i, cell in enumerate(ranks) if cell.best)
+    drawn = _heat_map(ranks, varied, chosen) if varied[1:] else _curve(ranks, varied[0], chosen)
+    # Cells are in the order of the product: the last setting varies fastest.
+    values_of_cell = list(product(*(setting.texts for setting in varied)))
+    all_cells = Table(
+        (*(Head(setting.label, wide=2) for setting in varied),
+         *(Head(shown.label, FORMS.get(shown.unit, Form.NUMBER), _unit(shown))
+           for shown in figures),
          Head("Problem", wide=3)),
-        tuple((*labels[i], *(cell.figures.get(one.name) for one in figures), _problem(cell))
-              for i, cell in enumerate(cells)),
+        tuple((*values, *(cell.figures.get(shown.name) for shown in figures), _problem(cell))
+              for values, cell in zip(values_of_cell, cells, strict=True)),
         marked=best,
     )  # fmt: skip
     answer = ""
     if best:
-        named = zip((one.label for one in varied), labels[min(best)], strict=True)
+        named = zip((setting.label for setting in varied), values_of_cell[min(best)], strict=True)
         word = "lowest" if chosen.better == LESS else "highest"
         answer = f"{chosen.label} {word} at {', '.join(f'{label} {text}' for label, text in named)}"
     sections = [
         Section(f"{chosen.label} ({_unit(chosen)})".removesuffix(" ()"), (drawn,)),
-        Section("All cells", (every,), folded=len(varied) > 1),
+        Section("All cells", (all_cells,), folded=len(varied) > 1),
     ]
     if notes:
         sections.append(_notes([Note(note) for note in notes]))
@@ -202,6 +206,7 @@ def _heat_map(
     """Return a heat map of a figure over the values of two settings."""
     first, second = varied
     form, width = FORMS.get(chosen.unit, Form.NUMBER), len(second.texts)
+    # A row for each value of the first setting.
     lines = [cells[i : i + width] for i in range(0, len(cells), width)]
     return Table(
         heads=(

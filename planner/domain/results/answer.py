@@ -190,7 +190,7 @@ def _schedule(study: Study, requests: _Requests) -> ReplicaSchedule:
     counts, hardware = requests.counts, study.hardware
     used = [p for p in range(counts.shape[1]) if counts[:, p].any()]
     places = [hardware.pool_index[p] for p in used]
-    changed = np.r_[True, (np.diff(counts, axis=0) != 0).any(axis=1)]
+    changed = np.r_[True, (np.diff(counts, axis=0) != 0).any(axis=1)]  # rows unlike the one before
     return ReplicaSchedule(
         pools=tuple(
             Pool(hardware.regions[r].name, replica_of(hardware, m, g)) for m, r, g in places
@@ -212,11 +212,11 @@ def _action_sentence(study: Study, requests: _Requests, label: str, traits: Trai
     hardware, start_s, clock = study.hardware, study.window.start_s, study.traffic.clock
     counts = requests.counts
     by_model: dict[str, list[str]] = {}
-    kinds = {(m, g) for m, _, g in hardware.pool_index}
+    columns_of_models = {(m, g) for m, _, g in hardware.pool_index}
     for p, (m, r, g) in enumerate(hardware.pool_index):
         if not counts[0, p]:
             continue
-        several = sum(model == m for model, _ in kinds) > 1
+        several = sum(model == m for model, _ in columns_of_models) > 1
         on_gpu = f" of {hardware.columns[g].label}" if several else ""
         words = f"{counts[0, p]:,} in {hardware.regions[r].name}{on_gpu}"
         by_model.setdefault(hardware.models[m].name, []).append(words)

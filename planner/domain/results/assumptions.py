@@ -189,7 +189,7 @@ def _with_effect_of_longer_lengths(study: Study, m: int, row: Assumption) -> Ass
     without a simulation.
     """
     known = study.hardware.profiles
-    profile = next((candidate for (n, _), candidate in known.items() if n == m), None)
+    profile = next((candidate for (model, _), candidate in known.items() if model == m), None)
     lengths = study.traffic.lengths[m]
     if profile is None or not len(lengths[0]):
         return row
@@ -377,12 +377,13 @@ def _plan(study: Study) -> Iterator[Assumption]:
     if study.hardware.spot.any():
         value = f"at most {plan.spot_share:.0%} of a model's replicas in a region"
         yield Assumption("Rests on spot", value, ASSUMED, "scenario", "objective.spot_share")
-    lost = plan.spare.instances, plan.spare.region
-    if any(lost):
-        value = " and ".join(
-            [f"any {lost[0]} replica{'s' * (lost[0] > 1)}"] * bool(lost[0])
-            + ["any one region"] * lost[1]
-        )
+    losses = []
+    if plan.spare.instances:
+        losses.append(f"any {plan.spare.instances} replica{'s' * (plan.spare.instances > 1)}")
+    if plan.spare.region:
+        losses.append("any one region")
+    if losses:
+        value = " and ".join(losses)
         yield Assumption("Spare for the loss of", value, ASSUMED, "scenario", "objective.spare")
     else:
         value = "no spare replicas"

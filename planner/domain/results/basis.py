@@ -41,18 +41,18 @@ def series_columns(forecast: str, unit: Callable[[Any], str], *more: Column) -> 
     row itself is a forecast. ``more`` columns follow.
     """
 
-    def of(name: str) -> Callable[[Any], Any]:
+    def attribute(name: str) -> Callable[[Any], Any]:
         """Return the function that reads an attribute of the forecast from a row."""
         return attrgetter(forecast + name)
 
-    past, compared = of("past"), of("compared")
+    past, compared = attribute("past"), attribute("compared")
     return Columns(
         (
-            Column("model", TEXT, "model", of("key.model")),
-            Column("region", TEXT, "home region", of("key.region")),
-            Column("tier", TEXT, "tier, or interactive for all of these", of("key.tier")),
-            Column("method", TEXT, "forecaster", of("method")),
-            Column("order", TEXT, "order of the fitted model", of("order")),
+            Column("model", TEXT, "model", attribute("key.model")),
+            Column("region", TEXT, "home region", attribute("key.region")),
+            Column("tier", TEXT, "tier, or interactive for all of these", attribute("key.tier")),
+            Column("method", TEXT, "forecaster", attribute("method")),
+            Column("order", TEXT, "order of the fitted model", attribute("order")),
             Column("unit", TEXT, "unit of amounts", unit),
             Column("wape", SHARE, "absolute errors over demand", lambda row: row.errors["wape"]),
             Column("peak_wape", SHARE, "absolute errors over demand, for the peak of each period",
@@ -70,8 +70,8 @@ def series_columns(forecast: str, unit: Callable[[Any], str], *more: Column) -> 
                    lambda row: (_runner_up(compared(row)) or ("", None))[0]),
             Column("runner_up_over", NUMBER, "its recent peak error over that of `method`",
                    lambda row: (_runner_up(compared(row)) or ("", None))[1]),
-            Column("fit_seconds", SECONDS, "fitting time", of("fit_seconds")),
-            Column("forecast", NUMBER, "mean by bin", of("mean")),
+            Column("fit_seconds", SECONDS, "fitting time", attribute("fit_seconds")),
+            Column("forecast", NUMBER, "mean by bin", attribute("mean")),
             Column(
                 "drift",
                 FLAG,
@@ -314,6 +314,7 @@ def facts_at(hardware: Hardware, sizes: Sizes) -> tuple[Fact, ...]:
         if place in sizes.capacity:
             what = f"Speed of {profile.model} on {profile.tp} x {profile.gpu}"
             provenance = provenance_at(profile, sizes.outside(place))
+            # Of several roles on one profile, a size beyond the measured range decides.
             if provenance != profile.provenance or (what, profile.provenance) not in speeds:
                 speeds[what, profile.provenance] = provenance
     known = hardware.provenance

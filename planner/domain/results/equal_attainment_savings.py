@@ -37,13 +37,15 @@ def largest_attainment_difference(
 
     Return None if no difference exceeds EQUAL_SLO.
     """
-    pairs = [
-        (tier, share, base_share)
-        for tier, share in run.summary.slo_attainment.items()
-        if share is not None and (base_share := base.summary.slo_attainment.get(tier)) is not None
-    ]
-    largest = max(pairs, key=lambda row: abs(row[1] - row[2]), default=None)
-    return largest if largest is not None and abs(largest[1] - largest[2]) > EQUAL_SLO else None
+    largest: tuple[str, float, float] | None = None
+    largest_difference = EQUAL_SLO
+    for tier, share in run.summary.slo_attainment.items():
+        base_share = base.summary.slo_attainment.get(tier)
+        if share is None or base_share is None:  # no request of the tier
+            continue
+        if abs(share - base_share) > largest_difference:
+            largest, largest_difference = (tier, share, base_share), abs(share - base_share)
+    return largest
 
 
 def equal_slo(run: PolicyRun, base: PolicyRun) -> EqualSlo | None:
@@ -83,8 +85,8 @@ def cost_difference_words(run: PolicyRun, base: PolicyRun, *, usd: bool) -> str:
     if abs(saved) > max(0.005, NOTHING * base.summary.cost_usd):
         share = f"{abs(saved) / base.summary.cost_usd:.0%}" if base.summary.cost_usd else ""
         dollars = f"${amount(abs(saved))}"
-        words = (f"{dollars} ({share})" if share else dollars) if usd or not share else share
-        words = f"{words} {'less' if saved > 0 else 'more'} than"
+        both = f"{dollars} ({share})" if usd else share
+        words = f"{both if share else dollars} {'less' if saved > 0 else 'more'} than"
     unequal = equal_slo(run, base)
     word = oracle_words(base)
     if word and run.traits.flat and base.traits.flat:  # static fleets differ only in size

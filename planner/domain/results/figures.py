@@ -104,12 +104,13 @@ def utility_of(run: PolicyRun) -> float | None:
     """Return the summed utility of requests within every limit; None if no tier states one."""
     if not any(tier.utility for tier in run.fleet.tiers):
         return None
-    groups = {tier.name: run.summary.tiers.get(tier.name) for tier in run.fleet.tiers}
-    return sum(
-        tier.utility * (group.attainment or 0.0) * (group.arrived - group.not_due)
-        for tier in run.fleet.tiers
-        if (group := groups[tier.name]) is not None
-    )
+    total = 0.0
+    for tier in run.fleet.tiers:
+        requests = run.summary.tiers.get(tier.name)
+        if requests is not None:
+            judged = requests.arrived - requests.not_due
+            total += tier.utility * (requests.attainment or 0.0) * judged
+    return total
 
 
 def _grouped(name: str, unit: str, help: str, **more: Any) -> Column:

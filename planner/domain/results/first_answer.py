@@ -74,8 +74,12 @@ def first_answer(study: Study, planned: PlannedWindow) -> FirstAnswer:
         for m, r, g in hardware.pool_index
         if (counts := targets[:, m, r, g]).any()
     ]
-    covered = {its.tier: its.covered for its in planned.quantiles if its.covered is not None}
-    return FirstAnswer(tuple(pools), totals.usd, totals.gpu_hours, covered)
+    attainment = {
+        quantile.tier: quantile.covered
+        for quantile in planned.quantiles
+        if quantile.covered is not None
+    }
+    return FirstAnswer(tuple(pools), totals.usd, totals.gpu_hours, attainment)
 
 
 def days_so_far(

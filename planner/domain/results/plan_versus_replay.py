@@ -17,10 +17,10 @@ def plan_and_replay(runs: Sequence[PolicyRun]) -> list[str]:
         planned_usd, summary = differing_plan_usd(run), run.summary
         if planned_usd is None:
             continue
-        rest = summary.cost_usd - summary.after_cost_usd - planned_usd
+        other_usd = summary.cost_usd - summary.after_cost_usd - planned_usd
         reasons = [
             (summary.after_cost_usd, "for work that was left when the window ended"),
-            (rest, "for other start times than planned, and for draining replicas"),
+            (other_usd, "for other start times than planned, and for draining replicas"),
         ]  # fmt: skip
         parts = ", ".join(
             f"{'-' * (usd < 0)}${amount(abs(usd))} {what}"

@@ -35,13 +35,13 @@ def _columns_table(columns: Columns) -> str:
         f"| {_quoted(column.name for column in group)} | {unit} | {help} |\n"
         for (unit, help), group in same_meaning
     ]
-    names = {column.name: list(column.cells({})) for column in columns.columns}
+    flat_names = {column.name: list(column.cells({})) for column in columns.columns}
     other = [
-        f"`{key}` as {_quoted(n)}"
-        for key, n in names.items()
-        if n and n != [key] and key not in repeated
+        f"`{key}` as {_quoted(names)}"
+        for key, names in flat_names.items()
+        if names and names != [key] and key not in repeated
     ]
-    absent = [key for key, n in names.items() if not n]
+    absent = [key for key, names in flat_names.items() if not names]
     lines = [f"\nAs of a policy: {_quoted(repeated)}.\n"] if repeated else []
     lines += [f"\nIn flat tables: {'; '.join(other)}.\n"] if other else []
     lines += [f"\nNot in flat tables: {_quoted(absent)}.\n"] if absent else []

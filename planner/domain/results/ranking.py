@@ -96,10 +96,7 @@ def compare(
     """
     by_name = {run.name: run for run in runs}
     ranking = tuple(run.name for run in sorted(runs, key=_sort_key))
-    usual = [baseline, setting_of_today(by_name), TODAY, "flat-before", "flat-peak"]
-    base_name = next((name for name in usual if name in by_name), None)
-    if base_name is None:
-        base_name = max(runs, key=lambda run: run.summary.cost_usd).name
+    base_name = _baseline_run(by_name, baseline)
     other_baseline = []
     if baseline not in (None, base_name):
         label = cautions.lower_first(by_name[base_name].label)
@@ -117,7 +114,7 @@ def compare(
     flat_wins = cautions.static_beats_plan(by_name, plan)
     # The headline covers a recommended static fleet, and what the recommended policy misses.
     recommends_static = recommended_run is not None and recommended_run.traits.flat
-    asked = [run for run in runs if run.asked]
+    asked = [run for run in runs if run.asked]  # the user named their policies
     # What these miss is in the headline or next to it.
     named = {recommended.policy, setting_of_today(by_name)} if recommended is not None else set()
     current = [run for run in runs if run is recommended_run or run.traits.needs_current_fleet]
@@ -152,6 +149,13 @@ def shortfall(run: PolicyRun) -> float:
     """Return how far the worst tier is below its target, as a fraction; 0 if all meet it."""
     targets = {tier.name: tier.attainment for tier in run.fleet.tiers}
     return shortfall_of(run.summary.slo_attainment, targets)
+
+
+def _baseline_run(by_name: dict[str, PolicyRun], stated: str | None) -> str:
+    """Return the name of the run that savings count against, ``stated`` if it is among them."""
+    usual = [stated, setting_of_today(by_name), TODAY, "flat-before", "flat-peak"]
+    dearest = max(by_name.values(), key=lambda run: run.summary.cost_usd).name
+    return next((name for name in usual if name is not None and name in by_name), dearest)
 
 
 def _sort_key(run: PolicyRun) -> tuple[bool, float, float, int, str]:

@@ -194,9 +194,9 @@ def _sentence(run: PolicyRun, choice: Choice, days: Sequence[TestDay], level: in
         )
     words = f"{LEVELS[level].capitalize()} plan: {what}{values}. "
     words += f"It passes all {required} required test days at the lowest expected cost."
-    other = choice.runner_up
-    if other is not None:
-        more = other.expected(days) / choice.candidate.expected(days) - 1
-        costs = f"costs {more:.0%} more" if more > TIE else "costs about the same"
-        words += f" Next: {other.label} {costs}."
+    runner_up = choice.runner_up
+    if runner_up is not None:
+        extra_cost = runner_up.expected(days) / choice.candidate.expected(days) - 1
+        costs = f"costs {extra_cost:.0%} more" if extra_cost > TIE else "costs about the same"
+        words += f" Next: {runner_up.label} {costs}."
     return words

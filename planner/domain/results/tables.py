@@ -66,9 +66,9 @@ def looking_back_tables(series: Sequence[PastForecasts]) -> dict[str, pl.DataFra
     moments, history = [], []
     for each in series:
         steps = each.mean.shape[1]
-        for o, origin in enumerate(each.origins_s.tolist()):
+        for i, origin in enumerate(each.origins_s.tolist()):
             when = times(origin, each.bin_s, steps)
-            band = {"mean": each.mean[o], "p10": each.low[o], "p90": each.high[o]}
+            band = {"mean": each.mean[i], "p10": each.low[i], "p90": each.high[i]}
             rates = {name: amounts / each.bin_s for name, amounts in band.items()}
             moments.append(
                 _series(each.key, when, unit=each.unit, **rates, origin=[when[0]] * steps)

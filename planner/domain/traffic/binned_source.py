@@ -73,7 +73,7 @@ class BinnedSource:
             (columns.output_tokens, [outputs]),
             (columns.total_tokens, [inputs, outputs]),
         ):
-            means = [each.mean for each in lengths if each]
+            means = [stated.mean for stated in lengths if stated]
             if tokens is not None and len(means) == len(lengths):
                 return np.asarray(tokens / sum(means), np.float64)
         return columns.requests
@@ -101,11 +101,11 @@ class BinnedSource:
         """Return the share of input tokens that a prefix cache saves; 0 if unknown."""
         if self.stated_cached_share is not None:
             return self.stated_cached_share
-        cached, whole = self.columns.cached_tokens, self.columns.input_tokens
-        if cached is None or whole is None:
+        cached, inputs = self.columns.cached_tokens, self.columns.input_tokens
+        if cached is None or inputs is None:
             return 0.0
-        known = ~np.isnan(cached) & ~np.isnan(whole)
-        total = float(whole[known].sum())
+        known = ~np.isnan(cached) & ~np.isnan(inputs)
+        total = float(inputs[known].sum())
         return min(1.0, float(cached[known].sum()) / total) if total > 0 else 0.0
 
     def drawn_lengths(self, requests: float, between: slice = slice(None)) -> DrawnLengths:
@@ -265,8 +265,10 @@ class BinnedSource:
         begin_s = columns.start_s + between.start * columns.bin_s
         drawn = []
         for region, tier in np.argwhere(self.cells > 0):
-            whole = whole_counts(counts * self.cells[region, tier], rng)
-            arrival, _, _ = arrivals_from_bins(whole, columns.bin_s, begin_s, rng, self.dispersion)
+            integers = whole_counts(counts * self.cells[region, tier], rng)
+            arrival, _, _ = arrivals_from_bins(
+                integers, columns.bin_s, begin_s, rng, self.dispersion
+            )
             drawn.append((int(region), int(tier), arrival))
         return drawn
 
@@ -293,7 +295,8 @@ def whole_counts(expected: FloatArray, rng: np.random.Generator) -> FloatArray:
 
     The mean is therefore exact. Whole numbers do not change. Gaps (NaN) stay gaps.
     """
-    near = np.round(expected)
-    base = np.where(np.abs(expected - near) < 1e-9, near, np.floor(expected))
+    nearest = np.round(expected)
+    # A whole number with an error of computation, such as 2.9999999999, must not become 2.
+    base = np.where(np.abs(expected - nearest) < 1e-9, nearest, np.floor(expected))
     up = rng.random(expected.shape) < expected - base
     return np.where(np.isnan(expected), np.nan, base + up)

@@ -14,7 +14,9 @@ from simulation.arrays import IntArray
 from simulation.trace import Trace
 
 
-def times(trace: Trace, factor: float, within_s: float, rng: np.random.Generator) -> Trace:
+def with_times_requests(
+    trace: Trace, factor: float, within_s: float, rng: np.random.Generator
+) -> Trace:
     """Return ``trace`` with ``factor`` times as many requests.
 
     Below 1, each request is kept with that probability. Above 1, ``factor`` is the mean number of
@@ -29,7 +31,7 @@ def times(trace: Trace, factor: float, within_s: float, rng: np.random.Generator
 
         With ``moves``, shift each group at random by at most half of ``within_s``.
         """
-        begin = trace.arrival_s[groups.begins[picked]]
+        begin = trace.arrival_s[groups.begins[picked]]  # of each group
         first, last = float(trace.arrival_s[0]), float(trace.arrival_s[-1])
         if moves:
             begin = begin + rng.uniform(-within_s / 2, within_s / 2, len(picked))
@@ -39,17 +41,17 @@ def times(trace: Trace, factor: float, within_s: float, rng: np.random.Generator
         arrival, rows, session = groups.copies(trace.arrival_s, picked, np.clip(begin, first, last))
         order = np.argsort(arrival, kind="stable")
         order = order[arrival[order] <= last]
-        own = None if trace.session is None else session[order]
-        return trace.repeated(rows[order], arrival[order], own)
+        new_ids = None if trace.session is None else session[order]
+        return trace.repeated(rows[order], arrival[order], new_ids)
 
     if not len(trace):
         return trace
     if factor < 1.0:
         return repeated(drawn, moves=False)
-    # All groups once more for each whole number above 1, and the drawn ones for the fraction.
+    # All groups once repeats for each whole number above 1, and the drawn ones for the fraction.
     parts = [*[np.arange(len(groups.first))] * (int(factor) - 1), drawn]
-    more = [repeated(picked, moves=True) for picked in parts if len(picked)]
-    return merge([trace, *more], trace.provenance) if more else trace
+    repeats = [repeated(picked, moves=True) for picked in parts if len(picked)]
+    return merge([trace, *repeats], trace.provenance) if repeats else trace
 
 
 def busier(
@@ -63,7 +65,7 @@ def busier(
     inside = (trace.arrival_s >= start_s - window.start_s) & (
         trace.arrival_s < end_s - window.start_s
     )
-    part = times(trace.rows(inside), factor, window.bin_s, rng)
+    part = with_times_requests(trace.rows(inside), factor, window.bin_s, rng)
     return merge([trace.rows(~inside), part], trace.provenance) if len(part) else trace
 
 

@@ -44,8 +44,8 @@ def bins_until(series: DemandColumns, until_s: float | None) -> DemandColumns:
         return series
     _check_begun(until_s, series.start_s)
     bins = int((until_s - series.start_s) / series.bin_s + 1e-9)
-
-    known = {name: v[:bins] for name in AMOUNTS if (v := getattr(series, name)) is not None}
+    amounts = {name: getattr(series, name) for name in AMOUNTS}
+    known = {name: values[:bins] for name, values in amounts.items() if values is not None}
     return replace(series, **known)
 
 

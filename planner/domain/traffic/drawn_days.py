@@ -55,10 +55,13 @@ def busiest_hours(demand: Demand, window: Window, days: DrawnDays) -> FloatArray
     tokens = np.nansum(demand.input_tokens, axis=1) + np.nansum(demand.output_tokens, axis=1)
     tokens_per_request = np.divide(tokens, requests, out=np.ones_like(tokens), where=requests > 0)
     lead = round((window.start_s - days.start_s) / window.bin_s)
+    # Sum over the keys of requests times tokens per request: [paths, bins].
     path_tokens = np.einsum("k,pkb->pb", tokens_per_request, days.requests[:, :, lead:])
-    hour = min(path_tokens.shape[1], max(1, round(HOUR_S / window.bin_s)))  # in bins
+    hour_bins = min(path_tokens.shape[1], max(1, round(HOUR_S / window.bin_s)))
+    # The sum of each hour is the difference of two cumulative sums.
     total = np.cumsum(np.pad(path_tokens, ((0, 0), (1, 0))), axis=1)
-    return np.asarray((total[:, hour:] - total[:, :-hour]).max(axis=1))
+    tokens_of_hours = total[:, hour_bins:] - total[:, :-hour_bins]
+    return np.asarray(tokens_of_hours.max(axis=1))
 
 
 def with_path(demand: Demand, days: DrawnDays, path: int) -> Demand:

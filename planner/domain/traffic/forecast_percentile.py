@@ -228,11 +228,11 @@ class Quantiles:
                 continue
             if not np.nansum(actual) > 0:
                 continue
-            usd = 0.0 if self.usd_per_tps is None else float(self.usd_per_tps[m, r])
+            usd_per_tps_hour = 0.0 if self.usd_per_tps is None else float(self.usd_per_tps[m, r])
             requests_per_token = float(np.nansum(requests[m, r].values) / np.nansum(demand.values))
             hours = self.window.period_s / 3600
             # Capacity for one more token in each bin of a period, in dollars.
-            usd_per_token = usd * hours / self.window.bin_s
+            usd_per_token = usd_per_tps_hour * hours / self.window.bin_s
             pasts.append(PastPeriods(room, actual, usd_per_token, requests_per_token))
         return pasts
 
@@ -270,19 +270,21 @@ def _choose_percentile(
     else:
         chosen = int(enough[0]) if enough.size else len(HEIGHTS) - 1
     height, covered = HEIGHTS[chosen], float(shares[chosen])
-    had = f"It covered {covered:.1%} of demand ({days})."
+    past_coverage = f"It covered {covered:.1%} of demand ({days})."
     goal = f"{group.wanted:.1%}"
     if round(needed - group.wanted, 3) > 0:
         goal = f"{needed:.1%} (target {goal}, plus the uncertainty of few decisions)"
     if late_usd is not None:
-        reason = f"Least cost of replicas and of late requests at ${late_usd:g} each. {had}"
+        reason = (
+            f"Least cost of replicas and of late requests at ${late_usd:g} each. {past_coverage}"
+        )
     elif enough.size:
-        factor = height.times > 1.0
-        lowest = "smallest factor on the highest percentile" if factor else "lowest percentile"
-        reason = f"The {lowest} that covers {goal} in backtests. {had}"
+        above_top = height.times > 1.0
+        lowest = "smallest factor on the highest percentile" if above_top else "lowest percentile"
+        reason = f"The {lowest} that covers {goal} in backtests. {past_coverage}"
     else:
         reason = (
-            f"Too low, although it is the highest one tried. {had} Required: {goal}. "
+            f"Too low, although it is the highest one tried. {past_coverage} Required: {goal}. "
             "Choose another forecast.method, or raise load_factor."
         )
     return PlannedQuantile(
@@ -327,12 +329,13 @@ def past_origins(window: Window, begins_s: float, *, at_once: bool) -> FloatArra
     known_until_s, bin_s = float(window.origins_s[0]), window.bin_s
     steps, lead = _bins_per_decision(window, at_once), lead_bins(window)
     longest_s = max(DAYS * DAY_S, DECISIONS * steps * bin_s)
-    room = min(longest_s, (known_until_s - begins_s) / 2) / bin_s - lead
-    count = int(max(0.0, room + 1e-9) // steps)
-    if count * steps < LEAST * window.bins_per_period:
+    half_known_s = (known_until_s - begins_s) / 2
+    usable_bins = min(longest_s, half_known_s) / bin_s - lead
+    decisions = int(max(0.0, usable_bins + 1e-9) // steps)
+    if decisions * steps < LEAST * window.bins_per_period:
         return np.empty(0)
-    first = known_until_s - (lead + count * steps) * bin_s
-    return np.asarray(first + steps * bin_s * np.arange(count), np.float64)
+    first_s = known_until_s - (lead + decisions * steps) * bin_s
+    return np.asarray(first_s + steps * bin_s * np.arange(decisions), np.float64)
 
 
 def past_capacity_and_demand(
@@ -353,7 +356,7 @@ def past_capacity_and_demand(
     forecasts = result_of(rolling_forecasts, *call)
     # [levels, bins of all periods], without the lead time of each decision
     foreseen = np.concatenate([quantiles_at_levels(each)[:, lead:] for each in forecasts], axis=1)
-    peaks = foreseen.reshape(len(LEVELS), -1, per_period).max(axis=2)
+    peaks = foreseen.reshape(len(LEVELS), -1, per_period).max(axis=2)  # of each period
     above_top = np.multiply.outer(TIMES, peaks[-1])  # factors on the highest quantile
     first = round((float(origins[0]) - known_series.start_s) / window.bin_s) + lead
     actual = known_series.values[first : first + foreseen.shape[1]].reshape(-1, per_period)

@@ -24,9 +24,11 @@ def with_shorter_bins(columns: DemandColumns, bin_s: float) -> DemandColumns:
     parts = round(columns.bin_s / bin_s)
     if parts < 2 or abs(columns.bin_s / bin_s - parts) > 1e-6:
         return columns
-    amounts = {name: its for name in AMOUNTS if (its := getattr(columns, name)) is not None}
-    leading = next((its for its in amounts.values() if not np.isnan(its).all()), columns.requests)
-    shares = _shares_of_parts(leading, parts)
+    columns_by_name = {name: getattr(columns, name) for name in AMOUNTS}
+    amounts = {name: values for name, values in columns_by_name.items() if values is not None}
+    # One amount divides all, so that tokens per request do not change. It is requests, if counted.
+    counted = (values for values in amounts.values() if not np.isnan(values).all())
+    shares = _shares_of_parts(next(counted, columns.requests), parts)
     cut = {name: (values[:, None] * shares).ravel() for name, values in amounts.items()}
     return replace(columns, bin_s=columns.bin_s / parts, **cut)
 
@@ -45,6 +47,7 @@ def _shares_of_parts(totals: FloatArray, parts: int) -> FloatArray:
         _harmonic_mean(known, np.where(np.isnan(other), known, other)) for other in (before, after)
     )
     s = np.arange(parts + 1) / parts  # edges of the parts, in bins
+    # Cubic Hermite piece: the count since the bin's begin, from 0 to the total, with these slopes.
     since_begin = (
         known[:, None] * (3 * s**2 - 2 * s**3)
         + slope_at_begin[:, None] * (s**3 - 2 * s**2 + s)

@@ -33,6 +33,7 @@ def _pattern_of_model(
         return POISSON
     begin_s, end_s = traffic.demand.start_s, traffic.demand.end_s
     pattern: ArrivalPattern | None = None  # of the longest time so far
+    # Stop at the first span with enough arrivals: the day before, all before, all of the traffic.
     for start, end in ((before_s - DAY_S, before_s), (begin_s, before_s), (begin_s, end_s)):
         arrival, series = _arrivals(traffic, m, max(start, begin_s), min(end, end_s), rng)
         found = pattern_of(arrival, series, traffic.demand.bin_s, begin_s)

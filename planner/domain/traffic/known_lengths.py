@@ -168,7 +168,7 @@ def _samples_of_model(
         if recent.requests >= LEAST and lengths_differ(samples[current], recent):
             similar = (s for s, known in enumerate(samples) if not lengths_differ(known, recent))
             current = next(similar, len(samples))
-            if current == len(samples):
+            if current == len(samples):  # none is similar
                 samples.append(recent)
         sample_of[p] = current
     return samples, sample_of
@@ -205,10 +205,11 @@ def lengths_differ(known: LengthSample, recent: LengthSample) -> bool:
 
     The change must exceed both the share ``DRIFT`` of the mean and ``ERRORS`` standard errors.
     """
-    columns = ((*sample.lengths, sample.prefill) for sample in (known, recent))
-    for earlier, later in zip(*columns, strict=True):
+    known_columns = (*known.lengths, known.prefill)
+    recent_columns = (*recent.lengths, recent.prefill)
+    for earlier, later in zip(known_columns, recent_columns, strict=True):
         before, now = float(earlier.mean()), float(later.mean())
-        chance = ERRORS * float(later.std()) / min(recent.requests, len(later)) ** 0.5
-        if abs(now - before) > max(DRIFT * before, chance):
+        standard_error = float(later.std()) / min(recent.requests, len(later)) ** 0.5
+        if abs(now - before) > max(DRIFT * before, ERRORS * standard_error):
             return True
     return False

@@ -152,11 +152,12 @@ def naive_comparison(
     naive_errors: dict[str, float] = {}
     for method in NAIVE:
         try:
-            repeated = [roll_forecast(demand, window, method).at_height(MEAN) for demand in series]
+            naive = [roll_forecast(demand, window, method).at_height(MEAN) for demand in series]
         except SeriesTooShort:
             continue
-        if (naive := wape([(each.actual, each.mean) for each in repeated])) is not None:
-            naive_errors[method] = naive
+        naive_error = wape([(each.actual, each.mean) for each in naive])
+        if naive_error is not None:
+            naive_errors[method] = naive_error
     methods = ", ".join(dict.fromkeys(forecast.method for forecast in forecasts))
     if not naive_errors:
         return f"{methods} is off by {own_error:.1%} of demand. No naive forecast compares."
@@ -176,6 +177,7 @@ def naive_comparison(
             f"{error_words}. {verdict}"
         )
     sentence = f"{methods} is off by {own_error:.1%} of demand. {error_words}."
+    # An advantage below ``NEGLIGIBLE`` is none.
     if methods != best and own_error > (1 - NEGLIGIBLE) * naive_errors[best]:
         return f"About as good as {NAIVE[best]}: {sentence}"
     return sentence

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -57,101 +57,124 @@ def measured_source(
 
     Raise ScenarioError if a label is missing or unknown, or if there are too many requests.
     """
-    arrived, isl, osl = columns.arrival_s, columns.input_tokens, columns.output_tokens
-    if arrived is None or isl is None or osl is None:
+    isl, osl = columns.input_tokens, columns.output_tokens
+    if isl is None or osl is None:
         raise ValueError("arrivals and lengths must have been read")
-    keep = None  # indices of the kept requests; None: all
+    kept = _kept_requests(source, columns, where, rng, sampled=sampled)
+    one_model = {source.model: 1.0} if source.model else {}
+    blocks: Prefixes | None = blocks_from_hash_ids(columns) if source.scale == 1 else None
+    if blocks is None or source.cached_share is not None:
+        blocks = cached_tokens_of(columns, source.cached_share, isl)
+    think_s = None if kept.session is None else columns.think_s
+    return replace(
+        template,
+        arrival_s=kept.arrival_s,
+        input_tokens=kept.values(isl),
+        output_tokens=np.maximum(kept.values(osl), 1),
+        model=_codes(kept, one_model, template, columns, "model", where, rng),
+        region=_codes(kept, source.regions, template, columns, "region", where, rng),
+        tier=_codes(kept, source.tiers, template, columns, "tier", where, rng),
+        start_s=columns.start_s,
+        blocks=blocks if blocks is None or kept.rows is None else blocks.rows(kept.rows),
+        session=kept.session,
+        think_s=None if think_s is None else kept.values(think_s),
+    )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _KeptRequests:
+    """The requests of a file that a source keeps and repeats, in order of arrival."""
+
+    rows: IntArray | None  # index in the file of each one; None: all of the file
+    arrival_s: FloatArray  # after the start of the file
+    session: Int32Array | None  # -1: none; None: the file has no sessions
+
+    def values(self, column: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Return the values of a ``column`` of the file for these requests."""
+        return column if self.rows is None else column[self.rows]
+
+
+def _kept_requests(
+    source: Source, columns: RequestColumns, where: str, rng: np.random.Generator, *, sampled: bool
+) -> _KeptRequests:
+    """Return the requests of the source's series, repeated or thinned out by its scale."""
+    arrived = columns.arrival_s
+    if arrived is None:
+        raise ValueError("arrivals and lengths must have been read")
+    rows = None
     if source.series is not None:
         code = index_of_name(columns.models, source.series, f"{where}.series", "series")
-        keep = np.flatnonzero(columns.model == code)
+        rows = np.flatnonzero(columns.model == code)
     if source.dispersion != 1:
         raise ScenarioError(
             f"{where}.dispersion: the trace has arrival times, so its bursts are known. Leave "
             "dispersion out; it is for counts per bin."
         )
-    count = len(arrived) if keep is None else len(keep)
+    count = len(arrived) if rows is None else len(rows)
     max_requests = MAX_REQUESTS if source.scale == 1 else MAX_DRAWN
     check_requests(count * source.scale, where, "scale", max_requests)
-    arrival = arrived if keep is None else arrived[keep]
-    session = columns.session if keep is None or columns.session is None else columns.session[keep]
+    arrival = arrived if rows is None else arrived[rows]
+    session = columns.session if rows is None or columns.session is None else columns.session[rows]
     if source.scale == 1:
         # Draw and discard one number per request, as a scale below 1 does. Later draws then do not
         # depend on the scale.
-        for rows in row_slices(count):
-            rng.random(rows.stop - rows.start)
+        for piece in row_slices(count):
+            rng.random(piece.stop - piece.start)
+        return _KeptRequests(rows, arrival, session)
+    clock = columns.start_s, float(arrived[-1])
+    if session is None:
+        arrival, original = scaled_arrivals(arrival, source.scale, *clock, rng, sampled=sampled)
     else:
-        keep = np.arange(count) if keep is None else keep
-        clock = columns.start_s, float(arrived[-1])
-        if session is None:
-            arrival, original = scaled_arrivals(arrival, source.scale, *clock, rng, sampled=sampled)
-        else:
-            arrival, original, session = scaled_sessions(
-                arrival, session, source.scale, *clock, rng, sampled=sampled
-            )
-        keep = keep[original]
+        arrival, original, session = scaled_sessions(
+            arrival, session, source.scale, *clock, rng, sampled=sampled
+        )
+    return _KeptRequests(original if rows is None else rows[original], arrival, session)
 
-    def of_kept(column: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """Return the values of ``column`` for the kept and repeated requests."""
-        return column if keep is None else column[keep]
 
-    def codes_of(
-        stated: dict[str, float],
-        names: tuple[str, ...],
-        codes: CodeArray | None,
-        labels: tuple[str, ...],
-        what: str,
-    ) -> CodeArray:
-        """Return each request's index into ``names``: drawn by stated shares, else by its label.
+def _codes(
+    kept: _KeptRequests,
+    shares: dict[str, float],
+    template: Trace,
+    columns: RequestColumns,
+    what: Literal["model", "region", "tier"],
+    where: str,
+    rng: np.random.Generator,
+) -> CodeArray:
+    """Return the index of each request's model, region or tier into the scenario's names.
 
-        ``codes`` index the file's ``labels``. Turns of a session share one index.
-        """
-        request_codes = np.zeros(len(arrival), np.int16)
-        if stated:
-            shares = np.array(list(stated.values()))
-            table = np.array([names.index(name) for name in stated], np.int16)
-            for rows in row_slices(len(request_codes)):
-                size = rows.stop - rows.start
-                request_codes[rows] = table[
-                    rng.choice(len(stated), size=size, p=shares / shares.sum())
-                ]
-            return (
-                request_codes if session is None else with_first_turns_code(request_codes, session)
-            )
-        if codes is None or not any(labels):
-            if len(names) == 1:
-                return request_codes
-            raise ScenarioError(f"{where}: the file does not say the {what}. Give it here.")
-        kept = of_kept(codes)
-        used = count_codes(kept, len(labels)) > 0
-        known = [
-            index_of_name(names, label, where, what) if in_use else 0
-            for label, in_use in zip(labels, used, strict=True)
-        ]
-        if known == list(range(len(known))):
-            return kept  # same names in the same order: no copy is needed
-        for rows in row_slices(len(request_codes)):
-            request_codes[rows] = np.array(known, np.int16)[kept[rows]]
-        return request_codes
-
-    one_model = {source.model: 1.0} if source.model else {}
-    blocks: Prefixes | None = blocks_from_hash_ids(columns) if source.scale == 1 else None
-    if blocks is None or source.cached_share is not None:
-        blocks = cached_tokens_of(columns, source.cached_share, isl)
-    return replace(
-        template,
-        arrival_s=arrival,
-        input_tokens=of_kept(isl),
-        output_tokens=np.maximum(of_kept(osl), 1),
-        model=codes_of(one_model, template.models, columns.model, columns.models, "model"),
-        region=codes_of(
-            source.regions, template.regions, columns.region, columns.regions, "region"
-        ),
-        tier=codes_of(source.tiers, template.tiers, columns.tier, columns.tiers, "tier"),
-        start_s=columns.start_s,
-        blocks=blocks if blocks is None or keep is None else blocks.rows(keep),
-        session=session,
-        think_s=None if session is None or columns.think_s is None else of_kept(columns.think_s),
-    )
+    ``what`` says which. The index is drawn by the scenario's ``shares`` of names, else it is that
+    of the file's label. Turns of a session share one index.
+    """
+    names: tuple[str, ...] = getattr(template, f"{what}s")
+    request_codes = np.zeros(len(kept.arrival_s), np.int16)
+    if shares:
+        weights = np.array(list(shares.values()))
+        index_of = np.array([names.index(name) for name in shares], np.int16)
+        for piece in row_slices(len(request_codes)):
+            size = piece.stop - piece.start
+            drawn = rng.choice(len(shares), size=size, p=weights / weights.sum())
+            request_codes[piece] = index_of[drawn]
+        if kept.session is None:
+            return request_codes
+        return with_first_turns_code(request_codes, kept.session)
+    file_codes: CodeArray | None = getattr(columns, what)
+    labels: tuple[str, ...] = getattr(columns, f"{what}s")
+    if file_codes is None or not any(labels):
+        if len(names) == 1:
+            return request_codes
+        raise ScenarioError(f"{where}: the file does not say the {what}. Give it here.")
+    file_codes = kept.values(file_codes)
+    used = count_codes(file_codes, len(labels)) > 0
+    # A label that no request has may be unknown to the scenario.
+    index_of_label = [
+        index_of_name(names, label, where, what) if in_use else 0
+        for label, in_use in zip(labels, used, strict=True)
+    ]
+    if index_of_label == list(range(len(labels))):
+        return file_codes  # same names in the same order: no copy is needed
+    for piece in row_slices(len(request_codes)):
+        request_codes[piece] = np.array(index_of_label, np.int16)[file_codes[piece]]
+    return request_codes
 
 
 def check_requests(count: float, where: str, field: str, maximum: int) -> None:
@@ -190,8 +213,9 @@ def binned_sources(
         model = source.model or series.model or series.name
         regions = source.regions or _only_name(series.region, template.regions, where, "region")
         tiers = source.tiers or _only_name(series.tier, template.tiers, where, "tier")
-        of_regions = _shares(regions, template.regions, where, "region")
-        cells = np.outer(of_regions, _shares(tiers, template.tiers, where, "tier")) * source.scale
+        region_shares = _shares(regions, template.regions, where, "region")
+        tier_shares = _shares(tiers, template.tiers, where, "tier")
+        cells = np.outer(region_shares, tier_shares) * source.scale
         binned = BinnedSource(
             columns=series,
             model=index_of_name(template.models, model, where, "model"),
@@ -273,16 +297,17 @@ def scaled_arrivals(
     Times are seconds from ``start_s``. Repeats arrive within ``REPEAT_JITTER_S`` of the original.
     With ``sampled``, or from SAMPLE_SCALE on, they are spread over a bin around the original.
     """
-    times = int(scale) + (rng.random(len(arrived)) < scale % 1.0)
-    original = np.repeat(np.arange(len(arrived)), times)
+    # The fraction of the scale is the probability of one more copy.
+    copies = int(scale) + (rng.random(len(arrived)) < scale % 1.0)
+    original = np.repeat(np.arange(len(arrived)), copies)
     repeats = np.concatenate([[False], np.diff(original) == 0]) if len(original) else original > 0
     arrival = arrived[original]
     if scale < SAMPLE_SCALE and not sampled:
         arrival[repeats] += rng.uniform(-REPEAT_JITTER_S, REPEAT_JITTER_S, int(repeats.sum()))
     else:  # a sample: copies within seconds would be a burst that the traffic never had
         low, high = _repeat_span(arrived, start_s, last_s)
-        copies = original[repeats]
-        arrival[repeats] = rng.uniform(low[copies], high[copies])
+        repeated = original[repeats]
+        arrival[repeats] = rng.uniform(low[repeated], high[repeated])
     arrival = np.clip(arrival, 0.0, last_s)
     order = np.argsort(arrival, kind="stable")
     return arrival[order], original[order]

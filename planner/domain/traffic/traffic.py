@@ -120,8 +120,8 @@ class Traffic:
             return None
         m, r = self.models.index(model), self.regions.index(region)
         tier_indices = [t for t, tier in enumerate(self.tiers) if tier in tiers]
-        seen = (self.measured.model == m) & (self.measured.region == r)
-        if (seen & np.isin(self.measured.tier, tier_indices)).any():
+        of_place = (self.measured.model == m) & (self.measured.region == r)
+        if (of_place & np.isin(self.measured.tier, tier_indices)).any():
             return None
         bins = round(window.duration_s / window.bin_s)
         total: FloatArray | None = None
@@ -207,13 +207,7 @@ def build_traffic(settings: TrafficSettings, traces: dict[str, StoredTrace]) -> 
     used = {source.trace or "" for source in settings.sources if source.launch is None}
     files = [stored for key, stored in traces.items() if key in used]
     notes += [f"{stored.name}: {words}" for stored in files for words in stored.assumptions]
-    clocks = {stored.clock for stored in files}
-    if len(clocks) > 1:
-        raise ScenarioError(
-            "traffic.sources: some traces have calendar times and others only seconds from the "
-            "start. Use traces of one kind."
-        )
-    clock = clocks.pop() if clocks else UTC_CLOCK
+    clock = _common_clock(files)
     if binned:
         notes.append(
             "Demand files hold counts, not requests: arrivals within a bin and lengths are drawn "
@@ -226,18 +220,7 @@ def build_traffic(settings: TrafficSettings, traces: dict[str, StoredTrace]) -> 
     trace = merge([read.trace for read in measured], replay=MEASURED) if measured else template
     notes += _prefix_notes(settings, trace, measured, binned)
     demand, span_notes = _total_demand(settings, measured, binned, template)
-    if clock == UTC_CLOCK:
-        demand = replace(demand, holidays=Holidays(calendar=True))
-        span_notes += _month_end_note(demand)
-    if settings.holidays:
-        if clock != UTC_CLOCK:
-            raise ScenarioError(
-                "forecast.holidays: the traffic has no calendar times, only seconds from its "
-                "start. Leave the holidays out."
-            )
-        named, begin, end = settings.holidays, demand.start_s, demand.end_s
-        demand = replace(demand, holidays=holidays_of(named, begin, end))
-        span_notes.append(holidays_in_words(named, begin, end))
+    demand, calendar_notes = _with_calendar(demand, settings, clock)
     lengths = [_sample_lengths(m, trace, binned, rng) for m in range(len(settings.models))]
     return Traffic(
         models=settings.models,
@@ -246,7 +229,9 @@ def build_traffic(settings: TrafficSettings, traces: dict[str, StoredTrace]) -> 
         demand=demand,
         clock=clock,
         replay=SYNTHESISED if binned else MEASURED,
-        notes=tuple(dict.fromkeys(notes + span_notes)),  # sources of one file share its notes
+        notes=tuple(
+            dict.fromkeys(notes + span_notes + calendar_notes)
+        ),  # sources of one file share its notes
         measured=trace,
         binned=tuple(binned),
         lengths=tuple(sample.lengths for sample in lengths),
@@ -255,6 +240,39 @@ def build_traffic(settings: TrafficSettings, traces: dict[str, StoredTrace]) -> 
         prefix_caching=settings.prefix_caching,
         samples=tuple(Sample.of(stored) for stored in files if stored.sample > 1),
     )
+
+
+def _common_clock(files: Sequence[StoredTrace]) -> str:
+    """Return the clock of all files, "utc" without files; raise ScenarioError if they differ."""
+    clocks = {stored.clock for stored in files}
+    if len(clocks) > 1:
+        raise ScenarioError(
+            "traffic.sources: some traces have calendar times and others only seconds from the "
+            "start. Use traces of one kind."
+        )
+    return clocks.pop() if clocks else UTC_CLOCK
+
+
+def _with_calendar(
+    demand: Demand, settings: TrafficSettings, clock: str
+) -> tuple[Demand, list[str]]:
+    """Return ``demand`` with its days of an own kind, and notes on ends of months and holidays.
+
+    Raise ScenarioError if the scenario names holidays and the traffic has no calendar times.
+    """
+    if clock != UTC_CLOCK:
+        if settings.holidays:
+            raise ScenarioError(
+                "forecast.holidays: the traffic has no calendar times, only seconds from its "
+                "start. Leave the holidays out."
+            )
+        return demand, []
+    notes = _month_end_note(demand)
+    if not settings.holidays:
+        return replace(demand, holidays=Holidays(calendar=True)), notes
+    named, begin, end = settings.holidays, demand.start_s, demand.end_s
+    notes.append(holidays_in_words(named, begin, end))
+    return replace(demand, holidays=holidays_of(named, begin, end)), notes
 
 
 def _requests_of_log(
@@ -293,7 +311,8 @@ def _in_wanted_bins(
         return sources, ""
     cut = [replace(each, columns=with_shorter_bins(each.columns, wanted_s)) for each in sources]
     longest_s = max((each.columns.bin_s for each in sources), default=0.0)
-    if all(each.columns is its.columns for each, its in zip(sources, cut, strict=True)):
+    # Columns whose bins need no cut come back as they are.
+    if all(new.columns is old.columns for old, new in zip(sources, cut, strict=True)):
         return sources, ""
     return cut, (
         f"bins of {longest_s:,g} s are interpolated in bins of {wanted_s:,g} s. Real demand varies "
@@ -394,13 +413,6 @@ def _total_demand(
     bin_s = _bin_width(settings, end_s - start_s, binned)
     edge_s = float(np.floor(start_s / bin_s) * bin_s)
     bins = int((end_s - edge_s) / bin_s + 1e-9)
-    cells = bins * len(template.models) * len(template.regions) * len(template.tiers)
-    if cells > MAX_CELLS:
-        raise ScenarioError(
-            f"traffic.bin_s: {bin_s:g} s gives {bins:,} bins of {end_s - start_s:g} s of traffic. "
-            f"Over all models, regions and tiers these are {cells:,}, and {MAX_CELLS:,} are "
-            "allowed. Choose a larger bin_s or a shorter trace."
-        )
     if len(starts) == 1 and starts == ends:
         raise ScenarioError(
             "traffic.sources: all requests arrive at one moment. Use a trace with at least two."
@@ -410,11 +422,7 @@ def _total_demand(
             "traffic.sources: the sources have no time in common (the last to begin starts after "
             "the first has ended). Use traces of the same days."
         )
-    if bins < 2:
-        raise ScenarioError(
-            f"traffic.bin_s: the traffic spans {end_s - start_s:g} s, which is less than two whole "
-            f"bins of {bin_s:g} s. Choose a smaller bin_s or a longer trace."
-        )
+    _check_bins(bins, bin_s, end_s - start_s, template)
     parts = [source.demand(template, edge_s, bin_s, bins) for source in binned]
     for log in measured:
         counted = bin_demand(log.trace, bin_s, start_s=edge_s, bins=bins)
@@ -429,6 +437,22 @@ def _total_demand(
     elif max(ends) >= end_s + bin_s:
         notes.append("The study ends where the first of its sources ends.")
     return _sum_of_demands(parts, edge_s, bin_s, bins), notes
+
+
+def _check_bins(bins: int, bin_s: float, span_s: float, template: Trace) -> None:
+    """Raise ScenarioError if ``span_s`` seconds of traffic have too few bins or too many."""
+    cells = bins * len(template.models) * len(template.regions) * len(template.tiers)
+    if cells > MAX_CELLS:
+        raise ScenarioError(
+            f"traffic.bin_s: {bin_s:g} s gives {bins:,} bins of {span_s:g} s of traffic. "
+            f"Over all models, regions and tiers these are {cells:,}, and {MAX_CELLS:,} are "
+            "allowed. Choose a larger bin_s or a shorter trace."
+        )
+    if bins < 2:
+        raise ScenarioError(
+            f"traffic.bin_s: the traffic spans {span_s:g} s, which is less than two whole "
+            f"bins of {bin_s:g} s. Choose a smaller bin_s or a longer trace."
+        )
 
 
 def _bin_width(settings: TrafficSettings, span_s: float, binned: Sequence[BinnedSource]) -> float:

@@ -99,8 +99,9 @@ def resolve_window(horizon: WindowSettings, demand: Demand, clock: str = UTC_CLO
     ahead = horizon.start == "end"
     # The longest window that leaves history before its first decision.
     longest = span if ahead else span - np.ceil(lead / bin_s) * bin_s - HISTORY_BINS * bin_s
-    half = span / 2 if longest < span / 4 else min(span / 2, longest)
-    duration = horizon.duration_s or (DAY_S if span >= 2 * DAY_S else half)
+    # Half of a short trace, or less for its history, unless that leaves hardly a window.
+    short_default = span / 2 if longest < span / 4 else min(span / 2, longest)
+    duration = horizon.duration_s or (DAY_S if span >= 2 * DAY_S else short_default)
     period = _period(horizon.period_s, duration, bin_s)
     periods_s = max(1.0, np.floor(duration / period + 1e-9)) * period
     if horizon.duration_s and abs(periods_s - horizon.duration_s) > 1e-6:

@@ -63,13 +63,14 @@ def stretches(
         return []
     bins = max(1, round(duration_s / bin_s))
     first_bin = np.round((begins - demand.start_s) / bin_s).astype(np.int64)
+    # Observed bins in each span, and their demand.
     count = _running_sums(~np.isnan(values), first_bin, bins)
     amount = _running_sums(np.nan_to_num(values), first_bin, bins)
-    kept = (count >= SEEN * bins) & (count > 0)
-    scaled = amount[kept] * (bins / count[kept])
+    enough = (count >= SEEN * bins) & (count > 0)
+    scaled = amount[enough] * (bins / count[enough])  # a gap counts as the mean of the others
     return [
         Stretch(begin, begin + duration_s, total)
-        for begin, total in zip(begins[kept].tolist(), scaled.tolist(), strict=True)
+        for begin, total in zip(begins[enough].tolist(), scaled.tolist(), strict=True)
     ]
 
 
@@ -122,16 +123,17 @@ def _sentence(
         return f"{window_words} is the only {kind} of the trace, so it cannot be ranked."
     if top.amount <= min(stretch.amount for stretch in compared) * (1 + SAME):
         return f"{window_words} is as busy as every other {kind} of the trace."
-    many = f"{len(compared):,} {kind}s"
+    all_stretches = f"{len(compared):,} {kind}s"
     if rank == 1:
-        return f"{window_words} is the busiest of {many}."
+        return f"{window_words} is the busiest of {all_stretches}."
     rank_words = "quietest" if rank == len(compared) else f"{ordinal(rank)} busiest"
     times = f"{top.amount / this.amount:.2g} times the volume" if this.amount else "the only volume"
     if this.amount and top.amount / this.amount < 2:
         excess = top.amount / this.amount - 1
         times = f"{excess:.0%} more" if excess >= LEAST_SAID else "about the same volume"
     busy = span_words(top.start_s, top.end_s, clock)
-    return f"{window_words} is the {rank_words} of {many}. The busiest is {busy}, with {times}."
+    this_rank = f"{window_words} is the {rank_words} of {all_stretches}"
+    return f"{this_rank}. The busiest is {busy}, with {times}."
 
 
 def kind_of(duration_s: float, start_s: float) -> str:

@@ -39,18 +39,19 @@ def ascend(
     """
     prices = best_prices = cells.zero_prices if begin is None else begin
     best = cells.solve_at(prices)
-    stalled, direction, now = 0, cells.zero_prices, best
+    stalled, direction, now = 0, cells.zero_prices, best  # steps in a row without much gain
     ceiling = cells.ceiling_usd
     while leap > LAST_LEAP and best.bound < ceiling and perf_counter() < until:
         check()
         direction = _next_direction(prices, now.slope, direction)
-        length = sum(float((part**2).sum()) for part in direction.parts())
-        if length <= 0.0:
+        squared_length = sum(float((part**2).sum()) for part in direction.parts())
+        if squared_length <= 0.0:
             break
         aim = best.bound + leap * abs(best.bound)
-        prices = prices.towards(direction, (aim - now.bound) / length)
+        prices = prices.towards(direction, (aim - now.bound) / squared_length)  # Polyak's step
         now = cells.solve_at(prices)
-        stalled = 0 if now.bound > best.bound + WORTHWHILE * abs(best.bound) else stalled + 1
+        is_worthwhile = now.bound > best.bound + WORTHWHILE * abs(best.bound)
+        stalled = 0 if is_worthwhile else stalled + 1
         if now.bound > best.bound:
             best, best_prices = now, prices
         if stalled >= PATIENCE:
@@ -119,7 +120,8 @@ def _next_direction(prices: Prices, slope: Prices, last: Prices) -> Prices:
     """
     directions = []
     for price, gradient, before in zip(prices.parts(), slope.parts(), last.parts(), strict=True):
-        allowed = gradient * ((price > 0) | (gradient > 0))
+        can_fall = price > 0
+        allowed = gradient * (can_fall | (gradient > 0))
         mixed = allowed + MEMORY * before
-        directions.append(mixed * ((price > 0) | (mixed > 0)))
+        directions.append(mixed * (can_fall | (mixed > 0)))
     return Prices(*directions)

@@ -156,10 +156,10 @@ class Cells:
 
         A lower bound above this value proves that there is no plan.
         """
-        dearest = (self.usd + self.start) / np.maximum(1, self.size)[:, None, :]
-        by_row = np.zeros(self.room.shape)
-        np.maximum.at(by_row.T, self.rows, dearest.max(axis=0).T)
-        return self.fixed_usd + 1.0 + float((self.room * by_row).sum())
+        usd_per_gpu = (self.usd + self.start) / np.maximum(1, self.size)[:, None, :]
+        dearest = np.zeros(self.room.shape)  # of each region and row of capacity
+        np.maximum.at(dearest.T, self.rows, usd_per_gpu.max(axis=0).T)
+        return self.fixed_usd + 1.0 + float((self.room * dearest).sum())
 
     @property
     def own_rows(self) -> bool:
@@ -187,7 +187,8 @@ class Cells:
         """
         x, lowest, served = np.empty_like(self.max_extra), *np.empty((2, *self.need.shape))
         cheapest_cells(self.arrays(prices), x, lowest, served)
-        used = self.by_row(np.einsum("lrg,lg->rg", x, self.size))
+        used = self.by_row(np.einsum("lrg,lg->rg", x, self.size))  # GPUs of all models
+        # Lagrangian bound: the cells' cost at the prices, and each price times its row's limit.
         bound = (
             float(lowest.sum())
             - float((prices.capacity * self.room).sum())
@@ -195,9 +196,10 @@ class Cells:
             - float((prices.caps * self.cap_room).sum())
             + self.fixed_usd
         )
-        beyond = np.maximum(0, x - self.running)
+        started = np.maximum(0, x - self.running)
+        # Sums over models, regions and columns, by cap.
         used_caps = np.einsum("klrg,lrg->k", self.cap_x, x)
-        used_caps += np.einsum("klrg,lrg->k", self.cap_start, beyond)
+        used_caps += np.einsum("klrg,lrg->k", self.cap_start, started)
         slope = Prices(
             (used - self.room).astype(float),
             (self.joint - served.sum(axis=1)) / self.mean_tps,
@@ -237,9 +239,10 @@ class Cells:
         The result is ``[n, k]``, in the unit of ``cap_x``: mean instances.
         """
         by_cell = (len(self.cap_room), self.need.size, x.shape[1])
-        beyond = np.maximum(0, x - self.running.reshape(by_cell[1:])[cell])
+        started = np.maximum(0, x - self.running.reshape(by_cell[1:])[cell])
+        # Sums over the columns g.
         by_instances = np.einsum("kng,ng->nk", self.cap_x.reshape(by_cell)[:, cell], x)
-        by_starts = np.einsum("kng,ng->nk", self.cap_start.reshape(by_cell)[:, cell], beyond)
+        by_starts = np.einsum("kng,ng->nk", self.cap_start.reshape(by_cell)[:, cell], started)
         use: FloatArray = by_instances + by_starts
         return use
 
@@ -250,10 +253,9 @@ class Cells:
         """
         row, gpu = np.nonzero(x)
         least = self.minimum.reshape(-1, x.shape[1])[cell[row], gpu]
-        model = cell[row] // self.need.shape[1]
-        before, after = (
-            self.curves.carried(model, gpu, count) for count in (least, least + x[row, gpu])
-        )
+        model = cell[row] // self.need.shape[1]  # cells are numbered by model, then by region
+        before = self.curves.carried(model, gpu, least)
+        after = self.curves.carried(model, gpu, least + x[row, gpu])
         return np.bincount(row, after - before, len(cell)).astype(float)
 
     def instance_charges(self, prices: Prices) -> tuple[FloatArray, FloatArray]:
@@ -294,10 +296,10 @@ def _most_useful_instances(problem: PlanningProblem, minimum: IntArray) -> IntAr
     these, every demand is met, so more would only cost.
     """
     need = global_need_tps(problem)
-    max_useful = np.zeros(problem.theta_tps.shape, np.int64)
+    for_joint_demand = np.zeros(problem.theta_tps.shape, np.int64)
     for model, column in np.argwhere(problem.theta_tps > 0):
-        max_useful[model, column] = fewest_instances(
+        for_joint_demand[model, column] = fewest_instances(
             problem, model, column, float(need[model]), problem.spare
         )
-    useful: IntArray = np.maximum(max_useful[:, None, :], problem.current) - minimum
+    useful: IntArray = np.maximum(for_joint_demand[:, None, :], problem.current) - minimum
     return np.maximum(0, useful)

@@ -84,17 +84,14 @@ def columns_near(
     Cells with too many columns get a range of counts per GPU type, a box. That is not possible if
     capacities are curves. Return None if more than ``max_variables`` are needed.
     """
-    first, further = cells.instance_charges(prices)
-    beyond = np.maximum(0, priced.x - cells.running)
-    cost = ((priced.x - beyond) * first + beyond * further).sum(axis=2)
+    usd_running, usd_new = cells.instance_charges(prices)
+    started = np.maximum(0, priced.x - cells.running)
+    cost = ((priced.x - started) * usd_running + started * usd_new).sum(axis=2)
     cost -= (prices.demand / cells.mean_tps)[:, None] * priced.served
     # If a cell's branch and bound was cut short, its cheapest can cost more than its bound.
     max_cost = np.maximum(priced.lowest + width, cost) + ROUNDING * np.abs(priced.lowest)
-    gpus, low, high = (
-        cells.max_extra.shape[2],
-        np.empty_like(cells.max_extra),
-        np.empty_like(cells.max_extra),
-    )
+    gpus = cells.max_extra.shape[2]
+    low, high = np.empty_like(cells.max_extra), np.empty_like(cells.max_extra)
     x, begins = np.empty((max_variables, gpus), np.int32), np.empty(max_cost.size + 1, np.int64)
     max_columns = COLUMNS_PER_CELL if cells.is_linear else POOLED
     found = CellColumns(x, begins, low, high)

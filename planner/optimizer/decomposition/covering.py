@@ -147,12 +147,12 @@ def _fill_tables(cell: Any, limit: float, tables: Any) -> None:
                 if not pays and gain[g, x] >= cell.need and cost[g, x] > limit - base[1]:
                     break
             origin[g] = cheapest
-            carried, paid = gain[g, cheapest], cost[g, cheapest]
+            origin_gain, origin_cost = gain[g, cheapest], cost[g, cheapest]
             for x in range(top[g] + 1):
-                gain[g, x] -= carried
-                cost[g, x] -= paid
-            base[0] += carried
-            base[1] += paid
+                gain[g, x] -= origin_gain
+                cost[g, x] -= origin_cost
+            base[0] += origin_gain
+            base[1] += origin_cost
 
 
 @kernel
@@ -195,15 +195,17 @@ def _hull_steps(tables: Any, item: Any, orders: Any, hull: Any) -> Any:
     for g in range(top.size):
         rank[g] = -1
         for i in range(_lower_hull(tables, g, hull)):
-            more = gain[g, hull[i + 1]] - gain[g, hull[i]]
-            paid = cost[g, hull[i + 1]] - cost[g, hull[i]]
+            step_gain = gain[g, hull[i + 1]] - gain[g, hull[i]]
+            step_cost = cost[g, hull[i + 1]] - cost[g, hull[i]]
+            ratio = step_cost / step_gain
             position = n  # insertion sort
-            while position > 0 and item[position - 1, RATIO] > paid / more:
+            while position > 0 and item[position - 1, RATIO] > ratio:
                 item[position] = item[position - 1]
                 position -= 1
-            item[position, RATIO], item[position, CARRIES] = paid / more, more
-            item[position, PRICE], item[position, TYPE] = paid, g
+            item[position, RATIO], item[position, CARRIES] = ratio, step_gain
+            item[position, PRICE], item[position, TYPE] = step_cost, g
             n += 1
+    # Rank the types by their first step. After the last step, those without steps follow.
     ranks = types = 0
     for i in range(n + top.size):
         g = int(item[i, TYPE]) if i < n else i - n
@@ -216,20 +218,20 @@ def _hull_steps(tables: Any, item: Any, orders: Any, hull: Any) -> Any:
 
 
 @kernel
-def _hull_cost(items: Any, after: int, but: int, missing: float) -> Any:
+def _hull_cost(items: Any, after: int, excluded: int, missing: float) -> Any:
     """Return the least cost of ``missing`` more tokens/s if parts of instances are allowed.
 
     It uses the steps of ``items``, so it is a lower bound on the cost of whole instances. Types
-    ranked up to ``after``, and type ``but``, do not count (-1: all count). The result is infinite
-    if the others do not suffice.
+    ranked up to ``after``, and type ``excluded``, do not count (-1: all count). The result is
+    infinite if the others do not suffice.
     """
     item, n, rank = items.steps, items.n, items.rank
     paid = 0.0
-    for j in range(n):
+    for j in range(n):  # the cheapest step per token/s first
         if missing <= 0.0:
             break
         g = int(item[j, TYPE])
-        if rank[g] <= after or g == but:
+        if rank[g] <= after or g == excluded:
             continue
         if item[j, CARRIES] >= missing:
             return paid + missing * item[j, RATIO]

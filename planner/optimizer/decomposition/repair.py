@@ -54,12 +54,12 @@ def repair_plan(cells: Cells, prices: Prices, x: IntArray) -> IntArray | None:
     plan = np.ascontiguousarray(x, dtype=np.int64).copy()
     arrays = cells.arrays(replace(cells.zero_prices, caps=prices.caps))
     problem = RepairProblem(arrays, cells.size, cells.rows, cells.joint)
-    by_cell, every = plan.reshape(cells.need.size, -1), np.arange(cells.need.size)
-    gain = cells.served_tps(by_cell, every).reshape(cells.need.shape)
+    by_cell, all_cells = plan.reshape(cells.need.size, -1), np.arange(cells.need.size)
+    gain = cells.served_tps(by_cell, all_cells).reshape(cells.need.shape)
     free = cells.room - cells.by_row(np.einsum("lrg,lg->rg", plan, cells.size))
     if not repair_instances(problem, PlanState(plan, free, gain, gain.sum(axis=1) - cells.joint)):
         return None
-    spent = cells.cap_use(by_cell.astype(np.int32), every).sum(axis=0)
+    spent = cells.cap_use(by_cell.astype(np.int32), all_cells).sum(axis=0)
     return plan if np.all(spent <= cells.cap_room) else None
 
 
@@ -153,6 +153,7 @@ def _move_pass(problem: Any, now: Any, region: int, row: int, keys: Any) -> floa
             break
         if row >= 0 and now.free[region, row] >= 0:
             break
+        # Moves of the models before may have taken its GPUs, so search again.
         key, remove_type, remove_count, add_type, add_count = _best_move(
             problem, now, model, region, row
         )
@@ -171,7 +172,7 @@ def _add_cheapest(problem: Any, now: Any, model: int) -> bool:
 
     Returns False if no instance fits.
     """
-    best, where, column = np.inf, -1, -1
+    best, best_region, best_type = np.inf, -1, -1
     for region in range(now.x.shape[1]):
         cell, x = one_cell(problem.cells, model, region), now.x[model, region]
         for g in range(x.size):
@@ -184,10 +185,10 @@ def _add_cheapest(problem: Any, now: Any, model: int) -> bool:
                 continue
             key = _cost_change(cell, g, x[g], 1) / min(carried, -now.surplus[model])
             if key < best:
-                best, where, column = key, region, g
-    if where < 0:
+                best, best_region, best_type = key, region, g
+    if best_region < 0:
         return False
-    _apply_change(problem, now, model, where, column, 1)
+    _apply_change(problem, now, model, best_region, best_type, 1)
     return True
 
 
@@ -200,6 +201,7 @@ def repair_instances(problem: Any, now: Any) -> bool:
     joint, free, surplus = problem.joint, now.free, now.surplus
     models, regions = now.gain.shape
     keys, types = np.empty(models), free.shape[1]
+    # First capacities, then joint demands, which need the freed GPUs, and last the cost.
     for _ in range(PASSES):
         for region in range(regions):
             for row in range(types):

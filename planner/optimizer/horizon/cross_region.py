@@ -28,8 +28,9 @@ def shares_planned(problem: HorizonProblem, serving: IntArray) -> FloatArray:
     sent = _sent_by_model(problem, serving)
     peaks = np.stack([_demand_at_peak(window) for window in problem.windows])[..., None]
     away = np.divide(sent, peaks, out=np.zeros_like(sent), where=peaks > 0)
-    share = away.sum(axis=3, keepdims=True)
-    at_home = np.eye(sent.shape[-1]) * np.where(share > 0, np.maximum(1.0 - share, 0.0), 0.0)
+    share_away = away.sum(axis=3, keepdims=True)
+    share_at_home = np.where(share_away > 0, np.maximum(1.0 - share_away, 0.0), 0.0)
+    at_home = np.eye(sent.shape[-1]) * share_at_home
     shares: FloatArray = away + at_home
     return shares
 
@@ -85,8 +86,9 @@ def _least_traffic_flow(demand: FloatArray, served: FloatArray, max_sent: FloatA
     ``[r, r]``. Traffic served at home is not included.
     """
     regions = len(demand)
-    home, away = np.eye(regions, dtype=bool), ~np.eye(regions, dtype=bool)
-    upper = np.where(home, demand[:, None], np.where(away, max_sent, 0.0))
+    home = np.eye(regions, dtype=bool)
+    upper = np.where(home, demand[:, None], max_sent)
+    # Rows that sum the flows [home, serving region] by home region, and by serving region.
     out_of_home = np.kron(np.eye(regions), np.ones(regions))
     into_serving = np.kron(np.ones(regions), np.eye(regions))
     # Serving counts 1, and serving at home 2, so traffic leaves home only if that serves more.
@@ -97,4 +99,4 @@ def _least_traffic_flow(demand: FloatArray, served: FloatArray, max_sent: FloatA
         bounds=np.stack([np.zeros(regions * regions), upper.ravel()], axis=1),
     )
     sent: FloatArray = np.asarray(flow.x).reshape(regions, regions)
-    return np.where(away & (sent > 1e-6 * demand.max()), sent, 0.0)
+    return np.where(~home & (sent > 1e-6 * demand.max()), sent, 0.0)

@@ -21,6 +21,7 @@ def totals(problem: HorizonProblem, target: IntArray, lent: IntArray) -> tuple[T
     reserved = reservation_usd(problem, target, cheapest_reservation(problem, target))
     out = []
     for period, window in enumerate(problem.windows):
+        # Requested in this period or before, and not yet up.
         starting = starts[max(0, period - problem.lead + 1) : period + 1].sum(axis=0)
         starting = starting if problem.lead else np.zeros_like(starting)
         usd, gpu_hours, kwh, kg = (

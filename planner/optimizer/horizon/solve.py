@@ -176,17 +176,13 @@ def _binding_constraints(
     before = np.concatenate([problem.first.current[None], target[:-1]])
     for period, window in enumerate(problem.windows):
         serving = replace(window, current=before[period])
-        for bound in binding_constraints(serving, target[period] - lent[period]):
-            by_place.setdefault((bound.family, bound.where), []).append(bound)
-    several = len(problem.windows) > 1
-    out = [
-        replace(
-            same[0],
-            sentence=same[0].sentence
-            + (f" ({len(same)} of {len(problem.windows)} periods)" if several else ""),
-        )
-        for same in by_place.values()
-    ]
+        for binding in binding_constraints(serving, target[period] - lent[period]):
+            by_place.setdefault((binding.family, binding.where), []).append(binding)
+    periods = len(problem.windows)
+    out = []
+    for first, *others in by_place.values():
+        count = f" ({1 + len(others)} of {periods} periods)" if periods > 1 else ""
+        out.append(replace(first, sentence=first.sentence + count))
     by_period = totals(problem, target, lent)
     usd, kg = sum(use.usd for use in by_period), sum(use.kg for use in by_period)
     changes = sum(use.starts + use.stops for use in by_period)

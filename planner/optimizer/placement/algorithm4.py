@@ -13,6 +13,7 @@ are never split across subgroups (methods.md D5).
 """
 
 from collections.abc import Sequence
+from itertools import product
 
 import numpy as np
 
@@ -158,16 +159,14 @@ def _add_to_groups(
         in_subgroup = problem.subgroup == problem.subgroup[s1]
         domain_of[u] = (s1,) if narrow else tuple(np.flatnonzero(in_subgroup).tolist())
     for r, count in enumerate(more):
+        shape = tuple(int(i == r) for i in range(len(service.roles)))  # one replica of the role
         for done in range(count):
-            shape = tuple(int(i == r) for i in range(len(service.roles)))
             unit_rows: list[Row] = []
-            for u in sorted(replicas, key=lambda u: (replicas[u][r], u)):
-                for alternative in service.alternatives:
-                    block = unit_blocks(service, shape, alternative)[0]
-                    block = Block(r, replicas[u][r], block.instances)
-                    unit_rows = ledger.place_unit(s, u, [block], domain_of[u])
-                    if unit_rows:
-                        break
+            fewest_first = sorted(replicas, key=lambda u: (replicas[u][r], u))
+            for u, alternative in product(fewest_first, service.alternatives):
+                block = unit_blocks(service, shape, alternative)[0]
+                block = Block(r, replicas[u][r], block.instances)
+                unit_rows = ledger.place_unit(s, u, [block], domain_of[u])
                 if unit_rows:
                     replicas[u][r] += 1
                     break

@@ -63,6 +63,7 @@ def place_exact(
     best = min(run_algorithm4(problem), place_blind(problem), key=points)
     until = began + SOLVING * time_limit_s
     bound, counts = 0.0, None
+    # With identical switches merged, then with every switch separate.
     for together in (True, False):
         left = until - perf_counter()
         penalty = points(best)

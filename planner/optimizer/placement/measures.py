@@ -141,9 +141,9 @@ def measure_units(
     broken = in_parts[service] & _has_broken_replica(placement, s1, unit, count)
     preferred = _preferred_types(problem)[placement.service, placement.role, placement.part]
     on_other_type = tree.gpu[placement.node] != preferred
-    need = np.array([row.need for row in services], np.int64)
+    needed_tier = np.array([row.need for row in services], np.int64)
     # Steps of priority that a row's subgroup is above the need of its service.
-    steps = np.maximum(0, problem.tiers[s1] - need[placement.service])
+    steps_above = np.maximum(0, problem.tiers[s1] - needed_tier[placement.service])
     tier = np.zeros(count, np.int64)
     np.maximum.at(tier, unit, problem.tiers[s1])
     return Units(
@@ -155,7 +155,7 @@ def measure_units(
         split=several & ~_single_valued(problem.subgroup[s1], unit, count),
         share=np.where(several, np.asarray(shares, float)[level], 1.0),
         fallback_gpus=_group_sums(placement.gpus * on_other_type, unit, count),
-        dear_gpus=_group_sums(placement.gpus * steps, unit, count),
+        dear_gpus=_group_sums(placement.gpus * steps_above, unit, count),
         tier=tier,
     )
 

@@ -39,6 +39,7 @@ def scale_in(
             removed |= (placed.service == s) & (placed.unit == unit)
         else:
             kept_units.append(unit)
+    # First down to one replica of each role, then to none.
     for replicas_left in (1, 0):
         for unit in kept_units:
             for role in range(roles):
@@ -46,7 +47,8 @@ def scale_in(
                     (placed.service == s) & (placed.unit == unit) & (placed.role == role) & ~removed
                 )
                 replicas = np.unique(placed.replica[members])
-                removed_replicas = replicas[max(replicas_left, len(replicas) - int(left[role])) :]
+                remaining = max(replicas_left, len(replicas) - int(left[role]))
+                removed_replicas = replicas[remaining:]  # the newest
                 removed |= members & np.isin(placed.replica, removed_replicas)
                 left[role] -= len(removed_replicas)
     return placed.rows(~removed)

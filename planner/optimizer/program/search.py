@@ -105,12 +105,12 @@ class Search:
         allowed = max(cost, bound + self.effort.gap * abs(bound))
         # Changes are whole numbers and the scaled cost is at most about 1, so the number of
         # changes decides before the cost.
-        scaled = self.program.cost / max(1e-12, abs(allowed))
-        cost_limit = allowed / max(1e-12, abs(allowed)) * (1 + 1e-9)
-        fewest = scaled + changes
-        capped = replace(self.program.with_row(scaled, cost_limit), cost=fewest)
-        again = self._solve(capped, values, left_s)
-        if again.values is None or float(fewest @ again.values) >= float(fewest @ values):
+        scale = max(1e-12, abs(allowed))
+        scaled_cost, cost_limit = self.program.cost / scale, allowed / scale * (1 + 1e-9)
+        objective = scaled_cost + changes
+        within_gap = replace(self.program.with_row(scaled_cost, cost_limit), cost=objective)
+        again = self._solve(within_gap, values, left_s)
+        if again.values is None or float(objective @ again.values) >= float(objective @ values):
             return solved
         return replace(solved, values=again.values)
 

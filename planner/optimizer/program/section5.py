@@ -157,8 +157,7 @@ def _served_tps(
     served = {(i, j): program.add_variable(_name("served", i, j), 0) for i, j in pairs}
     for s, side in enumerate(sides):
         for i, j in pairs:
-            most = capacity(i, j, side)
-            program += side.share * served[i, j] <= most, _name(f"side_{s}", i, j)
+            program += side.share * served[i, j] <= capacity(i, j, side), _name(f"side_{s}", i, j)
     return served
 
 

@@ -53,17 +53,17 @@ class Draft:
         builder, periods, cell = Builder(), len(problem.windows), _usable_cells(problem.first)
         sizes = np.maximum(1, problem.first.gpus_per_instance)[:, None, :]
         hourly_cost = np.stack([price(window)[cell] for window in problem.windows])
-        once = np.stack([start_cost(window)[cell] for window in problem.windows])
+        start_usd = np.stack([start_cost(window)[cell] for window in problem.windows])
         max_counts = np.stack([(window.room[None] // sizes)[cell] for window in problem.windows])
         for period in range(periods):
             # A starting instance is paid for during its lead.
-            once[period] += hourly_cost[period : period + problem.lead].sum(axis=0)
+            start_usd[period] += hourly_cost[period : period + problem.lead].sum(axis=0)
         # Starts too late to serve within the horizon are fixed at 0.
         in_time = np.arange(periods)[:, None] < periods - problem.lead
         max_starts = np.where(in_time, np.inf, 0.0)
-        shape, hours = once.shape, problem.hours
+        shape, hours = start_usd.shape, problem.hours
         x = builder.grid(shape, cost=hourly_cost * hours, upper=max_counts, integral=True)
-        starts = builder.grid(shape, cost=once * hours, upper=max_starts, integral=True)
+        starts = builder.grid(shape, cost=start_usd * hours, upper=max_starts, integral=True)
         lent = served = short = beyond = None
         if problem.lend_usd is not None:
             earnings = problem.lend_usd[cell] * problem.first.weights.usd * hours
@@ -151,8 +151,9 @@ class Draft:
     def hourly_use(self, period: int, measure: str) -> list[Entry]:
         """Return entries in row 0 for the period's hourly use of a measure, such as "kwh"."""
         window = self.problem.windows[period]
-        hourly, once = per_hour(window, measure)[self.cell], per_start(window, measure)[self.cell]
-        entries: list[Entry] = [(0, self.x[period], hourly), (0, self.starts[period], once)]
+        hourly = per_hour(window, measure)[self.cell]
+        by_start = per_start(window, measure)[self.cell]
+        entries: list[Entry] = [(0, self.x[period], hourly), (0, self.starts[period], by_start)]
         entries += self.starting_instances(period, 0, hourly)
         if measure == "usd" and self.lent is not None and self.problem.lend_usd is not None:
             entries.append((0, self.lent[period], -self.problem.lend_usd[self.cell]))

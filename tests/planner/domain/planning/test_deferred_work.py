@@ -10,7 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.domain.planning.deferred_work import DeferredWork, deferred_tps, level, level_load
+from planner.domain.planning.deferred_work import (
+    DeferredWork,
+    deferred_tps,
+    filled_level,
+    level_load,
+)
 from planner.domain.planning.inputs import PlanInput
 from planner.domain.planning.planning import plan_window, static_at_peak
 from planner.domain.progress import silent
@@ -23,7 +28,7 @@ loads = st.lists(st.floats(0, 100), min_size=1, max_size=12).map(np.array)
 
 @given(load=loads, amount=st.floats(0, 1000))
 def test_work_fills_the_bins_as_water_does(load: npt.NDArray[np.float64], amount: float) -> None:
-    levelled = level(load, amount)
+    levelled = filled_level(load, amount)
     assert np.maximum(levelled - load, 0).sum() == pytest.approx(amount, abs=1e-6)
     assert (levelled <= load.max() + 1e-9) == (amount <= (load.max() - load).sum() + 1e-9)
 

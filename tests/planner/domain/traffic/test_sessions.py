@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from planner.domain.trace_statistics.statistics import sessions_of
-from planner.domain.traffic.changes import times
+from planner.domain.traffic.changes import with_times_requests
 from planner.domain.traffic.drawn_days import DrawnDays, requests_of_path
 from planner.domain.traffic.prefixes import SESSION_TOKENS, blocks_of_sessions
 from planner.domain.traffic.sources import StoredTrace
@@ -162,7 +162,7 @@ def test_a_parent_links_turns(tmp_path: Path) -> None:
 @pytest.mark.parametrize("share", [0.5, 2.5])
 def test_more_demand_has_whole_sessions(tmp_path: Path, share: float) -> None:
     trace = traffic_of(log(tmp_path, 6000)).measured
-    more = times(trace, share, 600.0, np.random.default_rng(1))
+    more = with_times_requests(trace, share, 600.0, np.random.default_rng(1))
     sessions = turns_of(more)
     assert len(sessions) == pytest.approx(1000 * share, rel=0.1)
     whole = [prompts == WHOLE for prompts in sessions.values()]
