@@ -149,6 +149,8 @@ class Actions:
 class Guard(NamedTuple):
     """State of a reactive guard (``policies.parts.guard``): arrays that its decisions update.
 
+    ``seen`` keeps what the first decisions observed, as many as it has rows.
+
     The last row of ``loads`` and of ``requested`` is the newest. Row names are in that module. From
     one decision to the next, instances grow by at most a factor of ``settings``, or by a
     number of instances there if that is more.
@@ -164,6 +166,8 @@ class Guard(NamedTuple):
     targets: FloatArray  # [pools] of the last decision
     decided_s: FloatArray  # [1] time of the last decision
     settings: FloatArray  # [SETTINGS]
+    seen: FloatArray  # [decisions, OBSERVED, pools]
+    seen_count: IntArray  # [1] rows of ``seen`` that are filled
 
 
 @dataclass(frozen=True, slots=True, eq=False)

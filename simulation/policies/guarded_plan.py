@@ -5,7 +5,7 @@ KEDA does the same with the cron triggers of a schedule and a trigger by load: t
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -74,6 +74,7 @@ class Guarded(ScalingPolicy):
     scale_up_factor: float = 1.0
     scale_up_instances: int = 4
     interval_s: float = 15.0
+    recorded: int = 0  # decisions of which ``seen`` keeps the observations
     name: str = "lt-g"
 
     def reset(self, fleet: Fleet) -> IntArray:
@@ -118,6 +119,8 @@ class Guarded(ScalingPolicy):
                 self.tolerance, self.rise_s, self.fall_s,
                 (1 + self.scale_up_factor) ** windows, self.scale_up_instances * windows,
             ]),
+            seen=np.zeros((self.recorded, len(guard.OBSERVED), len(counts))),
+            seen_count=np.zeros(1, np.int64),
         )  # fmt: skip
         return counts
 
@@ -141,6 +144,23 @@ class Guarded(ScalingPolicy):
 
     def hold(self, time_s: float) -> Hold | None:
         return hold_step(self.schedule, time_s, self._guard)
+
+    @property
+    def seen(self) -> FloatArray:
+        """Return the observations of the first decisions, ``[decisions, guard.OBSERVED, pools]``.
+
+        The decisions are at most ``recorded``.
+        """
+        return self._guard.seen[: int(self._guard.seen_count[0])]
+
+    def never_acts(self, fleet: Fleet, seen: FloatArray) -> bool:
+        """Return whether the guard would add nothing to a ``fleet`` that observed ``seen``.
+
+        ``seen`` is that of a guard with the same interval and a fleet that never changed.
+        """
+        rule = replace(self, recorded=0)  # threads may ask at the same time
+        planned = rule.reset(fleet).astype(np.float64)
+        return bool(guard.never_acts(self.interval_s, planned, seen, rule._guard))
 
     def computed_parameters(self) -> tuple[ComputedParameter, ...]:
         """Return what an instance serves, and the overload that the guard has learned."""

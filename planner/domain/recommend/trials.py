@@ -36,7 +36,7 @@ from planner.domain.replay.replica_loss import (
     spared,
     worst_loss,
 )
-from planner.domain.replay.static_replay import Known, served_by
+from planner.domain.replay.static_replay import Known, recorded_signals, served_by
 from planner.domain.replay.static_search import costs_more, smallest_flat, with_spare
 from planner.domain.run_parts import Part, Parts
 from planner.domain.study import Study
@@ -45,6 +45,7 @@ from planner.inputs.scenario.schema.test_days import LEVELS
 from planner.policies.base import Policy
 from simulation.arrays import IntArray
 from simulation.early_stop import TargetMissed
+from simulation.policies.guarded_plan import Guarded
 from simulation.policies.wrappers.cost_limit import CostLimitExceeded
 
 T = TypeVar("T")
@@ -70,12 +71,14 @@ class Trial:
 class Kept:
     """The replicas that a policy always keeps on a day, as far as known, and their cost.
 
-    ``usd`` is 0 if unknown. A policy without a plan keeps its first fleet, ``floor [pools]``, and a
-    guard may add to it. ``schedule [periods, pools]`` are all replicas of a plan without a guard.
+    ``usd`` is 0 if unknown. A policy without a plan keeps its first fleet, ``floor [pools]``, to
+    which only its ``guard`` may add. ``schedule [periods, pools]`` are all replicas of a plan
+    without a guard.
     """
 
     usd: float = 0.0
     floor: IntArray | None = None
+    guard: Guarded | None = None
     schedule: IntArray | None = None
 
 
@@ -247,7 +250,7 @@ class Trials:
                 stored = self._static_result(case, counts)
                 if stored is not None and not (whole and stored.cut):
                     return stored
-            stored = self._result_of_same_decisions(policy, trial)
+            stored = self.result_of_same_decisions(policy, trial, self.results)
             if stored is not None and not (whole and stored.cut) and stored.cost_usd <= limit:
                 return stored
             loss = self._loss(policy, trial, report, known) if case.lost else None
@@ -327,7 +330,7 @@ class Trials:
                 kept = Kept(usd)
                 if ready.keeps_floor and ready.plan is None:
                     floor = np.array([pool.initial for pool in ready.fleet.pools], np.int64)
-                    kept = Kept(usd, floor=floor)
+                    kept = Kept(usd, floor, ready.guard)
                 elif ready.keeps_floor and ready.plan is not None and not policy.traits.beyond:
                     kept = Kept(usd, schedule=study.pools(ready.plan().target))
                 self._kept[key] = kept
@@ -356,9 +359,11 @@ class Trials:
         floor, others = (self._always_kept(policy, each).floor for each in (trial, other))
         return floor is not None and others is not None and np.array_equal(floor, others)
 
-    def _result_of_same_decisions(self, policy: Policy, trial: Trial) -> CaseResult | None:
-        """Return the result of another value of the policy that decides alike, or None."""
-        for other, result in [*self.results.items()]:
+    def result_of_same_decisions(
+        self, policy: Policy, trial: Trial, results: Mapping[Trial, CaseResult]
+    ) -> CaseResult | None:
+        """Return the one of ``results`` of another value of the policy that decides alike."""
+        for other, result in [*results.items()]:
             same_day = (other.policy, other.case) == (policy.key, trial.case)
             if same_day and not result.dear and self._same_decisions(policy, trial, other):
                 return result
@@ -367,8 +372,9 @@ class Trials:
     def _constant_fleet(self, policy: Policy, trial: Trial, limit: float) -> IntArray | None:
         """Return the replicas of a policy that never changes them, ``[pools]``; None for others.
 
-        It is a static fleet, or a plan of at most ``limit`` dollars with constant counts and one
-        region to send requests to. The replay of such a plan equals that of the static fleet.
+        It is a static fleet, or of at most ``limit`` dollars: one whose guard adds nothing, or a
+        plan with constant counts and one region to send requests to. The replays of these equal
+        that of the static fleet.
         """
         if trial.case.sizing is None:
             return None
@@ -376,14 +382,35 @@ class Trials:
             level = 0 if trial.value is None else int(trial.value)
             return self.static_fleet(level, trial.spare)
         plan = self.study.settings.plan
-        other_costs = plan.reserve or plan.lend_share is not None
-        if policy.traits.plan is None or other_costs or len(self.study.hardware.regions) > 1:
+        if plan.reserve or plan.lend_share is not None:
             return None
         kept = self._always_kept(policy, trial)
-        if kept.schedule is None or kept.usd > limit:
+        if kept.usd <= limit and kept.guard is not None and self._adds_nothing(trial.case, kept):
+            return kept.floor
+        if len(self.study.hardware.regions) > 1 or kept.schedule is None or kept.usd > limit:
             return None
         first: IntArray = kept.schedule[0]
         return first if (kept.schedule == first).all() else None
+
+    def _adds_nothing(self, case: Case, kept: Kept) -> bool:
+        """Return whether a guard adds nothing to its static fleet on the day of a case.
+
+        An earlier replay of that fleet tells. It cannot tell after a loss, which the guard does not
+        see, or where unexpected starts are needed.
+        """
+        assert case.sizing is not None
+        study, floor = case.sizing(), kept.floor
+        if kept.guard is None or floor is None or case.lost:
+            return False
+        if kept.guard.interval_s != Guarded.interval_s:
+            return False
+        fleet = study.fleet(floor)
+        below_minimum = floor < [pool.minimum for pool in fleet.pools]
+        starts = (floor > study.pools(study.today)) & (case.unexpected is not None)
+        if below_minimum.any() or starts.any():
+            return False
+        seen = recorded_signals(study, floor, self.seed, self._known)
+        return seen is not None and kept.guard.never_acts(fleet, seen)
 
     def _static_result(self, case: Case, counts: IntArray) -> CaseResult | None:
         """Return a static fleet's result on a case from an earlier replay, or None."""

@@ -10,13 +10,18 @@ import numpy as np
 
 from planner.domain.replay.initial_fleet import fleet_from_today
 from planner.domain.study import Study
-from simulation.arrays import BoolArray, IntArray, count_codes
+from simulation.arrays import BoolArray, FloatArray, IntArray, count_codes
 from simulation.cells import per_cell, simulate_cell
 from simulation.early_stop import LateCounter, TargetMissed, first_missed_tier
 from simulation.fleet import Fleet
+from simulation.policies.guarded_plan import Guarded
+from simulation.policies.parts.guard import OBSERVED
+from simulation.policies.parts.schedule import FixedSchedule
 from simulation.policies.static import Static
 from simulation.trace import Trace
 from simulation.trace_replay import due_and_late, summarise_replay
+
+MOST_RECORDED = 20_000  # decisions of a window whose observations are kept: 3.5 days
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -25,13 +30,14 @@ class ServedRequests:
 
     ``due`` counts requests that were finished or late. If ``cut``, the replay ended early because
     too many requests were late. Then ``late`` counts those until then, and ``due`` counts all
-    requests of the window.
+    requests of the window. ``seen`` is what a guard would observe (``Guarded.seen``), if recorded.
     """
 
     due: IntArray
     late: IntArray
     cut: bool = False
     cost_usd: float = 0.0
+    seen: FloatArray | None = None
 
 
 # Results by study, model, seed and replica counts of each cell.
@@ -100,11 +106,12 @@ class FlatWindow:
             study, replace(fleet, pools=tuple(pools)), range(len(all_counts)), Static(all_counts),
             lend=False,
         )  # fmt: skip
+        policy = self._policy(all_counts[pool_mask])
         try:
             result = simulate_cell(
                 self._trace(m),
                 fleet_of_models(fleet, study, [m]),
-                Static(all_counts[pool_mask]),
+                policy,
                 cells=study.cells,
                 seed=self.seed,
                 duration_s=study.window.duration_s,
@@ -114,7 +121,22 @@ class FlatWindow:
         except TargetMissed:
             return ServedRequests(self._requests_by_tier(m), watch.late.copy(), cut=True)
         cost_usd = summarise_replay(result, brief=True).cost_usd
-        return ServedRequests(*due_and_late(result), cost_usd=cost_usd)
+        seen = policy.seen if isinstance(policy, Guarded) else None
+        return ServedRequests(*due_and_late(result), cost_usd=cost_usd, seen=seen)
+
+    def _policy(self, counts: IntArray) -> Static | Guarded:
+        """Return a policy that keeps ``counts``, and records what a guard would observe.
+
+        Nothing is recorded in long windows, for a fleet in cells, or with deferrable tiers, whose
+        requests are released at scaling decisions.
+        """
+        study, every_s = self.study, Guarded.interval_s
+        decisions = int(np.ceil(study.window.duration_s / every_s))
+        deferrable = any(tier.deferrable for tier in study.hardware.tiers)
+        if study.cells > 1 or deferrable or decisions > MOST_RECORDED:
+            return Static(counts)
+        schedule = FixedSchedule("flat", [0.0], counts[None])
+        return Guarded(schedule, np.inf, np.inf, np.inf, recorded=decisions, name="flat")
 
     def key(self, m: int, counts: IntArray) -> tuple[Study, int, int, bytes]:
         """Return the key in ``known`` for model ``m`` on a fleet of ``counts``."""
@@ -167,6 +189,26 @@ def served_by(
         any(result.cut for result in served),
         sum(result.cost_usd for result in served),
     )
+
+
+def recorded_signals(study: Study, counts: IntArray, seed: int, known: Known) -> FloatArray | None:
+    """Return what a guard would observe on a static fleet of ``counts [pools]``.
+
+    The shape is ``[decisions, guard.OBSERVED, pools]``, see ``Guarded.seen``. None if not every
+    model was replayed to the end before, with its observations recorded.
+    """
+    models = range(len(study.hardware.models))
+    window = FlatWindow(study, models, {}, seed, alive=lambda: None, known=known)
+    signals = []
+    for m in models:
+        served = known.get(window.key(m, counts))
+        if served is None or served.seen is None:
+            return None
+        signals.append(served.seen)
+    joined = np.empty((len(signals[0]), len(OBSERVED), len(counts)))
+    for m, seen in zip(models, signals, strict=True):
+        joined[..., model_pool_mask(study, [m])] = seen
+    return joined
 
 
 def _late_by_tier(served: Mapping[int, ServedRequests], like: IntArray) -> IntArray:

@@ -95,7 +95,7 @@ class Guarded(Policy):
             **self.fields_for(Rule),
         )
         guarded = context.starting_from(policy, start)
-        return replace(guarded, plan=plan, after=0.5, keeps_floor=True)
+        return replace(guarded, plan=plan, after=0.5, keeps_floor=True, guard=policy)
 
     def _floor(
         self, context: PolicyContext

@@ -32,6 +32,7 @@ def unguarded(pools: int) -> Guard:
     return Guard(
         np.zeros((len(POOLS), 0)), np.zeros((0, 1)), np.zeros((0, len(LOAD), 0)), none,
         np.zeros((len(MEMORY), 0)), np.zeros((0, 0)), none, np.zeros(pools), np.zeros(1), none,
+        np.zeros((0, len(OBSERVED), 0)), np.zeros(1, np.int64),
     )  # fmt: skip
 
 
@@ -211,7 +212,10 @@ def decide_targets(time_s: float, observed: Any, guard: Any) -> None:
 
     More are requested at once, within the limits on growth, and kept for ``fall_s``.
     """
-    settings = guard.settings
+    settings, count = guard.settings, guard.seen_count[0]
+    if count < guard.seen.shape[0]:
+        guard.seen[count] = observed
+        guard.seen_count[0] += 1
     _drop_oldest(guard.loads_s, guard.loads, time_s)
     first = 0
     while guard.loads_s[first] <= time_s - settings[_RISE_S]:
@@ -238,3 +242,20 @@ def decide_targets(time_s: float, observed: Any, guard: Any) -> None:
 def decide(time_s: float, observed: Any, guard: Any) -> None:
     """Set ``guard.targets``, called from Python; compiled code calls ``decide_targets``."""
     decide_targets(time_s, observed, guard)
+
+
+@cached_kernel
+def never_acts(interval_s: float, planned: Any, seen: Any, guard: Any) -> bool:
+    """Return whether the guard adds nothing to ``planned [pools]`` at any decision in ``seen``.
+
+    ``seen [decisions, OBSERVED, pools]`` was observed every ``interval_s`` seconds. Its planned
+    instances are those of another guard.
+    """
+    for i in range(seen.shape[0]):
+        observed = seen[i].copy()
+        observed[_PLANNED] = planned
+        decide_targets((i + 1) * interval_s, observed, guard)
+        for p in range(planned.shape[0]):
+            if guard.targets[p] != planned[p]:
+                return False
+    return True
