@@ -24,9 +24,15 @@ def figure(value: Any, unit: str = "") -> str:
     if not isinstance(value, int | float) or isinstance(value, bool) or value != value:
         return NOTHING
     if unit == "$":
-        return f"-${digits(-value)}" if value < 0 else f"${digits(value)}"
+        return f"{'-' if value < 0 else ''}${_amount_usd(abs(value))}"
     text = f"{value:,}" if isinstance(value, int) else digits(value)
     return f"{text} {unit}" if unit else text
+
+
+def _amount_usd(usd: float) -> str:
+    """Return dollars with three significant digits at least, and cents where one digit remains."""
+    text = digits(usd)
+    return f"{usd:.2f}" if len(text.partition(".")[2]) == 1 else text
 
 
 def compact(value: float, unit: str = "") -> str:

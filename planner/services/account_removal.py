@@ -100,7 +100,7 @@ def account_remove(
     check_may_administer(by)
     check_may_change_account(by, person, "remove")
     if by is not None and by.pk == person.pk:
-        raise NotAllowed("Another admin removes your account, so that one stays.")
+        raise NotAllowed("You cannot remove your own account. Ask another admin.")
     if confirm.strip() != person.username:
         raise PlannerError(f"confirm: type {person.username}, to remove the account permanently.")
     _check_not_last(person)

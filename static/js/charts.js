@@ -129,10 +129,27 @@
   };
   // Plotly tells a moment as text, and wants milliseconds.
   const instant = (moment) => (typeof moment === "number" ? moment : Date.parse(`${String(moment).replace(" ", "T")}Z`));
+  const DAY = 86400000; // ms
+  const LONGEST = 365 * DAY;
+  const TICKS = 8;
+  // Plotly's day of the year begins again after a year, so days of a longer trace are numbered here.
+  const numberDays = (frame) => {
+    if (frame.layout.meta !== "trace time") return;
+    const [begin, end] = frame.layout.xaxis.range.map(instant);
+    if (end <= LONGEST) return;
+    const step = DAY * Math.ceil((end - begin) / DAY / TICKS);
+    const first = Math.ceil(begin / step) * step;
+    const ticks = Array.from({ length: Math.floor((end - first) / step) + 1 }, (_, at) => first + at * step);
+    Plotly.relayout(frame, {
+      "xaxis.tickmode": "array", "xaxis.tickvals": ticks, "xaxis.ticktext": ticks.map((at) => `Day ${at / DAY + 1}`),
+      "xaxis.hoverformat": "%H:%M",
+    });
+  };
   let following = false; // true while the others are moved
   const share = (frame) => {
     frame.on("plotly_relayout", (change) => {
       const reset = change["xaxis.autorange"];
+      if (reset || "xaxis.range" in change || "xaxis.range[0]" in change) numberDays(frame);
       if (following || !overTime(frame) || !(reset || "xaxis.range[0]" in change)) return;
       const ends = reset ? null : [change["xaxis.range[0]"], change["xaxis.range[1]"]];
       keep(ends);
@@ -193,6 +210,7 @@
       if (!frame.dataset.drawn) {
         frame.on("plotly_afterplot", () => reachable(frame));
         share(frame);
+        numberDays(frame);
         if (range() && overTime(frame)) Plotly.relayout(frame, { "xaxis.range": range() });
       }
       frame.dataset.drawn = "true";
@@ -212,7 +230,6 @@
   // Long lines come with their first moment and their step in ms.
   const stepped = ({ x0, dx, y }) => y.map((_, at) => new Date(instant(x0) + at * dx).toISOString().slice(0, 19));
   // Times of a trace without dates count from 1970.
-  const DAY = 86400000; // ms
   const traceTime = (moment) => `Day ${Math.floor(instant(moment) / DAY) + 1}, ${String(moment).slice(11, 16)}`;
 
   // What a chart shows as rows, the first one with the heads.

@@ -363,7 +363,7 @@ def order_notes(cases: Iterable[Case]) -> Iterator[str]:
             continue
         needs = gpu_words(case.smallest.devices)
         if case.smallest.in_turn is not None:
-            needs += f" instead of {case.smallest.in_turn} as prompts come"
+            needs += f" instead of {case.smallest.in_turn} in order of arrival"
         yield (
             f"Prefill of {case.model} in {case.region} on {case.gpu} takes short prompts first, "
             f"if the engine has a priority for them: {needs}. Long ones wait for them: "

@@ -43,8 +43,8 @@ LABELS = (
 )
 FLOW_CONTROL = "The queue and the saturation need the feature gate flowControl."
 PREDICTED = (
-    "Predicted latencies count where the picker has its predictor. They react earlier than the "
-    "measured ones of the simulation."
+    "The picker uses predicted latencies if its predictor runs. They react earlier than the "
+    "measured latencies of the simulation."
 )
 
 

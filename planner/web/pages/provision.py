@@ -69,7 +69,7 @@ RESPONSES = (
      "bandwidth_by_length", "tokens of a request", True),
     ("Data handed on", "GB per request", "lengths", "data_by_length",
      "tokens of a request", True),
-    ("Transfer", "% of the time it computes, over the link", "lengths", "transfer_by_length",
+    ("Transfer", "time over the link, % of compute time", "lengths", "transfer_by_length",
      "tokens of a request", False),
     ("Share of the GPU", "latency, times that of the whole GPU", "shares", "latency_by_share",
      "share of the multiprocessors", False),

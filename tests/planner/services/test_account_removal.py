@@ -111,7 +111,7 @@ def test_who_may_not(planner: User, colleague: User, viewer: User, admin: User) 
             remove(planner, by=by, to=to)
     with pytest.raises(PlannerError, match="type pia"):
         account_remove(by=admin, person=planner, confirm="pi", new_owner=colleague)
-    with pytest.raises(NotAllowed, match="Another admin removes"):
+    with pytest.raises(NotAllowed, match="Ask another admin"):
         remove(admin, by=admin)
     with pytest.raises(NotAllowed, match="last admin of Main"):
         remove(admin)

@@ -71,7 +71,10 @@ def test_figures_have_the_digits_that_matter(value: float, text: str) -> None:
 
 def test_units_stand_where_people_expect_them() -> None:
     assert figure(1234.0, "kWh") == "1,234 kWh"
-    assert figure(-12.5, "$") == "-$12.5"
+    assert figure(-12.5, "$") == "-$12.50"
+    assert [figure(usd, "$") for usd in (27.512, 9.1, 9, 0.5, 0.0123, 1234.5)] == [
+        "$27.51", "$9.10", "$9", "$0.50", "$0.0123", "$1,234",
+    ]  # fmt: skip
     assert figure(None, "$") == figure(float("nan")) == percent(None) == "–"
     assert percent(0.1234) == "12.3%"
     assert [duration(s) for s in (0.25, 12.34, 250, 7500, 100_000)] == [
