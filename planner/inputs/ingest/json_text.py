@@ -72,12 +72,6 @@ def _fields(value: Mapping[str, object], above: Path = ()) -> Iterator[Path]:
             yield path
 
 
-def _schema(columns: Mapping[str, Path], ids: str | None) -> dict[str, pl.DataType]:
-    """Return the types of a line's top-level fields; nested objects are read as text."""
-    schema: dict[str, pl.DataType] = {path[0]: pl.String() for path in columns.values()}
-    return schema | ({ids: pl.List(pl.Int64)} if ids else {})
-
-
 def _flatten(frame: pl.DataFrame, columns: Mapping[str, Path]) -> pl.DataFrame:
     """Return the frame with a column for each nested field, extracted from its JSON text."""
     if all(len(path) == 1 for path in columns.values()):
@@ -92,7 +86,10 @@ def _flatten(frame: pl.DataFrame, columns: Mapping[str, Path]) -> pl.DataFrame:
 
 def _parse(lines: Records, columns: Mapping[str, Path], ids: str | None, name: str) -> pl.DataFrame:
     """Return the lines as a table; raise IngestError if they are not JSON lines."""
-    schema = _schema(columns, ids)
+    # Nested objects are read as text.
+    schema: dict[str, pl.DataType] = {path[0]: pl.String() for path in columns.values()}
+    if ids:
+        schema[ids] = pl.List(pl.Int64)
     if not lines.start.size:
         return _flatten(pl.DataFrame(schema=schema), columns)
     try:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
 import numpy as np
 import polars as pl
@@ -39,30 +38,6 @@ FEW_SPANS = 5  # with spans below them
 STRAY = "time far from all other rows"
 
 
-@dataclass(slots=True)
-class _Totals:
-    """What is counted while the rows of a file are read."""
-
-    rows: int = 0
-    accepted: int = 0
-    late: int = 0  # rows with an earlier arrival than a previous row
-    first_ns: int = 0
-    latest_ns: int = 0
-    start_ns: int = 0
-    tokens: dict[str, int] = field(default_factory=dict)  # by field
-    no_utility: int = 0  # requests without a utility, in a file with utilities
-    cancelled: int = 0
-    unanswered: int = 0
-    parts: list[SortedPart] = field(default_factory=list)
-    offsets: set[str] = field(default_factory=set)
-    hours: dict[int, int] = field(default_factory=dict)  # accepted rows by hour
-    jumps_ns: list[int] = field(default_factory=list)
-    rates: set[float] = field(default_factory=set)  # sample rates
-    weight: float = 0.0  # requests that the rows stand for, by their sample rates
-    # Time, line and text of the first and the last row.
-    ends: list[tuple[int, int, str]] = field(default_factory=list)
-
-
 def read_request_file(reading: Reading, *, answers: bool = True) -> Content:
     """Read one row per request, and store them in parts in order of arrival.
 
@@ -92,7 +67,7 @@ def read_request_file(reading: Reading, *, answers: bool = True) -> Content:
     for batch in table.batches(columns, ids=ids):
         reader.take(batch)
         reading.on_batch()
-    reading.tally.require_some(reader.totals.rows)
+    reading.tally.require_some(reader.rows)
     return reader.finish()
 
 
@@ -227,7 +202,19 @@ class _Reader:
         self._think_s = self._think_unit_s() if self._think else 1.0
         self.columns += [c for each in layout.tokens.values() for c in each.columns]
         self.columns += [condition.column for condition, _ in self._conditions]
-        self.totals = _Totals()
+        self.rows = self.accepted = 0
+        self.late = 0  # rows with an earlier arrival than a previous row
+        self.first_ns = self.start_ns = self.latest_ns = 0
+        self.tokens: dict[str, int] = {}  # by field
+        self.no_utility = 0  # requests without a utility, in a file with utilities
+        self.cancelled = self.unanswered = 0
+        self.parts: list[SortedPart] = []
+        self.offsets: set[str] = set()
+        self.hours: dict[int, int] = {}  # accepted rows by hour
+        self.rates: set[float] = set()  # sample rates
+        self.weight = 0.0  # requests that the rows stand for, by their sample rates
+        # Time, line and text of the first and the last row.
+        self.ends: list[tuple[int, int, str]] = []
         self._order = clock.Order()
         # Time of the last turn of each session, for files whose turns state delays.
         session = fields.get("session", "")
@@ -258,14 +245,13 @@ class _Reader:
 
     def take(self, batch: Batch) -> None:
         """Check one batch and write its accepted rows as one part."""
-        totals = self.totals
-        totals.rows += self._reading.tally.begin(batch)
+        self.rows += self._reading.tally.begin(batch)
         batch = self._with_delays(self._rows_of_load(batch))
         frame = batch.frame
         times = self._reading.times(batch, self._clock, self._order)
         tokens, refused = self._tokens(frame)
         bad = self._reading.tally.refuse([times.refused, *refused], batch)
-        totals.offsets |= times.offsets
+        self.offsets |= times.offsets
         ns, lines = times.ns, batch.lines
         repeated = self._repeated_rows(frame, ns, ~bad)
         if repeated.any():
@@ -281,7 +267,7 @@ class _Reader:
                 (int(ns[i]), int(lines[i]), batch.text(int(kept[i])))
                 for i in (int(ns.argmin()), int(ns.argmax()))
             ]
-            totals.ends = [min(*totals.ends, *ends), max(*totals.ends, *ends)]
+            self.ends = [min(*self.ends, *ends), max(*self.ends, *ends)]
             self._count(ns, frame, tokens)
             self._write(ns, tokens, frame)
 
@@ -382,34 +368,32 @@ class _Reader:
 
     def _count(self, ns: IntArray, frame: pl.DataFrame, tokens: dict[str, IntArray]) -> None:
         """Add accepted rows to the totals of tokens, missing outputs, hours and sampling."""
-        totals = self.totals
         for name, values in tokens.items():
-            totals.tokens[name] = totals.tokens.get(name, 0) + int(values.sum())
+            self.tokens[name] = self.tokens.get(name, 0) + int(values.sum())
         empty = tokens["output_tokens"] == 0
         if empty.any():
             cancelled = empty & self._cancelled_rows(frame)
-            totals.cancelled += int(cancelled.sum())
-            totals.unanswered += int((empty & ~cancelled).sum())
+            self.cancelled += int(cancelled.sum())
+            self.unanswered += int((empty & ~cancelled).sum())
         for hour, count in pl.Series(ns // HOUR_NS).value_counts().iter_rows():
-            totals.hours[hour] = totals.hours.get(hour, 0) + count
+            self.hours[hour] = self.hours.get(hour, 0) + count
         if column := self._fields.get("sample_rate"):
             rates = _sample_rates(frame[column])
             known = np.isfinite(rates) & (rates > 0)
-            totals.rates |= set(np.unique(rates[known]).tolist()[:50])
+            self.rates |= set(np.unique(rates[known]).tolist()[:50])
             # A rate of 0.01 is one in 100, and so is 100. A row without a rate stands for itself.
             one_in = np.where(rates[known] < 1, 1 / rates[known], rates[known])
-            totals.weight += float(one_in.sum()) + int((~known).sum())
+            self.weight += float(one_in.sum()) + int((~known).sum())
 
     def _write(self, ns: IntArray, tokens: dict[str, IntArray], frame: pl.DataFrame) -> None:
         """Write the accepted rows of a batch as one part, sorted by arrival."""
-        totals = self.totals
-        if not totals.accepted:
-            totals.first_ns = totals.start_ns = totals.latest_ns = int(ns[0])
-        latest = np.maximum.accumulate(np.concatenate(([totals.latest_ns], ns)))
+        if not self.accepted:
+            self.first_ns = self.start_ns = self.latest_ns = int(ns[0])
+        latest = np.maximum.accumulate(np.concatenate(([self.latest_ns], ns)))
         late = int((ns < latest[:-1]).sum())
         part = pl.DataFrame(
             {
-                "arrival_s": (ns - totals.first_ns) / 1e9,
+                "arrival_s": (ns - self.first_ns) / 1e9,
                 **{name: values.astype(np.int32) for name, values in tokens.items()},
                 **{label: self._label(label, frame) for label in LABELS},
             }
@@ -425,16 +409,16 @@ class _Reader:
         if "utility" in self._fields:
             utility = numbers(frame[self._fields["utility"]])[0]
             utility = np.where(np.isfinite(utility), utility, np.nan)
-            totals.no_utility += int(np.isnan(utility).sum())
+            self.no_utility += int(np.isnan(utility).sum())
             part = part.with_columns(pl.Series("utility", utility).fill_nan(None))
         # Most files are in order, so sort only parts with late rows.
         if late:
             part = part.sort("arrival_s", maintain_order=True)
-            totals.start_ns = min(totals.start_ns, int(ns.min()))
-        totals.late += late
-        totals.latest_ns = int(latest[-1])
-        totals.accepted += ns.size
-        totals.parts.append(SortedPart.write(part, self._folder, len(totals.parts)))
+            self.start_ns = min(self.start_ns, int(ns.min()))
+        self.late += late
+        self.latest_ns = int(latest[-1])
+        self.accepted += ns.size
+        self.parts.append(SortedPart.write(part, self._folder, len(self.parts)))
 
     def _label(self, label: str, frame: pl.DataFrame) -> pl.Series:
         """Return a label column: the caller's fixed label, the file's column, or null."""
@@ -451,36 +435,36 @@ class _Reader:
 
     def finish(self) -> Content:
         """Sort all parts by arrival, remove rows with a wrong clock, and return the content."""
-        totals, reading = self.totals, self._reading
-        when, hours = self._clock, totals.hours
+        reading = self._reading
+        when, hours = self._clock, self.hours
         reading.check("clock_change", consistency.clock_change(when, hours=hours), when.columns[0])
         reading.check("twelve_hours", consistency.twelve_hours(when, hours), when.columns[0])
         reading.check("stray_clocks", consistency.stray_clocks(when, hours), when.columns[0])
         low_s, high_s = -np.inf, np.inf
         if (bounds := stray_bounds(hours)) is not None:
-            low_s = (bounds[0] * HOUR_NS - totals.first_ns) / 1e9
-            high_s = ((bounds[1] + 1) * HOUR_NS - totals.first_ns) / 1e9
+            low_s = (bounds[0] * HOUR_NS - self.first_ns) / 1e9
+            high_s = ((bounds[1] + 1) * HOUR_NS - self.first_ns) / 1e9
             self._remove_stray_rows(low_s, high_s)
-        shift_s = (totals.start_ns - totals.first_ns) / 1e9
+        shift_s = (self.start_ns - self.first_ns) / 1e9
         merge_in_order(
-            totals.parts, self._folder, shift_s, on_range=reading.on_batch, kept=(low_s, high_s)
+            self.parts, self._folder, shift_s, on_range=reading.on_batch, kept=(low_s, high_s)
         )
         return Content(
             kind="requests",
-            rows=totals.rows,
-            requests=totals.accepted,
+            rows=self.rows,
+            requests=self.accepted,
             clock=self._clock,
-            start_ns=totals.start_ns,
-            end_ns=totals.latest_ns,
-            input_tokens=totals.tokens["input_tokens"],
-            output_tokens=totals.tokens["output_tokens"],
+            start_ns=self.start_ns,
+            end_ns=self.latest_ns,
+            input_tokens=self.tokens["input_tokens"],
+            output_tokens=self.tokens["output_tokens"],
             names=self.names,
             columns=self._layout.columns,
             notes=self._notes(),
-            cached_tokens=totals.tokens.get("cached_tokens"),
-            reasoning_tokens=totals.tokens.get("reasoning_tokens"),
-            cancelled=totals.cancelled,
-            unanswered=totals.unanswered,
+            cached_tokens=self.tokens.get("cached_tokens"),
+            reasoning_tokens=self.tokens.get("reasoning_tokens"),
+            cancelled=self.cancelled,
+            unanswered=self.unanswered,
             sample=self._sample(),
         )
 
@@ -489,47 +473,45 @@ class _Reader:
 
         Their clock is wrong.
         """
-        totals = self.totals
         arrival = pl.col("arrival_s")
-        stored = pl.scan_parquet([part.path for part in totals.parts])
-        tokens = (pl.col(name).cast(pl.Int64).sum() for name in totals.tokens)
+        stored = pl.scan_parquet([part.path for part in self.parts])
+        tokens = (pl.col(name).cast(pl.Int64).sum() for name in self.tokens)
         sums = stored.filter(arrival >= low_s, arrival < high_s).select(
             *tokens, rows=pl.len(), begin=arrival.min(), end=arrival.max()
         )
         kept = sums.collect().row(0, named=True)
-        totals.tokens = {name: kept[name] for name in totals.tokens}
-        count, totals.accepted = totals.accepted - kept["rows"], kept["rows"]
-        arrivals = ((each[0] - totals.first_ns) / 1e9 for each in totals.ends)
+        self.tokens = {name: kept[name] for name in self.tokens}
+        count, self.accepted = self.accepted - kept["rows"], kept["rows"]
+        arrivals = ((each[0] - self.first_ns) / 1e9 for each in self.ends)
         strays = [not low_s <= arrival_s < high_s for arrival_s in arrivals]
-        shown = [each for each, stray in zip(totals.ends, strays, strict=True) if stray]
+        shown = [each for each, stray in zip(self.ends, strays, strict=True) if stray]
         # Only the outermost rows have their text; the others count with them.
         shown += shown[-1:] * (count - len(shown))
         lines = np.array([line for _, line, _ in shown[:count]], dtype=np.int64)
         self._reading.tally.leave_out(RefusedRows(STRAY, lines, lambda i: shown[i][2]))
-        totals.start_ns = totals.first_ns + round(kept["begin"] * 1e9)
-        totals.latest_ns = totals.first_ns + round(kept["end"] * 1e9)
+        self.start_ns = self.first_ns + round(kept["begin"] * 1e9)
+        self.latest_ns = self.first_ns + round(kept["end"] * 1e9)
 
     def _sample(self) -> float:
         """Return n if the file samples one in n requests; 1 for all requests."""
-        totals, stated = self.totals, self._reading.options.one_in
-        return stated or max(1.0, totals.weight / totals.accepted)
+        stated = self._reading.options.one_in
+        return stated or max(1.0, self.weight / self.accepted)
 
     def _notes(self) -> tuple[str, ...]:
         """Return sentences on times, sorted rows, missing labels and sample rates."""
-        totals = self.totals
-        notes = [*clock_notes(self._clock, totals.offsets), *self._layout.notes]
-        if totals.late:
-            rows = f"{totals.late:,} row{'s' * (totals.late > 1)}"
+        notes = [*clock_notes(self._clock, self.offsets), *self._layout.notes]
+        if self.late:
+            rows = f"{self.late:,} row{'s' * (self.late > 1)}"
             notes.append(f"Sorted {rows} that arrived before a row above them.")
-        if totals.no_utility:
+        if self.no_utility:
             column = self._layout.fields["utility"]
-            notes.append(f"{totals.no_utility:,} requests have no utility (column {column}).")
-        if (rates := self._fields.get("sample_rate")) and not totals.rates:
+            notes.append(f"{self.no_utility:,} requests have no utility (column {column}).")
+        if (rates := self._fields.get("sample_rate")) and not self.rates:
             notes.append(f"{rates} has no rate that can be read: each row counts once.")
         for label, column in self._layout.fields.items():
             if label in self.names and (blank := self.names[label].blank):
                 notes.append(f"{blank:,} requests have no {label} (column {column}).")
-        if self._reading.options.one_in is None and (several := len(totals.rates)) > 1:
+        if self._reading.options.one_in is None and (several := len(self.rates)) > 1:
             notes.append(f"The rows have {several} sample rates. Each counts with their mean.")
         return tuple(notes)
 

@@ -137,7 +137,11 @@ class Bucket:
         with self._source_errors():
             pages = self._client.get_paginator("list_objects_v2")
             for page in pages.paginate(Bucket=self._bucket, Prefix=self._prefix + below):
-                yield from map(_stored, page.get("Contents", ()))
+                for entry in page.get("Contents", ()):
+                    written = entry.get("LastModified")
+                    written_s = written.timestamp() if written else 0.0
+                    size, etag = int(entry["Size"]), str(entry.get("ETag", ""))
+                    yield StoredObject(str(entry["Key"]), size, etag, written_s)
 
     def folders(self, below: str) -> list[str]:
         """Return the names of the folders directly under ``below``, without a slash."""
@@ -238,14 +242,6 @@ class Bucket:
                 f"credentials, which may {rights}."
             )
         return f"{self._server.host} answered {code[:80]!a} to a request for {self._bucket}."
-
-
-def _stored(entry: dict[str, Any]) -> StoredObject:
-    """Return an entry of a bucket listing as a StoredObject."""
-    written_s = entry["LastModified"].timestamp() if "LastModified" in entry else 0.0
-    return StoredObject(
-        str(entry["Key"]), int(entry["Size"]), str(entry.get("ETag", "")), written_s
-    )
 
 
 class _OtherAddress(Exception):

@@ -157,15 +157,18 @@ def _report(
     )
 
 
-def sample_of(histogram: pl.DataFrame, points: int = SAMPLE) -> FloatArray | None:
-    """Return ``points`` values at evenly spaced ranks of a histogram; None if it is empty.
+def sample_of(histogram: pl.DataFrame) -> FloatArray | None:
+    """Return SAMPLE values at evenly spaced ranks of a histogram; None if it is empty.
 
     ``histogram`` has the columns least, most and count of one quantity, over any number of bins.
     Within a bucket, values are spread evenly on a logarithmic scale. The first bucket starts at a
     tenth of its bound, or at 1 if that is less. Values beyond the last finite bound are set to it,
     as no upper bound is known.
     """
-    lower_bounds, upper_bounds, counts = _sum_buckets(histogram)
+    table = histogram.group_by("least", "most").agg(pl.col("count").sum())
+    table = table.filter(pl.col("count") > 0).sort("most", "least")
+    columns = (table[name].to_numpy() for name in ("least", "most", "count"))
+    lower_bounds, upper_bounds, counts = columns
     if not counts.sum() > 0:
         return None
     last_finite = np.maximum(lower_bounds, 1e-9)
@@ -173,17 +176,10 @@ def sample_of(histogram: pl.DataFrame, points: int = SAMPLE) -> FloatArray | Non
     first_lower = np.minimum(1.0, upper_bounds / 10)
     log_lower = np.log(np.where(lower_bounds > 0, lower_bounds, first_lower))
     cumulative = np.cumsum(counts)
-    ranks = (np.arange(points) + 0.5) / points * cumulative[-1]
+    ranks = (np.arange(SAMPLE) + 0.5) / SAMPLE * cumulative[-1]
     bucket = np.searchsorted(cumulative, ranks)
     counts_below = cumulative[bucket] - counts[bucket]
     position = (ranks - counts_below) / counts[bucket]  # 0 to 1 in the bucket
     width = log_upper[bucket] - log_lower[bucket]
     values = np.exp(log_lower[bucket] + position * width)
     return np.asarray(np.sort(values), np.float64)
-
-
-def _sum_buckets(histogram: pl.DataFrame) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Return lower bounds, upper bounds and counts of the non-empty buckets."""
-    table = histogram.group_by("least", "most").agg(pl.col("count").sum())
-    table = table.filter(pl.col("count") > 0).sort("most", "least")
-    return table["least"].to_numpy(), table["most"].to_numpy(), table["count"].to_numpy()

@@ -317,9 +317,9 @@ def _in_style(item: Any, siblings: CommentedSeq) -> Any:
     return item
 
 
-def outline(text: str, name: str = "scenario") -> dict[str, Any]:
+def outline(text: str) -> dict[str, Any]:
     """Return the document as plain data without any check, for a form that shows it."""
-    plain: dict[str, Any] = _plain_values(_load(text, name, cached=True))
+    plain: dict[str, Any] = _plain_values(_load(text, "scenario", cached=True))
     return plain
 
 

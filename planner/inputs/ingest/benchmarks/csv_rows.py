@@ -17,7 +17,7 @@ import polars as pl
 from planner.errors import IngestError
 from planner.inputs.ingest import blocks
 from planner.inputs.ingest.benchmarks import requests
-from planner.inputs.ingest.benchmarks.requests import arrival_column, arrivals_s
+from planner.inputs.ingest.benchmarks.requests import TEXTS, arrival_column, arrivals_s
 from planner.inputs.ingest.benchmarks.results import (
     CLOSED,
     Facts,
@@ -40,7 +40,6 @@ COLUMNS: dict[str, tuple[str, ...]] = {  # field to its names; the first is docu
     for field, names in DECLARED["measurements"].items()
 }
 TIMES = ("prefill", "ttft", "tbt", "e2e")
-TEXTS = ("model", "gpu", "precision")
 WHOLE = ("isl", "osl", "batch", "tp", "dp")  # sizes of at least 1
 SCALE = {"ms": 1e-3, "s": 1.0, "us": 1e-6}
 _UNITS = {

@@ -18,7 +18,7 @@ from simulation.arrays import FloatArray
 from simulation.performance.rows import BenchmarkRows, benchmark_rows
 
 LOG_ROWS = 20
-NAMES = ("model", "gpu", "precision")
+TEXTS = ("model", "gpu", "precision")
 ARRIVAL = ("arrivals", "arrivalms", "arrivaltime", "arrivaltimes", "arrivaltimems")
 
 
@@ -58,12 +58,12 @@ def runs(
     if not done.any():
         raise IngestError("No request has times to its first and last token. Add them.")
     count, failed = int(done.sum()), int((~done).sum())
-    missing = dict.fromkeys(NAMES, [""] * done.size) | {"tp": np.full(done.size, np.nan)}
+    missing = dict.fromkeys(TEXTS, [""] * done.size) | {"tp": np.full(done.size, np.nan)}
     frame = pl.DataFrame({**missing, **texts, **numbers}).filter(done).fill_nan(None)
     arrival, e2e, osl = pl.col("arrival_s"), pl.col("e2e_s"), pl.col("osl")
     # From the first arrival to the last completion.
     seconds = (arrival + e2e).max() - arrival.min()
-    rows = frame.group_by(*NAMES, "tp", maintain_order=True).agg(
+    rows = frame.group_by(*TEXTS, "tp", maintain_order=True).agg(
         pl.col("isl", "osl").mean(),
         pl.col("ttft_s", "tbt_s", "e2e_s").median(),
         (e2e.sum() / seconds).alias("concurrency"),
@@ -71,9 +71,9 @@ def runs(
         osl.len().cast(pl.Float64).alias("completed"),
         (osl.len() * failed / count).alias("failed"),
     )
-    named = {name: rows[name].to_list() for name in NAMES}
+    named = {name: rows[name].to_list() for name in TEXTS}
     columns = {
-        name: rows[name].fill_null(np.nan).to_numpy() for name in rows.columns if name not in NAMES
+        name: rows[name].fill_null(np.nan).to_numpy() for name in rows.columns if name not in TEXTS
     }
     notes = [
         f"One line per request: {count:,} requests were summed up as {rows.height} runs, with mean "

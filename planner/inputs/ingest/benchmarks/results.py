@@ -25,12 +25,11 @@ from typing import Any
 import numpy as np
 
 from planner.errors import IngestError
-from planner.inputs.ingest.benchmarks.requests import runs
+from planner.inputs.ingest.benchmarks.requests import TEXTS, runs
 from planner.inputs.numbers import finite_number
 from simulation.performance.estimate.calibration import ENGINES
 from simulation.performance.rows import BenchmarkRows, benchmark_rows
 
-TEXTS = ("model", "gpu", "precision")
 TIMES = ("ttft", "tbt", "e2e", "mean_ttft", "mean_tbt", "mean_e2e", "arrival", "decode")
 SCALE = {"ns": 1e-9, "ms": 1e-3, "s": 1.0}
 STATED_S = {

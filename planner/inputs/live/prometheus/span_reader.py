@@ -62,10 +62,10 @@ class Span:
     def ends(self) -> QueryTimes:
         return QueryTimes(self.start_s + self.bin_s, self.bin_s, self.bins)
 
-    def spans(self, most: int = MOST_BINS) -> Iterator[Span]:
-        """Yield consecutive parts of the span with at most ``most`` bins each."""
-        for first in range(0, self.bins, most):
-            count = min(most, self.bins - first)
+    def spans(self) -> Iterator[Span]:
+        """Yield consecutive parts of the span with at most MOST_BINS bins each."""
+        for first in range(0, self.bins, MOST_BINS):
+            count = min(MOST_BINS, self.bins - first)
             yield Span(self.start_s + first * self.bin_s, self.bin_s, count)
 
 

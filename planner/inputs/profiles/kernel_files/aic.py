@@ -1,15 +1,10 @@
 """Read kernel tables of aiconfigurator (ai-dynamo): shapes per GPU, latency in milliseconds."""
 
-from collections.abc import Iterator, Mapping
-
 from planner.errors import IngestError
-from planner.inputs.profiles.kernel_files.frame import Frame
+from planner.inputs.profiles.kernel_files.frame import Frame, Rows, Shapes
 from simulation.arrays import FloatArray
 from simulation.performance.kernel_tables import KernelRows
-from simulation.performance.specs import ModelShape
 
-Shapes = Mapping[str, ModelShape]
-Rows = Iterator[tuple[str, KernelRows]]  # each with its GPU type
 GPUS = {
     "a100_sxm": "A100-80GB",
     "h100_sxm": "H100-SXM",

@@ -14,6 +14,11 @@ import polars as pl
 
 from planner.errors import IngestError
 from simulation.arrays import BoolArray, FloatArray, IntArray
+from simulation.performance.kernel_tables import KernelRows
+from simulation.performance.specs import ModelShape
+
+Shapes = Mapping[str, ModelShape]
+Rows = Iterator[tuple[str, KernelRows]]  # each with its GPU type
 
 
 @dataclass(frozen=True, slots=True)

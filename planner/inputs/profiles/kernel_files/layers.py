@@ -4,14 +4,12 @@ Their rows become calls of known size. A projection of a model at a tensor paral
 of m tokens with the k x n matrix of that projection.
 """
 
-from collections.abc import Iterator, Mapping
-
 import numpy as np
 import polars as pl
 
 from planner.errors import IngestError
 from planner.inputs.catalogue.names import find_model, plain_name
-from planner.inputs.profiles.kernel_files.frame import Frame
+from planner.inputs.profiles.kernel_files.frame import Frame, Rows, Shapes
 from simulation.arrays import FloatArray
 from simulation.performance.graph import OperatorGraph, operator_graph
 from simulation.performance.graph_parts import split
@@ -19,8 +17,6 @@ from simulation.performance.kernel_tables import KernelRows
 from simulation.performance.specs import Arrangement, ModelShape
 from simulation.performance.work import Elementwise, Experts, Gemm
 
-Shapes = Mapping[str, ModelShape]
-Rows = Iterator[tuple[str, KernelRows]]  # each with its GPU type
 GPUS = {
     "a40": "A40", "a100": "A100-80GB", "h100": "H100-SXM", "H100": "H100-SXM",
     "A6000": "RTX-A6000", "RTX3090": "RTX-3090", "RTX4090": "RTX-4090",

@@ -31,7 +31,6 @@ part of the profile of a whole GPU. ``sharing`` reads them.
 """
 
 import json
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -39,9 +38,9 @@ import numpy as np
 import polars as pl
 
 from planner.errors import IngestError
-from planner.inputs.profiles.kernel_files.frame import Frame
+from planner.inputs.profiles.kernel_files.frame import Frame, Rows, Shapes
 from simulation.performance.kernel_tables import KernelRows
-from simulation.performance.specs import BYTES, ModelShape
+from simulation.performance.specs import BYTES
 from simulation.provisioning.interference import GEMM_MEMORY_BOUND
 
 MAX_JSON_BYTES = 256 << 20
@@ -125,7 +124,7 @@ def _sharing_conditions(data: pl.DataFrame) -> tuple[pl.Expr, pl.Expr]:
     return share, concurrent
 
 
-def read(frame: Frame, shapes: Mapping[str, ModelShape]) -> Iterator[tuple[str, KernelRows]]:
+def read(frame: Frame, shapes: Shapes) -> Rows:
     """Yield the rows of a file in this format with their GPU, without interference measurements."""
     keys = "gpu", "op", "dtype", "kv_dtype"
     for (gpu, op, dtype, kv_dtype), part in _exclusive_rows(frame).parts(*keys):

@@ -16,7 +16,7 @@ the rest was measured in the same way.
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -27,12 +27,12 @@ from planner.errors import IngestError
 from planner.inputs.ingest.options import IngestOptions
 from planner.inputs.ingest.tables import LIBRARY, opened
 from planner.inputs.profiles.kernel_files import aic, layers, native_format
-from planner.inputs.profiles.kernel_files.frame import Frame
+from planner.inputs.profiles.kernel_files.frame import Frame, Rows, Shapes
 from simulation.arrays import FloatArray
 from simulation.errors import SimulationError
 from simulation.performance.efficiency import COMPUTED_IN
 from simulation.performance.kernel_tables import KernelRows
-from simulation.performance.specs import GpuSpec, ModelShape
+from simulation.performance.specs import GpuSpec
 
 _MEDIAN = re.compile(r"^time_stats\.(\w+)\.median$")
 _NAMES = {"num_tensor_parallel_workers": "tp", "latency": "latency_ms", "size": "size_bytes"}
@@ -45,8 +45,7 @@ MOST_IMPOSSIBLE = 0.02  # share of a table's rows above which the whole table is
 LIMIT_BYTES = 1 << 30
 # Errors of computing with a cell that is no number or an impossible size.
 OF_CELLS = (TypeError, ValueError, LookupError, ArithmeticError)
-Shapes = Mapping[str, ModelShape]
-Reader = Callable[[Frame, Shapes], Iterator[tuple[str, KernelRows]]]
+Reader = Callable[[Frame, Shapes], Rows]
 # Columns that identify each format. The first format with all its columns present wins.
 FORMATS: Mapping[str, tuple[tuple[str, ...], Reader]] = {
     "own": (("op", "latency_us", "gpu"), native_format.read),
