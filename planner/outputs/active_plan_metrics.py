@@ -60,7 +60,7 @@ def replicas_at(plan: ActivePlan, pool: StoredPool) -> Callable[[datetime], int 
 
         def of_dated_plan(local: datetime) -> int | None:
             """Return the replicas at a local time; None outside the dates of the plan."""
-            step = steps[max(bisect_right(starts, local) - 1, 0)]
+            step = steps[max(bisect_right(starts, local) - 1, 0)]  # the last one that has begun
             return step.replicas if step.begins <= local < step.ends else None
 
         return of_dated_plan
@@ -96,9 +96,9 @@ def next_change(plan: ActivePlan, now: datetime) -> Change | None:
         by_minute = np.sum(counts, axis=0)
         # One cycle from now on, so that index 0 is the present minute.
         ahead = np.roll(by_minute, -(minute_of(local) % len(by_minute)))
-        changes = np.flatnonzero(ahead != ahead[0])[:1]
-        moments = [local + timedelta(minutes=int(minute)) for minute in (0, *changes)]
-        totals = [int(ahead[minute]) for minute in (0, *changes)]
+        first_change = np.flatnonzero(ahead != ahead[0])[:1]  # empty if there is none
+        moments = [local + timedelta(minutes=int(minute)) for minute in (0, *first_change)]
+        totals = [int(ahead[minute]) for minute in (0, *first_change)]
     before = totals[0]
     for moment, after in zip(moments, totals, strict=True):
         if after != before:

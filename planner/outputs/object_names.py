@@ -47,10 +47,10 @@ def unique_names(parts: Sequence[Sequence[str]], more: Sequence[Sequence[str]]) 
 
     Objects whose names would be equal add their ``more`` parts, and then a hash of the position.
     """
-    short = [name_of(its_parts) for its_parts in parts]
+    short = [name_of(words) for words in parts]
     names = [
-        name if short.count(name) == 1 else name_of([*its_parts, *its_more])
-        for name, its_parts, its_more in zip(short, parts, more, strict=True)
+        name if short.count(name) == 1 else name_of([*words, *further_words])
+        for name, words, further_words in zip(short, parts, more, strict=True)
     ]
     return [
         name if names.count(name) == 1 else f"{name[: LONGEST - HASH - 1]}-{_hash(f'{name} {i}')}"

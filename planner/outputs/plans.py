@@ -192,6 +192,7 @@ def plan_of(run: Run, options: ExportOptions, now: datetime) -> Plan:
     guards = {} if rule else guards_of(_figures(result, policy).settings)
     pools = _name_pools(list(_pools(rows, ends, zone, facts, rule, guards)), options.names)
     chosen = tuple(_chosen_pools(pools, options, run))
+    approved = proposal_approved(run.pk, policy)
     return Plan(
         run=run.pk,
         scenario=result.scenario or run.name,
@@ -209,7 +210,7 @@ def plan_of(run: Run, options: ExportOptions, now: datetime) -> Plan:
             *_release_notes(run, result, rule),
             *_notes(result, policy, rule, guards, len(chosen) < len(pools)),
         ),
-        proposal=approved.pk if (approved := proposal_approved(run.pk, policy)) else None,
+        proposal=approved.pk if approved else None,
         work=() if rule else moved_work(result.plan.shift if result.plan else None, ends, policy),
     )
 
@@ -327,7 +328,7 @@ def policy_of_settings(name: str, settings: Sequence[Setting]) -> Policy:
             parameters.setdefault(first, {})[inner[0]] = setting.value
         else:
             rows, (row, name_in_row) = parameters.setdefault(first, []), inner
-            if int(row) == len(rows):
+            if int(row) == len(rows):  # the first field of the next row
                 rows.append({})
             value = setting.value  # a list is stored as words
             rows[-1][name_in_row] = str(value).split() if name_in_row == "days" else value

@@ -88,9 +88,10 @@ def proposed_of(proposal: Proposal) -> Proposed | None:
         comparison = compare_runs(
             [base, run], policy_per_run=[_base_policy(proposal), proposal.policy]
         )
-    pair, names = compared_policies(proposal, run)
+    pair, names = compared_policies(proposal, run)  # each as [base, proposed]
     result = pair[1]
     notes = list(comparison.notes if comparison else ())
+    # Without a base run to compare, and with a replay of the active plan, only replays compare.
     if comparison is None or base is None or replay_of(proposal) is not None:
         groups = tuple(replay_groups(pair, names, "", ())) if names[0] else ()
     else:

@@ -69,7 +69,8 @@ def policy_report(run: Run, policy: str) -> Report | None:
     if run.state != Run.State.COMPLETED:
         return None
     result = stored_result(run)
-    alternative = next((name for name, its in result.alternatives.items() if its == policy), "")
+    names = (name for name, key in result.alternatives.items() if key == policy)
+    alternative = next(names, "")
     if run.kind == Run.Kind.COMPARE and not alternative and result.recommended_policy != policy:
         return None  # the report would be about another policy
     try:

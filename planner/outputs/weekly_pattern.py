@@ -110,15 +110,16 @@ def slots(counts: IntArray, floor: int) -> list[Slot]:
         return [Slot((), 0, cycle, int(counts[0]))]
     # The last stretch wraps around to the first change.
     lengths = np.diff(np.r_[changes, changes[0] + cycle])
-    days: dict[tuple[int, int, int], list[int]] = defaultdict(list)  # by (start, length, replicas)
+    days_of_slot: dict[tuple[int, int, int], list[int]] = defaultdict(list)
     for begins, length in zip(changes.tolist(), lengths.tolist(), strict=True):
         if above[begins]:
-            days[begins % DAY, length, int(counts[begins])].append(begins // DAY)
+            slot = begins % DAY, length, int(counts[begins])  # start in the day, length, replicas
+            days_of_slot[slot].append(begins // DAY)
     every_day = [*range(DAYS)]
-    by_first_day = sorted(days.items(), key=lambda item: item[1][0])
+    by_first_day = sorted(days_of_slot.items(), key=lambda item: item[1][0])
     return [
-        Slot(() if cycle == DAY or its_days == every_day else tuple(its_days), *slot)
-        for slot, its_days in by_first_day
+        Slot(() if cycle == DAY or days == every_day else tuple(days), *slot)
+        for slot, days in by_first_day
     ]
 
 

@@ -38,17 +38,17 @@ class Figures:
             """Return the weighted mean of one figure."""
             return (1 - share) * own + share * others
 
+        attainment: dict[str, float | None] = {}
+        for tier, own in self.attainment.items():
+            others = other.attainment[tier]
+            attainment[tier] = None if own is None or others is None else between(own, others)
         return Figures(
             **{
                 name: between(getattr(self, name), getattr(other, name))
                 for name in ("spare", "cost_usd", "gpu_hours", "starts", "stops")
             },
-            attainment={
-                tier: None if own is None or (others := other.attainment[tier]) is None
-                else between(own, others)
-                for tier, own in self.attainment.items()
-            },
-        )  # fmt: skip
+            attainment=attainment,
+        )
 
 
 Run = Callable[[float], Figures | None]  # None: no feasible plan at this value

@@ -81,9 +81,8 @@ def actual_tps(inputs: PlanInput, driver: Driver) -> FloatArray:
     shape = (len(window.period_starts_s), *inputs.current.shape[:2], window.bins_per_period)
     out = np.zeros(shape)
     for _, rolling in driver.rolled:
-        m, r = traffic.models.index(rolling.series.key.model), traffic.regions.index(
-            rolling.series.key.region
-        )  # fmt: skip
+        key = rolling.series.key
+        m, r = traffic.models.index(key.model), traffic.regions.index(key.region)
         rate = np.nan_to_num(rolling.actual).reshape(shape[0], shape[3]) / window.bin_s
         out[:, m, r] += rate
     return out

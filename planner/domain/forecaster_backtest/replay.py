@@ -143,13 +143,10 @@ class Driver:
         past = []
         for _, rolling in self.rolled:
             per_period = rolling.window.bins_per_period
-            planned_peaks = np.stack(
-                [
-                    rolling.planned(height_at(level, perfect=self.perfect))
-                    for level in COVERAGE_LEVELS
-                ]
-            )
-            planned_peaks = planned_peaks.reshape(len(COVERAGE_LEVELS), -1, per_period).max(axis=2)
+            heights = [height_at(level, perfect=self.perfect) for level in COVERAGE_LEVELS]
+            planned = np.stack([rolling.planned(height) for height in heights])  # [level, bin]
+            # A plan covers the largest bin of each period.
+            planned_peaks = planned.reshape(len(heights), -1, per_period).max(axis=2)
             past.append(PastPeriods(planned_peaks, rolling.actual.reshape(-1, per_period)))
         return past
 
@@ -180,11 +177,10 @@ def figures_of(study: Study, run: PolicyRun) -> Figures:
 
 def smallest_margin(study: Study, summary: Summary) -> float:
     """Return the smallest margin of an interactive tier: its attainment minus its target."""
-    return min(
-        (
-            share - tier.attainment
-            for tier in study.hardware.tiers
-            if not tier.deferrable and (share := summary.slo_attainment.get(tier.name)) is not None
-        ),
-        default=0.0,
-    )
+    targets = {tier.name: tier.attainment for tier in study.hardware.tiers if not tier.deferrable}
+    margins = [
+        share - targets[name]
+        for name, share in summary.slo_attainment.items()
+        if share is not None and name in targets
+    ]
+    return min(margins, default=0.0)

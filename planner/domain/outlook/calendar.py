@@ -88,6 +88,7 @@ def weights(month: Month, week_start_s: float, period_s: float) -> FloatArray:
     low, high = ((edge - week_start_s) / period_s for edge in (month.start_s, month.end_s))
     first, last = int(np.floor(low + 1e-9)), int(np.ceil(high - 1e-9))
     periods: IntArray = np.arange(first, last)  # counted from the start of that week
-    share = np.minimum(periods + 1, high) - np.maximum(periods, low)
-    counted = np.bincount(periods % per_week, np.clip(share, 0.0, 1.0), minlength=per_week)
+    part_in_month = np.minimum(periods + 1, high) - np.maximum(periods, low)
+    # Periods a week apart are the same period of the week.
+    counted = np.bincount(periods % per_week, np.clip(part_in_month, 0.0, 1.0), minlength=per_week)
     return np.asarray(counted, np.float64)

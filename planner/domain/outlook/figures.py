@@ -82,7 +82,7 @@ def month_figures(
     cost = float(hours @ np.array([t.usd for t in totals]))
     gpus = _gpus_in_use(plan)
     usd_per_hour = gpus * _gpu_prices(plan, hardware)[:, None]
-    by_column = np.einsum("p,plrg->g", hours, usd_per_hour)
+    by_column = np.einsum("p,plrg->g", hours, usd_per_hour)  # dollars in the month
     spot = float(by_column[hardware.spot].sum())
     on_demand = float(by_column[~hardware.spot].sum())
     committed = cost + _commitments_extra_usd(plan, hours, hardware, commitments)
@@ -120,9 +120,8 @@ def _commitments_extra_usd(
     extra = 0.0
     for row in commitments:
         used = _of_gpu_type(gpus, hardware, row.region, row.gpu)
-        g = next(
-            g for g, gpu in enumerate(hardware.gpus) if gpu.name == row.gpu and not hardware.spot[g]
-        )
+        on_demand = np.flatnonzero(~hardware.spot)
+        g = next(g for g in on_demand if hardware.gpus[g].name == row.gpu)
         r = [region.name for region in hardware.regions].index(row.region)
         extra += row.committed_usd_per_gpu_hour * row.gpus * float(hours.sum())
         extra -= float(hours @ (np.minimum(used, row.gpus) * prices[:, r, g]))

@@ -69,7 +69,9 @@ def _best_ratio_of_pair(
 ) -> StatedRatio:
     """Return the best ratio of a pair of pools of one model."""
     hardware = study.hardware
-    planned = int(target[:, m, :, [columns.prefill, columns.decode]].sum(axis=0).max())
+    # Prefill and decode together, the most of any period and region.
+    both_roles = target[:, m, :, columns.prefill] + target[:, m, :, columns.decode]
+    planned = int(both_roles.max())
     count = min(planned, MOST_INSTANCES) if planned > 1 else usual_instances(hardware, m, columns)
     stated = StatedRatio(
         model=hardware.models[m].name,

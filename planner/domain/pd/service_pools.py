@@ -95,10 +95,10 @@ def usual_instances(hardware: Hardware, m: int, columns: PairColumns) -> int:
 
     It is at least 2 and at most ``USUAL_INSTANCES``.
     """
-    tp = max(hardware.profiles[m, g].tp for g in (columns.prefill, columns.decode))
+    widest = max(hardware.profiles[m, g].tp for g in (columns.prefill, columns.decode))
     types = hardware.types[[columns.prefill, columns.decode]]
-    gpus = hardware.capacity_gpus[:, types].min(axis=1).max()
-    return int(min(max(gpus // tp, 2), USUAL_INSTANCES))
+    scarcer = hardware.capacity_gpus[:, types].min(axis=1)  # GPUs of the scarcer type, by region
+    return int(min(max(scarcer.max() // widest, 2), USUAL_INSTANCES))
 
 
 def strictest_split(

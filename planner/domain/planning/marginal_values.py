@@ -149,6 +149,7 @@ def _value_of_looser_limit(
         return None
     hardware, traffic = with_looser_limits(inputs.hardware, field), inputs.traffic
     factors = size_factors(inputs.hardware, hardware, inputs.sizes, traffic.lengths, traffic.shared)
+    # A looser limit never lowers a capacity, so a factor below 1 is an error of closed forms.
     pools = inputs.at_period(dearest.period).sizes.times(np.maximum(factors, 1.0)).pool_tps
     step = 1000 * LOOSENED_BY * min(limits)
     return solve_moved(

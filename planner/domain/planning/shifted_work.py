@@ -26,10 +26,11 @@ def shifted_work(inputs: PlanInput, interactive_tps: FloatArray) -> Shift | None
         return None
     together = Periods.of(inputs, Load(interactive_tps)).together()
     settings = inputs.settings
+    is_open = np.isfinite(inputs.hardware.latency_s)  # routes [home, serving]; inf is closed
     return cheapest_shift(
         together,
         work,
-        np.isfinite(inputs.hardware.latency_s),
+        is_open,
         solver=settings.solver,
         gap=settings.gap,
         time_limit_s=settings.time_limit_s,

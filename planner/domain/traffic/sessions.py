@@ -53,7 +53,9 @@ class Groups:
 def with_first_turns_code(codes: CodeArray, session: Int32Array) -> CodeArray:
     """Return ``codes`` (such as regions), where every turn of a session has that of its first."""
     turns = session >= 0
-    _, first, which = np.unique(session[turns], return_index=True, return_inverse=True)
+    # First turn of each session, and the number of the session of each turn.
+    _, first, number = np.unique(session[turns], return_index=True, return_inverse=True)
     codes = codes.copy()
-    codes[turns] = codes[turns][first[which]]
+    codes_of_sessions = codes[turns][first]
+    codes[turns] = codes_of_sessions[number]
     return codes

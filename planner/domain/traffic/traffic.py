@@ -165,7 +165,8 @@ def _in_cell(trace: Trace, cells: int, rng: np.random.Generator) -> BoolArray:
     drawn = rng.random(len(trace))
     if trace.session is not None:
         turns = trace.session >= 0
-        drawn[turns] = rng.random(int(trace.session.max()) + 1)[trace.session[turns]]
+        drawn_of_session = rng.random(int(trace.session.max()) + 1)
+        drawn[turns] = drawn_of_session[trace.session[turns]]
     return np.asarray(drawn * cells < 1)
 
 

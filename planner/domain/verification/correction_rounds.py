@@ -41,29 +41,29 @@ def misses(study: Study, run: PolicyRun) -> tuple[Miss, ...]:
     Each model and region has only its worst tier. Those with few requests count only if no others
     miss. So the result is empty only if every tier is met.
     """
-    limits = {
-        tier.name: tier.attainment
-        for tier in study.hardware.tiers
-        if not tier.deferrable
-        and (share := run.summary.slo_attainment.get(tier.name)) is not None
-        and share < tier.attainment - EQUAL
+    targets = {tier.name: tier.attainment for tier in study.hardware.tiers if not tier.deferrable}
+    missed = {
+        name: targets[name]
+        for name, share in run.summary.slo_attainment.items()
+        if share is not None and name in targets and share < targets[name] - EQUAL
     }
-    rows = (row for row in run.detail.groups.iter_rows(named=True) if row["tier"] in limits)
-    short = [
+    rows = (row for row in run.detail.groups.iter_rows(named=True) if row["tier"] in missed)
+    candidates = [
         Miss(
             row["model"],
             row["region"],
             row["tier"],
             row["attainment"],
-            target=limits[row["tier"]],
-            short=limits[row["tier"]] - row["attainment"],
+            target=missed[row["tier"]],
+            short=missed[row["tier"]] - row["attainment"],
             arrived=row["arrived"],
         )
         for row in rows
         if ALL not in (row["model"], row["region"])
     ]
-    short = sorted((m for m in short if m.short > EQUAL), key=lambda miss: -miss.short)
-    many = [miss for miss in short if miss.arrived >= FEW] or short
+    short = [miss for miss in candidates if miss.short > EQUAL]
+    worst_first = sorted(short, key=lambda miss: -miss.short)
+    counted = [miss for miss in worst_first if miss.arrived >= FEW] or worst_first
     # The last entry of a key stays, which is the worst tier in this order.
-    worst = {(miss.model, miss.region): miss for miss in reversed(many)}
-    return tuple(miss for miss in many if worst[miss.model, miss.region] is miss)
+    worst = {(miss.model, miss.region): miss for miss in reversed(counted)}
+    return tuple(miss for miss in counted if worst[miss.model, miss.region] is miss)

@@ -109,12 +109,10 @@ def _stated_errors(hardware: Hardware) -> StatedErrors:
 
 def _at_error(hardware: Hardware, errors: StatedErrors, sign: int) -> Hardware:
     """Return ``hardware`` with every profile slower (``sign`` +1) or faster (-1) by its error."""
-    profiles = {
-        model_column: slower_or_faster(profile, error.value, sign)
-        if (error := errors[model_column])
-        else profile
-        for model_column, profile in hardware.profiles.items()
-    }
+    profiles = dict(hardware.profiles)
+    for model_column, error in errors.items():
+        if error is not None:
+            profiles[model_column] = slower_or_faster(profiles[model_column], error.value, sign)
     return replace(hardware, profiles=profiles)
 
 

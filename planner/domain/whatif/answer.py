@@ -112,10 +112,11 @@ def answer(
     """
     result, limits = answer_what_if(base, variation), dict[str, object]()
     for _ in range(ROUNDS if shares else 0):
-        now = capacities_for(base.scenario, shares or {}, result.gpus)
-        if result.totals is None or now == limits:
+        # Limits change the plan, and so the peak that shares refer to: repeat until they agree.
+        new_limits = capacities_for(base.scenario, shares or {}, result.gpus)
+        if result.totals is None or new_limits == limits:
             break
-        result, limits = answer_what_if(base, {**variation, **now}), now
+        result, limits = answer_what_if(base, {**variation, **new_limits}), new_limits
     notes = (*share_notes(shares or {}, result, limits), *result.notes)
     return replace(result, notes=notes), {**variation, **limits}
 
@@ -142,26 +143,13 @@ def answer_what_if(base: StoredPlan, variation: Variation, progress: Progress = 
         )
     settings = settings_of(scenario).plan
     settings = replace(settings, time_limit_s=min(settings.time_limit_s, base.solve_s))
-    sizes = basis.sizes
-    if change.cached_share is not None and basis.blocks:
-        raise ScenarioError(
-            "traffic.sources: the run found cached prompts by block hashes. Simulate another share."
-        )
-    if hardware.tiers != before.tiers or change.cached_share is not None:
-        key = hardware.tiers, change.cached_share
-        if key not in base.factors:
-            base.factors[key] = pool_factors(basis, before, hardware, change.cached_share)
-        factors, unsure = base.factors[key]
-        sizes = _scaled_sizes(sizes, factors)
-        if (
-            hardware.tiers != before.tiers
-            and change.level is None
-            and scenario.forecast.quantile is None
-        ):
-            notes.append(SAME_PERCENTILE)
-        notes += [ESTIMATED_SIZES, *unsure]
-        if unable := _unservable_models(basis.sizes, sizes, hardware):
-            return _no_plan(unable, _size_changes(basis.sizes, sizes, hardware), notes)
+    sizes, size_notes = _changed_sizes(base, basis, before, hardware, change.cached_share)
+    size_changes = _size_changes(basis.sizes, sizes, hardware)
+    if hardware.tiers != before.tiers and change.level is None:
+        notes += [SAME_PERCENTILE] if scenario.forecast.quantile is None else []
+    notes += size_notes
+    if unable := _unservable_models(basis.sizes, sizes, hardware):
+        return _no_plan(unable, size_changes, notes)
     if change.level is not None and basis.waiting_tps.any():
         notes.append(DEFERRABLE_AS_PLANNED)
     inputs = PlanInput(settings, hardware, basis.traffic, basis.window, sizes, basis.current)
@@ -172,17 +160,41 @@ def answer_what_if(base: StoredPlan, variation: Variation, progress: Progress = 
             before_inputs = replace(inputs, settings=replace(settings, spare=own_spare))
         current, _ = static_fleet_for(before_inputs, basis.peaks_before * change.growth)
         inputs = replace(inputs, current=current)
-    own_sizes = _size_changes(basis.sizes, sizes, hardware)
     if basis.flat is not None:
-        held, asked = kept.objective.spare, scenario.objective.spare
-        spare = spare_of(basis.flat, held.instances, by_pool=held.by == "pool")
-        fleet = StaticFleet(basis.flat, spare, asked.instances - held.instances)
+        old, new = kept.objective.spare, scenario.objective.spare
+        spare = spare_of(basis.flat, old.instances, by_pool=old.by == "pool")
+        fleet = StaticFleet(basis.flat, spare, new.instances - old.instances)
         return _static_answer(basis, fleet, inputs, change, notes)
     try:
         plan = plan_load(inputs, load_of(basis, change), progress)
     except Infeasible as problem:
-        return _no_plan(str(problem), own_sizes, notes)
-    return _answer_of_plan(inputs, plan, own_sizes, notes)
+        return _no_plan(str(problem), size_changes, notes)
+    return _answer_of_plan(inputs, plan, size_changes, notes)
+
+
+def _changed_sizes(
+    base: StoredPlan,
+    basis: Basis,
+    before: Hardware,
+    after: Hardware,
+    cached_share: float | None,
+) -> tuple[Sizes, Sequence[str]]:
+    """Return the sizes at the limits of ``after`` and at another ``cached_share``, and notes.
+
+    They are estimated by closed forms, once for each pair of limits and share. ``cached_share``
+    None leaves it as it was. Raise ScenarioError if another share needs a simulation.
+    """
+    if cached_share is not None and basis.blocks:
+        raise ScenarioError(
+            "traffic.sources: the run found cached prompts by block hashes. Simulate another share."
+        )
+    if after.tiers == before.tiers and cached_share is None:
+        return basis.sizes, ()
+    key = after.tiers, cached_share
+    if key not in base.factors:
+        base.factors[key] = pool_factors(basis, before, after, cached_share)
+    factors, unsure = base.factors[key]
+    return _scaled_sizes(basis.sizes, factors), (ESTIMATED_SIZES, *unsure)
 
 
 def _at_interval(basis: Basis, period_s: float | None) -> tuple[Basis, list[str]]:
@@ -222,7 +234,7 @@ def demand_change(before: Scenario, after: Scenario, variation: Variation) -> De
         if not ANSWERABLE.fullmatch(address) or address.rpartition(".")[0] in fixed:
             raise ScenarioError(f"{address}: the stored plan cannot answer for it. Simulate it.")
     pairs = zip(after.traffic.sources, before.traffic.sources, strict=True)
-    factors = [now.scale / was.scale for now, was in pairs]
+    factors = [new.scale / old.scale for new, old in pairs]
     if not np.allclose(factors, factors[0], rtol=1e-9, atol=0.0):
         raise ScenarioError(
             "traffic.sources: the stored plan scales all sources alike. Simulate this change."
@@ -387,10 +399,10 @@ def _answer_of_target(
 
 def _peak_gpus(hardware: Hardware, target: IntArray) -> tuple[PeakGpus, ...]:
     """Return the peak GPUs of each region and GPU type that is available or in use."""
-    taken = np.zeros((len(target), *hardware.capacity_gpus.shape), np.int64)
+    used = np.zeros((len(target), *hardware.capacity_gpus.shape), np.int64)  # [p, r, t]
     for m, r, g in hardware.pool_index:
-        taken[:, r, hardware.columns[g].gpu] += target[:, m, r, g] * hardware.profiles[m, g].tp
-    peaks, peaks_of_region = taken.max(axis=0), taken.sum(axis=2).max(axis=0)
+        used[:, r, hardware.columns[g].gpu] += target[:, m, r, g] * hardware.profiles[m, g].tp
+    peaks, peaks_of_region = used.max(axis=0), used.sum(axis=2).max(axis=0)
     spot = {column.gpu for column in hardware.columns if column.spot}
     return tuple(
         PeakGpus(region.name, gpu.name, t in spot, int(peaks[r, t]), int(peaks_of_region[r]))

@@ -138,7 +138,8 @@ def ranked(cells: Sequence[Cell], figure: Figure) -> list[RankedCell]:
     values = [cell.figures.get(figure.name) for cell in cells]
     known = [value for value in values if value is not None]
     low, high = min(known, default=0.0), max(known, default=0.0)
-    best, spread = low if figure.better == LESS else high, (high - low) or 1.0
+    best = low if figure.better == LESS else high
+    spread = (high - low) or 1.0  # places are from 0 (lowest) to 1
     return [
         RankedCell(cell.run, cell.state, cell.values, value,
                    None if value is None else (value - low) / spread,

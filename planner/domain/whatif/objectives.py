@@ -60,19 +60,20 @@ def front(
     scale = {name: total(plan, name) or 1.0 for name in pair}
     solved = 0
 
-    def least(of: str, other: str, level: float) -> FrontPoint[tuple[WhatIf, Variation]] | None:
-        """Minimise ``of`` with the second objective at most ``level``; ``other`` breaks ties.
+    def least(main: str, other: str, level: float) -> FrontPoint[tuple[WhatIf, Variation]] | None:
+        """Minimise ``main`` with the second objective at most ``level``; ``other`` breaks ties.
 
         None: no plan keeps that level.
         """
         nonlocal solved
-        tie = TIE * scale[of] / scale[other]
+        tie = TIE * scale[main] / scale[other]
         variation: dict[str, Any] = {
-            "objective.weights": {MEASURE[of]: 1.0, MEASURE[other]: tie},
+            "objective.weights": {MEASURE[main]: 1.0, MEASURE[other]: tie},
             "objective.gap": max(GAP, objective.gap),
             "objective.limited": None,  # every point serves all demand
         }
-        if (cap := min(level, stated)) < math.inf:
+        cap = min(level, stated)
+        if cap < math.inf:
             variation[BOUNDS[second]] = cap
 
         def report(done: float, _stage: str) -> None:
@@ -83,11 +84,11 @@ def front(
         solved += 1
         if answer.totals is None or answer.status not in (OPTIMAL, FEASIBLE):
             return None
-        # The bound is on both objectives with their weights; take the second's share off.
+        # The solver's bound is on both objectives with their weights; take the other's share off.
         bound = (answer.bound or 0.0) - tie * total(answer, other)
-        least_of = min(total(answer, of), max(0.0, bound))
+        main_bound = min(total(answer, main), max(0.0, bound))
         return FrontPoint(
-            total(answer, first), total(answer, second), least_of, (answer, variation)
+            total(answer, first), total(answer, second), main_bound, (answer, variation)
         )
 
     return pareto_front(

@@ -134,6 +134,7 @@ class Basis:
                 "Scaling interval (horizon.period_s): the stored forecast allows "
                 f"{', '.join(f'{each:g}' for each in minutes)} min. Simulate others."
             )
+        # A part of a period becomes a period of its own, [p * parts, l, r, bins].
         by_part = self.waiting_tps.reshape(periods, models, regions, parts, bins_each)
         return replace(
             self,
@@ -263,8 +264,9 @@ def _largest_factor(study: Study, planned: PlannedWindow, load_factor: float) ->
             return None
         return made.target.ravel().tolist()
 
-    own, factors = plan(load_factor), np.linspace(load_factor, 1.0, 33).tolist()
-    return float(factors[bisect_first(lambda i: plan(factors[i]) != own, 1, len(factors)) - 1])
+    same_plan, factors = plan(load_factor), np.linspace(load_factor, 1.0, 33).tolist()
+    first_other = bisect_first(lambda i: plan(factors[i]) != same_plan, 1, len(factors))
+    return float(factors[first_other - 1])
 
 
 def request_samples(traffic: Traffic) -> list[LengthSample]:

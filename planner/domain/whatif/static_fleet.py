@@ -54,12 +54,14 @@ def instances_for(
     """
     counts = fleet.counts
     serving = np.where(counts > 0, np.maximum(1, counts - fleet.spare), 0)
-    most, too_few = (
+    capacity, capacity_of_one_less = (
         pool_capacity(before.theta_tps, before.pool_tps, instances)
         for instances in (serving, np.maximum(0, serving - 1))
     )
-    share = most / np.maximum(most.sum(axis=2, keepdims=True), 1e-300)
-    load = growth * np.clip(peak_tps[:, :, None] * share, too_few / TOO_FEW, most)
+    share = capacity / np.maximum(capacity.sum(axis=2, keepdims=True), 1e-300)
+    # What the pools serve now: their part of the peak, within what their counts imply.
+    served = np.clip(peak_tps[:, :, None] * share, capacity_of_one_less / TOO_FEW, capacity)
+    load = growth * served
     instances = np.zeros_like(counts)
     for m, r, g in np.argwhere(counts > 0).tolist():
         fewest = _fewest(after.pool_tps[m, g], after.theta_tps[m, g], load[m, r, g])

@@ -264,11 +264,13 @@ class Cells:
         It includes the prices of GPUs and caps. The value of the joint demand that an instance
         serves is not deducted.
         """
-        first = self.usd + prices.capacity[:, self.rows] * self.size[:, None, :]
+        running = self.usd + prices.capacity[:, self.rows] * self.size[:, None, :]
         if not len(self.cap_room):
-            return first, first + self.start
-        first += np.einsum("k,klrg->lrg", prices.caps, self.cap_x)
-        return first, first + self.start + np.einsum("k,klrg->lrg", prices.caps, self.cap_start)
+            return running, running + self.start
+        # Sums over the caps k.
+        running += np.einsum("k,klrg->lrg", prices.caps, self.cap_x)
+        start = self.start + np.einsum("k,klrg->lrg", prices.caps, self.cap_start)
+        return running, running + start
 
 
 def _scaled_caps(

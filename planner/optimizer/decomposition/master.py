@@ -116,6 +116,7 @@ def combine(
         return WholePlan(x=None, bound=bound, finished=not solved.cut, died=solved.died)
     values = np.rint(solved.values).astype(np.int64)
     columns, box_variables = band.columns, _BoxVariables.from_boxes(cells, band.boxes)
+    # The first variables choose columns. The others count instances in boxes.
     chosen = values[: len(columns)] > 0
     x = np.zeros((cells.need.size, cells.max_extra.shape[2]), np.int64)
     x[columns.cell[chosen]] = columns.x[chosen]

@@ -81,9 +81,10 @@ class Ledger:
         """
         free, largest = self.free[nodes], int(self.size[nodes].max(initial=0))
         if size <= largest:
-            fits = np.where(free >= size, free, largest + 1)
-            best = int(np.argmin(fits))
-            return self._deduct([(int(nodes[best]), size)]) if fits[best] <= largest else []
+            # The fullest node with room has the fewest free GPUs. Nodes without room come last.
+            rank = np.where(free >= size, free, largest + 1)
+            best = int(np.argmin(rank))
+            return self._deduct([(int(nodes[best]), size)]) if rank[best] <= largest else []
         empty = nodes[(free == self.size[nodes]) & (free == largest)]
         count = -(-size // largest) if largest else 1
         if len(empty) < count:

@@ -75,7 +75,8 @@ def measure_placement(
     """
     units = measure_units(problem, placement, shares)
     services = problem.services
-    several = np.array([len(service.roles) > 1 for service in services], bool)[units.service]
+    has_roles = np.array([len(service.roles) > 1 for service in services], bool)
+    several = has_roles[units.service]  # of each unit: only several roles exchange KV caches
     used = problem.taken + placement.used(len(problem.topology))
     free = problem.topology.gpus - used
     fragments = int(free[(used > 0) & (free > 0)].sum())

@@ -96,6 +96,7 @@ class Service:
         by_preference = sorted(all_ranks, key=lambda ranks: (sum(ranks), ranks))
         alternatives = []
         for ranks in by_preference[:MOST_ALTERNATIVES]:
+            # One type for each part, dealt out to the roles in order.
             chosen = iter(types[rank] for types, rank in zip(type_lists, ranks, strict=True))
             alternatives.append(
                 tuple(tuple(next(chosen) for _ in role.parts) for role in self.roles)
@@ -244,8 +245,10 @@ class PlacementProblem:
         count = int(tree.s1.max(initial=-1)) + 1
         mixed = {above: _has_several_types(tree, above) for above in (S1, S2)}
         tier = np.full(count, LOW, np.int64)
-        tier[tree.s1[mixed[S2][tree.s2]]] = MEDIUM
-        tier[tree.s1[mixed[S1][tree.s1]]] = HIGH
+        # By node: ``tree.s1`` is the switch above it.
+        under_mixed_s2, under_mixed_s1 = mixed[S2][tree.s2], mixed[S1][tree.s1]
+        tier[tree.s1[under_mixed_s2]] = MEDIUM
+        tier[tree.s1[under_mixed_s1]] = HIGH
         return tier
 
     @cached_property

@@ -161,7 +161,10 @@ class _ServiceColumns:
         return [c for c, members in members_of if centre_of[members[0]] == centre]
 
     def add_units(self, a: int, k: int) -> None:
-        """Add the columns "unit": units of shape ``k`` under one S1 switch of each class."""
+        """Add the columns "unit": units of shape ``k`` under one S1 switch of each class.
+
+        ``a`` is the index of the alternative set of GPU types.
+        """
         shape, number = self.shapes[k]
         parts = unit_blocks(self.service, shape, self.service.alternatives[a])
         need = self.room.of_unit(parts)
@@ -178,7 +181,8 @@ class _ServiceColumns:
     def add_wide_units(self, a: int, k: int, part_rows: dict[tuple[int, int], int]) -> None:
         """Add the columns "wide": units of shape ``k`` across the switches of a subgroup.
 
-        ``part_rows`` gets a row for each role and class of subgroups: the replicas of these units.
+        ``a`` is the index of the alternative set of GPU types. ``part_rows`` gets a row for each
+        role and class ``p`` of subgroups: the replicas of these units.
         """
         shape, number = self.shapes[k]
         parts = unit_blocks(self.service, shape, self.service.alternatives[a])

@@ -162,6 +162,7 @@ def _minimal_covers(curves: list[FloatArray], need: float) -> FloatArray:
     first = np.searchsorted(curves[0], rest).clip(0, len(curves[0]) - 1)
     points = np.column_stack([first, others])
     spare = carried + curves[0][first] - need
+    # Capacity that one instance less of each column would lose.
     lost_with_one = np.column_stack(
         [curve[n] - curve[np.maximum(0, n - 1)] for curve, n in zip(curves, points.T, strict=True)]
     )

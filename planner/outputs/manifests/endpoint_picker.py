@@ -156,9 +156,9 @@ def _triggers(
         endpoints = f'{pinned}producer_name="{PRODUCER}",endpoint_name=~"{pool.name}-.*"'
         backlog = f"(sum({INFLIGHT}{{{endpoints}}}) / {velocity:.6g}) or vector(0)"
         memory = f'sum({MEMORY}{{{pinned}pod=~"{pool.name}-.*"}}) or vector(0)'
-        by_role = [("prefill", backlog, first), ("decode", memory, second)]
-        return [row for row in by_role if pool.role not in ("prefill", "decode")
-                or row[0] == pool.role]  # fmt: skip
+        of_role = {"prefill": ("prefill", backlog, first), "decode": ("decode", memory, second)}
+        # An aggregated pool follows both.
+        return [of_role[pool.role]] if pool.role in of_role else list(of_role.values())
     return [
         ("saturation", _latency_query(policy, pool, rule, model_label), 1.0),
         replicas,
@@ -201,13 +201,14 @@ def _scaling_direction(given: ScalingWay | None, published: Way, tolerance: floa
     """
     direction = published if given is None else given.rule()
     steps = (("Percent", direction.percent), ("Pods", direction.replicas))
-    return {
+    fields: Fields = {
         "stabilizationWindowSeconds": round(direction.window_s),
         "policies": [
             {"type": kind, "value": round(value), "periodSeconds": round(direction.period_s)}
             for kind, value in steps
             if value
         ],
-        **({} if tolerance == EndpointPicker.model_fields["tolerance"].default
-           else {"tolerance": f"{tolerance:.6g}"}),
-    }  # fmt: skip
+    }
+    if tolerance != EndpointPicker.model_fields["tolerance"].default:
+        fields["tolerance"] = f"{tolerance:.6g}"
+    return fields

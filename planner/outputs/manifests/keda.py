@@ -89,8 +89,9 @@ def scaled_object(
     if rule is not None and isinstance(rule.policy, EndpointPicker):
         return endpoint_picker.scaled_object(export, pool, target, rule)
     config: Fields = {}
-    if len(called := name or pool.name) > LONGEST:
-        config["name"] = name_of([called])  # the name that KEDA derives for the HPA is too long
+    object_name = name or pool.name
+    if len(object_name) > LONGEST:  # the name that KEDA derives for the HPA would be too long
+        config["name"] = name_of([object_name])
     if not extra:
         config["behavior"] = behaviour(export.plan, pool)
     body = {
@@ -198,7 +199,7 @@ def _days(days: tuple[int, ...], later: int) -> str:
 
     Monday is 0 in ``days`` and 1 in cron, in which Sunday is 0.
     """
-    runs: list[list[int]] = []
+    runs: list[list[int]] = []  # of days in a row, which become "1-5"
     for day in sorted((day + later + 1) % DAYS for day in days):
         if runs and runs[-1][-1] == day - 1:
             runs[-1].append(day)

@@ -24,8 +24,8 @@ def document_of(report: Report) -> Document:
     Folded sections go to the appendix. A long table is cut in the main part and complete in the
     appendix.
     """
-    first = [section for section in report.sections if not section.folded]
-    cut = [section for section in first if any(map(_is_long, section.tables))]
+    decision = [section for section in report.sections if not section.folded]
+    cut = [section for section in decision if any(map(_is_long, section.tables))]
     whole = [
         replace(section, title=f"{section.title}, in full", name=f"{section.sheet}, in full")
         for section in cut
@@ -33,7 +33,7 @@ def document_of(report: Report) -> Document:
     folded = [section for section in report.sections if section.folded]
     if further_warnings := report.warnings[WARNINGS:]:
         folded.insert(0, Section("More warnings", tuple(map(Note, further_warnings))))
-    return Document(report.warnings[:WARNINGS], tuple(map(_brief, first)), (*whole, *folded))
+    return Document(report.warnings[:WARNINGS], tuple(map(_brief, decision)), (*whole, *folded))
 
 
 def _is_long(table: Table) -> bool:

@@ -295,9 +295,10 @@ def _y_scale(series: Sequence[Series], axis: Axis) -> Scale:
 
 def _ticks(most: float) -> list[float]:
     """Return four to six evenly spaced, round ticks from zero to above ``most``."""
-    raw = most / 4
-    size = 10 ** floor(log10(raw))
-    step = next(size * factor for factor in (1, 2, 2.5, 5, 10) if size * factor >= raw)
+    least_step = most / 4
+    size = 10 ** floor(log10(least_step))
+    round_steps = [size * factor for factor in (1, 2, 2.5, 5, 10)]
+    step = next(step for step in round_steps if step >= least_step)
     if most >= 4 and step < 1:
         step = 1.0
     # The tolerance avoids one more tick if the division is rounded up.
@@ -307,10 +308,8 @@ def _ticks(most: float) -> list[float]:
 def _labelled_times(begins: datetime, ends: datetime, clock: str) -> list[tuple[datetime, str]]:
     """Return at most nine labelled times on whole hours or days."""
     hours = (ends - begins).total_seconds() / 3600
-    step = next(
-        (hours_apart for hours_apart in (1, 2, 3, 6, 12, 24, 48, 168) if hours / hours_apart <= 8),
-        ceil(hours / 8),
-    )
+    fitting = (step for step in (1, 2, 3, 6, 12, 24, 48, 168) if hours / step <= 8)
+    step = next(fitting, ceil(hours / 8))  # hours between ticks
     first = begins.replace(minute=0, second=0, microsecond=0)
     first = first.replace(hour=first.hour - first.hour % min(step, 24))
     times = []

@@ -92,16 +92,16 @@ def _scatter(
     trace, such as ``marker_line_width``. ``hover`` is the template of the label; None: Plotly's
     own.
     """
-    drawn = {"type": "scatter", "x": list(x), "y": list(y), "name": name, "mode": mode, **look}
+    trace = {"type": "scatter", "x": list(x), "y": list(y), "name": name, "mode": mode, **look}
     if hover is not None:
-        drawn["hovertemplate"] = hover
+        trace["hovertemplate"] = hover
     for key, value in style.items():
-        *path, last = key.split("_")
-        parent = drawn
+        *path, last = key.split("_")  # "marker_line_width" sets trace["marker"]["line"]["width"]
+        parent = trace
         for part in path:
             parent = parent.setdefault(part, {})
         parent[last] = value
-    return drawn
+    return trace
 
 
 def figure(

@@ -147,7 +147,7 @@ class Grid:
 
     def turned(self, marks: Sequence[str], room: int) -> Iterator[Grid]:
         """Yield transposed grids, with as many of the original rows each as fit into ``room``."""
-        turned = [list(column) for column in zip(*self.rows, strict=True)]
+        turned = [list(column) for column in zip(*self.rows, strict=True)]  # a row per head
         turned[0] = [
             f"{mark} {text}" if mark else text for mark, text in zip(marks, turned[0], strict=True)
         ]
@@ -170,7 +170,7 @@ class Grid:
                 wrap(text, width, break_on_hyphens=False) or [""]
                 for text, width in zip(row, widths, strict=True)
             ]
-            for k in range(max(map(len, cells))):
+            for k in range(max(map(len, cells))):  # a row is as high as its longest cell
                 texts = [cell[k] if k < len(cell) else "" for cell in cells]
                 line = (" " * GAP).join(
                     text.rjust(width) if right else text.ljust(width)

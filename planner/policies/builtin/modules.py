@@ -145,8 +145,10 @@ class ModuleLevel(Policy):
         """
         gpus_each = np.array([pool.gpus_per_instance for pool in today.pools])
         # By group of pools that share GPUs of one type: the pools, and the GPUs they do not use.
+        # Groups with a third item share power instead.
+        used = counts * gpus_each
         idle = [
-            (group[0], group[1] - int((counts * gpus_each)[list(group[0])].sum()))
+            (group[0], group[1] - int(used[list(group[0])].sum()))
             for group in context.gpus
             if len(group) == 2
         ]
@@ -165,11 +167,11 @@ class ModuleLevel(Policy):
             assert pool_modules is not None
             # Groups of another GPU type that the pool can reach, by the first pool of each.
             first_pools = [pools[0] for pools, _ in idle]
+            speeds = [float(pool_modules.relative_speeds[source]) for source in first_pools]
             reachable = [
                 (speed, i)
-                for i, source in enumerate(first_pools)
-                if np.isfinite(speed := pool_modules.relative_speeds[source])
-                and p not in idle[i][0]
+                for i, speed in enumerate(speeds)
+                if np.isfinite(speed) and p not in idle[i][0]
             ]
             for _, i in sorted(reachable, reverse=True):
                 if today.pools[first_pools[i]].spot == today.pools[p].spot:

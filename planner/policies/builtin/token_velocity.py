@@ -62,14 +62,12 @@ class TokenVelocity(Policy):
         return TunedParameter("target", factors(1.2, 0.4, 8))
 
     def build(self, context: PolicyContext) -> BuiltPolicy:
-        fleet = context.fleet(context.today)
-        if not any(
-            service.paired and all(
-                any(context.today[p] for p in pools)
-                for pools in (service.prefill, service.decode)
-            )
-            for service in services(fleet)
-        ):  # fmt: skip
+        has_both_roles = [
+            context.today[list(service.prefill)].any() and context.today[list(service.decode)].any()
+            for service in services(context.fleet(context.today))
+            if service.paired
+        ]
+        if not any(has_both_roles):
             raise ScenarioError(
                 f"policies: {self.name!r} needs prefill and decode replicas. Give replicas of both "
                 "roles in fleet.today."
