@@ -1,5 +1,6 @@
 """Read what an active plan asks for, and what the live sources of its scenario saw."""
 
+from dataclasses import replace
 from datetime import datetime, timedelta
 from zoneinfo import ZoneInfo
 
@@ -72,6 +73,6 @@ def observed_speeds(
         regions = list(entry.get("regions") or ())
         for served in served_speeds(bins, source.bin_s):
             region = served.region or (regions[0] if len(regions) == 1 else "")
-            named = served.labelled(entry.get("model") or served.model, region)
-            by_source.setdefault((source.name, served.model, named.region), named)
+            named = replace(served, model=entry.get("model") or served.model, region=region)
+            by_source.setdefault((source.name, served.model, region), named)
     return list(by_source.values())

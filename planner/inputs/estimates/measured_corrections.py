@@ -114,15 +114,9 @@ def measurements(
 class MeasuredCorrections:
     """Corrections of TTFT and TBT estimates, learnt from the user's measurements."""
 
-    tbt: LearnedCorrections
-    ttft: LearnedCorrections
+    times: Times
     rows: tuple[Measurement, ...]  # measurements in use
     notes: tuple[str, ...]  # reasons why others are not in use
-
-    @property
-    def times(self) -> Times:
-        """Return the corrections in the form that the performance models use."""
-        return Times(self.tbt, self.ttft)
 
 
 def corrections_from(
@@ -165,7 +159,7 @@ def corrections_from(
             )
             for i, j in pairs
         ]
-    return MeasuredCorrections(corrections["tbt"], corrections["ttft"], rows, tuple(sentences))
+    return MeasuredCorrections(Times(**corrections), rows, tuple(sentences))
 
 
 def _comparable(
@@ -256,7 +250,7 @@ def changes(
     """
     traits = traits_of(deployments)
     learnt = {
-        name: getattr(measurements, name)
+        name: getattr(measurements.times, name)
         if measurements
         else learn_corrections(
             fit.alike[name].likeness, traits.take(np.zeros(0, np.int64)), np.zeros(0)
@@ -325,7 +319,7 @@ def next_measurement(
     error_now, after = [], []
     for name in ("ttft", "tbt"):
         correction_model = fit.alike[name]
-        learnt = getattr(measurements, name) if measurements else None
+        learnt = getattr(measurements.times, name) if measurements else None
         rows = learnt.rows if learnt else traits.take(np.zeros(0, np.int64))
         error_now.append(_mean_error(correction_model, rows, traits))
         # No single row narrows an error, so each measurement is made twice.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import polars as pl
 
@@ -24,10 +24,6 @@ class ServedSpeed:
     input_tokens: FloatArray  # mean per request
     output_tokens: FloatArray
     tbt_s: FloatArray  # mean over tokens
-
-    def labelled(self, model: str, region: str) -> ServedSpeed:
-        """Return the same speed under other labels."""
-        return replace(self, model=model, region=region)
 
 
 def served_speeds(bins: pl.DataFrame, bin_s: int) -> list[ServedSpeed]:
