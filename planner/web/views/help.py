@@ -1,5 +1,7 @@
 """Show the how-to pages inside the product."""
 
+from functools import cache
+
 from django.conf import settings
 from django.http import HttpResponse
 from django.shortcuts import render
@@ -31,11 +33,11 @@ OTHERS = "Review, ship and extend"
 def listing(request: Request) -> HttpResponse:
     titles = how_tos()
     grouped = {name for names in GROUPS.values() for name in names}
+    names_by_group = GROUPS | {OTHERS: tuple(name for name in titles if name not in grouped)}
     groups = {
-        group: [(name, titles[name]) for name in names if name in titles]
-        for group, names in GROUPS.items()
+        group: [(name, titles[name], _purpose(name)) for name in names if name in titles]
+        for group, names in names_by_group.items()
     }
-    groups[OTHERS] = [how_to for how_to in titles.items() if how_to[0] not in grouped]
     return render(request, "web/help.html", {"groups": groups})
 
 
@@ -44,11 +46,21 @@ def page(request: Request, slug: str) -> HttpResponse:
     """Show a page of docs/how-to."""
     if slug not in how_tos():
         raise NotFound(f"There is no how-to {slug[:60]!r}. The list has all of them.")
-    text = (settings.BASE_DIR / "docs" / "how-to" / f"{slug}.md").read_text(encoding="utf-8")
-    _, _, body = text.partition("\n")
+    _, _, body = _text(slug).partition("\n")
     context = {"how_tos": how_tos(), "slug": slug, "title": how_tos()[slug],
                "body": html_of(body, _address)}  # fmt: skip
     return render(request, "web/help.html", context)
+
+
+def _text(slug: str) -> str:
+    """Return a how-to page in Markdown."""
+    return (settings.BASE_DIR / "docs" / "how-to" / f"{slug}.md").read_text(encoding="utf-8")
+
+
+@cache
+def _purpose(slug: str) -> str:
+    """Return the first sentence of a how-to page, below its title."""
+    return _text(slug).split("\n\n")[1].partition(". ")[0].rstrip(".").replace("`", "")
 
 
 def _address(target: str) -> str:
