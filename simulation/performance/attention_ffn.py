@@ -156,9 +156,10 @@ def kv_tokens(
     attending, _ = _arrangements_of_sides(arrangement, split)
     side_weights = side_bytes(shape, arrangement, split)
     used = OVERHEAD_BYTES + activation_bytes(shape, attending, max_batch_tokens)
+    # Bytes left on a GPU of each side; the KV cache is on the attention side.
     room = [gpu.memory_bytes * MEMORY_SHARE - used - weights for weights in side_weights]
-    each = gpu_kv_bytes(shape, context, attending) / context
-    tokens = attending.attention_dp * int(max(room[0], 0.0) // each)
+    token_bytes = gpu_kv_bytes(shape, context, attending) / context
+    tokens = attending.attention_dp * int(max(room[0], 0.0) // token_bytes)
     counts = {"attention": split.attention, "ffn": split.ffn}
     for (name, count), left, weights in zip(counts.items(), room, side_weights, strict=True):
         if left < 0 or not tokens:
@@ -280,9 +281,10 @@ def _transfer(
     A token goes once to each GPU with at least one of its experts, with the input of the shared
     experts. Each of these GPUs returns 16 bits per element.
     """
+    # Expected number of FFN GPUs with at least one of a token's experts
     ranks = split.ffn * (1.0 - (1.0 - 1.0 / split.ffn) ** shape.experts_per_token)
-    sent = min(ACTIVATION_OF[where.weights], ACTIVATION)
-    width = ranks * (shape.expert_hidden or shape.hidden)
+    sent = min(ACTIVATION_OF[where.weights], ACTIVATION)  # bytes per element to the experts
+    width = ranks * (shape.expert_hidden or shape.hidden)  # elements of a token
     if shape.shared_intermediate and shape.expert_hidden:
         width += shape.hidden
     entry = efficiencies.find("all_to_all", gpu.family, "bf16")
@@ -318,8 +320,8 @@ class _Stations:
     attention: OperatorGraph
     ffn: OperatorGraph
     timing: Timing
-    way: _Transfer
-    most: int  # micro-batches
+    transfer: _Transfer
+    max_micro_batches: int
 
     def seconds(self, it: Iteration) -> FloatArray:
         """Return the seconds of whole iterations, with the fastest number of micro-batches.
@@ -328,7 +330,7 @@ class _Stations:
         """
         tokens = it.decodes + it.prefill_tokens
         layers = self._layers(it, 1)
-        for m in range(2, self.most + 1):
+        for m in range(2, self.max_micro_batches + 1):
             layers = np.where(tokens >= m, np.minimum(layers, self._layers(it, m)), layers)
         return np.asarray(layers + self._total(self.attention, it, ENDS, within=True), np.float64)
 
@@ -347,16 +349,18 @@ class _Stations:
             whole.encoder_pairs,
         )
         moe, dense = feed_forward_layers(self.shape)
-        ends_s = self._total(self.attention, micro_batch, ENDS, within=False)
-        ends_per_layer = ends_s / max(self.shape.layers, moe + dense)
+        # Of all layers, without the operators before the first and after the last
+        attention_s = self._total(self.attention, micro_batch, ENDS, within=False)
+        attention_per_layer = attention_s / max(self.shape.layers, moe + dense)
         tokens = micro_batch.decodes + micro_batch.prefill_tokens
         without_ffn = max(self.shape.layers - moe - dense, 0)
-        seconds = np.asarray(m * without_ffn * ends_per_layer, np.float64)
+        seconds = np.asarray(m * without_ffn * attention_per_layer, np.float64)
         for count, routed in ((moe, True), (dense, False)):
             if not count:
                 continue
             ffn_s = self._total(self.ffn, micro_batch, DENSE, within=not routed) / count
-            stations = (ends_per_layer, ffn_s, *self.way.seconds(tokens, routed=routed))
+            transfers = self.transfer.seconds(tokens, routed=routed)
+            stations = (attention_per_layer, ffn_s, *transfers)
             busiest_s, sum_s = np.maximum.reduce(stations), np.add.reduce(stations)
             seconds = seconds + count * np.maximum(m * busiest_s, sum_s)
         return seconds

@@ -58,15 +58,16 @@ def compile_graph(
     ``is_measured`` tells which calls of an operator were measured, and so gives the curve its
     measured range. ``mixed`` times the operators of decodes in mixed iterations.
     """
-    spread = graph.arrangement.attention_dp * graph.arrangement.pp
+    spread = graph.arrangement.attention_dp * graph.arrangement.pp  # groups that divide the work
     operators = graph.operators
     tokens = np.unique(np.concatenate([TOKENS, TOKENS * spread]))
     keys = keys_knots(graph.shape.max_context)
     sequences = np.unique(np.concatenate([[1.0], SEQUENCES * spread]))
-    p = np.unique(np.concatenate([[1.0], CHUNKS * spread]))
+    prompt = np.unique(np.concatenate([[1.0], CHUNKS * spread]))  # tokens
+    # Iterations at all pairs of knots, ``[knots, keys]``
     all_tokens = iteration(decodes=tokens[:, None])
     decodes = iteration(decodes=sequences[:, None], decode_context=sequences[:, None] * keys)
-    chunks = iteration(prefill_tokens=p[:, None], prefill_pairs=p[:, None] * keys)
+    chunks = iteration(prefill_tokens=prompt[:, None], prefill_pairs=prompt[:, None] * keys)
 
     def part(
         x: FloatArray, y: FloatArray, axes: tuple[str, ...], it: Iteration, more: float = 0.0
@@ -88,7 +89,7 @@ def compile_graph(
         dense=part(tokens, np.zeros(1), ("tokens",), all_tokens, overhead_s),
         decode=decode,
         beside=with_prefill,
-        prefill=part(p, keys, ("prefill", "logits"), chunks),
+        prefill=part(prompt, keys, ("prefill", "logits"), chunks),
         overlap_s=float(head),
     )
 

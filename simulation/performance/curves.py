@@ -229,11 +229,13 @@ def iteration_seconds(
 @kernel
 def _measured_limits(values: Any, start: int, x: float) -> tuple[float, float]:
     """Return the smallest and the largest measured y at ``x``, in the part at ``start``."""
-    first, n, m = int(values[start]), int(values[start + 1]), int(values[start + 2])
-    low = first + n + m + n * m  # after n x, m y and their grid: n lower, then n upper limits
-    i, share = _segment(values, first, n, x)
+    first, x_knots, y_knots = int(values[start]), int(values[start + 1]), int(values[start + 2])
+    # After the knots and their grid, there are the lower limits at the x knots, then the upper.
+    low = first + x_knots + y_knots + x_knots * y_knots
+    high = low + x_knots
+    i, share = _segment(values, first, x_knots, x)
     share = min(max(share, 0.0), 1.0)
-    return _between(values, low + i, 1, share), _between(values, low + n + i, 1, share)
+    return _between(values, low + i, 1, share), _between(values, high + i, 1, share)
 
 
 @kernel
@@ -246,16 +248,17 @@ def decode_growth(values: Any, decodes: float, total_context: float) -> tuple[fl
     """
     if values[KIND] == LINEAR:
         return 0.0, FOREVER
-    first, n, m = int(values[DECODE]), int(values[DECODE + 1]), int(values[DECODE + 2])
+    first_y = int(values[DECODE] + values[DECODE + 1])  # the y knots follow the x knots
+    y_knots = int(values[DECODE + 2])
     context = total_context / decodes
     growth, iterations = 0.0, 1e15
-    if m > 1:
-        end = values[first + n + m - 1]
-        if context < values[first + n]:
-            iterations = np.ceil(values[first + n] - context)
+    if y_knots > 1:
+        end = values[first_y + y_knots - 1]
+        if context < values[first_y]:  # constant up to the first knot
+            iterations = np.ceil(values[first_y] - context)
         else:
-            j, _ = _segment(values, first + n, m, context)
-            low, high = values[first + n + j], values[first + n + j + 1]
+            j, _ = _segment(values, first_y, y_knots, context)
+            low, high = values[first_y + j], values[first_y + j + 1]
             dense = _part_seconds(values, DENSE, decodes, 0.0)
             at_low = dense + _part_seconds(values, DECODE, decodes, low)
             at_high = dense + _part_seconds(values, DECODE, decodes, high)
@@ -276,10 +279,10 @@ def decode_growth(values: Any, decodes: float, total_context: float) -> tuple[fl
 @kernel
 def _is_measured(values: Any, start: int, x: float, y: float) -> bool:
     """Return whether (x, y) is inside the measured range of a part; a constant has no limits."""
-    first, n, m = int(values[start]), int(values[start + 1]), int(values[start + 2])
-    if n * m == 1:
+    first, x_knots, y_knots = int(values[start]), int(values[start + 1]), int(values[start + 2])
+    if x_knots * y_knots == 1:
         return True
-    if x < values[first] or x > values[first + n - 1]:
+    if x < values[first] or x > values[first + x_knots - 1]:
         return False
     low, high = _measured_limits(values, start, x)
     return bool(low <= y and y <= high)
@@ -328,7 +331,7 @@ def _for_each(fill: Any, curve: Curve, kind: Any, *loads: npt.ArrayLike) -> Any:
     ``kind`` is the type of the results.
     """
     shaped = np.broadcast_arrays(*(np.asarray(load, np.float64) for load in loads))
-    flat = [np.array(each).ravel() for each in shaped]  # numba warns of views
+    flat = [np.array(load).ravel() for load in shaped]  # numba warns of views
     out = np.empty(flat[0].size, kind)
     fill(curve.values, *flat, out)
     return out.reshape(shaped[0].shape)

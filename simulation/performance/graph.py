@@ -157,10 +157,13 @@ class _Builder(AttentionParts):
         # several copies, tokens are sent to the experts and back. They go to the ranks with one of
         # their experts (expert parallel), or to all ranks (tensor parallel).
         ep = where.moe_ep
-        ranks = ep * (1.0 - (1.0 - 1.0 / ep) ** shape.experts_per_token)
         sparse = spread and ep > 1
+        # Expected number of ranks with at least one of a token's experts
+        ranks = ep * (1.0 - (1.0 - 1.0 / ep) ** shape.experts_per_token)
         width = shape.expert_hidden or shape.hidden
-        narrow = count if shape.expert_hidden else 0
+        narrow = (
+            count if shape.expert_hidden else 0
+        )  # layers whose experts have a width of their own
         narrowed = self.gemm("expert_narrowing", "post_norm", width, shape.hidden, narrow)
         dispatch = replace(
             self.collective(

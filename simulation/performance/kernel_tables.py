@@ -112,9 +112,9 @@ def surface(x: FloatArray, y: FloatArray, seconds: FloatArray) -> Surface:
     ys, j = np.unique(y, return_inverse=True)
     table = np.full((xs.size, ys.size), np.nan)
     table[i, j] = seconds
-    table = _fill_gaps(_fill_gaps(table, ys).T, xs).T
+    table = _fill_gaps(_fill_gaps(table, ys).T, xs).T  # along the rows, then along the columns
     measured = np.isfinite(table)
-    for row in range(table.shape[0]):
+    for row in range(table.shape[0]):  # a missing corner takes the time of the row before
         missing = ~np.isfinite(table[row])
         if row and missing.any():
             table[row, missing] = table[row - 1, missing] * xs[row] / xs[row - 1]
@@ -158,17 +158,18 @@ class GemmTable:
             return exact.at(m), exact.inside(m)
         ns, ks = (np.unique(sizes) for sizes in zip(*self.lines, strict=True))
         (n0, n1), (k0, k1) = _neighbours(ns, n), _neighbours(ks, k)
-        corners = [self.lines.get((int(a), int(b))) for a in (n0, n1) for b in (k0, k1)]
-        if any(corner is None for corner in corners):
+        neighbours = [(a, b) for a in (n0, n1) for b in (k0, k1)]
+        corners = [self.lines[int(a), int(b)] for a, b in neighbours if (a, b) in self.lines]
+        if len(corners) < len(neighbours):
             return None
-        values = [np.log(corner.at(m)) for corner in corners if corner is not None]
+        n0_k0, n0_k1, n1_k0, n1_k1 = (np.log(corner.at(m)) for corner in corners)
         n_share, k_share = _log_position(n0, n1, n), _log_position(k0, k1, k)
-        low = values[0] * (1 - k_share) + values[1] * k_share
-        high = values[2] * (1 - k_share) + values[3] * k_share
+        low = n0_k0 * (1 - k_share) + n0_k1 * k_share
+        high = n1_k0 * (1 - k_share) + n1_k1 * k_share
         beyond = max(n / n1, 1.0) * max(k / k1, 1.0)
         inside = n0 <= n <= WIDER * n1 and k0 <= k <= k1
         seconds = np.exp(low * (1 - n_share) + high * n_share) * beyond
-        return seconds, np.all([line.inside(m) for line in corners if line], axis=0) & inside
+        return seconds, np.all([corner.inside(m) for corner in corners], axis=0) & inside
 
 
 def _neighbouring_heads(
@@ -179,15 +180,16 @@ def _neighbouring_heads(
     Both are the same if the heads were measured. Empty if no pair was measured with the operator's
     other dimensions.
     """
-    like = operator.kv_cache, operator.qk_dim, operator.kv_heads
+    cache, dim, kv_heads = operator.kv_cache, operator.qk_dim, operator.kv_heads
+    # Measured numbers of query heads at these other dimensions, ascending
     measured = sorted(
-        (heads, (cache, dim, heads, kv_heads))
-        for cache, dim, heads, kv_heads in tables
-        if (cache, dim, kv_heads) == like
+        key[2] for key in tables if (key[0], key[1], key[3]) == (cache, dim, kv_heads)
     )
-    below = [key for heads, key in measured if heads <= operator.heads]
-    above = [key for heads, key in measured if heads >= operator.heads]
-    return [below[-1], above[0]] if below and above else []
+    below = [heads for heads in measured if heads <= operator.heads]
+    above = [heads for heads in measured if heads >= operator.heads]
+    if not below or not above:
+        return []
+    return [(cache, dim, heads, kv_heads) for heads in (below[-1], above[0])]
 
 
 def _neighbours(knots: FloatArray, value: float) -> tuple[float, float]:

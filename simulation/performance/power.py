@@ -268,7 +268,7 @@ def _balance(operator: Experts, distinct: FloatArray) -> FloatArray:
     if operator.ep == 1:
         return np.ones_like(distinct)
     experts_each = operator.experts / operator.ep
-    hit = distinct / experts_each
+    hit = distinct / experts_each  # probability that an expert is read
     largest = distinct + np.sqrt(2.0 * np.log(operator.ep) * distinct * (1.0 - hit))
     largest = np.maximum(np.minimum(largest, experts_each), min(1.0, experts_each))
     return np.where(distinct > 0, np.minimum(distinct / largest, 1.0), 1.0)

@@ -117,11 +117,11 @@ class BenchmarkRows:
 
         Raises SimulationError if a row has no ``tp``.
         """
-        rows_of_key: dict[tuple[str, str, float], list[int]] = {}
-        keys = zip(self.model.tolist(), self.gpu.tolist(), self.tp.tolist(), strict=True)
-        for i, key in enumerate(keys):
-            rows_of_key.setdefault(key, []).append(i)
-        for (model, gpu, tp), rows in rows_of_key.items():
+        rows_by_arrangement: dict[tuple[str, str, float], list[int]] = {}
+        arrangements = zip(self.model.tolist(), self.gpu.tolist(), self.tp.tolist(), strict=True)
+        for i, arrangement in enumerate(arrangements):
+            rows_by_arrangement.setdefault(arrangement, []).append(i)
+        for (model, gpu, tp), rows in rows_by_arrangement.items():
             if not np.isfinite(tp):
                 raise SimulationError(
                     f"Benchmark rows of {model or 'no model'} on {gpu or 'no GPU'} do not give the "

@@ -139,10 +139,10 @@ def _prefill(rows: BenchmarkRows) -> Part:
     seconds_at = np.array([f.at(tokens) for f, tokens in zip(families, within, strict=True)])
     keys_at = np.array([np.interp(knots, family.tokens, family.keys) for family in families])
     for i in range(knots.size):
-        order = np.flatnonzero(reaches[:, i])
-        order = order[np.argsort(keys_at[order, i], kind="stable")]
-        table[i] = np.interp(keys, keys_at[order, i], seconds_at[order, i])
-        low[i], high[i] = keys_at[order[0], i] / NEAR, keys_at[order[-1], i] * NEAR
+        used = np.flatnonzero(reaches[:, i])
+        by_keys = used[np.argsort(keys_at[used, i], kind="stable")]
+        table[i] = np.interp(keys, keys_at[by_keys, i], seconds_at[by_keys, i])
+        low[i], high[i] = keys_at[by_keys[0], i] / NEAR, keys_at[by_keys[-1], i] * NEAR
     table = np.column_stack([isotonic(column, np.ones(knots.size)) for column in table.T])
     # Repeat the last column: a part extrapolates with its last slope, which must be 0 in the keys.
     keys = np.append(keys, 2 * keys[-1])
@@ -166,10 +166,11 @@ def _families(points: FloatArray, seconds: FloatArray, weights: FloatArray) -> l
     families by batch.
     """
     batch, isl = points.T
-    lengths = [s for s in np.unique(isl) if np.unique(batch[isl == s]).size > 1]
-    members = [batch == 1, *(isl == s for s in lengths)]
+    # Prompt lengths that were measured with several batches
+    lengths = [length for length in np.unique(isl) if np.unique(batch[isl == length]).size > 1]
+    members = [batch == 1, *(isl == length for length in lengths)]  # masks of points
     other = ~np.any(members, axis=0)
-    members += [other & (batch == b) for b in np.unique(batch[other])]
+    members += [other & (batch == size) for size in np.unique(batch[other])]
     return [
         _family((batch * isl)[member], isl[member] / 2, np.log(seconds[member]), weights[member])
         for member in members

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -57,19 +57,20 @@ def demands(
 
     The arrays have the shape of the iterations.
     """
-    out = {name: np.zeros(it.decodes.shape) for name in DEMANDS}
+    totals = {name: np.zeros(it.decodes.shape) for name in DEMANDS}
     for op in graph.operators:
         if op.axis == "encoder":
             continue
         seconds = op.count * kernel_s(op, it, gpu, efficiencies)
-        running = op.count * (op.rows(it) > 0)
+        calls = op.count * (op.rows(it) > 0)
         if isinstance(op, Collective):
-            out["far"] += running * (link_bytes_s(op, gpu) != gpu.link_bytes_s)
+            between_nodes = link_bytes_s(op, gpu) != gpu.link_bytes_s
+            totals["far"] += calls * between_nodes
         else:
-            out["kernels"] += running
-        out["unpacked" if unpacks(op, gpu) else "busy"] += seconds
-        out["foreign"] += seconds * (gpu.family not in NEAREST)
-    return out
+            totals["kernels"] += calls
+        totals["unpacked" if unpacks(op, gpu) else "busy"] += seconds
+        totals["foreign"] += seconds * (gpu.family not in NEAREST)
+    return totals
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -134,15 +135,21 @@ class SteadyState:
     prefill_workers: FloatArray  # as given, or enough to keep up with decode
 
 
-def steady_state(loop: ClosedLoop, c: Calibration) -> SteadyState:
-    """Return TTFT, TBT and throughput of the deployments, with the fitted constants ``c``.
+class _Iterations(NamedTuple):
+    """Seconds of the iterations of each deployment, ``[n]`` each."""
 
-    TBT is a decode iteration, plus what prompts among decodes add. TTFT is the start, the prompt,
-    the prompts of other users before it, and the wait for a place in the batch.
-    """
-    mix, start, order = (
-        np.choose(loop.engine, [c.of(what, engine) for engine in ENGINES]) for what in PER_ENGINE
-    )
+    kernels: FloatArray  # GPU time of a decode iteration
+    host: FloatArray  # time of the host for it, which overlaps with the GPU's
+    drafting: FloatArray  # to draft tokens before it
+    decode: FloatArray  # a whole decode iteration
+    prompt: FloatArray  # an iteration of one prompt per prefill rank
+    eager: FloatArray  # of the host to launch the kernels of an iteration with prompts
+    crowd: FloatArray  # waiting prompts computed together, without scheduling
+    per_crowd_prompt: FloatArray  # the part of one prompt in it, limited by the host
+
+
+def _iterations(loop: ClosedLoop, c: Calibration) -> _Iterations:
+    """Return the seconds of iterations with decodes only, and of those with prompts only."""
     kernels = iteration_s(loop.decode, c) + c.persistent_s * loop.layers * loop.persistent
     kernels = kernels * np.where(loop.split, c.split_decode, 1.0)
     # SGLang's host prepares each sequence twice, to draft and to verify. TensorRT-LLM drafts within
@@ -153,70 +160,117 @@ def steady_state(loop: ClosedLoop, c: Calibration) -> SteadyState:
     one_layer = (iteration_s(loop.decode, c) - c.iteration_s) / loop.layers
     draft_s = np.where(loop.engine == TRTLLM, 0.0, c.draft_s)
     drafting = loop.drafted * (draft_s + one_layer)
-    decode = overlapped(kernels, host) + drafting
-    prompt = iteration_s(loop.prefill, c)
-    # A prompt among others rides on an iteration that takes place anyway.
-    marginal = (prompt - c.iteration_s) / loop.prefill_ranks
-    riding = np.maximum(iteration_s(loop.mixed, c) - iteration_s(loop.decode, c), 0.0)
-    riding = riding / loop.prefill_ranks
-    # Users in step: all prompts run one after the other before any decoding. On average half of the
-    # others' prompts come before a request's first token, and half between it and the second.
-    in_step = loop.equal & ~loop.split & (loop.engine == SGLANG)
-    # The common start keeps some prompts out of decoding, and counts less with more rounds. In
-    # steady traffic every prompt falls between tokens of the others.
-    mix = np.maximum(1.0 - (1.0 - mix) * ROUNDS / loop.rounds, 0.0)
-    mix = np.where(in_step, 1.0 - QUEUE_AHEAD, mix)
     # Prompts run without captured CUDA graphs. The host launches every kernel and may be slower
     # than the GPU. Waiting prompts are computed together, up to the tokens of an iteration.
     eager = c.eager_s * loop.prefill["kernels"]
     crowd = iteration_s(loop.crowd, c) - c.iteration_s
-    crowd_prompts = loop.abreast * loop.prefill_ranks
-    prompt_in_crowd_s = np.maximum(crowd, eager) / crowd_prompts
-    riding = np.where(in_step, prompt_in_crowd_s, riding)
+    return _Iterations(
+        kernels,
+        host,
+        drafting,
+        decode=overlapped(kernels, host) + drafting,
+        prompt=iteration_s(loop.prefill, c),
+        eager=eager,
+        crowd=crowd,
+        per_crowd_prompt=np.maximum(crowd, eager) / (loop.abreast * loop.prefill_ranks),
+    )
+
+
+def _are_in_step(loop: ClosedLoop) -> BoolArray:
+    """Return the mask of deployments whose users stay in step.
+
+    All prompts then run one after the other before any decoding. On average half of the others'
+    prompts come before a request's first token, and half between it and the second.
+    """
+    return np.asarray(loop.equal & ~loop.split & (loop.engine == SGLANG))
+
+
+def _added_to_decode(
+    loop: ClosedLoop, c: Calibration, its: _Iterations, mix: FloatArray
+) -> FloatArray:
+    """Return the seconds that prompts of other users add to a decode iteration on average.
+
+    ``mix`` is the engine's share of those prompts that falls between a request's tokens.
+    """
+    in_step = _are_in_step(loop)
+    # The common start keeps some prompts out of decoding, and counts less with more rounds. In
+    # steady traffic every prompt falls between tokens of the others.
+    mix = np.maximum(1.0 - (1.0 - mix) * ROUNDS / loop.rounds, 0.0)
+    mix = np.where(in_step, 1.0 - QUEUE_AHEAD, mix)
+    prompts = mix * loop.batch / loop.osl  # in an iteration
+    # A prompt among others rides on an iteration that takes place anyway.
+    riding = np.maximum(iteration_s(loop.mixed, c) - iteration_s(loop.decode, c), 0.0)
+    riding = np.where(in_step, its.per_crowd_prompt, riding / loop.prefill_ranks)
+    # More than one prompt in an iteration: the weights are read already.
+    further = np.maximum(prompts - 1.0, 0.0) * its.crowd / (loop.abreast * loop.prefill_ranks)
+    carrying = overlapped(its.kernels + riding + further, its.host) + its.drafting
     # Decodes in an iteration with prompts also lose the captured graph, except on vLLM, which
     # captures pieces of such iterations.
-    launched = np.where((loop.engine == VLLM) | in_step, 0.0, eager)
-    prompts = mix * loop.batch / loop.osl
-    # More than one prompt in an iteration: the weights are read already.
-    carrying = kernels + riding + np.maximum(prompts - 1.0, 0.0) * crowd / crowd_prompts
-    carrying = overlapped(carrying, host) + drafting
-    late = np.minimum(prompts, 1.0) * (overlapped(carrying, launched) - decode)
-    # A drafted token counts only if all before it are accepted.
-    chain = c.acceptance * (1.0 - c.acceptance**loop.drafted) / (1.0 - c.acceptance)
-    accepted = np.where(np.isnan(loop.accepted), chain, loop.accepted)
-    tbt = decode / (1.0 + accepted) + np.where(loop.split, 0.0, late)
-    # Each user with a place in the batch sends a prompt every osl tokens.
-    in_service = np.minimum(loop.users, loop.batch * loop.decode_workers)
-    enough = np.maximum(in_service * prompt_in_crowd_s / (loop.osl * tbt), 1.0)
-    workers = np.where(np.isnan(loop.prefill_workers), enough, loop.prefill_workers)
-    queued = np.where(loop.split, in_service / workers, loop.batch)
-    order = order * np.where(loop.split, c.split_order, 1.0)
-    # The median request is not of the first round. Later rounds mix, unless prefill has a queue.
-    order = np.where(loop.median & ~loop.split, 0.0, order)
+    launched = np.where((loop.engine == VLLM) | in_step, 0.0, its.eager)
+    return np.asarray(np.minimum(prompts, 1.0) * (overlapped(carrying, launched) - its.decode))
+
+
+def _ttft_without_queue(
+    loop: ClosedLoop, c: Calibration, its: _Iterations, start: FloatArray, others: FloatArray
+) -> FloatArray:
+    """Return the seconds to a first token if no prompt of the common start comes before.
+
+    ``start`` is the engine's time before the first iteration. ``others`` are the further requests
+    at the same prefill worker.
+    """
     start = start * np.where(loop.split, c.split_start, 1.0)
-    ttft = start + overlapped(prompt, eager) + np.where(loop.split, 0.0, decode)
+    ttft = start + overlapped(its.prompt, its.eager) + np.where(loop.split, 0.0, its.decode)
     # TensorRT-LLM delays a prompt for those of other attention ranks.
     gathers = (loop.engine == TRTLLM) & (loop.decode_ranks > 1.0)
     passing = np.where(gathers, c.gather, 0.0) + c.polls * loop.recv_interval
-    ttft = ttft + np.where(loop.split, 0.0, passing * decode)
-    # All requests of the first round arrive at once; with more rounds it counts less.
-    before = np.where(in_step, QUEUE_AHEAD, order * ROUNDS / loop.rounds)
+    ttft = ttft + np.where(loop.split, 0.0, passing * its.decode)
+    # Requests of equal lengths keep their order of start, so each meets the prompts before it.
+    in_train = loop.equal & ~loop.split & ~_are_in_step(loop)
+    marginal = (its.prompt - c.iteration_s) / loop.prefill_ranks
+    lone = np.maximum(marginal, its.eager / loop.prefill_ranks)
+    ttft = ttft + np.where(in_train, np.minimum(c.train, others), 0.0) * lone
+    return np.asarray(ttft + np.where(loop.split, loop.transfer_s, 0.0))
+
+
+def steady_state(loop: ClosedLoop, c: Calibration) -> SteadyState:
+    """Return TTFT, TBT and throughput of the deployments, with the fitted constants ``c``.
+
+    TBT is a decode iteration, plus what prompts among decodes add. TTFT is the start, the prompt,
+    the prompts of other users before it, and the wait for a place in the batch.
+    """
+    mix, start, order = (
+        np.choose(loop.engine, [c.of(what, engine) for engine in ENGINES]) for what in PER_ENGINE
+    )
+    its = _iterations(loop, c)
+    late = _added_to_decode(loop, c, its, mix)
+    # A drafted token counts only if all before it are accepted.
+    chain = c.acceptance * (1.0 - c.acceptance**loop.drafted) / (1.0 - c.acceptance)
+    accepted = np.where(np.isnan(loop.accepted), chain, loop.accepted)
+    tbt = its.decode / (1.0 + accepted) + np.where(loop.split, 0.0, late)
+    # Each user with a place in the batch sends a prompt every osl tokens.
+    in_service = np.minimum(loop.users, loop.batch * loop.decode_workers)
+    enough = np.maximum(in_service * its.per_crowd_prompt / (loop.osl * tbt), 1.0)
+    workers = np.where(np.isnan(loop.prefill_workers), enough, loop.prefill_workers)
+    queued = np.where(loop.split, in_service / workers, loop.batch)
     others = np.maximum(queued, 1.0) - 1.0
-    first_wait = before * others * prompt_in_crowd_s
-    train = loop.equal & ~loop.split & ~in_step
-    lone = np.maximum(marginal, eager / loop.prefill_ranks)
-    ttft = ttft + np.where(train, np.minimum(c.train, others), 0.0) * lone
-    ttft = ttft + np.where(loop.split, loop.transfer_s, 0.0)
+    ttft = _ttft_without_queue(loop, c, its, start, others)
+    order = order * np.where(loop.split, c.split_order, 1.0)
+    # The median request is not of the first round. Later rounds mix, unless prefill has a queue.
+    order = np.where(loop.median & ~loop.split, 0.0, order)
+    # All requests of the first round arrive at once; with more rounds it counts less.
+    before = np.where(_are_in_step(loop), QUEUE_AHEAD, order * ROUNDS / loop.rounds)
+    first_wait = before * others * its.per_crowd_prompt
     # Prompts cannot start faster than they are computed, so users who are not decoding wait. Apart,
     # they queue before that: approximate mean value analysis of ``queued`` users who decode for
     # ``away`` seconds between two prompts (Schweitzer 1979; Reiser and Lavenberg 1980).
     away = (loop.osl - 1.0) * tbt
-    excess = queued * prompt_in_crowd_s - away
-    queue = (excess + np.sqrt(excess**2 + 4.0 * prompt_in_crowd_s * away)) / 2.0
-    queue = np.maximum(queue - prompt_in_crowd_s, 0.0)
+    excess = queued * its.per_crowd_prompt - away
+    queue = (excess + np.sqrt(excess**2 + 4.0 * its.per_crowd_prompt * away)) / 2.0
+    queue = np.maximum(queue - its.per_crowd_prompt, 0.0)
     apart = ttft + overlapped(queue, first_wait)
     ttft = np.where(loop.split, apart, np.maximum(ttft + first_wait, excess))
     # Users that exceed the batch wait for a place (Little's law).
     stay = ttft + away
     wait = stay * (loop.users / in_service - 1.0)
-    return SteadyState(ttft + wait, tbt, loop.osl * in_service / stay, decode, prompt, workers)
+    tokens_per_s = loop.osl * in_service / stay
+    return SteadyState(ttft + wait, tbt, tokens_per_s, its.decode, its.prompt, workers)

@@ -129,12 +129,9 @@ def arrange(deployment: Deployment) -> ArrangedDeployment:
     filled = _with_defaults(deployment)
     notes = filled.assumptions + _inconsistent_settings(deployment, filled)
     equal = _has_equal_lengths(deployment)
-    if (
-        equal
-        and deployment.equal is None
-        and deployment.prefill is None
-        and deployment.concurrency > 1
-    ):
+    assumed_equal = equal and deployment.equal is None
+    # The order of requests only matters if users share the workers of prompts and decodes.
+    if assumed_equal and deployment.prefill is None and deployment.concurrency > 1:
         notes += (EQUAL + (IN_STEP if deployment.engine == "sglang" else TRAIN) + NOT_EQUAL,)
     interval = _recv_interval(deployment)
     if interval > 1.0 and deployment.recv_interval is None:
@@ -320,20 +317,15 @@ def _aggregated(deployment: Deployment, notes: list[str]) -> tuple[Arrangement, 
     and expert parallelism often count the same GPUs.
     """
     where, workers = deployment.decode, deployment.decode_workers or 1.0
-    group, side = where.tp * where.attention_dp, math.isqrt(where.tp * where.attention_dp)
-    twice = side * side == group and (where.moe_ep in (side, group))
+    group = where.tp * where.attention_dp
+    side = math.isqrt(group)
+    is_square = side * side == group and where.moe_ep in (side, group)
     slow_network = deployment.gpu.network_bytes_s != deployment.gpu.link_bytes_s
-    if (
-        deployment.shape.experts
-        and slow_network
-        and twice
-        and group > deployment.gpu.gpus_per_node >= side
-    ):
+    root_fits_node = group > deployment.gpu.gpus_per_node >= side
+    if deployment.shape.experts and slow_network and is_square and root_fits_node:
         notes.append(f"{group} GPUs taken as {side}: tensor times expert parallelism of the same")
-        spread = where.tp == 1
-        return _with_gpus_grouped(
-            where, 1 if spread else side, side if spread else 1, experts=True
-        ), workers
+        tp, dp = (1, side) if where.tp == 1 else (side, 1)
+        return _with_gpus_grouped(where, tp, dp, experts=True), workers
     return where, workers
 
 

@@ -179,6 +179,7 @@ class ErrorCovariance:
         It is without noise.
         """
         lengths = np.array([self.users, self.isl, self.osl, self.gpus])
+        # Euclidean distance of the loads of each pair, each of LOADS in its own length scale
         distance = np.sqrt(3.0 * np.einsum("ijk,k->ij", pairs.apart**2, lengths**-2.0))
         smooth = (1.0 + distance) * np.exp(-distance)  # Matern, 3/2
         total = self.load**2 * smooth * pairs.same[LEVELS.index("deployment")]
@@ -273,8 +274,9 @@ class LearnedCorrections:
         for start in range(0, traits.size if self.rows.size else 0, BATCH_ROWS):
             part = slice(start, start + BATCH_ROWS)
             covariance = self.likeness.covariance(shared(traits.take(part), self.rows))
-            weighed = covariance @ self.inverse
+            weighed = covariance @ self.inverse  # [part, rows] weights of the rows
             shift[part] = weighed @ (self.belief * self.off)
+            # Sum over rows: the diagonal of weights times covariance
             explained[part] = np.einsum("ij,ij->i", weighed * self.belief, covariance)
             # What the rows explain less if each is left out in turn, in closed form.
             by_row = self.belief * weighed**2 / np.diag(self.inverse)
@@ -286,14 +288,14 @@ class LearnedCorrections:
             by_others = np.zeros(traits.size)
         contradicted = np.isin(traits.labels["deployment"], self.contradicted)
         noise = self.likeness.noise_of(traits)
-        after, stated = (
-            np.where(
-                contradicted, before, np.minimum(np.maximum(before - less, noise) + doubt, before)
-            )
-            for less in (explained, by_others)
-        )
+        variances = []
+        for removed in (explained, by_others):
+            # Never below the noise of a row, nor above the variance without rows.
+            left = np.minimum(np.maximum(before - removed, noise) + doubt, before)
+            variances.append(np.where(contradicted, before, left))
+        after, stated = np.sqrt(variances)
         residual = self._residuals(traits, shift)
-        return Shift(shift, np.sqrt(before), np.sqrt(after), np.sqrt(stated), residual)
+        return Shift(shift, np.sqrt(before), after, stated, residual)
 
     def _residuals(self, traits: Traits, shift: FloatArray) -> FloatArray:
         """Return the largest log error that remains of sound rows at the load of each, ``[n]``.
@@ -366,8 +368,10 @@ def _shift_probability(predicted: FloatArray, off: FloatArray, trust: FloatArray
 
     ``predicted [rows]`` are predictions of ``off [rows]``. ``trust`` is the weight of a row.
     """
-    errors = np.minimum(np.abs(np.expm1(np.array([predicted - off, -off]))), ERROR_CAP)
+    log_errors = np.array([predicted - off, -off])  # with the correction, and without any
+    errors = np.minimum(np.abs(np.expm1(log_errors)), ERROR_CAP)
     shifted, unshifted = REPEAT_ERROR + errors @ trust / trust.sum()
+    # The likelihood is the mean error to the power -n, with rows counted by their trust.
     return float(1.0 / (1.0 + (shifted / unshifted) ** trust.sum()))
 
 
@@ -401,6 +405,7 @@ def _inverse(
     for _ in range(ROUNDS):
         row_noise = noise / weight
         inverse = np.asarray(np.linalg.inv(covariance + np.diag(row_noise)))
+        # Mean and variance of each row's noise, given all rows. Larger ones weigh the row down.
         residual = row_noise * (inverse @ off)
         residual_variance = np.maximum(row_noise - row_noise**2 * np.diag(inverse), 0.0)
         weight = (FREEDOM + 1.0) / (FREEDOM + (residual**2 + residual_variance) / noise)

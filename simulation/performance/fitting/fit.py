@@ -191,23 +191,13 @@ class _Fitter:
         residuals = compare_with(base, rows, FITTED).residuals
         of_decode = residuals.take(np.isin(residuals.quantity, (TBT, SERVED_TBT)))
         of_prefill = residuals.take(np.isin(residuals.quantity, (PREFILL, TTFT)))
-        decode, prefill, start_s = of_decode.factors, of_prefill.factors, base.start_s
+        decode = of_decode.factors
         notes: tuple[str, ...] = (
             f"Its shape is that of the {base.kind} profile ({base.provenance.kind}); the rows "
             "decide one factor per phase (measured).",
         )
-        if prefill.size:
-            start_s = 0.0  # a measured prefill time or TTFT includes the start
-        elif self.waiting is not None:
-            prompt = prompt_alone(rows, self.waiting)
-            if prompt is not None:
-                one = np.ones(prompt.isl.size)
-                prefill = prompt.seconds / prefill_seconds(base, one, prompt.isl)
-                start_s = start_outside_prompt(prompt, self.waiting, base)
-                notes += (
-                    f"The factor of prefill is of TTFT at {prompt.load:,.3g} in flight, without "
-                    "what the closed loop of estimates takes for waiting (modelled).",
-                )
+        prefill, start_s, prefill_notes = self._prefill_factors(rows, base, of_prefill.factors)
+        notes += prefill_notes
         measured = {"prefill": prefill.size > 0, "decode": decode.size > 0}
         if not any(measured.values()):
             raise SimulationError(
@@ -222,6 +212,7 @@ class _Fitter:
         prefill = prefill if prefill.size else np.ones(1)
         decode = decode if decode.size else np.ones(1)
         prefill_factor = float(np.median(prefill))
+        # Largest measured size of decode (sequences) and of prefill (tokens)
         largest = (
             float(of_decode.size.max()) if of_decode.size.any() else 1.0,
             float(of_prefill.size.max()) if of_prefill.size.any() else PROMPT,
@@ -244,6 +235,27 @@ class _Fitter:
         )
         parameters = _factor("decode factor", decode), _factor("prefill factor", prefill)
         return profile, parameters, notes
+
+    def _prefill_factors(
+        self, rows: BenchmarkRows, base: Profile, measured: FloatArray
+    ) -> tuple[FloatArray, float, tuple[str, ...]]:
+        """Return the factors of prefill (empty: none), the seconds of the start, and notes.
+
+        ``measured`` are the factors of measured prefill times and of TTFT of lone requests. Without
+        any, TTFT at the lowest load is used.
+        """
+        if measured.size:
+            return measured, 0.0, ()  # a measured prefill time or TTFT includes the start
+        prompt = None if self.waiting is None else prompt_alone(rows, self.waiting)
+        if prompt is None:
+            return measured, base.start_s, ()
+        one = np.ones(prompt.isl.size)
+        factors = prompt.seconds / prefill_seconds(base, one, prompt.isl)
+        note = (
+            f"The factor of prefill is of TTFT at {prompt.load:,.3g} in flight, without "
+            "what the closed loop of estimates takes for waiting (modelled)."
+        )
+        return factors, start_outside_prompt(prompt, self.waiting, base), (note,)
 
     def cross_validated(self, rows: BenchmarkRows) -> Residuals | None:
         """Return the residuals of each configuration under a fit to the others.

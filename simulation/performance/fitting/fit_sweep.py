@@ -107,7 +107,8 @@ def sweep_fit(
     batch = served.decoding
     line = least_squares(line_through(batch), served.tbt_s, configurations(served))
     alpha, slope = line.values.tolist()
-    prompts_per_decode = float(np.median(served.isl / served.osl))  # tokens of prompts per sequence
+    # Prompt tokens of an iteration per decoding sequence: TBT grows by beta + delta times these.
+    prompts_per_decode = float(np.median(served.isl / served.osl))
     prompt = prompt_alone(rows, waiting)
     prefill = _scaled_prefill(served, prompt, base, budget)
     notes = [

@@ -45,14 +45,14 @@ def phases(profile: Profile) -> tuple[PhaseBasis, ...]:
         checks = [check for check in profile.checks if PHASE_OF.get(check.quantity, name) == name]
         modelled = provenance.kind in KINDS[2:]
         most = phase.most if phase.most < NO_LIMIT else float(limit)
-        known = most < NO_LIMIT and not modelled
+        has_measured_size = most < NO_LIMIT and not modelled
         bases.append(
             PhaseBasis(
                 name,
                 provenance.kind,
                 provenance.source,
                 stated_check(checks, profile.spread, modelled),
-                most if known else None,
+                most if has_measured_size else None,
             )
         )
     return tuple(bases)
