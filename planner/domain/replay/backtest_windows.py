@@ -85,7 +85,9 @@ def past_windows(window: Window, demand: Demand, history_s: float = DAY_S) -> tu
     if right_before is None or not _is_observed(right_before, demand):
         return ()
     # It shows the demand of another time of day, which the forecast does not know.
-    starts = np.arange(right_before.start_s - least_s, begins - 1e-6, -window.bin_s)
+    # Rounded up to whole bins, because a decision must fall on the edge of a bin.
+    least_bins_s = np.ceil(least_s / window.bin_s - 1e-9) * window.bin_s
+    starts = np.arange(right_before.start_s - least_bins_s, begins - 1e-6, -window.bin_s)
     earlier = [
         moved
         for start in starts

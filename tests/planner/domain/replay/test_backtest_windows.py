@@ -120,6 +120,14 @@ def test_they_are_the_last_day_the_same_weekday_and_the_busiest() -> None:
     assert [past.duration_s / 3600 for past in windows] == [23, 24, 24]
 
 
+@pytest.mark.parametrize("bins", [5, 9, 10, 11])
+def test_without_an_earlier_day_windows_begin_on_edges_of_bins(bins: int) -> None:
+    window = replace(window_at(50, bins), period_s=BIN_S)
+    windows = past_windows(window, demand_of(50 + bins))
+    assert len(windows) == 2
+    assert all(past.start_s % BIN_S == 0 for past in windows)
+
+
 def test_a_day_is_named_once_and_the_nearest_fill_up() -> None:
     window = window_at(96 * 12, 96)
     assert days_before(window, past_windows(window, busy_day(96 * 13, 5))) == [1, 7, 2]
