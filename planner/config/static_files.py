@@ -121,10 +121,10 @@ def _without_settings(sheet: str, names: set[str]) -> str:
 def _closing_brace(sheet: str, start: int) -> int:
     """Return the index of the brace that closes the block whose content begins at ``start``."""
     depth = 1
-    for found in BRACE.finditer(sheet, start):
-        depth += {"{": 1, "}": -1}.get(found[0], 0)
+    for brace in BRACE.finditer(sheet, start):
+        depth += {"{": 1, "}": -1}.get(brace[0], 0)
         if not depth:
-            return found.start()
+            return brace.start()
     return len(sheet)
 
 

@@ -99,13 +99,13 @@ def _binding_local_needs(problem: PlanningProblem, target: IntArray) -> Iterator
         smallest_loss = last_tps[weakest][model, region][present].min() / side.share
         if served - need[model, region] >= smallest_loss:
             continue
-        own = in_region(problem, model, region) + _side_words(side)
+        side_of_region = in_region(problem, model, region) + _side_words(side)
         sentence = (
-            f"One replica less of {own} would not serve {percent(problem.epsilon)} of its own peak"
-            f"{redundancy_words(problem)}."
+            f"One replica less of {side_of_region} would not serve {percent(problem.epsilon)} of "
+            f"its own peak{redundancy_words(problem)}."
         )
         yield Binding(
-            "local", own, sentence, int(target[model, region, side.columns].sum()),
+            "local", side_of_region, sentence, int(target[model, region, side.columns].sum()),
             float(need[model, region]), served,
         )  # fmt: skip
 

@@ -103,7 +103,7 @@ def _dissolved(groups: list[Group], fits: Fits) -> list[Group]:
     """Return the groups without those whose models all find a place in others."""
     smallest_first = sorted(groups, key=len)
     for group in smallest_first:
-        rest = [other for other in groups if other != group]
-        if all(_join(rest, model, fits, new=False) for model in group):
-            return _dissolved(rest, fits)
+        others = [other for other in groups if other != group]
+        if all(_join(others, model, fits, new=False) for model in group):
+            return _dissolved(others, fits)
     return groups

@@ -197,9 +197,8 @@ def run(
 ) -> Outcome:
     """Forecast the demand for a plan of the scenario, period by period, with the errors."""
     begun = time.perf_counter()
-    overrides = {
-        name: value for name in ("method", "holidays") if (value := getattr(options, name))
-    }
+    stated = {"method": options.method, "holidays": options.holidays}
+    overrides = {name: value for name, value in stated.items() if value}
     if overrides:
         section = scenario.forecast.model_copy(update=overrides)
         scenario = scenario.model_copy(update={"forecast": section})

@@ -282,8 +282,8 @@ def _share_between_models(group: list[Case]) -> SharedModels:
     ``group`` has all cases of a region and GPU type.
     """
     room = MEMORY_SHARE * group[0].service.gpu.memory_bytes
-    apart = [case.smallest for case in group]
-    shared = place_on_common_devices([case.problem for case in group], apart, room)
+    separate = [case.smallest for case in group]
+    shared = place_on_common_devices([case.problem for case in group], separate, room)
     attainment, confirmed = _replay_services(group, shared)
     return SharedModels(
         region=group[0].region,
@@ -291,7 +291,7 @@ def _share_between_models(group: list[Case]) -> SharedModels:
         models=tuple(dict.fromkeys(case.model for case in group)),
         gpus_apart=shared.devices_apart,
         gpus=shared.devices,
-        energy_w_apart=sum(level.power_w for level in apart),
+        energy_w_apart=sum(level.power_w for level in separate),
         energy_w=shared.power_w,
         memory_gb=shared.memory_bytes / 1e9,
         attainment=attainment,

@@ -236,11 +236,11 @@ def _only_plan(comparison: PolicyComparison, outcomes: Mapping[str, Outcome]) ->
 
 def _schedule(view: ComparisonView) -> Schedule | None:
     """Return the plan's schedule, or the first replicas of a policy that scales by a rule."""
-    found = schedule_of(view.tables, view.key)
+    schedule = schedule_of(view.tables, view.key)
     recommended = view.comparison.recommended
-    if found is None and recommended is not None and recommended.policy == view.key:
+    if schedule is None and recommended is not None and recommended.policy == view.key:
         return schedule_from(recommended.timetable)
-    return found
+    return schedule
 
 
 def _replicas(view: ComparisonView, schedule: Schedule | None, key: str) -> Span | None:

@@ -84,14 +84,14 @@ def capacity_of(tables: Tables, policy: str) -> pl.DataFrame:
 
     Without a policy, it is the capacity that the plan assumes.
     """
-    found = tables("capacity") if policy else tables("plan")
-    if found.is_empty():
-        return found
+    stored = tables("capacity") if policy else tables("plan")
+    if stored.is_empty():
+        return stored
     if policy:
-        rows = found.filter(pl.col("policy") == policy).sort("time")
+        rows = stored.filter(pl.col("policy") == policy).sort("time")
     else:
         columns = ("time", "model", "region", "capacity_tps")
-        rows = found.rename({"period_start": "time"}).select(columns).unique().sort(columns)
+        rows = stored.rename({"period_start": "time"}).select(columns).unique().sort(columns)
     totals = []
     for of_model in rows.partition_by("model"):
         # Regions change at different times, so each is read at the times of all changes.
@@ -209,11 +209,11 @@ def replicas_chart(tables: Tables, frame: Frame, policy: str) -> Chart | None:
     Without a policy, they are those of a plan.
     """
     if policy:
-        found = tables("replicas")
-        if found.is_empty():
+        simulated = tables("replicas")
+        if simulated.is_empty():
             return None
         borrowed = pl.col("arrangement").str.ends_with(BORROWED)
-        rows = found.filter(pl.col("policy") == policy, ~borrowed)
+        rows = simulated.filter(pl.col("policy") == policy, ~borrowed)
     else:
         rows = tables("plan")
         if not rows.is_empty():

@@ -144,14 +144,14 @@ def _power(uses: Sequence[PowerUse]) -> Section:
 
 def _caps(plans: Sequence[CapPlan]) -> Section:
     """Return the section on power caps: energy, cost and SLO attainment with each cap alone."""
-    found = [plan for plan in plans if plan.usd is not None and plan.kwh is not None]
+    feasible = [plan for plan in plans if plan.usd is not None and plan.kwh is not None]
     points = Series(
         "Plans by cap",
-        tuple(plan.kwh for plan in found),
-        tuple(plan.usd for plan in found),
+        tuple(plan.kwh for plan in feasible),
+        tuple(plan.usd for plan in feasible),
         Role.RECOMMENDED,
         Shape.POINTS,
-        notes=tuple(_cap_name(plan) for plan in found),
+        notes=tuple(_cap_name(plan) for plan in feasible),
     )
     chart = Chart("Cost against energy", Axis("Energy", "kWh"), Axis("Cost", "$"), (points,))
     tiers = dict.fromkeys(tier for plan in plans for tier in plan.slo_attainment or ())
@@ -172,7 +172,7 @@ def _caps(plans: Sequence[CapPlan]) -> Section:
         (Head("TPOT", Form.NUMBER, "ms"), lambda row: row.tbt_ms),
         note="Without power limits, from an empty fleet. TTFT and TPOT are at full load.",
     )
-    blocks: tuple[Block, ...] = (chart, rows) if len(found) > 1 else (rows,)
+    blocks: tuple[Block, ...] = (chart, rows) if len(feasible) > 1 else (rows,)
     return Section("Power caps", blocks, "Caps", folded=True, printed=True)
 
 

@@ -118,6 +118,7 @@ def schedules_table(study: Study, runs: Sequence[PolicyRun]) -> pl.DataFrame:
 
     Policies that scale by their own rule have no rows.
     """
+    schedules = [(run, _schedule(study, _requests(study, run))) for run in runs]
     rows = [
         {
             "policy": run.name,
@@ -128,8 +129,8 @@ def schedules_table(study: Study, runs: Sequence[PolicyRun]) -> pl.DataFrame:
             **{name: getattr(pool.replica, name) for name in REPLICA},
             "replicas": count,
         }
-        for run in runs
-        if not (timetable := _schedule(study, _requests(study, run))).by_itself
+        for run, timetable in schedules
+        if not timetable.by_itself
         for row in timetable.rows
         for pool, count in zip(timetable.pools, row.replicas, strict=True)
     ]

@@ -114,6 +114,7 @@ def compare(
     flat_wins = cautions.static_beats_plan(by_name, plan)
     # The headline covers a recommended static fleet, and what the recommended policy misses.
     recommends_static = recommended_run is not None and recommended_run.traits.flat
+    differences = [equal_slo(run, base) for run in runs]
     asked = [run for run in runs if run.asked]  # the user named their policies
     # What these miss is in the headline or next to it.
     named = {recommended.policy, setting_of_today(by_name)} if recommended is not None else set()
@@ -137,9 +138,7 @@ def compare(
             *left_out,
         ),
         flat_wins=bool(flat_wins),
-        equal_slo=tuple(
-            difference for run in runs if (difference := equal_slo(run, base)) is not None
-        ),
+        equal_slo=tuple(each for each in differences if each is not None),
         recommended=recommended,
         autoscaler=autoscaler,
     )

@@ -117,10 +117,11 @@ def plan_is_constant(planned: PolicyRun | None) -> list[str]:
 
 def misses(runs: Sequence[PolicyRun]) -> list[str]:
     """Return a sentence for each policy that misses an SLO target."""
+    missed_by_run = [(run, missed_tiers(run)) for run in runs]
     return [
         f"{run.label} misses {'; '.join(missed)}{_refused_starts_sentence(run)}."
-        for run in runs
-        if (missed := missed_tiers(run))
+        for run, missed in missed_by_run
+        if missed
     ]
 
 

@@ -216,12 +216,12 @@ def strictest_tiers(tiers: list[Tier]) -> list[Tier]:
         looser = all(a is None or (b is not None and b <= a) for a, b in limits)
         return looser and hard.attainment >= easy.attainment
 
-    kept: list[Tier] = []
+    strictest: list[Tier] = []
     for tier in tiers:
-        if any(implied(tier, other) for other in kept):
+        if any(implied(tier, other) for other in strictest):
             continue
-        kept = [other for other in kept if not implied(other, tier)] + [tier]
-    return kept
+        strictest = [other for other in strictest if not implied(other, tier)] + [tier]
+    return strictest
 
 
 def unsized_sentences(hardware: Hardware, trace: Trace) -> tuple[str, ...]:

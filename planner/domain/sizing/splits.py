@@ -65,14 +65,14 @@ def splits_of(
     of variation of the gaps by model, for closed forms. ``arrivals`` are those of the simulation.
     ``requests`` has the lengths by model, and what a prefix cache finds.
     """
-    apart = [
+    divided = [
         model_column
         for model_column in sizes.capacity
         if hardware.sections[model_column].attention_ffn is not None
     ]
     splits: list[SplitSize] = []
-    for done, model_column in enumerate(apart):
-        progress(done / len(apart), "Dividing GPUs between attention and experts")
+    for done, model_column in enumerate(divided):
+        progress(done / len(divided), "Dividing GPUs between attention and experts")
         m, _ = model_column
         tier = next(tier for tier in hardware.tiers if tier.name == sizes.capacity[model_column][0])
         lengths, shared = requests[m]

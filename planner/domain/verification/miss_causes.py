@@ -159,8 +159,9 @@ def _with_half_size(study: Study) -> Study:
 
 def _missed_shares(study: Study, run: PolicyRun) -> dict[str, float]:
     """Return the share of requests that missed a limit, by interactive tier."""
+    interactive = {tier.name for tier in study.hardware.tiers if not tier.deferrable}
     return {
-        tier.name: 1.0 - share
-        for tier in study.hardware.tiers
-        if not tier.deferrable and (share := run.summary.slo_attainment.get(tier.name)) is not None
+        name: 1.0 - share
+        for name, share in run.summary.slo_attainment.items()
+        if share is not None and name in interactive
     }

@@ -197,15 +197,13 @@ class _Trial:
     @property
     def shortfall(self) -> float:
         """Return the largest shortfall of an interactive tier from its target, as a fraction."""
-        shares = self.run.summary.slo_attainment
-        return max(
-            (
-                max(tier.attainment - share, 0.0)
-                for tier in self.study.hardware.tiers
-                if not tier.deferrable and (share := shares.get(tier.name)) is not None
-            ),
-            default=0.0,
-        )
+        targets = {t.name: t.attainment for t in self.study.hardware.tiers if not t.deferrable}
+        shortfalls = [
+            targets[name] - share
+            for name, share in self.run.summary.slo_attainment.items()
+            if share is not None and name in targets
+        ]
+        return max([0.0, *shortfalls])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -355,15 +353,13 @@ def _round_report(
     Attainment is the lowest of all windows.
     """
     attained = [run.summary.slo_attainment for run in runs]
+    shares = {tier: [by_tier[tier] for by_tier in attained] for tier in attained[0]}
     return Round(
         number,
         sizes=sizes,
         attainment={
-            tier: min(
-                (share for share_of in attained if (share := share_of[tier]) is not None),
-                default=None,
-            )
-            for tier in attained[0]
+            tier: min((share for share in of_runs if share is not None), default=None)
+            for tier, of_runs in shares.items()
         },
         gpu_hours=sum(run.summary.gpu_hours for run in runs),
         cost_usd=sum(run.summary.cost_usd for run in runs),

@@ -84,12 +84,12 @@ def missing_instances(hardware: Hardware, counts: IntArray) -> str:
     used_gpus = np.zeros(hardware.capacity_gpus.shape, np.int64)
     for m, r, g in np.argwhere(counts > 0).tolist():  # also pools that the limits rule out
         used_gpus[r, hardware.columns[g].gpu] += counts[m, r, g] * hardware.profiles[m, g].tp
-        most = int(hardware.maximum[m, r, g])
-        if counts[m, r, g] > most:
+        maximum = int(hardware.maximum[m, r, g])
+        if counts[m, r, g] > maximum:
             return (
                 f"{hardware.models[m].name} on {hardware.arrangement(m, g)} in "
-                f"{hardware.regions[r].name} needs {counts[m, r, g]:,} replicas. At most {most:,} "
-                "may run there."
+                f"{hardware.regions[r].name} needs {counts[m, r, g]:,} replicas. At most "
+                f"{maximum:,} may run there."
             )
     short = np.argwhere(used_gpus > hardware.capacity_gpus).tolist()
     if short:

@@ -37,20 +37,20 @@ def run_algorithm4(problem: PlacementProblem, current: Placement | None = None) 
     ledger = Ledger(problem, placed)
     rows: list[Row] = []
     unplaced: list[Unplaced] = []
-    kept = placed
+    remaining = placed
     for s in by_priority(problem.services):
         service = problem.services[s]
         present = placed_replicas(placed, s, len(service.roles))
         delta = tuple(wants - has for wants, has in zip(service.wanted, present, strict=True))
         less = tuple(max(0, -change) for change in delta)
         if any(less):
-            kept = scale_in(problem, kept, s, less)
+            remaining = scale_in(problem, remaining, s, less)
         more = tuple(max(0, change) for change in delta)
         if any(more):
-            new_rows, gaps = _scale_out(problem, ledger, kept, s, more)
+            new_rows, gaps = _scale_out(problem, ledger, remaining, s, more)
             rows += new_rows
             unplaced += gaps
-    return join_placements(kept, Placement.from_rows(rows, tuple(unplaced)))
+    return join_placements(remaining, Placement.from_rows(rows, tuple(unplaced)))
 
 
 def by_priority(services: Sequence[Service]) -> list[int]:

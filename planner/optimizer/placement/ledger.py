@@ -152,12 +152,12 @@ class Ledger:
 
     def _switches_to_try(self, block: Block, s1s: Sequence[int], used: list[int]) -> list[int]:
         """Return the switches to try: those already used, then the fullest with room."""
-        rest = [s1 for s1 in s1s if s1 not in used]
-        if len(rest) > 1:
+        unused = [s1 for s1 in s1s if s1 not in used]
+        if len(unused) > 1:
             types = sorted({gpu for _, gpu, _ in block.instances})
-            room = self.free_s1[np.ix_(rest, types)].sum(axis=1)
-            rest = [rest[i] for i in np.argsort(room, kind="stable") if room[i] >= block.gpus]
-        return used + rest
+            room = self.free_s1[np.ix_(unused, types)].sum(axis=1)
+            unused = [unused[i] for i in np.argsort(room, kind="stable") if room[i] >= block.gpus]
+        return used + unused
 
     def _rows(
         self, service: int, unit: int, done: list[tuple[Block, int, int, int, int]]

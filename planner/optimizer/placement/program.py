@@ -240,11 +240,11 @@ def solve_placement(
     highs = silent_highs(time_limit_s=time_limit_s, gap=gap)
     load_program(highs, program.lp())
     if begin is not None:
-        given = [i for i, key in enumerate(program.keys) if key[0] != "open"]
+        stated = [i for i, key in enumerate(program.keys) if key[0] != "open"]
         highs.setSolution(
-            len(given),
-            np.array(given, np.int32),
-            np.array([float(begin.get(program.keys[i], 0)) for i in given]),
+            len(stated),
+            np.array(stated, np.int32),
+            np.array([float(begin.get(program.keys[i], 0)) for i in stated]),
         )
     run(highs, check)
     states, status, info = highspy.HighsModelStatus, highs.getModelStatus(), highs.getInfo()

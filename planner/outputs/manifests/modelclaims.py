@@ -62,19 +62,19 @@ def _footprints_gib(options: ExportOptions, models: list[str]) -> dict[str, floa
     Raises NotReady too if the options give one of a model that shares no GPU.
     """
     pairs = (text.rpartition("=") for text in options.footprints)
-    given = {model: float(size) for model, _, size in pairs}
-    if unknown := sorted(given.keys() - set(models)):
+    stated = {model: float(size) for model, _, size in pairs}
+    if unknown := sorted(stated.keys() - set(models)):
         raise NotReady(
             f"footprints: {', '.join(unknown)} shares no GPU in this run. Remove it, or use the "
             "names of the scenario."
         )
-    missing = sorted(set(models) - given.keys())
+    missing = sorted(set(models) - stated.keys())
     if missing:
         raise NotReady(
             f"footprints: AIBrix needs the measured GPU memory besides the KV cache of "
             f"{', '.join(missing)}. Run each engine alone, and give MODEL=GIB for each."
         )
-    return given
+    return stated
 
 
 def _needed_gib(
@@ -130,12 +130,12 @@ def _mebibytes(gib: float) -> str:
 
 def _repository(model: str) -> str:
     """Return the Hugging Face id of a model; raise NotReady if it is not known."""
-    found = repository(model)
-    if "/" not in found:
+    repository_id = repository(model)
+    if "/" not in repository_id:
         raise NotReady(
             f"{model} has no Hugging Face id, which a ModelClaim needs. Name the model by its id."
         )
-    return found
+    return repository_id
 
 
 def _head(run: Run, gpu: GpuFigures, needed_gib: float, now: datetime) -> tuple[str, ...]:

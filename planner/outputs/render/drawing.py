@@ -249,12 +249,12 @@ def _x_scale(chart: Chart, clock: str) -> Scale:
 def _number_scale(values: Sequence[float], log: bool) -> Scale:
     """Return the scale of an x axis of numbers, from zero unless it is logarithmic."""
     room = WIDTH - LEFT - RIGHT
-    most = max(values, default=1.0) or 1.0
+    highest = max(values, default=1.0) or 1.0
     if log:
-        least = min(value for value in values if value > 0)
-        low, span = log10(least), (log10(most / least) or 1.0)
-        marks = [10.0**n for n in range(floor(low), ceil(log10(most)) + 1)]
-        marks = [mark for mark in marks if least <= mark <= most] or [least, most]
+        lowest = min(value for value in values if value > 0)
+        low, span = log10(lowest), (log10(highest / lowest) or 1.0)
+        marks = [10.0**n for n in range(floor(low), ceil(log10(highest)) + 1)]
+        marks = [mark for mark in marks if lowest <= mark <= highest] or [lowest, highest]
 
         def log_position(value: Value) -> float:
             return LEFT + room * (log10(float(value)) - low) / span  # type: ignore[arg-type]
@@ -262,9 +262,9 @@ def _number_scale(values: Sequence[float], log: bool) -> Scale:
         return Scale(log_position, tuple((log_position(mark), digits(mark)) for mark in marks))
 
     def position(value: Value) -> float:
-        return LEFT + room * float(value) / most  # type: ignore[arg-type]
+        return LEFT + room * float(value) / highest  # type: ignore[arg-type]
 
-    ticks = [tick for tick in _ticks(most) if tick <= most]
+    ticks = [tick for tick in _ticks(highest) if tick <= highest]
     return Scale(position, tuple((position(tick), digits(tick)) for tick in ticks))
 
 

@@ -30,7 +30,8 @@ class Schedule(Section):
 
     def bounds(self) -> list[Bounds]:
         """Return the limits on replicas of each day, with times in seconds since Monday 00:00."""
-        begin, end = (int(at[:2]) * 3600.0 + int(at[3:]) * 60 for at in (self.start, self.end))
+        times = self.start, self.end
+        begin, end = (int(hhmm[:2]) * 3600.0 + int(hhmm[3:]) * 60 for hhmm in times)
         days = [WEEKDAYS.index(day) for day in self.days] or range(7)
         return [
             Bounds(day * DAY_S + begin, day * DAY_S + end, self.minimum, self.maximum)
