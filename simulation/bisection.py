@@ -14,9 +14,10 @@ def bisect_first(
     index, step = (low + high) // 2 if start is None else start, 1
     while low < high:
         if passes(index):
-            high, near = index, index - step
+            high, stepped = index, index - step
         else:
-            low, near = index + 1, index + step
+            low, stepped = index + 1, index + step
         step *= 2
-        index = near if start is not None and low <= near < high else (low + high) // 2
+        # A step that leaves the interval ends the growth: halve from then on.
+        index = stepped if start is not None and low <= stepped < high else (low + high) // 2
     return low

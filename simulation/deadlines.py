@@ -16,10 +16,10 @@ def due_s(trace: Trace, tiers: Sequence[Tier]) -> FloatArray:
     E2E limits. Without either limit, a deferrable request is never due (inf), and any other is due
     at its arrival.
     """
-    of_tier = {tier.name: _tier_limit_s(tier) for tier in tiers}
-    limits = np.array([of_tier[name] for name in trace.tiers] or [0.0], np.float64)
-    out: FloatArray = trace.arrival_s + limits[trace.tier]
-    return out
+    limit_by_name = {tier.name: _tier_limit_s(tier) for tier in tiers}
+    limits_s = np.array([limit_by_name[name] for name in trace.tiers] or [0.0], np.float64)
+    due: FloatArray = trace.arrival_s + limits_s[trace.tier]
+    return due
 
 
 def _tier_limit_s(tier: Tier) -> float:

@@ -68,18 +68,19 @@ def pool_energy(result: Replay, p: int) -> PoolEnergy:
     busy = np.append(series.busy[p] * seconds, after.prefill_s[p] + after.decode_s[p])
     watts = _busy_watts(result, p, busy)
     factor = pool.gpus_per_instance * region.pue / KWH_J  # kWh per watt and instance-second
+    # By interval of the window, and in one more after it.
     gpu = factor * ((running - busy) * pool.gpu.idle_w + busy * watts)
     host = factor * running * pool.host_w
     before_gpu = factor * float(result.totals.before_s[p]) * pool.gpu.idle_w
     before_host = factor * float(result.totals.before_s[p]) * pool.host_w
-    inside = float(busy[:-1].sum())
-    mean = float(watts[:-1] @ busy[:-1]) / inside if inside else 0.0
+    busy_in_window = float(busy[:-1].sum())
+    mean_busy_w = float(watts[:-1] @ busy[:-1]) / busy_in_window if busy_in_window else 0.0
     window_kwh = (gpu + host)[:-1]
     before_kwh, after_kwh = before_gpu + before_host, float(gpu[-1] + host[-1])
-    before_g_per_kwh = _g_per_kwh(region, result, -1.0, 0.0)
+    before_g_per_kwh = _g_per_kwh(region, result, -1.0, 0.0)  # of the hour that ends before it
     after_g_per_kwh = _g_per_kwh(region, result, result.duration_s, after.until_s)
     return PoolEnergy(
-        busy_w=mean,
+        busy_w=mean_busy_w,
         watts=window_kwh * KWH_J / seconds,
         gpu_kwh=gpu[:-1],
         host_kwh=host[:-1],

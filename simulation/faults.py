@@ -171,25 +171,31 @@ def fault_events(
             rows.append((fault.to_s, RESTORE, region, 0, 0.0, 1.0))
         elif isinstance(fault, RandomCrashes):
             for p in range(len(maxima)) if fault.pools is None else fault.pools:
-                # A Poisson process per slot of the pool; crashes of empty slots have no effect.
                 rng = np.random.default_rng([seed, i, p])
-                slots = int(maxima[p])
-                expected = fault.per_instance_hour * slots * duration_s / HOUR_S
+                expected = fault.per_instance_hour * int(maxima[p]) * duration_s / HOUR_S
                 if expected > MAX_CRASHES:
                     raise SimulationError(
                         f"Fault {i + 1} (RandomCrashes): about {expected:,.0f} crashes of a pool "
                         f"are expected in the window; {MAX_CRASHES:,} are allowed: lower the rate "
                         "or the pool's maximum, or shorten the window."
                     )
-                count = int(rng.poisson(expected))
-                crash_times = rng.uniform(0, duration_s, count)
-                crashed_slots = rng.integers(slots, size=count)
-                rows += [
-                    (float(t), CRASH, p, int(slot), 0.0, 1.0)
-                    for t, slot in zip(crash_times, crashed_slots, strict=True)
-                ]
+                crashes = _drawn_crashes(expected, int(maxima[p]), duration_s, rng)
+                rows += [(time_s, CRASH, p, slot, 0.0, 1.0) for time_s, slot in crashes]
     in_window = [row for row in rows if row[0] < duration_s or row[1] in (RECOVER, RESTORE)]
     return np.array(sorted(in_window), EVENT)
+
+
+def _drawn_crashes(
+    expected: float, slots: int, duration_s: float, rng: np.random.Generator
+) -> list[tuple[float, int]]:
+    """Return the times in seconds and the slots of a pool's random crashes, ``expected`` of them.
+
+    They are a Poisson process per slot. Crashes of empty slots have no effect.
+    """
+    count = int(rng.poisson(expected))
+    times_s = rng.uniform(0, duration_s, count)
+    crashed_slots = rng.integers(slots, size=count)
+    return list(zip(times_s.tolist(), crashed_slots.tolist(), strict=True))
 
 
 def failing_starts(faults: tuple[Fault, ...], pools: int, seed: int) -> npt.NDArray[np.bool_]:

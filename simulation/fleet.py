@@ -341,13 +341,13 @@ class Fleet:
                 )
         for pool in self.pools:
             other = {"prefill": "decode", "decode": "prefill"}.get(pool.role)
-            other_roles = [
+            partners = [  # pools of the other role, with which this one serves requests
                 p
                 for p in self.pools
                 if (p.model, p.region, p.role) == (pool.model, pool.region, other)
             ]
             for tier in tier_names if other else ():
-                if pool.takes(tier) and not any(p.takes(tier) for p in other_roles):
+                if pool.takes(tier) and not any(p.takes(tier) for p in partners):
                     raise SimulationError(
                         f"Pool of {pool.model} in {pool.region}: it takes tier {tier}, but no "
                         f"{other} pool does."

@@ -20,12 +20,14 @@ def percentiles(values: FloatArray, shares: Sequence[float]) -> list[float]:
     for share in shares:
         position = (len(values) - 1) * (share / 100)
         rank = int(position)
+        # Partition what is left, so that the value of this rank comes first.
         above, below = np.partition(above, rank - below)[rank - below :], rank
         low = float(above[0])
-        high = float(above[1:].min()) if len(above) > 1 else low
-        part, step = position - rank, high - low
+        high = float(above[1:].min()) if len(above) > 1 else low  # the value of the next rank
+        fraction, step = position - rank, high - low
         # Interpolate as numpy does, from the nearer end, for equal rounding.
-        values_at.append(low + step * part if part < 0.5 else high - step * (1 - part))
+        nearer_low = fraction < 0.5
+        values_at.append(low + step * fraction if nearer_low else high - step * (1 - fraction))
     return values_at
 
 

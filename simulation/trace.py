@@ -193,9 +193,10 @@ class Trace:
 def previous_turns(session: Int32Array) -> Int32Array:
     """Return the index of the previous request of the same session, ``[requests]``; -1: none."""
     previous = np.full(len(session), -1, np.int32)
-    order = np.argsort(session, kind="stable")
-    same = (session[order][1:] == session[order][:-1]) & (session[order][1:] >= 0)
-    previous[order[1:][same]] = order[:-1][same]
+    order = np.argsort(session, kind="stable")  # sessions one after the other, turns in order
+    by_session = session[order]
+    continues = (by_session[1:] == by_session[:-1]) & (by_session[1:] >= 0)
+    previous[order[1:][continues]] = order[:-1][continues]
     return previous
 
 
@@ -253,7 +254,7 @@ def joined_prefixes(parts: Sequence[Trace], *, shared: bool = False) -> Prefixes
         return joined_cached(parts)
     if len({blocks.block_tokens for blocks in known}) > 1:
         return None
-    counts, ids, free = [], [], 0
+    counts, ids, free = [], [], 0  # ``free``: the first id that no trace so far has
     for part in parts:
         if not isinstance(part.blocks, PrefixBlocks):
             counts.append(np.zeros(len(part), np.int64))

@@ -94,9 +94,9 @@ def _tier_indices(tiers: tuple[str, ...], fleet: Fleet) -> IntArray:
 
 def _count_by_tier(trace: Trace, fleet: Fleet) -> IntArray:
     """Return the number of requests of each tier of the fleet."""
-    out = np.zeros(len(fleet.tiers), np.int64)
-    out[_tier_indices(trace.tiers, fleet)] = count_codes(trace.tier, len(trace.tiers))
-    return out
+    counts = np.zeros(len(fleet.tiers), np.int64)
+    counts[_tier_indices(trace.tiers, fleet)] = count_codes(trace.tier, len(trace.tiers))
+    return counts
 
 
 def _largest_served_request(trace: Trace, fleet: Fleet) -> int:

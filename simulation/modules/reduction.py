@@ -146,9 +146,11 @@ def _is_improvement(before: Assessment, after: Assessment) -> bool:
 
     With an equal shortage, a placement that is no slower also counts while the SLO is missed.
     """
-    shortages = np.maximum(before.over_bytes, 0).sum(), np.maximum(after.over_bytes, 0).sum()
-    no_slower = before.slo_missed and after.speed >= before.speed
-    return bool(shortages[1] < shortages[0] or (shortages[1] == shortages[0] and no_slower))
+    short_before = np.maximum(before.over_bytes, 0).sum()
+    short_after = np.maximum(after.over_bytes, 0).sum()
+    if short_after == short_before:
+        return before.slo_missed and after.speed >= before.speed
+    return bool(short_after < short_before)
 
 
 def _migrate(
@@ -243,12 +245,9 @@ def _evict(
     if now.over_bytes[d] <= 0 or not copied.size:
         return None
     copies = state.replicated.sum(axis=1)
-    within_run = np.array(
-        [
-            0 < i < copies.size - 1 and state.replicated[i - 1, d] and state.replicated[i + 1, d]
-            for i in copied
-        ]
-    )
+    # Whether both neighbours are copied to the device too; layers outside the model are not.
+    on_device = np.pad(state.replicated[:, d], 1)
+    within_run = on_device[copied] & on_device[copied + 2]
     # Ends of runs first, then layers with most copies, then the last layer.
     order = np.lexsort((-copied, -copies[copied], within_run))
     i = int(copied[order[0]])

@@ -59,16 +59,16 @@ def _by_continuity(problem: ModuleProblem, replicated: BoolArray, d: int) -> lis
     Least copied layers come first, then those in the longest run of such layers, then by index.
     """
     copies = replicated.sum(axis=1)
-    order: list[tuple[int, int, int]] = []
+    order: list[tuple[int, int, int]] = []  # copies, length of the run (negative), layer
     allowed = (problem.home != d) & ~replicated[:, d]
     start = 0
-    for i in range(1, allowed.size + 1):
-        ends = i == allowed.size or allowed[i] != allowed[start] or copies[i] != copies[start]
-        if ends:
+    for end in range(1, allowed.size + 1):
+        is_last = end == allowed.size
+        if is_last or allowed[end] != allowed[start] or copies[end] != copies[start]:
             if allowed[start]:
-                order += [(int(copies[start]), start - i, k) for k in range(start, i)]
-            start = i
-    return [k for _, _, k in sorted(order)]
+                order += [(int(copies[start]), start - end, layer) for layer in range(start, end)]
+            start = end
+    return [layer for _, _, layer in sorted(order)]
 
 
 def optimum(problem: ModuleProblem, *, time_limit_s: float = 10.0) -> Replication:

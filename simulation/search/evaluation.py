@@ -112,12 +112,18 @@ def _pair_by_simulation(
     max_rate = min(trial.saturated_rps(), *_saturated_rps(candidate, first, requests))
     low = high = min(guess, max_rate)
     if holds(low):
-        while low < max_rate and holds(high := min(high * SEARCH_RANGE, max_rate)):
+        while low < max_rate:
+            high = min(high * SEARCH_RANGE, max_rate)
+            if not holds(high):
+                break
             low = high
     else:
-        while low > guess / MAX_STEPS and not holds(low := low / SEARCH_RANGE):
+        while low > guess / MAX_STEPS:
+            low /= SEARCH_RANGE
+            if holds(low):
+                break
             high = low
-        if not holds(low):
+        else:
             return None
     while high - low > PD_PRECISION * high:
         middle = (low + high) / 2

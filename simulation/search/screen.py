@@ -128,8 +128,9 @@ def aggregated_loads(speeds: Speeds, requests: Requests) -> Loads:
     gaps = requests.osl - 1.0
     gap, rate = speeds.decode, np.zeros_like(n)
     for _ in range(STEPS):
-        new = n / np.maximum(speeds.prompt + gaps * gap, NEVER)
-        rate = new if not rate.any() else (rate + new) / 2.0
+        rate_at_gap = n / np.maximum(speeds.prompt + gaps * gap, NEVER)
+        # The mean with the last rate damps the iteration.
+        rate = rate_at_gap if not rate.any() else (rate + rate_at_gap) / 2.0
         gap = speeds.decode / np.maximum(1.0 - rate * speeds.longer, 1.0 - BUSIEST)
     busy = rate * speeds.longer
     full = (n + excess > speeds.limit[:, None]) & (n < speeds.limit[:, None])
@@ -137,9 +138,8 @@ def aggregated_loads(speeds: Speeds, requests: Requests) -> Loads:
     prompts = rate * gaps * gap
     noise = tail * np.sqrt(prompts) * speeds.longer / max(gaps, 1.0)
     busy_moment = np.minimum(n + excess, speeds.limit[:, None])
-    steeper = _interpolate_rows(speeds.n, speeds.decode, busy_moment) / np.maximum(
-        speeds.decode, NEVER
-    )
+    decode_then_s = _interpolate_rows(speeds.n, speeds.decode, busy_moment)
+    slowdown = decode_then_s / np.maximum(speeds.decode, NEVER)
     # Mean wait for earlier prompts, by the formula of M/D/1.
     waits = busy / np.maximum(1.0 - busy, 1.0 - BUSIEST) * speeds.longer / 2.0
     ttft = speeds.start[:, None] + speeds.prompt + gap + _exponential_quantile(requests) * waits
@@ -147,7 +147,7 @@ def aggregated_loads(speeds: Speeds, requests: Requests) -> Loads:
     limited = requests.tier.ttft_s is not None or requests.tier.e2e_s is not None
     waits_for_place = full | (n >= speeds.limit[:, None]) if limited else False
     overloaded = (busy >= BUSIEST) | waits_for_place
-    return Loads(np.where(overloaded, 0.0, rate), ttft, gap * steeper + noise)
+    return Loads(np.where(overloaded, 0.0, rate), ttft, gap * slowdown + noise)
 
 
 def decode_loads(speeds: Speeds, instances: Sequence[Instance], requests: Requests) -> Loads:

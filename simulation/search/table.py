@@ -82,13 +82,16 @@ def table_of(
         engines = len(sample.engines)
         evaluated += engines * len(rows) ** 2
         pairs = best_ratios(prompts[rows], gpus[rows], answers[rows], gpus[rows])
-        late = np.broadcast_to((prompts[rows] <= 0.0)[:, None], pairs.rate.shape)
-        slow = np.broadcast_to((answers[rows] <= 0.0)[None, :], pairs.rate.shape)
+        # Masks of pairs, ``[prefill, decode]``; each excluded pair has one reason.
+        misses_ttft = np.broadcast_to((prompts[rows] <= 0.0)[:, None], pairs.rate.shape)
+        misses_tbt = np.broadcast_to((answers[rows] <= 0.0)[None, :], pairs.rate.shape)
         fits = pairs.rate > 0.0
-        for reason, these in (
-            (MISSES_TTFT, late), (MISSES_TBT, slow & ~late), (TOO_MANY, ~(late | slow | fits)),
-        ):  # fmt: skip
-            ruled_out[reason] += engines * int(these.sum())
+        for reason, excluded in (
+            (MISSES_TTFT, misses_ttft),
+            (MISSES_TBT, misses_tbt & ~misses_ttft),
+            (TOO_MANY, ~(misses_ttft | misses_tbt | fits)),
+        ):
+            ruled_out[reason] += engines * int(excluded.sum())
         p, d = np.nonzero(fits)
         parts.append(
             (rows[p], rows[d], pairs.prefills[p, d], pairs.decodes[p, d], pairs.rate[p, d],

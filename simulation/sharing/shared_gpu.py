@@ -38,10 +38,10 @@ def _evict(state: State, keep: int, only_idle: bool) -> float:
     """
     evicted = -1
     for j in range(state.models.size):
-        may_go = j != keep and state.models[j].resident and not (only_idle and has_work(state, j))
-        if may_go and (
-            evicted < 0 or state.models[j].last_used_s < state.models[evicted].last_used_s
-        ):
+        if j == keep or not state.models[j].resident or (only_idle and has_work(state, j)):
+            continue
+        last_used_s = state.models[j].last_used_s
+        if evicted < 0 or last_used_s < state.models[evicted].last_used_s:
             evicted = j
     if evicted < 0:
         return -1.0
