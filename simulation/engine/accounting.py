@@ -46,6 +46,7 @@ def _kv_token_seconds(instance: Any, t: float) -> float:
     pairs = steps * (steps - 1.0) / 2.0
     since_last_s = elapsed_s - steps * instance.iteration_s
     token_s = instance.iteration_s * steps * (steps - 1.0) / 2.0 + steps * since_last_s
+    # Growing iterations end later than equal ones: by growth j (j - 1) / 2 for the j-th.
     token_s -= instance.growth * pairs * (steps + 1.0) / 3.0
     return float(instance.kv * elapsed_s + instance.decodes * token_s)
 
@@ -171,10 +172,10 @@ def count_tokens(state: Any, slot: int, t: float, decoded: int, first_tokens: in
     # Add all iterations that end in the same interval at once.
     while j <= instance.iterations:
         end = iteration_end(instance, j)
-        count = instance.iterations - j + 1
+        count = instance.iterations - j + 1  # of those that end in the same interval
         if end <= clock.duration:
-            edge = min((int(end / clock.interval) + 1) * clock.interval, clock.duration)
-            count = max(iterations_done(instance, edge) - j + 1, 1)
+            interval_end = min((int(end / clock.interval) + 1) * clock.interval, clock.duration)
+            count = max(iterations_done(instance, interval_end) - j + 1, 1)
         add_tokens(state, S_OUTPUT, instance.pool, end, instance.decodes * count)
         add_tokens(state, S_ITERATIONS, instance.pool, end, count)
         j += count

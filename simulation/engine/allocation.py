@@ -92,16 +92,16 @@ def allocate(
     clock["duration"], clock["interval"] = duration_s, interval_s
     clock["groups"] = pools["group"].max(initial=-1) + 1
     n_regions, n_services, n_tiers = len(fleet.regions), len(pools_by_service), len(fleet.tiers)
-    endpoints = [  # by service, then by region
-        [p for p in pools_of if pools["region"][p] == region]
-        for pools_of in pools_by_service.values()
+    endpoints = [  # their pools, by service, then by region
+        [p for p in service_pools if pools["region"][p] == region]
+        for service_pools in pools_by_service.values()
         for region in range(n_regions)
     ]
-    service_lists = [
-        [i for i, pools_of in enumerate(pools_by_service.values()) if p in pools_of]
+    services_by_pool = [
+        [i for i, service_pools in enumerate(pools_by_service.values()) if p in service_pools]
         for p in range(len(pools))
     ]
-    pools["service_count"] = [len(each) for each in service_lists]  # services that use the pool
+    pools["service_count"] = [len(indices) for indices in services_by_pool]
     pools["services"] = np.cumsum(pools["service_count"]) - pools["service_count"]
     return State(
         clock=clock,
@@ -121,8 +121,8 @@ def allocate(
         latency=np.array(fleet.latency_s, np.float64, order="C"),
         region_order=_regions_by_latency(fleet.latency_s),
         endpoint_start=np.cumsum([0, *map(len, endpoints)], dtype=np.int64),
-        endpoint_pools=np.array([p for each in endpoints for p in each], np.int64),
-        pool_services=np.array([i for each in service_lists for i in each], np.int64),
+        endpoint_pools=np.array([p for endpoint in endpoints for p in endpoint], np.int64),
+        pool_services=np.array([i for indices in services_by_pool for i in indices], np.int64),
         service_model=np.array(
             [
                 -1 if service.takes_over else fleet.models.index(service.model)
@@ -249,13 +249,13 @@ def services(fleet: Fleet) -> dict[Service, tuple[int, ...]]:
                 if pool.model == model and pool.takes(tier.name)
             )
             model_pools[accepting] = (*model_pools.get(accepting, ()), tier.name)
-    out: dict[Service, tuple[int, ...]] = {}
+    pools_by_service: dict[Service, tuple[int, ...]] = {}
     for p, pool in enumerate(fleet.pools):
         for accepting, tiers in groups.get(pool.model, {}).items():
             if p in accepting:
                 service = Service(pool.model, pool.role == "decode", tiers)
-                out[service] = (*out.get(service, ()), p)
-    return out
+                pools_by_service[service] = (*pools_by_service.get(service, ()), p)
+    return pools_by_service
 
 
 def _handover_services(pools_by_service: dict[Service, tuple[int, ...]]) -> Array:
@@ -265,13 +265,14 @@ def _handover_services(pools_by_service: dict[Service, tuple[int, ...]]) -> Arra
     loss.
     """
     all_services = list(pools_by_service)
-    out = np.full((len(all_services), 2), -1, np.int64)
+    related = np.full((len(all_services), 2), -1, np.int64)
     for i, service in enumerate(all_services):
         for column, takes_over in enumerate((True, False)):
             other = service._replace(takes_over=takes_over)
-            if other in pools_by_service and not (service.takes_over and takes_over):
-                out[i, column] = all_services.index(other)
-    return out
+            is_last = service.takes_over and takes_over  # no service takes over from a decode pool
+            if other in pools_by_service and not is_last:
+                related[i, column] = all_services.index(other)
+    return related
 
 
 def check_count(n: int) -> None:

@@ -75,8 +75,8 @@ def finish_run(state: Any, slot: int, t: float) -> int:
     instance.context += decoded
     evict_for(state, slot, instance.kv)
     record_peak(state, slot)
-    running = instance.running
-    first_tokens = 0
+    running = instance.running  # before any request leaves
+    first_tokens = 0  # prompts that end in this run return one token each
     r = instance.fresh
     while r >= 0:
         first_tokens += 1
@@ -86,10 +86,12 @@ def finish_run(state: Any, slot: int, t: float) -> int:
     instance.iterations = 0
     instance.chunk = 0
 
+    # Decodes that have returned their last token.
     while instance.decodes > 0 and batch_first(state, slot) <= instance.counter:
         r = batch_pop(state, slot)
         instance.context -= state.requests[r].isl + state.requests[r].osl
         complete(state, slot, r, t)
+    # Prompts that ended: the request completes, moves to a decode instance, or decodes here.
     r = instance.fresh
     instance.fresh = -1
     while r >= 0:

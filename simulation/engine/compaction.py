@@ -51,10 +51,11 @@ def _renumber_batches(state: State, new_index: Array) -> None:
     Each entry of ``state.batch`` has the number of a request's last iteration in its high bits, and
     the request's index in its low bits.
     """
-    low = (1 << REQUEST_BITS) - 1
+    request_mask = (1 << REQUEST_BITS) - 1
     busy = np.flatnonzero(state.instances["decodes"])
     decodes = state.instances["decodes"][busy]
     row = np.repeat(busy, decodes)
     column = np.arange(len(row)) - np.repeat(np.cumsum(decodes) - decodes, decodes)
     packed = state.batch[row, column]
-    state.batch[row, column] = (packed & ~low) | new_index[packed & low]
+    finish = packed & ~request_mask
+    state.batch[row, column] = finish | new_index[packed & request_mask]

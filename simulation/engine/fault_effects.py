@@ -77,10 +77,10 @@ def lose_instance(state: Any, slot: int, t: float) -> None:
     p = instance.pool
     pool = state.pools[p]
     # A host keeps the weights unless the lost instance was still fetching them.
-    weights = instance.status != STARTING
+    host_has_weights = instance.status != STARTING
     if instance.status == STARTING:
         pool.starting -= 1
-        weights = instance.source == FROM_SPOT or instance.source == FROM_LOCAL
+        host_has_weights = instance.source == FROM_SPOT or instance.source == FROM_LOCAL
     elif instance.status == READY:
         pool.ready -= 1
     else:
@@ -97,7 +97,7 @@ def lose_instance(state: Any, slot: int, t: float) -> None:
         following = state.requests[oldest].newer
         _requeue_or_reject(state, oldest, p, t)
         oldest = following
-    for q in range(state.queues.shape[1]):
+    for q in range(state.queues.shape[1]):  # then the requests that wait here
         while state.queues[slot, q, HEAD] >= 0:
             _requeue_or_reject(state, take_head(state, slot, q), p, t)
     for i in range(state.clock[0].deliveries):  # transfers already on the link still arrive
@@ -109,7 +109,7 @@ def lose_instance(state: Any, slot: int, t: float) -> None:
     instance.running = instance.waiting = instance.decodes = instance.pausing = 0
     instance.sending = 0
     instance.partial = instance.fresh = instance.newest = -1
-    if weights:
+    if host_has_weights:
         pool.warm += 1
     switch_off(state, slot, t)
 

@@ -115,12 +115,12 @@ def _guard_inputs(reading: Any, planned: Any) -> Any:
     ``signals.read_signals``: 2 to 4 are tokens/s of prompts and outputs and the batch, 7 and 8 the
     late shares.
     """
-    out = np.full((len(OBSERVED), len(planned)), np.nan)
-    out[0] = planned
-    out[1:3] = reading.counts[:2]
-    out[3] = reading.counts[WAITING]
+    rows = np.full((len(OBSERVED), len(planned)), np.nan)
+    rows[0] = planned
+    rows[1:3] = reading.counts[:2]  # ready and starting instances
+    rows[3] = reading.counts[WAITING]
     if reading.measured.shape[0]:
-        out[4:7] = reading.measured[2:5]
+        rows[4:7] = reading.measured[2:5]
         for p in range(len(planned)):
-            out[7, p] = np.fmax(reading.measured[7, p], reading.measured[8, p])
-    return out
+            rows[7, p] = np.fmax(reading.measured[7, p], reading.measured[8, p])
+    return rows

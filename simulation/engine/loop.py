@@ -30,11 +30,11 @@ from simulation.results import REJECTED, UNFINISHED
 def append(state: Any, queue: Any, r: int) -> None:
     """Append a request to a queue, given as its head and tail."""
     state.requests[r].next = -1
-    if queue[0] < 0:
-        queue[0] = r
+    if queue[HEAD] < 0:
+        queue[HEAD] = r
     else:
-        state.requests[queue[1]].next = r
-    queue[1] = r
+        state.requests[queue[TAIL]].next = r
+    queue[TAIL] = r
 
 
 @kernel

@@ -102,13 +102,13 @@ def router_pools(state: State) -> Array:
     be reached.
     """
     services, regions = state.router_waiting.shape
-    out = np.full((services, regions), -1)
+    shown_at = np.full((services, regions), -1)
     for service in range(services):
         for home in range(regions):
             for region in state.region_order[home][state.region_order[home] >= 0]:
                 endpoint = service * regions + region
                 first, end = state.endpoint_start[endpoint : endpoint + 2]
-                if first < end:
-                    out[service, home] = state.endpoint_pools[first]
+                if first < end:  # the region has a pool of the service
+                    shown_at[service, home] = state.endpoint_pools[first]
                     break
-    return out
+    return shown_at

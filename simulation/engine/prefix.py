@@ -167,7 +167,7 @@ def _find(state: Any, slot: int, block: int) -> int:
 def _add_holder(state: Any, slot: int, node: int) -> int:
     """Add a holder to a block and return how many it had before."""
     block, cache = state.nodes[node], state.caches[slot]
-    if block.users == 0:
+    if block.users == 0:  # it leaves the list of blocks without holders
         if block.older >= 0:
             state.nodes[block.older].newer = block.newer
         else:
@@ -214,7 +214,8 @@ def _evict_oldest(state: Any, slot: int, kv: int) -> None:
     pool, cache = state.pools[state.instances[slot].pool], state.caches[slot]
     while cache.idle > 0 and cache.idle * pool.block_tokens > pool.usable - kv:
         node = cache.oldest
-        _add_holder(state, slot, node)
+        _add_holder(state, slot, node)  # removes it from the list of blocks without holders
+        # Remove it from the chain of its bucket, so that it is no longer found.
         bucket = _bucket(state, slot, state.nodes[node].id)
         if state.buckets[bucket] == node:
             state.buckets[bucket] = state.nodes[node].chain

@@ -103,7 +103,7 @@ def _best_by_prefix(state: Any, endpoint: int, t: float, r: int) -> int:
         pool = state.pools[state.endpoint_pools[i]]
         if request.isl + request.osl > pool.longest:
             continue
-        max_hit = request.isl if pool.blocks > 0 else 0
+        max_hit = request.isl if pool.blocks > 0 else 0  # tokens that a cache may save at most
         node = 1
         while True:
             # Depth-first search; a subtree is skipped if its bound cannot win.

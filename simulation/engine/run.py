@@ -204,7 +204,8 @@ def run_window(
     while now < duration_s:
         interval_before = int(timing.place[1])
         # ``read``: compiled code stopped at a decision and has read its observation.
-        read = decides = hold is not None and time_advance.hold(now, hold, timing, reading)
+        read = hold is not None and time_advance.hold(now, hold, timing, reading)
+        decides = read
         if read:
             now = float(reading.observed_s[0])
         else:
@@ -216,12 +217,9 @@ def run_window(
             if now == decision_s:
                 timing.place[0] += 1
                 decides = now < duration_s
+        interval_ended = timing.place[1] > interval_before
         # A watch expects arrivals in order, which postponed turns of sessions are not in.
-        if (
-            watch is not None
-            and timing.place[1] > interval_before
-            and not state.clock[0]["sessions"]
-        ):
+        if watch is not None and interval_ended and not state.clock[0]["sessions"]:
             watch(now, state.requests)
         if decides:
             hold = controller.decide(now, read=read)

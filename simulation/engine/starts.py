@@ -284,21 +284,23 @@ def _registration_counts(
     if loading == 0:
         return wait
     ready_prefills, ready_decodes = ready
+    waiting_prefills, waiting_decodes = wait
     best, most_registered = (-1, -1), -1
-    for prefills in range(wait[0] + 1):
+    for prefills in range(waiting_prefills + 1):
         serving = ready_prefills + prefills
         least_decodes = max(int(np.ceil(serving / high - 1e-9)) - ready_decodes, 0)
-        most_decodes = min(int(np.floor(serving / low + 1e-9)) - ready_decodes, wait[1])
+        most_decodes = min(int(np.floor(serving / low + 1e-9)) - ready_decodes, waiting_decodes)
         if least_decodes <= most_decodes and prefills + most_decodes > most_registered:
             best, most_registered = (prefills, most_decodes), prefills + most_decodes
     if most_registered >= 0:
         return best
+    # No numbers keep the ratio: only the role that is short registers.
     prefills, decodes = 0, 0
     if ready_prefills > high * ready_decodes:
-        while decodes < wait[1] and ready_prefills > high * (ready_decodes + decodes):
+        while decodes < waiting_decodes and ready_prefills > high * (ready_decodes + decodes):
             decodes += 1
     else:
-        while prefills < wait[0] and ready_prefills + prefills < low * ready_decodes:
+        while prefills < waiting_prefills and ready_prefills + prefills < low * ready_decodes:
             prefills += 1
     return prefills, decodes
 

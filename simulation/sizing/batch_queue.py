@@ -154,12 +154,12 @@ def instance_speeds(profile: Profile, workload: Workload, role: str, limit: int)
     others = (n[-1] - 1.0) / n[-1]  # no other prompts if there is a single place
     residence = prompt + gaps * decode
     gap = decode
-    # No gap is longer than an iteration that prompts fill.
-    most_busy = 1.0 - decode / np.maximum(full, decode * 1.0001)
+    # Share of time that prompts take: no gap is longer than an iteration that they fill.
+    largest_share = 1.0 - decode / np.maximum(full, decode * 1.0001)
     # Speed and admitted rate depend on each other: damped fixed-point iteration.
     for _ in range(STEPS):
         rate = others * np.minimum(workload.rate, n[-1] / residence[-1])
-        gap = decode / (1.0 - np.minimum(rate * longer, most_busy))
+        gap = decode / (1.0 - np.minimum(rate * longer, largest_share))
         residence = (residence + prompt + gaps * gap) / 2.0
     noise = others * min(workload.rate, float(n[-1] / residence[-1])) * mean_square_s2
     return Speeds(
@@ -226,8 +226,10 @@ def evaluate_pool(
     # If prefill is the constraint, ``_prompt_times`` already counts the wait for earlier prompts.
     line = AT_ONCE if limited_by == "prefill" and limit > 1 else queue_wait(law, workload.rate)
     if role == "decode":
-        running = spread(speed.gap_s[round(batch) - 1 if batch >= 1 else 0] * QUARTERS)
-        first = sum_of(sum_of(line, running), transfer_time(pool.link, workload, pool.senders))
+        # A sequence arrives at any moment of a running iteration, and waits for the rest of it.
+        running_s = speed.gap_s[max(round(batch) - 1, 0)]
+        line_and_running = sum_of(line, spread(running_s * QUARTERS))
+        first = sum_of(line_and_running, transfer_time(pool.link, workload, pool.senders))
         if not np.isfinite(first.values[-1]):  # the link cannot keep up
             return _unstable_evaluation(workload.rate, used, batch)
         tbt = gaps_with_delay(tbt, first, workload)
@@ -239,8 +241,8 @@ def evaluate_pool(
         full = _longest_s(profile, workload, batch)
         tbt = gaps_with_delay(tbt, prompts.found, workload)
         tbt = Spread(np.minimum(tbt.values, full), tbt.weights)
-    wait, ttft = prompts.wait, prompts.first
-    wait, ttft = sum_of(line, wait), shift(sum_of(line, ttft), profile.start_s)
+    wait = sum_of(line, prompts.wait)
+    ttft = shift(sum_of(line, prompts.first), profile.start_s)
     if not np.isfinite(ttft.values[-1]):  # prompts arrive faster than they are prefilled
         return _unstable_evaluation(workload.rate, used, batch)
     e2e = end_to_end_time(ttft, tbt, workload)
@@ -302,13 +304,13 @@ def _instance_occupancy(law: Occupancy, instances: int, limit: int) -> FloatArra
     """
     if instances == 1:
         return law.occupied
-    out = np.zeros(limit + 1)
+    of_one = np.zeros(limit + 1)
     total = np.arange(len(law.occupied))
     # Sequences are spread evenly: a share ``one_more`` of the instances has one more than ``each``.
     each, one_more = total // instances, total % instances / instances
-    np.add.at(out, each, law.occupied * (1.0 - one_more))
-    np.add.at(out, np.minimum(each + 1, limit), law.occupied * one_more)
-    return out
+    np.add.at(of_one, each, law.occupied * (1.0 - one_more))
+    np.add.at(of_one, np.minimum(each + 1, limit), law.occupied * one_more)
+    return of_one
 
 
 def _gap_spread(speed: Speeds, occupied: FloatArray, workload: Workload) -> Spread:

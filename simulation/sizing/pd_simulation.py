@@ -54,19 +54,10 @@ def simulate_ratio(
         """Return whether both draws meet the tier at ``rate`` requests/s."""
         return trial.met(trial.at(rate)) and trial.met_in_second_draw(rate)
 
-    low = high = start_rps or guess.max_rps or trial.saturated_rps() / 2
-    if holds(low):
-        for _ in range(TRIES):
-            low, high = high, high * REACH
-            if not holds(high):
-                break
-    else:
-        for _ in range(TRIES):
-            low, high = low / REACH, low
-            if holds(low):
-                break
-        else:
-            return replace(guess, max_rps=0.0, max_tps=0.0, bound_by="slo", side="")
+    bracket = _bracket(holds, start_rps or guess.max_rps or trial.saturated_rps() / 2)
+    if bracket is None:
+        return replace(guess, max_rps=0.0, max_tps=0.0, bound_by="slo", side="")
+    low, high = bracket
     while high - low > PRECISION * high:
         middle = (low + high) / 2
         low, high = (middle, high) if holds(middle) else (low, middle)
@@ -82,6 +73,25 @@ def simulate_ratio(
         ttft_s=quantile(log.ttft_s, share),
         tbt_s=quantile(log.tbt_s, share),
     )
+
+
+def _bracket(holds: Callable[[float], bool], rate: float) -> tuple[float, float] | None:
+    """Return a rate that ``holds``, and one that does not, by steps of ``REACH`` from ``rate``.
+
+    None if no rate within ``TRIES`` steps holds. If all hold, the second is the last one tried.
+    """
+    low = high = rate
+    if holds(low):
+        for _ in range(TRIES):
+            low, high = high, high * REACH
+            if not holds(high):
+                break
+        return low, high
+    for _ in range(TRIES):
+        low, high = low / REACH, low
+        if holds(low):
+            return low, high
+    return None
 
 
 def simulate_best_ratios(

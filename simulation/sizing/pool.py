@@ -71,10 +71,12 @@ class PoolCurve:
         """
         n = np.arange(1, len(self.max_rps) + 1)
         tps_per_instance = self.tps / n
-        tps_per_instance[max_instances:] = np.maximum(
-            tps_per_instance[max_instances:], tps_per_instance[: max(max_instances, 1)][-1]
-        )
-        return np.asarray(n * np.minimum.accumulate(tps_per_instance[::-1])[::-1], np.float64)
+        in_largest_pool = tps_per_instance[: max(max_instances, 1)][-1]
+        too_large = tps_per_instance[max_instances:]
+        tps_per_instance[max_instances:] = np.maximum(too_large, in_largest_pool)
+        # For each size, the least of all larger pools.
+        least = np.minimum.accumulate(tps_per_instance[::-1])[::-1]
+        return np.asarray(n * least, np.float64)
 
 
 def pool_curve(

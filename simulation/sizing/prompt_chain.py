@@ -109,11 +109,8 @@ def prompt_delays(
     spare = room - rate * iterations.full_s * mean
     if spare <= 0:
         return None
-    longest_line = _longest_line(iterations, workload, spare)
-    cell = max(min(room, longest_line / 4.0) / CELLS, longest_line / LONGEST)
-    cells_per_iteration = max(int(room / cell), 1)
-    cell = room / cells_per_iteration
-    cells = int(np.ceil(longest_line / cell))
+    cells_per_iteration, cells = _grid(room, _longest_line(iterations, workload, spare))
+    cell = room / cells_per_iteration  # tokens
     if cells > MOST_CELLS:
         return None
     max_cells = min(cells_per_iteration, cells)
@@ -153,9 +150,9 @@ def prompt_delays(
     busy = float(waiting_laws.sum())
     waiting_laws /= max(busy, 1e-300)  # conditional on a running iteration
     likely = waiting_laws.sum(axis=1) > SEEN
-    behind_s = iterations.all_s(
-        isl, rate * mean * iterations.full_s * iterations.before_last(isl)
-    ) - iterations.all_s(isl)
+    # Later prompts share the last iteration of a prompt that began at once.
+    later_tokens = rate * mean * iterations.full_s * iterations.before_last(isl)
+    behind_s = iterations.all_s(isl, later_tokens) - iterations.all_s(isl)
     late = NOTHING, NOTHING, NOTHING
     if likely.any():
         late = _delays_in_iteration(
@@ -168,6 +165,16 @@ def prompt_delays(
             eighth[likely],
         )
     return Delays(busy, *late, float(behind_s.mean()))
+
+
+def _grid(room: float, longest_line: float) -> tuple[int, int]:
+    """Return the cells of a full iteration, and those of the longest line of waiting tokens.
+
+    A cell is a ``CELLS``-th of an iteration, or finer for short lines and coarser for long ones.
+    """
+    cell = max(min(room, longest_line / 4.0) / CELLS, longest_line / LONGEST)
+    cells_per_iteration = max(int(room / cell), 1)
+    return cells_per_iteration, int(np.ceil(longest_line / (room / cells_per_iteration)))
 
 
 def _time_by_kind(

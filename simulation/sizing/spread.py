@@ -99,7 +99,7 @@ def spread_of_many(values: FloatArray, weights: FloatArray) -> Spread:
     """
     low, high = float(values.min()), float(values.max())
     cell = ((values - low) * (GATHERED / max(high - low, 1e-300))).astype(np.int64)
-    cell = np.minimum(cell, GATHERED - 1)
+    cell = np.minimum(cell, GATHERED - 1)  # the largest value belongs to the last cell
     mass = np.bincount(cell, weights, GATHERED)
     sums = np.bincount(cell, weights * values, GATHERED)
     used = mass > 0

@@ -150,10 +150,8 @@ class Trial:
         """
         log, arrival = run.requests, run.trace.arrival_s
         lifetimes_s = log.e2e_s[np.isfinite(log.e2e_s)]
-        lifetime_s = min(
-            float(lifetimes_s.mean()) if len(lifetimes_s) else np.inf,
-            arrival[-1] / (2 * WARM_UP + 1),
-        )
+        mean_s = float(lifetimes_s.mean()) if len(lifetimes_s) else np.inf
+        lifetime_s = min(mean_s, arrival[-1] / (2 * WARM_UP + 1))
         counted = (arrival >= WARM_UP * lifetime_s) & (arrival <= arrival[-1] - lifetime_s)
         return float(meets_slo(run)[counted].mean()), int(counted.sum())
 
