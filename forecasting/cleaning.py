@@ -74,15 +74,16 @@ def clean(values: FloatArray, bin_s: float) -> Cleaned:
     outage, backlog = np.zeros(values.shape, bool), np.zeros(values.shape, bool)
     seen = ~np.isnan(values)
     zero = seen & (values == 0)
-    share = zero.sum(1) / np.maximum(seen.sum(1), 1)
-    enough = seen.sum(1) >= FEWEST
+    zero_share = zero.sum(axis=1) / np.maximum(seen.sum(axis=1), 1)
+    has_enough_bins = seen.sum(axis=1) >= FEWEST
     busy = may_have_outages(values)
-    for row in np.flatnonzero(share > 0):
+    for row in np.flatnonzero(zero_share > 0):
         if busy[row]:
             outage[row] = outage_mask(find_outages(values[row], bin_s), values.shape[1])
-        rare = enough[row] and share[row] <= RARE
-        _mark_backlogs(values[row], zero[row], rare, outage[row], backlog[row])
-    outlier = _find_outliers(np.where(outage | backlog, np.nan, values)) & enough[:, None]
+        zeros_are_rare = has_enough_bins[row] and zero_share[row] <= RARE
+        _mark_backlogs(values[row], zero[row], zeros_are_rare, outage[row], backlog[row])
+    demand = np.where(outage | backlog, np.nan, values)
+    outlier = _find_outliers(demand) & has_enough_bins[:, None]
     removed = outage | backlog | outlier
     return Cleaned(np.where(removed, np.nan, values), outage, backlog, outlier)
 

@@ -70,28 +70,28 @@ def quantiles(
         past = np.full((len(past), 1, past.shape[2]), np.nan)
     observed = ~np.isnan(past)
     count = observed.sum(axis=1)
-    few = count < FEWEST_SCORES
+    has_few = count < FEWEST_SCORES
     adapted = np.tile(np.array(levels)[:, None], (len(past), 1, past.shape[2]))
     if adapt:
         adapted = _adapted_levels(past, observed, np.array(levels))
     if prior is not None:  # its scores count like those of further past origins
         grown = forecast[:, None] * np.exp(prior)
         added = log_ratio_scores(grown, forecast[:, None], scale[:, :, None], offset)
-        past, observed = (
-            np.concatenate([past, added], axis=1),
-            np.pad(observed, ((0, 0), (0, prior.shape[1]), (0, 0)), constant_values=True),
-        )
+        past = np.concatenate([past, added], axis=1)
+        padding = ((0, 0), (0, prior.shape[1]), (0, 0))
+        observed = np.pad(observed, padding, constant_values=True)
         count = count + prior.shape[1]
     ordered = np.sort(past, axis=1)  # NaN last
-    ratio = _sample_quantiles(ordered, count, adapted)
-    for row in np.flatnonzero(few.any(axis=1)):
+    log_ratio = _sample_quantiles(ordered, count, adapted)
+    for row in np.flatnonzero(has_few.any(axis=1)):
         amounts = history[row, ~np.isnan(history[row])]
         if amounts.size:
+            columns = has_few[row]
             spread = log_ratio_scores(amounts, np.median(amounts), scale[row], offset)
-            ratio[row][:, few[row]] = _quantiles_with_history(
-                past[row][:, few[row]], observed[row][:, few[row]], spread, levels
+            log_ratio[row][:, columns] = _quantiles_with_history(
+                past[row][:, columns], observed[row][:, columns], spread, levels
             )
-    amount = (forecast[:, None] + offset * scale[:, None]) * np.exp(ratio)
+    amount = (forecast[:, None] + offset * scale[:, None]) * np.exp(log_ratio)
     return np.maximum(0.0, amount - offset * scale[:, None])
 
 

@@ -23,6 +23,7 @@ def order_in_words(forecast: PanelForecast, row: int) -> str:
 def compared_methods(forecast: PanelForecast, row: int) -> tuple[MethodScore, ...]:
     """Return the methods whose recent errors are known, smallest error first."""
     shares, end_shares = forecast.shares[:, row].tolist(), forecast.end_shares[:, row].tolist()
+    # The last candidate is the ensemble, which has no share in itself; it counts as whole.
     scores = [
         MethodScore(name, error, share, end_share, name == forecast.methods[row])
         for name, error, share, end_share in zip(

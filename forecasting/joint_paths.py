@@ -64,6 +64,7 @@ def _path_ranks(forecast: PanelForecast, count: int, rng: np.random.Generator) -
     shuffled = [rng.permutation(len(scores)) for _ in range(repetitions)]
     origins = np.concatenate(shuffled)[: from_past.size]
     known = ~np.isnan(scores)
+    # The position in the order of positions is the rank of each origin's score.
     order = np.argsort(np.argsort(scores, axis=0, kind="stable"), axis=0, kind="stable")
     known_count = known.sum(axis=0)
     # One position within the rank for the whole path, so that its series and steps move together.

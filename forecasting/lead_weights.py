@@ -123,6 +123,7 @@ class LeadWeights:
             weights = np.where(own_weights.sum(axis=0) > 0, own_weights, weights)
             if part.stop > part.start:
                 known_paths = np.nan_to_num(paths[..., part])
+                # The sum over methods (m), for each series, origin and step.
                 mixed[..., part] = np.einsum("mso,msok->sok", weights, known_paths)
                 at_end = weights
         return mixed, at_end

@@ -141,12 +141,12 @@ def _surrounding_statistics(values: FloatArray, runs: IntArray) -> tuple[FloatAr
     before = np.maximum(first - NEIGHBOURS, 0), first
     after = end, np.minimum(end + NEIGHBOURS, len(values))
     # Count, sum and sum of squares of the neighbours on each side, from running sums.
-    sides = [
+    (count_before, *amounts_before), (count_after, *amounts_after) = (
         [running[stop] - running[start] for running in sums] for start, stop in (before, after)
-    ]
-    count, total, squares = (a + b for a, b in zip(*sides, strict=True))
-    enough = (sides[0][0] >= FEWEST) & (sides[1][0] >= FEWEST)
-    count = np.where(enough, count, np.nan)
+    )
+    total, squares = (a + b for a, b in zip(amounts_before, amounts_after, strict=True))
+    enough = (count_before >= FEWEST) & (count_after >= FEWEST)
+    count = np.where(enough, count_before + count_after, np.nan)
     mean = total / count
     return mean + centre, np.maximum(squares / count - mean**2, 0.0)
 
