@@ -13,7 +13,7 @@ from forecasting.method_choice import HALF_LIFE, DiscountedMeans, ensemble_weigh
 from forecasting.panel import windows_at
 
 HALF_LIFE_LEADS = 7  # lead times after which an error counts half
-LATER_BLOCKS = 7  # days that are blocks of their own; later blocks have as many days
+DAYS_OF_WEEK = 7  # each of the first ones is a block; later blocks are weeks
 
 
 def block_edges(window: int, day: int, steps: int) -> tuple[int, ...]:
@@ -29,7 +29,8 @@ def block_edges(window: int, day: int, steps: int) -> tuple[int, ...]:
         if last < day:
             edges.append(min(2 * last, day))
         elif day:
-            length = day if last < LATER_BLOCKS * day else LATER_BLOCKS * day
+            week = DAYS_OF_WEEK * day
+            length = day if last < week else week
             edges.append(last // length * length + length)
         else:
             edges.append(2 * last)

@@ -48,10 +48,13 @@ def mean_over(by_hour: FloatArray, start_s: float, period_s: float) -> FloatArra
     ``by_hour [24, ...]`` are by UTC hour. Each hour counts by its seconds in the period. Equal
     values give exactly that value.
     """
-    first, last = start_s // HOUR_S, np.ceil((start_s + period_s) / HOUR_S)
-    edges = np.arange(int(first), max(int(last), int(first) + 1) + 1)  # of hours since the epoch
-    seconds = np.diff(np.clip(edges * HOUR_S, start_s, start_s + period_s))
+    end_s = start_s + period_s
+    first = int(start_s // HOUR_S)
+    last = max(int(np.ceil(end_s / HOUR_S)), first + 1)  # at least one hour, despite rounding
+    edges = np.arange(first, last + 1)  # of hours since the epoch
+    seconds = np.diff(np.clip(edges * HOUR_S, start_s, end_s))
     values = by_hour[edges[:-1] % HOURS]
+    # As the first value plus differences, so that equal values have no rounding.
     mean: FloatArray = values[0] + np.tensordot(seconds / seconds.sum(), values - values[0], 1)
     return mean
 

@@ -122,7 +122,7 @@ def _scarce_power(
     if problem.power_kw is None or problem.kw is None:
         return
     limits = np.argwhere(np.isfinite(problem.power_kw))
-    usable = problem.theta_tps[:, None, :].repeat(target.shape[1], 1) > 0
+    usable = problem.theta_tps[:, None, :].repeat(target.shape[1], 1) > 0  # as target
     for cap, (region, row), dual in zip(power_caps(problem), limits, duals, strict=True):
         step = float(cap.per_instance[usable].max(initial=0.0))
         if step <= 0 or cap.limit - cap_use(problem, target, cap) >= step:

@@ -73,11 +73,12 @@ def _with_losses(problem: PlanningProblem, side: Side) -> list[Side]:
 def carried_tps(problem: PlanningProblem, target: IntArray) -> FloatArray:
     """Return the input tokens/s that each side of ``target`` lets a region serve, ``[s, l, r]``.
 
-    A side is a group of columns of one role, such as prefill or decode.
+    ``s`` are sides, ``l`` models and ``r`` regions. A side is a group of columns of one role, such
+    as prefill or decode, with one way to lose spare instances.
     """
-    return np.stack(
-        [
-            (carried_by_pools(problem, target, side.lost) * side.columns).sum(axis=2) / side.share
-            for side in role_sides(problem)
-        ]
-    )
+    tps = []
+    for side in role_sides(problem):
+        of_pools = carried_by_pools(problem, target, side.lost) * side.columns
+        # The side does the share of the work of each request, so it supports 1/share as many.
+        tps.append(of_pools.sum(axis=2) / side.share)
+    return np.stack(tps)

@@ -137,9 +137,9 @@ def take_back(state: Any, slot: int, q: int) -> int:
     instance.waiting -= 1
     pool.waiting -= 1
     instance.queued -= prompt
-    instance.pending -= 1
+    instance.pending -= 1  # which counts one for each request, besides its prompt
     instance.work -= 1 if pool.hands_over else request.osl - request.generated
-    if not request.carried:
+    if not request.carried:  # a carried request comes with its KV cache, without a prompt to do
         instance.pending -= prompt
         instance.work -= prompt
     return int(r)

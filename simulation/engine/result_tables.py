@@ -102,8 +102,8 @@ def pool_totals(state: State) -> PoolTotals:
 def after_window(state: State, until_s: float) -> AfterWindow:
     """Return the figures of each pool for the time after the window, until ``until_s``.
 
-    ``kept_s`` are seconds of instances with work, up to the end of their last iteration. The last
-    column of the state's series counts everything after the window.
+    ``kept_s`` are the instance-seconds until the last iterations end, for which instances with work
+    are kept. The last column of the state's series counts everything after the window.
     """
     after = state.series[:, :, -1]
     return AfterWindow(

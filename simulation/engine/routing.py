@@ -194,7 +194,8 @@ def divert_prompt(state: Any, slot: int, r: int, t: float) -> int:
     own_s = (request.isl + request.generated) * pool.token_s * pool.slowdown
     best, soonest = slot, ahead_s + own_s
     decode_service = state.handover[request.service, DECODE_SERVICE]
-    endpoint = decode_service * state.latency.shape[0] + pool.region
+    regions = state.latency.shape[0]
+    endpoint = decode_service * regions + pool.region
     for i in range(state.endpoint_start[endpoint], state.endpoint_start[endpoint + 1]):
         p = state.endpoint_pools[i]
         other = state.pools[p]

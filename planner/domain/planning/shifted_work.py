@@ -56,8 +56,8 @@ def on_arrival(inputs: PlanInput, shift: Shift) -> tuple[PlanInput, Load]:
     It reserves no GPUs.
     """
     settings = replace(inputs.settings, reserve=None)
-    moved = tps_of(shift.arrived, shift.other_tps, inputs.window.bin_s)
-    return replace(inputs, settings=settings), Load(shift.other_tps + moved)
+    deferrable_tps = tps_of(shift.arrived, shift.other_tps, inputs.window.bin_s)
+    return replace(inputs, settings=settings), Load(shift.other_tps + deferrable_tps)
 
 
 def _deferrable_work(inputs: PlanInput) -> Work:

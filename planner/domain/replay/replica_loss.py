@@ -54,8 +54,10 @@ def losses_of(study: Study) -> list[Loss]:
     spare = study.settings.plan.spare or N_PLUS_1
     shape = study.hardware.minimum.shape
     if spare.by_pool or not spare.instances:
+        # The only way: every pool loses its spare replicas at the same time.
         each = [np.full(shape, spare.instances, np.int64)]
     else:
+        # A model loses that many of all its replicas in a region, of any pools.
         each = []
         columns_of: dict[tuple[int, int], list[int]] = {}
         for m, r, g in study.hardware.pool_index:

@@ -65,9 +65,10 @@ def saving(run: PolicyRun, base: PolicyRun) -> float | None:
 
     Return None if it is not known.
     """
-    unequal = equal_slo(run, base)
-    if unequal is not None:
-        return unequal.saving
+    at_equal_attainment = equal_slo(run, base)
+    if at_equal_attainment is not None:
+        return at_equal_attainment.saving
+    # Their attainments are equal as they are.
     return 1 - run.summary.cost_usd / base.summary.cost_usd if base.summary.cost_usd else None
 
 

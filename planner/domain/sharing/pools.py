@@ -162,9 +162,10 @@ def _limits(tiers: list[Tier], name: str) -> FloatArray:
 def _parts_of(
     models: tuple[SharingModel, ...], host: SharedHost
 ) -> tuple[tuple[SharingModel, ...], tuple[int, ...], FloatArray, tuple[bool, ...]]:
-    """Return ``parts``, ``model``, ``busy_s`` and ``feasible`` of a pool of ``models``.
+    """Divide each model into the parts, one per replica, that it needs alone on ``host``.
 
-    Each model is divided into the parts that it needs alone.
+    Return the parts, the index of the model and the busy seconds of each part, and for each model
+    whether any number of replicas meets its SLOs.
     """
     parts: list[SharingModel] = []
     numbers: list[int] = []

@@ -168,7 +168,8 @@ def pair_of_curves(
         part = replace(pool, tier=role_tier(pool.tier, pool.role))
         curve = _in_part_or_whole(part, pool.tier)
         # Capacities count the input tokens of the requests served, in both roles.
-        curves.append((curve.planned_tps(MAX_INSTANCES) / curve.mean_isl, curve.alone.bound_by))
+        rps = curve.planned_tps(MAX_INSTANCES) / curve.mean_isl
+        curves.append((rps, curve.alone.bound_by))  # what limits one instance alone
     return curves[0], curves[1]
 
 

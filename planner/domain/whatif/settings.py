@@ -167,14 +167,15 @@ def _slo(scenario: Scenario) -> Iterator[Setting]:
 
 def _gpus(scenario: Scenario, hardware: Hardware) -> Iterator[Setting]:
     """Yield the settings of GPU prices and limits."""
-    counts: dict[str, dict[str, float | None]] = {}
+    available_by_gpu: dict[str, dict[str, float | None]] = {}  # counts by address
     for region in scenario.regions:
         for gpu, count in region.capacity.items():
-            counts.setdefault(gpu, {})[f"regions[{region.name}].capacity[{gpu}]"] = count
+            address = f"regions[{region.name}].capacity[{gpu}]"
+            available_by_gpu.setdefault(gpu, {})[address] = count
         for gpu, spot in region.spot.items():
             address = f"regions[{region.name}].spot[{gpu}].capacity"
-            counts.setdefault(gpu, {})[address] = spot.capacity
-    for gpu, available in counts.items():
+            available_by_gpu.setdefault(gpu, {})[address] = spot.capacity
+    for gpu, available in available_by_gpu.items():
         prices = dict(_prices(scenario, hardware, gpu))
         yield Setting(
             f"price.{gpu}", f"Price, {gpu}", GPUS, TIMES, 1.0, 0.05, 20.0, prices, relative=True
@@ -183,7 +184,7 @@ def _gpus(scenario: Scenario, hardware: Hardware) -> Iterator[Setting]:
             f"gpus.{gpu}", f"Available GPUs, {gpu}", GPUS, TIMES, 1.0, 0.0, 20.0, available,
             relative=True, whole=True,
         )  # fmt: skip
-        if len(counts) > 1:  # the share of a single type is always 100%
+        if len(available_by_gpu) > 1:  # the share of a single type is always 100%
             yield Setting(
                 f"{SHARE}{gpu}", f"Largest share per region, {gpu}", GPUS, PERCENT, 100.0, 0.0,
                 100.0, {},

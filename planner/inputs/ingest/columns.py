@@ -450,17 +450,23 @@ def _sums_of_parts(
 
 
 def _token_parts(find: Resolver, tokens: Mapping[str, Expression]) -> dict[str, list[Expression]]:
-    """Return the columns of parts that input and output tokens may leave out, by field.
+    """Return, for input and output tokens, the columns of tokens that they may not include.
 
-    A field that the user or the format states is complete.
+    These are tokens read from the cache or written to it, and reasoning tokens. A field that the
+    user or the format states is complete.
     """
-    writes, reasoning = find.expression("cache_writes"), find.expression("reasoning_tokens")
-    found, of_prompts = {}, (writes, tokens.get("cached_tokens"))
-    for field, parts in (("input_tokens", of_prompts), ("output_tokens", (reasoning,))):
+    reads, writes = tokens.get("cached_tokens"), find.expression("cache_writes")
+    reasoning = find.expression("reasoning_tokens")
+    found = {}
+    # Tokens written to the cache show a separate count only beside those read from it.
+    for field, parts, needed in (
+        ("input_tokens", (writes, reads), reads),
+        ("output_tokens", (reasoning,), reasoning),
+    ):
         column, stated = tokens.get(field), field in find.mapping or field in find.of_format
         known = [part for part in parts if part and part.single]
-        # Tokens written to the cache show a separate count only beside those read from it.
-        if column and column.single and not stated and parts[-1] in known and column not in known:
+        is_separate = needed in known and column not in known
+        if column and column.single and not stated and is_separate:
             found[field] = known
     return found
 

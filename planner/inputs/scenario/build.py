@@ -93,8 +93,8 @@ class Hardware:
         """Return the start times of a pool by location of the weights, or None if not stated."""
         if self.starts is None:
             return None
-        lent = 0 if self.lent is None else int(self.lent[m, r, g])
-        return StartUp(local_s=self.startup_s, lent=lent, **self.starts.model_dump())
+        lent_gpus = 0 if self.lent is None else int(self.lent[m, r, g])
+        return StartUp(local_s=self.startup_s, lent=lent_gpus, **self.starts.model_dump())
 
     def _serving(self, m: int, g: int) -> dict[str, Any]:
         """Return the serving options of a pool of model ``m`` on column ``g``.

@@ -137,11 +137,12 @@ class ModuleLevel(Policy):
         counts: IntArray,
         modules: tuple[Modules | None, ...],
     ) -> list[list[_Lender]]:
-        """Return the idle GPUs that each pool may borrow.
+        """Return the lenders of each pool.
 
-        A pool first borrows GPUs of the same type. Pools of that type share them in proportion to
-        the GPUs of their instances. Then it borrows of other types, the fastest first. ``modules``
-        has those of each pool's model; None: its layers are not known.
+        A pool first borrows idle GPUs of the same type. Pools of that type share them in proportion
+        to the GPUs of their instances. Then it borrows idle GPUs of other types, the fastest first,
+        and at last memory of GPUs that serve. ``modules`` are the layers of each pool's model, None
+        where they are not known.
         """
         gpus_each = np.array([pool.gpus_per_instance for pool in today.pools])
         # By group of pools that share GPUs of one type: the pools, and the GPUs they do not use.
@@ -153,14 +154,14 @@ class ModuleLevel(Policy):
             if len(group) == 2
         ]
         lenders: list[list[_Lender]] = [[] for _ in today.pools]
-        left = [free for _, free in idle]
+        gpus_left = [free for _, free in idle]
         for i, (pools, free) in enumerate(idle):
             wanting = [p for p in pools if counts[p]]
             gpus_wanted = sum(int(counts[p] * gpus_each[p]) for p in wanting)
             for p in wanting:
                 count = int(free * counts[p] // gpus_wanted)
                 borrowed = self._borrow(lenders[p], p, count, int(counts[p]))
-                left[i] -= int(gpus_each[p]) * borrowed
+                gpus_left[i] -= int(gpus_each[p]) * borrowed
         borrowing = [p for p, known in enumerate(modules) if known is not None and counts[p]]
         for p in borrowing if self.other_gpus else ():
             pool_modules = modules[p]
@@ -175,9 +176,9 @@ class ModuleLevel(Policy):
             ]
             for _, i in sorted(reachable, reverse=True):
                 if today.pools[first_pools[i]].spot == today.pools[p].spot:
-                    count = left[i] // int(gpus_each[p])
+                    count = gpus_left[i] // int(gpus_each[p])
                     borrowed = self._borrow(lenders[p], first_pools[i], count, int(counts[p]))
-                    left[i] -= int(gpus_each[p]) * borrowed
+                    gpus_left[i] -= int(gpus_each[p]) * borrowed
         for p in borrowing if self.shared_gpus else ():
             self._add_serving_lenders(lenders[p], p, today, counts, modules)
         return lenders
@@ -202,15 +203,17 @@ class ModuleLevel(Policy):
                 lenders.append(_Lender(q, int(counts[q]), devices, serves=True))
 
     def _borrow(self, lenders: list[_Lender], source: int, count: int, instances: int) -> int:
-        """Add a lender of up to ``count`` units of ``source``; return the units added.
+        """Add a lender of up to ``count`` units of pool ``source``; return the units added.
 
-        Each of the borrowing ``instances`` uses at most ``devices`` in total.
+        A unit is the GPUs of one instance. Each of the borrowing ``instances`` uses at most
+        ``self.devices`` units of all its ``lenders``.
         """
         room = self.devices - sum(lender.devices for lender in lenders)
         count = min(count, room * instances)
         if count <= 0:
             return 0
-        lenders.append(_Lender(source, count, min(room, -(-count // instances))))
+        per_instance = -(-count // instances)  # rounded up
+        lenders.append(_Lender(source, count, devices=min(room, per_instance)))
         return count
 
     def _layout(

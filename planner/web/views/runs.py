@@ -81,7 +81,7 @@ def _progress(run: Run) -> TemplateContext:
 
 
 def _waits(run: Run) -> dict[str, str]:
-    """Return what a run waits for before it starts, and how long such runs take."""
+    """Return what a run waits for before it starts, and how long a run of its size takes."""
     if run.state != Run.State.PENDING or run.attempts:
         return {}
     wait = wait_of(run)
