@@ -10,6 +10,7 @@ from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
 from planner.errors import CatalogueError
+from planner.files.document_limits import fault_of_extent
 from planner.inputs.catalogue.hardware import gpu_known_as
 from planner.inputs.numbers import finite_number
 
@@ -92,10 +93,12 @@ def _yaml(text: str, file_name: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
     except YAMLError as problem:
         fault = str(problem).splitlines()[0]
         raise CatalogueError(f"{file_name}: not valid YAML: {fault}.") from None
-    except (ValueError, TypeError):  # for example the date 2024-13-01, or a list as a key
+    except (ValueError, TypeError, RecursionError):  # the date 2024-13-01, or a list as a key
         raise CatalogueError(
             f"{file_name}: not valid YAML: it has an invalid date, number or key."
         ) from None
+    if fault := fault_of_extent(document):
+        raise CatalogueError(f"{file_name}: {fault}.")
     rows = document.get("prices") if isinstance(document, Mapping) else None
     if not isinstance(rows, list):
         raise CatalogueError(f"{file_name}: give a list of prices under 'prices'.")

@@ -55,7 +55,7 @@ def test_what_is_refused_says_why(api, reader, settings):
     url_of = f"{URL}{made['id']}/"
     for samples, status, says in (
         ([], 400, "samples"),
-        ([{"time": "2026-04-01T10:00:01Z", "requests": 1}], 422, "where a bin of 300 s begins"),
+        ([{"time": "2026-04-01T10:00:01Z", "requests": 1}], 422, "bin of 300 s"),
         ([{"time": "2026-04-01T10:00:00Z", "requests": -1}], 400, "requests"),
         ([{"time": "2026-04-01T10:00:00Z", "tokens": 1}], 400, "tokens"),
         ([{"time": "2026-04-01T10:00:00Z", "requests": 1, "ttft": {"x": 1}}], 422, "no bucket"),

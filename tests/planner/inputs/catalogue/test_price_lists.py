@@ -57,6 +57,15 @@ def test_yaml_that_its_reader_cannot_build_is_a_sentence(text: str) -> None:
         parse(text)
 
 
+def test_aliases_that_expand_to_billions_of_values_are_refused() -> None:
+    bomb = "a: &a [1, 1, 1, 1, 1, 1, 1, 1]\n" + "".join(
+        f"{name}: &{name} [{', '.join([f'*{before}'] * 8)}]\n"
+        for before, name in zip("abcdefgh", "bcdefghi", strict=True)
+    )
+    with pytest.raises(CatalogueError, match="values"):
+        read_price_list(f"{bomb}prices: *i\n".encode(), "a.yml")
+
+
 def test_a_region_takes_the_lists_prices_before_built_in_and_after_its_own() -> None:
     """There were only list prices of clouds, or a price typed into every scenario."""
     rows = [OwnPrice("east", "G", "", 1.5, 0.4, 0.9), OwnPrice("us-east-1", "G", "", 7.0)]
