@@ -103,11 +103,18 @@ class Pages(NumberPagination):
 
 
 class ListView(ApiView, generics.ListAPIView[RowT]):
-    """A list of rows in pages. ``lists`` describes it, with the docstring of the class."""
+    """A list of rows in pages. ``lists`` describes it, with the docstring of the class.
+
+    Rows that depend on the request are those of ``get_queryset``, all others those of ``rows``.
+    """
 
     pagination_class = Pages
     filter_backends: Sequence[Any] = ()
     for_admins: ClassVar[bool] = False  # only for admins of the workspace
+    rows: ClassVar[Callable[[], QuerySet[Any]]]
+
+    def get_queryset(self) -> QuerySet[RowT]:
+        return type(self).rows()
 
     def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
         if self.for_admins:
@@ -115,8 +122,13 @@ class ListView(ApiView, generics.ListAPIView[RowT]):
         return self.list(request, *args, **kwargs)
 
 
-def lists(item: type[BaseSerializer[Any]], *problems: int, **more: Any) -> Callable[[V], V]:
-    """Return a class decorator that lets a ``ListView`` show its rows as ``item``.
+def lists(
+    item: type[BaseSerializer[Any]],
+    *problems: int,
+    rows: Callable[[], QuerySet[Any]] | None = None,
+    **more: Any,
+) -> Callable[[V], V]:
+    """Return a class decorator that lets a ``ListView`` show its ``rows`` as ``item``.
 
     ``problems`` are the statuses of its refusals besides 400. ``more`` goes to ``operation``.
     """
@@ -126,6 +138,8 @@ def lists(item: type[BaseSerializer[Any]], *problems: int, **more: Any) -> Calla
         get = operation({200: item(many=True)}, 400, *problems, **more)
         described: Any = extend_schema_view(get=get)(view)
         described.serializer_class = item
+        if rows is not None:
+            described.rows = staticmethod(rows)
         return described  # type: ignore[no-any-return]
 
     return describe

@@ -12,14 +12,13 @@ from planner.domain.deployment_search.query import DeploymentQuery, price_of
 from planner.domain.deployment_search.search import DeploymentSearchResult
 from planner.domain.deployment_search.search import search_deployments as configure
 from planner.domain.progress import Progress, silent
-from planner.errors import NotReady, PlannerError
+from planner.errors import PlannerError
 from planner.inputs import catalogue
 from planner.inputs.scenario.document import edit, outline, parse
 from planner.inputs.scenario.schema.regions import Region
-from planner.models import Trace
 from planner.selectors.hardware import own_hardware
 from planner.selectors.scenarios import scenario_get
-from planner.selectors.traces import trace_get
+from planner.selectors.traces import ready_trace
 from planner.services.draft_windows import DEFAULT_WINDOW, window_choices
 from planner.services.drafts import scenario_draft
 from planner.services.estimates import STORED_MEASUREMENTS, MeasurementSource
@@ -78,9 +77,7 @@ def scenario_with_deployments(
         text = replace_deployments(base.document, model, profiles)
         # the stored scenario does not change
         return edit(text, {"name": f"{base.name[:90]}, {profiles[0]['gpu']}"})
-    stored = trace_get(trace)
-    if stored.state != Trace.State.READY:
-        raise NotReady(f"Trace {stored.name} is not ready. Wait until it has been read.")
+    stored = ready_trace(trace)
     choices = {choice.key: choice for choice in window_choices(stored)}
     draft = scenario_draft(stored, choices.get(DEFAULT_WINDOW, next(iter(choices.values()), None)))
     return replace_deployments(draft, model, profiles, limits, in_place=True)

@@ -36,17 +36,17 @@ def gpu_save(
     facts: Mapping[str, Any],
     source: str = "",
     kind: str = ASSUMED,
-    gpu: OwnGpu | None = None,
+    row: OwnGpu | None = None,
     version: int | None = None,
 ) -> OwnGpu:
-    """Store a new GPU type, or change the existing ``gpu``.
+    """Store a new GPU type, or change the one in ``row``.
 
     ``facts`` has the fields of catalogue.user_hardware. Raises CatalogueError with the wrong field.
     """
     check_may_plan(user)
     name = check_name("GPU", name, catalogue.gpus())
     spec = user_hardware.gpu_spec(name, facts, _provenance(kind, source, user))
-    return _save(OwnGpu, gpu, name, spec_facts(spec), spec.provenance, user, version)
+    return _save(OwnGpu, row, name, spec_facts(spec), spec.provenance, user, version)
 
 
 def model_save(
@@ -56,10 +56,10 @@ def model_save(
     facts: Mapping[str, Any] | ModelSpec,
     source: str = "",
     kind: str = ASSUMED,
-    model: OwnModel | None = None,
+    row: OwnModel | None = None,
     version: int | None = None,
 ) -> OwnModel:
-    """Store a new model, or change the existing ``model``.
+    """Store a new model, or change the one in ``row``.
 
     ``facts`` has the figures of its memory, or is the ``model_of_config``, which has its shape.
     """
@@ -71,7 +71,7 @@ def model_save(
         spec = replace(facts, name=name, shape=shape, provenance=provenance)
     else:
         spec = user_hardware.model_spec(name, facts, provenance)
-    return _save(OwnModel, model, name, spec_facts(spec), spec.provenance, user, version)
+    return _save(OwnModel, row, name, spec_facts(spec), spec.provenance, user, version)
 
 
 def check_name(noun: str, name: str, built_in: Mapping[str, Any]) -> str:

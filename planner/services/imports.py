@@ -65,11 +65,11 @@ def hardware_import(
         name, common = common["name"], {"source": file_name, **common}
         facts = {str(key): value for key, value in fields.items() if key not in COMMON_KEYS}
         if entry_path.startswith("gpus"):
-            saved.append(gpu_save(user=user, facts=facts, gpu=gpus.get(name), **common))
+            saved.append(gpu_save(user=user, facts=facts, row=gpus.get(name), **common))
         else:
             model_facts = _model_facts(name, facts, f"{file_name}: {entry_path}")
             row = models.get(name)
-            saved.append(model_save(user=user, facts=model_facts, model=row, **common))
+            saved.append(model_save(user=user, facts=model_facts, row=row, **common))
     return saved
 
 
@@ -105,7 +105,7 @@ def _import_config(user: User | None, config: Document, file_name: str, name: st
         facts=spec,
         source=f"its {file_name}, which publishes weights in {precision}",
         kind="published",
-        model=row,
+        row=row,
     )
 
 

@@ -48,18 +48,16 @@ class DiskQuota:
     person: DiskUsage | None
 
     @property
+    def shares(self) -> tuple[DiskUsage, ...]:
+        return (self.workspace,) if self.person is None else (self.workspace, self.person)
+
+    @property
     def left(self) -> int:
-        return min(share.left for share in self._shares())
+        return min(share.left for share in self.shares)
 
     def check_fits(self, name: str, new_bytes: int) -> None:
-        for share in self._shares():
+        for share in self.shares:
             share.check_fits(name, new_bytes)
-
-    def _shares(self) -> Iterator[DiskUsage]:
-        """Yield the disk use of the workspace, and of the person if there is one."""
-        yield self.workspace
-        if self.person is not None:
-            yield self.person
 
 
 def disk_quota(owner: User | None = None) -> DiskQuota:

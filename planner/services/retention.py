@@ -37,7 +37,11 @@ def retention_sweep(*, now: datetime) -> int:
     sentences: list[str] = []
     kinds: tuple[tuple[str, int | None, Callable[[datetime], QuerySet[Any]]], ...] = (
         ("run", settings.HEADROOM_KEEP_RUNS_DAYS, _removable_runs),
-        ("trace", settings.HEADROOM_KEEP_TRACES_DAYS, _old_traces),
+        (
+            "trace",
+            settings.HEADROOM_KEEP_TRACES_DAYS,
+            lambda before: Trace.objects.filter(created_at__lt=before),
+        ),
     )
     for noun, days, older_than in kinds:
         if days:
@@ -97,10 +101,6 @@ def _newest_runs_of_schedules() -> list[int]:
     for schedule, run in firings.values_list("schedule", "run"):
         newest[schedule] = run
     return list(newest.values())
-
-
-def _old_traces(before: datetime) -> QuerySet[Trace]:
-    return Trace.objects.filter(created_at__lt=before)
 
 
 def _announce(rows: QuerySet[Any], now: datetime, noun: str, days: int) -> Iterator[str]:

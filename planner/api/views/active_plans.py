@@ -1,7 +1,6 @@
 from dataclasses import dataclass
 from typing import Any
 
-from django.db.models import QuerySet
 from django.utils import timezone
 from rest_framework import serializers, status
 from rest_framework.request import Request
@@ -200,15 +199,12 @@ class InForceView(ApiView):
             raise NotFound(NONE)
 
 
-@lists(KeptPlan)
+@lists(KeptPlan, rows=lambda: activated_plans().defer("pools"))
 class KeptPlanListView(ListView[ActivePlan]):
     """List active and past plans of all scenarios or of one, newest first."""
 
     filter_backends = [StrictFilter]
     filterset_class = KeptPlanFilter
-
-    def get_queryset(self) -> QuerySet[ActivePlan]:
-        return activated_plans().defer("pools")
 
 
 class KeptPlanView(ApiView):

@@ -30,7 +30,7 @@ from planner.api.serializers.hardware import (
 )
 from planner.api.serializers.strict_fields import Values
 from planner.errors import CatalogueError
-from planner.models import OwnGpu
+from planner.models import OwnGpu, OwnModel
 from planner.selectors import hardware as known
 from planner.services import hardware, imports
 
@@ -49,6 +49,8 @@ class EntryView(ApiView):
 
     request_class: ClassVar[Any]  # serializer of the request
     item_class: ClassVar[Any]  # serializer of the entry
+    entry: ClassVar[Any]  # function that returns the entry of a name
+    save: ClassVar[Any]  # function that stores an entry and returns its row
 
     def answer(self, name: str, code: int = status.HTTP_200_OK) -> Response:
         """Return the response with the entry of this name, and status ``code``.
@@ -65,9 +67,9 @@ class EntryView(ApiView):
         sent = checked(self.request_class(data=self.request.data))
         values = sent.validated_data
         saved = self.save(
-            row,
-            values["name"],
-            sent.facts(),
+            row=row,
+            name=values["name"],
+            facts=sent.facts(),
             user=self.user,
             source=values.get("source", ""),
             kind=values["kind"],
@@ -79,48 +81,31 @@ class EntryView(ApiView):
         """Return the context of the entry's serializer, besides the request."""
         return {}
 
-    def entry(self, name: str) -> Any:
-        """Return the entry of this name."""
-        raise NotImplementedError
-
-    def save(self, row: Any, name: str, facts: Values, **more: Any) -> Any:
-        """Save an entry in place of ``row`` (None: as a new one) and return its row.
-
-        ``more`` are the arguments that the services for GPUs and models share.
-        """
-        raise NotImplementedError
-
 
 class GpuEntry(EntryView):
     request_class, item_class = GpuRequest, GpuItem
+    entry, save = staticmethod(known.gpu_get), staticmethod(hardware.gpu_save)
 
-    def entry(self, name: str) -> Any:
-        return known.gpu_get(name)
 
-    def save(self, row: Any, name: str, facts: Values, **more: Any) -> Any:
-        return hardware.gpu_save(gpu=row, name=name, facts=facts, **more)
+def _model_save(*, name: str, facts: Values, **more: Any) -> OwnModel:
+    """Save a model from its memory figures or from its config.json."""
+    config = facts.pop("config", None)
+    if config is not None and facts:
+        raise CatalogueError(
+            f"Model {name}: its memory follows from config. Leave out {', '.join(facts)}."
+        )
+    described = facts if config is None else imports.model_of_config(name, config)
+    return hardware.model_save(name=name, facts=described, **more)
 
 
 class ModelEntry(EntryView):
     request_class, item_class = ModelRequest, ModelDetail
+    entry, save = staticmethod(known.model_get), staticmethod(_model_save)
 
     def context(self) -> Values:
         """Return the GPU types for which the serializer computes the fit."""
         gpus = [entry.spec for entry in known.gpus_list()]
         return {"gpu": known.gpu_get(USUAL_GPU).spec, "gpus": gpus}
-
-    def entry(self, name: str) -> Any:
-        return known.model_get(name)
-
-    def save(self, row: Any, name: str, facts: Values, **more: Any) -> Any:
-        """Save a model from its memory figures or from its config.json."""
-        config = facts.pop("config", None)
-        if config is not None and facts:
-            raise CatalogueError(
-                f"Model {name}: its memory follows from config. Leave out {', '.join(facts)}."
-            )
-        described = facts if config is None else imports.model_of_config(name, config)
-        return hardware.model_save(model=row, name=name, facts=described, **more)
 
 
 class GpuListView(GpuEntry):

@@ -1,4 +1,3 @@
-from django.db.models import QuerySet
 from drf_spectacular.utils import OpenApiResponse
 from rest_framework import serializers, status
 from rest_framework.request import Request
@@ -64,14 +63,11 @@ class AccountRemoved(StrictSerializer):
     passed = serializers.IntegerField(help_text="Number of items with a new owner.")
 
 
-@lists(Person, 403)
+@lists(Person, 403, rows=people_list)
 class PersonListView(ListView[User]):
     """List the people of the workspace; for admins."""
 
     for_admins = True
-
-    def get_queryset(self) -> QuerySet[User]:
-        return people_list()
 
     @operation(
         {201: Invitation}, 400, 403, 404,

@@ -148,14 +148,11 @@ class ProfileResidualsView(ApiView):
         )
 
 
-@lists(CalibrationItem)
+@lists(CalibrationItem, rows=calibrations_list)
 class CalibrationListView(ListView[Calibration]):
     """List uploaded measurements."""
 
     parser_classes = [MultiPartParser]
-
-    def get_queryset(self) -> Any:
-        return calibrations_list()
 
     @operation(
         {201: CalibrationDetail}, 400, 403, 413, 415, 422,

@@ -1,6 +1,5 @@
 """Serve proposals and their review."""
 
-from django.db.models import QuerySet
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers, status
 from rest_framework.request import Request
@@ -170,16 +169,13 @@ DECIDED = {200: ProposalDetail}
 REFUSALS = (400, 403, 404, 409, 413, 415)
 
 
-@lists(ProposalItem)
+@lists(ProposalItem, rows=proposals_list)
 class ProposalListView(ListView[Proposal]):
     """List proposals, newest first."""
 
     filter_backends = [StrictFilter, StrictOrdering]
     filterset_class = ProposalFilter
     ordering_fields = ["created_at", "updated_at", "decided_at"]
-
-    def get_queryset(self) -> QuerySet[Proposal]:
-        return proposals_list()
 
     @operation(
         {201: ProposalDetail}, *REFUSALS, request=ProposeRequest, parameters=[LOCATION],

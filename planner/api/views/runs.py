@@ -1,6 +1,5 @@
 from typing import Any
 
-from django.db.models import QuerySet
 from django.http import FileResponse, HttpResponse
 from django.http.response import HttpResponseBase
 from django.utils import timezone
@@ -61,16 +60,13 @@ MEDIA = dict.fromkeys(form.media.partition(";")[0] for form in FORMATS.values())
 JSON_ROWS = 1000  # default number of rows in one answer
 
 
-@lists(RunItem)
+@lists(RunItem, rows=runs_list)
 class RunListView(ListView[Run]):
     """List runs."""
 
     filter_backends = [StrictFilter, StrictOrdering]
     filterset_class = RunFilter
     ordering_fields = ["created_at", "finished_at", "kind", "state"]
-
-    def get_queryset(self) -> QuerySet[Run]:
-        return runs_list()
 
 
 class RunView(ApiView):

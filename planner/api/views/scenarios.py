@@ -1,6 +1,5 @@
 from typing import Any, cast
 
-from django.db.models import QuerySet
 from drf_spectacular.types import OpenApiTypes
 from rest_framework import serializers, status
 from rest_framework.renderers import JSONRenderer
@@ -112,7 +111,7 @@ AS_FILE = {(200, JSON): ScenarioDetail, (200, YAML): OpenApiTypes.OBJECT}
 EXAMPLE = {"A scenario file": DOCUMENT}
 
 
-@lists(ScenarioItem)
+@lists(ScenarioItem, rows=lambda: scenarios_list().defer("document"))
 class ScenarioListView(ListView[Scenario]):
     """List scenarios."""
 
@@ -120,9 +119,6 @@ class ScenarioListView(ListView[Scenario]):
     filter_backends = [StrictFilter, StrictOrdering]
     filterset_class = ScenarioFilter
     ordering_fields = ["updated_at", "created_at", "name"]
-
-    def get_queryset(self) -> QuerySet[Scenario]:
-        return scenarios_list().defer("document")
 
     @operation(
         {201: ScenarioDetail}, 400, 403, 413, 415, 422,

@@ -165,12 +165,9 @@ EXAMPLES = {
 }
 
 
-@lists(ScheduleItem)
+@lists(ScheduleItem, rows=schedules_list)
 class ScheduleListView(ListView[Schedule]):
     """List schedules."""
-
-    def get_queryset(self) -> QuerySet[Schedule]:
-        return schedules_list()
 
     @operation(
         {201: ScheduleItem}, 400, 403, 404,
@@ -250,12 +247,9 @@ class FiringView(ApiView):
         return self.shown(FiringItem, firing_get(number))
 
 
-@lists(OutcomeItem)
+@lists(OutcomeItem, rows=lambda: outcomes_list().defer("figures"))
 class OutcomeListView(ListView[Outcome]):
     """List reports of plan versus actual, newest first."""
-
-    def get_queryset(self) -> QuerySet[Outcome]:
-        return outcomes_list().defer("figures")
 
 
 class OutcomeView(ApiView):

@@ -205,12 +205,9 @@ class SourceSeries(serializers.Serializer[Any]):
 MOST_BINS = 50_000  # most bins in one answer
 
 
-@lists(SourceItem)
+@lists(SourceItem, rows=sources_list)
 class SourceListView(ListView[Source]):
     """List live sources."""
-
-    def get_queryset(self) -> QuerySet[Source]:
-        return sources_list()
 
     @operation(
         {201: SourceItem}, 400, 403, 422,

@@ -2,7 +2,6 @@
 
 from typing import Any
 
-from django.db.models import QuerySet
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers, status
 from rest_framework.request import Request
@@ -105,12 +104,9 @@ class SweepShown(SweepItem):
         return dict(as_json(sweep_grid(sweep, self.context.get("figure", DEFAULT))))
 
 
-@lists(SweepItem)
+@lists(SweepItem, rows=sweeps_list)
 class SweepListView(ListView[Sweep]):
     """List sweeps."""
-
-    def get_queryset(self) -> QuerySet[Sweep]:
-        return sweeps_list()
 
     @operation(
         {202: SweepShown}, 400, 403, 404, 422,

@@ -1,7 +1,6 @@
 from dataclasses import dataclass
 from typing import Any
 
-from django.db.models import QuerySet
 from drf_spectacular.utils import OpenApiResponse
 from rest_framework import exceptions, serializers
 from rest_framework.parsers import MultiPartParser
@@ -163,7 +162,7 @@ class IngestView(Upload):
     """The upload as the command ``ingest``."""
 
 
-@lists(TraceItem)
+@lists(TraceItem, rows=lambda: traces_list().defer("report", "options"))
 class TraceListView(Upload, ListView[Trace]):
     """List traces."""
 
@@ -171,9 +170,6 @@ class TraceListView(Upload, ListView[Trace]):
     filterset_class = TraceFilter
     ordering_fields = ["created_at", "name", "requests", "bytes", "start_at"]
     content_negotiation_class = AcceptOnly
-
-    def get_queryset(self) -> QuerySet[Trace]:
-        return traces_list().defer("report", "options")
 
 
 class TraceView(ApiView):

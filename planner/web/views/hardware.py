@@ -269,7 +269,7 @@ def _save(request: Request, row: Any, form: Any, what: str, shaped: ModelSpec | 
         source=form.cleaned_data["source"],
         kind=form.cleaned_data["kind"],
         version=version_of(version),
-        **{what: row},
+        row=row,
     )
 
 

@@ -97,7 +97,7 @@ def test_a_run_rests_on_what_was_kept_when_it_was_made(
 ) -> None:
     before = scenario_run(scenario=scenario, owner=planner, kind="plan")
     row = planner.owngpu_set.get()
-    gpu_save(user=planner, name="our-gpu", facts=GPU | {"idle_w": 99}, gpu=row)
+    gpu_save(user=planner, name="our-gpu", facts=GPU | {"idle_w": 99}, row=row)
     fitted(planner, tmp_path, 2.0)  # a second version, twice as slow
     run_execute(run_id=before.pk)
     before.refresh_from_db()
