@@ -64,8 +64,8 @@ def add_options(
     """Add an argument per option, except those of ``leave_out``.
 
     Without ``checked``, any value is taken and nothing is needed: the command checks the values.
-    ``alone`` maps an option to its value for a flag without one. ``groups`` maps the title of a
-    group in the help to its options. ``aliases`` maps an option to a second flag.
+    ``alone`` gives the value of an option whose flag is given without a value. ``groups`` maps the
+    title of a group in the help to its options. ``aliases`` maps an option to a second flag.
     """
     group_of = {
         name: group

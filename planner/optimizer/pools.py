@@ -146,7 +146,8 @@ class LinearPieces:
 def linear_pieces(carried: FloatArray, need: float) -> LinearPieces:
     """Return the stretches of the curve ``carried`` = C(0) to C(n), in tokens/s, up to ``need``.
 
-    Capacity beyond ``need`` has no value, so the last step ends there.
+    Stretches of falling slope are one run. Capacity beyond ``need`` has no value, so the last step
+    ends there.
     """
     count = min(int(np.searchsorted(carried, need)), len(carried) - 1)
     steps = np.diff(np.minimum(carried[: count + 1], need))

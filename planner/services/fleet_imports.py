@@ -284,7 +284,7 @@ def _summed_rows(rows: Sequence[Row]) -> list[Row]:
 
 
 def _with_needed_gpus(row: Mapping[str, Any], region: Any, placed: Sequence[_CompletePool]) -> Row:
-    """Return a region with at least as many GPUs of each type as the pools use there."""
+    """Return the region in ``row`` with at least as many GPUs of each type as its pools use."""
     used: dict[str, int] = {}
     for complete in placed:
         most_replicas = max(complete.replicas, complete.pool.maximum or 0)

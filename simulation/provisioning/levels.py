@@ -259,10 +259,10 @@ def _crowded_latency(phase: PhaseProblem, device_bytes: float, devices: int) -> 
 def by_algorithm1(
     problem: OperatorProblem, method: str, epsilon: float = 0.0, table: FloatArray | None = None
 ) -> Iterator[OperatorPlan]:
-    """Yield the feasible plans of the source's algorithm from every parallelism.
+    """Yield the feasible plans of Algorithm 1 (methods.md A4) from every parallelism.
 
     The algorithm expects the parallelism of the model's deployment, so each one is tried.
-    ``epsilon`` is a share of the limit, ``table`` has the sojourns of all choices (see
+    ``epsilon`` is a share of the latency limit, ``table`` has the sojourns of all choices (see
     ``algorithm1``).
     """
     for j in range(problem.parallel.size):

@@ -71,7 +71,7 @@ def problem(
 
 
 def _check_prices(hardware: Hardware, planning: PlanningProblem) -> None:
-    """Raise ScenarioError for the first GPU that the plan may use for nothing, with its key."""
+    """Raise ScenarioError, with the key, if a GPU that the plan may use has no positive price."""
     usable = (planning.theta_tps[:, None, :] > 0) & (planning.room > 0)
     for _, r, g in np.argwhere(usable & (price(planning) <= 0))[:1]:
         column = hardware.columns[g]

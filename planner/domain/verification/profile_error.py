@@ -30,10 +30,10 @@ class StatedError:
 
 
 def stated_error(profile: Profile) -> StatedError | None:
-    """Return the largest mean absolute error among a profile's predicted quantities.
+    """Return the largest mean absolute error among the quantities that a profile was checked on.
 
-    If the expected prediction error of a modelled quantity is larger, that is used
-    (``stated_check``). Return None if no error is known.
+    The expected error counts instead if nothing was checked, or if it is larger and the profile is
+    modelled or was checked on a few rows. Return None if no error is known.
     """
     check = stated(profile)
     if check is None:

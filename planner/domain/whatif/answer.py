@@ -213,7 +213,7 @@ def _static_answer(
     # The load factor is of the plan, which a static fleet does not follow.
     peak_tps = load_of(replace(basis, load_factor=1.0), DemandChange()).tps.max(axis=(0, 3))
     needed = instances_for(fleet, basis.sizes, inputs.sizes, peak_tps, change.growth)
-    if (needed < 0).any():
+    if (needed < 0).any():  # no number of them meets the limits
         why = "Some of its replicas cannot meet these limits at any rate. Simulate to find others."
         return replace(_no_plan(why, sizes, notes), flat=True)
     counts = with_spare(needed, fleet.more_spare)
