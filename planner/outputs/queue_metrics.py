@@ -19,7 +19,9 @@ def _lines(work: WorkStatistics) -> Iterator[str]:
     yield from family("headroom_runs_going", "Runs that wait for a worker, or run.")
     for going in work.going:
         yield f"headroom_runs_going{labels(_run_labels(going))} {going.runs}"
-    yield from family("headroom_runs_oldest_seconds", "Since the request or start of the oldest.")
+    yield from family(
+        "headroom_runs_oldest_seconds", "Since the oldest one was requested or started."
+    )
     for going in work.going:
         yield f"headroom_runs_oldest_seconds{labels(_run_labels(going))} {going.oldest_s:.3f}"
     yield from family(

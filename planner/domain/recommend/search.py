@@ -249,7 +249,9 @@ class LevelSearch:
             """Return the result on a case; its simulation may end at a cost of ``most`` dollars."""
             trial = self._trial(policy, index, case)
             if trial not in results:
-                result = self._alike(policy, trial, results) or trials.results.get(trial)
+                tried = {other: its for other, (_, _, its) in results.items()}
+                alike = trials.result_of_same_decisions(policy, trial, tried)
+                result = alike or trials.results.get(trial)
                 if result is None or 0 < result.dear < most - CENT:
                     day = results.get(replace(trial, case=trials.cases[0]))
                     result = trials.simulate(
@@ -291,16 +293,6 @@ class LevelSearch:
         # A cost above the limit shows on the forecast day first, and N+1 is judged there.
         index = bisect_first(ends_search, low, len(all_values), start)
         return index if index < len(all_values) else None, list(results.values())
-
-    def _alike(
-        self, policy: Policy, trial: Trial, results: dict[Trial, tuple[int, int, CaseResult]]
-    ) -> CaseResult | None:
-        """Return the result of another value of the policy that decides alike; None: there is none.
-
-        ``results`` are those of a screening, which ``Trials`` does not have yet.
-        """
-        tried = {other: result for other, (_, _, result) in results.items()}
-        return self.trials.result_of_same_decisions(policy, trial, tried)
 
     def _has_floor(self, policy: Policy) -> bool:
         """Return whether the cost of the replicas that a policy always keeps is known."""

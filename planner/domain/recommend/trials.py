@@ -372,9 +372,9 @@ class Trials:
     def _constant_fleet(self, policy: Policy, trial: Trial, limit: float) -> IntArray | None:
         """Return the replicas of a policy that never changes them, ``[pools]``; None for others.
 
-        It is a static fleet, or of at most ``limit`` dollars: one whose guard adds nothing, or a
-        plan with constant counts and one region to send requests to. The replays of these equal
-        that of the static fleet.
+        These are static fleets, those whose guard adds nothing on this day, and plans with constant
+        counts in a single region. Their replays equal that of the static fleet. Guarded fleets and
+        plans that cost more than ``limit`` dollars do not count.
         """
         if trial.case.sizing is None:
             return None

@@ -126,9 +126,12 @@ def misses(runs: Sequence[PolicyRun]) -> list[str]:
 
 
 def missed_tiers(run: PolicyRun) -> list[str]:
-    """Return each tier that the run misses: attainment, target, and hours below it."""
+    """Return each tier that the run misses: attainment, target, and hours below it.
+
+    A window below an hour has no hours to count.
+    """
     targets = {tier.name: tier.attainment for tier in run.fleet.tiers}
-    hours = run.summary.missed_hours
+    hours = run.summary.missed_hours if run.summary.duration_s >= 3600 else {}
     return [
         f"{tier}{f' in {hours[tier]:,} h' if hours.get(tier) else ''} "
         f"({share:.2%}, target {100 * targets[tier]:.4g}%)"

@@ -22,7 +22,8 @@ MAX_BINS = 50_000_000  # of all grids of one file
 FREE_BINS = 1_000_000  # bins that one series may have, even with few rows
 SPARSE = 1000  # bins per row of a longer series; with more, its times must be wrong
 _FULL, _FEW = 0.05, 20  # smallest share of bins with a row on an uneven grid; with few steps any
-_MONTH_NS = 28 * 86_400 * 10**9
+_DAY_NS = 86_400 * 10**9
+_MONTH_NS = 28 * _DAY_NS
 REGULAR = 24  # equal steps in a row that no chance makes
 _OFF_GRID = 0.01  # share of rows off the grid above which a finer width is tried
 
@@ -93,9 +94,11 @@ def bin_width(number: IntArray, ns: IntArray, name: str, bin_s: float | None) ->
     width = int(np.gcd.reduce(values))
     months = values[0] >= _MONTH_NS
     if months or (steps.size > _FEW and steps.size < _FULL * steps.sum() / width):
+        unit, unit_ns = ("days", _DAY_NS) if values[0] >= _DAY_NS else ("s", 1e9)
+        least, most = values[0] / unit_ns, values[-1] / unit_ns
         raise IngestError(
-            f"{name}: its times are {values[0] / 1e9:,.6g} to {values[-1] / 1e9:,.6g} s apart, so "
-            f"they are not regular bins. Export regular bins, or one row per request."
+            f"{name}: its times are {least:,.6g} to {most:,.6g} {unit} apart, so they are not "
+            f"regular bins. Export regular bins, or one row per request."
         )
     return width
 

@@ -42,9 +42,7 @@ class CurrentFleetForm(DressedForm):
         required=False,
         min_value=1,
         max_value=MAX_REPLICAS,
-        widget=forms.NumberInput(
-            attrs={"data-submit-on-change": True, "placeholder": "savings need it"}
-        ),
+        widget=forms.NumberInput(attrs={"data-submit-on-change": True, "placeholder": "optional"}),
     )
 
 
