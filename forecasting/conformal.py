@@ -19,6 +19,9 @@ from forecasting.arrays import BoolArray, FloatArray, IntArray
 # times its forecast would put the outermost quantile of a busy noon at ten times its forecast.
 OFFSET = 0.1
 FAR_OFFSET = 0.7  # beyond the window, where errors depend less on the time of day
+# Forecasts whose amounts differ by more than this factor have errors of different kinds. Otherwise
+# the return from an outage, at ten times its forecast, would put the band of every busy hour there.
+COMPARABLE = 2.0
 LEVEL_STEP = 0.03  # change of a level per past forecast
 # Deviation of the logarithm of a day's demand over the day before's. Assumed: the median deviation
 # of 20 public series that the bench does not use (docs/forecasting.md) is 0.28, and the quantiles
@@ -45,6 +48,20 @@ def log_ratio_scores(
     amounts, so that zeros have a logarithm. Both arrays broadcast against the amounts.
     """
     return np.asarray(np.log((actual + offset * scale) / (forecast + offset * scale)))
+
+
+def comparable_scores(
+    past: FloatArray, past_forecasts: FloatArray, forecast: FloatArray, scale: FloatArray
+) -> FloatArray:
+    """Return the scores ``past [s, o, c]`` of forecasts near ``forecast [s, c]``, NaN for others.
+
+    ``past_forecasts [s, o, c]`` are the amounts that were forecast. Near means within the factor
+    COMPARABLE. A column with fewer than FEWEST_SCORES of these keeps all scores.
+    """
+    ratio = log_ratio_scores(forecast[:, None], past_forecasts, scale[:, :, None])
+    near = (np.abs(ratio) <= np.log(COMPARABLE)) & ~np.isnan(past)
+    has_few = near.sum(axis=1, keepdims=True) < FEWEST_SCORES
+    return np.where(near | has_few, past, np.nan)
 
 
 def quantiles(

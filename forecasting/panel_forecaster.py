@@ -441,8 +441,16 @@ class _PanelPart:
         )  # fmt: skip
         settled = origins >= min(SETTLED_DAYS * day, (self.panel.bins - age) // 2)
         result = np.empty((len(rows), len(QUANTILES), 2 * steps))
+        past_forecasts = np.concatenate(self._past_forecasts(rows, age, steps), axis=2)
+        latest, latest_forecasts = (
+            each[:, -BAND_WINDOWS:, in_window] for each in (past, past_forecasts)
+        )
         result[:, :, in_window] = conformal.quantiles(
-            forecast[:, in_window], past[:, -BAND_WINDOWS:, in_window], values, scale, QUANTILES
+            forecast[:, in_window],
+            conformal.comparable_scores(latest, latest_forecasts, forecast[:, in_window], scale),
+            values,
+            scale,
+            QUANTILES,
         )
         # Forecasts further ahead than a window overlap. Levels would adapt to one streak of errors.
         result[:, :, ~in_window] = conformal.quantiles(
@@ -462,23 +470,33 @@ class _PanelPart:
         Scores are NaN where demand is not known yet. The last observed bin is ``age`` bins back, so
         only bins from ``age`` after each origin count.
         """
-        windows, reach = self._windows, age + steps
-        origins, paths = self.record.origins[windows], self.record.paths[rows][:, windows]
+        reach = age + steps
+        origins = self.record.origins[self._windows]
         values, scale = self.panel.values[rows], self.scale[rows][:, :, None]
         unknown = np.full((len(rows), reach), np.nan)
         actual = windows_at(np.concatenate([values, unknown], axis=1), origins, reach)
         seen = ~np.isnan(actual)
         tops = running_max(np.where(seen, actual, -np.inf), self.horizon)
         tops = np.where(seen, tops, np.nan)
-        forecasts = paths[:, :, :reach]
-        lifts = self.record.lifts[rows][:, windows, None]
-        forecast_tops = lifts * running_max(forecasts, self.horizon)
-        in_window = np.arange(reach) < self.window
+        forecasts, forecast_tops = self._past_forecasts(rows, age, steps)
+        in_window = np.arange(age, reach) < self.window
         offset = np.where(in_window, conformal.OFFSET, conformal.FAR_OFFSET)
         return np.concatenate([
-            conformal.log_ratio_scores(actual, forecasts, scale, offset)[:, :, age:],
-            conformal.log_ratio_scores(tops, forecast_tops, scale, offset)[:, :, age:],
+            conformal.log_ratio_scores(actual[:, :, age:], forecasts, scale, offset),
+            conformal.log_ratio_scores(tops[:, :, age:], forecast_tops, scale, offset),
         ], axis=2)  # fmt: skip
+
+    def _past_forecasts(
+        self, rows: IntArray, age: int, steps: int
+    ) -> tuple[FloatArray, FloatArray]:
+        """Return past forecasts of bins and of window peaks, ``[rows, origins, steps]`` each.
+
+        They begin ``age`` bins after their origins.
+        """
+        forecasts = self.record.paths[rows][:, self._windows, : age + steps]
+        lifts = self.record.lifts[rows][:, self._windows, None]
+        tops = lifts * running_max(forecasts, self.horizon)
+        return forecasts[:, :, age:], tops[:, :, age:]
 
 
 def running_max(paths: FloatArray, window: int) -> FloatArray:

@@ -158,3 +158,32 @@ def test_an_error_of_the_level_widens_every_quantile(series, daily_demand):
         assert (low <= usual.quantiles[0]).all() and (high >= usual.quantiles[-1]).all()
         widths.append((high - low).sum())
     assert widths[0] < widths[1]
+
+
+def drifting(noise):
+    """Return the logarithm of a level that drifts, so that the latest bins tell the most."""
+    level = np.zeros(noise.size)
+    for i in range(1, noise.size):
+        level[i] = 0.98 * level[i - 1] + 0.05 * noise[i]
+    return level
+
+
+@pytest.mark.parametrize("share_kept", [0.0, 0.03, 0.1])
+def test_a_band_between_interruptions_does_not_fear_the_return_from_one(share_kept, series):
+    """``share_kept`` of the demand remains in an interruption, as when one of two sources fails."""
+    rng = np.random.default_rng(11)
+    usual = 1000.0 * np.exp(drifting(rng.standard_normal(14 * 24 * 3)))
+    interrupted = usual.copy()
+    for first in (400, 550, 700, 820, 940, 961, 976):
+        interrupted[first : first + 6] *= share_kept
+    top = QUANTILES.index(0.95)
+    peaks = []
+    for values in (usual, interrupted):
+        demand = series(values, 1200.0)
+        model = forecaster("auto", horizon_bins=3, lead_bins=1).fit(
+            demand.window(0.0, 955 * 1200.0)
+        )
+        for first in range(955, 988, 3):
+            model.update(demand.window(first * 1200.0, (first + 3) * 1200.0))
+        peaks.append(model.predict(4).peaks[top, -1])
+    assert peaks[1] < 2 * peaks[0]
