@@ -233,9 +233,7 @@ def basis_of(
         ),
         series=series,
         waiting_tps=np.where(np.abs(interactive) > 1e-9, interactive, 0.0),
-        load_factor=load_factor
-        if flat is not None
-        else _largest_factor(study, planned, load_factor),
+        load_factor=load_factor,
         models=tuple(traffic.models),
         regions=tuple(traffic.regions),
         asked=study.hardware.asked,

@@ -98,7 +98,7 @@ class _Reader:
         self.columns = list(dict.fromkeys(needed))
         self.rows = 0
         self._cells = 0
-        self._order = clock.Order()
+        self._orders = {columns: clock.Order() for columns in self._clocks}
         self._offsets: set[str] = set()
         self._frames: list[pl.DataFrame] = []
 
@@ -124,7 +124,7 @@ class _Reader:
         frame = batch.frame
         times = {}
         for columns, when in self._clocks.items():
-            times[columns] = self._reading.times(batch, when, self._order)
+            times[columns] = self._reading.times(batch, when, self._orders[columns])
         cells = {
             expression: amounts(expression.series(frame), str(expression), points=self._points)
             for expression in self._amounts_read
