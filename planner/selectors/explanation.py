@@ -94,7 +94,10 @@ def _demand_step(result: Row, pool: Row, peak: Row, largest_tps: float) -> Step:
     factor = (recommended.get("parameters") or {}).get("load_factor", 1)
     factor_words = ""
     if recommended.get("follows_plan") and factor != 1:
-        factor_words = f" The tuned load_factor makes this {factor:g} times the forecast."
+        factor_words = (
+            f" That is {factor:g} times the forecast (load_factor): the cheapest share that passes "
+            "the test days."
+        )
     return Step(
         "Demand",
         f"The plan covers at most {largest_tps:,.0f} input tokens/s of {pool['model']} in "

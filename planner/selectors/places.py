@@ -139,9 +139,22 @@ NEEDS_ADMIN = ("people", "audit")
 def how_tos() -> dict[str, str]:
     """Return the titles of the how-to pages by name, in order of their titles."""
     pages = (settings.BASE_DIR / "docs" / "how-to").glob("*.md")
-    titles = {page.stem: page.read_text(encoding="utf-8").partition("\n")[0] for page in pages}
+    titles = {page.stem: how_to_text(page.stem).partition("\n")[0] for page in pages}
     named = {name: title.removeprefix("# ") for name, title in titles.items()}
     return dict(sorted(named.items(), key=lambda item: item[1]))
+
+
+@cache
+def how_to_text(name: str) -> str:
+    """Return a how-to page in Markdown, with its title in the first line."""
+    return (settings.BASE_DIR / "docs" / "how-to" / f"{name}.md").read_text(encoding="utf-8")
+
+
+def how_tos_with(text: str) -> list[tuple[str, str]]:
+    """Return name and title of the how-to pages that contain ``text``, in their title first."""
+    text = text.lower()
+    found = [item for item in how_tos().items() if text in how_to_text(item[0]).lower()]
+    return sorted(found, key=lambda item: text not in item[1].lower())
 
 
 def help_of(page: str) -> str:

@@ -1,4 +1,4 @@
-"""Find things of a workspace by name."""
+"""Find things of a workspace by name, and how-to pages by their text."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -8,6 +8,7 @@ from django.db.models import QuerySet
 
 from planner.models import Proposal, Run, Scenario, Schedule, Source, Trace
 from planner.selectors.hardware import gpus_list, models_list
+from planner.selectors.places import how_tos_with
 from planner.selectors.profiles import profiles_list
 
 MOST = 5  # things of one kind
@@ -15,7 +16,7 @@ MOST = 5  # things of one kind
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A stored object that a search found; ``key`` is its number or name in its URL."""
+    """An object or page that a search found; ``key`` is its number or name in its URL."""
 
     kind: str
     label: str
@@ -24,7 +25,7 @@ class Found:
 
 
 def things_found(text: str) -> list[Found]:
-    """Return objects whose name contains ``text``, at most MOST of each kind."""
+    """Return objects with ``text`` in their name, and how-to pages; at most MOST of each kind."""
     if not text:
         return []
     rows = (
@@ -48,6 +49,7 @@ def things_found(text: str) -> list[Found]:
         *(Found("Model", row.name, "model", row.name)
           for row in models_list(text)[:MOST]),
         *(Found("Profile", row.name, "profile", row.name) for row in profiles_list(text)[:MOST]),
+        *(Found("Help", title, "help-page", name) for name, title in how_tos_with(text)[:MOST]),
     )  # fmt: skip
     return [*rows, *built_in]
 

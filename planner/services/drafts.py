@@ -5,8 +5,10 @@ after it. Long prompts get a looser limit.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
-from math import ceil, floor, isfinite
+from math import ceil, floor, inf, isfinite
+from types import MappingProxyType
 from typing import Any
 
 from forecasting.rules.arima import MIN_OBSERVED
@@ -60,13 +62,15 @@ def scenario_draft(
     """
     if trace.state != Trace.State.READY:
         raise NotReady(f"Trace {trace.name} is not ready. Wait until it has been read.")
-    serving = serving or choose_serving(trace)
+    serving, series, ended = serving or choose_serving(trace), trace.report.get("series", []), ""
+    if horizon is None:
+        serving, series, ended = _in_window(trace, serving, window)
     profiles = [each_serving.profile for each_serving in serving.all]
     ttft_ms = max(_ttft_ms(trace, profile) for profile in profiles)
     data: Row = {
         "version": 1,
         "name": free_name(f"Plan for {trace.name}"),
-        "description": _ignored_labels(trace, serving),
+        "description": " ".join(filter(None, (_ignored_labels(trace, serving), ended))),
         "models": [profile.model for profile in profiles],
         "profiles": [dict(each_serving.row) for each_serving in serving.all],
         "regions": [_region_row(trace, profiles)],
@@ -74,7 +78,7 @@ def scenario_draft(
             {"name": FAST, "ttft_ms": ttft_ms, "tbt_ms": 100},
             {"name": RELAXED, "ttft_ms": 60_000},
         ],
-        "traffic": {"sources": _sources(trace, serving)},
+        "traffic": {"sources": _sources(trace, serving, series)},
         "fleet": {"startup_s": STARTUP_S},
         "policies": list(USUAL),
         "test_days": [dict(day) for day in DRAFT_DAYS],
@@ -88,6 +92,38 @@ def scenario_draft(
     document = dump_mapping(data)
     parse(document)  # a draft that does not parse is a bug of this module: find it here
     return document
+
+
+def _in_window(
+    trace: Trace, serving: Serving, window: WindowChoice | None
+) -> tuple[Serving, list[Row], str]:
+    """Return the serving and the series of a demand file that last into the window, and a note.
+
+    Series that ended before have no demand to plan. The window is the last day by default.
+    """
+    series = trace.report.get("series", [])
+    start_s = trace.report.get("end_ns", 0) / 1e9 - DAY_S if window is None else window.start_s
+    lasting = [each for each in series if _seconds(each.get("end", "")) > start_s]
+    ended = [each["name"] for each in series if each not in lasting]
+    if not lasting or not ended:
+        return serving, series, ""
+    labels = {each.get("model") for each in lasting}
+    used = {label: served for label, served in serving.labels.items() if label in labels}
+    names = f"{', '.join(ended[:6])}{' ...' if len(ended) > 6 else ''}"
+    note = f"Left out, because they end before the window: {names}."
+    return replace(serving, labels=MappingProxyType(used)), lasting, note
+
+
+def _seconds(moment: str) -> float:
+    """Return a time of a trace's report in seconds: "+600s" from its start, or a date.
+
+    "" is later than all others.
+    """
+    if not moment:
+        return inf
+    if moment.startswith("+"):
+        return float(moment[1:-1])
+    return datetime.fromisoformat(moment).timestamp()
 
 
 def _region_row(trace: Trace, profiles: Sequence[Profile]) -> Row:
@@ -110,7 +146,7 @@ def _region_row(trace: Trace, profiles: Sequence[Profile]) -> Row:
     return row | ({"usd_per_gpu_hour": prices} if prices else {})
 
 
-def _sources(trace: Trace, serving: Serving) -> list[Row]:
+def _sources(trace: Trace, serving: Serving, all_series: Sequence[Row]) -> list[Row]:
     """Return the traffic sources of a draft: one per series, per label, or for the whole trace."""
     model = serving.profile.model
     common: Row = {
@@ -127,7 +163,7 @@ def _sources(trace: Trace, serving: Serving) -> list[Row]:
             for label, serving_model in serving.labels.items()
         ]
     sources = []
-    for series in trace.report.get("series", []):
+    for series in all_series:
         source = common | {"series": series["name"]}
         if serving.labels:
             source["model"] = serving.labels[series["model"]].profile.model

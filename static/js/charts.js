@@ -273,7 +273,7 @@
     const body = table.createTBody();
     rows.filter((_, at) => at % every === 0).forEach(([x, ...values]) => {
       const row = body.insertRow();
-      cell(row, "td", words(x).toString().replace("T", " "));
+      cell(row, "td", words(x).toString().replace(/^(\d{4}-\d\d-\d\d)T/, "$1 "));
       for (const value of values) cell(row, "td", words(value));
     });
     return table;

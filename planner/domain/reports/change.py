@@ -11,12 +11,11 @@ from planner.domain.recommend.alternatives import level_of
 from planner.domain.report import Fact, Form, Meaning
 from planner.domain.reports.policies import (
     Outcome,
+    ReplicaLoss,
     Span,
     days_text,
     guard_text,
-    loss_text,
-    redundancy,
-    redundancy_text,
+    replica_loss,
     saving_change,
     span_text,
     tightest_tier,
@@ -61,12 +60,9 @@ class Simulated:
         return level_of(self.outcome.name) or self.assurance
 
     @property
-    def redundancy(self) -> tuple[bool | None, float | None]:
-        """Return whether the policy survives the loss of a replica, and its SLO attainment then.
-
-        None means unknown.
-        """
-        return redundancy(self.outcome, self.days, self.deferrable)
+    def replica_loss(self) -> ReplicaLoss:
+        """Return what the loss of a replica does."""
+        return replica_loss(self.outcome, self.days, self.deferrable)
 
     @property
     def required_days(self) -> list[bool]:
@@ -123,11 +119,11 @@ def change_tiles(
     energy_saving = 1 - new.energy_kwh / old.energy_kwh if old and old.energy_kwh else None
     was_kwh = _note(was, figure(old.energy_kwh, "kWh") if old else None)
     yield Fact(f"Energy{time}", new.energy_kwh, "kWh", note=was_kwh, **saving_change(energy_saving))
-    survives, share = after.redundancy
-    meaning = {True: Meaning.MET, False: Meaning.RISK, None: Meaning.NEUTRAL}[survives]
-    was_redundant = _note(was, redundancy_text(before.redundancy[0]) if before else None)
-    note = " · ".join(filter(None, (loss_text(survives, share), was_redundant)))
-    yield Fact("Risk", redundancy_text(survives), note=note, meaning=meaning)
+    loss = after.replica_loss
+    meaning = {True: Meaning.MET, False: Meaning.RISK, None: Meaning.NEUTRAL}[loss.survives]
+    was_redundant = _note(was, before.replica_loss.verdict if before else None)
+    note = " · ".join(filter(None, (loss.effect, was_redundant)))
+    yield Fact("Risk", loss.verdict, note=note, meaning=meaning)
 
 
 def _attainment(new: Outcome, old: Outcome | None, tier: str, was: str) -> Fact:
@@ -165,10 +161,13 @@ def checks(
         yield from (Check(name, None, unknown) for name in ("SLO met", "N+1", "Test days passed"))
     else:
         yield _slo_check(after)
-        survives, share = after.redundancy
-        words = {True: "Passed.", False: "Not N+1.", None: unknown}[survives]
-        detail = f"{percent(share)} SLO attainment after losing 1 replica." if share else words
-        yield Check("N+1", survives, detail)
+        loss = after.replica_loss
+        words = {True: "Passed.", False: "Not N+1.", None: unknown}[loss.survives]
+        share, place = loss.attainment, f" {loss.where}" if loss.where else ""
+        detail = (
+            f"{percent(share)} SLO attainment after losing 1 replica{place}." if share else words
+        )
+        yield Check("N+1", loss.survives, detail)
         passes = after.required_days
         yield Check(
             "Test days passed", all(passes) if passes else None,

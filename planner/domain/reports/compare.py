@@ -38,12 +38,10 @@ from planner.domain.reports.policies import (
     Span,
     cost_chart,
     guard_text,
-    loss_text,
     outcomes_of,
     parameters_section,
     policies_table,
-    redundancy,
-    redundancy_text,
+    replica_loss,
     saving_change,
     simulation_section,
     span_text,
@@ -361,11 +359,11 @@ def _risk_tile(view: ComparisonView) -> Fact:
         failing = len(plan.level.failing)
         days = f"Fails {failing} test day{'s' * (failing != 1)}"
         return Fact("Risk", days, note=price, meaning=Meaning.MISSED)
-    redundant, share = redundancy(plan.outcome, view.tests.days, view.frame.deferrable)
-    meaning = {True: Meaning.MET, False: Meaning.RISK, None: Meaning.NEUTRAL}[redundant]
-    note = " · ".join(filter(None, (loss_text(redundant, share), _days_passed(view), price)))
+    loss = replica_loss(plan.outcome, view.tests.days, view.frame.deferrable)
+    meaning = {True: Meaning.MET, False: Meaning.RISK, None: Meaning.NEUTRAL}[loss.survives]
+    note = " · ".join(filter(None, (loss.effect, _days_passed(view), price)))
     link = "test-days" if view.tests.days else ""
-    return Fact("Risk", redundancy_text(redundant), note=note, meaning=meaning, link=link)
+    return Fact("Risk", loss.verdict, note=note, meaning=meaning, link=link)
 
 
 def _days_passed(view: ComparisonView) -> str:
@@ -392,12 +390,13 @@ def _next_level(view: ComparisonView) -> str:
         return ""
     higher_levels = LEVELS[LEVELS.index(view.plan.name) + 1 :]
     next_level = next((name for name in higher_levels if name in names), None)
+    if _is_untested(view, view.plan):
+        return "no test day of its own"
     if next_level is None:
         return "highest assurance"
-    tested_levels = {day.level for day in view.tests.days} - {""}
-    if tested_levels and next_level not in tested_levels:
-        return ""
     next_plan = view.plans[names.index(next_level)]
+    if _is_untested(view, next_plan):
+        return ""
     if next_plan.level is not None and not next_plan.level.qualifies:
         return f"no plan passes {next_level}"
     if next_plan.outcome.name == view.key:
@@ -414,24 +413,29 @@ def _is_spare(view: ComparisonView, plan: Plan) -> bool:
     """Return whether a plan has to be N+1 and does not fail in that in the window."""
     if plan.level is None or not plan.level.spare:
         return False
-    return redundancy(plan.outcome, view.tests.days, view.frame.deferrable)[0] is not False
+    loss = replica_loss(plan.outcome, view.tests.days, view.frame.deferrable)
+    return loss.survives is not False
 
 
 def _alternatives(view: ComparisonView) -> Iterator[Alternative]:
     """Yield the plans that the reader can choose from, with their costs in the window."""
     if len(view.plans) < 2:
         return
-    tested = {day.level for day in view.tests.days} - {""}
     for plan in view.plans:
         risky = plan.level is not None and not (plan.level.qualifies and _is_spare(view, plan))
-        # Without a test day of its own, a level has the plan of a lower one.
-        untested = bool(tested) and plan.level is not None and plan.name not in tested
+        untested = _is_untested(view, plan)
         price = Fact(
             plan.label, None if untested else plan.outcome.cost_usd, "$",
             note="no test day for this level" if untested else _plan_note(view, plan),
             meaning=Meaning.RISK if risky else Meaning.NEUTRAL,
         )  # fmt: skip
         yield Alternative(plan.name, plan.label, price, plan is view.plan)
+
+
+def _is_untested(view: ComparisonView, plan: Plan) -> bool:
+    """Return whether no test day is of the plan's level, so that it has the plan of a lower one."""
+    tested = {day.level for day in view.tests.days} - {""}
+    return bool(tested) and plan.level is not None and plan.name not in tested
 
 
 def _plan_note(view: ComparisonView, plan: Plan) -> str:
@@ -444,8 +448,8 @@ def _plan_note(view: ComparisonView, plan: Plan) -> str:
     if plan.name == STATIC:
         counts = _replicas(view, schedule_of(view.tables, plan.outcome.name), plan.outcome.name)
         replicas = "" if counts is None else f"{span_text(counts)} replicas"
-        redundant = redundancy(plan.outcome, view.tests.days, view.frame.deferrable)[0]
-        words = {True: "N+1", False: "without N+1", None: ""}[redundant]
+        loss = replica_loss(plan.outcome, view.tests.days, view.frame.deferrable)
+        words = {True: "N+1", False: "without N+1", None: ""}[loss.survives]
         return " · ".join(filter(None, (replicas, words, saved)))
     if plan.level is not None and not plan.level.qualifies:
         return f"fails {len(plan.level.failing)} test days"

@@ -55,9 +55,10 @@ def assumptions_section(frame: Frame, *, folded: bool = False) -> tuple[Section,
     """
     if not frame.assumptions:
         return ()
-    assumed = sum(row.provenance == ASSUMED for row in frame.assumptions)
+    rows = list(_merged(frame.assumptions))
+    assumed = sum(row.provenance == ASSUMED for row in rows)
     ordered = sorted(
-        _merged(frame.assumptions),
+        rows,
         key=lambda row: (-(row.effect or 0.0), row.provenance != ASSUMED),
     )
     inputs = table(
@@ -69,7 +70,7 @@ def assumptions_section(frame: Frame, *, folded: bool = False) -> tuple[Section,
         (Head("Source", wide=3), lambda row: row.source),
         (Head("Scenario key", wide=2), lambda row: row.key),
     )
-    title = f"Assumptions: {assumed} of {len(frame.assumptions)} inputs"
+    title = f"Assumptions: {assumed} of {len(rows)} inputs"
     return (Section(title, (inputs,), "Assumptions", folded),)
 
 
@@ -82,7 +83,7 @@ def _merged(assumptions: Sequence[Assumption]) -> Iterator[Assumption]:
         if not others:
             yield first
             continue
-        values = f"{first.value} and {len(others)} similar"
+        values = f"{first.value} (and {len(others)} other{'s' * (len(others) > 1)})"
         largest = max((first, *others), key=lambda row: row.effect or 0.0)
         yield replace(largest, value=values)
 
@@ -124,8 +125,9 @@ def profiles_section(errors: Sequence[ProfileError]) -> Iterator[Section]:
         (Head("If faster", Form.COUNT), lambda row: row.replicas_if_faster),
         note=" ".join(
             (
-                "Replicas at the peak. If slower, if faster: with a profile that is slower or "
-                "faster by its error, by closed forms (formulas without a simulation).",
+                "Replicas at the peak, for the whole forecast. If slower, if faster: with a "
+                "profile that is slower or faster by its error, by closed forms (formulas "
+                "without a simulation).",
                 *dict.fromkeys(row.note for row in errors if row.note),
             )
         ),

@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from planner.domain import columns
 from planner.domain.columns import Column, Columns
@@ -98,39 +98,58 @@ def tightest_tier(outcome: Outcome, tiers: Iterable[str] = ()) -> str | None:
     return min(among, key=lambda tier: known[tier] - (outcome.target(tier) or 0.0), default=None)
 
 
-def redundancy(
-    outcome: Outcome, days: Iterable[TestDayFigures], deferrable: Collection[str]
-) -> tuple[bool | None, float | None]:
-    """Return whether a policy survives the loss of a replica, and its SLO attainment then.
+class ReplicaLoss(NamedTuple):
+    """What a policy does without one replica. None means unknown.
 
-    It must survive on the test day and in the window. The smaller attainment counts. None means
-    unknown.
+    ``attainment`` is the smallest of the test day and the window. ``where`` names the place if
+    the policy fails in one of them only.
     """
-    passed = [] if outcome.n_plus_1 is None else [outcome.n_plus_1]
+
+    survives: bool | None
+    attainment: float | None
+    where: str = ""
+
+    @property
+    def verdict(self) -> str | None:
+        """Return the redundancy in words; None if it is not known."""
+        return {True: "N+1", False: "Not N+1", None: None}[self.survives]
+
+    @property
+    def effect(self) -> str:
+        """Return what the loss does: nothing, or the SLO attainment then; "": unknown."""
+        if self.survives:
+            return "survives losing 1 replica"
+        if self.survives is None or not self.attainment:
+            return ""
+        place = f" {self.where}" if self.where else ""
+        return f"{percent(self.attainment)} after losing 1 replica{place}"
+
+
+def replica_loss(
+    outcome: Outcome, days: Iterable[TestDayFigures], deferrable: Collection[str]
+) -> ReplicaLoss:
+    """Return what the loss of a replica does on the test day for it, and in the window."""
+    in_window, shares = outcome.n_plus_1, []
     # Older results have no ``n_plus_1``, and shares of time instead of attainment.
-    shares = [] if not passed or outcome.survives is None else [outcome.survives]
+    if in_window is not None and outcome.survives is not None:
+        shares.append(outcome.survives)
+    on_days = []
     for day in days:
         if day.kind == LOST_REPLICA and outcome.name in day.policies:
             on_day = day.policies[outcome.name]
-            passed.append(on_day.passes)
+            on_days.append(on_day.passes)
             shares += [
                 share
                 for tier, share in on_day.attainment.items()
                 if share is not None and tier not in deferrable
             ]
-    return (all(passed) if passed else None), min(shares, default=None)
-
-
-def redundancy_text(redundant: bool | None) -> str | None:
-    """Return the redundancy in words; None if it is not known."""
-    return {True: "N+1", False: "Not N+1", None: None}[redundant]
-
-
-def loss_text(redundant: bool | None, share: float | None) -> str:
-    """Return what the loss of a replica does: nothing, or the SLO attainment then; "": unknown."""
-    if redundant:
-        return "survives losing 1 replica"
-    return f"{percent(share)} after losing 1 replica" if redundant is False and share else ""
+    passed = on_days if in_window is None else [in_window, *on_days]
+    if not passed:
+        return ReplicaLoss(None, min(shares, default=None))
+    where = ""
+    if on_days and in_window is not None and in_window != all(on_days):
+        where = "on a test day" if in_window else "in this window"
+    return ReplicaLoss(all(passed), min(shares, default=None), where)
 
 
 def span_text(counts: Span) -> str:

@@ -246,7 +246,9 @@ def _latency(pool: SizedPool, curve: pl.DataFrame, name: str) -> Chart:
     # Near saturation the closed forms rise without bound and would flatten the rest.
     top = 3 * limit if limit and highest > 3 * limit else None
     x_axis = Axis("rate of one replica", "req/s")
-    return Chart(label, x_axis, Axis(unit="ms", top=top), tuple(series), small=True)
+    note = "" if simulated is None else "Plans use the simulated capacity. Curves show the shape."
+    y_axis = Axis(unit="ms", top=top)
+    return Chart(label, x_axis, y_axis, tuple(series), note=note, small=True)
 
 
 def _pool_chart(pool: SizedPool) -> Chart:

@@ -43,7 +43,7 @@ from planner.inputs.scenario.settings import MEASURE, UNITS
 
 FORMS = {SHARE: Form.SHARE, COUNT: Form.COUNT}  # of figures by unit; others: numbers
 UNIT_TEXTS = {SHARE: "", COUNT: ""}  # other units are their own text
-STATUS_TEXTS = {"flat": "static"}
+STATUS_TEXTS = {"flat": " (static)", "optimal": ""}  # others: the solver's word
 TILES = tuple(one for one in PLANNED if one.name != "starts")
 
 
@@ -106,11 +106,16 @@ def _headline(before: WhatIf | None, now: WhatIf, simulated: SimulatedPolicy | N
         return f"{figure(simulated.cost_usd, '$')}{count} as simulated"
     if now.totals is None:
         return f"No such {'fleet' if now.flat else 'plan'}"
-    count, status = span_text((now.least, now.most)), STATUS_TEXTS.get(now.status, now.status)
-    replicas = f"{count} replica{'s' * (now.most != 1)} ({status})"
+    count, status = (
+        span_text((now.least, now.most)),
+        STATUS_TEXTS.get(now.status, f" ({now.status})"),
+    )
+    replicas = f"{count} replica{'s' * (now.most != 1)}{status}"
+    cost = figure(now.totals.usd, "$")
     if before is None or before.totals is None or not before.totals.usd:
-        return f"{figure(now.totals.usd, '$')}, {replicas}"
-    return f"Cost {signed_percent(now.totals.usd / before.totals.usd - 1)}, {replicas}"
+        return f"{cost}, {replicas}"
+    change = signed_percent(now.totals.usd / before.totals.usd - 1)
+    return f"Planned cost {figure(before.totals.usd, '$')} → {cost} ({change}), {replicas}"
 
 
 def _fact(one: Figure, before: WhatIf | None, now: WhatIf) -> Fact:
@@ -120,6 +125,7 @@ def _fact(one: Figure, before: WhatIf | None, now: WhatIf) -> Fact:
     return Fact(
         one.label, value, _unit(one), FORMS.get(one.unit, Form.NUMBER),
         change=signed_percent(value / was - 1) if changed and was and value is not None else "",
+        note=f"from {figure(was, _unit(one))}" if changed else "",
     )  # fmt: skip
 
 

@@ -155,12 +155,14 @@ def losses(runs: Sequence[PolicyRun]) -> list[str]:
     """Return sentences on lost requests; policies with equal losses share a sentence."""
     labels: dict[str, list[str]] = {}
     for run in runs:
-        if run.summary.rejected + run.summary.unfinished:
-            reasons = "; ".join(f"{n:,} {why}" for why, n in run.summary.reject_reasons.items())
-            lost = (
-                f"of {run.summary.arrived:,} requests, {run.summary.rejected:,} rejected"
-                f"{f' ({reasons})' if reasons else ''}, {run.summary.unfinished:,} unfinished."
-            )
+        summary = run.summary
+        parts = [f"{n:,} rejected ({why})" for why, n in summary.reject_reasons.items()]
+        if (without_reason := summary.rejected - sum(summary.reject_reasons.values())) > 0:
+            parts.append(f"{without_reason:,} rejected")
+        if summary.unfinished:
+            parts.append(f"{summary.unfinished:,} unfinished")
+        if parts:
+            lost = f"{', '.join(parts)} of {summary.arrived:,} requests."
             labels.setdefault(lost, []).append(run.label)
     return [
         f"{label}{_others_words(len(others))}: {lost}" for lost, (label, *others) in labels.items()

@@ -99,7 +99,11 @@ def _review_step(to_review: Sequence[Proposal]) -> NextStep | None:
     first = to_review[0]
     if len(to_review) > 1:
         return NextStep(f"{len(to_review)} proposals need your decision.", "Review", "proposals")
-    cost = "" if first.usd_30d is None else f" It costs {figure(first.usd_30d, '$')} in 30 days."
+    cost = (
+        ""
+        if first.usd_30d is None
+        else f" With it, the fleet costs {figure(first.usd_30d, '$')} in 30 days."
+    )
     return NextStep(f"“{first.title}” needs your decision.{cost}", "Review", "proposal", first.pk)
 
 

@@ -2,14 +2,13 @@
 
 from functools import cache
 
-from django.conf import settings
 from django.http import HttpResponse
 from django.shortcuts import render
 from django.urls import reverse
 from django.views.decorators.http import require_safe
 
 from planner.errors import NotFound
-from planner.selectors.places import how_tos
+from planner.selectors.places import how_to_text, how_tos
 from planner.web.markdown import html_of
 from planner.web.request import Request
 
@@ -46,21 +45,16 @@ def page(request: Request, slug: str) -> HttpResponse:
     """Show a page of docs/how-to."""
     if slug not in how_tos():
         raise NotFound(f"There is no how-to {slug[:60]!r}. The list has all of them.")
-    _, _, body = _text(slug).partition("\n")
+    _, _, body = how_to_text(slug).partition("\n")
     context = {"how_tos": how_tos(), "slug": slug, "title": how_tos()[slug],
                "body": html_of(body, _address)}  # fmt: skip
     return render(request, "web/help.html", context)
 
 
-def _text(slug: str) -> str:
-    """Return a how-to page in Markdown."""
-    return (settings.BASE_DIR / "docs" / "how-to" / f"{slug}.md").read_text(encoding="utf-8")
-
-
 @cache
 def _purpose(slug: str) -> str:
     """Return the first sentence of a how-to page, below its title."""
-    return _text(slug).split("\n\n")[1].partition(". ")[0].rstrip(".").replace("`", "")
+    return how_to_text(slug).split("\n\n")[1].partition(". ")[0].rstrip(".").replace("`", "")
 
 
 def _address(target: str) -> str:

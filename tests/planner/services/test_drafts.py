@@ -205,14 +205,17 @@ def test_sums_per_bin_leave_the_spread_of_lengths_assumed() -> None:
 @pytest.mark.parametrize("days", [2, 1])
 def test_a_series_that_ends_before_the_planned_time_is_an_assumption(days: int) -> None:
     rows = [
-        {"name": name, "bins": 24 * lasts, "bin_s": 3600, "requests": 4800, "end": f"+{lasts}d"}
+        {"name": name, "bins": 24 * lasts, "bin_s": 3600, "requests": 4800}
+        | {"end": f"+{lasts * DAY}s"}
         for name, lasts in (("conv", 2), ("code", days))
     ]
     trace = Trace(
         name="t", state="ready", kind="demand",
-        report={"bin_s": 3600, "series": rows, "end": "+2d"},
+        report={"bin_s": 3600, "series": rows, "end": f"+{2 * DAY}s", "end_ns": 2 * DAY * SECOND},
     )  # fmt: skip
     serving = choose_serving(trace)
+    sources = parse(scenario_draft(trace)).traffic.sources  # of the last day
+    assert [source.series for source in sources] == ["conv", "code"][:days]
     for horizon, expected in ((HORIZONS["day"], ["code"][: 2 - days]), (None, [])):
         text = scenario_draft(trace, None, horizon, serving)
         if horizon is None:

@@ -81,3 +81,27 @@ def test_cells_keep_pools_to_speak_of(folder: Path) -> None:
     )  # fmt: skip
     study = study_of(scenario, {"t": stored}, NO_USER_FACTS, silent)
     assert study.pools(study.peak).sum() // study.cells >= 8
+
+
+def test_a_small_dear_pool_beside_a_large_one_does_not_fill_the_fleet(folder: Path) -> None:
+    """A cell has at least one replica of each pool, which many cells would pay for."""
+    stored = make.demand_file(folder, {"m": [4 * PER_MIN] * 60}, name="uneven")
+    prices = {"east": 2, "west": 60}
+    regions = [
+        {"name": name, "capacity": {"G": 800}, "usd_per_gpu_hour": {"G": usd}}
+        | {"carbon_g_per_kwh": 400}
+        for name, usd in prices.items()
+    ]
+    scenario = make.scenario(
+        traffic={
+            "sources": [make.source(**LENGTHS, regions={"east": 0.99, "west": 0.01})],
+            "max_replayed": 1000,
+        },
+        horizon={"duration_s": 600, "period_s": 300},
+        regions=regions,
+    )
+    study = study_of(scenario, {"t": stored}, NO_USER_FACTS, silent)
+    peak = study.pools(study.peak)
+    rounded_up = -(-peak // study.cells) * study.cells
+    assert peak.min() < 3 < peak.max() / 20
+    assert rounded_up @ study.replica_usd <= 1.2 * peak @ study.replica_usd
