@@ -14,8 +14,7 @@ from planner.domain.sizing.sizing import size_over_time
 from planner.domain.study import Study
 from planner.domain.traffic.forecast_requests import requests_ahead
 from planner.domain.traffic.known_lengths import known_lengths, traffic_with_known_lengths
-from planner.domain.traffic.traffic import build_traffic
-from planner.domain.traffic.window import resolve_window
+from planner.domain.traffic.traffic import traffic_and_window
 from planner.inputs.scenario.build import build_hardware
 from planner.inputs.scenario.schema import Scenario
 from planner.inputs.scenario.settings import settings_of
@@ -51,8 +50,7 @@ def study_at(scenario: Scenario, traces: Traces, known: UserFacts, progress: Pro
     """Return the study of a scenario's window without requests, which planning does not need."""
     hardware, settings = build_hardware(scenario, known, spot=True), settings_of(scenario)
     progress(0.0, "Reading the traffic")
-    traffic = build_traffic(settings.traffic, traces)
-    window = resolve_window(settings.window, traffic.demand, traffic.clock)
+    traffic, window = traffic_and_window(settings, traces)
     begin_forecasts(settings.plan, hardware, traffic, window)
     lengths = known_lengths(traffic, window, settings.seed)
     traffic = traffic_with_known_lengths(traffic, lengths)

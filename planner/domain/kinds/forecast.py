@@ -38,8 +38,8 @@ from planner.domain.traffic.past_forecasts import (
     past_forecasts_of_series,
 )
 from planner.domain.traffic.series import idle_sentences, uncounted_units_sentence
-from planner.domain.traffic.traffic import Traffic, build_traffic
-from planner.domain.traffic.window import Window, resolve_window
+from planner.domain.traffic.traffic import Traffic, traffic_and_window
+from planner.domain.traffic.window import Window
 from planner.errors import ScenarioError
 from planner.inputs.scenario.build import Hardware, build_hardware
 from planner.inputs.scenario.holidays import GIVE, Holiday, holidays_in_words, holidays_of
@@ -204,8 +204,7 @@ def run(
         scenario = scenario.model_copy(update={"forecast": section})
     hardware, settings = build_hardware(scenario, known), settings_of(scenario)
     progress(0.0, "Reading the traffic")
-    traffic = build_traffic(settings.traffic, traces)
-    window = resolve_window(settings.window, traffic.demand, traffic.clock)
+    traffic, window = traffic_and_window(settings, traces)
     planned, at_once = settings.plan, settings.plan.periods == ALL
     # The plan's percentile of each group of series, so that the forecast shows what is planned for.
     quantiles = Quantiles(

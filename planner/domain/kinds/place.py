@@ -1,10 +1,10 @@
 """Place a fleet's instances in the network by several methods, and simulate the effect."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
 import numpy as np
 import polars as pl
@@ -19,7 +19,7 @@ from planner.domain.placement.services import (
     disaggregated_scenario,
     placed_services,
 )
-from planner.domain.placement.simulation import busiest_load, replay_state
+from planner.domain.placement.simulation import ReplayLoad, busiest_load, replay_state
 from planner.domain.planning.inputs import PlanInput
 from planner.domain.planning.planning import plan_window
 from planner.domain.progress import Progress, part
@@ -27,8 +27,8 @@ from planner.domain.serialise import OPTIONAL
 from planner.domain.sizing.sizing import size_over_time
 from planner.domain.sources import Fact, facts_of
 from planner.domain.traffic.known_lengths import known_lengths, traffic_with_known_lengths
-from planner.domain.traffic.traffic import Traffic, build_traffic
-from planner.domain.traffic.window import UNGROWN, Window, resolve_window, words_of
+from planner.domain.traffic.traffic import Traffic, traffic_and_window
+from planner.domain.traffic.window import Window, words_of
 from planner.errors import ScenarioError
 from planner.inputs.scenario.build import Hardware, build_hardware
 from planner.inputs.scenario.schema import Scenario
@@ -84,12 +84,19 @@ class Simulated:
     duration_s: float | None = field(default=None, metadata={OPTIONAL: True})
     requests: int | None = field(default=None, metadata={OPTIONAL: True})
 
+    @classmethod
+    def of(cls, load: ReplayLoad | None, words: str, clock: str) -> Self:
+        """Return the interval of ``load``; ``clock`` says how its start is written."""
+        if load is None:
+            return cls(words)
+        return cls(words, words_of(load.start_s, clock), load.duration_s, len(load.trace))
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PlaceResult:
     """The result of ``place``, as ``bin/manage place --json`` prints it."""
 
-    kind: str
+    kind: str = "place"
     scenario: str
     counts_from: str
     headline: str
@@ -118,68 +125,107 @@ def run(
     plan.
     """
     begun = time.perf_counter()
-    hardware = build_hardware(scenario, known)
-    if hardware.capacity_gpus.sum() > MOST_GPUS:
-        raise ScenarioError(
-            f"regions: {hardware.capacity_gpus.sum():,} GPUs are more than the {MOST_GPUS:,} that "
-            "one run can place. Place fewer regions."
-        )
     progress(0.0, "Reading the traffic")
-    traffic = build_traffic(settings_of(scenario).traffic, traces)
-    window = resolve_window(settings_of(scenario).window, traffic.demand, traffic.clock)
-    instances, source = _counts_to_place(
-        scenario, hardware, traffic, window, options.counts, part(progress, 0.0, 0.5)
+    traffic, window = traffic_and_window(settings_of(scenario), traces)
+    scenario, hardware, instances, source = _fleet_to_place(
+        scenario, known, traffic, window, options, part(progress, 0.0, 0.5)
     )
-    if options.ratio is not None:
-        prefill, decode = options.ratio
-        scenario = disaggregated_scenario(
-            scenario, options.ratio, current_fleet_words(hardware, instances)
-        )
-        hardware = build_hardware(scenario, known)
-        assert hardware.today is not None
-        instances = hardware.today
-        source += f", mixed pools as {prefill} prefill to {decode} decode"
     facts: list[tuple[str, Provenance]] = []
-    topology = topology_of(scenario, hardware, facts)
-    shares = kv_shares(scenario, facts)
+    topology, kv_share = topology_of(scenario, hardware, facts), kv_shares(scenario, facts)
     facts += [fact for fact in hardware.provenance if fact[0].startswith("KV transfer")]
-    placed = placed_services(scenario, hardware, instances)
-    any_kv_transfer = any(service.hands_over for service in placed)
-    problem = PlacementProblem(topology, tuple(service.service for service in placed))
-    by_method = _placements(problem, options, scenario.seed, shares, part(progress, 0.5, 0.8))
+    services = placed_services(scenario, hardware, instances)
+    problem = PlacementProblem(topology, tuple(service.service for service in services))
+    by_method = _placements(problem, options, scenario.seed, kv_share, part(progress, 0.5, 0.8))
+    # Only KV transfers between prefill and decode instances depend on the placement.
+    transfers = any(service.hands_over for service in services)
     load = busiest_load(traffic, window, scenario.seed)
     methods = {}
     for i, (name, states) in enumerate(by_method.items()):
         replay = None
-        # Only KV transfers between prefill and decode instances depend on the placement.
-        if load is not None and any_kv_transfer:
+        if load is not None and transfers:
             progress(0.8 + 0.2 * i / len(by_method), f"Replaying: {LABELS[name]}")
-            replay = replay_state(hardware, placed, states[START], load, scenario.seed)
-        methods[name] = figures.method_figures(name, states, placed, replay)
-    words = figures.simulated_words(methods)
-    simulation = Simulated(words)
-    if load is not None:
-        start = words_of(load.start_s, traffic.clock)
-        simulation = Simulated(words, start, load.duration_s, len(load.trace))
+            replay = replay_state(hardware, services, states[START], load, scenario.seed)
+        methods[name] = figures.method_figures(name, states, services, replay)
+    replay_notes = [] if load is None else window.replay_notes
     result = PlaceResult(
-        kind="place",
         scenario=scenario.name,
         counts_from=source,
-        headline=figures.headline(methods, any_kv_transfer),
+        headline=figures.headline(methods, transfers),
         methods=methods,
-        services=tuple(figures.service_figures(hardware, service) for service in placed),
+        services=tuple(figures.service_figures(hardware, service) for service in services),
         topology=tuple(figures.region_trees(problem)),
-        simulation=simulation,
-        warnings=tuple(figures.warnings(methods, any_kv_transfer)),
-        notes=(
-            *figures.notes(source, methods, any_kv_transfer),
-            *([UNGROWN] if window.ahead and window.growth and load is not None else []),
-            *traffic.notes,
-        ),
+        simulation=Simulated.of(load, figures.simulated_words(methods), traffic.clock),
+        warnings=tuple(figures.warnings(methods, transfers)),
+        notes=(*figures.notes(source, methods, transfers), *replay_notes, *traffic.notes),
         provenance=facts_of(facts),
         seconds=time.perf_counter() - begun,
     )
     return Outcome(result, tables_of(problem, by_method))
+
+
+def _fleet_to_place(
+    scenario: Scenario,
+    known: UserFacts,
+    traffic: Traffic,
+    window: Window,
+    options: Options,
+    progress: Progress,
+) -> tuple[Scenario, Hardware, IntArray, str]:
+    """Return the replicas to place, ``[l, r, g]``, and in words where their number comes from.
+
+    If the options give a ratio, mixed pools become prefill and decode pools. Scenario and hardware
+    are those with such pools. Raises ScenarioError if there are too many GPUs or no fleet.
+    """
+    hardware = build_hardware(scenario, known)
+    gpus = hardware.capacity_gpus.sum()
+    if gpus > MOST_GPUS:
+        raise ScenarioError(
+            f"regions: {gpus:,} GPUs are more than the {MOST_GPUS:,} that one run can place. "
+            "Place fewer regions."
+        )
+    counts = options.counts or ("peak" if hardware.today is None else "today")
+    if counts != "today":
+        instances, source = _planned_counts(scenario, hardware, traffic, window, counts, progress)
+    elif hardware.today is not None:
+        instances, source = hardware.today, "fleet.today"
+    else:
+        raise ScenarioError(
+            "fleet.today: the scenario has no current fleet. Add it, or place the plan's peak."
+        )
+    if options.ratio is None:
+        return scenario, hardware, instances, source
+    prefill, decode = options.ratio
+    fleet = current_fleet_words(hardware, instances)
+    scenario = disaggregated_scenario(scenario, options.ratio, fleet)
+    hardware = build_hardware(scenario, known)
+    assert hardware.today is not None
+    source += f", mixed pools as {prefill} prefill to {decode} decode"
+    return scenario, hardware, hardware.today, source
+
+
+def _planned_counts(
+    scenario: Scenario,
+    hardware: Hardware,
+    traffic: Traffic,
+    window: Window,
+    counts: Counts,
+    progress: Progress,
+) -> tuple[IntArray, str]:
+    """Return the replicas of the plan's largest or last period, ``[l, r, g]``, and its name.
+
+    ``counts`` is "peak" or "last". Raises Infeasible if there is no plan.
+    """
+    lengths = known_lengths(traffic, window, scenario.seed)
+    traffic = traffic_with_known_lengths(traffic, lengths)
+    sizes = size_over_time(hardware, lengths, scenario.seed, part(progress, 0.0, 0.6))
+    no_replicas = np.zeros(hardware.minimum.shape, np.int64)
+    current = no_replicas if hardware.today is None else hardware.today
+    inputs = PlanInput(settings_of(scenario).plan, hardware, traffic, window, sizes, current)
+    plan = plan_window(inputs, part(progress, 0.6, 1.0)).plan
+    gpus = np.einsum("plrg,lg->p", plan.target, plan.gpus_per_instance)
+    period, word = (int(gpus.argmax()), "largest") if counts == "peak" else (len(gpus) - 1, "last")
+    when = words_of(float(plan.period_start_s[period]), traffic.clock)
+    return plan.target[period], f"the plan's {word} period, from {when}"
 
 
 def _placements(
@@ -196,49 +242,12 @@ def _placements(
     names = METHODS if options.method == "all" else (options.method,)
     states: dict[str, States] = {}
     for i, name in enumerate(names):
-        method_progress = part(progress, i / len(names), (i + 1) / len(names))
-        method_progress(0.0, f"Placing: {LABELS[name]}")
         # The placer calls this now and then: it reports progress and may cancel the run.
-        keep_alive = partial(method_progress, 0.5, f"Placing: {LABELS[name]}")
+        keep_alive = partial(progress, i / len(names), f"Placing: {LABELS[name]}")
+        keep_alive()
         placer = Placer(name, seed, shares, options.time_limit_s, keep_alive)
         states[name] = placer.states(problem, options.grow)
     return states
-
-
-def _counts_to_place(
-    scenario: Scenario,
-    hardware: Hardware,
-    traffic: Traffic,
-    window: Window,
-    period_or_today: str | None,
-    progress: Progress,
-) -> tuple[IntArray, str]:
-    """Return the replicas to place, ``[l, r, g]``, and a phrase on where the counts come from.
-
-    ``period_or_today`` is "today" for today's fleet, "peak" or "last" for a period of the plan.
-    None: today's fleet if it is known, else the largest period.
-    """
-    if period_or_today is None:
-        period_or_today = "peak" if hardware.today is None else "today"
-    if period_or_today == "today":
-        if hardware.today is None:
-            raise ScenarioError(
-                "fleet.today: the scenario has no current fleet. Add it, or place the plan's peak."
-            )
-        return hardware.today, "fleet.today"
-    lengths = known_lengths(traffic, window, scenario.seed)
-    traffic = traffic_with_known_lengths(traffic, lengths)
-    sizes = size_over_time(hardware, lengths, scenario.seed, part(progress, 0.0, 0.6))
-    no_replicas = np.zeros(hardware.minimum.shape, np.int64)
-    current = no_replicas if hardware.today is None else hardware.today
-    inputs = PlanInput(settings_of(scenario).plan, hardware, traffic, window, sizes, current)
-    planned = plan_window(inputs, part(progress, 0.6, 1.0))
-    target = planned.plan.target
-    gpus_per_period = np.einsum("plrg,lg->p", target, planned.plan.gpus_per_instance)
-    p = int(gpus_per_period.argmax()) if period_or_today == "peak" else len(target) - 1
-    when = words_of(float(planned.plan.period_start_s[p]), traffic.clock)
-    what = "largest" if period_or_today == "peak" else "last"
-    return target[p], f"the plan's {what} period, from {when}"
 
 
 def tables_of(
@@ -249,6 +258,17 @@ def tables_of(
     ``nodes`` has one row per node of the network. ``instances`` has one row per method, state,
     instance and node. ``units`` has one row per method, state and unit.
     """
+
+    def of_all_states(table: Callable[[State], pl.DataFrame]) -> pl.DataFrame:
+        """Return the tables of all methods and states as one."""
+        return pl.concat(
+            table(state).select(
+                pl.lit(method).alias("method"), pl.lit(step).alias("state"), pl.all()
+            )
+            for method, states in by_method.items()
+            for step, state in states.items()
+        )
+
     tree = problem.topology
     nodes = pl.DataFrame(
         {
@@ -262,27 +282,11 @@ def tables_of(
             "gpus": tree.gpus,
         }
     )
-    states = [
-        (method, step, state)
-        for method, states in by_method.items()
-        for step, state in states.items()
-    ]
     return {
         "nodes": nodes,
-        "instances": pl.concat(
-            _with_method_and_state(method, step, _instances(state))
-            for method, step, state in states
-        ),
-        "units": pl.concat(
-            _with_method_and_state(method, step, _units(state)) for method, step, state in states
-        ),
+        "instances": of_all_states(_instances),
+        "units": of_all_states(_units),
     }
-
-
-def _with_method_and_state(method: str, step: str, table: pl.DataFrame) -> pl.DataFrame:
-    """Return the table with the columns ``method`` and ``state`` in front."""
-    labels = pl.lit(method).alias("method"), pl.lit(step).alias("state")
-    return table.select(*labels, pl.all())
 
 
 def _instances(state: State) -> pl.DataFrame:

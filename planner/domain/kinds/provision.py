@@ -55,8 +55,7 @@ from planner.domain.results.basis import WindowFacts, window_facts
 from planner.domain.serialise import OPTIONAL
 from planner.domain.sources import Fact, facts_of
 from planner.domain.traffic.known_lengths import requested_tiers
-from planner.domain.traffic.traffic import Traffic, build_traffic
-from planner.domain.traffic.window import UNGROWN, resolve_window
+from planner.domain.traffic.traffic import Traffic, traffic_and_window
 from planner.errors import Infeasible
 from planner.inputs.scenario.build import Hardware, build_hardware
 from planner.inputs.scenario.schema import Scenario
@@ -198,8 +197,7 @@ def run(
     begun = time.perf_counter()
     hardware = build_hardware(scenario, known)
     progress(0.0, "Reading the traffic")
-    traffic = build_traffic(settings_of(scenario).traffic, traces)
-    window = resolve_window(settings_of(scenario).window, traffic.demand, traffic.clock)
+    traffic, window = traffic_and_window(settings_of(scenario), traces)
     refuse_without_history(options.over_time, traffic, window.observed_s[0])
     hardware = replace(hardware, asked=requested_tiers(traffic, np.inf))
     peaks = peak_hours(hardware, traffic, window)
@@ -247,7 +245,7 @@ def run(
     saved = figures.total_savings(totals)
     notes = [
         *_notes(options, cases, unknown_models(hardware, peaks)),
-        *([UNGROWN] if window.ahead and window.growth and by_window is not None else []),
+        *(window.replay_notes if by_window is not None else []),
         *traffic.notes,
     ]
     # Speeds come from operators here. ``basis.facts`` states their source.

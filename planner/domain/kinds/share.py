@@ -23,8 +23,8 @@ from planner.domain.sharing.pools import (
     sharing_pools,
 )
 from planner.domain.sources import Fact, facts_of
-from planner.domain.traffic.traffic import build_traffic
-from planner.domain.traffic.window import UNGROWN, resolve_window, words_of
+from planner.domain.traffic.traffic import traffic_and_window
+from planner.domain.traffic.window import words_of
 from planner.errors import ScenarioError
 from planner.inputs.scenario.build import Hardware, build_hardware
 from planner.inputs.scenario.schema import Scenario
@@ -130,8 +130,7 @@ def run(
     begun = time.perf_counter()
     hardware = build_hardware(scenario, known)
     progress(0.0, "Reading the traffic")
-    traffic = build_traffic(settings_of(scenario).traffic, traces)
-    window = resolve_window(settings_of(scenario).window, traffic.demand, traffic.clock)
+    traffic, window = traffic_and_window(settings_of(scenario), traces)
     load = busiest_load(traffic, window, scenario.seed, options.hours * HOUR_S, MOST_REQUESTS)
     if load is None:
         raise ScenarioError("traffic.sources: no request arrives in the window. Choose another.")
@@ -186,7 +185,7 @@ def run(
             "GPUs are packed for the replayed time. A time with other models in use may need more. "
             "Models without requests then are left out.",
             *_aggregated(models, hardware),
-            *([UNGROWN] if window.ahead and window.growth else []),
+            *window.replay_notes,
             *traffic.notes,
         ),
         provenance=facts_of([*facts, *dict(host_facts).items()]),

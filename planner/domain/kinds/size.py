@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -24,8 +25,8 @@ from planner.domain.sizing.arrivals import (
 )
 from planner.domain.sizing.closed_form import sized_pool
 from planner.domain.sizing.curves import sized_alone, workload_of
-from planner.domain.sizing.size_errors import Bias, SizeError, bias, expected
-from planner.domain.sizing.sizing import size
+from planner.domain.sizing.size_errors import SIMULATION, Bias, SizeError, latency_errors
+from planner.domain.sizing.sizing import Sizes, size
 from planner.domain.sizing.splits import SplitSize, splits_of
 from planner.domain.sources import Fact
 from planner.domain.traffic.known_lengths import known_traffic
@@ -33,7 +34,6 @@ from planner.domain.traffic.lengths import Lengths
 from planner.domain.traffic.traffic import Traffic
 from planner.domain.verification.profile_error import (
     UNCHECKED,
-    StatedError,
     slower_or_faster,
     stated_error,
 )
@@ -186,7 +186,8 @@ class SizedPool:
     replicas: int | None  # fewest replicas for that demand
     simulated_pools: tuple[PoolPoint, ...]  # pools simulated for the tier that limits a replica
     closed: ClosedForms = field(metadata={MERGED: True})
-    again: dict[str, float | None] = field(metadata={MERGED: True})  # with profile errors
+    max_rps_if_slower: float | None  # by the error of the profile; None: it is not known
+    max_rps_if_faster: float | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -221,71 +222,33 @@ def run(
     hardware = build_hardware(scenario, known)
     progress(0.0, "Reading the traffic")
     notes: list[str] = []
-    traffic: Traffic | None = None
-    if options.lengths is None or variation_of(options.burstiness) is None:
-        traffic = known_traffic(settings_of(scenario), traces)
-    assumed = _assumed_requests(hardware, options, traffic, notes)
-    lengths, shared, arrivals = assumed.lengths, assumed.shared, assumed.arrivals
-    if options.lengths is not None:
-        _check_context(hardware, options.lengths)
-    elif traffic is not None:
-        hardware = replace(hardware, asked=traffic.asked)
-    sizes = size(hardware, lengths, scenario.seed, part(progress, 0.1, 0.4), arrivals, shared)
-    errors = {place: stated_error(hardware.profiles[place]) for place in sizes.capacity}
-    resizing = part(progress, 0.4, 0.85)
-    rates_at_error = _rates_at_profile_error(
-        hardware, lengths, errors, arrivals, scenario.seed, resizing, shared
+    assumed = _assumed_requests(scenario, hardware, traces, options, notes)
+    hardware, seed = assumed.hardware, scenario.seed
+    sizes = size(
+        hardware, assumed.lengths, seed, part(progress, 0.1, 0.4), assumed.arrivals, assumed.shared
     )
-    requests = list(zip(lengths, shared or [None] * len(lengths), strict=True))
-    splits = splits_of(
-        hardware, sizes, requests, assumed.variation, arrivals, scenario.seed,
-        part(progress, 0.85, 0.95),
-    )  # fmt: skip
-    pools, curves = [], []
-    for place, sized in zip(sizes.capacity, sized_replicas(sizes, hardware), strict=True):
-        tier = next(tier for tier in hardware.tiers if tier.name == sized.tier)
-        m, _ = place
-        work = workload_of(hardware, m, *requests[m], assumed.variation[m])
-        closed, curve = _closed_forms(hardware, place, tier, work, sized.max_rps)
+    pools: list[SizedPool] = []
+    curves: list[dict[str, Any]] = []
+    replicas = sized_replicas(sizes, hardware)
+    for place, sized in zip(sizes.capacity, replicas, strict=True):
+        done = 0.4 + 0.45 * len(pools) / len(replicas)
+        progress(done, "Sizing again with the profiles' errors")
+        pool, curve = _sized_pool(assumed, sizes, place, sized, seed)
+        pools.append(pool)
         replica = sized.replica
-        pool = {"model": replica.model, "arrangement": replica.arrangement, "role": replica.role}
-        curves += [pool | as_json(point) for point in curve]
-        profile, error = hardware.profiles[place], errors[place]
-        rps, mean_isl = assumed.rates[m], float(lengths[m][0].mean())
-        pools.append(
-            SizedPool(
-                sized=sized,
-                percentile=100 * tier.attainment,
-                ttft_limit_ms=milliseconds(tier.ttft_s),
-                tbt_limit_ms=milliseconds(tier.tbt_s),
-                attainment=sizes.capacity[place][1].attainment,
-                burstiness=assumed.variation[m],
-                profile=profile.kind,
-                provenance=provenance_at(profile, sizes.outside(place)),
-                expected_error=error.value if error else None,
-                error_basis=error.basis if error else UNCHECKED,
-                demand_rps=rps,
-                replicas=None
-                if rps is None
-                else fewest_instances(sizes.pool_tps[place], rps * mean_isl),
-                simulated_pools=sizes.pools[place].set_by.points,
-                closed=closed,
-                again=rates_at_error[place],
-            )
-        )
-    drawn_as = {POISSON: "Poisson arrivals", TRACE: "arrivals with the bursts of the traffic"}.get(
-        options.burstiness, "arrivals (gaps gamma-distributed)"
-    )
+        names = {"model": replica.model, "arrangement": replica.arrangement, "role": replica.role}
+        curves += [names | as_json(point) for point in curve]
+    splits = splits_of(
+        hardware, sizes, list(zip(assumed.lengths, assumed.shared, strict=True)),
+        assumed.variation, assumed.arrivals, seed, part(progress, 0.85, 0.95),
+    )  # fmt: skip
     return Outcome(
         SizeResult(
             scenario=scenario.name,
             pools=tuple(pools),
             splits=splits,
-            sized_by=f"simulation of one replica request by request: {REQUESTS:,} and again "
-            f"{2 * REQUESTS:,} {drawn_as}, {assumed.words}; the largest rate that meets the tier "
-            f"in both, to within {PRECISION:.0%}; the same for pools of "
-            f"{', '.join(map(str, SIMULATED))}, and in between by 1/sqrt(n)",
-            size_error=expected("simulation", 0.0),
+            sized_by=_method_words(options, assumed),
+            size_error=SIMULATION,
             provenance=facts_at(hardware, sizes),
             notes=(*notes, *_contradiction_sentences(hardware), *sizes.notes),
         ),
@@ -295,10 +258,11 @@ def run(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _AssumedRequests:
-    """The requests that sizes assume; each field but the last has an item for each model."""
+    """The requests that sizes assume, by model, and the hardware that serves them."""
 
+    hardware: Hardware
     lengths: Sequence[Lengths]
-    shared: Sequence[SharedPrompts | None]  # cached tokens or blocks of prompts; empty: none
+    shared: Sequence[SharedPrompts | None]  # cached tokens or blocks of prompts
     variation: Sequence[float]  # squared coefficient of variation of the gaps, for closed forms
     arrivals: Sequence[Burstiness]  # for simulations
     rates: Sequence[float | None]  # peak requests/s in one region; None: not known
@@ -306,28 +270,99 @@ class _AssumedRequests:
 
 
 def _assumed_requests(
-    hardware: Hardware, options: Options, traffic: Traffic | None, notes: list[str]
+    scenario: Scenario, hardware: Hardware, traces: Traces, options: Options, notes: list[str]
 ) -> _AssumedRequests:
-    """Return the requests of ``traffic``, with what the options state instead.
+    """Return the requests of the scenario's traffic, with what the options state instead.
 
-    ``traffic`` is None if the options state both lengths and arrivals. ``notes`` are added to.
+    The traffic is read only if the options do not state both lengths and arrivals. ``notes`` are
+    added to. Raises PlannerError if stated lengths exceed the context of a model.
     """
     models, stated = len(hardware.models), variation_of(options.burstiness)
+    traffic: Traffic | None = None
     variation = [1.0 if stated is None else stated] * models
     rates: list[float | None] = [options.rate] * models
-    if traffic is not None and stated is None:
-        variation = [variation_in(traffic, m, notes) for m in range(models)]
-    if traffic is not None and options.rate is None:
-        rates = [busiest_rps(hardware, traffic, m) for m in range(models)]
-    arrivals = arrivals_of(traffic, stated, models)
-    if options.lengths is None:
+    if options.lengths is None or stated is None:
+        traffic = known_traffic(settings_of(scenario), traces)
+        if stated is None:
+            variation = [variation_in(traffic, m, notes) for m in range(models)]
+        if options.rate is None:
+            rates = [busiest_rps(hardware, traffic, m) for m in range(models)]
+    lengths: Sequence[Lengths]
+    shared: Sequence[SharedPrompts | None] = [None] * models
+    if options.lengths is not None:
+        _check_context(hardware, options.lengths)
+        isl, osl = options.lengths
+        lengths = [(np.array([isl], np.int32), np.array([osl], np.int32))] * models
+        words = f"{isl:,} input and {osl:,} output tokens each"
+    else:
         assert traffic is not None
+        hardware = replace(hardware, asked=traffic.asked)
+        lengths, shared = traffic.lengths, traffic.shared or shared
         words = "lengths drawn from the scenario's traffic"
-        return _AssumedRequests(traffic.lengths, traffic.shared, variation, arrivals, rates, words)
-    isl, osl = options.lengths
-    lengths = [(np.array([isl], np.int32), np.array([osl], np.int32))] * models
-    words = f"{isl:,} input and {osl:,} output tokens each"
-    return _AssumedRequests(lengths, (), variation, arrivals, rates, words)
+    arrivals = arrivals_of(traffic, stated, models)
+    return _AssumedRequests(hardware, lengths, shared, variation, arrivals, rates, words)
+
+
+def _method_words(options: Options, assumed: _AssumedRequests) -> str:
+    """Return how capacities were found, in words."""
+    arrivals = {POISSON: "Poisson arrivals", TRACE: "arrivals with the bursts of the traffic"}.get(
+        options.burstiness, "arrivals (gaps gamma-distributed)"
+    )
+    return (
+        f"simulation of one replica request by request: {REQUESTS:,} and again {2 * REQUESTS:,} "
+        f"{arrivals}, {assumed.words}; the largest rate that meets the tier in both, to within "
+        f"{PRECISION:.0%}; the same for pools of {', '.join(map(str, SIMULATED))}, and in between "
+        "by 1/sqrt(n)"
+    )
+
+
+def _sized_pool(
+    assumed: _AssumedRequests, sizes: Sizes, place: At, sized: SizedReplica, seed: int
+) -> tuple[SizedPool, list[CurvePoint]]:
+    """Return the capacity of a replica with its limits and errors, and its closed forms by rate."""
+    m, _ = place
+    hardware, lengths, shared = assumed.hardware, assumed.lengths[m], assumed.shared[m]
+    tier = next(tier for tier in hardware.tiers if tier.name == sized.tier)
+    work = workload_of(hardware, m, lengths, shared, assumed.variation[m])
+    closed, curve = _closed_forms(hardware, place, tier, work, sized.max_rps)
+    profile = hardware.profiles[place]
+    error = stated_error(profile)
+
+    def rate_if(sign: int) -> float | None:
+        """Return the requests/s with a slower (+1) or faster (-1) profile; 0: no rate will do."""
+        if error is None:
+            return None
+        try:
+            return sized_alone(
+                hardware, place, lengths, seed, burstiness=assumed.arrivals[m], shared=shared,
+                profile=slower_or_faster(profile, error.value, sign),
+            )  # fmt: skip
+        except SimulationError:
+            return 0.0
+
+    demand_rps, replicas = assumed.rates[m], None
+    if demand_rps is not None:
+        demand_tps = demand_rps * float(lengths[0].mean())
+        replicas = fewest_instances(sizes.pool_tps[place], demand_tps)
+    pool = SizedPool(
+        sized=sized,
+        percentile=100 * tier.attainment,
+        ttft_limit_ms=milliseconds(tier.ttft_s),
+        tbt_limit_ms=milliseconds(tier.tbt_s),
+        attainment=sizes.capacity[place][1].attainment,
+        burstiness=assumed.variation[m],
+        profile=profile.kind,
+        provenance=provenance_at(profile, sizes.outside(place)),
+        expected_error=error.value if error else None,
+        error_basis=error.basis if error else UNCHECKED,
+        demand_rps=demand_rps,
+        replicas=replicas,
+        simulated_pools=sizes.pools[place].set_by.points,
+        closed=closed,
+        max_rps_if_slower=rate_if(+1),
+        max_rps_if_faster=rate_if(-1),
+    )
+    return pool, curve
 
 
 def _contradiction_sentences(hardware: Hardware) -> list[str]:
@@ -363,6 +398,7 @@ def _closed_forms(
     except SimulationError:
         predicted_rps = None
     load = max_rps / saturated
+    latency_error, latency_bias = latency_errors(load)
     closed = ClosedForms(
         load=load,
         wait_ms=milliseconds(evaluated.wait.mean),
@@ -371,8 +407,8 @@ def _closed_forms(
         utilisation=evaluated.utilisation,
         predicted_rps=predicted_rps,
         prediction_error=predicted_rps / max_rps - 1.0 if predicted_rps and max_rps else None,
-        latency_error=expected("latency", load),
-        latency_bias=bias(load),
+        latency_error=latency_error,
+        latency_bias=latency_bias,
     )
     return closed, curve
 
@@ -385,38 +421,3 @@ def _check_context(hardware: Hardware, lengths: tuple[int, int]) -> None:
                 f"isl {lengths[0]} and osl {lengths[1]} are {sum(lengths):,} tokens, and the "
                 f"context of {model.name} is {model.max_context:,}. Give less."
             )
-
-
-def _rates_at_profile_error(
-    hardware: Hardware,
-    lengths: Sequence[Lengths],
-    errors: dict[At, StatedError | None],
-    arrivals: Sequence[Burstiness],
-    seed: int,
-    progress: Progress,
-    shared: Sequence[SharedPrompts | None],
-) -> dict[At, dict[str, float | None]]:
-    """Return the highest requests/s with each profile slower and faster by its own error.
-
-    The result has ``max_rps_if_slower`` and ``max_rps_if_faster`` for each (model, column). 0 means
-    that no rate meets the tier. None means that the profile's error is not known.
-
-    ``lengths``, ``arrivals`` and ``shared`` (cached prompts, if known) have an item for each model.
-    """
-    rates: dict[At, dict[str, float | None]] = {}
-    for done, ((m, g), error) in enumerate(errors.items()):
-        progress(done / len(errors), "Sizing again with the profiles' errors")
-        rates[m, g] = {}
-        for word, sign in (("slower", +1), ("faster", -1)):
-            rate = None
-            if error:
-                profile = slower_or_faster(hardware.profiles[m, g], error.value, sign)
-                try:
-                    rate = sized_alone(
-                        hardware, (m, g), lengths[m], seed, profile=profile, burstiness=arrivals[m],
-                        shared=shared[m] if shared else None,
-                    )  # fmt: skip
-                except SimulationError:
-                    rate = 0.0
-            rates[m, g][f"max_rps_if_{word}"] = rate
-    return rates

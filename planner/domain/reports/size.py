@@ -120,8 +120,8 @@ def _capacity(result: SizeResult) -> Table:
         (Head("TPOT", Form.NUMBER, "ms"), lambda pool: pool.sized.tbt_ms),
         (Head("TPOT limit", Form.COUNT, "ms"), lambda pool: pool.tbt_limit_ms),
         (Head("Profile error", Form.SHARE), lambda pool: pool.expected_error),
-        (Head("If slower", Form.NUMBER, "req/s"), lambda pool: pool.again["max_rps_if_slower"]),
-        (Head("If faster", Form.NUMBER, "req/s"), lambda pool: pool.again["max_rps_if_faster"]),
+        (Head("If slower", Form.NUMBER, "req/s"), lambda pool: pool.max_rps_if_slower),
+        (Head("If faster", Form.NUMBER, "req/s"), lambda pool: pool.max_rps_if_faster),
         note="If slower, if faster: capacity with a profile that is slower or faster by its error.",
     )
 

@@ -7,6 +7,9 @@ import math
 from dataclasses import dataclass
 
 BASIS = "bin/bench sizing, 180 random cases, against 100,000 requests of other seeds"
+LATENCIES = "the tier's percentiles of TTFT and TPOT, by closed forms"
+LATENCY_BASIS = "100 random cases of bin/bench sizing (seeds 3, 4), against 40,000 requests each"
+BIAS_BASIS = "138 loads of 46 random cases (seeds 71 and 72), 30,000 requests each"
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,27 +20,7 @@ class SizeError:
     median: float
     p95: float
     loads: str  # range of loads, as a share of the saturated rate
-    basis: str = BASIS
-
-
-SIMULATION = SizeError("largest rate, by simulation", 0.009, 0.039, "all")
-RATES = "largest rate, by closed forms"
-CLOSED = "100 random cases of bin/bench sizing (seeds 3, 4), against sizes by simulation"
-RATE = (  # closed forms: upper end of the range of loads, error
-    (0.5, SizeError(RATES, 0.058, 0.157, "up to 50%", CLOSED)),
-    (0.8, SizeError(RATES, 0.038, 0.120, "50% to 80%", CLOSED)),
-    (math.inf, SizeError(RATES, 0.034, 0.067, "above 80%", CLOSED)),
-)
-LATE = "the tier's percentiles of TTFT and TPOT, by closed forms"
-LATER = "100 random cases of bin/bench sizing (seeds 3, 4), against 40,000 requests each"
-LATENCY = (
-    (0.5, SizeError(LATE, 0.019, 0.086, "up to 50%", LATER)),
-    (0.8, SizeError(LATE, 0.044, 0.132, "50% to 80%", LATER)),
-    (math.inf, SizeError(LATE, 0.065, 0.347, "above 80%", LATER)),
-)
-
-
-BIAS_BASIS = "138 loads of 46 random cases (seeds 71 and 72), 30,000 requests each"
+    basis: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,24 +36,20 @@ class Bias:
     basis: str = BIAS_BASIS
 
 
-BIAS = (
-    (0.5, Bias(-0.015, -0.007, "up to 50%")),
-    (0.8, Bias(-0.026, -0.038, "50% to 80%")),
-    (math.inf, Bias(-0.082, -0.049, "above 80%")),
+SIMULATION = SizeError("largest rate, by simulation", 0.009, 0.039, "all", BASIS)
+# Of latencies by closed forms: upper end of the loads, their range in words, median and p95 of the
+# error, and bias of TTFT and TPOT.
+CLOSED_FORMS = (
+    (0.5, "up to 50%", (0.019, 0.086), (-0.015, -0.007)),
+    (0.8, "50% to 80%", (0.044, 0.132), (-0.026, -0.038)),
+    (math.inf, "above 80%", (0.065, 0.347), (-0.082, -0.049)),
 )
 
 
-def bias(load: float) -> Bias:
-    """Return the bias of latencies by closed forms at ``load``, a share of the saturated rate."""
-    return next(errors for limit, errors in BIAS if load <= limit)
+def latency_errors(load: float) -> tuple[SizeError, Bias]:
+    """Return the expected error and bias of latencies by closed forms at ``load``.
 
-
-def expected(what: str, load: float) -> SizeError:
-    """Return the expected error of ``what`` at ``load``, a share of the saturated rate.
-
-    ``what`` is "simulation", "rate" or "latency". The last two are by closed forms.
+    ``load`` is a share of the saturated rate.
     """
-    if what == "simulation":
-        return SIMULATION
-    rows = RATE if what == "rate" else LATENCY
-    return next(error for limit, error in rows if load <= limit)
+    _, loads, error, bias = next(row for row in CLOSED_FORMS if load <= row[0])
+    return SizeError(LATENCIES, *error, loads, LATENCY_BASIS), Bias(*bias, loads)

@@ -34,12 +34,12 @@ from planner.domain.traffic.sources import (
     measured_source,
     span,
 )
-from planner.domain.traffic.window import UTC_CLOCK, Window
+from planner.domain.traffic.window import UTC_CLOCK, Window, resolve_window
 from planner.errors import ScenarioError
 from planner.inputs.ingest.store import COLUMNS, read_requests, read_whole_demand
 from planner.inputs.scenario.holidays import holidays_in_words, holidays_of
 from planner.inputs.scenario.schema import Source
-from planner.inputs.scenario.settings import TrafficSettings
+from planner.inputs.scenario.settings import Settings, TrafficSettings
 from simulation.arrays import BoolArray, FloatArray
 from simulation.sizing.trial import SharedPrompts
 from simulation.sizing.workload import Burstiness
@@ -168,6 +168,14 @@ def _in_cell(trace: Trace, cells: int, rng: np.random.Generator) -> BoolArray:
         drawn_of_session = rng.random(int(trace.session.max()) + 1)
         drawn[turns] = drawn_of_session[trace.session[turns]]
     return np.asarray(drawn * cells < 1)
+
+
+def traffic_and_window(
+    settings: Settings, traces: dict[str, StoredTrace]
+) -> tuple[Traffic, Window]:
+    """Return the traffic of a scenario and the window to plan; raise ScenarioError if unfit."""
+    traffic = build_traffic(settings.traffic, traces)
+    return traffic, resolve_window(settings.window, traffic.demand, traffic.clock)
 
 
 def build_traffic(settings: TrafficSettings, traces: dict[str, StoredTrace]) -> Traffic:

@@ -17,10 +17,6 @@ DAY_S = 24 * HOUR_S
 HISTORY_BINS = 27  # bins kept before the first decision of a default window: ARIMA needs 24
 UTC_CLOCK = "utc"
 MAX_PERIODS = 2_000  # each needs its own integer program; 2,000 hours are twelve weeks
-UNGROWN = (  # note for a window ahead of the traffic that is replayed on earlier requests
-    "traffic.growth is in the planned demand. The replayed requests "
-    "come from before the window, without growth."
-)
 MAX_BINS = 100_000  # bins of one window: each is forecast
 
 
@@ -70,6 +66,16 @@ class Window:
             return np.full(len(self.period_starts_s), self.start_s)
         lead = np.ceil(self.lead_s / self.bin_s - 1e-9) * self.bin_s
         return np.asarray(self.period_starts_s - lead, np.float64)
+
+    @property
+    def replay_notes(self) -> list[str]:
+        """Return a note if plans count on growth that replays of earlier requests do not have."""
+        if not self.ahead or not self.growth:
+            return []
+        return [
+            "traffic.growth is in the planned demand. The replayed requests come from before the "
+            "window, without growth."
+        ]
 
     @property
     def grown(self) -> FloatArray:

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
+from typing import Any, TypeVar
 
 import polars as pl
 
@@ -13,6 +14,7 @@ from planner.models import Run
 from planner.selectors.runs import run_table, typed_result
 from planner.web.request import TemplateContext
 
+Row = TypeVar("Row")
 STATES = {
     "start": "As it is",
     "grown": "After the scale-out",
@@ -75,109 +77,81 @@ class _Box:
 
 
 @dataclass(frozen=True, slots=True)
-class _NodePicture:
-    """A node with the boxes of its instances, and the positions of its free GPUs."""
+class _Strip:
+    """The picture of a node, or of all GPUs of a type under a switch, filled from the left."""
 
+    title: str
     width: int
     boxes: list[_Box]
-    free: list[int]
-    title: str
+    free: list[int]  # positions of the free GPUs of a node
 
 
 @dataclass(frozen=True, slots=True)
-class _Rack:
-    gpu: str
-    nodes: list[_NodePicture]
+class _Switch:
+    """A switch with its GPUs, and how many of them are in use."""
 
-
-@dataclass(frozen=True, slots=True)
-class _Bar:
-    """The GPUs of one type under a switch; boxes are the shares of each service and role."""
-
-    gpu: str
+    number: int
     gpus: int
     used: int
-    boxes: list[_Box]
-    width: int = BAR
 
 
 @dataclass(frozen=True, slots=True)
-class _S1Switch:
+class _S1Switch(_Switch):
     """An S1 switch with its racks, or in a large tree with a bar per GPU type."""
 
-    number: int
     priority: str
     types: str
-    gpus: int
-    used: int
     words: list[str]
-    bars: list[_Bar]
-    racks: list[_Rack]
+    bars: list[_Strip]
+    racks: list[tuple[str, list[_Strip]]]  # GPU types and nodes of each rack
 
 
 @dataclass(frozen=True, slots=True)
-class _S2Switch:
-    number: int
+class _S2Switch(_Switch):
     switches: list[_S1Switch]
-
-    @property
-    def gpus(self) -> int:
-        return sum(switch.gpus for switch in self.switches)
-
-    @property
-    def used(self) -> int:
-        return sum(switch.used for switch in self.switches)
 
 
 def page_context(run: Run, params: Mapping[str, str]) -> TemplateContext:
     """Return the tree of one region in one state, as ``params`` choose."""
     result = typed_result(run, PlaceResult)
+
+    def chosen(param: str, known: Sequence[str]) -> str:
+        """Return the user's choice if it is known, else the first."""
+        return params[param] if params.get(param) in known else known[0]
+
     names = [name for name in METHODS if name in result.methods]
-    method = _chosen(params.get("method", ""), names[::-1])
+    method = chosen("method", names[::-1])
     placed = result.methods[method]
-    figures = {"start": placed.start, "grown": placed.grown, "shrunk": placed.shrunk}
-    states = [name for name in STATES if figures[name] is not None]
-    state = _chosen(params.get("state", ""), states)
+    by_state = {"start": placed.start, "grown": placed.grown, "shrunk": placed.shrunk}
+    figures = {name: shown for name, shown in by_state.items() if shown is not None}
+    state = chosen("state", list(figures))
     regions = [tree.region for tree in result.topology]
-    region = _chosen(params.get("region", ""), regions)
+    region = chosen("region", regions)
     nodes = run_table(run, "nodes").filter(pl.col("region") == region)
-    placed_instances = run_table(run, "instances").filter(
+    of_method = run_table(run, "instances").filter(
         (pl.col("method") == method) & pl.col("node").is_in(nodes["node"].to_list())
     )
-    shown_instances, first_instances = (
-        placed_instances.filter(pl.col("state") == name) for name in (state, "start")
-    )
-    first_numbers = set(first_instances["instance"].to_list())
-    services = [row.name for row in result.services]
-    instances = _sorted_instances(shown_instances)
-    letters = sorted({instance.letter for instance in instances}, key="PDMAF".index)
+    instances = _sorted_instances(of_method.filter(pl.col("state") == state))
+    at_start = set(of_method.filter(pl.col("state") == "start")["instance"])
     shown_services = {instance.service for instance in instances}
-    shown_state = figures[state] or placed.start
+    letters = sorted({instance.letter for instance in instances}, key="PDMAF".index)
+    colour = {row.name: f"place-{i % COLOURS}" for i, row in enumerate(result.services)}
     return {
         "run": run,
         "method": method,
         "method_choices": [(name, result.methods[name].label) for name in names],
         "state": state,
-        "state_choices": [(name, STATES[name]) for name in states],
+        "state_choices": [(name, STATES[name]) for name in figures],
         "region": region,
         "regions": regions,
         "used": sum(instance.gpus for instance in instances),
-        "unplaced": shown_state.unplaced_units,  # over all regions
+        "unplaced": figures[state].unplaced_units,  # over all regions
         "chosen_services": placed.services,
-        "legend": [
-            (name, f"place-{i % COLOURS}")
-            for i, name in enumerate(services)
-            if name in shown_services
-        ],
+        "legend": [(name, of_name) for name, of_name in colour.items() if name in shown_services],
         "letters": [(letter, MEANINGS[letter]) for letter in letters],
         "grouped": nodes.height > MANY,
-        "tree": _tree(nodes, instances, services, first_numbers if state == "grown" else None),
+        "tree": _tree(nodes, instances, colour, at_start if state == "grown" else None),
     }
-
-
-def _chosen(name: str, known: list[str]) -> str:
-    """Return ``name`` if it is known, else the first name."""
-    return name if name in known else known[0]
 
 
 def _sorted_instances(instances: pl.DataFrame) -> list[_Instance]:
@@ -187,53 +161,106 @@ def _sorted_instances(instances: pl.DataFrame) -> list[_Instance]:
     return [_Instance(*row) for row in rows]
 
 
+@dataclass(frozen=True, slots=True)
+class _Picture:
+    """What the picture of a tree needs to know of the instances on its nodes."""
+
+    by_node: Mapping[int, list[_Instance]]
+    colour: Mapping[str, str]  # class of the style sheet by service
+    first_numbers: set[int] | None  # instances at the start: others are new. None: none is new
+
+    def instances(self, nodes: Iterable[_Node]) -> list[_Instance]:
+        """Return the instances on the nodes."""
+        return [instance for row in nodes for instance in self.by_node.get(row.node, [])]
+
+    def s2_switch(self, number: int, nodes: list[_Node], *, bars: bool) -> _S2Switch:
+        """Return an S2 switch; ``bars``: its S1 switches have bars instead of racks."""
+        switches = [self.s1_switch(s1, rows, bars=bars) for s1, rows in _grouped(nodes, "s1")]
+        gpus, used = sum(s1.gpus for s1 in switches), sum(s1.used for s1 in switches)
+        return _S2Switch(number, gpus, used, switches)
+
+    def s1_switch(self, number: int, nodes: list[_Node], *, bars: bool) -> _S1Switch:
+        """Return an S1 switch with bars or with racks."""
+        instances, racks = self.instances(nodes), [] if bars else _grouped(nodes, "rack")
+        return _S1Switch(
+            number=number,
+            gpus=sum(row.gpus for row in nodes),
+            used=sum(instance.gpus for instance in instances),
+            priority=nodes[0].priority,
+            types=_types(nodes),
+            words=_contents_words(instances),
+            bars=[self.bar(gpu, rows) for gpu, rows in _grouped(nodes, "gpu")] if bars else [],
+            racks=[(_types(rack), [self.node(row) for row in rack]) for _, rack in racks],
+        )
+
+    def node(self, row: _Node) -> _Strip:
+        """Return a node with a box per instance, and its free GPUs."""
+        instances = self.instances([row])
+        first = self.first_numbers
+        shares = [
+            (each.service, each.letter, each.gpus, first is not None and each.instance not in first)
+            for each in instances
+        ]
+        used = sum(instance.gpus for instance in instances)
+        free = row.gpus - used
+        words = [*_contents_words(instances), f"{free} free" if free else "full"]
+        return _Strip(
+            title=f"Node {row.node}, {row.gpus} x {row.gpu}: {'; '.join(words)}",
+            width=row.gpus * CELL,
+            boxes=self._boxes(shares, gpu_width=CELL, gap=1),
+            free=[i * CELL for i in range(used, row.gpus)],
+        )
+
+    def bar(self, gpu: str, nodes: Iterable[_Node]) -> _Strip:
+        """Return a bar for the nodes of a GPU type, with the share of each service and role."""
+        total = sum(row.gpus for row in nodes)
+        used = Counter[tuple[str, str]]()
+        for instance in self.instances(nodes):
+            used[instance.service, instance.letter] += instance.gpus
+        shares = [(*key, gpus, False) for key, gpus in sorted(used.items())]
+        boxes = self._boxes(shares, gpu_width=BAR / total, gap=0.5)
+        return _Strip(f"{gpu}: {used.total()} of {total}", BAR, boxes, [])
+
+    def _boxes(
+        self, shares: Iterable[tuple[str, str, int, bool]], *, gpu_width: float, gap: float
+    ) -> list[_Box]:
+        """Return boxes side by side, one for each (service, letter, GPUs, whether it is new)."""
+        boxes, x = list[_Box](), 0.0
+        for service, letter, gpus, new in shares:
+            width = gpus * gpu_width
+            boxes.append(
+                _Box(
+                    x=round(x, 2),
+                    width=round(max(0.5, width - gap), 2),
+                    middle=round(x + width / 2, 2),
+                    colour=self.colour[service],
+                    letter=letter if width >= CELL else "",
+                    new=new,
+                )
+            )
+            x += width
+        return boxes
+
+
 def _tree(
-    nodes: pl.DataFrame,
-    instances: Iterable[_Instance],
-    services: Sequence[str],
+    nodes: pl.DataFrame, instances: Iterable[_Instance], colour: Mapping[str, str],
     first_numbers: set[int] | None,
-) -> list[_S2Switch]:
+) -> list[_S2Switch]:  # fmt: skip
     """Return the S2 switches with their S1 switches, which have racks, or bars in a large tree.
 
     ``first_numbers`` are the instances at the start. All others are marked as new, unless it is
     None.
     """
-    colour = {name: f"place-{i % COLOURS}" for i, name in enumerate(services)}
-    by_node: dict[int, list[_Instance]] = {}
-    for instance in instances:
-        by_node.setdefault(instance.node, []).append(instance)
-    uses_bars = nodes.height > MANY
-
-    def s1_switch(number: int, rows: Sequence[_Node]) -> _S1Switch:
-        its_instances = [instance for row in rows for instance in by_node.get(row.node, [])]
-        racks = [] if uses_bars else [
-            _Rack(
-                _types(rack),
-                [_node(row, by_node.get(row.node, []), colour, first_numbers) for row in rack],
-            )
-            for _, rack in _grouped(rows, "rack")
-        ]  # fmt: skip
-        return _S1Switch(
-            number=number,
-            priority=rows[0].priority,
-            types=_types(rows),
-            gpus=sum(row.gpus for row in rows),
-            used=sum(instance.gpus for instance in its_instances),
-            words=_contents_words(its_instances),
-            bars=_bars(rows, by_node, colour) if uses_bars else [],
-            racks=racks,
-        )
-
+    by_node = dict(_grouped(instances, "node"))
+    picture = _Picture(by_node, colour, first_numbers)
     rows = [_Node(*row) for row in nodes.select(each.name for each in fields(_Node)).iter_rows()]
-    return [
-        _S2Switch(s2, [s1_switch(s1, under_s1) for s1, under_s1 in _grouped(under_s2, "s1")])
-        for s2, under_s2 in _grouped(rows, "s2")
-    ]
+    bars = nodes.height > MANY
+    return [picture.s2_switch(s2, under_s2, bars=bars) for s2, under_s2 in _grouped(rows, "s2")]
 
 
-def _grouped(rows: Iterable[_Node], name: str) -> list[tuple[int, list[_Node]]]:
+def _grouped(rows: Iterable[Row], name: str) -> list[tuple[Any, list[Row]]]:
     """Return the rows by an attribute, in the order of its first row."""
-    groups: dict[int, list[_Node]] = {}
+    groups: dict[Any, list[Row]] = {}
     for row in rows:
         groups.setdefault(getattr(row, name), []).append(row)
     return list(groups.items())
@@ -242,67 +269,6 @@ def _grouped(rows: Iterable[_Node], name: str) -> list[tuple[int, list[_Node]]]:
 def _types(rows: Iterable[_Node]) -> str:
     """Return the GPU types of nodes, as text."""
     return ", ".join(dict.fromkeys(row.gpu for row in rows))
-
-
-def _node(
-    row: _Node, instances: Iterable[_Instance], colour: Mapping[str, str], first: set[int] | None
-) -> _NodePicture:
-    """Return a node as boxes of its instances, and its free GPUs.
-
-    An instance is new if its number is not among the ``first``; None: no instance is new.
-    """
-    gpus_in_use, boxes = 0, []
-    for instance in instances:
-        boxes.append(
-            _Box(
-                x=gpus_in_use * CELL,
-                width=instance.gpus * CELL - 1,
-                middle=gpus_in_use * CELL + instance.gpus * CELL / 2,
-                colour=colour[instance.service],
-                letter=instance.letter,
-                new=first is not None and instance.instance not in first,
-            )
-        )
-        gpus_in_use += instance.gpus
-    free = row.gpus - gpus_in_use
-    words = [*_contents_words(instances), f"{free} free" if free else "full"]
-    return _NodePicture(
-        width=row.gpus * CELL,
-        boxes=boxes,
-        free=[i * CELL for i in range(gpus_in_use, row.gpus)],
-        title=f"Node {row.node}, {row.gpus} x {row.gpu}: {'; '.join(words)}",
-    )
-
-
-def _bars(
-    rows: Iterable[_Node], by_node: Mapping[int, list[_Instance]], colour: Mapping[str, str]
-) -> list[_Bar]:
-    """Return a bar per GPU type of the nodes ``rows``, with the share of each service and role."""
-    bars = []
-    by_gpu: dict[str, list[_Node]] = {}
-    for row in rows:
-        by_gpu.setdefault(row.gpu, []).append(row)
-    for gpu, of_type in by_gpu.items():
-        total = sum(row.gpus for row in of_type)
-        in_use = Counter[tuple[str, str]]()
-        for row in of_type:
-            for instance in by_node.get(row.node, []):
-                in_use[instance.service, instance.letter] += instance.gpus
-        offset, boxes = 0.0, []
-        for (service, letter), count in sorted(in_use.items()):
-            width = BAR * count / total
-            boxes.append(
-                _Box(
-                    x=round(offset, 2),
-                    width=round(max(0.5, width - 0.5), 2),
-                    middle=round(offset + width / 2, 2),
-                    colour=colour[service],
-                    letter=letter if width >= CELL else "",
-                )
-            )
-            offset += width
-        bars.append(_Bar(gpu, total, in_use.total(), boxes))
-    return bars
 
 
 def _contents_words(instances: Iterable[_Instance]) -> list[str]:
