@@ -9,6 +9,7 @@ import polars as pl
 from planner.domain.trace_statistics.figures import UNSAID, Cell, Imbalance, Volume
 from planner.domain.trace_statistics.grid import Grid
 from planner.domain.trace_statistics.periodicity import day_and_week
+from planner.domain.traffic.window import DAY_S
 from planner.inputs.ingest.options import LABELS
 from planner.inputs.ingest.store import scan_requests
 from simulation.arrays import BoolArray, FloatArray, IntArray
@@ -141,7 +142,7 @@ def chart_rates(grid: Grid, lost: BoolArray) -> pl.DataFrame:
     demand; they are gaps. An interval with at least half of its bins known is scaled up from them.
     An interval with fewer is unknown.
     """
-    joined = max(1, -(-grid.bins // CHART_BINS))
+    joined = _bins_per_interval(grid.bins, grid.bin_s)
     starts = np.arange(0, grid.bins, joined)
     width = np.diff(np.append(starts, grid.bins))
     frames = []
@@ -162,6 +163,21 @@ def chart_rates(grid: Grid, lost: BoolArray) -> pl.DataFrame:
             place = pl.lit(line_index, pl.Int64).alias("place")
             frames.append(pl.DataFrame(intervals | columns).select(*named, place, pl.all()))
     return pl.concat(frames)
+
+
+def _bins_per_interval(bins: int, bin_s: float) -> int:
+    """Return how many bins a chart merges, so that it has at most CHART_BINS intervals.
+
+    If possible, a day has a whole number of intervals, or an interval a whole number of days.
+    Other widths would draw waves that are not in the data.
+    """
+    least = max(1, -(-bins // CHART_BINS))
+    per_day = round(DAY_S / bin_s)
+    if least == 1 or abs(per_day * bin_s - DAY_S) > 1e-6 * DAY_S:
+        return least
+    if least > per_day:
+        return -(-least // per_day) * per_day
+    return next(count for count in range(least, per_day + 1) if per_day % count == 0)
 
 
 def _chart_lines(grid: Grid, by: str) -> list[tuple[str, np.ndarray]]:

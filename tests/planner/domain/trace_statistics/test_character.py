@@ -227,6 +227,15 @@ def test_charts_hold_every_request_in_few_enough_points(stored: Build) -> None:
     assert total["seconds"].sum() == stored_total(store).bins * base_width(3 * DAY)
 
 
+def test_a_daily_cycle_is_the_same_on_each_day_of_a_chart(stored: Build) -> None:
+    days, hours = 420, np.arange(24)
+    store = stored(demand(np.tile(100 + 10 * hours, days), 3600))
+    rates = stored_rates(store, "all")
+    widths = rates["seconds"].unique().to_list()
+    assert rates.height <= CHART_BINS and all(DAY % s == 0 or s % DAY == 0 for s in widths)
+    assert np.ptp(rates["requests"].to_numpy()) == 0
+
+
 def test_it_is_computed_once(stored: Build, monkeypatch: pytest.MonkeyPatch) -> None:
     store = stored(requests(np.arange(100.0)))
     first = stored_character(store)
