@@ -115,11 +115,12 @@ def copies_needed(rate: float, rps: float) -> int:
 def kind_of(candidate: Candidate) -> Kind:
     """Return a key that is equal for deployments that a planner considers the same.
 
-    It has the GPUs of an instance, but not how a layer is divided among them.
+    It has the GPUs of an instance, but not how a layer is divided among them, nor the engine.
+    Each deployment then comes with its best engine, and not once with every engine.
     """
     decode, first = candidate.decode, candidate.prefill
     size = (0, 0, 0) if first is None else (first.gpus, candidate.prefills, candidate.decodes)
-    return (decode.gpu.name, decode.where.weights, decode.engines, decode.gpus, *size)
+    return (decode.gpu.name, decode.where.weights, decode.gpus, *size)
 
 
 def _rated(judged: Sequence[Rated | None]) -> list[Rated]:
