@@ -339,13 +339,18 @@ def read_demand(store_dir: Path | str) -> list[DemandColumns]:
 def read_whole_demand(store_dir: Path | str) -> tuple[list[DemandColumns], list[str]]:
     """Return every series from the first to the last bin of a demand trace, and notes.
 
-    Outside its own bins, a series counts as zero.
+    Outside its own bins, a series counts as zero. A note counts the series that miss more than one
+    bin at an end.
     """
     columns = read_demand(store_dir)
     first_s = min(series.start_s for series in columns)
     last_s = max(series.start_s + len(series.requests) * series.bin_s for series in columns)
     whole = [_padded(series, first_s, last_s) for series in columns]
-    shorter = sum(padded is not series for padded, series in zip(whole, columns, strict=True))
+    shorter = sum(
+        series.start_s - first_s > 1.5 * series.bin_s
+        or last_s - series.start_s - len(series.requests) * series.bin_s > 1.5 * series.bin_s
+        for series in columns
+    )
     return whole, [absent_parts(shorter, len(columns))] if shorter else []
 
 
