@@ -1,7 +1,8 @@
 """Run independent steps of a study in parallel, two at a time."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
+from contextlib import contextmanager
 from threading import Lock
 from typing import TypeVar
 
@@ -66,23 +67,41 @@ def run_in_parallel(
     Much of a replay is compiled code that releases Python's lock, so threads save time. If a step
     or ``progress`` raises, the other steps end at their next report. The exception is then raised.
     """
+    with begun(steps, at_once=at_once) as results:
+        return results(progress)
+
+
+@contextmanager
+def begun(
+    steps: Sequence[Callable[[Progress], T]], *, at_once: int
+) -> Iterator[Callable[[Progress], list[T]]]:
+    """Begin ``steps`` in at most ``at_once`` threads, and yield a function that waits for results.
+
+    The function takes the progress of the wait, and returns the results in order. If the context
+    ends with an exception, the steps end at their next report.
+    """
     collector = _ThreadProgress()
     reports = shared(collector, len(steps))
     with ThreadPoolExecutor(at_once) as pool:
         futures = [pool.submit(step, report) for step, report in zip(steps, reports, strict=True)]
-        running = set(futures)
-        try:
+
+        def results(progress: Progress) -> list[T]:
+            """Return the results of all steps, or raise the exception of the first that failed."""
+            running = set(futures)
             while running:
                 done, running = wait(running, REPORT_EVERY_S, FIRST_COMPLETED)
                 for future in done:
                     future.result()
                 collector.pass_on(progress)
+            return [future.result() for future in futures]
+
+        try:
+            yield results
         except BaseException:
             collector.stopped = True
             for future in futures:
                 future.cancel()
             raise
-    return [future.result() for future in futures]
 
 
 def parallel_replays(requests: int) -> int:

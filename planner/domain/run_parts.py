@@ -9,10 +9,12 @@ are the same in every process. A result must be data that ``planner.domain.encod
 """
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Generic, Protocol, TypeVar
 
-from planner.domain.parallel import DEFAULT_THREADS, run_in_parallel
+from planner.domain.parallel import DEFAULT_THREADS, begun, run_in_parallel
 from planner.domain.progress import Progress
 
 T = TypeVar("T")
@@ -46,6 +48,20 @@ class Parts(Protocol):
         """
         ...
 
+    def ahead(
+        self,
+        parts: Sequence[Part[T]],
+        *,
+        shared: Sequence[Any] = (),
+        at_once: int = DEFAULT_THREADS,
+    ) -> AbstractContextManager[Callable[[Progress], list[T]]]:
+        """Begin parts whose results are needed later, beside the parts that follow.
+
+        Yields a function that takes the progress of the wait, and returns the results in order. The
+        parts begin only when it is called if ``at_once`` is 1, or if other workers are there.
+        """
+        ...
+
     def show(self, preview: Any) -> None:
         """Show what is known of the answer so far; ``preview`` is a dataclass of plain data."""
         ...
@@ -69,6 +85,19 @@ class InProcess:
         """Return the results of the parts in order; see ``Parts.map``."""
         del shared  # nothing leaves this process
         return run_in_parallel([part.compute for part in parts], progress, at_once=at_once)
+
+    def ahead(
+        self,
+        parts: Sequence[Part[T]],
+        *,
+        shared: Sequence[Any] = (),
+        at_once: int = DEFAULT_THREADS,
+    ) -> AbstractContextManager[Callable[[Progress], list[T]]]:
+        """Begin the parts in a thread of their own; see ``Parts.ahead``."""
+        del shared  # nothing leaves this process
+        if at_once == 1:
+            return nullcontext(partial(self.map, parts, at_once=1))
+        return begun([part.compute for part in parts], at_once=1)
 
     def show(self, preview: Any) -> None:
         """Do nothing: a command shows the finished answer."""

@@ -17,6 +17,7 @@ from simulation.policies.parts.schedule import Schedule
 from simulation.policies.proportional import SIGNALS, SignalName
 from simulation.policies.wrappers.capacity_limit import CapacityLimit, Group
 from simulation.policy import ScalingPolicy
+from simulation.trace_replay import Replayed
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +99,7 @@ class BuiltPolicy:
     modules: ModuleScaling | None = None  # moves the modules, and reports on it after the replay
     keeps_floor: bool = False  # never runs less than its plan, or else its first fleet
     guard: Guarded | None = None  # the only rule that adds to the plan or the first fleet
+    replay: Replayed | None = None  # in the window of its study, if it was searched by replays
 
 
 @dataclass(frozen=True, slots=True, eq=False)

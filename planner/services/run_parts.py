@@ -11,9 +11,10 @@ Every step is a conditional update, and its row count says whether it happened.
 
 import os
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from datetime import timedelta
-from functools import cache
+from functools import cache, partial
 from typing import Any, TypeVar
 from uuid import uuid4
 
@@ -102,6 +103,17 @@ class SharedParts:
         self.leads = with_database_retries(self._lead)
         progress(1.0, "")
         return [decode(bytes(result), shared) for _, result in rows]
+
+    def ahead(
+        self,
+        parts: Sequence[Part[T]],
+        *,
+        shared: Sequence[Any] = (),
+        at_once: int = DEFAULT_THREADS,
+    ) -> AbstractContextManager[Callable[[Progress], list[T]]]:
+        """Compute the parts when their results are needed: other workers use the other cores."""
+        del at_once  # as in ``map``
+        return nullcontext(partial(self.map, parts, shared=shared))
 
     def show(self, preview: Any) -> None:
         """Keep the answer so far, which the next heartbeat stores."""

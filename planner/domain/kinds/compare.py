@@ -1,7 +1,8 @@
 """Forecast, plan, and simulate every policy on the same requests."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -147,30 +148,28 @@ def run(
     )  # fmt: skip
     choices: dict[str, tuple[Choice, list[Candidate]]] = {}
     policies = [*chosen, *(policy for policy in baselines if not policy.traits.reference)]
-    for name, found in choices_of(trials, policies, level):
-        choices[name] = found
-        show(assurance=preview.assurance | {name: figures_of_choice(found[0], trials.days)})
-    choice, candidates = choices.get(LEVELS[level], (None, []))
-    by_policy = {candidate.policy: candidate for candidate in candidates}
-    tuned = [
-        with_tuned_value(policy, by_policy[policy.key].value) if policy.key in by_policy else policy
-        for policy in (*chosen, *baselines)
-    ]
-    alternatives, others = alternatives_of(choices, LEVELS[level])
+    everyone = (*chosen, *baselines)
     window_runs = _WindowRuns(
-        study, without_spare, planned, trials, PressureTests(study), by_policy,
-        alternatives=frozenset(alternatives.values()), level=level, spare=spare,
-        chosen=frozenset(policy.key for policy in chosen),
-        strict=list(options.policies) != [ALL],
+        study, without_spare, planned, trials, PressureTests(study), level=level, spare=spare,
+        chosen=frozenset(policy.key for policy in chosen), strict=list(options.policies) != [ALL],
+        early=_simulated_early(everyone, policies),
     )  # fmt: skip
-    untuned = {policy.key: policy for policy in (*chosen, *baselines)}
-    other_levels = [
-        (key, untuned[candidate.policy], candidate) for key, candidate in others.items()
-    ]
-    outcomes, errors = window_runs.simulate_all(
-        tuned, other_levels, parts, part(progress, 0.8, 0.94)
-    )
+    with window_runs.begun(parts) as early_outcomes:
+        for name, found in choices_of(trials, policies, level):
+            choices[name] = found
+            show(assurance=preview.assurance | {name: figures_of_choice(found[0], trials.days)})
+        choice, candidates = choices.get(LEVELS[level], (None, []))
+        alternatives, others = alternatives_of(choices, LEVELS[level])
+        window_runs = replace(
+            window_runs,
+            candidates={candidate.policy: candidate for candidate in candidates},
+            alternatives=frozenset(alternatives.values()),
+        )
+        late = window_runs.simulate_all(everyone, others, parts, part(progress, 0.8, 0.9))
+        early, errors = early_outcomes(part(progress, 0.9, 0.94))
     parts.close()
+    by_key = early | late
+    outcomes = [by_key[key] for key in (*(policy.key for policy in everyone), *others)]
     runs = [outcome for outcome in outcomes if isinstance(outcome, PolicyRun)]
     left_out += [outcome for outcome in outcomes if isinstance(outcome, str)]
     if not runs:
@@ -229,6 +228,25 @@ def run(
     )
 
 
+def _simulated_early(policies: Sequence[Policy], tried: Sequence[Policy]) -> tuple[Policy, ...]:
+    """Return those of ``policies`` whose runs in the window do not depend on test days.
+
+    ``tried`` are the policies that the test days try.
+    """
+    early = [
+        policy
+        for policy in policies
+        if policy.traits.uses_future_data
+        or policy not in tried
+        or (policy.traits.flat and policy.name != STATIC)
+    ]
+    # The search of an oracle takes longest, so it begins first.
+    return tuple(sorted(early, key=lambda policy: not policy.traits.reads_future))
+
+
+Outcomes = dict[str, PolicyRun | str]  # runs by key; a sentence stands for one that is left out
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class _WindowRuns:
     """Simulates policies on the window, with the inputs that they share."""
@@ -238,51 +256,78 @@ class _WindowRuns:
     planned: PlannedWindow
     trials: Trials
     tests: PressureTests
-    candidates: dict[str, Candidate]  # by key of the policy, with the tuned values
-    alternatives: frozenset[str]  # keys of recommended policies, for which a loss is simulated
     level: int  # of assurance, index in LEVELS
     spare: bool
     chosen: frozenset[str]  # keys of the policies that the user chose; others are baselines
     strict: bool  # an error in a chosen policy ends the run; else the policy is left out
+    early: tuple[Policy, ...]  # policies that are simulated beside the trials
+    candidates: Mapping[str, Candidate] = field(default_factory=dict)  # by policy, as tuned
+    # Keys of recommended policies, for which a loss is simulated.
+    alternatives: frozenset[str] = frozenset()
     constant: ConstantFleets = field(default_factory=ConstantFleets)
+
+    @contextmanager
+    def begun(
+        self, parts: Parts
+    ) -> Iterator[Callable[[Progress], tuple[Outcomes, tuple[ProfileError, ...]]]]:
+        """Begin the runs of the early policies, and the plans at profile errors.
+
+        Yields a function that waits for them.
+        """
+        steps: list[Part[Any]] = [
+            *(Part(f"Simulate: {policy.title}", partial(self.simulate, policy))
+              for policy in self.early),
+            Part("Plan with the profile error", partial(profile_errors, self.study, self.planned)),
+        ]  # fmt: skip
+        with parts.ahead(steps, shared=self._shared, at_once=self._at_once) as results:
+
+            def outcomes(progress: Progress) -> tuple[Outcomes, tuple[ProfileError, ...]]:
+                """Wait for the results."""
+                *runs, errors = results(progress)
+                keys = [policy.key for policy in self.early]
+                return dict(zip(keys, runs, strict=True)), errors
+
+            yield outcomes
 
     def simulate_all(
         self,
         policies: Sequence[Policy],
-        other_levels: Sequence[tuple[str, Policy, Candidate]],
+        other_levels: Mapping[str, Candidate],
         parts: Parts,
         progress: Progress,
-    ) -> tuple[list[PolicyRun | str], tuple[ProfileError, ...]]:
-        """Return the runs of the policies and then of other levels, and plans at profile errors.
+    ) -> Outcomes:
+        """Return the runs of the policies that are not early, and of ``other_levels``.
 
-        A sentence stands for a run that is left out. ``other_levels`` are the arguments of
-        ``simulate_other_level``.
+        The latter are candidates that other levels of assurance recommend, by the key of their run.
         """
-        simulations: list[Part[Any]] = [
-            Part(f"Simulate: {policy.title}", partial(self.simulate, policy)) for policy in policies
-        ]
-        simulations += [
-            Part(f"Simulate: {key}", partial(self.simulate_other_level, key, policy, candidate))
-            for key, policy, candidate in other_levels
-        ]
-        # The search of an oracle takes longest, so it begins first.
-        reads_future = [policy.traits.reads_future for policy in policies]
-        reads_future += [False] * len(other_levels)
-        order = sorted(range(len(simulations)), key=lambda i: not reads_future[i])
-        hardware = self.study.hardware
-        *in_order, errors = parts.map(
-            [
-                *(simulations[i] for i in order),
-                Part(
-                    "Plan with the profile error", partial(profile_errors, self.study, self.planned)
-                ),
-            ],
+        by_key = {policy.key: policy for policy in policies}
+        steps: dict[str, Callable[[Progress], PolicyRun | str]] = {
+            key: partial(self.simulate, policy)
+            for key, policy in by_key.items()
+            if policy not in self.early
+        }
+        steps |= {
+            key: partial(self.simulate_other_level, key, by_key[candidate.policy], candidate)
+            for key, candidate in other_levels.items()
+        }
+        runs = parts.map(
+            [Part(f"Simulate: {key}", step) for key, step in steps.items()],
             progress,
-            shared=(*hardware.profiles.values(), *hardware.gpus),
-            at_once=parallel_replays(len(self.study.trace)),
+            shared=self._shared,
+            at_once=self._at_once,
         )
-        by_index = dict(zip(order, in_order, strict=True))
-        return [by_index[i] for i in range(len(simulations))], errors
+        return dict(zip(steps, runs, strict=True))
+
+    @property
+    def _shared(self) -> tuple[Any, ...]:
+        """Return the large objects that every process of the run has."""
+        hardware = self.study.hardware
+        return *hardware.profiles.values(), *hardware.gpus
+
+    @property
+    def _at_once(self) -> int:
+        """Return how many policies are simulated at the same time."""
+        return parallel_replays(len(self.study.trace))
 
     def simulate(self, policy: Policy, progress: Progress) -> PolicyRun | str:
         """Simulate a policy, or return a sentence on why it is left out."""
@@ -292,6 +337,8 @@ class _WindowRuns:
         fleet_level = self.level if sized is None or sized.value is None else int(sized.value)
         static = partial(self.trials.static_fleet, fleet_level, self.spare)
         lose_replica = policy.key in self.alternatives or policy.traits.flat
+        if policy.key in self.candidates:
+            policy = with_tuned_value(policy, self.candidates[policy.key].value)
         try:
             run = run_policy(
                 self.study, policy, seed=self.study.settings.seed, progress=progress,

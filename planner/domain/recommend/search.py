@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from math import inf
+from math import inf, log
 
 from planner.domain.parallel import DEFAULT_THREADS, run_in_parallel
 from planner.domain.progress import Progress, part, shared
@@ -285,7 +285,7 @@ class LevelSearch:
             kept_usd = trials.least_cost_usd(policy, self._trial(policy, index, forecast_day))
             # The cost of a plan is known, so a harder day that it fails needs no forecast day.
             only_plan = policy.traits.plan is not None and not policy.traits.beyond
-            if only_plan and 0 < kept_usd <= limit and not spare and not passes_hardest(index):
+            if only_plan and 0 < kept_usd <= limit and not passes_hardest(index):
                 return False
             dear = result_on(index, forecast_day, limit).dear
             return bool(dear) or (passes_forecast(index) and passes_hardest(index))
@@ -326,8 +326,13 @@ class LevelSearch:
 
         None for the latter means any.
         """
+        all_values = values(policy, self.level)
         if self.below is None or policy.key not in self.below.first:
-            return 0, _usual_start(policy, values(policy, self.level))
+            start = _usual_start(policy, all_values)
+            # If the usual start cannot win, the safest value that may win comes first.
+            beaten = bisect_first(partial(self._cannot_win, policy), 0, len(all_values), start)
+            is_beaten = start is None or start >= beaten
+            return 0, beaten - 1 if is_beaten and 0 < beaten < len(all_values) else start
         start = self.below.first[policy.key]
         keeps_spare = self.trials.keeps_spare
         same_plans = keeps_spare(policy, self.level) == keeps_spare(policy, self.below.level)
@@ -426,7 +431,11 @@ def _usual_start(policy: Policy, all_values: Sequence[float | None]) -> int | No
     """Return the index of the parameter value at which a search starts; None: in the middle."""
     if policy.traits.beyond:
         return 0  # a guard adds the replicas that a low plan lacks
-    return all_values.index(1.0) if 1.0 in all_values else None  # the plan as the forecast has it
+    parameter = policy.parameter_to_tune
+    default = None if parameter is None else getattr(policy, parameter.field)
+    if parameter is None or not default:
+        return None
+    return min(range(len(all_values)), key=lambda i: abs(log(parameter.values[i] / default)))
 
 
 def _excess_over_forecast(case: Case, expected: float) -> float:
