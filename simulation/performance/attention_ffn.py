@@ -131,6 +131,7 @@ def attention_ffn_profile(
             "micro-batches in turn",
         ),
         curve=_curve(stations, attending, engine.overhead_s),
+        start_s=engine.start_s,
         split=split,
         attention=attention,
         ffn=ffn,

@@ -39,6 +39,15 @@ def made(
     return attention_ffn_profile(shape, GPU, where, split, efficiencies(), engine)
 
 
+def test_a_request_waits_the_engine_s_time_before_its_first_iteration() -> None:
+    assert MOE is not None
+    engine = EngineSettings(64, 8192, 100_000, start_s=0.07)
+    profile = attention_ffn_profile(
+        MOE, GPU, FP8, AttentionFfn(8, 8, **FREE), efficiencies(), engine
+    )
+    assert profile.start_s == engine.start_s
+
+
 def decode_s(split: AttentionFfn, tokens: np.ndarray = TOKENS) -> np.ndarray:
     return iteration_s(made(split), tokens, tokens * CONTEXT, 0.0, 0.0)
 
