@@ -265,20 +265,18 @@ def closed_form_ratio(service: PdService, prefill: int, decode: int) -> RatioCap
         nan = float("nan")
         return RatioCapacity(prefill, decode, 0.0, 0.0, "slo", "", nan, nan, nan)
     prefill_binds = forms.decode_keeps_up(prefill, decode)
-    if prefill_binds:
-        limit = forms.prefill_limit(prefill)
-        bound = binding_limit(
-            limit.missed, service.prefill, service.workload, service.tier, limit.missing_rate,
-            PoolShape("prefill", prefill),
-        )  # fmt: skip
-    elif _link_binds(service, decode, rate):
+    if not prefill_binds and _link_binds(service, decode, rate):
         bound = "link"
     else:
-        limit = forms.decode_limit(prefill, decode)
+        if prefill_binds:
+            limit, profile = forms.prefill_limit(prefill), service.prefill
+            pool = PoolShape("prefill", prefill)
+        else:
+            limit, profile = forms.decode_limit(prefill, decode), service.decode
+            pool = PoolShape("decode", decode, service.link, prefill)
         bound = binding_limit(
-            limit.missed, service.decode, service.workload, service.tier, limit.missing_rate,
-            PoolShape("decode", decode, service.link, prefill),
-        )  # fmt: skip
+            limit.missed, profile, service.workload, service.tier, limit.missing_rate, pool
+        )
     share = service.tier.attainment
     return RatioCapacity(
         prefill=prefill,

@@ -31,6 +31,7 @@ from planner.domain.pd.ratio_drift import (
 from planner.domain.pd.ratio_search import Judgement, judge_ratios
 from planner.domain.pd.service_pools import (
     MOST_INSTANCES,
+    PairColumns,
     model_index,
     pairs_of,
     strictest_split,
@@ -41,7 +42,7 @@ from planner.domain.serialise import as_json, milliseconds
 from planner.domain.sizing.curves import curve_of
 from planner.domain.sources import Fact, facts_of
 from planner.domain.traffic.known_lengths import known_traffic
-from planner.domain.traffic.lengths import Lengths
+from planner.domain.traffic.traffic import Traffic
 from planner.errors import PlannerError
 from planner.inputs.scenario.build import Hardware, build_hardware
 from planner.inputs.scenario.schema import Scenario
@@ -52,8 +53,6 @@ from simulation.errors import SimulationError
 from simulation.sizing.capacity import PRECISION, SizingCase
 from simulation.sizing.pd_simulation import REQUESTS
 from simulation.sizing.pool import curve_capacity
-from simulation.sizing.trial import SharedPrompts
-from simulation.sizing.workload import Burstiness
 from simulation.trace import PrefixBlocks
 
 PRODUCTION = "1P/5D to 9P/1D in HeteroScale's production (section 4.1)"
@@ -144,36 +143,13 @@ def run(
     progress(0.0, "Reading the traffic")
     traffic = known_traffic(settings_of(scenario), traces)
     hardware = replace(hardware, asked=traffic.asked)
-    lengths, shared = traffic.lengths[m], traffic.shared[m] if traffic.shared else None
-    pairs, notes = _pairs(
-        hardware, m, lengths, shared, traffic.arrivals[m], options, part(progress, 0.05, 0.3)
-    )
+    pairs, notes = _pairs(hardware, traffic, m, options, part(progress, 0.05, 0.3))
     # Pairs are sorted by cost. Only the cheapest is simulated.
     pair = pairs[0]
-    service, count = pair.service, pair.instances
-    # Closed forms that the sensitivity needs begin now, if there is a second process.
-    for call in sensitivity_calls(service, count):
-        begin(best_splits, *call)
-    progress(0.3, "Both pools by simulation")
-
-    def best_and_drift(report: Progress) -> tuple[Judgement, tuple[Drift, ...]]:
-        """Return the judged ratios, and how the best one changes over time."""
-        simulate = part(report, 0.0, 0.5)
-        judged = judge_ratios(
-            service, hardware.routing, count, scenario.seed,
-            report=lambda done: simulate(done, "Simulating the best"),
-        )  # fmt: skip
-        ratio = judged.best.ratio
-        return judged, over_time(traffic, m, service, count, ratio, part(report, 0.5, 1.0))
-
-    def moved_and_mixed(report: Progress) -> tuple[Sensitivity, AggregatedCapacity | None]:
-        """Return best ratios at other lengths and limits, and the capacity of mixed instances."""
-        moved = sensitivity(service, count, part(report, 0.0, 0.7))
-        return moved, _simulate_aggregated(pair, scenario.seed)
-
-    # Simulations release Python's lock and closed forms do not, so each runs beside the other.
-    steps: list[Callable[[Progress], Any]] = [best_and_drift, moved_and_mixed]
-    (judged, drift), (moved, mixed) = run_in_parallel(steps, part(progress, 0.3, 1.0))
+    service, count, tier = pair.service, pair.instances, pair.service.tier
+    judged, drift, moved, mixed = _evaluate(
+        pair, traffic, m, scenario.seed, part(progress, 0.3, 1.0)
+    )
     best = BestFigures.of(judged.best)
     simulated = {(ratio.prefill, ratio.decode): ratio for ratio in judged.simulated}
     rows = tuple(
@@ -181,16 +157,13 @@ def run(
         for closed, pools in zip(judged.closed, judged.pools, strict=True)
     )
     errors = [row.prediction_error for row in rows if row.prediction_error is not None]
+    cached = [CACHED] if isinstance(service.blocks, PrefixBlocks) else []
     result = PdRatioResult(
         scenario=scenario.name,
         service=options.service,
-        tier=service.tier.name,
-        percentile=100 * service.tier.attainment,
-        limits=Limits(
-            milliseconds(service.tier.ttft_s),
-            milliseconds(service.tier.tbt_s),
-            milliseconds(service.tier.e2e_s),
-        ),
+        tier=tier.name,
+        percentile=100 * tier.attainment,
+        limits=Limits(*map(milliseconds, (tier.ttft_s, tier.tbt_s, tier.e2e_s))),
         instances=count,
         isl=service.workload.facts.mean_isl,
         osl=service.workload.facts.mean_osl,
@@ -210,45 +183,69 @@ def run(
         over_time=drift,
         clock=traffic.clock,
         provenance=facts_of(hardware.provenance),
-        notes=(
-            *notes,
-            *([CACHED] if isinstance(service.blocks, PrefixBlocks) else []),
-            *traffic.notes,
-        ),
+        notes=(*notes, *cached, *traffic.notes),
     )
     return Outcome(result, {"ratios": pl.DataFrame([as_json(row) for row in rows])})
 
 
+def _evaluate(
+    pair: Pair, traffic: Traffic, m: int, seed: int, progress: Progress
+) -> tuple[Judgement, tuple[Drift, ...], Sensitivity, AggregatedCapacity | None]:
+    """Return the judged ratios, the best ratio over time and at other lengths and limits.
+
+    The last value is the capacity of aggregated instances. Simulations release Python's lock and
+    closed forms do not, so each runs beside the other.
+    """
+    service, count = pair.service, pair.instances
+    # Closed forms that the sensitivity needs begin now, if there is a second process.
+    for call in sensitivity_calls(service, count):
+        begin(best_splits, *call)
+    progress(0.0, "Both pools by simulation")
+
+    def best_and_drift(report: Progress) -> tuple[Judgement, tuple[Drift, ...]]:
+        """Return the judged ratios, and how the best one changes over time."""
+        simulate = part(report, 0.0, 0.5)
+        judged = judge_ratios(
+            service, pair.hardware.routing, count, seed,
+            report=lambda done: simulate(done, "Simulating the best"),
+        )  # fmt: skip
+        ratio = judged.best.ratio
+        return judged, over_time(traffic, m, service, count, ratio, part(report, 0.5, 1.0))
+
+    def moved_and_mixed(report: Progress) -> tuple[Sensitivity, AggregatedCapacity | None]:
+        """Return best ratios at other lengths and limits, and the capacity of mixed instances."""
+        moved = sensitivity(service, count, part(report, 0.0, 0.7))
+        return moved, _simulate_aggregated(pair, seed)
+
+    steps: list[Callable[[Progress], Any]] = [best_and_drift, moved_and_mixed]
+    (judged, drift), (moved, mixed) = run_in_parallel(steps, progress)
+    return judged, drift, moved, mixed
+
+
 def _pairs(
-    hardware: Hardware,
-    m: int,
-    lengths: Lengths,
-    shared: SharedPrompts | None,
-    burstiness: Burstiness,
-    options: Options,
-    progress: Progress,
+    hardware: Hardware, traffic: Traffic, m: int, options: Options, progress: Progress
 ) -> tuple[list[Pair], list[str]]:
     """Return pairs of prefill and decode columns (GPU types), each with its best ratio.
 
     The ratio is that of the closed forms. The cheapest pair per token comes first. The second value
-    has sentences on pairs that are left out. ``m`` is the index of the model. ``shared`` has its
-    cached tokens or prompt blocks, if known.
+    has sentences on pairs that are left out. ``m`` is the index of the model.
     """
+
+    def names(columns: PairColumns, side: str) -> tuple[str, str]:
+        """Return the names of a pool in the options: its label and its GPU type."""
+        g = getattr(columns, side)
+        return hardware.columns[g].label, hardware.gpus[g].name
+
     pairs = pairs_of(hardware, m)
     for side, name in (("prefill", options.prefill), ("decode", options.decode)):
-        named_columns = [
-            g
-            for g, (column, gpu) in enumerate(zip(hardware.columns, hardware.gpus, strict=True))
-            if not name or name in (column.label, gpu.name)
-        ]
-        matching = [columns for columns in pairs if getattr(columns, side) in named_columns]
-        if not matching:
-            labels = sorted({hardware.columns[getattr(columns, side)].label for columns in pairs})
+        labels = sorted({names(columns, side)[0] for columns in pairs})
+        pairs = [columns for columns in pairs if name in ("", *names(columns, side))]
+        if not pairs:
             raise PlannerError(
                 f"{side} {name}: {hardware.models[m].name} has no such pool. Choose from "
                 f"{', '.join(labels)}."
             )
-        pairs = matching
+    shared = traffic.shared[m] if traffic.shared else None
     rows: list[Pair] = []
     notes: list[str] = []
     for done, columns in enumerate(pairs):
@@ -256,7 +253,7 @@ def _pairs(
         count = options.instances or usual_instances(hardware, m, columns)
         try:
             service, best = strictest_split(
-                hardware, m, columns, lengths, count, shared, burstiness
+                hardware, m, columns, traffic.lengths[m], count, shared, traffic.arrivals[m]
             )
         except SimulationError as problem:
             # One pair that cannot meet the limits must not end the run.

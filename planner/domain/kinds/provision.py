@@ -42,14 +42,13 @@ from planner.domain.provisioning.pools import (
 )
 from planner.domain.provisioning.source_methods import methods_of
 from planner.domain.provisioning.tables import tables_of
-from planner.domain.provisioning.unit import MODEL, OPERATOR, Case, Sentences
+from planner.domain.provisioning.unit import MODEL, OPERATOR, Case
 from planner.domain.provisioning.windows import (
     METHOD,
     OFF,
     PlannedOn,
     TrackedTraffic,
     refuse_without_history,
-    track_cases,
 )
 from planner.domain.results.basis import WindowFacts, window_facts
 from planner.domain.serialise import OPTIONAL
@@ -68,11 +67,20 @@ IMAGE_TOKENS = 1024.0
 """Patches of an image that an encoder reads: 448 x 448 pixels in patches of 14 (assumed)."""
 
 
-FILLING = {
-    FREE: "The time to fill a batch is not in the latency, as in the source. Count it with "
-    "the option batch wait.",
-    COUNTED: "The time to fill a batch is in the latency (half of it on average). "
-    "Each plan chose its largest batch.",
+# By option batch wait: how limits are checked, and whether latencies include the batch filling.
+CHECKED_AND_FILLING = {
+    FREE: (
+        "Latencies of plans are means of queueing. A replay of requests of that hour checks the "
+        "limit for the share that the tier requires.",
+        "The time to fill a batch is not in the latency, as in the source. Count it with the "
+        "option batch wait.",
+    ),
+    COUNTED: (
+        "Limits hold for the mean latency of queueing (M/M/R), not for a percentile. With the "
+        "wait for batches, plans are not replayed.",
+        "The time to fill a batch is in the latency (half of it on average). Each plan chose its "
+        "largest batch.",
+    ),
 }
 
 
@@ -149,8 +157,8 @@ class Options(RunOptions):
 
     @property
     def levels(self) -> tuple[str, ...]:
-        """Return the levels to plan: whole replicas, modules or operators."""
-        return LEVELS if self.level == "all" else (self.level,)
+        """Return the levels to plan; whole replicas always, because savings are against them."""
+        return LEVELS if self.level == "all" else tuple(dict.fromkeys((self.level, MODEL)))
 
     @property
     def rules(self) -> Rules:
@@ -161,11 +169,11 @@ class Options(RunOptions):
         )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class ProvisionResult:
     """The result of ``provision``, as ``bin/manage provision --json`` prints it."""
 
-    kind: str
+    kind: str = "provision"
     scenario: str
     method: str
     headline: str
@@ -201,75 +209,56 @@ def run(
     refuse_without_history(options.over_time, traffic, window.observed_s[0])
     hardware = replace(hardware, asked=requested_tiers(traffic, np.inf))
     peaks = peak_hours(hardware, traffic, window)
-    # Share of the progress: the rest is for the plans window by window, if there are any.
-    share = 0.85 if options.over_time == OFF else 0.3
-    solving = part(progress, 0.1, 0.1 + share)
-    cases = _solved_cases(scenario, options, known, hardware, traffic, peaks, solving)
-    if OPERATOR in options.levels:
-        progress(0.1 + share, "Planning operators as the source does")
-        cases = [
-            replace(case, methods=methods_of(case.problem, case.judge, options.epsilon))
-            if case.chosen
-            else case
-            for case in cases
-        ]
+    # The rest of the progress is for the plans window by window, if there are any.
+    solved = 0.95 if options.over_time == OFF else 0.4
+    cases = _solved_cases(
+        scenario, options, known, hardware, traffic, peaks, part(progress, 0.1, solved)
+    )
     chosen = [case for case in cases if case.chosen]
-    tables = tables_of(cases)
+    totals = {level: figures.total(chosen, level) for level in options.levels}
+    savings = figures.total_savings(totals)
     shared = by_window = None
-    shared_words = by_window_words = Sentences()
     # Sharing puts operators side by side on a GPU, which a single stream excludes.
     if OPERATOR in options.levels and not options.single_stream:
-        progress(0.1 + share, "Placing services together")
+        progress(solved, "Placing services together")
         shared = sharing.shared_gpus(chosen)
-        shared_words = sharing.sentences(shared)
+    tables = tables_of(cases)
     if options.over_time != OFF:
-        start_s, end_s = window.observed_s
         method = scenario.forecast.method
-        tracked_traffic = TrackedTraffic(
-            hardware=hardware,
-            traffic=traffic,
-            start_s=start_s,
-            end_s=end_s,
-            levels=(*[level for level in options.levels if level != MODEL], MODEL),
-            known=options.over_time,
-            method=METHOD if method == "auto" else method,
-            startup_s=scenario.fleet.startup_s,
-            seed=scenario.seed,
+        followed = TrackedTraffic(
+            hardware, traffic, *window.observed_s, options.levels, options.over_time,
+            METHOD if method == "auto" else method, scenario.fleet.startup_s, scenario.seed,
+        )  # fmt: skip
+        by_window, tables["courses"] = over_time.plan_windows(
+            chosen, followed, part(progress, 0.45, 0.95)
         )
-        tracked_cases = track_cases(chosen, tracked_traffic, part(progress, 0.45, 0.95))
-        by_window = over_time.figures(tracked_cases, scenario.fleet.startup_s)
-        by_window_words = over_time.sentences(by_window)
-        tables["courses"] = over_time.table(tracked_cases, start_s)
-    # Whole replicas are always included, because savings are relative to them.
-    totals = {level: figures.total(chosen, level) for level in (*options.levels, MODEL)}
-    saved = figures.total_savings(totals)
+    on_sharing, on_windows = sharing.sentences(shared), over_time.sentences(by_window)
     notes = [
         *_notes(options, cases, unknown_models(hardware, peaks)),
-        *(window.replay_notes if by_window is not None else []),
+        *(window.replay_notes if by_window else []),
         *traffic.notes,
     ]
-    # Speeds come from operators here. ``basis.facts`` states their source.
-    provenance = facts_of(
-        fact for fact in hardware.provenance if not fact[0].startswith("Speed of")
-    )
     result = ProvisionResult(
-        kind="provision",
         scenario=scenario.name,
         method=options.method,
-        headline=figures.headline(totals, saved),
-        pays=figures.saves_gpus(saved),
+        headline=figures.headline(totals, savings),
+        pays=figures.saves_gpus(savings),
         warnings=(
             *figures.beyond_capacity(chosen),
-            *shared_words.lost,
-            *figures.no_savings_notes(saved),
-            *by_window_words.lost,
+            *on_sharing.lost,
+            *figures.no_savings_notes(savings),
+            *on_windows.lost,
         ),
         levels=totals,
-        savings=saved,
+        savings=savings,
         pools=tuple(map(figures.PoolFigures.of, cases)),
         window=window_facts(window, traffic),
-        provenance=(*provenance, *sources.timing_facts(chosen)),
-        notes=(*by_window_words.won, *shared_words.won, *dict.fromkeys(notes)),
+        # Speeds come from operators here, not from the hardware's profiles.
+        provenance=(
+            *facts_of(row for row in hardware.provenance if not row[0].startswith("Speed of")),
+            *sources.timing_facts(chosen),
+        ),
+        notes=(*on_windows.won, *on_sharing.won, *dict.fromkeys(notes)),
         sharing=shared,
         over_time=by_window,
         seconds=time.perf_counter() - begun,
@@ -283,7 +272,8 @@ def _solved_cases(
 ) -> list[Case]:  # fmt: skip
     """Plan the phases of each model and region on each GPU type, and mark one type as chosen.
 
-    ``peaks`` are their busiest hours. Raise Infeasible if no pool can meet its limits.
+    Its operators are also planned as the source does. ``peaks`` are the busiest hours. Raise
+    Infeasible if no pool can meet its limits.
     """
     to_solve = variants(hardware, peaks)
     limits = {(m, phase): limit_of(hardware, m, phase, peaks) for m, _ in peaks for phase in PHASES}
@@ -312,18 +302,23 @@ def _solved_cases(
             "No model meets its limits on any GPU type, at any level: "
             + " ".join(figures.refusal_notes(cases))
         )
-    return cases
+    if OPERATOR not in options.levels:
+        return cases
+    progress(1.0, "Planning operators as the source does")
+    return [
+        replace(case, methods=methods_of(case.problem, case.judge, options.epsilon))
+        if case.chosen
+        else case
+        for case in cases
+    ]
 
 
 def _notes(options: Options, cases: list[Case], unknown: tuple[str, ...]) -> Iterator[str]:
-    """Yield the notes of the result on methods, options and exceptions."""
-    checked = (
-        "Latencies of plans are means of queueing. A replay of requests of that hour checks the "
-        "limit for the share that the tier requires."
-        if options.batch_wait == FREE
-        else "Limits hold for the mean latency of queueing (M/M/R), not for a percentile. With the "
-        "wait for batches, plans are not replayed."
-    )
+    """Yield the notes of the result on methods, options and exceptions.
+
+    ``unknown`` are the models without known dimensions.
+    """
+    checked, filling = CHECKED_AND_FILLING[options.batch_wait]
     yield (
         "The load is that of the busiest hour of the window, interactive tiers together, in the "
         f"region where requests arise. {checked}"
@@ -335,22 +330,24 @@ def _notes(options: Options, cases: list[Case], unknown: tuple[str, ...]) -> Ite
         "Levels use separate GPUs for prefill and decode. The need on common GPUs is shown "
         "separately."
     )
-    yield FILLING[options.batch_wait]
+    yield filling
     if options.single_stream:
         yield "One stream per GPU (option): extra replicas use separate GPUs."
     for name in unknown:
         yield (
             f"{name} is ignored, because its dimensions are not known. Give its shape or config."
         )
-    encoders = dict.fromkeys(case.model for case in chosen if case.service.shape.encoder)
+    encoders = " and ".join(
+        dict.fromkeys(case.model for case in chosen if case.service.shape.encoder)
+    )
     if encoders and not options.images:
         yield (
-            f"Requests of {' and '.join(encoders)} bring no images (the default), so the encoder "
-            "is not provisioned. Give images per request to add it."
+            f"Requests of {encoders} bring no images (the default), so the encoder is not "
+            "provisioned. Give images per request to add it."
         )
     elif encoders:
         yield (
-            f"Each request of {' and '.join(encoders)} brings {options.images:g} images of "
+            f"Each request of {encoders} brings {options.images:g} images of "
             f"{options.image_tokens:,.0f} tokens for the encoder. The tokens for the language "
             "model are among the input tokens of the trace."
         )

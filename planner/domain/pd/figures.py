@@ -10,6 +10,11 @@ from planner.inputs.scenario.build import Hardware
 from simulation.sizing.pd_ratio import BestRatio, PdService, RatioCapacity
 
 
+def ratio_name(prefill: int, decode: int) -> str:
+    """Return a ratio of prefill to decode replicas as text, such as 13P:3D."""
+    return f"{prefill}P:{decode}D"
+
+
 @dataclass(frozen=True, slots=True)
 class RatioFigures:
     """The capacity of a ratio within the SLO, and its latencies at that load."""
@@ -33,8 +38,8 @@ class RatioFigures:
 
     @property
     def name(self) -> str:
-        """Return the ratio as text, such as 13P:3D."""
-        return f"{self.prefill}P:{self.decode}D"
+        """Return the ratio as text."""
+        return ratio_name(self.prefill, self.decode)
 
 
 @dataclass(frozen=True, slots=True)

@@ -299,8 +299,10 @@ def _share_between_models(group: list[Case]) -> SharedModels:
     )
 
 
-def sentences(shared: SharedGpus) -> Sentences:
+def sentences(shared: SharedGpus | None) -> Sentences:
     """Return sentences on sharing: where it beats finer levels, and what it saves."""
+    if shared is None:
+        return Sentences()
     return Sentences(tuple(_chunked_prefill_words(shared)), tuple(_better_words(shared)))
 
 

@@ -2,13 +2,19 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import polars as pl
 
-from planner.domain.provisioning.unit import MODEL, MODULE, OPERATOR, WORDS, Sentences
-from planner.domain.provisioning.windows import ATTAINMENT, EVERY, TrackedCase
+from planner.domain.progress import Progress
+from planner.domain.provisioning.unit import MODEL, MODULE, OPERATOR, WORDS, Case, Sentences
+from planner.domain.provisioning.windows import (
+    ATTAINMENT,
+    EVERY,
+    TrackedCase,
+    TrackedTraffic,
+    track_cases,
+)
 from planner.domain.serialise import OPTIONAL, gpu_words
 from simulation.provisioning.over_time import LevelOverTime, action_delay_s
 from simulation.provisioning.savings import Savings, saved_shares
@@ -83,7 +89,15 @@ class OverTime:
     pools: tuple[PoolOverTime, ...]
 
 
-def figures(tracked_cases: list[TrackedCase], startup_s: float) -> OverTime:
+def plan_windows(
+    cases: list[Case], tracked: TrackedTraffic, progress: Progress
+) -> tuple[OverTime, pl.DataFrame]:
+    """Plan every level of ``cases`` window by window; return its figures and its table."""
+    tracked_cases = track_cases(cases, tracked, progress)
+    return _figures(tracked_cases, tracked.startup_s), _table(tracked_cases, tracked.start_s)
+
+
+def _figures(tracked_cases: list[TrackedCase], startup_s: float) -> OverTime:
     """Return the figures of every pool and level over the window, and the totals."""
     pools = tuple(_pool_figures(tracked, startup_s) for tracked in tracked_cases)
     names = list(tracked_cases[0].courses)
@@ -167,36 +181,34 @@ def _savings(levels: Mapping[str, LevelFiguresOverTime | LevelTotal]) -> dict[st
     return {name: saved_shares(of_replicas, course) for name, course in amounts.items()}
 
 
-def table(tracked_cases: list[TrackedCase], start_s: float) -> pl.DataFrame:
+def _table(tracked_cases: list[TrackedCase], start_s: float) -> pl.DataFrame:
     """Return one row per window, phase and level."""
-    frames = []
-    for tracked in tracked_cases:
-        case, windows = tracked.case, tracked.load.windows
-        for level, course in tracked.courses.items():
-            keys: dict[str, Any] = {
-                "model": case.model,
-                "region": case.region,
-                "gpu": case.gpu,
-                "phase": case.phase,
+    return pl.concat(
+        pl.DataFrame(
+            {
+                "model": tracked.case.model,
+                "region": tracked.case.region,
+                "gpu": tracked.case.gpu,
+                "phase": tracked.case.phase,
                 "level": level,
+                "time_s": start_s + windows.seconds * np.arange(windows.requests_s.size),
+                "requests_s": windows.requests_s,
+                "gpus": course.devices,
+                "power_w": course.power_w,
+                "memory_gb": course.memory_bytes / 1e9,
+                "met": course.met,
             }
-            frame = pl.DataFrame(
-                {
-                    "time_s": start_s + windows.seconds * np.arange(windows.requests_s.size),
-                    "requests_s": windows.requests_s,
-                    "gpus": course.devices,
-                    "power_w": course.power_w,
-                    "memory_gb": course.memory_bytes / 1e9,
-                    "met": course.met,
-                }
-            )
-            labels = [pl.lit(value).alias(name) for name, value in keys.items()]
-            frames.append(frame.select(*labels, pl.all()))
-    return pl.concat(frames)
+        )
+        for tracked in tracked_cases
+        for windows in [tracked.load.windows]
+        for level, course in tracked.courses.items()
+    )
 
 
-def sentences(over_time: OverTime) -> Sentences:
+def sentences(over_time: OverTime | None) -> Sentences:
     """Return sentences on levels without and with savings, window by window."""
+    if over_time is None:
+        return Sentences()
     without_savings = [*_missed_targets(over_time)]
     with_savings: list[str] = []
     checked = (

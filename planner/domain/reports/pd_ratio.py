@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from planner.domain.formats import figure, milliseconds
 from planner.domain.kinds.pd_ratio import PdRatioResult, beats_aggregated
-from planner.domain.pd.figures import RatioRow
+from planner.domain.pd.figures import RatioRow, ratio_name
 from planner.domain.pd.ratio_drift import Split
 from planner.domain.report import (
     Axis,
@@ -33,6 +33,10 @@ STEADY = 0.02  # share of capacity that a fixed ratio may lose to one that follo
 
 def report(result: PdRatioResult, _: Tables) -> Report:
     """Return the report of ``pd-ratio``."""
+    plans_differ = Note(
+        f"Best of {result.instances} replicas in one pair of pools, at mean lengths. A plan sizes "
+        "each region for its own demand and adds spare replicas, so its P:D differs."
+    )
     return Report(
         title=result.scenario,
         answer=result.headline,
@@ -40,7 +44,7 @@ def report(result: PdRatioResult, _: Tables) -> Report:
         facts=tuple(_facts(result)),
         warnings=tuple(_warnings(result)),
         sections=(
-            Section("Capacity by ratio", (_curve(result), _why(result), _ratios(result)), "Ratios"),
+            Section("Capacity by ratio", (_curve(result), plans_differ, _ratios(result)), "Ratios"),
             *_over_time(result),
             *_sensitivity(result),
             *_pairs(result),
@@ -83,7 +87,7 @@ def _facts(result: PdRatioResult) -> Iterator[Fact]:
     )
     for prefill, lost in losses:
         if lost is not None:
-            name = f"{prefill}P:{result.instances - prefill}D"
+            name = ratio_name(prefill, result.instances - prefill)
             yield Fact(f"Loss with {name}", lost, form=Form.SHARE, note="of the best capacity")
     transfer = f"{figure(best.transfer_ms, 'ms')} " if best.transfer_ms is not None else ""
     link = f"{transfer}over {figure(result.link_gb_s, 'GB/s')}"
@@ -122,14 +126,6 @@ def _curve(result: PdRatioResult) -> Chart:
     unit = "input + output tokens/s"
     return Chart("Capacity within the SLO", Axis("prefill : decode"), Axis(unit=unit),
                  tuple(series))  # fmt: skip
-
-
-def _why(result: PdRatioResult) -> Note:
-    """Return a note on why the ratio of a plan can differ from the best one here."""
-    return Note(
-        f"Best of {result.instances} replicas in one pair of pools, at mean lengths. A plan sizes "
-        "each region for its own demand and adds spare replicas, so its P:D differs."
-    )
 
 
 def _ratios(result: PdRatioResult) -> Table:
@@ -221,27 +217,26 @@ def _heat(
         """Return a value of an axis as text."""
         return "no limit" if value is None else f"{value:,.4g}"
 
-    shown = [row[: len(columns)] for row in cells[: len(rows)]]
+    def ratio_and_share(split: Split) -> tuple[str, float | None]:
+        """Return a ratio as text and its share of prefill; None if none meets the SLO."""
+        if not split.prefill:
+            return NO_RATIO, None
+        share = split.prefill / (split.prefill + split.decode)
+        return ratio_name(split.prefill, split.decode), share
+
+    shown = [
+        [ratio_and_share(split) for split in row[: len(columns)]] for row in cells[: len(rows)]
+    ]
     return Table(
         (Head(corner), *(Head(label(column)) for column in columns)),
         tuple(
-            (label(name), *(_split_name(cell) for cell in row))
+            (label(name), *(ratio for ratio, _ in row))
             for name, row in zip(rows, shown, strict=True)
         ),
         title,
         note="Darker: more prefill replicas.",
-        shades=tuple((None, *(_share(cell) for cell in row)) for row in shown),
+        shades=tuple((None, *(share for _, share in row)) for row in shown),
     )
-
-
-def _split_name(split: Split) -> str:
-    """Return a P:D split as text, such as 13P:3D."""
-    return f"{split.prefill}P:{split.decode}D" if split.prefill else NO_RATIO
-
-
-def _share(split: Split) -> float | None:
-    """Return the share of a split's replicas that prefill, or None if no ratio meets the SLO."""
-    return split.prefill / (split.prefill + split.decode) if split.prefill else None
 
 
 def _pairs(result: PdRatioResult) -> Iterator[Section]:
@@ -252,7 +247,7 @@ def _pairs(result: PdRatioResult) -> Iterator[Section]:
         result.pairs,
         (Head("Prefill on", wide=2), lambda pair: pair.prefill_on),
         (Head("Decode on", wide=2), lambda pair: pair.decode_on),
-        (Head("Best ratio"), lambda pair: f"{pair.prefill}P:{pair.decode}D"),
+        (Head("Best ratio"), lambda pair: ratio_name(pair.prefill, pair.decode)),
         (Head("Capacity", Form.COUNT, "tokens/s"), lambda pair: pair.max_tps),
         (Head("Cost", Form.NUMBER, "$/h"), lambda pair: pair.usd_per_hour),
         (Head("Cost", Form.NUMBER, "$/M tokens"), lambda pair: pair.usd_per_million_tokens),

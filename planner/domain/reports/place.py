@@ -1,10 +1,10 @@
 """Report the placements of replicas in the network, by method."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 
 from planner.domain.kinds.place import PlaceResult
-from planner.domain.placement.figures import MethodFigures
+from planner.domain.placement.figures import MethodFigures, ServiceUnits
 from planner.domain.placement.methods import METHODS
 from planner.domain.report import (
     Fact,
@@ -80,6 +80,20 @@ def _placements(methods: list[MethodFigures]) -> Table:
         (Head("Time", Form.SECONDS), lambda row: row.start.seconds),
         note="A unit is the smallest set of replicas in the ratio. Split: prefill and decode in "
         "different RDMA subgroups. Left over: free GPUs on partly used nodes.",
+    )
+
+
+def services_table(services: Sequence[ServiceUnits]) -> Table:
+    """Return a row per service with the placement of its units by one method."""
+    return table(
+        services,
+        (Head("Service", wide=2), lambda row: row.service),
+        (Head("Units", Form.COUNT), lambda row: row.units),
+        (Head("Groups", Form.COUNT), lambda row: row.groups),
+        (Head("Affinity missed", Form.COUNT), lambda row: row.missed),
+        (Head("Split", Form.COUNT), lambda row: row.split),
+        (Head("KV bandwidth left", Form.SHARE), lambda row: row.bandwidth_share),
+        (Head("At worst", Form.SHARE), lambda row: row.worst_share),
     )
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from functools import partial
 
 from planner.domain.kinds.provision import ProvisionResult
-from planner.domain.provisioning.figures import LEVEL_NAMES, PoolFigures
+from planner.domain.provisioning.figures import LEVEL_NAMES, LevelFigures, PoolFigures
 from planner.domain.provisioning.sharing import APART, SharedService, SharingWay
 from planner.domain.provisioning.source_methods import Method, OperatorChoice
 from planner.domain.provisioning.window_report import LevelFiguresOverTime, PoolOverTime
@@ -106,6 +106,30 @@ def _levels(result: ProvisionResult) -> Table:
     )
 
 
+def pool_levels(pool: PoolFigures) -> Table:
+    """Return one row per level of a pool, with its replay."""
+    return table(
+        ((name, pool.levels[name]) for name in LEVEL_NAMES if name in pool.levels),
+        (Head("Level"), lambda row: LEVEL_NAMES[row[0]]),
+        (Head("GPUs", Form.COUNT), lambda row: row[1].needs.gpus),
+        (Head("Power", Form.NUMBER, "W"), lambda row: row[1].needs.energy_w),
+        (Head("Memory", Form.NUMBER, "GB"), lambda row: row[1].needs.memory_gb),
+        (Head("Energy per request", Form.NUMBER, "J"), lambda row: row[1].request_j),
+        (Head("Latency", Form.NUMBER, "ms"), lambda row: row[1].needs.latency_ms),
+        (Head("Simulated mean", Form.NUMBER, "ms"), lambda row: _replayed(row[1], "mean_ms")),
+        (Head("P95", Form.NUMBER, "ms"), lambda row: _replayed(row[1], "p95_ms")),
+        (Head("P99", Form.NUMBER, "ms"), lambda row: _replayed(row[1], "p99_ms")),
+        (Head("Within limit", Form.SHARE), lambda row: _replayed(row[1], "attainment")),
+        (Head("Method", wide=2), lambda row: row[1].method),
+        title="Levels",
+    )
+
+
+def _replayed(level: LevelFigures | None, name: str) -> float | None:
+    """Return a figure of the replay of a level; None without a replay."""
+    return getattr(level.replayed, name, None) if level else None
+
+
 POOL = (
     (Head("Phase"), lambda pool: pool.phase),
     (Head("Model", wide=2), lambda pool: pool.model),
@@ -141,8 +165,7 @@ def _latencies(pools: list[PoolFigures]) -> Iterator[Section]:
 
     def simulated(level: str, name: str, pool: PoolFigures) -> float | None:
         """Return a figure of the replay of a level; None without a replay."""
-        replayed = pool.levels[level].replayed if level in pool.levels else None
-        return getattr(replayed, name) if replayed else None
+        return _replayed(pool.levels.get(level), name)
 
     latencies = table(
         pools,

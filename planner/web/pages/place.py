@@ -9,8 +9,10 @@ import polars as pl
 
 from planner.domain.kinds.place import PlaceResult
 from planner.domain.placement.methods import METHODS
+from planner.domain.reports.place import services_table
 from planner.domain.serialise import gpu_words
 from planner.models import Run
+from planner.outputs.render.html import shown_table
 from planner.selectors.runs import run_table, typed_result
 from planner.web.request import TemplateContext
 
@@ -146,7 +148,7 @@ def page_context(run: Run, params: Mapping[str, str]) -> TemplateContext:
         "regions": regions,
         "used": sum(instance.gpus for instance in instances),
         "unplaced": figures[state].unplaced_units,  # over all regions
-        "chosen_services": placed.services,
+        "services": shown_table(services_table(placed.services), "utc", live=True),
         "legend": [(name, of_name) for name, of_name in colour.items() if name in shown_services],
         "letters": [(letter, MEANINGS[letter]) for letter in letters],
         "grouped": nodes.height > MANY,

@@ -11,6 +11,7 @@ from planner.domain.deserialise import from_json
 from planner.domain.kinds.provision import Options, ProvisionResult
 from planner.domain.provisioning.figures import LEVEL_NAMES, PoolFigures
 from planner.domain.report import Axis, Chart, Role, Series, Shape
+from planner.domain.reports.provision import pool_levels
 from planner.domain.serialise import clean
 from planner.models import Run
 from planner.outputs.render.figure import (
@@ -25,6 +26,7 @@ from planner.outputs.render.figure import (
     plain_figure,
     points,
 )
+from planner.outputs.render.html import shown_table
 from planner.outputs.render.plotly import figure_of
 from planner.selectors.runs import run_table, typed_result
 from planner.services import provisioning as service
@@ -48,38 +50,29 @@ SOURCE: dict[str, dict[str, list[tuple[Any, float]]]] = {
 }
 AXES = {"length": "prompt tokens", "rate": "requests/s", "size": "model"}
 KEYS = ("model", "region", "gpu", "phase", "weights")  # of a pool
-LEVELS = ("operator", "module", "model")
-# Responses of operators: title, unit, keys of x and of the values, title of x, logarithmic x.
+# What operators respond to: the key of its values, and its axis.
+LENGTH = "lengths", Axis("tokens of a request", log=True)
+BATCH = "batches", Axis("requests in a batch", log=True)
+RATE = "rates", Axis("requests/s", log=True)
+SHARE = "shares", Axis("share of the multiprocessors")
+EVEN_LENGTH = "lengths", Axis("tokens of a request")
+# Responses of operators: title, unit, key, factor from its values to the unit, and the x axis.
 RESPONSES = (
-    ("Latency by length", "factor to the shortest request", "lengths", "latency_by_length",
-     "tokens of a request", True),
-    ("Memory by length", "GB of one request in flight, without weights", "lengths",
-     "memory_by_length", "tokens of a request", True),
-    ("Latency by batch", "factor to one request", "batches", "latency_by_batch",
-     "requests in a batch", True),
-    ("Queueing", "replicas for stable queues, batch 1", "rates", "replicas_by_rate",
-     "requests/s", True),
-    ("Waiting by rate", "mean seconds with the fewest replicas", "rates", "wait_by_rate",
-     "requests/s", True),
-    ("Waiting by length", "mean seconds at this load", "lengths",
-     "wait_by_length", "tokens of a request", True),
-    ("Arithmetic by length", "% of the achievable FLOP/s", "lengths",
-     "arithmetic_by_length", "tokens of a request", True),
-    ("Memory bandwidth by length", "% of the achievable bandwidth", "lengths",
-     "bandwidth_by_length", "tokens of a request", True),
-    ("Data handed on", "GB per request", "lengths", "data_by_length",
-     "tokens of a request", True),
-    ("Transfer", "time over the link, % of compute time", "lengths", "transfer_by_length",
-     "tokens of a request", False),
-    ("Share of the GPU", "latency, times that of the whole GPU", "shares", "latency_by_share",
-     "share of the multiprocessors", False),
-    ("Multiprocessors in use", "% of those given", "shares", "sm_use_by_share",
-     "share of the multiprocessors", False),
+    ("Latency by length", "factor to the shortest request", "latency_by_length", 1, LENGTH),
+    ("Memory by length", "GB of one request in flight, without weights", "memory_by_length", 1e-9,
+     LENGTH),
+    ("Latency by batch", "factor to one request", "latency_by_batch", 1, BATCH),
+    ("Queueing", "replicas for stable queues, batch 1", "replicas_by_rate", 1, RATE),
+    ("Waiting by rate", "mean seconds with the fewest replicas", "wait_by_rate", 1, RATE),
+    ("Waiting by length", "mean seconds at this load", "wait_by_length", 1, LENGTH),
+    ("Arithmetic by length", "% of the achievable FLOP/s", "arithmetic_by_length", 100, LENGTH),
+    ("Memory bandwidth by length", "% of the achievable bandwidth", "bandwidth_by_length", 100,
+     LENGTH),
+    ("Data handed on", "GB per request", "data_by_length", 1e-9, LENGTH),
+    ("Transfer", "time over the link, % of compute time", "transfer_by_length", 100, EVEN_LENGTH),
+    ("Share of the GPU", "latency, times that of the whole GPU", "latency_by_share", 1, SHARE),
+    ("Multiprocessors in use", "% of those given", "sm_use_by_share", 100, SHARE),
 )  # fmt: skip
-# Factors from the values of responses to the units above; 1 for all others.
-FACTORS = {"memory_by_length": 1e-9, "data_by_length": 1e-9, "transfer_by_length": 100.0,
-           "arithmetic_by_length": 100.0, "bandwidth_by_length": 100.0,
-           "sm_use_by_share": 100.0}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +109,7 @@ def page_context(run: Run, params: Mapping[str, str]) -> TemplateContext:
     name = _one_of(list(by_name), params.get("pool", ""))
     phase = _one_of(list(by_name[name]), params.get("phase", ""))
     pool = by_name[name][phase]
-    planned = [level for level in LEVELS if level in pool.levels]
+    planned = [level for level in LEVEL_NAMES if level in pool.levels]
     level = _one_of(planned, params.get("level", "")) if planned else ""
     context: TemplateContext = {
         "run": run,
@@ -128,7 +121,7 @@ def page_context(run: Run, params: Mapping[str, str]) -> TemplateContext:
         "phases": ("prefill", "decode"),
         "level": level,
         "level_choices": [(level, LEVEL_NAMES[level]) for level in planned],
-        "pool_levels": [(LEVEL_NAMES[level], pool.levels[level]) for level in planned],
+        "pool_levels": shown_table(pool_levels(pool), "utc", live=True) if planned else None,
     }
     if level:
         context |= plan_context(run, pool, level)
@@ -271,10 +264,10 @@ def response_figures(responses: dict[str, Any]) -> list[tuple[str, str, Figure]]
     """Return the title, unit and figure of each response of the operators that respond most."""
     names = responses["operators"]
     out = []
-    for title, unit, x_key, key, x_title, logarithmic in RESPONSES:
+    for title, unit, key, factor, (x_key, x_axis) in RESPONSES:
         if key not in responses:
             continue  # an older run without these results
-        values = np.asarray(responses[key]) * FACTORS.get(key, 1.0)  # [operator, x]
+        values = factor * np.asarray(responses[key], np.float64)  # [operator, x]
         strongest = np.argsort(-values.max(axis=1), kind="stable")[:SHOWN]
         series = tuple(
             Series(
@@ -284,7 +277,7 @@ def response_figures(responses: dict[str, Any]) -> list[tuple[str, str, Figure]]
             )
             for index in sorted(strongest)
         )
-        chart = Chart(title, Axis(x_title, log=logarithmic), Axis(unit, unit), series)
+        chart = Chart(title, x_axis, Axis(unit, unit), series)
         out.append((title, unit, figure_of(chart)))
     return out
 
@@ -327,15 +320,12 @@ def course_figure(courses: pl.DataFrame) -> Figure:
         .sort("span")
     )
     series = []
-    for level, name in (
-        ("model", "whole replicas"),
-        ("module", "layers"),
-        ("operator", "operators"),
-    ):
+    for level in reversed(LEVEL_NAMES):  # from the coarsest
         rows = grouped.filter(pl.col("level") == level)
         if not rows.is_empty():
             times = tuple(rows["hours"].round(4))
-            series.append(Series(name, times, tuple(rows["gpus"]), shape=Shape.STEP))
+            gpus = tuple(rows["gpus"])
+            series.append(Series(LEVEL_NAMES[level].lower(), times, gpus, shape=Shape.STEP))
     load = grouped.filter(pl.col("level") == "model")
     times, rate = tuple(load["hours"].round(4)), tuple(load["requests_s"].round(3))
     series.append(Series("requests/s", times, rate, Role.LIMIT, right=True))
