@@ -87,7 +87,9 @@ def _verdict(rows: Rows) -> str:
     covered = [row["coverage80"] for row in rows if row.get("coverage80") is not None]
     if not covered:
         return ""
-    return "Good enough to plan on" if min(covered) >= WELL_COVERED else "Too uncertain to plan on"
+    if min(covered) >= WELL_COVERED:
+        return "The 80% band holds well enough to plan on"
+    return "Demand leaves the 80% band too often to plan on"
 
 
 def _overall_error(ahead: pl.DataFrame | None) -> float | None:
