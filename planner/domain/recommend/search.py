@@ -326,13 +326,13 @@ class LevelSearch:
 
         None for the latter means any.
         """
-        all_values = values(policy, self.level)
         if self.below is None or policy.key not in self.below.first:
-            start = _usual_start(policy, all_values)
-            # If the usual start cannot win, the safest value that may win comes first.
-            beaten = bisect_first(partial(self._cannot_win, policy), 0, len(all_values), start)
-            is_beaten = start is None or start >= beaten
-            return 0, beaten - 1 if is_beaten and 0 < beaten < len(all_values) else start
+            start = _usual_start(policy, values(policy, self.level))
+            if start and self._cannot_win(policy, start):
+                # The safest value that may win comes first. If it fails, all smaller ones do.
+                beaten = bisect_first(partial(self._cannot_win, policy), 0, start, start - 1)
+                start = max(0, beaten - 1)
+            return 0, start
         start = self.below.first[policy.key]
         keeps_spare = self.trials.keeps_spare
         same_plans = keeps_spare(policy, self.level) == keeps_spare(policy, self.below.level)

@@ -5,7 +5,12 @@ from functools import partial
 
 import pytest
 
-from planner.domain.parallel import MAX_PARALLEL_REQUESTS, parallel_replays, run_in_parallel
+from planner.domain.parallel import (
+    MAX_PARALLEL_REQUESTS,
+    begun,
+    parallel_replays,
+    run_in_parallel,
+)
 from planner.domain.progress import Progress, silent
 from simulation.trace_replay import LONG
 
@@ -37,6 +42,36 @@ def test_only_the_caller_is_told_each_stage_once_and_ever_further() -> None:
     assert sorted(stage for _, stage, _ in seen if stage) == list("abc")
     fractions = [fraction for fraction, _, _ in seen]
     assert fractions == sorted(fractions)
+
+
+def test_steps_that_begin_ahead_run_before_their_results_are_asked_for() -> None:
+    ran = [threading.Event(), threading.Event()]
+
+    def step(at: int, report: Progress) -> int:
+        ran[at].set()
+        return at
+
+    with begun([partial(step, at) for at in (0, 1)], at_once=1) as results:
+        assert all(event.wait(WAIT_S) for event in ran)
+        assert results(silent) == [0, 1]
+
+
+def test_steps_that_begin_ahead_end_if_their_results_are_no_longer_needed() -> None:
+    started, further = threading.Event(), []
+
+    def endless(report: Progress) -> None:
+        started.set()
+        while True:
+            report(0.5, "on")
+
+    def fail() -> None:
+        with begun([endless, further.append], at_once=1):
+            assert started.wait(WAIT_S)
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
+    assert not further  # what had not begun never begins
 
 
 @pytest.mark.parametrize("cancelled", [True, False], ids=["the caller", "a step"])
