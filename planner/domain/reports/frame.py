@@ -1,5 +1,6 @@
 """Report the basis that plans, backtests and outlooks share: window, inputs, errors and sources."""
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
@@ -15,6 +16,7 @@ from planner.domain.traffic.traffic import FORECAST
 from planner.domain.verification.profile_error import ProfileError
 
 ASSUMED = "assumed"
+NUMBER = re.compile(r"\[\d+\]")  # of a row in a key such as traffic.sources[0].tiers
 OTHER_NOTE = (
     "Errors of past forecasts. Runner-up: the best other method. Error ratio: its recent peak "
     "errors over those of the forecaster, so below 1 the runner-up was better. An ensemble stays "
@@ -75,17 +77,28 @@ def assumptions_section(frame: Frame, *, folded: bool = False) -> tuple[Section,
 
 
 def _merged(assumptions: Sequence[Assumption]) -> Iterator[Assumption]:
-    """Yield the assumptions; those that differ only in their value become one row."""
+    """Yield the assumptions; those that differ only in their value become one row.
+
+    So do those that differ only in the number of their source or tier, such as one per series.
+    """
     same: dict[tuple[str, str, str, str], list[Assumption]] = {}
     for row in assumptions:
         same.setdefault((row.what, row.provenance, row.source, row.key), []).append(row)
+    alike: dict[tuple[str, ...], list[Assumption]] = {}
     for first, *others in same.values():
-        if not others:
-            yield first
-            continue
-        values = f"{first.value} (and {len(others)} other{'s' * (len(others) > 1)})"
-        largest = max((first, *others), key=lambda row: row.effect or 0.0)
-        yield replace(largest, value=values)
+        row = max((first, *others), key=lambda each: each.effect or 0.0)
+        if others:
+            more = f"and {len(others)} other{'s' * (len(others) > 1)}"
+            row = replace(row, value=f"{first.value} ({more})")
+        key = NUMBER.sub("[]", row.key)
+        place = row.what if key == row.key else ""
+        same_but_number = place, row.value, row.provenance, row.source, key
+        alike.setdefault(same_but_number, []).append(row)
+    for rows in alike.values():
+        row = max(rows, key=lambda each: each.effect or 0.0)
+        if len(rows) > 1:
+            row = replace(row, what=f"{rows[0].what} (and {len(rows) - 1} more)")
+        yield row
 
 
 def forecasts_section(forecasts: Forecasts | None) -> Iterator[Section]:

@@ -101,8 +101,8 @@ def tightest_tier(outcome: Outcome, tiers: Iterable[str] = ()) -> str | None:
 class ReplicaLoss(NamedTuple):
     """What a policy does without one replica. None means unknown.
 
-    ``attainment`` is the smallest of the test day and the window. ``where`` names the place if
-    the policy fails in one of them only.
+    ``attainment`` is the smallest of the test day and the window, or that of the one in which the
+    policy fails. ``where`` then names it.
     """
 
     survives: bool | None
@@ -119,37 +119,36 @@ class ReplicaLoss(NamedTuple):
         """Return what the loss does: nothing, or the SLO attainment then; "": unknown."""
         if self.survives:
             return "survives losing 1 replica"
-        if self.survives is None or not self.attainment:
+        if self.survives is None:
             return ""
+        share = "misses an SLO" if self.attainment is None else percent(self.attainment)
         place = f" {self.where}" if self.where else ""
-        return f"{percent(self.attainment)} after losing 1 replica{place}"
+        return f"{share} after losing 1 replica{place}"
 
 
 def replica_loss(
     outcome: Outcome, days: Iterable[TestDayFigures], deferrable: Collection[str]
 ) -> ReplicaLoss:
     """Return what the loss of a replica does on the test day for it, and in the window."""
-    in_window, shares = outcome.n_plus_1, []
-    # Older results have no ``n_plus_1``, and shares of time instead of attainment.
-    if in_window is not None and outcome.survives is not None:
-        shares.append(outcome.survives)
-    on_days = []
+    in_window, on_days, day_shares = outcome.n_plus_1, [], []
     for day in days:
         if day.kind == LOST_REPLICA and outcome.name in day.policies:
             on_day = day.policies[outcome.name]
             on_days.append(on_day.passes)
-            shares += [
+            day_shares += [
                 share
                 for tier, share in on_day.attainment.items()
                 if share is not None and tier not in deferrable
             ]
-    passed = on_days if in_window is None else [in_window, *on_days]
-    if not passed:
-        return ReplicaLoss(None, min(shares, default=None))
-    where = ""
+    # Older results have no ``n_plus_1``, and shares of time instead of attainment.
+    window_share = None if in_window is None else outcome.survives
     if on_days and in_window is not None and in_window != all(on_days):
-        where = "on a test day" if in_window else "in this window"
-    return ReplicaLoss(all(passed), min(shares, default=None), where)
+        if in_window:
+            return ReplicaLoss(False, min(day_shares, default=None), "on a test day")
+        return ReplicaLoss(False, window_share, "in this window")
+    shares = day_shares if window_share is None else [window_share, *day_shares]
+    passed = on_days if in_window is None else [in_window, *on_days]
+    return ReplicaLoss(all(passed) if passed else None, min(shares, default=None))
 
 
 def span_text(counts: Span) -> str:
