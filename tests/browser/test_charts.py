@@ -23,6 +23,22 @@ def test_the_file_has_the_rules_that_plotly_would_put_into_a_page(page: Any) -> 
     assert len(made) > 50 and page.evaluate(RULES) == made
 
 
+def table_cells(page: Any, figure: dict[str, Any]) -> list[list[str]]:
+    """Return the cells of the table of a chart."""
+    page.set_content(
+        '<div class="chart-box"><div data-figure="data"></div>'
+        f'<script id="data" type="application/json">{json.dumps(figure)}</script>'
+        "<details><summary>Table</summary><div data-table-of></div></details></div>"
+    )
+    page.add_script_tag(content=Path("static/js/charts.js").read_text(encoding="utf-8"))
+    page.locator("summary").click()
+    page.locator("table").wait_for()
+    cells: list[list[str]] = page.evaluate(
+        "[...document.querySelectorAll('tr')].map(row => [...row.cells].map(c => c.textContent))"
+    )
+    return cells
+
+
 def test_no_point_is_missing_in_the_table_of_a_chart(page: Any) -> None:
     """Two points with one x stand in two rows, and a line with equal steps has all its points."""
     hour = "1970-02-17T0{}:00:00".format
@@ -33,20 +49,16 @@ def test_no_point_is_missing_in_the_table_of_a_chart(page: Any) -> None:
         ],
         "layout": {"xaxis": {"title": {"text": TRACE_TIME}}},
     }
-    page.set_content(
-        '<div class="chart-box"><div data-figure="data"></div>'
-        f'<script id="data" type="application/json">{json.dumps(figure)}</script>'
-        "<details><summary>Table</summary><div data-table-of></div></details></div>"
-    )
-    page.add_script_tag(content=Path("static/js/charts.js").read_text(encoding="utf-8"))
-    page.locator("summary").click()
-    page.locator("table").wait_for()
-    cells = page.evaluate(
-        "[...document.querySelectorAll('tr')].map(row => [...row.cells].map(c => c.textContent))"
-    )
+    cells = table_cells(page, figure)
     assert cells == [
         [TRACE_TIME, "steps", "rates"],
         ["Day 48, 00:00", "1", "5"],
         ["Day 48, 00:00", "2", ""],
         ["Day 48, 01:00", "3", "6"],
     ]
+
+
+def test_names_stay_as_they_are_in_the_table_of_a_chart(page: Any) -> None:
+    names = ["Today's fleet", "Forecast plan (LT-G)"]
+    cells = table_cells(page, {"data": [{"name": "cost", "x": names, "y": [1, 2]}], "layout": {}})
+    assert sorted(row[0] for row in cells[1:]) == sorted(names)
