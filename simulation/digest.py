@@ -41,11 +41,16 @@ class _Result(Generic[T]):
             return self._values[0]
 
 
-def cached_by_value(kept: int) -> Callable[[Callable[[*Ts], T]], Callable[[*Ts], T]]:
-    """Return a decorator that keeps the last ``kept`` results for calls with equal arguments."""
+def cached_by_value(
+    kept: int, inputs: Callable[[*Ts], tuple[object, ...]] | None = None
+) -> Callable[[Callable[[*Ts], T]], Callable[[*Ts], T]]:
+    """Return a decorator that keeps the last ``kept`` results for calls with equal arguments.
+
+    ``inputs`` returns what the result depends on; None: all arguments.
+    """
 
     def decorate(function: Callable[[*Ts], T]) -> Callable[[*Ts], T]:
-        """Return the function with a cache of its last results, by the digest of its arguments."""
+        """Return the function with a cache of its last results, by the digest of its inputs."""
 
         @lru_cache(maxsize=kept)
         def cached(arguments: _Arguments) -> _Result[T]:
@@ -53,7 +58,8 @@ def cached_by_value(kept: int) -> Callable[[Callable[[*Ts], T]], Callable[[*Ts],
 
         @wraps(function)
         def call(*values: *Ts) -> T:
-            return cached(_Arguments(digest_of(values), values)).value
+            key = digest_of(values if inputs is None else inputs(*values))
+            return cached(_Arguments(key, values)).value
 
         return call
 

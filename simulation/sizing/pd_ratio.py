@@ -9,13 +9,13 @@ the real pools.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache, lru_cache
 
 import numpy as np
 
 from simulation.bisection import bisect_first
-from simulation.digest import digest_of
+from simulation.digest import cached_by_value
 from simulation.errors import SimulationError
 from simulation.fleet import KvLink, Tier
 from simulation.performance.profile import Profile
@@ -123,7 +123,7 @@ class ClosedForms:
 
     def __init__(self, service: PdService) -> None:
         self.service = service
-        self.prefill = _prefill_pool(_PrefillKey.of(service))
+        self.prefill = _prefill_pool(service)
         self.decode = cache(self._decode)
         self.prefill_limit = cache(self._prefill_limit)
         self.decode_limit = cache(self._decode_limit)
@@ -221,27 +221,15 @@ def closed_forms(service: PdService) -> ClosedForms:
     return ClosedForms(service)
 
 
-@dataclass(frozen=True, slots=True)
-class _PrefillKey:
-    """The inputs of a prefill pool as a cache key: equal inputs have an equal digest."""
-
-    digest: str
-    service: PdService = field(compare=False)
-
-    @classmethod
-    def of(cls, service: PdService) -> _PrefillKey:
-        """Return the key of a service. Output lengths do not change prefill, so it has none."""
-        work = service.workload
-        return cls(digest_of((service.prefill, work.isl, work.burstiness, work.cached)), service)
+def _prefill_inputs(service: PdService) -> tuple[object, ...]:
+    """Return what a prefill pool depends on: no output lengths, decode pool or tier."""
+    work = service.workload
+    return service.prefill, work.isl, work.burstiness, work.cached
 
 
-@lru_cache(maxsize=KEPT)
-def _prefill_pool(key: _PrefillKey) -> Callable[[int, float], Evaluation]:
-    """Return a function that evaluates prefill instances: their number and requests/s.
-
-    Services that differ only in output lengths, decode pool or tier share it.
-    """
-    service = key.service
+@cached_by_value(KEPT, _prefill_inputs)
+def _prefill_pool(service: PdService) -> Callable[[int, float], Evaluation]:
+    """Return a function that evaluates prefill instances: their number and requests/s."""
 
     @cache
     def evaluation(instances: int, rate: float) -> Evaluation:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import numpy as np
+import polars as pl
 from pydantic import Field
 
 from planner.domain.options import RunOptions
@@ -55,6 +56,7 @@ from planner.domain.serialise import OPTIONAL
 from planner.domain.sources import Fact, facts_of
 from planner.domain.traffic.known_lengths import requested_tiers
 from planner.domain.traffic.traffic import Traffic, traffic_and_window
+from planner.domain.traffic.window import Window
 from planner.errors import Infeasible
 from planner.inputs.scenario.build import Hardware, build_hardware
 from planner.inputs.scenario.schema import Scenario
@@ -217,21 +219,9 @@ def run(
     chosen = [case for case in cases if case.chosen]
     totals = {level: figures.total(chosen, level) for level in options.levels}
     savings = figures.total_savings(totals)
-    shared = by_window = None
-    # Sharing puts operators side by side on a GPU, which a single stream excludes.
-    if OPERATOR in options.levels and not options.single_stream:
-        progress(solved, "Placing services together")
-        shared = sharing.shared_gpus(chosen)
-    tables = tables_of(cases)
-    if options.over_time != OFF:
-        method = scenario.forecast.method
-        followed = TrackedTraffic(
-            hardware, traffic, *window.observed_s, options.levels, options.over_time,
-            METHOD if method == "auto" else method, scenario.fleet.startup_s, scenario.seed,
-        )  # fmt: skip
-        by_window, tables["courses"] = over_time.plan_windows(
-            chosen, followed, part(progress, 0.45, 0.95)
-        )
+    shared, by_window, courses = _shared_and_over_time(
+        scenario, options, hardware, traffic, window, chosen, part(progress, solved, 0.95)
+    )
     on_sharing, on_windows = sharing.sentences(shared), over_time.sentences(by_window)
     notes = [
         *_notes(options, cases, unknown_models(hardware, peaks)),
@@ -263,7 +253,36 @@ def run(
         over_time=by_window,
         seconds=time.perf_counter() - begun,
     )
-    return Outcome(result, tables)
+    return Outcome(result, tables_of(cases) | courses)
+
+
+def _shared_and_over_time(
+    scenario: Scenario,
+    options: Options,
+    hardware: Hardware,
+    traffic: Traffic,
+    window: Window,
+    cases: list[Case],
+    progress: Progress,
+) -> tuple[sharing.SharedGpus | None, over_time.OverTime | None, dict[str, pl.DataFrame]]:
+    """Return GPUs shared by several services, and plans window by window with their table.
+
+    Each is empty unless the options ask for it.
+    """
+    shared = None
+    # Sharing puts operators side by side on a GPU, which a single stream excludes.
+    if OPERATOR in options.levels and not options.single_stream:
+        progress(0.0, "Placing services together")
+        shared = sharing.shared_gpus(cases)
+    if options.over_time == OFF:
+        return shared, None, {}
+    method = scenario.forecast.method
+    followed = TrackedTraffic(
+        hardware, traffic, *window.observed_s, options.levels, options.over_time,
+        METHOD if method == "auto" else method, scenario.fleet.startup_s, scenario.seed,
+    )  # fmt: skip
+    by_window, table = over_time.plan_windows(cases, followed, part(progress, 0.1, 1.0))
+    return shared, by_window, {"courses": table}
 
 
 def _solved_cases(

@@ -56,6 +56,7 @@ from simulation.sizing.trial import SharedPrompts
 from simulation.sizing.workload import Burstiness, Workload
 
 At = tuple[int, int]  # model, column
+CurveRow = dict[str, float | None]  # of the table ``curve``: column to value
 
 MOST_TOKENS = 10_000_000  # most tokens of a prompt or an answer
 MOST_RPS = 1e6
@@ -135,39 +136,6 @@ class ClosedForms:
     latency_bias: Bias
 
 
-@dataclass(frozen=True, slots=True)
-class CurvePoint:
-    """Closed-form latencies at one request rate, at the percentile of the tier."""
-
-    rate: float
-    load: float
-    ttft_mean_ms: float | None
-    ttft_ms: float | None
-    tbt_mean_ms: float | None
-    tbt_ms: float | None
-    e2e_ms: float | None
-    wait_mean_ms: float | None
-    utilisation: float
-    batch: float
-
-    @classmethod
-    def of(cls, evaluated: Evaluation, rate: float, load: float, share: float) -> CurvePoint:
-        """Return the point at ``rate`` requests/s; ``share`` is the percentile as a fraction."""
-        ttft, tbt = evaluated.ttft, evaluated.tbt
-        return cls(
-            rate=rate,
-            load=load,
-            ttft_mean_ms=milliseconds(ttft.mean) if len(ttft.values) else None,
-            ttft_ms=milliseconds(ttft.quantile(share)),
-            tbt_mean_ms=milliseconds(tbt.mean) if len(tbt.values) else None,
-            tbt_ms=milliseconds(tbt.quantile(share)),
-            e2e_ms=milliseconds(evaluated.e2e.quantile(share)),
-            wait_mean_ms=milliseconds(evaluated.wait.mean),
-            utilisation=evaluated.utilisation,
-            batch=evaluated.batch,
-        )
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SizedPool:
     """The capacity of one replica of a model on a column, with limits, sources and errors."""
@@ -237,7 +205,7 @@ def run(
         pools.append(pool)
         replica = sized.replica
         names = {"model": replica.model, "arrangement": replica.arrangement, "role": replica.role}
-        curves += [names | as_json(point) for point in curve]
+        curves += [names | as_json(row) for row in curve]
     splits = splits_of(
         hardware, sizes, list(zip(assumed.lengths, assumed.shared, strict=True)),
         assumed.variation, assumed.arrivals, seed, part(progress, 0.85, 0.95),
@@ -318,7 +286,7 @@ def _method_words(options: Options, assumed: _AssumedRequests) -> str:
 
 def _sized_pool(
     assumed: _AssumedRequests, sizes: Sizes, place: At, sized: SizedReplica, seed: int
-) -> tuple[SizedPool, list[CurvePoint]]:
+) -> tuple[SizedPool, list[CurveRow]]:
     """Return the capacity of a replica with its limits and errors, and its closed forms by rate."""
     m, _ = place
     hardware, lengths, shared = assumed.hardware, assumed.lengths[m], assumed.shared[m]
@@ -378,7 +346,7 @@ def _contradiction_sentences(hardware: Hardware) -> list[str]:
 
 def _closed_forms(
     hardware: Hardware, place: At, tier: Tier, work: Workload, max_rps: float
-) -> tuple[ClosedForms, list[CurvePoint]]:
+) -> tuple[ClosedForms, list[CurveRow]]:
     """Return the closed forms at the simulated capacity ``max_rps``, and their curve by rate.
 
     Values are None if the closed forms find no rate.
@@ -390,7 +358,8 @@ def _closed_forms(
     for load in POINTS.tolist():
         evaluated = evaluate_pool(profile, work.at(load * saturated), pool)
         if evaluated.stable:
-            curve.append(CurvePoint.of(evaluated, load * saturated, load, share))
+            row: CurveRow = {"rate": load * saturated, "load": load}
+            curve.append(row | _curve_latencies(evaluated, share))
     # The simulated capacity may exceed the closed-form saturation, where queues diverge.
     evaluated = evaluate_pool(profile, work.at(min(max_rps, 0.999 * saturated)), pool)
     try:
@@ -411,6 +380,21 @@ def _closed_forms(
         latency_bias=latency_bias,
     )
     return closed, curve
+
+
+def _curve_latencies(evaluated: Evaluation, share: float) -> CurveRow:
+    """Return mean latencies and those at ``share``, the percentile as a fraction."""
+    ttft, tbt = evaluated.ttft, evaluated.tbt
+    return {
+        "ttft_mean_ms": milliseconds(ttft.mean) if len(ttft.values) else None,
+        "ttft_ms": milliseconds(ttft.quantile(share)),
+        "tbt_mean_ms": milliseconds(tbt.mean) if len(tbt.values) else None,
+        "tbt_ms": milliseconds(tbt.quantile(share)),
+        "e2e_ms": milliseconds(evaluated.e2e.quantile(share)),
+        "wait_mean_ms": milliseconds(evaluated.wait.mean),
+        "utilisation": evaluated.utilisation,
+        "batch": evaluated.batch,
+    }
 
 
 def _check_context(hardware: Hardware, lengths: tuple[int, int]) -> None:

@@ -8,11 +8,10 @@ The simulated capacity counts. If a pool cannot meet its part of the tier at any
 forms replace the curves.
 """
 
-from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from dataclasses import dataclass, replace
 
 from planner.domain.sizing.curves import pair_of_curves
-from simulation.digest import digest_of
+from simulation.digest import cached_by_value
 from simulation.errors import SimulationError
 from simulation.fleet import Routing
 from simulation.sizing.capacity import SizingCase
@@ -41,18 +40,6 @@ class Judgement:
     best: BestRatio
 
 
-@dataclass(frozen=True, slots=True)
-class _PairKey:
-    """The inputs of an evaluation as a cache key: equal inputs have an equal digest."""
-
-    digest: str
-    service: PdService = field(compare=False)
-    routing: Routing = field(compare=False)
-    instances: int = field(compare=False)
-    seed: int = field(compare=False)
-    report: ReportProgress = field(compare=False)
-
-
 def judge_ratios(
     service: PdService,
     routing: Routing,
@@ -65,27 +52,34 @@ def judge_ratios(
     Results are cached per process. If the service's model caches prefixes and the service has
     prompt blocks, shared prompts are cached. Raise SimulationError if no ratio meets the tier.
     """
+    return _judge_pair(service, routing, instances, seed, report)
+
+
+def _inputs(
+    service: PdService, routing: Routing, instances: int, seed: int, _: ReportProgress
+) -> tuple[object, ...]:
+    """Return what an evaluation depends on."""
     work = service.workload
-    identity = (
+    return (
         service.prefill, service.decode, work.isl, work.osl, service.blocks, service.tier,
         service.link, service.batching, service.burstiness, routing, instances, seed,
     )  # fmt: skip
-    return _judge_pair(_PairKey(digest_of(identity), service, routing, instances, seed, report))
 
 
-@lru_cache(maxsize=KEPT)
-def _judge_pair(pair: _PairKey) -> Judgement:
+@cached_by_value(KEPT, _inputs)
+def _judge_pair(
+    service: PdService, routing: Routing, instances: int, seed: int, report: ReportProgress
+) -> Judgement:
     """Evaluate all ratios of a pair of pools, by closed forms, by pool and by simulation.
 
     If a pool cannot meet its part of the tier, the closed forms count as capacities of the pools.
     """
-    service = pair.service
-    closed = ratios(service, all_splits(pair.instances))
+    closed = ratios(service, all_splits(instances))
     try:
         lengths = (service.workload.isl, service.workload.osl)
         sides = SizingCase(
-            service.prefill, lengths, service.tier, pair.seed, "prefill", None, service.batching,
-            service.burstiness, routing=pair.routing, blocks=service.blocks,
+            service.prefill, lengths, service.tier, seed, "prefill", None, service.batching,
+            service.burstiness, routing=routing, blocks=service.blocks,
         )  # fmt: skip
         prefill, decode = pair_of_curves(
             sides,
@@ -104,9 +98,7 @@ def _judge_pair(pair: _PairKey) -> Judgement:
             )
             for row in closed
         ]
-    simulated = simulate_best_ratios(
-        service, pools, seed=pair.seed, routing=pair.routing, report=pair.report
-    )
+    simulated = simulate_best_ratios(service, pools, seed=seed, routing=routing, report=report)
     return Judgement(
         service, tuple(closed), tuple(pools), tuple(simulated), best_ratio(simulated, service)
     )

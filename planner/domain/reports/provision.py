@@ -1,6 +1,6 @@
 """Report the GPUs that a load needs by operators, by layers and by whole replicas."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 
 from planner.domain.kinds.provision import ProvisionResult
@@ -46,7 +46,7 @@ def report(result: ProvisionResult, _: Tables) -> Report:
             Section("GPUs by level", (_levels(result), _pools(pools)), "Levels"),
             *_sharing(result),
             *_over_time(result),
-            *_latencies(pools),
+            Section("Latency by pool and level", (pool_levels(pools),), "Latency", folded=True),
             *_methods(pools),
             *sources_section(result.provenance, result.notes),
         ),
@@ -106,38 +106,6 @@ def _levels(result: ProvisionResult) -> Table:
     )
 
 
-def pool_levels(pool: PoolFigures) -> Table:
-    """Return one row per level of a pool, with its replay."""
-    return table(
-        ((name, pool.levels[name]) for name in LEVEL_NAMES if name in pool.levels),
-        (Head("Level"), lambda row: LEVEL_NAMES[row[0]]),
-        (Head("GPUs", Form.COUNT), lambda row: row[1].needs.gpus),
-        (Head("Power", Form.NUMBER, "W"), lambda row: row[1].needs.energy_w),
-        (Head("Memory", Form.NUMBER, "GB"), lambda row: row[1].needs.memory_gb),
-        (Head("Energy per request", Form.NUMBER, "J"), lambda row: row[1].request_j),
-        (Head("Latency", Form.NUMBER, "ms"), lambda row: row[1].needs.latency_ms),
-        (Head("Simulated mean", Form.NUMBER, "ms"), lambda row: _replayed(row[1], "mean_ms")),
-        (Head("P95", Form.NUMBER, "ms"), lambda row: _replayed(row[1], "p95_ms")),
-        (Head("P99", Form.NUMBER, "ms"), lambda row: _replayed(row[1], "p99_ms")),
-        (Head("Within limit", Form.SHARE), lambda row: _replayed(row[1], "attainment")),
-        (Head("Method", wide=2), lambda row: row[1].method),
-        title="Levels",
-    )
-
-
-def _replayed(level: LevelFigures | None, name: str) -> float | None:
-    """Return a figure of the replay of a level; None without a replay."""
-    return getattr(level.replayed, name, None) if level else None
-
-
-POOL = (
-    (Head("Phase"), lambda pool: pool.phase),
-    (Head("Model", wide=2), lambda pool: pool.model),
-    (Head("Region"), lambda pool: pool.region),
-    (Head("GPU"), lambda pool: pool.gpu),
-)
-
-
 def _pools(pools: list[PoolFigures]) -> Table:
     """Return a row per pool with its load, its limit and the GPUs of each level."""
 
@@ -147,7 +115,10 @@ def _pools(pools: list[PoolFigures]) -> Table:
 
     return table(
         pools,
-        *POOL,
+        (Head("Phase"), lambda pool: pool.phase),
+        (Head("Model", wide=2), lambda pool: pool.model),
+        (Head("Region"), lambda pool: pool.region),
+        (Head("GPU"), lambda pool: pool.gpu),
         (Head("Load", Form.NUMBER, "req/s"), lambda pool: pool.requests_s),
         (Head("ISL", Form.COUNT), lambda pool: pool.isl + pool.cached_tokens),
         (Head("OSL", Form.COUNT), lambda pool: pool.osl),
@@ -160,28 +131,35 @@ def _pools(pools: list[PoolFigures]) -> Table:
     )
 
 
-def _latencies(pools: list[PoolFigures]) -> Iterator[Section]:
-    """Yield the latency of each level in the simulation of the busiest hour."""
+def pool_levels(pools: Sequence[PoolFigures]) -> Table:
+    """Return one row per pool and level, with its replay; a single pool is not named."""
+    rows = [
+        (pool, LEVEL_NAMES[name], pool.levels[name])
+        for pool in pools
+        for name in LEVEL_NAMES
+        if name in pool.levels
+    ]
 
-    def simulated(level: str, name: str, pool: PoolFigures) -> float | None:
+    def replayed(name: str, row: tuple[PoolFigures, str, LevelFigures]) -> float | None:
         """Return a figure of the replay of a level; None without a replay."""
-        return _replayed(pool.levels.get(level), name)
+        return getattr(row[2].replayed, name, None)
 
-    latencies = table(
-        pools,
-        *POOL,
-        *(
-            (Head(f"{label}: p95", Form.NUMBER, "ms"), partial(simulated, name, "p95_ms"))
-            for name, label in LEVEL_NAMES.items()
-        ),
-        *(
-            (Head(f"{label}: within limit", Form.SHARE), partial(simulated, name, "attainment"))
-            for name, label in LEVEL_NAMES.items()
-        ),
+    return table(
+        rows,
+        *([(Head("Pool", wide=2), lambda row: pool_name(row[0]))] if len(pools) > 1 else []),
+        (Head("Level"), lambda row: row[1]),
+        (Head("GPUs", Form.COUNT), lambda row: row[2].needs.gpus),
+        (Head("Power", Form.NUMBER, "W"), lambda row: row[2].needs.energy_w),
+        (Head("Memory", Form.NUMBER, "GB"), lambda row: row[2].needs.memory_gb),
+        (Head("Energy per request", Form.NUMBER, "J"), lambda row: row[2].request_j),
+        (Head("Latency", Form.NUMBER, "ms"), lambda row: row[2].needs.latency_ms),
+        (Head("Simulated mean", Form.NUMBER, "ms"), partial(replayed, "mean_ms")),
+        (Head("P95", Form.NUMBER, "ms"), partial(replayed, "p95_ms")),
+        (Head("P99", Form.NUMBER, "ms"), partial(replayed, "p99_ms")),
+        (Head("Within limit", Form.SHARE), partial(replayed, "attainment")),
+        (Head("Method", wide=2), lambda row: row[2].method),
+        title="Levels",
     )
-    if len(latencies.heads) > len(POOL):
-        title = "Latency in the simulation of the busiest hour"
-        yield Section(title, (latencies,), "Latency", folded=True)
 
 
 def _sharing(result: ProvisionResult) -> Iterator[Section]:

@@ -121,7 +121,7 @@ def page_context(run: Run, params: Mapping[str, str]) -> TemplateContext:
         "phases": ("prefill", "decode"),
         "level": level,
         "level_choices": [(level, LEVEL_NAMES[level]) for level in planned],
-        "pool_levels": shown_table(pool_levels(pool), "utc", live=True) if planned else None,
+        "pool_levels": shown_table(pool_levels([pool]), "utc", live=True) if planned else None,
     }
     if level:
         context |= plan_context(run, pool, level)
