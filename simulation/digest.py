@@ -42,7 +42,7 @@ class _Result(Generic[T]):
 
 
 def cached_by_value(
-    kept: int, inputs: Callable[[*Ts], tuple[object, ...]] | None = None
+    kept: int, inputs: Callable[..., tuple[object, ...]] | None = None
 ) -> Callable[[Callable[[*Ts], T]], Callable[[*Ts], T]]:
     """Return a decorator that keeps the last ``kept`` results for calls with equal arguments.
 

@@ -43,3 +43,15 @@ def test_a_call_that_failed_is_made_again() -> None:
         refuse_once(5)
     assert refuse_once(5) == 5
     assert asked == [5, 5]
+
+
+def test_a_call_that_differs_only_outside_the_inputs_is_not_made_again() -> None:
+    made: list[tuple[int, str]] = []
+
+    @cached_by_value(8, lambda value, _: (value,))
+    def doubled(value: int, label: str) -> int:
+        made.append((value, label))
+        return 2 * value
+
+    assert [doubled(1, "a"), doubled(1, "b"), doubled(2, "b")] == [2, 2, 4]
+    assert made == [(1, "a"), (2, "b")]
