@@ -327,12 +327,7 @@ class LevelSearch:
         None for the latter means any.
         """
         if self.below is None or policy.key not in self.below.first:
-            start = _usual_start(policy, values(policy, self.level))
-            if start and self._cannot_win(policy, start):
-                # The safest value that may win comes first. If it fails, all smaller ones do.
-                beaten = bisect_first(partial(self._cannot_win, policy), 0, start, start - 1)
-                start = max(0, beaten - 1)
-            return 0, start
+            return 0, _usual_start(policy, values(policy, self.level))
         start = self.below.first[policy.key]
         keeps_spare = self.trials.keeps_spare
         same_plans = keeps_spare(policy, self.level) == keeps_spare(policy, self.below.level)
