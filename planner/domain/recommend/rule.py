@@ -15,6 +15,7 @@ from planner.policies.registry import simplicity
 
 TIE = 0.01  # candidates within this share of the lowest cost count as equal
 ROUNDING = 1e-9  # tolerance of shares of requests
+NEAR = 0.005  # if none qualifies, candidates within this share of the smallest shortfall count
 INTERVAL = (0.1, 0.9)  # 80% intervals
 
 
@@ -164,8 +165,8 @@ class Candidate:
 class Choice:
     """The candidate recommended at one level of assurance.
 
-    If none qualifies, it is the nearest: the one with the smallest shortfall on its worst required
-    day. Then ``qualifies`` is False, and ``failing`` names the days that it fails.
+    If none qualifies, it is the nearest (``_nearest``). Then ``qualifies`` is False, and
+    ``failing`` names the days that it fails.
     """
 
     candidate: Candidate
@@ -194,13 +195,17 @@ def recommend(
 
 
 def _nearest(candidates: Sequence[Candidate], days: Sequence[TestDay], level: int) -> Choice | None:
-    """Return the candidate with the smallest shortfall on its worst required day, as a choice.
+    """Return the cheapest candidate within ``NEAR`` of the smallest shortfall, as a choice.
+
+    A shortfall is that on the worst required day.
 
     None: there are no candidates.
     """
     if not candidates:
         return None
-    nearest = min(candidates, key=lambda c: (c.shortfall(days, level), c.expected(days)))
+    smallest = min(c.shortfall(days, level) for c in candidates)
+    near = [c for c in candidates if c.shortfall(days, level) <= smallest + NEAR]
+    nearest = min(near, key=lambda c: c.expected(days))
     failing = tuple(
         day.name
         for i, day in enumerate(days)

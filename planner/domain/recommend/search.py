@@ -15,7 +15,7 @@ from math import inf, log
 
 from planner.domain.parallel import DEFAULT_THREADS, run_in_parallel
 from planner.domain.progress import Progress, part, shared
-from planner.domain.recommend.rule import Candidate, CaseResult, Choice, recommend
+from planner.domain.recommend.rule import NEAR, Candidate, CaseResult, Choice, recommend
 from planner.domain.recommend.test_days import Case, TestDay
 from planner.domain.recommend.trials import STATIC, Trial, Trials, values
 from planner.domain.replay.replica_loss import losses_of
@@ -396,10 +396,10 @@ class LevelSearch:
         return None
 
     def _nearest(self, policies: Sequence[Policy], progress: Progress) -> list[Candidate]:
-        """Return the candidates that were nearest to passing when tried; the last is the nearest.
+        """Return the candidates that were near to passing when tried, also the nearest.
 
-        Each policy is tried with its safest value. It is given up as soon as a day is worse than
-        the worst day of the nearest policy so far.
+        Each policy is tried with its safest value. It is given up as soon as a day is worse, by
+        more than ``NEAR``, than the worst day of the nearest policy so far.
         """
         trials = self.trials
         required = [i for i, day in enumerate(trials.days) if day.required_at(self.level)]
@@ -412,11 +412,11 @@ class LevelSearch:
                 trials.measure(policy, last, self.level, [day], report)
                 result = trials.candidate(policy, last, self.level).on(day, trials.days[day])
                 worst = max(worst, 1.0 if result is None else result.shortfall)
-                if worst >= lowest:
+                if worst >= lowest + NEAR:
                     required.insert(0, required.pop(required.index(day)))  # the hardest first
                     break
             else:
-                lowest = worst
+                lowest = min(lowest, worst)
                 trials.measure(policy, last, self.level, weighted, report)
                 candidates.append(trials.candidate(policy, last, self.level))
         return candidates

@@ -28,6 +28,9 @@ from planner.domain.study import Study
 from planner.domain.traffic.window import HOUR_S
 from simulation.arrays import BoolArray, IntArray
 
+# How far targets are lowered if no fleet meets them. Otherwise a fleet would grow to all GPUs for a
+# small part of a point.
+LOWERED = (0.005, 0.01, 0.02, 0.05, 0.1)
 STEPS = 6  # replays that a search of the smallest fleet usually takes; for its progress only
 
 
@@ -51,8 +54,9 @@ def smallest_flat(
     counted over all models together.
 
     Attainment need not be monotone in the total, so this is the smallest fleet *found*. A model
-    that cannot meet its tiers with all available GPUs gets the last count tried. Spare replicas of
-    the scenario are added at the end.
+    that cannot meet its tiers with all available GPUs gets the fewest replicas that come near
+    them (``LOWERED``), or else the last count tried. Spare replicas of the scenario are added at
+    the end.
     """
     requests: Requests = {}
     known = {} if known is None else known
@@ -70,12 +74,19 @@ def smallest_flat(
         of_model = model_pool_mask(study, [m])
         alive = _replay_counter(part(progress, 0.8 * m / len(names), 0.8 * (m + 1) / len(names)),
                          STEPS + len(windows))  # fmt: skip
-        meets = [_slo_test([window], [m], (), seed, alive, known, requests) for window in windows]
         fleet = fleet_of_models(study.fleet(base), study, [m])
         low = np.array([pool.minimum for pool in fleet.pools], np.int64)
         high = np.array([pool.maximum for pool in fleet.pools], np.int64)
         high = _within_gpus(study, of_model, base, high)
-        counts[of_model] = _fewest_on_all(meets, peaks[:, of_model], low, high, at_once)
+        targets = {tier.name: tier.attainment for tier in study.hardware.tiers}
+        for lowered in (0.0, *LOWERED):
+            goals = [{tier: share - lowered for tier, share in targets.items()}]
+            meets = [
+                _slo_test([window], [m], goals, seed, alive, known, requests) for window in windows
+            ]
+            counts[of_model] = _fewest_on_all(meets, peaks[:, of_model], low, high, at_once)
+            if all(test(counts[of_model]) for test in meets):
+                break
     all_pools = study.fleet(counts)
     least = np.array([pool.minimum for pool in all_pools.pools], np.int64)
     alive, all_models = _replay_counter(part(progress, 0.8, 1.0), STEPS), range(len(names))

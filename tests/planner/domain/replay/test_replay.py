@@ -84,6 +84,25 @@ def test_a_flat_fleet_is_as_large_as_what_it_is_charged_for(shared: Study, name:
     assert 0 < summary.after_gpu_hours < 0.01 * summary.gpu_hours
 
 
+def test_a_limit_that_no_fleet_meets_does_not_take_every_gpu(tmp_path: Path) -> None:
+    """An idle replica keeps the limit for hardly 95% of prompts, and every wait costs some more."""
+    up = np.linspace(300, 2700, 40).round().tolist()
+    lengths = {"input_tokens": {"mean": 800, "cv": 1.0}, "output_tokens": {"mean": 40}}
+    scenario = make.scenario(
+        models=MODELS[:1], profiles=PROFILES[:1],
+        regions=[{**make.WEST, "name": "east", "capacity": {"G": 100}}],
+        horizon={"period_s": 300, "lead_s": 120},
+        traffic={"sources": [make.source(series="a", model="a", **lengths)]},
+        tiers=[{"name": "chat", "ttft_ms": 156.2, "percentile": 95}],
+    )  # fmt: skip
+    limited = make.study(scenario, make.demand_file(tmp_path, {"a": up}))
+    counts = smallest_flat(limited, seed=1)
+    most = np.array([pool.maximum for pool in limited.fleet(counts).pools])
+    assert not holds(limited, most, {"chat": 0.95}, seed=1)
+    assert holds(limited, counts, {"chat": 0.9}, seed=1)
+    assert counts.sum() < most.sum() / 2
+
+
 def test_smallest_flat_meets_every_tier_and_can_spare_no_instance(shared: Study) -> None:
     counts = smallest_flat(shared, seed=1)
     fleet = shared.hardware.fleet(shared.peak)
