@@ -261,9 +261,8 @@ from types import SimpleNamespace as Made
 replica = Made(model="m", arrangement="4 x G", role="mixed", tp=4)
 sized = Made(replica=replica, tier="chat", max_rps=10.0, input_tps=1.0, bound_by="ttft",
              ttft_ms=1.0, tbt_ms=1.0)
-again = {"max_rps_if_slower": 1.0, "max_rps_if_faster": 1.0}
-pool = Made(sized=sized, percentile=95, expected_error=0.1, again=again, ttft_limit_ms=1.0,
-            tbt_limit_ms=1.0)
+pool = Made(sized=sized, percentile=95, expected_error=0.1, max_rps_if_slower=1.0,
+            max_rps_if_faster=1.0, ttft_limit_ms=1.0, tbt_limit_ms=1.0)
 report = Report("a", "b", (Section("c", (_capacity(Made(pools=(pool,))),)),))
 cover = Cover(1, "", "", "", "")
 assert "Per GPU (req/s)" in terminal_text(report) and "2.50" in terminal_text(report)
