@@ -268,7 +268,7 @@ def _unanswered(trace: Trace) -> Iterator[Assumption]:
 
 
 def _ended_early(trace: Trace, draft: Scenario) -> Iterator[Assumption]:
-    """Yield the assumption on series that end before the time that is planned ahead."""
+    """Yield the assumption on series that end before the planned time."""
     series, end = trace.report.get("series") or [], trace.report.get("end")
     early = [row["name"] for row in series if row.get("end") != end]
     if early and draft.horizon.start == "end":
@@ -279,6 +279,15 @@ def _ended_early(trace: Trace, draft: Scenario) -> Iterator[Assumption]:
             "the file has no counts of them at its end",
             "They count as zero there, so the plan may be too small. A backtest of a day with all "
             "series has them.",
+        )
+    served = {source.series for source in draft.traffic.sources}
+    if left_out := [name for name in early if name not in served]:
+        yield Assumption(
+            "sources",
+            "Series left out",
+            _first_names(left_out),
+            "they end before the window",
+            "They have no demand in it. Choose an earlier window to plan them.",
         )
 
 

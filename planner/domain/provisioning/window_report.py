@@ -191,8 +191,8 @@ def _table(tracked_cases: list[TrackedCase], start_s: float) -> pl.DataFrame:
                 "gpu": tracked.case.gpu,
                 "phase": tracked.case.phase,
                 "level": level,
-                "time_s": start_s + windows.seconds * np.arange(windows.requests_s.size),
-                "requests_s": windows.requests_s,
+                "time_s": start_s + tracked.load.windows.seconds * np.arange(course.devices.size),
+                "requests_s": tracked.load.windows.requests_s,
                 "gpus": course.devices,
                 "power_w": course.power_w,
                 "memory_gb": course.memory_bytes / 1e9,
@@ -200,7 +200,6 @@ def _table(tracked_cases: list[TrackedCase], start_s: float) -> pl.DataFrame:
             }
         )
         for tracked in tracked_cases
-        for windows in [tracked.load.windows]
         for level, course in tracked.courses.items()
     )
 

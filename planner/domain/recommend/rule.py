@@ -15,7 +15,7 @@ from planner.policies.registry import simplicity
 
 TIE = 0.01  # candidates within this share of the lowest cost count as equal
 ROUNDING = 1e-9  # tolerance of shares of requests
-NEAR = 0.005  # if none qualifies, candidates within this share of the smallest shortfall count
+NEAR = 0.005  # if none qualifies, shortfalls this close to the smallest count as equal
 INTERVAL = (0.1, 0.9)  # 80% intervals
 
 

@@ -106,11 +106,8 @@ def _headline(before: WhatIf | None, now: WhatIf, simulated: SimulatedPolicy | N
         return f"{figure(simulated.cost_usd, '$')}{count} as simulated"
     if now.totals is None:
         return f"No such {'fleet' if now.flat else 'plan'}"
-    count, status = (
-        span_text((now.least, now.most)),
-        STATUS_TEXTS.get(now.status, f" ({now.status})"),
-    )
-    replicas = f"{count} replica{'s' * (now.most != 1)}{status}"
+    status = STATUS_TEXTS.get(now.status, f" ({now.status})")
+    replicas = f"{span_text((now.least, now.most))} replica{'s' * (now.most != 1)}{status}"
     cost = figure(now.totals.usd, "$")
     if before is None or before.totals is None or not before.totals.usd:
         return f"{cost}, {replicas}"

@@ -222,6 +222,10 @@ def test_a_series_that_ends_before_the_planned_time_is_an_assumption(days: int) 
             text = text.replace("start: end", "start: null")
         named = {row.what: row.value for row in draft_assumptions(trace, text, serving)}
         assert [named[what] for what in named if what == "Series that end early"] == expected
+    named = {
+        row.what: row.value for row in draft_assumptions(trace, scenario_draft(trace), serving)
+    }
+    assert named.get("Series left out") == ("code" if days == 1 else None)
 
 
 def blocks_of(prompts: list[list[int]]) -> str:
