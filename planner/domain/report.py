@@ -305,11 +305,19 @@ def shortfall(
 Block = Facts | Note | Table | Chart
 
 
+class Group(Enum):
+    """A group of folded sections; the value is its heading. Pages show them in this order."""
+
+    POLICIES = "Policies"
+    PLAN = "Plan and sizes"
+    BASIS = "Accuracy and sources"
+
+
 @dataclass(frozen=True, slots=True)
 class Section:
     """Blocks under a heading.
 
-    ``folded``: a page shows it on demand, and a terminal only if ``printed``.
+    ``folded``: a page shows it on demand, in its group, and a terminal only if ``printed``.
     """
 
     title: str
@@ -317,6 +325,12 @@ class Section:
     name: str = ""  # short name, for the anchor of a page and the sheet of a workbook
     folded: bool = False
     printed: bool = False
+    group: Group = Group.BASIS
+
+    @property
+    def order(self) -> int:
+        """Return the place on a page: unfolded sections first, then one group after the other."""
+        return 1 + list(Group).index(self.group) if self.folded else 0
 
     @property
     def sheet(self) -> str:

@@ -53,15 +53,16 @@ def answer_of(run: Run) -> str:
     """Return the answer or the problem of a run of ``runs_with_answers`` in a few words, or ""."""
     parts = vars(run)
     if parts["policy_label"] and parts["policy_usd"]:
-        return f"{parts['policy_label']}: {figure(float(parts['policy_usd']), '$')}"
+        basis = ", not simulated" if run.kind == Run.Kind.PLAN else ""
+        return f"{parts['policy_label']}: {figure(float(parts['policy_usd']), '$')}{basis}"
     if parts["headline"]:
         return re.split(r"[.;]( |$)", parts["headline"])[0]
     if parts["plan_usd"]:
         return f"{figure(float(parts['plan_usd']), '$')} as planned"
     if parts["first_rps"]:
-        more = " and other capacities" if parts["other_model"] else ""
+        more = ", and other pools" if parts["other_model"] else ""
         rps = figure(float(parts["first_rps"]))
-        return f"{rps} req/s per replica of {parts['first_model']}{more}"
+        return f"{parts['first_model']}: {rps} req/s per replica{more}"
     if run.kind == Run.Kind.INGEST and parts["read_requests"]:
         return f"{int(parts['read_requests']):,} requests"
     return run.problem.partition("\n")[0]

@@ -165,7 +165,7 @@ def run(
     result = ShareResult(
         kind="share",
         scenario=scenario.name,
-        headline=figures.headline(len(models), shared, dedicated),
+        headline=figures.headline(shared, dedicated),
         by=options.by,
         switching=options.switching,
         shared=shared,
@@ -179,12 +179,12 @@ def run(
         ),
         warnings=(
             *_left_out(models, hardware, load.trace),
+            *_aggregated(models, hardware),
             *_warnings(models, pools, plans, hardware),
         ),
         notes=(
             "GPUs are packed for the replayed time. A time with other models in use may need more. "
             "Models without requests then are left out.",
-            *_aggregated(models, hardware),
             *window.replay_notes,
             *traffic.notes,
         ),
@@ -234,7 +234,7 @@ def _left_out(
 
 
 def _aggregated(models: Sequence[figures.ModelFigures], hardware: Hardware) -> Iterator[str]:
-    """Yield a note on the models whose separate prefill and decode become one replica."""
+    """Yield a warning that names the models whose prefill and decode become one replica."""
     regions = {region.name: r for r, region in enumerate(hardware.regions)}
     model_index = {model.name: m for m, model in enumerate(hardware.models)}
     disaggregated = {
@@ -246,7 +246,7 @@ def _aggregated(models: Sequence[figures.ModelFigures], hardware: Hardware) -> I
     if disaggregated:
         yield (
             f"{', '.join(sorted(disaggregated))}: prefill and decode run in one replica here, at "
-            "the speed of the decode profile."
+            "the speed of the decode profile. A plan with separate pools may need fewer GPUs."
         )
 
 

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from forecasting.method_choice import MARGIN
 from planner.domain.formats import local, percent, when, zone_name
-from planner.domain.report import Form, Head, Section, sources_section, table
+from planner.domain.report import Form, Group, Head, Section, sources_section, table
 from planner.domain.results.assumptions import Assumption
 from planner.domain.results.basis import Forecasts, Frame, WindowFacts
 from planner.domain.traffic.groups import tier_label
@@ -168,7 +168,7 @@ def capacity_section(frame: Frame) -> Iterator[Section]:
         (Head("Source", wide=3), lambda row: row.source),
         note="Larger pools sustain more per replica.",
     )
-    yield Section("Replica capacity", (rows,), "Capacity", folded=True)
+    yield Section("Replica capacity", (rows,), "Capacity", folded=True, group=Group.PLAN)
 
 
 def _pool(joint_tps: Sequence[float], size: int) -> float | None:

@@ -14,6 +14,7 @@ from planner.domain.report import (
     Axis,
     Chart,
     Form,
+    Group,
     Head,
     Meaning,
     Role,
@@ -278,6 +279,7 @@ def simulation_section(rows: Sequence[Row]) -> Section:
         tuple(tables),
         "Simulation",
         folded=True,
+        group=Group.POLICIES,
         printed=len(rows) == 1,
     )
 
@@ -293,4 +295,4 @@ def parameters_section(row: Row) -> Iterator[Section]:
             (Head("Value"), lambda each: parameter_text(each["value"])),
         )
         title = f"Parameters of {row.title}"
-        yield Section(title, (parameters,), "Parameters", folded=True)
+        yield Section(title, (parameters,), "Parameters", folded=True, group=Group.POLICIES)

@@ -226,15 +226,14 @@ def ledger(plans: Sequence[SharedGpuPlan]) -> Ledger:
     )
 
 
-def headline(models: int, shared: FleetFigures, dedicated: FleetFigures) -> str:
+def headline(shared: FleetFigures, dedicated: FleetFigures) -> str:
     """Return the answer in one or two sentences."""
     if shared.gpus >= dedicated.gpus:
-        need = "1 model needs" if models == 1 else f"{models} models need"
         cost = f"${dedicated.usd_per_day:,.0f} a day"
-        return f"Sharing GPUs saves nothing: {need} {gpu_words(dedicated.gpus)}, {cost}."
+        return f"Sharing GPUs saves nothing: {gpu_words(dedicated.gpus)} either way, {cost}."
     saved = 1 - shared.gpus / dedicated.gpus
     return (
-        f"{models} models need {gpu_words(shared.gpus)} if they share, and {dedicated.gpus:,} "
+        f"The models need {gpu_words(shared.gpus)} if they share, and {dedicated.gpus:,} "
         f"otherwise ({saved:.0%} fewer). ${shared.usd_per_day:,.0f} a day instead of "
         f"${dedicated.usd_per_day:,.0f}."
     )

@@ -30,7 +30,8 @@ def document_of(report: Report) -> Document:
         replace(section, title=f"{section.title}, in full", name=f"{section.sheet}, in full")
         for section in cut
     ]
-    folded = [section for section in report.sections if section.folded]
+    in_order = sorted(report.sections, key=lambda section: section.order)
+    folded = [section for section in in_order if section.folded]
     if further_warnings := report.warnings[WARNINGS:]:
         folded.insert(0, Section("More warnings", tuple(map(Note, further_warnings))))
     return Document(report.warnings[:WARNINGS], tuple(map(_brief, decision)), (*whole, *folded))

@@ -52,7 +52,7 @@ class ShownSection:
 
 def sections_shown(report: Report, *, live: bool) -> tuple[ShownSection, ...]:
     """Return the sections for templates; with ``live``, the page's script draws the charts."""
-    sections = sorted(report.sections, key=lambda section: section.folded)
+    sections = sorted(report.sections, key=lambda section: section.order)
     return _shown(sections, report.clock, live)
 
 

@@ -35,7 +35,7 @@ def xlsx_of(report: Report, cover: Cover) -> bytes:
     bold = book.add_format({"bold": True, "text_wrap": True, "valign": "top", "bottom": 1})
     forms = {form: _format(book, form) for form in Form}
     _answer(book, report, cover, bold, forms[Form.TEXT])
-    for section in sorted(report.sections, key=lambda section: section.folded):
+    for section in sorted(report.sections, key=lambda section: section.order):
         _sheet(book, section, bold, forms)
     book.close()
     return out.getvalue()

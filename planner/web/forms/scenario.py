@@ -107,8 +107,8 @@ class StudyForm(forms.Form):
     start = forms.CharField(
         required=False,
         label=SCALARS["start"].label,
-        widget=forms.TextInput(attrs={"placeholder": "2024-05-18T00:00:00Z"}),
-        help_text="Default: the last day. “end”: after the trace.",
+        widget=forms.TextInput(attrs={"placeholder": "last day"}),
+        help_text="Such as 2024-05-18T00:00:00Z. “end”: after the trace.",
     )
     policies = forms.MultipleChoiceField(
         choices=lambda: _policies(), widget=forms.CheckboxSelectMultiple, label="Policies"
