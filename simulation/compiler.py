@@ -68,6 +68,28 @@ class _LoweredFunction(JITCodeLibrary):
                 yield library._get_module_for_linking()
 
 
+class _EntryLibrary(JITCodeLibrary):
+    """An entry point with all kernels that it reaches, which no other module calls."""
+
+    def _optimize_final_module(self) -> None:
+        """Optimize the kernels as private functions, so that LLVM may change how they are called."""
+        for function in self._final_module.functions:
+            if not function.is_declaration and function.linkage.name == "linkonce_odr":
+                function.linkage = "internal"
+        super()._optimize_final_module()
+
+
+class _EntryCompiler(Compiler):
+    """Compiler of an entry point."""
+
+    def define_pipelines(self) -> Any:
+        """Return numba's pipelines, which then put their code into an ``_EntryLibrary``."""
+        state = self.state
+        state.library = _EntryLibrary(state.targetctx.codegen(), state.func_id.func_qualname)
+        state.library.enable_object_caching()
+        return super().define_pipelines()
+
+
 class _LoweringCompiler(Compiler):
     """Compiler that lowers a function without making machine code."""
 
@@ -96,6 +118,6 @@ inlined_kernel = _lowering_decorator(forceinline=True)
 
 def cached_kernel(function: Callable[..., Any]) -> Any:
     """Return an entry point for Python, compiled at its first call and cached on disk."""
-    entry = _njit(**_ALL)(function)
+    entry = _njit(pipeline_class=_EntryCompiler, **_ALL)(function)
     entry._cache = KernelCache(entry)
     return entry
