@@ -72,7 +72,7 @@ class _EntryLibrary(JITCodeLibrary):
     """An entry point with all kernels that it reaches, which no other module calls."""
 
     def _optimize_final_module(self) -> None:
-        """Optimize the kernels as private functions, so that LLVM may change how they are called."""
+        """Optimize the kernels as private functions, so that LLVM may change their calls."""
         for function in self._final_module.functions:
             if not function.is_declaration and function.linkage.name == "linkonce_odr":
                 function.linkage = "internal"
