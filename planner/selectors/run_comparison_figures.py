@@ -21,7 +21,7 @@ from planner.domain.columns import (
 )
 from planner.domain.replay.equal_attainment import EQUAL_SLO
 from planner.domain.results.basis import SizedReplica
-from planner.domain.results.figures import POLICIES, POLICY_TABLE, REQUEST_TABLE, START_TABLE
+from planner.domain.results.figures import DETAIL_TABLES, POLICIES, POLICY_TABLE
 from planner.domain.results.stored import StoredForecast, StoredPolicy, StoredResult
 
 Attainment = Mapping[str, float | None]  # by tier, as a share of requests
@@ -180,7 +180,7 @@ def replay_groups(
 def _columns(attainments: Sequence[Attainment]) -> Iterator[tuple[Column, str, str]]:
     """Yield the columns of the tables of policies; columns by tier once per tier."""
     tiers = list(dict.fromkeys(tier for attainment in attainments for tier in attainment))
-    for table in (POLICY_TABLE, REQUEST_TABLE, START_TABLE):
+    for table in (POLICY_TABLE, *DETAIL_TABLES):
         for column in POLICIES.on(table):
             head = column.heads[table]
             if column.unit in (REASONS, FLAG, TEXT):
@@ -200,7 +200,7 @@ def _without_unfair_marks(row: ComparedFigure, attainments: Sequence[Attainment]
     """
     first_run = attainments[0]
 
-    def is_unfair(mark: str, attainment: Mapping[str, Any]) -> bool:
+    def is_unfair(mark: str, attainment: Attainment) -> bool:
         if mark == BETTER:
             return _serves_worse(attainment, first_run)
         return mark == WORSE and _serves_worse(first_run, attainment)

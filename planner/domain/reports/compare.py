@@ -208,7 +208,7 @@ def comparison_report(
         facts=tuple(_tiles(view, schedule)),
         warnings=(
             *_missed_slo_warning(view),
-            *_shortfall_warning(load),
+            *_shortfall_warning(load, plan.outcome),
             *_idle_warning(view, load),
             *comparison.warnings,
         ),
@@ -474,12 +474,15 @@ def _missed_slo_warning(view: ComparisonView) -> Iterator[str]:
     yield f"{view.plan.outcome.label} misses its SLO target for {' and '.join(missed)}.{tested}"
 
 
-def _shortfall_warning(load: Load | None) -> Iterator[str]:
-    """Yield a warning on the time in which demand exceeds capacity."""
+def _shortfall_warning(load: Load | None, outcome: Outcome) -> Iterator[str]:
+    """Yield a warning on the time in which demand exceeds capacity, and what came of it."""
     if load is not None and load.hours_short:
+        met = (
+            " The simulation meets every SLO all the same." if all(outcome.slo_met.values()) else ""
+        )
         yield (
             f"Demand exceeds capacity for {duration(3600 * load.hours_short)}, by up to "
-            f"{percent(load.largest_share, 0)}."
+            f"{percent(load.largest_share, 0)}.{met}"
         )
 
 

@@ -27,18 +27,16 @@ from planner.domain.report import (
 )
 from planner.domain.results.assurance import TestDayFigures
 from planner.domain.results.figures import (
-    HOUR_TABLE,
+    DETAIL_TABLES,
     POLICIES,
     POLICY_TABLE,
-    REQUEST_TABLE,
-    START_TABLE,
 )
 
 LOST_REPLICA = "replica_lost"  # kind of test day
 Span = tuple[int, int]  # least and most replicas
 NO_SAVING = 0.005  # smaller differences of cost are shown as none
 ORACLE = "uses future data"
-DETAILS = {HOUR_TABLE: "GPU-hours", REQUEST_TABLE: "Requests", START_TABLE: "Starts"}
+DETAILS = "Latency and worst hours", "Requests", "GPU-hours", "Energy and power", "Starts"
 UNITS = {
     columns.TEXT: (Form.TEXT, ""), columns.COUNT: (Form.COUNT, ""), columns.FLAG: (Form.TEXT, ""),
     columns.REASONS: (Form.TEXT, ""), columns.SHARE: (Form.SHARE, ""),
@@ -259,8 +257,8 @@ def policies_table(
     return table(
         rows,
         (Head("Policy", wide=3), lambda row: row.title),
-        *columns_of(POLICY_TABLE, rows),
         (Head("Saving", Form.SHARE), lambda row: savings.get(row.figures["name"])),
+        *columns_of(POLICY_TABLE, rows),
         marked=lambda row: row.figures["name"] == recommended,
         note="Sorted by cost; policies that miss an SLO last. Savings are against the baseline, "
         "at its SLO attainment where that differs.",
@@ -268,14 +266,14 @@ def policies_table(
 
 
 def simulation_section(rows: Sequence[Row]) -> Section:
-    """Return the folded tables of GPU-hours, requests and starts, printed only for one policy."""
+    """Return the folded tables of latencies, requests and hours, printed only for one policy."""
     tables = [
         table(rows, (Head("Policy", wide=3), lambda row: row.title), *columns_of(name, rows),
               title=title)
-        for name, title in DETAILS.items()
+        for name, title in zip(DETAIL_TABLES, DETAILS, strict=True)
     ]  # fmt: skip
     return Section(
-        "GPU-hours, requests and starts",
+        "Latency, requests, GPU-hours and starts",
         tuple(tables),
         "Simulation",
         folded=True,

@@ -76,6 +76,8 @@ def _signal_text(signal: SignalRange, value: float) -> str:
 TAIL = ("p95",)
 POLICY_TABLE, HOUR_TABLE, START_TABLE = "policies", "hours", "starts"  # of pages
 REQUEST_TABLE, GROUP_TABLE = "requests", "groups"
+ENERGY_TABLE, LATENCY_TABLE = "energy", "latency"
+DETAIL_TABLES = LATENCY_TABLE, REQUEST_TABLE, HOUR_TABLE, ENERGY_TABLE, START_TABLE  # in this order
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +137,7 @@ def _by_tier(name: str, help: str, head: str, **more: Any) -> Column:
         """Return the 95th percentile of each tier of a run."""
         return {tier: getattr(group, latency).p95 for tier, group in run.summary.tiers.items()}
 
-    heads = {POLICY_TABLE: head}
+    heads = {LATENCY_TABLE: head}
     return Column(name, MS, f"{help}, p95 by tier", p95_by_tier, flat=False, heads=heads, **more)
 
 
@@ -179,7 +181,7 @@ POLICIES = Columns(
         _summary("gpu_hours", HOURS, "busy + idle + wasted", POLICY_TABLE, "GPU-hours",
                  better=LESS),
         _summary("wasted_gpu_hours", HOURS, "hours of starting replicas",
-                 heads={POLICY_TABLE: "Wasted GPU-hours", HOUR_TABLE: "Starting"}, better=LESS),
+                 HOUR_TABLE, "Starting", better=LESS),
         _summary("before_gpu_hours", HOURS,
                  "part of wasted_gpu_hours: starts before the window",
                  HOUR_TABLE, "Starting before the window"),
@@ -195,7 +197,7 @@ POLICIES = Columns(
         _summary("energy_kwh", KWH, "gpu_energy_kwh + host_energy_kwh, with PUE",
                  POLICY_TABLE, "Energy", better=LESS),
         _summary("host_energy_kwh", KWH, "energy of servers without their GPUs, with PUE",
-                 POLICY_TABLE, "Host energy"),
+                 ENERGY_TABLE, "Host energy"),
         Column("gpu_energy_kwh", KWH, "energy of the GPUs, with PUE",
                lambda run: run.summary.energy_kwh - run.summary.host_energy_kwh),
         _summary("after_energy_kwh", KWH, "part of energy_kwh: work after the window"),
@@ -203,9 +205,9 @@ POLICIES = Columns(
         _summary("reserved_usd", USD, "part of the cost: reserved GPUs, used or not"),
         _summary("electricity_usd", USD, "part of the cost: electricity, if its price is stated"),
         _summary("embodied_kg", KG, "carbon of making the hardware, by GPU-hour; not in carbon_kg",
-                 POLICY_TABLE, "Embodied carbon", better=LESS),
+                 ENERGY_TABLE, "Embodied carbon", better=LESS),
         _summary("peak_kw", NUMBER, "by region: highest mean power of an interval, kW",
-                 POLICY_TABLE, "Peak kW: {}", flat=False, better=LESS),
+                 ENERGY_TABLE, "Peak kW: {}", flat=False, better=LESS),
         _summary("arrived", COUNT, "requests: completed + rejected + unfinished + not_due",
                  REQUEST_TABLE, "Arrived"),
         _summary("completed", COUNT, "completed requests", REQUEST_TABLE, "Completed", better=MORE),
@@ -226,10 +228,10 @@ POLICIES = Columns(
         _summary("slo_attainment", SHARE, "by tier: share of due requests within every limit",
                  POLICY_TABLE, "SLO attainment: {}", flat=False, better=MORE),
         _summary("worst_hour", SHARE,
-                 "by tier: attainment in the worst hour with 100 requests or more", POLICY_TABLE,
+                 "by tier: attainment in the worst hour with 100 requests or more", LATENCY_TABLE,
                  "Worst hour: {}", flat=False, better=MORE),
         _summary("missed_hours", COUNT, "by tier: hours with 100 requests or more below the target",
-                 POLICY_TABLE, "Hours below target: {}", flat=False, better=LESS),
+                 LATENCY_TABLE, "Hours below target: {}", flat=False, better=LESS),
         _by_tier("ttft_p95_ms", "TTFT", "TTFT p95: {}", better=LESS),
         _by_tier("tbt_p95_ms", "mean gap between output tokens", "TPOT p95: {}",
                  better=LESS),

@@ -66,7 +66,7 @@ def limits(profile: Profile) -> list[tuple[str, float, str]]:
     ]
 
 
-def outliers(residuals: pl.DataFrame) -> list[dict[str, Any]]:
+def outliers(residuals: pl.DataFrame) -> list[dict[str, float | str | bool]]:
     """Return the residual rows with the largest errors, worst first."""
     worst_first = residuals.filter(pl.col("outlier")).sort(pl.col("error").abs(), descending=True)
     return worst_first.head(SHOWN_OUTLIERS).to_dicts()

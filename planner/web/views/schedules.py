@@ -198,7 +198,7 @@ def _values(schedule: Schedule) -> dict[str, Any]:
     return plain | shares | _repeat_of(schedule.cron)
 
 
-def _repeat_of(cron: str) -> dict[str, Any]:
+def _repeat_of(cron: str) -> dict[str, str | time]:
     """Return the values of ``often`` and ``at`` for a cron line, else the line as ``cron``."""
     minute, hour, rest = cron.split(maxsplit=2)
     often = HOURLY if (hour, rest) == ("*", "* * *") else rest
