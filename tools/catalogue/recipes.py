@@ -46,11 +46,12 @@ def facts_of(found: Sequence[Recipe], row: Mapping[str, Any], label: str | None)
 
 
 def traits_of_recipe(facts: Recipe) -> dict[str, float]:
-    """Return the workers and the arrangement of both sides, named as in rows of deployments.
+    """Return workers, arrangement and largest batch of a run, named as in rows of deployments.
 
-    It is empty if the recipes of a run differ in them.
+    It is empty if the recipes of a run differ in the workers or the arrangement.
     """
-    traits: dict[str, float] = {}
+    batch = facts.get("max_num_seqs")
+    traits: dict[str, float] = {"max_num_seqs": batch} if batch else {}
     for side in SIDES:
         names = [side + name for name in ("tp", "ep", "dp", "workers")]
         if any(name not in facts for name in names):

@@ -189,8 +189,13 @@ def silicon_rows(data: Path) -> list[MeasuredRow]:
     """
     frame = pl.read_csv(data / SILICON, infer_schema_length=None)
     labels, recipes = _Labels.read(data, frame), read_recipes()
+    stated = frame.filter(pl.col("decode_num_workers").is_not_null()).iter_rows(named=True)
+    sides = {
+        _times(row): {name: row[name] for name in row if name.startswith(SIDES)} for row in stated
+    }
     rows = []
-    for row in frame.iter_rows(named=True):
+    for incomplete in frame.iter_rows(named=True):
+        row = incomplete | sides.get(_times(incomplete), {})
         traits = {k: v for k, v in row.items() if not k.startswith("silicon_")}
         traits["model"] = traits.pop("model_path")
         drawn_lengths = (traits["isl"], traits["osl"]) in DRAWN
@@ -221,6 +226,11 @@ def silicon_rows(data: Path) -> list[MeasuredRow]:
     return rows
 
 
+def _times(row: TableRow) -> tuple[float, ...]:
+    """Return the measured times of a row. Rows with the same times are of one run."""
+    return tuple(row[name] for name in TIMES)
+
+
 def _recipe_key(row: TableRow) -> tuple[Any, ...]:
     """Return the row's key among the recipes; no recipe has that of a run in one pool ("agg")."""
     gpu = row["system"].removesuffix("_sxm") if row["mode"] == "disagg" else ""
@@ -248,7 +258,7 @@ class _Labels:
     def label(self, row: TableRow) -> str | None:
         """Return the label of one of aiconfigurator's rows; None: nothing tells it."""
         label = self._label_of_same_run(row)
-        if label is None and tuple(row[name] for name in TIMES) in self.v3_times:
+        if label is None and _times(row) in self.v3_times:
             return "none"
         if row["backend_version"] == DRAFTING_IMAGE:
             return "mtp"
@@ -328,6 +338,8 @@ def labelled_rows(data: Path) -> list[MeasuredRow]:
             traits |= arrangement(prefix, tp, ep, bool(row[f"{side}dp_attention"]))
             if prefix:
                 traits[f"{prefix}workers"] = row[f"{side}workers"]
+        if batch := recipe.get("max_num_seqs"):
+            traits["max_num_seqs"] = batch
         rows.append(MeasuredRow(traits, tpot / 1e3, ttft / 1e3, "InferenceMAX", silicon=True))
     return rows
 
