@@ -34,6 +34,11 @@ class Iteration:
     encoder_tokens: FloatArray  # image tokens that the encoder reads, with ``encoder_pairs``
     encoder_pairs: FloatArray
 
+    def take(self, which: npt.ArrayLike) -> "Iteration":
+        """Return the iterations at a mask or at indices."""
+        chosen = np.asarray(which)
+        return Iteration(*(getattr(self, field.name)[chosen] for field in fields(self)))
+
     def rows(self, axis: Axis, share: float) -> FloatArray:
         """Return the tokens or sequences of ``axis`` that one GPU processes."""
         in_all = {

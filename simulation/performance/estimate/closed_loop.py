@@ -34,7 +34,7 @@ from simulation.performance.efficiency import NEAREST, Efficiencies, kernel_s, l
 from simulation.performance.estimate.calibration import ENGINES, PER_ENGINE, ROUNDS, Calibration
 from simulation.performance.graph import OperatorGraph
 from simulation.performance.specs import GpuSpec
-from simulation.performance.work import Collective, Iteration
+from simulation.performance.work import Collective, Experts, Iteration
 
 Demands = Mapping[str, FloatArray]
 
@@ -51,17 +51,23 @@ QUEUE_AHEAD = 0.5  # share of the others' prompts before a first token if all us
 
 
 def demands(
-    graph: OperatorGraph, gpu: GpuSpec, efficiencies: Efficiencies, it: Iteration
+    graph: OperatorGraph,
+    gpu: GpuSpec,
+    efficiencies: Efficiencies,
+    it: Iteration,
+    routed: Iteration | None = None,
 ) -> Demands:
     """Return the work of one GPU for iterations ``it``, by DEMANDS: seconds of kernels, and counts.
 
-    The arrays have the shape of the iterations.
+    The arrays have the shape of the iterations. ``routed``: iterations that the experts compute,
+    if they differ from those of one attention rank.
     """
     totals = {name: np.zeros(it.decodes.shape) for name in DEMANDS}
     for op in graph.operators:
         if op.axis == "encoder":
             continue
-        seconds = op.count * kernel_s(op, it, gpu, efficiencies)
+        of_experts = routed is not None and isinstance(op, Experts)
+        seconds = op.count * kernel_s(op, routed if of_experts else it, gpu, efficiencies)
         calls = op.count * (op.rows(it) > 0)
         if isinstance(op, Collective):
             between_nodes = link_bytes_s(op, gpu) != gpu.link_bytes_s
@@ -102,6 +108,7 @@ class ClosedLoop:
     persistent: BoolArray  # latent attention by AITER's persistent kernel
     decode: Demands  # an iteration of ``batch`` decodes with their draft tokens
     prefill: Demands  # an iteration of ``prefill_ranks`` prompts
+    lone: Demands  # an iteration of one prompt on one of the ranks, which the others wait for
     crowd: Demands  # an iteration of ``abreast * prefill_ranks`` prompts
     mixed: Demands  # an iteration of ``decode`` and ``prefill`` together
 
@@ -143,6 +150,7 @@ class _Iterations(NamedTuple):
     drafting: FloatArray  # to draft tokens before it
     decode: FloatArray  # a whole decode iteration
     prompt: FloatArray  # an iteration of one prompt per prefill rank
+    lone: FloatArray  # an iteration of one prompt on one of the ranks
     eager: FloatArray  # of the host to launch the kernels of an iteration with prompts
     crowd: FloatArray  # waiting prompts computed together, without scheduling
     per_crowd_prompt: FloatArray  # the part of one prompt in it, limited by the host
@@ -170,6 +178,7 @@ def _iterations(loop: ClosedLoop, c: Calibration) -> _Iterations:
         drafting,
         decode=overlapped(kernels, host) + drafting,
         prompt=iteration_s(loop.prefill, c),
+        lone=iteration_s(loop.lone, c),
         eager=eager,
         crowd=crowd,
         per_crowd_prompt=np.maximum(crowd, eager) / (loop.abreast * loop.prefill_ranks),
@@ -210,8 +219,27 @@ def _added_to_decode(
     return np.asarray(np.minimum(prompts, 1.0) * (overlapped(carrying, launched) - its.decode))
 
 
+def _prompt_s(loop: ClosedLoop, its: _Iterations, per_s: FloatArray) -> FloatArray:
+    """Return the seconds of the iteration of a request's prompt.
+
+    Attention ranks wait for each other. So an iteration lasts longer, the more ranks have a prompt.
+    Those are its own rank, and the ranks whose prompts arrived since the iteration before.
+    ``per_s``: prompts that arrive per second at the ranks.
+    """
+    further = loop.prefill_ranks - 1.0
+    each = (its.prompt - its.lone) / np.maximum(further, 1.0)
+    # An iteration of n ranks lasts lone + (n - 1) each, while n - 1 = per_s times that arrive.
+    arrived = per_s * its.lone / np.maximum(1.0 - per_s * each, 1e-9)
+    return np.asarray(its.lone + each * np.minimum(arrived, further))
+
+
 def _ttft_without_queue(
-    loop: ClosedLoop, c: Calibration, its: _Iterations, start: FloatArray, others: FloatArray
+    loop: ClosedLoop,
+    c: Calibration,
+    its: _Iterations,
+    start: FloatArray,
+    others: FloatArray,
+    prompt: FloatArray,
 ) -> FloatArray:
     """Return the seconds to a first token if no prompt of the common start comes before.
 
@@ -219,7 +247,7 @@ def _ttft_without_queue(
     at the same prefill worker.
     """
     start = start * np.where(loop.split, c.split_start, 1.0)
-    ttft = start + overlapped(its.prompt, its.eager) + np.where(loop.split, 0.0, its.decode)
+    ttft = start + overlapped(prompt, its.eager) + np.where(loop.split, 0.0, its.decode)
     # TensorRT-LLM delays a prompt for those of other attention ranks.
     gathers = (loop.engine == TRTLLM) & (loop.decode_ranks > 1.0)
     passing = np.where(gathers, c.gather, 0.0) + c.polls * loop.recv_interval
@@ -253,7 +281,9 @@ def steady_state(loop: ClosedLoop, c: Calibration) -> SteadyState:
     workers = np.where(np.isnan(loop.prefill_workers), enough, loop.prefill_workers)
     queued = np.where(loop.split, in_service / workers, loop.batch)
     others = np.maximum(queued, 1.0) - 1.0
-    ttft = _ttft_without_queue(loop, c, its, start, others)
+    per_s = in_service / np.where(loop.split, workers, loop.decode_workers) / (loop.osl * tbt)
+    prompt = _prompt_s(loop, its, per_s)
+    ttft = _ttft_without_queue(loop, c, its, start, others, prompt)
     order = order * np.where(loop.split, c.split_order, 1.0)
     # The median request is not of the first round. Later rounds mix, unless prefill has a queue.
     order = np.where(loop.median & ~loop.split, 0.0, order)

@@ -179,6 +179,7 @@ def loop_of(placed: Sequence[PlacedDeployment], efficiencies: Efficiencies) -> C
     tokens, pairs = (1.0 - hit_rate) * isl, (1.0 - hit_rate**2) * isl * isl / 2.0
     decode = iteration(batch, context, drafted, zeros)
     prefill = iteration(zeros, zeros, ranks * tokens, ranks * pairs)
+    prompt = iteration(zeros, zeros, tokens, pairs)
     mixed = iteration(batch, context, drafted + ranks * tokens, ranks * pairs)
     chunk = np.array([p.arranged.chunk_tokens for p in placed])
     abreast = np.clip(chunk / tokens, 1.0, np.maximum(batch / ranks - 1.0, 1.0))
@@ -207,6 +208,9 @@ def loop_of(placed: Sequence[PlacedDeployment], efficiencies: Efficiencies) -> C
         persistent=np.array([_is_persistent(p.deployment) for p in placed]),
         decode=demands_of([p.arranged.decode for p in placed], placed, efficiencies, decode),
         prefill=demands_of([p.arranged.prefill for p in placed], placed, efficiencies, prefill),
+        lone=demands_of(
+            [p.arranged.prefill for p in placed], placed, efficiencies, prefill, prompt
+        ),
         crowd=demands_of([p.arranged.prefill for p in placed], placed, efficiencies, crowd),
         mixed=demands_of([p.arranged.decode for p in placed], placed, efficiencies, mixed),
     )
@@ -238,6 +242,7 @@ def demands_of(
     placed: Sequence[PlacedDeployment],
     efficiencies: Efficiencies,
     it: Iteration,
+    routed: Iteration | None = None,
 ) -> dict[str, FloatArray]:
     """Return the demands of iterations ``it``, by DEMANDS; row ``i`` runs on ``arrangements[i]``.
 
@@ -250,14 +255,7 @@ def demands_of(
     for (_, _, arrangement), rows in groups.items():
         deployment = placed[rows[0]].deployment
         graph = operator_graph(replace(deployment.shape, encoder=None), arrangement)
-        part = Iteration(
-            it.decodes[rows],
-            it.decode_context[rows],
-            it.prefill_tokens[rows],
-            it.prefill_pairs[rows],
-            it.encoder_tokens[rows],
-            it.encoder_pairs[rows],
-        )
-        for name, values in demands(graph, deployment.gpu, efficiencies, part).items():
+        seen = it.take(rows), routed.take(rows) if routed else None
+        for name, values in demands(graph, deployment.gpu, efficiencies, *seen).items():
             out[name][rows] = values
     return out
