@@ -10,7 +10,7 @@ from simulation.arrays import Array, BoolArray, FloatArray, IntArray
 from simulation.engine.heaps import REQUEST_BITS
 from simulation.engine.prefix import allocate_caches
 from simulation.engine.request_records import ServiceTables, TraceColumns, fill_records
-from simulation.engine.routing_order import NEVER
+from simulation.engine.routing_order import NEVER, PREFIX_AWARE
 from simulation.engine.state import (
     CLOCK,
     INSTANCE,
@@ -417,6 +417,7 @@ def _pool_records(fleet: Fleet) -> tuple[Array, Array]:
     pools["width"] = [1 << max(int(maximum) - 1, 0).bit_length() for maximum in pools["maximum"]]
     # A binary tree over ``width`` leaves takes 2 * width entries.
     pools["tree"] = 2 * (np.cumsum(pools["width"]) - pools["width"])
+    pools["ranked"] = pools["router"] == PREFIX_AWARE
     pools["first"] = np.cumsum(pools["maximum"]) - pools["maximum"]
     packed = np.zeros((len(curves), max(len(values) for values in curves.values())))
     for packed_row, values in zip(packed, curves.values(), strict=True):
