@@ -231,43 +231,23 @@ def test_empty_trace_costs_idle_hours():
 
 
 @pytest.mark.parametrize(
-    ("change", "word"),
+    ("names", "served", "counts", "window", "word"),
     [
-        ({"regions": ("nowhere",)}, "nowhere"),
-        ({"tiers": ("odd",)}, "odd"),
+        ({"regions": ("nowhere",)}, fleet(), [1], {}, "nowhere"),
+        ({"tiers": ("odd",)}, fleet(), [1], {}, "odd"),
+        ({}, fleet(pool(minimum=5, maximum=4)), [1], {}, "minimum"),
+        ({}, fleet(pool(minimum=-1)), [1], {}, "minimum"),
+        ({}, fleet(pool(startup_s=-1.0)), [1], {}, "startup_s"),
+        ({}, fleet(pool(startup_s=np.nan)), [1], {}, "startup_s"),
+        ({}, fleet(), [1], {"duration_s": 0.0}, "positive"),
+        ({}, fleet(), [1], {"interval_s": 0.0}, "positive"),
+        ({}, fleet(), [1, 2], {}, "one per pool"),
+        ({}, fleet(latency=[[-1.0]]), [1], {}, "Latency"),
     ],
 )
-def test_unknown_names_are_refused(change, word):
+def test_senseless_replays_are_refused(names, served, counts, window, word):
     with pytest.raises(SimulationError, match=word):
-        simulate(trace([0.0], 1, 1, **change), fleet(), Static([1]))
-
-
-@pytest.mark.parametrize(
-    ("change", "word"),
-    [
-        ({"minimum": 5, "maximum": 4}, "minimum"),
-        ({"minimum": -1}, "minimum"),
-        ({"startup_s": -1.0}, "startup_s"),
-        ({"startup_s": np.nan}, "startup_s"),
-    ],
-)
-def test_senseless_pools_are_refused(change, word):
-    with pytest.raises(SimulationError, match=word):
-        simulate(trace([0.0], 1, 1), fleet(pool(**change)), Static([1]))
-
-
-@pytest.mark.parametrize(
-    ("served", "counts", "window", "word"),
-    [
-        (fleet(), [1], {"duration_s": 0.0}, "positive"),
-        (fleet(), [1], {"interval_s": 0.0}, "positive"),
-        (fleet(), [1, 2], {}, "one per pool"),
-        (fleet(latency=[[-1.0]]), [1], {}, "Latency"),
-    ],
-)
-def test_senseless_replays_are_refused(served, counts, window, word):
-    with pytest.raises(SimulationError, match=word):
-        simulate(trace([0.0], 1, 1), served, Static(counts), **window)
+        simulate(trace([0.0], 1, 1, **names), served, Static(counts), **window)
 
 
 def test_window_takes_what_arrives_before_its_end():
