@@ -11,9 +11,7 @@ from simulation.fleet import Tier
 from simulation.policies.reactive import UnifiedReactive
 from simulation.policies.schedule_follower import ScheduleFollower
 from simulation.policies.static import Static
-from tests.simulation.builders import fleet, pool, profile, trace
-
-SLOW = profile(alpha=1.0, beta=0.0, gamma=1.0, delta=0.0, kv=1000, max_batch=4, budget=1000)
+from tests.simulation.builders import SLOW, SLOW_ALONE, fleet, pool, profile, trace
 
 
 def steps(*counts, every=60.0):
@@ -162,10 +160,9 @@ def test_what_becomes_urgent_first_is_released_first():
         Tier("t"), Tier("day", e2e_s=86_400.0, deferrable=True),
         Tier("hour", e2e_s=3600.0, deferrable=True),
     ]  # fmt: skip
-    speed = profile(alpha=1.0, beta=0.0, gamma=1.0, delta=0.0, kv=1000, max_batch=1, budget=1000)
     result = simulate(
         trace([0.0, 1.0, 2.0, 3.0], 10, 1, tier=[1, 1, 2, 2], tiers=("t", "day", "hour")),
-        fleet(pool(speed), tiers=tiers),
+        fleet(pool(SLOW_ALONE), tiers=tiers),
         Static([1]),
         duration_s=240.0,
     )
@@ -173,10 +170,9 @@ def test_what_becomes_urgent_first_is_released_first():
 
 
 def test_interactive_requests_are_admitted_before_released_ones():
-    speed = profile(alpha=1.0, beta=0.0, gamma=1.0, delta=0.0, kv=1000, max_batch=1, budget=1000)
     result = simulate(
         trace([0.0, 0.0, 60.25], 10, [1, 1, 1], tier=[1, 1, 0], tiers=("t", "niw")),
-        fleet(pool(speed), tiers=[Tier("t"), NIW]),
+        fleet(pool(SLOW_ALONE), tiers=[Tier("t"), NIW]),
         Static([1]),
         duration_s=120.0,
     )
@@ -185,14 +181,13 @@ def test_interactive_requests_are_admitted_before_released_ones():
 
 
 def test_waiting_deferred_request_is_promoted_when_it_ages():
-    speed = profile(alpha=1.0, beta=0.0, gamma=1.0, delta=0.0, kv=1000, max_batch=1, budget=1000)
     tiers = [Tier("t"), Tier("niw", deferrable=True, priority_after_s=90.0)]
     # Released at 60 s behind nothing; then a stream of long interactive ones keeps it out until it
     # is promoted at 120 s, behind those waiting by then.
     arrival = [0.0, 59.75, 60.25, 60.25, 130.0]
     result = simulate(
         trace(arrival, 10, [1, 40, 40, 40, 40], tier=[1, 0, 0, 0, 0], tiers=("t", "niw")),
-        fleet(pool(speed), tiers=tiers),
+        fleet(pool(SLOW_ALONE), tiers=tiers),
         Static([1]),
         duration_s=240.0,
     )
