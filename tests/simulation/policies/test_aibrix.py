@@ -1,6 +1,11 @@
 """AIBrix's strategies, by hand."""
 
+from fractions import Fraction
+from math import ceil
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from simulation.errors import SimulationError
 from simulation.policies.aibrix import (
@@ -17,13 +22,12 @@ from tests.simulation.policies.observations import seen
 TOLERANCES, RATES = (0.1, 0.1), (2.0, 2.0)
 
 
-@pytest.mark.parametrize(
-    ("value", "n", "expected"),
-    # within 10%; grows by the ratio, at most doubles; shrinks by the ratio, at most halves
-    [(0.77, 10, 10), (0.84, 10, 12), (2.1, 10, 20), (0.63, 10, 10), (0.56, 10, 8), (0.1, 10, 5)],
-)
-def test_apa(value, n, expected):
-    assert replicas_by_apa(value, 0.7, n, TOLERANCES, RATES) == expected
+@given(st.integers(0, 300), st.integers(1, 100))
+def test_apa_changes_by_the_ratio_beyond_ten_percent_and_at_most_doubles_or_halves(percent, n):
+    ratio = Fraction(percent, 70)
+    within = abs(ratio - 1) <= Fraction(1, 10)
+    expected = n if within else min(max(ceil(n * ratio), n // 2), 2 * n)
+    assert replicas_by_apa(percent / 100, 0.7, n, TOLERANCES, RATES) == expected
 
 
 def test_kpa_takes_the_mean_of_a_pod_over_the_target_as_the_count():

@@ -3,6 +3,8 @@
 from math import factorial
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from simulation.errors import SimulationError
 from simulation.sizing.queueing import erlang_b, erlang_c, largest_rate, mmc_mean_wait
@@ -10,8 +12,9 @@ from tests.simulation.builders import profile
 from tests.simulation.fluid import assert_simulation_agrees, steady_state
 
 
-@pytest.mark.parametrize(("servers", "load"), [(1, 0.5), (3, 2.0), (10, 9.5), (20, 4.0)])
-def test_erlang_by_definition(servers, load):
+@given(st.integers(1, 60), st.floats(0.01, 0.99))
+def test_erlang_by_definition(servers, utilisation):
+    load = utilisation * servers
     terms = [load**k / factorial(k) for k in range(servers + 1)]
     assert erlang_b(servers, load) == pytest.approx(terms[-1] / sum(terms))
     queued = terms[-1] * servers / (servers - load)
