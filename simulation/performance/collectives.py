@@ -1,7 +1,7 @@
 """Measured collectives: seconds by message size for each kind and number of GPUs."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -58,24 +58,13 @@ def monotone(seconds: FloatArray) -> FloatArray:
     return result
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class CollectiveTable:
-    """Seconds over message bytes, by kind (all_reduce ...) and number of GPUs, as lines.
+def fastest(lines: Sequence[Line], size: FloatArray) -> tuple[FloatArray, BoolArray] | None:
+    """Return the seconds of the fastest line at each size, and the mask of measured sizes.
 
-    There may be several implementations, such as NCCL and a custom all-reduce in a CUDA graph. The
-    fastest one counts at each size, since engines choose by size.
+    Lines are implementations, such as NCCL and a custom all-reduce in a CUDA graph. Engines choose
+    between them by size. None: there is no line.
     """
-
-    lines: Mapping[tuple[str, int], tuple[Line, ...]] = field(default_factory=dict)
-
-    def at(self, kind: str, gpus: int, message: FloatArray) -> tuple[FloatArray, BoolArray] | None:
-        """Return the seconds for messages of ``message`` bytes, and the mask of measured sizes.
-
-        None if this kind was not measured at all.
-        """
-        lines = self.lines.get((kind, gpus))
-        if not lines:
-            return None
-        seconds = np.min([curve.at(message) for curve in lines], axis=0)
-        inside = np.any([curve.inside(message) for curve in lines], axis=0)
-        return seconds, inside
+    if not lines:
+        return None
+    seconds = np.min([line.at(size) for line in lines], axis=0)
+    return seconds, np.any([line.inside(size) for line in lines], axis=0)

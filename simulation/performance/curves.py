@@ -16,6 +16,7 @@ Beyond its last knot a part continues with its last slope. Before its first knot
 value. ``inside`` returns which iterations are within the measured range.
 """
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -325,7 +326,7 @@ def _inside(values: Any, decodes: Any, context: Any, prompt: Any, pairs: Any, ou
         out[i] = measured(values, decodes[i], context[i], prompt[i], pairs[i])
 
 
-def _for_each(fill: Any, curve: Curve, kind: Any, *loads: npt.ArrayLike) -> Any:
+def _for_each(fill: Any, curve: Curve, kind: Any, loads: Sequence[npt.ArrayLike]) -> Any:
     """Return the results of the kernel ``fill`` for iterations, broadcast over ``loads``.
 
     ``kind`` is the type of the results.
@@ -337,33 +338,21 @@ def _for_each(fill: Any, curve: Curve, kind: Any, *loads: npt.ArrayLike) -> Any:
     return out.reshape(shaped[0].shape)
 
 
-def evaluate(
-    curve: Curve,
-    decodes: npt.ArrayLike,
-    context: npt.ArrayLike,
-    prompt: npt.ArrayLike,
-    pairs: npt.ArrayLike,
-) -> FloatArray:
-    """Return the seconds of many iterations, broadcast over the four arrays.
+def evaluate(curve: Curve, *loads: npt.ArrayLike) -> FloatArray:
+    """Return the seconds of many iterations, broadcast over the four arrays ``loads``.
 
     For these see ``iteration_seconds``.
     """
-    seconds: FloatArray = _for_each(_evaluate, curve, np.float64, decodes, context, prompt, pairs)
+    seconds: FloatArray = _for_each(_evaluate, curve, np.float64, loads)
     return seconds
 
 
-def inside(
-    curve: Curve,
-    decodes: npt.ArrayLike,
-    context: npt.ArrayLike,
-    prompt: npt.ArrayLike,
-    pairs: npt.ArrayLike,
-) -> BoolArray:
+def inside(curve: Curve, *loads: npt.ArrayLike) -> BoolArray:
     """Return the mask of iterations inside the measured range (GRID) or fitted rows (LINEAR).
 
-    The four arrays are broadcast. For these see ``iteration_seconds``.
+    The four arrays ``loads`` are broadcast. For these see ``iteration_seconds``.
     """
-    mask: BoolArray = _for_each(_inside, curve, np.bool_, decodes, context, prompt, pairs)
+    mask: BoolArray = _for_each(_inside, curve, np.bool_, loads)
     return mask
 
 
@@ -400,11 +389,19 @@ def scaled(curve: Curve, factor: float) -> Curve:
     if curve.kind == LINEAR:
         values[ALPHA : DELTA + 1] *= factor
         return Curve(values)
-    values[OVERLAP] *= factor
-    for header_index in (DENSE, DECODE, PREFILL, BESIDE):
+    _scale_parts(values, dict.fromkeys((DENSE, DECODE, PREFILL, BESIDE), factor))
+    return Curve(values)
+
+
+def _scale_parts(values: FloatArray, factors: Mapping[int, float]) -> None:
+    """Multiply the seconds of the parts of a GRID curve by ``factors``, by their header index.
+
+    The overlap gets the smallest factor, since it must not exceed the cheapest mixed iteration.
+    """
+    values[OVERLAP] *= min(factors.values())
+    for header_index, factor in factors.items():
         _, seconds = x_and_seconds(values, header_index)
         seconds *= factor
-    return Curve(values)
 
 
 def scaled_by_phase(
@@ -419,10 +416,7 @@ def scaled_by_phase(
     if curve.kind != GRID:
         raise SimulationError("Only an operator or roofline profile can be calibrated by phase.")
     values = curve.values.copy()
-    values[OVERLAP] *= min(decode, prefill)  # it must not exceed the cheapest mixed iteration
-    for header_index, factor in ((DECODE, decode), (PREFILL, prefill), (BESIDE, decode)):
-        _, seconds = x_and_seconds(values, header_index)
-        seconds *= factor
+    _scale_parts(values, {DECODE: decode, PREFILL: prefill, BESIDE: decode})
     all_tokens, seconds = x_and_seconds(values, DENSE)
     ends = np.log([decodes, max(tokens, 2 * decodes)])
     prefill_share = np.interp(np.log(np.maximum(all_tokens, 1.0)), ends, [0.0, 1.0])
@@ -443,10 +437,7 @@ def slower_by_phase(curve: Curve, prefill: float, decode: float) -> Curve:
         values[[ALPHA, BETA]] *= decode
         values[[GAMMA, DELTA]] *= prefill
         return Curve(values)
-    values[OVERLAP] *= min(prefill, decode)  # it must not exceed the cheapest mixed iteration
-    for header_index, factor in ((DECODE, decode), (PREFILL, prefill), (BESIDE, decode)):
-        _, seconds = x_and_seconds(values, header_index)
-        seconds *= factor
+    _scale_parts(values, {DECODE: decode, PREFILL: prefill, BESIDE: decode})
     _, seconds = x_and_seconds(values, DENSE)
     read_s = np.minimum(seconds, seconds[:1])
     seconds[:] = decode * read_s + prefill * (seconds - read_s)

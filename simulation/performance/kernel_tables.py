@@ -7,7 +7,7 @@ Beyond the last point time grows in proportion to the size, and ``inside`` is Fa
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from simulation.arrays import BoolArray, FloatArray
-from simulation.performance.collectives import CollectiveTable, Line, monotone, monotone_line
+from simulation.performance.collectives import Line, fastest, monotone, monotone_line
 from simulation.performance.work import (
     Attention,
     Collective,
@@ -221,7 +221,9 @@ class Kernels:
     beside: Mapping[AttentionKey, Surface] = field(default_factory=dict)  # decode, among prompts
     experts: Mapping[ExpertsKey, Line] = field(default_factory=dict)
     elementwise: Mapping[tuple[int, int], Line] = field(default_factory=dict)  # read, written
-    collectives: CollectiveTable = field(default_factory=CollectiveTable)
+    collectives: Mapping[tuple[str, int], Sequence[Line]] = field(
+        default_factory=dict
+    )  # kind, GPUs
 
     def read(self, operator: Operator, it: Iteration) -> Reading | None:
         """Return the seconds of one call, and the mask of calls within measured points (a reading).
@@ -250,7 +252,7 @@ class Kernels:
             return self._attention(operator, rows, operator.keys(it))
         if isinstance(operator, Collective):
             message = np.asarray(operator.work(it).message_bytes)
-            return self.collectives.at(operator.kind, operator.gpus, message)
+            return fastest(self.collectives.get((operator.kind, operator.gpus), ()), message)
         line = None
         if isinstance(operator, Experts):
             line = self._experts(operator)
@@ -325,13 +327,11 @@ def kernels(gpu: str, source: str, rows: Iterable[KernelRows]) -> Kernels:
         beside=_attention([_medians(each) for each in of_op["attention_beside"]], "context"),
         experts=_lines(of_op["experts"], EXPERT_COLUMNS, "tokens"),
         elementwise={(k, n): line for (_, k, n), line in _lines(simple, ("k", "n"), "m").items()},
-        collectives=CollectiveTable(
-            {
-                (kind, gpus): tuple(lines)
-                for kind in COLLECTIVES
-                for gpus, lines in _lines_by_gpus(of_op[kind]).items()
-            }
-        ),
+        collectives={
+            (kind, gpus): lines
+            for kind in COLLECTIVES
+            for gpus, lines in _lines_by_gpus(of_op[kind]).items()
+        },
     )
 
 

@@ -76,17 +76,14 @@ class Profile(Protocol):
     @property
     def tp(self) -> int:
         """Return the GPUs of one instance."""
-        ...
 
     @property
     def max_batch(self) -> int:
         """Return the largest number of sequences in a batch."""
-        ...
 
     @property
     def max_batch_tokens(self) -> int:
         """Return the largest prefill tokens + decodes of an iteration (chunked prefill budget)."""
-        ...
 
     @property
     def kv_capacity_tokens(self) -> int: ...
@@ -95,7 +92,6 @@ class Profile(Protocol):
     @property
     def kind(self) -> str:
         """Return the kind: linear, table, operator, roofline or attention-ffn."""
-        ...
 
     @property
     def curve(self) -> Curve: ...
@@ -106,7 +102,6 @@ class Profile(Protocol):
         They cover the server's front end, tokenisation and launches. They do not delay other
         requests. 0 if prefill times were measured from the arrival on.
         """
-        ...
 
     @property
     def checks(self) -> tuple[Check, ...]: ...
@@ -116,32 +111,22 @@ class Profile(Protocol):
 
         0 if nothing is modelled.
         """
-        ...
 
 
-def iteration_s(
-    profile: Profile,
-    decodes: npt.ArrayLike,
-    decode_context: npt.ArrayLike,
-    prefill_tokens: npt.ArrayLike,
-    prefill_pairs: npt.ArrayLike,
-) -> FloatArray:
+def iteration_s(profile: Profile, *loads: npt.ArrayLike) -> FloatArray:
     """Return the seconds of iterations, broadcast over the four arrays; 0 for an empty one.
 
     The arrays are the b, c, p and a of the module's docstring, in this order.
     """
-    return evaluate(profile.curve, decodes, decode_context, prefill_tokens, prefill_pairs)
+    return evaluate(profile.curve, *loads)
 
 
-def measured_range(
-    profile: Profile,
-    decodes: npt.ArrayLike,
-    decode_context: npt.ArrayLike,
-    prefill_tokens: npt.ArrayLike,
-    prefill_pairs: npt.ArrayLike,
-) -> BoolArray:
-    """Return the mask of iterations inside the range that the profile was measured or fitted on."""
-    return inside(profile.curve, decodes, decode_context, prefill_tokens, prefill_pairs)
+def measured_range(profile: Profile, *loads: npt.ArrayLike) -> BoolArray:
+    """Return the mask of iterations inside the range that the profile was measured or fitted on.
+
+    For ``loads`` see ``iteration_s``.
+    """
+    return inside(profile.curve, *loads)
 
 
 def provenance_at(profile: Profile, outside: float) -> Provenance:

@@ -56,8 +56,8 @@ TTFT_ONLY = ("start_s", "start", "order", "gather", "polls", "train",
 # Distance in logarithms from the assumed value that costs as much as one row.
 FREEDOM = 0.5
 FREEDOMS = {
-    "unpacked": 0.3, "iteration_s": 0.3, "far_s": 0.7, "mix": 0.1, "split_decode": 0.15,
-    "split_order": 0.5, "split_start": 0.5,
+    "unpacked": 0.3, "scaled": 0.3, "iteration_s": 0.3, "far_s": 0.7, "mix": 0.1,
+    "split_decode": 0.15, "split_order": 0.5, "split_start": 0.5,
     "start_s": 0.7, "eager_s": 1.0, "order": 0.2, "gather": 0.7, "polls": 0.3, "train": 0.7,
     "sequence_s": 0.7, "acceptance": 0.15,
     "draft_s": 0.7,

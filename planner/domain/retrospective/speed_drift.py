@@ -149,19 +149,8 @@ def _mean_iteration_s(
     """
     context = sequences * (observed.input_tokens + observed.output_tokens / 2)
     tokens_per_prefill = prefill_tokens / np.where(share > 0, share, 1.0)
-    with_prefill = iteration_s(
-        profile,
-        decodes=sequences,
-        decode_context=context,
-        prefill_tokens=tokens_per_prefill,
-        # A prompt token sees half of the prompt on average.
-        prefill_pairs=tokens_per_prefill * observed.input_tokens / 2,
-    )
-    without_prefill = iteration_s(
-        profile,
-        decodes=sequences,
-        decode_context=context,
-        prefill_tokens=0 * prefill_tokens,
-        prefill_pairs=0 * prefill_tokens,
-    )
+    # A prompt token sees half of the prompt on average.
+    pairs = tokens_per_prefill * observed.input_tokens / 2
+    with_prefill = iteration_s(profile, sequences, context, tokens_per_prefill, pairs)
+    without_prefill = iteration_s(profile, sequences, context, 0.0, 0.0)
     return share * with_prefill + (1 - share) * without_prefill

@@ -34,13 +34,14 @@ from simulation.performance.efficiency import NEAREST, Efficiencies, kernel_s, l
 from simulation.performance.estimate.calibration import ENGINES, PER_ENGINE, ROUNDS, Calibration
 from simulation.performance.graph import OperatorGraph
 from simulation.performance.specs import GpuSpec
-from simulation.performance.work import Collective, Experts, Iteration
+from simulation.performance.work import Collective, Experts, Gemm, Iteration
 
 Demands = Mapping[str, FloatArray]
 
 # Seconds of kernels, or counts, of one GPU's part of an iteration.
 DEMANDS = (
-    "busy",  # all operators except "unpacked"
+    "busy",  # all operators except the next two
+    "scaled",  # products with 8-bit weights that have a scale for each block; none was measured
     "unpacked",  # experts whose 4-bit weights are unpacked; no such kernel was measured
     "foreign",  # the part of all these of a vendor without measured kernels
     "far",  # number of collectives between nodes
@@ -66,15 +67,17 @@ def demands(
     for op in graph.operators:
         if op.axis == "encoder":
             continue
-        of_experts = routed is not None and isinstance(op, Experts)
-        seconds = op.count * kernel_s(op, routed if of_experts else it, gpu, efficiencies)
+        seen = routed if routed is not None and isinstance(op, Experts) else it
+        seconds = op.count * kernel_s(op, seen, gpu, efficiencies)
         calls = op.count * (op.rows(it) > 0)
         if isinstance(op, Collective):
             between_nodes = link_bytes_s(op, gpu) != gpu.link_bytes_s
             totals["far"] += calls * between_nodes
         else:
             totals["kernels"] += calls
-        totals["unpacked" if unpacks(op, gpu) else "busy"] += seconds
+        in_8_bits = isinstance(op, Gemm | Experts) and op.precision == "fp8"
+        scaled = graph.shape.experts > 0 and in_8_bits
+        totals["unpacked" if unpacks(op, gpu) else "scaled" if scaled else "busy"] += seconds
         totals["foreign"] += seconds * (gpu.family not in NEAREST)
     return totals
 
@@ -123,9 +126,13 @@ class ClosedLoop:
         return ClosedLoop(**values)
 
 
-def iteration_s(work: Demands, c: Calibration) -> FloatArray:
-    """Return the seconds of iterations with the demands ``work``, by the constants ``c``."""
-    moved = work["busy"] + c.unpacked * work["unpacked"]
+def iteration_s(loop: ClosedLoop, work: Demands, c: Calibration) -> FloatArray:
+    """Return the seconds of the iterations of ``loop`` with demands ``work``, by the constants.
+
+    vLLM's kernel of scaled weights is another one, and only runs with slow hosts were measured.
+    """
+    scaled = np.where(loop.engine == VLLM, 1.0, c.scaled)
+    moved = work["busy"] + c.unpacked * work["unpacked"] + scaled * work["scaled"]
     moved = moved + (c.foreign - 1.0) * work["foreign"] + c.far_s * work["far"]
     return np.asarray(moved + c.iteration_s)
 
@@ -158,27 +165,27 @@ class _Iterations(NamedTuple):
 
 def _iterations(loop: ClosedLoop, c: Calibration) -> _Iterations:
     """Return the seconds of iterations with decodes only, and of those with prompts only."""
-    kernels = iteration_s(loop.decode, c) + c.persistent_s * loop.layers * loop.persistent
+    kernels = iteration_s(loop, loop.decode, c) + c.persistent_s * loop.layers * loop.persistent
     kernels = kernels * np.where(loop.split, c.split_decode, 1.0)
     # SGLang's host prepares each sequence twice, to draft and to verify. TensorRT-LLM drafts within
     # the captured graph, so its host does nothing for a draft.
     prepared = np.where((loop.engine == SGLANG) & (loop.drafted > 0.0), 2.0, 1.0)
     # Engines prepare the next iteration while the GPU computes (overlap or async scheduling).
     host = prepared * c.sequence_s * loop.batch / loop.decode_ranks
-    one_layer = (iteration_s(loop.decode, c) - c.iteration_s) / loop.layers
+    one_layer = (iteration_s(loop, loop.decode, c) - c.iteration_s) / loop.layers
     draft_s = np.where(loop.engine == TRTLLM, 0.0, c.draft_s)
     drafting = loop.drafted * (draft_s + one_layer)
     # Prompts run without captured CUDA graphs. The host launches every kernel and may be slower
     # than the GPU. Waiting prompts are computed together, up to the tokens of an iteration.
     eager = c.eager_s * loop.prefill["kernels"]
-    crowd = iteration_s(loop.crowd, c) - c.iteration_s
+    crowd = iteration_s(loop, loop.crowd, c) - c.iteration_s
     return _Iterations(
         kernels,
         host,
         drafting,
         decode=overlapped(kernels, host) + drafting,
-        prompt=iteration_s(loop.prefill, c),
-        lone=iteration_s(loop.lone, c),
+        prompt=iteration_s(loop, loop.prefill, c),
+        lone=iteration_s(loop, loop.lone, c),
         eager=eager,
         crowd=crowd,
         per_crowd_prompt=np.maximum(crowd, eager) / (loop.abreast * loop.prefill_ranks),
@@ -208,7 +215,7 @@ def _added_to_decode(
     mix = np.where(in_step, 1.0 - QUEUE_AHEAD, mix)
     prompts = mix * loop.batch / loop.osl  # in an iteration
     # A prompt among others rides on an iteration that takes place anyway.
-    riding = np.maximum(iteration_s(loop.mixed, c) - iteration_s(loop.decode, c), 0.0)
+    riding = np.maximum(iteration_s(loop, loop.mixed, c) - iteration_s(loop, loop.decode, c), 0.0)
     riding = np.where(in_step, its.per_crowd_prompt, riding / loop.prefill_ranks)
     # More than one prompt in an iteration: the weights are read already.
     further = np.maximum(prompts - 1.0, 0.0) * its.crowd / (loop.abreast * loop.prefill_ranks)

@@ -110,11 +110,13 @@ def compare_with(
     concurrency of 1 its TTFT. Above 1, much of TTFT is waiting. It is compared only with
     ``waiting``, as a separate quantity.
     """
+    batches = rows.given("prefill_s", "tokens") & rows.whole
+    lone = rows.given("ttft_s", "isl") & (rows.concurrency <= 1)
     parts = [
-        _batch_prefill_residuals(profile, rows),
+        _prompt_residuals(PREFILL, profile, rows, batches, rows.batch, rows.prefill_s),
         _batch_tbt_residuals(profile, rows),
         _served_tbt_residuals(profile, rows),
-        _lone_ttft_residuals(profile, rows),
+        _prompt_residuals(TTFT, profile, rows, lone, np.ones(rows.rows), rows.ttft_s),
     ]
     if waiting is not None:
         parts.append(_served_ttft_residuals(profile, rows, waiting))
@@ -204,13 +206,23 @@ def _residuals(
     return Residuals(np.full(row.size, quantity), row, size, measured_s, predicted_s, inside)
 
 
-def _batch_prefill_residuals(profile: Profile, rows: BenchmarkRows) -> Residuals:
-    """Return the residuals of the prefill times of batch rows."""
-    selected = rows.given("prefill_s", "tokens") & rows.whole
-    part = rows.take(selected)
-    predicted = prefill_seconds(profile, part.batch, part.isl)
-    inside = measured_range(profile, 0.0, 0.0, part.tokens, part.tokens * part.isl / 2)
-    return _residuals(PREFILL, selected, part.tokens, part.prefill_s, predicted, inside)
+def _prompt_residuals(
+    quantity: str,
+    profile: Profile,
+    rows: BenchmarkRows,
+    which: BoolArray,
+    prompts: FloatArray,
+    measured_s: FloatArray,
+) -> Residuals:
+    """Return the residuals of the times ``measured_s`` of ``prompts`` that no other request delays.
+
+    ``which`` is the mask of rows that have them; the arrays have a value for every row.
+    """
+    count, isl = prompts[which], rows.isl[which]
+    tokens = count * isl
+    predicted = prefill_seconds(profile, count, isl)
+    inside = measured_range(profile, 0.0, 0.0, tokens, tokens * isl / 2)
+    return _residuals(quantity, which, tokens, measured_s[which], predicted, inside)
 
 
 def _batch_tbt_residuals(profile: Profile, rows: BenchmarkRows) -> Residuals:
@@ -240,15 +252,6 @@ def _mean_iteration(rows: BenchmarkRows, decodes: FloatArray) -> tuple[FloatArra
     """
     tokens = decodes * rows.isl / rows.osl
     return decodes, decodes * (rows.isl + rows.osl / 2), tokens, tokens * rows.isl / 2
-
-
-def _lone_ttft_residuals(profile: Profile, rows: BenchmarkRows) -> Residuals:
-    """Return the residuals of TTFT of served rows with one request in flight."""
-    selected = rows.given("ttft_s", "isl") & (rows.concurrency <= 1)
-    part = rows.take(selected)
-    predicted = prefill_seconds(profile, np.ones(part.rows), part.isl)
-    inside = measured_range(profile, 0.0, 0.0, part.isl, part.isl**2 / 2)
-    return _residuals(TTFT, selected, part.isl, part.ttft_s, predicted, inside)
 
 
 def _served_ttft_residuals(profile: Profile, rows: BenchmarkRows, waiting: Waiting) -> Residuals:

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simulation.performance.collectives import monotone, monotone_line
+from simulation.performance.collectives import fastest, monotone, monotone_line
 from simulation.performance.graph import operator_graph
 from simulation.performance.kernel_tables import KernelRows, kernels, surface
 from simulation.performance.specs import Arrangement, ModelShape
@@ -129,11 +129,11 @@ def test_collectives_take_the_faster_implementation_at_each_size() -> None:
         KernelRows("all_reduce", "bf16", sizes, np.array([1e-5, 1e-3])),
         KernelRows("all_reduce", "bf16", sizes, np.array([2e-5, 5e-4])),
     ]
-    table = kernels("GPU", "test", rows).collectives
-    read = table.at("all_reduce", 4, np.array([1e3, 1e8]))
+    lines = kernels("GPU", "test", rows).collectives
+    read = fastest(lines["all_reduce", 4], np.array([1e3, 1e8]))
     assert read is not None
     np.testing.assert_allclose(read[0], [1e-5, 5e-4])
-    assert table.at("all_reduce", 8, np.array([1e3])) is None
+    assert ("all_reduce", 8) not in lines and fastest((), np.array([1e3])) is None
 
 
 def test_nothing_to_do_takes_no_time() -> None:
