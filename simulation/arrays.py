@@ -17,6 +17,9 @@ TextArray = npt.NDArray[np.str_]
 
 # Rows of a long column processed together, so that temporary arrays stay small.
 PIECE_ROWS = 1 << 20
+COUNTED_ROWS = (
+    1 << 16
+)  # numpy makes each code an integer of 8 bytes, which should stay in the cache
 
 
 def row_slices(rows: int) -> Iterator[slice]:
@@ -27,6 +30,6 @@ def row_slices(rows: int) -> Iterator[slice]:
 def count_codes(codes: Array, kinds: int) -> IntArray:
     """Return how often each of ``kinds`` codes occurs, ``[kinds]``; it needs little memory."""
     counts = np.zeros(kinds, np.int64)
-    for rows in row_slices(len(codes)):
-        counts += np.bincount(codes[rows], minlength=kinds)
+    for i in range(0, len(codes), COUNTED_ROWS):
+        counts += np.bincount(codes[i : i + COUNTED_ROWS], minlength=kinds)
     return counts

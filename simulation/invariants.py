@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from simulation.arrays import BoolArray, FloatArray
+from simulation.arrays import BoolArray, FloatArray, count_codes
 from simulation.errors import InvariantViolated
 from simulation.lifecycle import DRAINING, LENT, OFF, READY, STARTING, STATUSES
 from simulation.results import (
@@ -121,7 +121,7 @@ def _check_conservation(log: RequestLog, arrived: int) -> None:
         "e2e_s",
     ):
         _require(len(getattr(log, name)) == arrived, f"{name} does not have one row per request")
-    counts = np.bincount(log.outcome, minlength=4)
+    counts = count_codes(log.outcome, 4)
     total = counts[COMPLETED] + counts[REJECTED] + counts[UNFINISHED] + counts[NOT_DUE]
     _require(
         total == arrived == counts.sum(),

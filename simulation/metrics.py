@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
 
-from simulation.arrays import Array, BoolArray, FloatArray, IntArray
+from simulation.arrays import Array, BoolArray, FloatArray, IntArray, count_codes
 from simulation.energy import PoolEnergy, hours_of, pool_energy
 from simulation.fleet import HOUR_S, Tier
 from simulation.percentiles import percentiles
@@ -194,11 +195,14 @@ def _hourly_attainment(result: SimulationResult, ok: BoolArray) -> HourlyAttainm
     hours = int(trace.arrival_s[-1] // HOUR_S) + 1 if len(trace) else 1
     # Arrivals are sorted, so the edges of hours replace a division per request.
     edges = np.searchsorted(trace.arrival_s, np.arange(hours + 1) * HOUR_S)
-    cell = np.repeat(np.arange(hours) * tiers, np.diff(edges)) + trace.tier
     arrived, met = (
-        np.bincount(cell, rows, hours * tiers).reshape(hours, tiers).astype(np.int64)
+        np.array([
+            [np.count_nonzero(rows[begin:end] & (trace.tier[begin:end] == tier))
+             for tier in range(tiers)]
+            for begin, end in pairwise(edges)
+        ])
         for rows in (due, due & ok)
-    )
+    )  # fmt: skip
     return hourly_attainment(arrived, met, trace.tiers, result.fleet.tiers)
 
 
@@ -352,7 +356,7 @@ class _Requests:
     ) -> GroupSummary:
         """Return the summary of ``rows``, with percentiles of ``spans`` only."""
         outcome = self.outcome[rows]
-        counts = self.cells * np.bincount(outcome, minlength=4)
+        counts = self.cells * count_codes(outcome, 4)
         done = outcome == COMPLETED
         # requests not yet due count as neither met nor missed
         due = int(counts.sum() - counts[NOT_DUE])

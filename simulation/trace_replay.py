@@ -20,7 +20,7 @@ from simulation.fleet import Fleet
 from simulation.metrics import Summary, meets_slo, summarise
 from simulation.parallel_replay import simulate_in_parallel
 from simulation.policy import ScalingPolicy
-from simulation.results import NOT_DUE, REJECTED, SimulationResult
+from simulation.results import NOT_DUE, SimulationResult
 from simulation.stream.parts import parts_of
 from simulation.stream.result import StreamResult, summarise_stream
 from simulation.stream.stream import PIECE, Stream
@@ -107,9 +107,8 @@ def _largest_served_request(trace: Trace, fleet: Fleet) -> int:
         needs = piece.input_tokens.astype(np.int64) + piece.output_tokens
         # Only these can change the result.
         larger = needs > largest
-        records = request_records(piece.rows(larger), fleet, pools_by_service)
-        is_served = records["outcome"] != REJECTED
-        largest = int(needs[larger].max(initial=largest, where=is_served))
+        _, _, largest_of_piece = request_records(piece.rows(larger), fleet, pools_by_service)
+        largest = max(largest, largest_of_piece)
     return largest
 
 

@@ -230,6 +230,15 @@ def test_the_core_is_pure(package: str) -> None:
     assert not wrong, "\n".join(wrong)
 
 
+def printed(script: str) -> str:
+    """Return what a fresh interpreter prints."""
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
 @pytest.mark.parametrize("forbidden", dict.fromkeys(FORBIDDEN.values()), ids=lambda its: its[-1])
 def test_a_fresh_interpreter_loads_no_web_package(forbidden: tuple[str, ...]) -> None:
     """Also catches what a dependency or a lazy import would bring in on importing. Packages that
@@ -245,11 +254,7 @@ def test_a_fresh_interpreter_loads_no_web_package(forbidden: tuple[str, ...]) ->
         f"for name in {modules!r}: importlib.import_module(name)\n"
         f"print([m for m in sys.modules for f in {forbidden!r} if m == f or m.startswith(f + '.')])"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.strip() == "[]"
+    assert printed(script) == "[]"
 
 
 def test_domain_loads_slow_packages_only_where_it_computes_with_them() -> None:
@@ -259,11 +264,7 @@ def test_domain_loads_slow_packages_only_where_it_computes_with_them() -> None:
         "import sys; from planner.domain.reports.registry import REPORTS; dict(REPORTS)\n"
         f"print([name for name in {slow!r} if name in sys.modules])"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.strip() == "[]"
+    assert printed(script) == "[]"
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from simulation.arrays import Array, BoolArray, FloatArray, IntArray
 from simulation.engine.heaps import REQUEST_BITS
 from simulation.engine.prefix import allocate_caches
 from simulation.engine.request_records import ServiceTables, TraceColumns, fill_records
-from simulation.engine.routing_order import NEVER
+from simulation.engine.routing_order import NEVER, PREFIX_AWARE
 from simulation.engine.state import (
     CLOCK,
     INSTANCE,
@@ -27,7 +27,7 @@ from simulation.faults import failing_starts
 from simulation.fleet import BATCHING, ROUTERS, SCHEDULERS, WHEN_FULL, Fleet, Pool, Tier
 from simulation.performance.profile import iteration_s
 from simulation.policy import LATENCY_BOUNDS_S
-from simulation.results import REJECTED, UNFINISHED
+from simulation.results import UNFINISHED
 from simulation.start_times import StartUp
 from simulation.trace import CachedTokens, PrefixBlocks, Trace, previous_turns
 
@@ -61,7 +61,7 @@ def allocate(
     """
     pools_by_service = services(fleet)
     n = len(trace)
-    requests = request_records(trace, fleet, pools_by_service)
+    requests, accepted, largest = request_records(trace, fleet, pools_by_service)
     pools, curves = _pool_records(fleet)
     slots = int(pools["maximum"].sum())
     batch = max(1, min(int(pools["max_batch"].max()), limits.requests if limits else n))
@@ -83,12 +83,9 @@ def allocate(
     tier_gap = _limits_by_tier(tier.tbt_s for tier in fleet.tiers)
     tier_end = _limits_by_tier(tier.e2e_s for tier in fleet.tiers)
     all_fcfs = all(pool.scheduler == "fcfs" for pool in fleet.pools)
-    used = requests["outcome"] != REJECTED
-    needs = trace.input_tokens.astype(np.int64) + trace.output_tokens
-    longest = limits.tokens if limits else needs.max(initial=1, where=used)
-    pools["needed"] = np.minimum(pools["longest"], longest)
+    pools["needed"] = np.minimum(pools["longest"], limits.tokens if limits else largest)
     clock = _clock_record(fleet)
-    clock["unfinished"], clock["sessions"] = int(used.sum()), trace.session is not None
+    clock["unfinished"], clock["sessions"] = accepted, trace.session is not None
     clock["duration"], clock["interval"] = duration_s, interval_s
     clock["groups"] = pools["group"].max(initial=-1) + 1
     n_regions, n_services, n_tiers = len(fleet.regions), len(pools_by_service), len(fleet.tiers)
@@ -286,11 +283,12 @@ def check_count(n: int) -> None:
 
 def request_records(
     trace: Trace, fleet: Fleet, pools_by_service: dict[Service, tuple[int, ...]]
-) -> Array:
+) -> tuple[Array, int, int]:
     """Return the records of requests before they arrive, ``[requests]``.
 
     Requests that no pool can serve are rejected, with their reason. ``pools_by_service`` is
-    ``services(fleet)``.
+    ``services(fleet)``. Also returned are the number of requests that are not rejected, and the
+    tokens of the largest of them, input and output together.
     """
     check_count(len(trace))
     first_service = np.full((len(trace.models), len(trace.tiers)), -1, np.int16)
@@ -316,10 +314,10 @@ def request_records(
     )
     # Compiled code copies the empty record in words of 8 bytes.
     words = requests.view(np.uint64).reshape(len(trace), empty.size)
-    fill_records(requests, words, empty, columns, tables)
+    accepted, largest = fill_records(requests, words, empty, columns, tables)
     if isinstance(trace.blocks, CachedTokens):
         requests["known_cached"] = trace.blocks.tokens
-    return requests
+    return requests, accepted, largest
 
 
 def _service_limits(
@@ -417,6 +415,7 @@ def _pool_records(fleet: Fleet) -> tuple[Array, Array]:
     pools["width"] = [1 << max(int(maximum) - 1, 0).bit_length() for maximum in pools["maximum"]]
     # A binary tree over ``width`` leaves takes 2 * width entries.
     pools["tree"] = 2 * (np.cumsum(pools["width"]) - pools["width"])
+    pools["ranked"] = pools["router"] == PREFIX_AWARE
     pools["first"] = np.cumsum(pools["maximum"]) - pools["maximum"]
     packed = np.zeros((len(curves), max(len(values) for values in curves.values())))
     for packed_row, values in zip(packed, curves.values(), strict=True):

@@ -48,6 +48,8 @@ def _return_first_token(state: Any, p: int, r: int, t: float) -> None:
     """Record the first token of request ``r`` in pool ``p``, its TTFT, and whether it is late."""
     request, pool = state.requests[r], state.pools[p]
     request.first = t
+    if not state.clock[0].signals:
+        return
     ttft = t + state.latency[request.home, pool.region] + pool.start_s - request.arrival
     pool.ttft_sum += ttft
     pool.ttft_n += 1
@@ -73,7 +75,8 @@ def finish_run(state: Any, slot: int, t: float) -> int:
     # The tokens of the first iteration were reserved by ``_reserve_decodes``.
     instance.kv += instance.decodes * (instance.iterations - 1)
     instance.context += decoded
-    evict_for(state, slot, instance.kv)
+    if pool.blocks > 0:
+        evict_for(state, slot, instance.kv)
     record_peak(state, slot)
     running = instance.running  # before any request leaves
     first_tokens = 0  # prompts that end in this run return one token each
@@ -123,7 +126,8 @@ def _reserve_decodes(state: Any, slot: int, t: float) -> bool:
         make_room(state, slot, t)
         preempted = True
     instance.kv += instance.decodes
-    evict_for(state, slot, instance.kv)
+    if pool.blocks > 0:
+        evict_for(state, slot, instance.kv)
     return preempted
 
 

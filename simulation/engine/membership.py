@@ -64,6 +64,22 @@ def send_next_turn(state: Any, r: int, t: float) -> None:
 
 
 @kernel
+def _count_completion(state: Any, p: int, r: int, e2e_s: float) -> None:
+    """Count the TBT of a completed request in pool ``p``, and whether it is late."""
+    request, pool = state.requests[r], state.pools[p]
+    # A single output token has no gap and meets any TBT limit.
+    gap = 0.0
+    if request.osl > 1:
+        gap = (request.last - request.first) / (request.osl - 1)
+        pool.tbt_sum += gap
+        pool.tbt_n += 1
+        count_latency(state, TENFOLD_TBT, p, 10 * gap)
+    pool.done += 1
+    if gap > state.tier_gap[request.tier] or e2e_s > state.tier_end[request.tier]:
+        pool.late_done += 1
+
+
+@kernel
 def complete(state: Any, slot: int, r: int, t: float) -> None:
     """Complete request ``r`` at ``t``: free its memory, count its latencies, send the next turn."""
     request = state.requests[r]
@@ -71,20 +87,12 @@ def complete(state: Any, slot: int, r: int, t: float) -> None:
     free_request(state, slot, r, request.isl + request.osl)
     state.instances[slot].pending -= 1
     request.last = t
-    pool = state.pools[state.instances[slot].pool]
-    # A single output token has no gap and meets any TBT limit.
-    gap = 0.0
-    if request.osl > 1:
-        gap = (t - request.first) / (request.osl - 1)
-        pool.tbt_sum += gap
-        pool.tbt_n += 1
-        count_latency(state, TENFOLD_TBT, state.instances[slot].pool, 10 * gap)
-    end = t + state.latency[request.home, pool.region] + pool.start_s - request.arrival
-    pool.done += 1
-    if gap > state.tier_gap[request.tier] or end > state.tier_end[request.tier]:
-        pool.late_done += 1
     request.outcome = COMPLETED
     state.clock[0].unfinished -= 1
+    pool = state.pools[state.instances[slot].pool]
+    end = t + state.latency[request.home, pool.region] + pool.start_s - request.arrival
+    if state.clock[0].signals:
+        _count_completion(state, state.instances[slot].pool, r, end)
     if state.clock[0].sessions:
         send_next_turn(state, r, end + request.arrival)
 

@@ -19,6 +19,7 @@ class Observer:
     def __init__(self, state: State, policy: ScalingPolicy) -> None:
         self._state = state
         self._wants_signals = bool(getattr(policy, "wants_signals", False))
+        state.clock["signals"] = self._wants_signals
         models = int(state.service_model.max(initial=-1)) + 1
         self.reading = Reading(
             router_pool=router_pools(state),

@@ -62,12 +62,14 @@ class LogColumns(NamedTuple):
 
 
 @cached_kernel
-def fill_records(requests: Any, words: Any, empty: Any, trace: Any, tables: Any) -> None:
+def fill_records(requests: Any, words: Any, empty: Any, trace: Any, tables: Any) -> tuple[int, int]:
     """Fill the records of requests that have not arrived, and reject those that cannot be served.
 
     ``words`` is the memory of the records as 64-bit words, and ``empty`` that of an empty record,
-    the initial value. ``trace`` are ``TraceColumns``, ``tables`` are ``ServiceTables``.
+    the initial value. ``trace`` are ``TraceColumns``, ``tables`` are ``ServiceTables``. Returns the
+    number of requests that are not rejected, and the tokens of the largest of them, at least 1.
     """
+    accepted, longest = 0, 1
     for i in range(requests.size):
         for word in range(empty.size):
             words[i, word] = empty[word]
@@ -87,6 +89,10 @@ def fill_records(requests: Any, words: Any, empty: Any, trace: Any, tables: Any)
             reason = TOO_LONG_FOR_MEMORY
         if reason >= 0:
             record.outcome, record.reason = REJECTED, reason
+        else:
+            accepted += 1
+            longest = max(longest, need)
+    return accepted, longest
 
 
 @cached_kernel

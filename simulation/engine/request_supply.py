@@ -13,7 +13,7 @@ from simulation.engine.compaction import replace_requests
 from simulation.engine.state import State
 from simulation.fleet import Fleet
 from simulation.invariants import check_requests
-from simulation.results import REJECTED, UNFINISHED
+from simulation.results import UNFINISHED
 from simulation.stream.tally import Tally
 from simulation.trace import PrefixBlocks, Trace, join_traces
 
@@ -61,8 +61,8 @@ class StreamFeed:
         self._tally_requests(state, ~keep, np.zeros(len(keep), bool))
         self._loaded = join_traces([self._loaded.rows(keep), self._next], shared=True)
         self._raise_last_due(self._next)
-        records = request_records(self._next, self._fleet, self._services)
-        state.clock["unfinished"] += int((records["outcome"] != REJECTED).sum())
+        records, accepted, _ = request_records(self._next, self._fleet, self._services)
+        state.clock["unfinished"] += accepted
         prefix_start, prefix_ids = state.prefix_start, state.prefix_ids
         if isinstance(self._loaded.blocks, PrefixBlocks) and self._has_prefix_cache:
             prefix_start = self._loaded.blocks.start.copy()

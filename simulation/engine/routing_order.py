@@ -2,7 +2,8 @@
 
 The router compares keys that change with every iteration. Within a run of iterations, a key cannot
 fall below a bound that is known when the run begins. A tournament tree has such a bound for each
-ready instance of a pool, and the time until which it is valid. A search computes the present key of
+ready instance of a pool, and the time until which it is valid. A pool with few instances has no
+tree, unless its router looks for cached prompts. A search computes the present key of
 the instance with the least bound. If key and bound are equal, no other instance has a lower key,
 and the search ends. Otherwise the bound rises to the key and the search goes on. So the result
 equals that of comparing all instances.
@@ -26,6 +27,7 @@ from simulation.fleet import ROUTERS
 from simulation.lifecycle import READY
 
 LEAST_REMAINING, LEAST_PENDING, ROUND_ROBIN, _, PREFIX_AWARE = range(len(ROUTERS))
+FEW = 8  # instances that are compared directly, which costs less than keeping a tree
 NEVER = 1 << 62  # bound of an instance that takes no requests
 
 
@@ -52,16 +54,52 @@ def rank(state: Any, slot: int) -> None:
     """
     instance = state.instances[slot]
     pool = state.pools[instance.pool]
-    low, high, bound = 0, 0, NEVER
+    low = high = 0
     if instance.status == READY:
         # KV memory grows by a token per decode and iteration, from ``low`` to ``high`` in the run.
-        growth = (instance.iterations - 1) * instance.decodes if instance.iterations > 1 else 0
-        low, high = instance.kv, instance.kv + growth
-        bound = _key(pool.router, instance, growth if pool.router == LEAST_REMAINING else 0)
+        low, high = instance.kv, instance.kv + _run_growth(instance)
     pool.kv_low += low - instance.kv_low
     pool.kv_high += high - instance.kv_high
     instance.kv_low, instance.kv_high = low, high
-    _store_bound(state, pool, slot, bound, np.inf)
+    if pool.ranked:
+        bound = _least_key(pool.router, instance) if instance.status == READY else NEVER
+        _store_bound(state, pool, slot, bound, np.inf)
+
+
+@kernel
+def rank_all(state: Any, p: int) -> None:
+    """Begin the tree of a pool once it has more instances than are compared directly."""
+    pool = state.pools[p]
+    if pool.top > FEW and not pool.ranked:
+        pool.ranked = 1
+        for slot in range(pool.first, pool.first + pool.top):
+            rank(state, slot)
+
+
+@kernel
+def _run_growth(instance: Any) -> int:
+    """Return the output tokens of the run of iterations before its last one."""
+    return int((instance.iterations - 1) * instance.decodes) if instance.iterations > 1 else 0
+
+
+@kernel
+def _least_key(router: int, instance: Any) -> int:
+    """Return the least key that an instance has during its run of iterations."""
+    return int(_key(router, instance, _run_growth(instance) if router == LEAST_REMAINING else 0))
+
+
+@kernel
+def _best_of_few(state: Any, pool: Any, t: float) -> tuple[int, int]:
+    """Return the same as ``best_of_pool``, for a pool without a tree."""
+    best, lowest = -1, 0
+    for slot in range(pool.first, pool.first + pool.top):
+        instance = state.instances[slot]
+        if instance.status != READY or (best >= 0 and _least_key(pool.router, instance) >= lowest):
+            continue
+        key = _key(pool.router, instance, iterations_done(instance, t) * instance.decodes)
+        if best < 0 or key < lowest:
+            best, lowest = slot, key
+    return best, lowest
 
 
 @kernel
@@ -125,6 +163,9 @@ def best_of_pool(state: Any, p: int, t: float) -> tuple[int, int]:
     The lowest slot wins a tie. The instance is -1 if none is ready.
     """
     pool = state.pools[p]
+    if not pool.ranked:
+        best, lowest = _best_of_few(state, pool, t)
+        return int(best), int(lowest)
     _renew_bounds(state, pool, t)
     while True:
         bound = state.ranking[pool.tree + 1].bound

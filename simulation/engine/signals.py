@@ -19,14 +19,10 @@ COUNT = len(fields(Signals))
 @kernel
 def count_latency(state: Any, kind: int, p: int, seconds: float) -> None:
     """Count a latency of pool ``p`` in its bucket; ``kind`` is TTFT or TENFOLD_TBT."""
-    low, high = 0, state.latency_bounds.shape[0]
-    while low < high:
-        middle = (low + high) // 2
-        if seconds <= state.latency_bounds[middle]:
-            high = middle
-        else:
-            low = middle + 1
-    state.latency_counts[kind, p, low] += 1
+    bucket = 0
+    for i in range(state.latency_bounds.shape[0]):  # without branches, unlike a binary search
+        bucket += seconds > state.latency_bounds[i]
+    state.latency_counts[kind, p, bucket] += 1
 
 
 @kernel

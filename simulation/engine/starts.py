@@ -8,7 +8,7 @@ from simulation.compiler import kernel
 from simulation.engine.accounting import settle
 from simulation.engine.heaps import schedule
 from simulation.engine.prefix import clear_cache
-from simulation.engine.routing_order import rank
+from simulation.engine.routing_order import rank, rank_all
 from simulation.lifecycle import DRAINING, LENT, OFF, READY, STARTING
 
 # Source of a start: spot instance of the same model, spot instance of another model, new instance
@@ -43,6 +43,7 @@ def _new_slot(state: Any, p: int, t: float) -> int:
     pool = state.pools[p]
     slot = _first_slot(state, p, OFF)
     pool.top = max(pool.top, slot + 1 - pool.first)
+    rank_all(state, p)
     instance = state.instances[slot]
     _reset_instance(state, slot, p)
     instance.born, instance.settled = t, t

@@ -165,6 +165,7 @@ POOL = np.dtype(
         ("top", "i8"),  # slots used so far
         ("tree", "i8"),  # start of its tree in State.ranking ...
         ("width", "i8"),  # ... and number of leaves, a power of two
+        ("ranked", "i8"),  # 1 if its instances are in the tree, which few do not need
         ("last_key", "i8"),  # router key of the instance chosen last
         ("kv_low", "i8"),  # sums of kv_low and kv_high of its ready instances
         ("kv_high", "i8"),
@@ -285,6 +286,7 @@ CLOCK = np.dtype(
         ("by_pool", "i8"),  # 1 if the router chooses a pool before an instance (fleet.ENDPOINTS)
         ("planned", "i8"),  # 1 if the policy set shares of regions
         ("sessions", "i8"),  # 1 if requests are turns of sessions
+        ("signals", "i8"),  # 1 if the policy reads sums since the last decision (engine.signals)
         ("release_one_below", "f8"),
         ("release_two_below", "f8"),
         # seconds of prompts ahead at a prefill instance from which decode instances take prompts

@@ -38,23 +38,21 @@ def test_from_measurements_to_an_error_and_an_estimate(
     site.get_by_label("Source of the measurement").fill("the cluster next door")
     site.get_by_role("button", name="Read it").click()
     site.get_by_role("heading", name="What was read").wait_for()
-    assert "our-llama on 1 × our-h100 (16 rows)" in site.locator("#fit").inner_text()
-
     fit = site.locator("#fit")
+    expect(fit).to_contain_text("our-llama on 1 × our-h100 (16 rows)")
     fit.get_by_label("Name of the profile").fill("next door")
     fit.get_by_label("Model", exact=True).fill("llama-3.1-8b")
     fit.get_by_label("GPU", exact=True).fill("H100-SXM")
     fit.get_by_role("button", name="Fit and check").click()
     site.get_by_text("next door, version 1, is created").wait_for()
     drawn(site)
-    errors = [
-        float(cell.get_attribute("data-mape") or "nan")
-        for cell in site.locator("[data-checks] [data-mape]").all()
-    ]
     version = Profile.objects.get().versions.get()
+    cells = site.locator("[data-checks] [data-mape]")
+    expect(cells).to_have_count(len(version.checks))
+    errors = [float(cell.get_attribute("data-mape") or "nan") for cell in cells.all()]
     assert errors == [check["mape"] for check in version.checks]
-    assert "row 16" in site.get_by_role("region", name="Outliers").inner_text()
-    assert site.locator("#residuals-1 .scatterlayer .points path").count() > 0
+    expect(site.get_by_role("region", name="Outliers")).to_contain_text("row 16")
+    expect(site.locator("#residuals-1 .scatterlayer .points path").first).to_be_attached()
 
     site.goto(f"{live_server.url}/estimate/")
     site.get_by_label("Model", exact=True).fill("llama-3.1-8b")

@@ -8,6 +8,7 @@ import pytest
 from playwright.sync_api import expect
 
 from planner.domain.formats import figure
+from tests.browser.test_pages import drawn
 from tests.shared_folder import TRACES, shared
 
 pytestmark = [pytest.mark.browser, pytest.mark.e2e]
@@ -53,11 +54,10 @@ def test_a_launch_is_budgeted_without_any_trace(
     site.set_viewport_size({"width": 390, "height": 900})
     site.get_by_role("button", name="Save, and cost by month").click()
     site.locator("#months-1[data-drawn]").wait_for(timeout=8 * MINUTE)
-    months = site.locator("#months table tbody tr")
-    assert [row.split()[0] for row in months.all_inner_texts()] == [
-        "2027-01", "2027-02", "2027-03", "2027-04",
-    ]  # fmt: skip
-    assert "for the quarter" in site.locator("#headline").inner_text()
+    drawn(site)
+    months = site.locator("#months table tbody tr > :first-child")
+    expect(months).to_have_text(["2027-01", "2027-02", "2027-03", "2027-04"])
+    expect(site.locator("#headline")).to_contain_text("for the quarter")
     assert site.evaluate("document.documentElement.scrollWidth") <= 390
     assert not console
 
@@ -68,8 +68,8 @@ def upload(site: Any, live_server: Any, path: Path) -> None:
     site.get_by_label("Drop a file here").set_input_files(path)
     site.get_by_role("button", name="Upload", exact=True).click()
     site.locator("#requests-chart[data-drawn]").wait_for()
-    text = site.locator("main").inner_text()
-    assert "16,803,695" in text and "27,303,999" in text
+    for count in ("16,803,695", "27,303,999"):
+        expect(site.locator("main")).to_contain_text(count)
 
 
 def study(site: Any) -> str:
@@ -84,7 +84,8 @@ def study(site: Any) -> str:
     site.get_by_role("button", name="Save, plan and compare").click()
     chart = site.locator("#over-time-1[data-drawn]")
     chart.wait_for(timeout=8 * MINUTE)
-    assert chart.locator(".scatterlayer .js-line").count() >= 3  # demand, the plan, the baseline
+    # demand, the plan, the baseline
+    expect(chart.locator(".scatterlayer .js-line").nth(2)).to_be_attached()
     return site.url.rstrip("/").rsplit("/", 1)[1]
 
 

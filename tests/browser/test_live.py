@@ -113,7 +113,7 @@ def test_a_past_is_read_planned_decided_and_scraped(
         moment = datetime.now(UTC) if firings else began
         (firing,) = schedules_tick(now=moment, enqueue=False).fired
         run_execute(run_id=firing.run_id, raise_errors=True)
-        schedules_tick(now=moment + timedelta(seconds=1), enqueue=False)
+        schedules_tick(now=moment, enqueue=False)
         firing.refresh_from_db()
         firings.append(firing)
         if due == began:

@@ -1,6 +1,6 @@
 """The page of a provisioning run: graph, devices, plots that come by themselves, on a phone too."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +17,10 @@ pytestmark = pytest.mark.browser
 
 
 @pytest.fixture
-def run(planner: User, tmp_path: Path) -> Iterator[Run]:
+def run(planner: User, tmp_path: Path, answered: Callable[[], None]) -> Iterator[Run]:
     with few_points():
         yield provisioned_once(planner, tmp_path)
+        answered()  # as long as plots have few points
 
 
 def test_the_graph_the_devices_and_what_they_depend_on(
@@ -29,10 +30,12 @@ def test_the_graph_the_devices_and_what_they_depend_on(
     expect(site.locator("#headline")).to_have_text(run.result["headline"])
     expect(site.locator(".graph-bottleneck")).to_have_count(1)
     drawn(site)
-    assert site.locator("#memory-chart .bars .point").count() > 0
-    site.get_by_label("Level", exact=True).select_option("module")
+    expect(site.locator("#memory-chart .bars .point").first).to_be_attached()
+    site.get_by_role("combobox", name="Level", exact=True).select_option("module")
+    expect(site.get_by_role("heading", name="Layers and their replicas")).to_be_visible()
     expect(site.locator("#strip-chart")).to_be_visible()
-    site.get_by_label("Phase", exact=True).select_option("decode")
+    phase = site.get_by_role("combobox", name="Phase", exact=True)
+    phase.select_option("decode")
     expect(site.get_by_role("heading", name="Decode of llama-3.1-8b")).to_be_visible()
     for name in ("length", "rate", "size"):
         site.locator(f'[hx-get*="part={name}"]').scroll_into_view_if_needed()
@@ -41,10 +44,11 @@ def test_the_graph_the_devices_and_what_they_depend_on(
     expect(site.locator("#response-7")).to_be_visible()
     drawn(site)
     assert violations(site) == []
-    site.get_by_label("Phase", exact=True).select_option("prefill")
+    phase.select_option("prefill")
     expect(site.get_by_role("heading", name="Prefill of llama-3.1-8b")).to_be_visible()
     site.set_viewport_size(PHONE)
     site.reload()
     expect(site.locator("#strip-chart[data-drawn]")).to_have_count(1)
+    drawn(site)
     assert site.evaluate(SIDEWAYS) <= 0
     assert console == []

@@ -77,7 +77,7 @@ def test_a_plan_is_reviewed_by_two(
     site.goto(url)
     assert violations(site) == []
     site.locator("#amend summary").click()
-    site.get_by_label("Use the plan of").select_option(str(runs[1].pk))
+    site.get_by_role("combobox", name="Use the plan of").select_option(str(runs[1].pk))
     site.get_by_role("button", name="Amend", exact=True).click()
     expect(site.locator("#state")).to_have_text("Open")
     expect(site.get_by_role("button", name="Approve")).to_have_count(0)

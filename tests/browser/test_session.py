@@ -1,5 +1,6 @@
 """A planning session in a browser: why, what if, a sweep, and runs beside each other."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -29,13 +30,14 @@ def test_from_an_answer_to_what_if(
     site.locator("#why-number details").first.locator("summary").click()
     expect(site.get_by_text("bound by TTFT").or_(site.get_by_text("bound by TBT"))).to_be_visible()
     site.get_by_role("link", name="What-if", exact=True).click()
-    site.get_by_label("Setting 1").select_option("price.G")
+    site.get_by_label("Setting 1", exact=True).select_option("price.G")
     site.locator("#value-1").fill("2")
     expect(site.locator("#what-if-answers")).to_contain_text("+100.0%")
     site.locator("#to-1").fill("4")
     expect(site.locator("#cell option")).to_have_count(5)
     drawn(site)
     site.locator("#to-1").fill("")
+    expect(site.locator("#cell")).to_have_count(0)
 
     # A scenario of its own; no worker runs here.
     site.get_by_role("button", name="New scenario").click()
@@ -45,6 +47,7 @@ def test_from_an_answer_to_what_if(
     for run in (plan, other):
         site.get_by_label(f"Compare run {run.pk}", exact=True).check()
     site.get_by_role("button", name="Compare selected").click()
+    expect(site).to_have_url(re.compile(f"{other.pk}"))
     expect(site.get_by_role("heading", level=1)).to_contain_text(f"{plan.pk}")
     expect(site.get_by_text("Other traffic").first).to_be_visible()
     beside = site.url

@@ -135,24 +135,23 @@ def test_the_reservation_is_the_cheapest_of_all_counts(seed: int) -> None:
     assert chosen <= 0
 
 
-def test_the_program_buys_the_mix_of_least_cost() -> None:
-    need = np.array([[300.0], [100.0], [100.0], [300.0]])
+@pytest.mark.parametrize(
+    ("usd", "reserved", "objective"),
+    [
+        # The others are in use for half of the periods.
+        ([2.0, 2.0, 2.0, 2.0], 1, 4 * 1.2 + 2 * 2 * 2.0),
+        # The hours of use have high prices.
+        ([3.0, 0.5, 0.5, 3.0], 3, 4 * 3 * 1.2),
+    ],
+)
+def test_the_program_buys_the_mix_of_least_cost(
+    usd: list[float], reserved: int, objective: float
+) -> None:
+    need, hourly = np.array([[300.0], [100.0], [100.0], [300.0]]), np.array(usd)[:, None]
     problem = replace(
-        horizon(np.full((4, 1), 2.0), need),
-        reserved_usd=np.array([[1.2]]), on_demand_usd=np.array([[2.0]]),
-    )  # fmt: skip
+        horizon(hourly, need), reserved_usd=np.array([[1.2]]), on_demand_usd=hourly[:, :, None]
+    )
     plan = solve_horizon(problem, gap=0.0)
-    assert plan.reserved.tolist() == [[1]]  # the others are in use for half of the periods
-    assert plan.objective == pytest.approx(4 * 1.2 + 2 * 2 * 2.0)
-    assert plan.bound == pytest.approx(plan.objective, rel=1e-4)
-
-
-def test_a_reservation_pays_if_the_hours_of_use_have_high_prices() -> None:
-    need, usd = np.array([[300.0], [100.0], [100.0], [300.0]]), np.array([3.0, 0.5, 0.5, 3.0])
-    problem = replace(
-        horizon(usd[:, None], need),
-        reserved_usd=np.array([[1.2]]), on_demand_usd=usd[:, None, None],
-    )  # fmt: skip
-    plan = solve_horizon(problem, gap=0.0)
-    assert plan.reserved.tolist() == [[3]]
-    assert plan.objective == pytest.approx(4 * 3 * 1.2)
+    assert plan.reserved.tolist() == [[reserved]]
+    assert plan.objective == pytest.approx(objective)
+    assert plan.bound == pytest.approx(objective, rel=1e-4)

@@ -26,6 +26,11 @@ def profile(
     return LinearProfile("m", "gpu", tp, alpha, beta, gamma, delta, max_batch, budget, kv, SOURCE)
 
 
+# Iterations of a second: four requests at a time, and one.
+SLOW = profile(alpha=1.0, beta=0.0, gamma=1.0, delta=0.0, kv=1000, max_batch=4, budget=1000)
+SLOW_ALONE = profile(alpha=1.0, beta=0.0, gamma=1.0, delta=0.0, kv=1000, max_batch=1, budget=1000)
+
+
 def pool(
     prof=None,
     *,

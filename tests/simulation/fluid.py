@@ -3,9 +3,13 @@
 from dataclasses import dataclass
 
 import numpy as np
+import pytest
 import scipy
 
+from simulation.engine.run import simulate
 from simulation.performance.profile import Profile, iteration_s
+from simulation.policies.static import Static
+from tests.simulation.builders import fleet, pool, trace
 
 SHORT_S, LONG_S = 1e-9, 1e9  # iteration times beyond any, to look for T between and beyond
 
@@ -74,3 +78,13 @@ def steady_state(profile: Profile, rate: float, isl: float, osl: float) -> Stead
         load=load,
         e2e_s=seconds(0.0, isl) + (osl - 1.0) * gap,
     )
+
+
+def assert_simulation_agrees(profile: Profile, rate: float, isl: int, osl: int) -> None:
+    """Assert that 4,000 simulated requests keep the iteration time and KV tokens of the model."""
+    arrivals = np.cumsum(np.random.default_rng(0).exponential(1 / rate, 4000))
+    result = simulate(trace(arrivals, isl, osl), fleet(pool(profile)), Static([1]))
+    fluid = steady_state(profile, rate, isl, osl)
+    assert result.requests.tbt_s[500:-500].mean() == pytest.approx(fluid.iteration_s, rel=0.04)
+    used = result.series.utilisation[0, 10:-5].mean() * profile.kv_capacity_tokens
+    assert used == pytest.approx(fluid.kv_tokens, rel=0.08)

@@ -23,10 +23,8 @@ from simulation.policies.parts.stability import STAY
 from simulation.policies.reactive import UnifiedReactive
 from simulation.policies.static import Static
 from simulation.results import INSTANCE_FAILED, REASONS
-from tests.simulation.builders import fleet, pool, profile, trace
+from tests.simulation.builders import SLOW, fleet, pool, profile, trace
 from tests.simulation.scripted_policies import Asking
-
-SLOW = profile(alpha=1.0, beta=0.0, gamma=1.0, delta=0.0, kv=1000, max_batch=4, budget=1000)
 
 
 def test_work_of_a_lost_instance_is_computed_again_elsewhere_and_keeps_what_it_gave():

@@ -11,9 +11,7 @@ from simulation.fleet import Tier
 from simulation.policies.reactive import UnifiedReactive
 from simulation.policies.schedule_follower import ScheduleFollower
 from simulation.policies.static import Static
-from tests.simulation.builders import fleet, pool, profile, trace
-
-SLOW = profile(alpha=1.0, beta=0.0, gamma=1.0, delta=0.0, kv=1000, max_batch=4, budget=1000)
+from tests.simulation.builders import SLOW, SLOW_ALONE, fleet, pool, profile, trace
 
 
 def steps(*counts, every=60.0):
@@ -162,10 +160,9 @@ def test_what_becomes_urgent_first_is_released_first():
         Tier("t"), Tier("day", e2e_s=86_400.0, deferrable=True),
         Tier("hour", e2e_s=3600.0, deferrable=True),
     ]  # fmt: skip
-    speed = profile(alpha=1.0, beta=0.0, gamma=1.0, delta=0.0, kv=1000, max_batch=1, budget=1000)
     result = simulate(
         trace([0.0, 1.0, 2.0, 3.0], 10, 1, tier=[1, 1, 2, 2], tiers=("t", "day", "hour")),
-        fleet(pool(speed), tiers=tiers),
+        fleet(pool(SLOW_ALONE), tiers=tiers),
         Static([1]),
         duration_s=240.0,
     )
@@ -173,10 +170,9 @@ def test_what_becomes_urgent_first_is_released_first():
 
 
 def test_interactive_requests_are_admitted_before_released_ones():
-    speed = profile(alpha=1.0, beta=0.0, gamma=1.0, delta=0.0, kv=1000, max_batch=1, budget=1000)
     result = simulate(
         trace([0.0, 0.0, 60.25], 10, [1, 1, 1], tier=[1, 1, 0], tiers=("t", "niw")),
-        fleet(pool(speed), tiers=[Tier("t"), NIW]),
+        fleet(pool(SLOW_ALONE), tiers=[Tier("t"), NIW]),
         Static([1]),
         duration_s=120.0,
     )
@@ -185,14 +181,13 @@ def test_interactive_requests_are_admitted_before_released_ones():
 
 
 def test_waiting_deferred_request_is_promoted_when_it_ages():
-    speed = profile(alpha=1.0, beta=0.0, gamma=1.0, delta=0.0, kv=1000, max_batch=1, budget=1000)
     tiers = [Tier("t"), Tier("niw", deferrable=True, priority_after_s=90.0)]
     # Released at 60 s behind nothing; then a stream of long interactive ones keeps it out until it
     # is promoted at 120 s, behind those waiting by then.
     arrival = [0.0, 59.75, 60.25, 60.25, 130.0]
     result = simulate(
         trace(arrival, 10, [1, 40, 40, 40, 40], tier=[1, 0, 0, 0, 0], tiers=("t", "niw")),
-        fleet(pool(speed), tiers=tiers),
+        fleet(pool(SLOW_ALONE), tiers=tiers),
         Static([1]),
         duration_s=240.0,
     )
@@ -231,43 +226,23 @@ def test_empty_trace_costs_idle_hours():
 
 
 @pytest.mark.parametrize(
-    ("change", "word"),
+    ("names", "served", "counts", "window", "word"),
     [
-        ({"regions": ("nowhere",)}, "nowhere"),
-        ({"tiers": ("odd",)}, "odd"),
+        ({"regions": ("nowhere",)}, fleet(), [1], {}, "nowhere"),
+        ({"tiers": ("odd",)}, fleet(), [1], {}, "odd"),
+        ({}, fleet(pool(minimum=5, maximum=4)), [1], {}, "minimum"),
+        ({}, fleet(pool(minimum=-1)), [1], {}, "minimum"),
+        ({}, fleet(pool(startup_s=-1.0)), [1], {}, "startup_s"),
+        ({}, fleet(pool(startup_s=np.nan)), [1], {}, "startup_s"),
+        ({}, fleet(), [1], {"duration_s": 0.0}, "positive"),
+        ({}, fleet(), [1], {"interval_s": 0.0}, "positive"),
+        ({}, fleet(), [1, 2], {}, "one per pool"),
+        ({}, fleet(latency=[[-1.0]]), [1], {}, "Latency"),
     ],
 )
-def test_unknown_names_are_refused(change, word):
+def test_senseless_replays_are_refused(names, served, counts, window, word):
     with pytest.raises(SimulationError, match=word):
-        simulate(trace([0.0], 1, 1, **change), fleet(), Static([1]))
-
-
-@pytest.mark.parametrize(
-    ("change", "word"),
-    [
-        ({"minimum": 5, "maximum": 4}, "minimum"),
-        ({"minimum": -1}, "minimum"),
-        ({"startup_s": -1.0}, "startup_s"),
-        ({"startup_s": np.nan}, "startup_s"),
-    ],
-)
-def test_senseless_pools_are_refused(change, word):
-    with pytest.raises(SimulationError, match=word):
-        simulate(trace([0.0], 1, 1), fleet(pool(**change)), Static([1]))
-
-
-@pytest.mark.parametrize(
-    ("served", "counts", "window", "word"),
-    [
-        (fleet(), [1], {"duration_s": 0.0}, "positive"),
-        (fleet(), [1], {"interval_s": 0.0}, "positive"),
-        (fleet(), [1, 2], {}, "one per pool"),
-        (fleet(latency=[[-1.0]]), [1], {}, "Latency"),
-    ],
-)
-def test_senseless_replays_are_refused(served, counts, window, word):
-    with pytest.raises(SimulationError, match=word):
-        simulate(trace([0.0], 1, 1), served, Static(counts), **window)
+        simulate(trace([0.0], 1, 1, **names), served, Static(counts), **window)
 
 
 def test_window_takes_what_arrives_before_its_end():

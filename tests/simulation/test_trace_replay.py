@@ -15,6 +15,7 @@ from simulation.results import SimulationResult
 from simulation.stream.result import StreamResult
 from simulation.trace_replay import due_and_late, is_long, summarise_replay
 from tests.simulation.builders import fleet, pool, profile, trace
+from tests.simulation.stream.test_parts import without_the_first_model
 from tests.simulation.stream.test_streaming import same
 from tests.simulation.test_fleet_laws import DURATION_S, Restless, random_fleet, random_requests
 
@@ -137,17 +138,8 @@ def counted(looks, play):
 
 def test_all_wait_for_the_last_request_of_any(monkeypatch):
     """Model m is hopelessly behind, and a request of n is not due for a day."""
-    none = [
-        replace(pool, initial=0, maximum=0) if pool.model == "m" else pool for pool in APART.pools
-    ]
-    serving = replace(
-        APART, pools=tuple(none), tiers=(Tier("t", ttft_s=2.0), Tier("late", e2e_s=9e4))
-    )
-    requests = trace(
-        [0.0, 1.0], 8, 8, model=[0, 1], tier=[0, 1],
-        models=MODELS, regions=("a", "b"), tiers=("t", "late"),
-    )  # fmt: skip
-    first = [pool.initial for pool in none]
+    serving, requests = without_the_first_model(APART)
+    first = [pool.initial for pool in serving.pools]
     at_once, streamed = both_ways(
         monkeypatch, requests, serving, lambda: Static(first), duration_s=60.0
     )

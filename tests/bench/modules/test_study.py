@@ -9,15 +9,10 @@ import pytest
 from bench.modules.study import Deployment, Setting, fleet_of, layout_of, run, study, under
 from simulation.errors import SimulationError
 from simulation.fleet import Tier
-from simulation.performance.linear import LinearProfile
-from simulation.performance.specs import Provenance
+from tests.simulation.policies.test_modules import PROFILE as PROFILE_OF_TESTS
 from tests.simulation.provisioning.test_workload import GPU
 
-PROFILE = LinearProfile(
-    model="m", gpu="test GPU", tp=1, alpha_s=0.02, beta_s=0.001, gamma_s=0.02, delta_s=0.0001,
-    max_batch=64, max_batch_tokens=2048, kv_capacity_tokens=20_000,
-    provenance=Provenance("assumed", "round numbers"),
-)  # fmt: skip
+PROFILE = replace(PROFILE_OF_TESTS, kv_capacity_tokens=20_000)
 SETTING = Setting(
     profile=PROFILE,
     gpu=GPU,

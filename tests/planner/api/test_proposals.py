@@ -52,7 +52,6 @@ def test_a_proposal_from_made_to_in_force(planner, api, approver, reader) -> Non
     assert asked.data["state"] == "changes"
     assert anna.post(f"{url}approve/", {}, format="json").status_code == 409
     assert api.post(f"{url}amend/", {"run": second.pk}, format="json").data["revision"] == 2
-    assert api.post(f"{url}approve/", {}, format="json").status_code == 403
     difference = api.get(f"{url}difference/").data
     assert difference["pools"][0]["mean"] == [None, pytest.approx(13 / 3)]
     assert difference["saving"] == pytest.approx(1 - 500 / 1000)  # of today's fleet, served alike
@@ -94,7 +93,6 @@ def test_rules_versions_and_the_log(planner, api, admin, scenario) -> None:
     made = api.post(f"{url}versions/2/branch/", {"name": "Other"}, format="json")
     assert made.status_code == 201 and made.data["name"] == "Other"
     assert api.get(f"{url}versions/9/").status_code == 404
-    assert api.get(f"{V1}/audit/").status_code == 403
     log = ada.get(f"{V1}/audit/", {"action": "scenario", "page_size": 2}).data
     assert [record["action"] for record in log["results"]] == [
         "scenario.created",

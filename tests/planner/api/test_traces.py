@@ -291,7 +291,7 @@ def test_the_document_describes_what_a_trace_is_like(api, ready):
     assert set(shape["rhythm"]["properties"]) == set(body["rhythm"])
 
 
-def test_a_refused_file_is_read_again_as_is_said(api, reader, upload):
+def test_a_refused_file_is_read_again_as_is_said(api, upload):
     rows = "when,question,answer\n" + "1,10,2\n" * 5
     asked = upload(rows, "odd.csv").json()["run"]["id"]
     assert run_execute(run_id=asked).state == Run.State.FAILED
@@ -301,7 +301,6 @@ def test_a_refused_file_is_read_again_as_is_said(api, reader, upload):
         ["1", "10", "2"],
     )
     body = {"map": ["arrival=when", "input_tokens=question", "output_tokens=answer"]}
-    assert reader.post(f"{URL}odd/reading/", body, format="json").status_code == 403
     key = {"Idempotency-Key": "again"}
     answer = api.post(f"{URL}odd/reading/", body, format="json", headers=key)
     assert answer.status_code == 202

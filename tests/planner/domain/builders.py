@@ -47,6 +47,10 @@ test_days: []
 forecast: {method: last-value}
 """
 )
+EAST = {
+    "name": "east", "capacity": {"G": 32}, "usd_per_gpu_hour": {"G": 2},
+    "carbon_g_per_kwh": 400, "pue": 1.2,
+}  # fmt: skip
 WEST = {
     "name": "west", "capacity": {"G": 32}, "usd_per_gpu_hour": {"G": 3},
     "carbon_g_per_kwh": 300, "pue": 1.1,

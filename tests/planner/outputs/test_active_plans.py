@@ -14,6 +14,7 @@ from planner.services.active_plans import plan_activate, plan_end
 from planner.services.observed_traffic import planned_pools
 from planner.services.runs import run_remove
 from planner.services.scenarios import scenario_create
+from tests.planner.plan_runs import REPLICA, planned_run
 from tests.planner.samples import client_of
 from tests.planner.web.study import DOCUMENT, completed_run
 
@@ -23,20 +24,8 @@ URL = "/api/v1/plan-in-force/"
 
 @pytest.fixture
 def run(planner) -> Run:
-    run = completed_run(planner)
-    rows = [("2024-05-18T00:00:00Z", 2), ("2024-05-18T08:00:00Z", 5), ("2024-05-18T20:00:00Z", 3)]
-    replica = {"model": 'a "b"\\', "gpu": "H100", "tp": 1, "role": "mixed", "market": "owned",
-               "arrangement": "1 x H100"}  # fmt: skip
-    run.result["recommended"] = {
-        "policy": "lt-i",
-        "timetable": {
-            "pools": [{"region": "us east", "replica": replica}],
-            "rows": [{"begins": begins, "replicas": [count]} for begins, count in rows],
-            "by_itself": False,
-        },
-    }
-    run.save()
-    return run
+    replica = REPLICA | {"model": 'a "b"\\', "gpu": "H100", "arrangement": "1 x H100"}
+    return planned_run(planner, (2, 5, 3), region="us east", replica=replica)
 
 
 def counts(plan: ActivePlan, hours: list[float], day: datetime) -> list[int | None]:

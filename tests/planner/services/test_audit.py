@@ -21,6 +21,15 @@ def numbers() -> list[int]:
     return list(AuditRecord.objects.order_by("number").values_list("number", flat=True))
 
 
+def assert_refused_by_the_log(statement: str) -> None:
+    with (
+        pytest.raises(DatabaseError, match="only added to"),
+        transaction.atomic(),
+        connection.cursor() as cursor,
+    ):
+        cursor.execute(statement)
+
+
 def test_records_are_numbered_in_order(log, planner):
     record("thing.done", planner, by=None, rule="nightly")
     assert numbers() == [1, 2, 3, 4, 5]
@@ -39,12 +48,7 @@ def test_nothing_is_changed_or_removed(log):
         with pytest.raises(NotAllowed, match="only added to"):
             act()
     for statement in (f"UPDATE {TABLE} SET actor = 'nobody'", f"DELETE FROM {TABLE}"):
-        with (
-            pytest.raises(DatabaseError, match="only added to"),
-            transaction.atomic(),
-            connection.cursor() as cursor,
-        ):
-            cursor.execute(statement)
+        assert_refused_by_the_log(statement)
 
 
 def test_an_undone_action_leaves_no_record_and_no_gap(log, planner):

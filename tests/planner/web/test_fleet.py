@@ -16,28 +16,16 @@ from planner.selectors.places import ACCOUNT, PLACES
 from planner.services.active_plans import plan_activate
 from planner.services.proposals import propose
 from planner.web.pages.fleet import fleet_plan
+from tests.planner.plan_runs import REPLICA, planned_run
 from tests.planner.web.pages import json_in, signed_in, text_of
-from tests.planner.web.study import completed_run
 
 NOW = datetime(2026, 6, 1, 6, 30, tzinfo=UTC)
 
 
 @pytest.fixture
 def run(planner: User) -> Run:
-    run = completed_run(planner)
-    rows = [("2024-05-18T00:00:00Z", 2), ("2024-05-18T08:00:00Z", 5), ("2024-05-18T20:00:00Z", 3)]
-    replica = {"model": "m", "gpu": "H100", "tp": 1, "role": "mixed", "market": "owned",
-               "arrangement": "1 x H100"}  # fmt: skip
-    run.result["recommended"] = {
-        "policy": "lt-i",
-        "timetable": {
-            "pools": [{"region": "us-east", "replica": replica}],
-            "rows": [{"begins": begins, "replicas": [count]} for begins, count in rows],
-            "by_itself": False,
-        },
-    }
-    run.save()
-    return run
+    replica = REPLICA | {"model": "m", "gpu": "H100", "arrangement": "1 x H100"}
+    return planned_run(planner, (2, 5, 3), replica=replica)
 
 
 def test_every_job_is_in_the_menu_of_every_page(client: Client) -> None:

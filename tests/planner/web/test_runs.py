@@ -171,7 +171,7 @@ def test_tables_of_the_page(client: Client, study: Run) -> None:
     assert [row["Policy"] for row in rows_of(compared)] == [
         LABELS[name] for name in study.result["ranking"]
     ]
-    hours, requests, _ = map(rows_of, details)
+    _, requests, hours, *_ = map(rows_of, details)
     assert (hours[0]["Busy"], requests[0]["Arrived"]) == (120.0, 120_000)
     assert requests[0]["Why rejected"] == "longer than the model's context: 4"
     assert "The peak of us-east needs every replica it has." in page

@@ -10,7 +10,6 @@ from planner.inputs.scenario.address import values_by_address
 from planner.inputs.scenario.document import edit, parse, values_of
 from planner.models import Run, Scenario, Sweep, User
 from planner.selectors.sweeps import sweep_grid
-from planner.services.scenarios import scenario_create
 from planner.services.whatif import sweep_cancel, sweep_create, sweep_delete
 from tests.planner.web.pages import signed_in, text_of
 from tests.planner.web.study import DOCUMENT, result
@@ -20,15 +19,8 @@ AXES = (Axis(TTFT, (500, 1000)), Axis(QUANTILE, (0.8, 0.9, None)))
 
 
 @pytest.fixture
-def scenario(planner: User) -> Scenario:
-    return scenario_create(owner=planner, document=DOCUMENT)
-
-
-@pytest.fixture
-def sweep(planner: User, scenario: Scenario) -> Sweep:
-    return sweep_create(
-        owner=planner, scenario=scenario, document=DOCUMENT, axes=AXES, enqueue=False
-    )
+def sweep(planner: User, pools: Scenario) -> Sweep:
+    return sweep_create(owner=planner, scenario=pools, document=DOCUMENT, axes=AXES, enqueue=False)
 
 
 def over(run: Run, usd: float) -> None:
@@ -113,7 +105,7 @@ def test_cancel_and_remove(sweep: Sweep, planner: User, viewer: User, colleague:
     assert not Sweep.objects.exists() and not Run.objects.exists()
 
 
-def test_the_pages(planner: User, viewer: User, scenario: Scenario, sweep: Sweep) -> None:
+def test_the_pages(planner: User, viewer: User, pools: Scenario, sweep: Sweep) -> None:
     client, reader = signed_in(planner), signed_in(viewer)
     over(sweep.runs.get(cell=1), 12.0)
     address = reverse("web:what-if", args=[sweep.pk])
@@ -129,8 +121,8 @@ def test_the_pages(planner: User, viewer: User, scenario: Scenario, sweep: Sweep
     # Former addresses lead to it.
     assert reader.get(reverse("web:sweep", args=[sweep.pk])).url == address
     assert reader.get(reverse("web:sweeps")).url == reverse("web:what-ifs")
-    own = reverse("web:scenario-what-if", args=[scenario.pk])
-    assert reader.get(reverse("web:sweep-new"), {"scenario": scenario.pk}).url == own
+    own = reverse("web:scenario-what-if", args=[pools.pk])
+    assert reader.get(reverse("web:sweep-new"), {"scenario": pools.pk}).url == own
     assert reader.get(own).status_code == 200  # it has no plan yet
     assert client.post(reverse("web:what-if-cancel", args=[sweep.pk])).status_code == 302
     assert reader.get(address).context["going"] == 0
@@ -147,8 +139,8 @@ def test_a_setting_by_name_changes_all_its_addresses(planner: User) -> None:
         assert documents[1][key] == pytest.approx(3 * documents[0][key])
 
 
-def test_the_api(api: APIClient, reader: APIClient, scenario: Scenario) -> None:
-    body = {"scenario": scenario.name, "vary": [{"key": TTFT, "values": [500, 1000]}]}
+def test_the_api(api: APIClient, reader: APIClient, pools: Scenario) -> None:
+    body = {"scenario": pools.name, "vary": [{"key": TTFT, "values": [500, 1000]}]}
     assert reader.post("/api/v1/sweeps/", body, format="json").status_code == 403
     sent = api.post("/api/v1/sweeps/", body, format="json")
     assert sent.status_code == 202 and sent.json()["grid"]["going"] == 2

@@ -290,7 +290,6 @@ def _pages(run: Run, planner: User, viewer: User) -> None:
     assert panel.context["choices"] == [""] and page.context["choices"] == []
     _ranges(run, address, start, planner)
     # The answer that is started is the one that was shown.
-    assert reader.post(start, one).status_code == 403
     sent = writer.post(start, one | {"action": "scenario"})
     stored = Scenario.objects.latest("pk")
     assert sent.url == reverse("web:scenario", args=[stored.pk])
@@ -414,7 +413,6 @@ def _api(run: Run, planner: User, reader: APIClient) -> None:
     sent = reader.post(address, {"prices": {"G": 2.0}}, format="json").json()
     assert sent["totals"]["usd"] == pytest.approx(2 * own(run)[0]) and sent["notes"]
     assert reader.post(address, {"grwth": 2.0}, format="json").status_code == 400
-    assert reader.post(f"{address}replay/", {"growth": 2.0}, format="json").status_code == 403
     sent = client_of(planner).post(f"{address}replay/", {"growth": 2.0}, format="json")
     assert sent.status_code == 202 and sent.json()["name"] == "By hand, what if (2)"
     key, replay = {"Idempotency-Key": "once"}, f"{address}replay/"

@@ -7,10 +7,8 @@ from simulation.engine.run import simulate
 from simulation.errors import SimulationError
 from simulation.metrics import summarise
 from simulation.start_times import StartUp
-from tests.simulation.builders import fleet, pool, profile, trace
+from tests.simulation.builders import SLOW, fleet, pool, trace
 from tests.simulation.scripted_policies import Asking
-
-SLOW = profile(alpha=1.0, beta=0.0, gamma=1.0, delta=0.0, kv=1000, max_batch=4, budget=1000)
 
 
 def test_soft_scale_in_stays_takes_nothing_and_goes_after_its_time():

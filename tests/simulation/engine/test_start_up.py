@@ -8,10 +8,9 @@ from simulation.errors import SimulationError
 from simulation.faults import RegionOutage
 from simulation.fleet import KvLink
 from simulation.start_times import Registration, StartUp
-from tests.simulation.builders import fleet, pool, profile, trace
+from tests.simulation.builders import SLOW, fleet, pool, profile, trace
 from tests.simulation.scripted_policies import Asking
 
-SLOW = profile(alpha=1.0, beta=0.0, gamma=1.0, delta=0.0, kv=1000, max_batch=4, budget=1000)
 TIMES = {"reclaim_s": 10.0, "same_architecture_s": 20.0, "other_model_s": 40.0}
 TIMES |= {"local_s": 80.0, "remote_s": 160.0}
 EMPTY = trace([0.0], 10, 1, models=("x",))
@@ -123,21 +122,21 @@ def test_started_instances_wait_until_they_keep_the_ratio():
     np.testing.assert_allclose(free[0, 14:], 3.0)
 
 
-def test_as_many_register_as_the_ratio_allows():
-    # Two prefill to one decode within a half: of four loaded prefill instances two may register.
-    ready, _ = ready_over_time([2, 1], [6, 3], Registration(2.0, 0.5))
-    assert ready[0, 14] == 3.0  # 3 : 1 is the most
-    np.testing.assert_allclose(ready[:, 18], [6.0, 3.0])
-
-
-def test_the_side_that_is_short_registers_as_it_comes():
-    ready, _ = ready_over_time([1, 4], [3, 6], Registration(1.0, 0.0))
-    np.testing.assert_allclose(ready[0, 14], 3.0)
-
-
-def test_what_waits_registers_when_nothing_loads_any_more():
-    ready, _ = ready_over_time([2, 2], [5, 2], Registration(1.0, 0.0))
-    np.testing.assert_allclose(ready[0, 14], 5.0)
+@pytest.mark.parametrize(
+    ("first", "asked", "ratio", "at_once"),
+    [
+        # Two prefill to one decode within a half: 3 : 1 is the most.
+        ([2, 1], [6, 3], Registration(2.0, 0.5), 3.0),
+        # The side that is short registers as it comes.
+        ([1, 4], [3, 6], Registration(1.0, 0.0), 3.0),
+        # What waits registers when nothing loads any more.
+        ([2, 2], [5, 2], Registration(1.0, 0.0), 5.0),
+    ],
+)
+def test_as_many_register_as_the_ratio_allows(first, asked, ratio, at_once):
+    ready, _ = ready_over_time(first, asked, ratio)
+    np.testing.assert_allclose(ready[0, 14], at_once)
+    np.testing.assert_allclose(ready[:, 18], asked)
 
 
 def test_cancelled_starts_free_those_that_waited_for_them():

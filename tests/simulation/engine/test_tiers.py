@@ -11,9 +11,9 @@ from simulation.errors import SimulationError
 from simulation.fleet import KvLink, Tier
 from simulation.policies.schedule_follower import ScheduleFollower
 from simulation.policies.static import Static
+from tests.simulation.builders import SLOW_ALONE as SLOW
 from tests.simulation.builders import fleet, pool, profile, trace
 
-SLOW = profile(alpha=1.0, beta=0.0, gamma=1.0, delta=0.0, kv=1000, max_batch=1, budget=1000)
 FAST, BATCH = Tier("fast"), Tier("batch")
 TIERS = ("fast", "batch")
 
@@ -24,7 +24,10 @@ def tiered(*pools, **how):
 
 def test_tiers_served_by_the_same_pools_are_one_service():
     chiron = tiered(
-        pool(SLOW, tiers=("fast",)), pool(SLOW), pool(SLOW, tiers=("batch",)), pool(SLOW, model="x")
+        pool(SLOW, tiers=("fast",)),
+        pool(SLOW),
+        pool(SLOW, tiers=("batch",)),
+        pool(SLOW, model="x"),
     )
     by_service = {(state.model, state.tiers): pools for state, pools in services(chiron).items()}
     assert by_service == {

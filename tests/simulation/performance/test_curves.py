@@ -17,7 +17,7 @@ from simulation.results import BEYOND_CONTEXT, REASONS, TOO_LONG
 from simulation.sizing.queueing import largest_rate
 from simulation.sizing.trial import outside_share
 from tests.simulation.builders import fleet, pool, profile, trace
-from tests.simulation.fluid import steady_state
+from tests.simulation.fluid import assert_simulation_agrees, steady_state
 
 DECODE = Part(
     np.array([1.0, 8.0]), np.array([10.0, 20.0, 40.0]), np.array([[1.0, 2, 3], [2, 4, 8]])
@@ -118,14 +118,8 @@ def test_fluid_model_of_a_curve_agrees_with_simulation(rate):
     prefill = 0.01 + 5e-5 * p[:, None] + 1e-8 * p[:, None] * y
     curve = grid(decode=Part(b, y, decode), prefill=Part(p, y, prefill), overlap_s=0.005)
     prof = adjusted(profile(max_batch=256, budget=4096, kv=2_000_000), curve=curve)
-    n, isl, osl = 4000, 800, 200
-    arrivals = np.cumsum(np.random.default_rng(0).exponential(1 / rate, n))
-    result = simulate(trace(arrivals, isl, osl), fleet(pool(prof)), Static([1]))
-    fluid = steady_state(prof, rate, isl, osl)
-    middle = slice(500, -500)
-    assert result.requests.tbt_s[middle].mean() == pytest.approx(fluid.iteration_s, rel=0.04)
-    used = result.series.utilisation[0, 10:-5].mean() * prof.kv_capacity_tokens
-    assert used == pytest.approx(fluid.kv_tokens, rel=0.08)
+    isl, osl = 800, 200
+    assert_simulation_agrees(prof, rate, isl, osl)
     limit, named = largest_rate(prof, isl, osl)
     assert named == "throughput"
     steady = steady_state(prof, limit, isl, osl)

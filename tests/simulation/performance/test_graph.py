@@ -11,21 +11,12 @@ from simulation.performance.memory import gpu_weight_bytes
 from simulation.performance.parameters import parameters
 from simulation.performance.specs import Arrangement, ModelShape
 from simulation.performance.work import Attention, Experts, iteration
+from tests.simulation.engine.test_memory import DEEPSEEK_V3 as DEEPSEEK
+from tests.simulation.engine.test_memory import LLAMA_8B, MIXTRAL
 from tests.simulation.performance.oracles import active_parameters
 
 MIB, GIGA = 2**20, 1e9
 LLAMA_13B = ModelShape("llama-13b", 40, 5120, 32000, 40, 40, 128, 13824, 2048)
-LLAMA_8B = ModelShape("llama-8b", 32, 4096, 128256, 32, 8, 128, 14336, 131072)
-MIXTRAL = ModelShape(
-    "mixtral", 32, 4096, 32000, 32, 8, 128, 14336, 32768,
-    experts=8, experts_per_token=2, expert_intermediate=14336,
-)  # fmt: skip
-DEEPSEEK = ModelShape(
-    "deepseek", 61, 7168, 129280, 128, 128, 192, 18432, 163840,
-    experts=256, experts_per_token=8, expert_intermediate=2048, shared_intermediate=2048,
-    dense_layers=3, kv_lora_rank=512, q_lora_rank=1536, rope_head_dim=64, nope_head_dim=128,
-    v_head_dim=128,
-)  # fmt: skip
 HYBRID = ModelShape(
     "hybrid", 8, 1024, 1000, 8, 2, 128, 2048, 65536,
     linear_layers=6, linear_state_bytes=4 * 16 * 128 * 128, linear_key_width=1024,

@@ -1,6 +1,11 @@
 """AIBrix's strategies, by hand."""
 
+from fractions import Fraction
+from math import ceil
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from simulation.errors import SimulationError
 from simulation.policies.aibrix import (
@@ -17,13 +22,12 @@ from tests.simulation.policies.observations import seen
 TOLERANCES, RATES = (0.1, 0.1), (2.0, 2.0)
 
 
-@pytest.mark.parametrize(
-    ("value", "n", "expected"),
-    # within 10%; grows by the ratio, at most doubles; shrinks by the ratio, at most halves
-    [(0.77, 10, 10), (0.84, 10, 12), (2.1, 10, 20), (0.63, 10, 10), (0.56, 10, 8), (0.1, 10, 5)],
-)
-def test_apa(value, n, expected):
-    assert replicas_by_apa(value, 0.7, n, TOLERANCES, RATES) == expected
+@given(st.integers(0, 300), st.integers(1, 100))
+def test_apa_changes_by_the_ratio_beyond_ten_percent_and_at_most_doubles_or_halves(percent, n):
+    ratio = Fraction(percent, 70)
+    within = abs(ratio - 1) <= Fraction(1, 10)
+    expected = n if within else min(max(ceil(n * ratio), n // 2), 2 * n)
+    assert replicas_by_apa(percent / 100, 0.7, n, TOLERANCES, RATES) == expected
 
 
 def test_kpa_takes_the_mean_of_a_pod_over_the_target_as_the_count():
@@ -60,45 +64,42 @@ def scaler(initial=10, **how):
     return policy
 
 
-def test_values_are_averaged_over_the_stable_window():
-    policy = scaler(down_cooldown_s=0.0)
-    assert policy.decide(seen(10.0, 10, utilisation=0.7)).tolist() == [10]
-    # 1.4 and 0.7 are 1.05: half as much again.
-    assert policy.decide(seen(20.0, 10, utilisation=1.4)).tolist() == [15]
-    assert policy.decide(seen(500.0, 10, utilisation=0.7)).tolist() == [10]  # the others are old
+MORNING = Bounds(3600.0, 7200.0, 12, 14)
+AT_ONCE = {"stable_window_s": 1.0}
+STEPS = {
+    # options, and steps of time in s, ready replicas, utilisation and the replicas asked for
+    "mean of the stable window: 1.4 and 0.7 are 1.05": (
+        {"down_cooldown_s": 0.0},
+        [(10.0, 10, 0.7, 10), (20.0, 10, 1.4, 15), (500.0, 10, 0.7, 10)],
+    ),
+    "scale-in waits until all of its window ask for it": (
+        AT_ONCE,
+        [(10.0, 10, 0.7, 10), (30.0, 10, 0.35, 10), (320.0, 10, 0.56, 8), (325.0, 8, 1.4, 16)],
+    ),
+    "scale-out waits for the least of its window": (
+        AT_ONCE | {"up_cooldown_s": 60.0},
+        [(10.0, 10, 0.7, 10), (20.0, 10, 1.4, 10), (75.0, 10, 1.05, 15)],
+    ),
+    "windows that do not hold take the lowest for scale-in": (
+        AT_ONCE | {"holds": False},
+        [(10.0, 10, 0.35, 5), (20.0, 10, 0.56, 5), (400.0, 10, 0.56, 8)],
+    ),
+    "schedules bound the replicas at their times": (
+        AT_ONCE | {"bounds": [MORNING]},
+        [(10.0, 10, 0.7, 10), (3610.0, 10, 0.7, 12), (3700.0, 13, 1.4, 14), (7200.0, 12, 0.35, 6)],
+    ),
+    "schedules count from the offset": (
+        {"bounds": [MORNING], "offset_s": 3600.0},
+        [(10.0, 10, 0.7, 12)],
+    ),
+}
 
 
-def test_scale_in_waits_until_all_of_its_window_ask_for_it():
-    policy = scaler(stable_window_s=1.0)
-    assert policy.decide(seen(10.0, 10, utilisation=0.7)).tolist() == [10]
-    assert policy.decide(seen(30.0, 10, utilisation=0.35)).tolist() == [10]
-    assert policy.decide(seen(320.0, 10, utilisation=0.56)).tolist() == [8]
-    assert policy.decide(seen(325.0, 8, utilisation=1.4)).tolist() == [16]
-
-
-def test_scale_out_waits_for_the_least_of_its_window():
-    policy = scaler(stable_window_s=1.0, up_cooldown_s=60.0)
-    assert policy.decide(seen(10.0, 10, utilisation=0.7)).tolist() == [10]
-    assert policy.decide(seen(20.0, 10, utilisation=1.4)).tolist() == [10]
-    assert policy.decide(seen(75.0, 10, utilisation=1.05)).tolist() == [15]
-
-
-def test_windows_that_do_not_hold_take_the_lowest_for_scale_in():
-    policy = scaler(stable_window_s=1.0, holds=False)
-    assert policy.decide(seen(10.0, 10, utilisation=0.35)).tolist() == [5]
-    assert policy.decide(seen(20.0, 10, utilisation=0.56)).tolist() == [5]
-    assert policy.decide(seen(400.0, 10, utilisation=0.56)).tolist() == [8]
-
-
-def test_schedules_bound_the_replicas_at_their_times():
-    morning = Bounds(3600.0, 7200.0, 12, 14)
-    policy = scaler(bounds=[morning], stable_window_s=1.0)
-    assert policy.decide(seen(10.0, 10, utilisation=0.7)).tolist() == [10]
-    assert policy.decide(seen(3610.0, 10, utilisation=0.7)).tolist() == [12]
-    assert policy.decide(seen(3700.0, 13, utilisation=1.4)).tolist() == [14]
-    assert policy.decide(seen(7200.0, 12, utilisation=0.35)).tolist() == [6]
-    late = scaler(bounds=[morning], offset_s=3600.0)
-    assert late.decide(seen(10.0, 10, utilisation=0.7)).tolist() == [12]
+@pytest.mark.parametrize(("options", "steps"), STEPS.values(), ids=STEPS)
+def test_decisions_over_time(options, steps):
+    policy = scaler(**options)
+    asked = [policy.decide(seen(at, n, utilisation=used)).tolist() for at, n, used, _ in steps]
+    assert asked == [[replicas] for *_, replicas in steps]
 
 
 def test_wrong_strategies_are_refused():

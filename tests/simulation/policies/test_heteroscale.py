@@ -2,6 +2,8 @@
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from simulation.errors import SimulationError
 from simulation.fleet import KvLink, Tier
@@ -36,13 +38,11 @@ def asked(policy, *arguments, **more):
     return policy.decide(seen(*arguments, **more)).targets.tolist()
 
 
-@pytest.mark.parametrize(
-    ("tps", "expected"),
-    [(400, 4), (440, 4), (441, 5), (330, 4), (319, 4), (300, 3), (800, 8), (1000, 10), (1, 1)],
-)
-def test_throughput_over_target_per_instance(tps, expected):
-    policy = ready(Proportional("decode-tps", 100.0, stability=AT_ONCE), fleet(pool(initial=4)))
-    assert asked(policy, 60.0, 4, decode_tps=tps) == [expected]
+@given(st.integers(1, 6400), st.integers(1, 60))
+def test_throughput_over_target_per_instance_beyond_the_thresholds(tps, count):
+    policy = ready(Proportional("decode-tps", 100.0, stability=AT_ONCE), fleet(pool(initial=count)))
+    expected = count if 80 * count <= tps <= 110 * count else -(-tps // 100)
+    assert asked(policy, 60.0, count, decode_tps=tps) == [expected]
 
 
 def test_instances_on_their_way_are_not_asked_for_again():

@@ -1,7 +1,12 @@
 """The replica calculator's rules, by hand."""
 
+from fractions import Fraction
+from math import ceil
+
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from simulation.errors import SimulationError
 from simulation.policies.hpa import Hpa, Keda
@@ -16,13 +21,14 @@ def hpa(initial=4, **how):
     return policy
 
 
-@pytest.mark.parametrize(
-    ("utilisation", "expected"),
-    # 1 is the least that minReplicas may be, and its default.
-    [(0.5, 4), (0.55, 4), (0.56, 5), (0.75, 6), (0.46, 4), (0.44, 4), (0.37, 3), (0.0, 1)],
-)
-def test_formula_and_tolerance(utilisation, expected):
-    assert hpa().decide(seen(15.0, 4, utilisation=utilisation)).tolist() == [expected]
+@given(st.integers(0, 500), st.integers(1, 60))
+def test_formula_tolerance_and_the_larger_of_both_limits_of_scale_out(percent, ready):
+    """1 is the least that minReplicas may be, and its default."""
+    ratio = Fraction(percent, 50)
+    within = abs(ratio - 1) <= Fraction(1, 10)
+    expected = ready if within else min(ceil(ratio * ready), max(2 * ready, ready + 4))
+    look = seen(15.0, ready, utilisation=percent / 100)
+    assert hpa(ready).decide(look).tolist() == [max(expected, 1)]
 
 
 def test_starting_instances_count_as_idle_where_more_is_asked():
@@ -38,11 +44,6 @@ def test_starting_instances_count_as_at_the_target_where_fewer_are_asked():
     assert hpa().decide(seen(15.0, 4, starting=2, utilisation=0.25)).tolist() == [4]
     # 1 ready at 0.44 with 9 on the way: 0.988 of the target on all, within the tolerance.
     assert hpa(10).decide(seen(15.0, 1, starting=9, utilisation=0.44)).tolist() == [10]
-
-
-def test_scale_out_is_limited_by_the_larger_of_both_policies():
-    assert hpa(2).decide(seen(15.0, 2, utilisation=5.0)).tolist() == [6]  # 4 instances
-    assert hpa(10).decide(seen(15.0, 10, utilisation=5.0)).tolist() == [20]  # 100%
 
 
 def test_scale_in_waits_for_the_highest_recommendation_of_five_minutes():

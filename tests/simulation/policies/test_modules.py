@@ -12,7 +12,8 @@ from simulation.modules.layout import Layout
 from simulation.performance.linear import LinearProfile
 from simulation.performance.specs import Provenance
 from simulation.policies.modules import ModuleScaling
-from simulation.policy import Observation, Signals
+from simulation.policy import Observation
+from tests.simulation.policies import observations
 from tests.simulation.provisioning.test_workload import GPU
 
 PROFILE = LinearProfile(
@@ -35,15 +36,8 @@ def fleet(count: int = 1, **changes: object) -> Fleet:
 
 
 def seen(time_s: float, batch: float, waiting: int = 0, preempted: int = 0) -> Observation:
-    ones = np.ones(1)
-    signals = Signals(
-        busy=ones, sm_activity=ones, prefill_tps=ones, decode_tps=ones, batch=np.array([batch]),
-        ttft_s=ones, tbt_s=ones, late_first=0 * ones, late_done=0 * ones, hit_rate=ones,
-        evicted_tps=ones, preemptions=np.array([preempted]), failed=np.zeros(1, np.int64),
-    )  # fmt: skip
-    count = np.ones(1, np.int64)
-    return Observation(
-        time_s, count, 0 * count, 0 * count, ones, waiting * count, ones, signals=signals
+    return observations.seen(
+        time_s, 1, utilisation=1.0, batch=batch, waiting=waiting, preemptions=preempted
     )
 
 

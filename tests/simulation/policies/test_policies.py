@@ -7,22 +7,12 @@ from simulation.errors import SimulationError
 from simulation.policies.reactive import UnifiedReactive
 from simulation.policies.schedule_follower import ScheduleFollower
 from simulation.policies.static import Static
-from simulation.policy import Observation
 from tests.simulation.builders import fleet, pool, profile
+from tests.simulation.policies import observations
 
 
 def seen(time_s, ready, utilisation, starting=0):
-    ready = np.atleast_1d(ready)
-    zero = np.zeros_like(ready)
-    return Observation(
-        time_s=time_s,
-        ready=ready,
-        starting=zero + starting,
-        draining=zero,
-        utilisation=np.atleast_1d(np.asarray(utilisation, float)),
-        waiting=zero,
-        input_tps=zero.astype(float),
-    )
+    return observations.seen(time_s, ready, utilisation=utilisation, starting=starting)
 
 
 def test_flat_never_moves():

@@ -9,7 +9,7 @@ from simulation.policies.parts.stability import Stability
 from simulation.policies.proportional import Proportional
 from simulation.policies.static import Static
 from simulation.policies.wrappers.scale_in_undo import ScaleInUndo
-from tests.simulation.builders import fleet, pool, profile, trace
+from tests.simulation.builders import SLOW, SLOW_ALONE, fleet, pool, trace
 from tests.simulation.policies.observations import seen
 from tests.simulation.scripted_policies import Asking
 
@@ -81,12 +81,11 @@ def test_a_cooling_controller_is_not_waited_for():
 
 def test_in_a_replay_the_limits_decide():
     """One instance serves a token a second; of two, one goes softly while load rises."""
-    slow = profile(alpha=1.0, beta=0.0, gamma=1.0, delta=0.0, kv=1000, max_batch=4, budget=1000)
     requests = trace(np.arange(0.0, 300.0, 3.0), 10, 20)
     for limit_s, back in ((2.0, 1), (1000.0, 0)):
         result = simulate(
             requests,
-            fleet(pool(slow, startup_s=500.0), tiers=[Tier("t", ttft_s=limit_s)]),
+            fleet(pool(SLOW, startup_s=500.0), tiers=[Tier("t", ttft_s=limit_s)]),
             ScaleInUndo(Asking([2], {"targets": [1], "soft_s": 200.0}, every=10.0)),
             duration_s=300.0,
         )
@@ -96,10 +95,9 @@ def test_in_a_replay_the_limits_decide():
 
 def test_shares_of_late_requests_are_read_by_the_engine():
     """By hand: a first token after 2 s and one after 1 s; gaps of a second each."""
-    slow = profile(alpha=1.0, beta=0.0, gamma=1.0, delta=0.0, kv=1000, max_batch=1, budget=1000)
     policy = Asking([1], [1], every=60.0)
     policy.wants_signals = True
-    served = fleet(pool(slow), tiers=[Tier("t", ttft_s=1.5, tbt_s=0.5)])
+    served = fleet(pool(SLOW_ALONE), tiers=[Tier("t", ttft_s=1.5, tbt_s=0.5)])
     simulate(trace([0.0, 0.0, 50.0], 10, [1, 1, 3]), served, policy, duration_s=130.0)
     first, second = (look.signals for look in policy.seen)
     assert first.late_first[0] == pytest.approx(1 / 3) and np.isnan(second.late_first[0])

@@ -13,13 +13,11 @@ from simulation.sizing.queueing import largest_rate
 from simulation.sizing.trial import RequestDraws, Trial, pool_of
 from simulation.sizing.workload import Workload, burstiness_of, unit_arrivals
 from tests.simulation.builders import profile
+from tests.simulation.sizing.test_capacity import BOUNDS, LARGE
 
 RNG = np.random.default_rng(0)
 ISL = np.clip(RNG.lognormal(6, 0.7, 4000), 1, 8000).astype(int)
 OSL = np.clip(RNG.lognormal(5, 0.6, 4000), 2, 1000).astype(int)
-LARGE = profile(
-    alpha=0.03, beta=1.5e-4, gamma=0.03, delta=1.2e-4, max_batch=256, budget=2048, kv=400_000, tp=8
-)
 ONE = profile(alpha=0.01, beta=0.0, gamma=0.01, delta=0.0, max_batch=1, budget=2048, kv=100_000)
 TIER = Tier("t", ttft_s=1.0, tbt_s=0.06)
 
@@ -150,15 +148,7 @@ def test_looser_limits_and_more_instances_never_carry_less():
     assert rates[2] >= 3 * rates[0] * 0.99
 
 
-@pytest.mark.parametrize(
-    ("tier", "bound"),
-    [
-        (Tier("t", ttft_s=1.0), "ttft"),
-        (Tier("t", ttft_s=60.0, tbt_s=0.05), "tbt"),
-        (Tier("t", e2e_s=20.0), "e2e"),
-        (Tier("t"), "throughput"),
-    ],
-)
+@pytest.mark.parametrize(("tier", "bound"), BOUNDS)
 def test_sizes_are_near_those_of_simulation_and_bound_by_the_same(tier, bound):
     sized = size_pool(LARGE, Workload(ISL, OSL), tier)
     assert sized.bound_by == bound

@@ -12,17 +12,8 @@ from simulation.fleet import Tier
 from simulation.sizing.capacity import SizingCase, capacity
 from simulation.sizing.pool import PoolCurve, pool_curve
 from simulation.synthesis import arrivals_from_bins
-from tests.simulation.builders import profile
+from tests.simulation.sizing.test_pool import SAMPLE, SPEED, TIGHT
 
-RNG = np.random.default_rng(0)
-SAMPLE = (
-    np.clip(RNG.lognormal(6.5, 1, 2000), 1, 8000).astype(int),
-    np.clip(RNG.lognormal(4, 0.8, 2000), 1, 400).astype(int),
-)
-SPEED = profile(
-    alpha=0.02, beta=1e-4, gamma=0.02, delta=1e-4, max_batch=128, budget=2048, kv=200_000, tp=4
-)
-TIGHT = Tier("t", ttft_s=0.8, tbt_s=0.1)
 BIN_S = 300.0
 
 

@@ -2,19 +2,19 @@
 
 from math import factorial
 
-import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from simulation.engine.run import simulate
 from simulation.errors import SimulationError
-from simulation.policies.static import Static
 from simulation.sizing.queueing import erlang_b, erlang_c, largest_rate, mmc_mean_wait
-from tests.simulation.builders import fleet, pool, profile, trace
-from tests.simulation.fluid import steady_state
+from tests.simulation.builders import profile
+from tests.simulation.fluid import assert_simulation_agrees, steady_state
 
 
-@pytest.mark.parametrize(("servers", "load"), [(1, 0.5), (3, 2.0), (10, 9.5), (20, 4.0)])
-def test_erlang_by_definition(servers, load):
+@given(st.integers(1, 60), st.floats(0.01, 0.99))
+def test_erlang_by_definition(servers, utilisation):
+    load = utilisation * servers
     terms = [load**k / factorial(k) for k in range(servers + 1)]
     assert erlang_b(servers, load) == pytest.approx(terms[-1] / sum(terms))
     queued = terms[-1] * servers / (servers - load)
@@ -37,14 +37,7 @@ LARGE = {"alpha": 0.03, "beta": 1.5e-4, "gamma": 0.04, "delta": 1e-4}
 @pytest.mark.parametrize("rate", [1.0, 2.0, 4.0])
 def test_fluid_model_agrees_with_simulation(rate):
     prof = profile(**LARGE, max_batch=512, budget=8192, kv=2_000_000)
-    n, isl, osl = 4000, 800, 200
-    arrivals = np.cumsum(np.random.default_rng(0).exponential(1 / rate, n))
-    result = simulate(trace(arrivals, isl, osl), fleet(pool(prof)), Static([1]))
-    fluid = steady_state(prof, rate, isl, osl)
-    middle = slice(500, -500)
-    assert result.requests.tbt_s[middle].mean() == pytest.approx(fluid.iteration_s, rel=0.04)
-    used = result.series.utilisation[0, 10:-5].mean() * prof.kv_capacity_tokens
-    assert used == pytest.approx(fluid.kv_tokens, rel=0.08)
+    assert_simulation_agrees(prof, rate, 800, 200)
 
 
 def test_fluid_model_is_unstable_at_full_load():

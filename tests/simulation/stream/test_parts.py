@@ -35,6 +35,19 @@ def some_requests(n=900):
     )  # fmt: skip
 
 
+def without_the_first_model(serving):
+    """Return the fleet without pools of model m, with two requests of which one is of it."""
+    none = [
+        replace(pool, initial=0, maximum=0) if pool.model == "m" else pool for pool in serving.pools
+    ]
+    requests = trace(
+        [0.0, 1.0], 8, 8, model=[0, 1], tier=[0, 1],
+        models=MODELS, regions=("a", "b"), tiers=("t", "late"),
+    )  # fmt: skip
+    tiers = (Tier("t", ttft_s=2.0), Tier("late", e2e_s=9e4))
+    return replace(serving, pools=tuple(none), tiers=tiers), requests
+
+
 def replayed(requests, part, duration_s):
     codes = [requests.models.index(name) for name in part.fleet.models]
     its = Stream.of(requests.rows(np.isin(requests.model, codes)))
@@ -68,14 +81,7 @@ def test_models_that_meet_stay_together():
 
 def test_parts_that_others_would_have_waited_for_are_refused():
     """Model m is hopelessly behind, and a request of n is not due for a day."""
-    none = [replace(pool, initial=0, maximum=0) if pool.model == "m" else pool for pool in POOLS]
-    serving = replace(
-        FLEET, pools=tuple(none), tiers=(Tier("t", ttft_s=2.0), Tier("late", e2e_s=9e4))
-    )
-    requests = trace(
-        [0.0, 1.0], 8, 8, model=[0, 1], tier=[0, 1],
-        models=MODELS, regions=("a", "b"), tiers=("t", "late"),
-    )  # fmt: skip
+    serving, requests = without_the_first_model(FLEET)
     parts = parts_of(serving, 3)
     with pytest.raises(SimulationError, match="one part"):
         merge_parts(serving, parts, [replayed(requests, part, 60.0) for part in parts])

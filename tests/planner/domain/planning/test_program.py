@@ -16,12 +16,8 @@ from planner.domain.replay import power_caps
 from planner.domain.traffic.sources import StoredTrace
 from planner.domain.whatif.objectives import pair_of
 from planner.errors import Infeasible, OptionsRefused, ScenarioError
-from tests.planner.domain.builders import WEST, demand_file, scenario, source
+from tests.planner.domain.builders import EAST, WEST, demand_file, scenario, source
 
-EAST = {
-    "name": "east", "capacity": {"G": 32}, "usd_per_gpu_hour": {"G": 2},
-    "carbon_g_per_kwh": 400, "pue": 1.2,
-}  # fmt: skip
 PLACES = ("east", "west")
 TIERS = [
     {"name": "chat", "ttft_ms": 1000, "tbt_ms": 100},

@@ -106,19 +106,18 @@ def test_what_is_advised_is_accepted() -> None:
     assert window_of(7 * DAY, 900, start=start, duration_s=43200).end_s == make.EPOCH + 7 * DAY
 
 
-def test_a_date_for_a_trace_without_calendar_is_refused(tmp_path: Path) -> None:
-    stored = make.demand_file(tmp_path, {"a": [9.0] * 60}, start_s=0, relative=True)
+def window_of_hours(tmp_path: Path, **horizon: Any) -> Window:
+    """Return the window of a trace without calendar, of 52 hours."""
+    stored = make.demand_file(tmp_path, {"a": [9.0] * 52}, bin_s=3600, start_s=0, relative=True)
     lengths = {"input_tokens": {"mean": 100}, "output_tokens": {"mean": 10}}
-    scenario = make.scenario(
-        traffic={"sources": [make.source(**lengths)]}, horizon={"start": "2024-05-19"}
-    )
-    with pytest.raises(ScenarioError, match=r"horizon.start: .*no calendar"):
-        make.parts(scenario, stored)
+    scenario = make.scenario(traffic={"sources": [make.source(**lengths)]}, horizon=horizon)
+    return make.parts(scenario, stored)[2]
 
 
 @pytest.mark.parametrize(
     ("horizon", "moments"),
     [
+        ({"start": "2024-05-19"}, ("horizon.start", "no calendar")),
         ({"start": 4 * DAY}, ("Day 3, 04:00",)),
         ({"start": 2 * DAY, "duration_s": DAY}, ("Day 3, 00:00", "Day 3, 04:00")),
         ({"start": 3600, "duration_s": DAY}, ("Day 1, 00:00",)),
@@ -127,22 +126,14 @@ def test_a_date_for_a_trace_without_calendar_is_refused(tmp_path: Path) -> None:
 def test_errors_of_a_trace_without_calendar_name_the_day_and_the_time(
     tmp_path: Path, horizon: dict[str, Any], moments: tuple[str, ...]
 ) -> None:
-    stored = make.demand_file(tmp_path, {"a": [9.0] * 52}, bin_s=3600, start_s=0, relative=True)
-    lengths = {"input_tokens": {"mean": 100}, "output_tokens": {"mean": 10}}
-    scenario = make.scenario(traffic={"sources": [make.source(**lengths)]}, horizon=horizon)
     with pytest.raises(ScenarioError, match=r"horizon") as refused:
-        make.parts(scenario, stored)
+        window_of_hours(tmp_path, **horizon)
     assert all(moment in str(refused.value) for moment in moments)
 
 
 def test_seconds_from_the_start_are_a_moment_of_a_trace_without_calendar(tmp_path: Path) -> None:
-    stored = make.demand_file(tmp_path, {"a": [9.0] * 120}, start_s=0, relative=True)
-    lengths = {"input_tokens": {"mean": 100}, "output_tokens": {"mean": 10}}
-    scenario = make.scenario(
-        traffic={"sources": [make.source(**lengths)]},
-        horizon={"start": 3600, "duration_s": 1800, "period_s": 300},
-    )
-    assert make.parts(scenario, stored)[2].start_s == 3600
+    window = window_of_hours(tmp_path, start=36_000, duration_s=14_400, period_s=3600)
+    assert window.start_s == 36_000
 
 
 def test_more_decisions_or_bins_than_can_be_worked_through_are_refused() -> None:

@@ -26,11 +26,6 @@ from simulation.fleet import Routing
 from tests.planner.domain.replay.test_replay import study
 
 
-@pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Study:
-    return study(tmp_path_factory.mktemp("study"))
-
-
 def found(shared: Study, planned: PlannedWindow) -> tuple[dict[str, float], float]:
     """The share of each cause, and all that was missed."""
     run = run_policy(

@@ -29,11 +29,6 @@ from simulation.fleet import Tier
 from tests.planner.domain.replay.test_replay import study
 
 
-@pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Study:
-    return study(tmp_path_factory.mktemp("study"))
-
-
 def planned(shared: Study) -> PlannedWindow:
     return plan_window(shared.plan_input, silent, method="perfect")
 

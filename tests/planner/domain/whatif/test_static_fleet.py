@@ -12,14 +12,9 @@ from planner.domain.whatif.static_fleet import (
 )
 from planner.inputs.scenario.build import build_hardware
 from planner.inputs.scenario.user_facts import UserFacts
-from tests.planner.domain.builders import scenario
+from tests.planner.domain.builders import EAST, scenario
 
 SIZES = Sizes(np.array([[10.0]]), np.array([[[10.0, 20.0, 30.0, 40.0]]]), {}, ())
-
-EAST = {
-    "name": "east", "capacity": {"G": 32}, "usd_per_gpu_hour": {"G": 2},
-    "carbon_g_per_kwh": 400, "pue": 1.2,
-}  # fmt: skip
 
 
 def needed(held: int, spare: int, peak_tps: float, growth: float) -> int:

@@ -17,7 +17,7 @@ def on(model: str, gpu: str = "H100-SXM", tp: int = 1, **more: Any) -> dict[str,
     return {"model": model, "gpu": gpu, "tp": tp} | ROOFLINE | more
 
 
-def built(profiles: list[dict[str, Any]], **changes: Any) -> Hardware:
+def scenario(profiles: list[dict[str, Any]], **changes: Any) -> Scenario:
     gpus = {profile["gpu"] for profile in profiles}
     region = {"usd_per_gpu_hour": dict.fromkeys(gpus, 2), "carbon_g_per_kwh": 400}
     data: dict[str, Any] = {
@@ -31,7 +31,11 @@ def built(profiles: list[dict[str, Any]], **changes: Any) -> Hardware:
         "tiers": [{"name": "chat", "ttft_ms": 1000}],
         "traffic": {"sources": [{"trace": "t"}]},
     }
-    return build_hardware(Scenario.model_validate(data | changes))
+    return Scenario.model_validate(data | changes)
+
+
+def built(profiles: list[dict[str, Any]], **changes: Any) -> Hardware:
+    return build_hardware(scenario(profiles, **changes))
 
 
 def test_one_profile_a_type_makes_each_type_a_column_whatever_its_tp() -> None:

@@ -10,7 +10,7 @@ from planner.inputs.scenario.build import Hardware, build_hardware
 from planner.inputs.scenario.document import parse
 from planner.inputs.scenario.schema import Scenario
 from simulation.faults import RandomCrashes
-from tests.planner.inputs.scenario.test_columns import BIG, SMALL, on
+from tests.planner.inputs.scenario.test_columns import BIG, SMALL, on, scenario
 
 REGION = {
     "usd_per_gpu_hour": {"H100-SXM": 2},
@@ -21,18 +21,11 @@ OFFER = {"capacity": 8, "usd_per_gpu_hour": 0.5, "reclaims_per_instance_hour": 0
 
 
 def words(profiles: list[dict[str, Any]], **changes: Any) -> Scenario:
-    data: dict[str, Any] = {
-        "version": 1,
-        "models": sorted({profile["model"] for profile in profiles}, reverse=True),
-        "profiles": profiles,
-        "regions": [
-            {"name": "east", "spot": {"H100-SXM": OFFER}} | REGION,
-            {"name": "west"} | REGION,
-        ],
-        "tiers": [{"name": "chat", "ttft_ms": 1000}],
-        "traffic": {"sources": [{"trace": "t"}]},
-    }
-    return Scenario.model_validate(data | changes)
+    regions = [
+        {"name": "east", "spot": {"H100-SXM": OFFER}} | REGION,
+        {"name": "west"} | REGION,
+    ]
+    return scenario(profiles, **{"regions": regions} | changes)
 
 
 def built(profiles: list[dict[str, Any]], **changes: Any) -> Hardware:
