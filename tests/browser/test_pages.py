@@ -42,6 +42,14 @@ def study(planner: User, scenario: Scenario) -> Run:
 
 
 @pytest.fixture
+def result(site: Any, live_server: Any, study: Run) -> Any:
+    """The page of the comparison, with its charts."""
+    site.goto(live_server.url + reverse("web:run", args=[study.pk]))
+    drawn(site)
+    return site
+
+
+@pytest.fixture
 def addresses(study: Run, scenario: Scenario, planner: User) -> list[str]:
     """Every page that is looked at rather than sent to."""
     planner.is_superuser = True  # People is for admins
@@ -149,31 +157,25 @@ def test_the_dark_theme_is_chosen_kept_and_drawn(
     assert not console
 
 
-def test_a_chart_has_a_table_behind_it(site: Any, live_server: Any, study: Run) -> None:
-    site.goto(live_server.url + reverse("web:run", args=[study.pk]))
-    drawn(site)
-    behind = site.locator("details.chart-table").first
+def test_a_chart_has_a_table_behind_it(result: Any) -> None:
+    behind = result.locator("details.chart-table").first
     behind.locator("summary").focus()
-    site.keyboard.press("Enter")
+    result.keyboard.press("Enter")
     rows = behind.locator("tbody tr")
     rows.nth(23).wait_for()
     heads = behind.locator("th").all_text_contents()  # as written, not as styled
     assert {"UTC", "Demand"} <= set(heads)
 
 
-def test_lines_are_chosen_in_the_legend_by_keyboard(
-    site: Any, live_server: Any, study: Run, console: list[str]
-) -> None:
+def test_lines_are_chosen_in_the_legend_by_keyboard(result: Any, console: list[str]) -> None:
     """It was the only way to another policy, and a pointer the only way to it."""
-    site.goto(live_server.url + reverse("web:run", args=[study.pk]))
-    drawn(site)
-    demand = site.locator("#over-time-1").get_by_role("checkbox", name="Demand", exact=True)
+    demand = result.locator("#over-time-1").get_by_role("checkbox", name="Demand", exact=True)
     before = demand.get_attribute("aria-checked")
     demand.focus()
-    site.keyboard.press("Space")
+    result.keyboard.press("Space")
     expect(demand).not_to_have_attribute("aria-checked", before or "")
     expect(demand).to_be_focused()
-    site.keyboard.press("Enter")
+    result.keyboard.press("Enter")
     expect(demand).to_have_attribute("aria-checked", before or "")
     assert not console
 
@@ -216,46 +218,38 @@ def test_an_alternative_redraws_the_first_screen(
     assert not console
 
 
-def test_charts_share_the_range_and_the_address_keeps_it(
-    site: Any, live_server: Any, study: Run, console: list[str]
-) -> None:
-    site.goto(live_server.url + reverse("web:run", args=[study.pk]))
-    drawn(site)
+def test_charts_share_the_range_and_the_address_keeps_it(result: Any, console: list[str]) -> None:
     # The cursor is in both. Charts do not follow it while a change of their range is under way.
-    site.locator("#over-time-1 .nsewdrag").first.hover()
+    result.locator("#over-time-1 .nsewdrag").first.hover()
     for name in ("over-time-1", "over-time-2"):
-        expect(site.locator(f"#{name} .hoverlayer .legend")).to_be_visible()
+        expect(result.locator(f"#{name} .hoverlayer .legend")).to_be_visible()
     ends = ["2024-05-18T06:00", "2024-05-18T12:00"]
     zoomed = (
         "wanted => ['over-time-1', 'over-time-2'].every(id => wanted === "
         "String(document.getElementById(id).layout.xaxis.range[0]).includes('06:00'))"
     )
-    site.evaluate(
+    result.evaluate(
         "ends => Plotly.relayout('over-time-1', "
         "{'xaxis.range[0]': ends[0], 'xaxis.range[1]': ends[1]})",
         ends,
     )
-    site.wait_for_function("location.search.includes('from=2024-05-18T06')")
-    site.wait_for_function(zoomed, arg=True)
-    site.reload()
-    drawn(site)
-    site.wait_for_function(zoomed, arg=True)
-    site.locator("[data-chart-tool=reset]").first.click()
-    site.wait_for_function("!location.search.includes('from=')")
-    expect(site.locator("[data-chart-tool=reset]").first).to_be_hidden()
-    site.wait_for_function(zoomed, arg=False)
+    result.wait_for_function("location.search.includes('from=2024-05-18T06')")
+    result.wait_for_function(zoomed, arg=True)
+    result.reload()
+    drawn(result)
+    result.wait_for_function(zoomed, arg=True)
+    result.locator("[data-chart-tool=reset]").first.click()
+    result.wait_for_function("!location.search.includes('from=')")
+    expect(result.locator("[data-chart-tool=reset]").first).to_be_hidden()
+    result.wait_for_function(zoomed, arg=False)
     assert not console
 
 
-def test_a_chart_is_copied_as_numbers_and_as_a_picture(
-    site: Any, live_server: Any, study: Run, console: list[str]
-) -> None:
-    site.context.grant_permissions(["clipboard-read", "clipboard-write"])
-    site.goto(live_server.url + reverse("web:run", args=[study.pk]))
-    drawn(site)
-    tools = site.locator(".chart-box:has(#over-time-1) .chart-tools")
+def test_a_chart_is_copied_as_numbers_and_as_a_picture(result: Any, console: list[str]) -> None:
+    result.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    tools = result.locator(".chart-box:has(#over-time-1) .chart-tools")
     # The mark is there for a second and a half, which a look at the page may miss.
-    site.evaluate(
+    result.evaluate(
         "() => new MutationObserver((changes) => { for (const { target } of changes)"
         " if (target.matches('.copied')) target.dataset.wasCopied = '' })"
         ".observe(document, { subtree: true, attributeFilter: ['class'] })"
@@ -263,12 +257,12 @@ def test_a_chart_is_copied_as_numbers_and_as_a_picture(
     marked = tools.locator("[data-was-copied]")
     tools.get_by_role("button", name="CSV").click()
     expect(marked).to_have_count(1)
-    heads, *rows = site.evaluate("() => navigator.clipboard.readText()").splitlines()
+    heads, *rows = result.evaluate("() => navigator.clipboard.readText()").splitlines()
     assert "Demand" in heads.split(",") and len(rows) >= 24
     expect(tools.locator(".copied")).to_have_count(0)
     tools.get_by_role("button", name="PNG").click()
     expect(marked).to_have_count(2)
-    kinds = site.evaluate("() => navigator.clipboard.read().then(items => items[0].types)")
+    kinds = result.evaluate("() => navigator.clipboard.read().then(items => items[0].types)")
     assert "image/png" in kinds
     assert not console
 

@@ -9,9 +9,6 @@ import pytest
 from planner.errors import ScenarioError
 from planner.optimizer import solve_window
 from planner.optimizer.problem import INFEASIBLE, PlanningProblem
-from tests.optimizer.problems import (
-    problem,
-)
 
 
 def one_model(**changes) -> PlanningProblem:
@@ -65,23 +62,6 @@ def test_spot_carries_no_more_than_its_share():
     assert few.status == INFEASIBLE and "spot_share above 0.5" in few.conflict
     nothing = solve_window(replace(marked, spot_share=1.0, capacity_gpus=np.array([[0, 0]])))
     assert nothing.status == INFEASIBLE and "spot_share" not in nothing.conflict
-
-
-@pytest.mark.parametrize(
-    ("changes", "says"),
-    [
-        ({"types": np.array([0, 5])}, "types of H100 is 5: give 0 to 1"),
-        ({"types": np.array([0.0, 1.0])}, "types must hold whole numbers"),
-        ({"types": np.array([0, 1]), "type_names": ("one",)}, "type_names"),
-        ({"stages": np.array([0, 3])}, "stages of H100 is 3: give 0, 1 or 2"),
-        ({"stages": np.array([0])}, "stages has shape"),
-        ({"spot": np.array([0, 1])}, "spot must hold true or false"),
-        ({"spot_share": 1.5}, "spot_share is 1.5"),
-    ],
-)
-def test_columns_that_make_no_sense_are_refused(changes, says):
-    with pytest.raises(ScenarioError, match=says):
-        solve_window(problem(**changes))
 
 
 def test_the_decomposition_says_what_it_cannot_do():

@@ -5,7 +5,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from planner.errors import ScenarioError
 from planner.optimizer import solve_window
 from planner.optimizer.problem import INFEASIBLE, Weights
 from tests.optimizer.problems import problem
@@ -70,21 +69,3 @@ def test_churn_zero_keeps_the_fleet_that_suffices():
         plan = solve_window(replace(less, churn=float(allowed)), gap=0.0)
         assert plan.totals.starts + plan.totals.stops <= allowed
     np.testing.assert_array_equal(solve_window(replace(less, churn=0.0)).target, fleet)
-
-
-@pytest.mark.parametrize(
-    ("changes", "says"),
-    [
-        ({"weights": Weights(usd=-1.0)}, "weight of usd is -1.0"),
-        ({"weights": Weights(usd=0.0)}, "weighs nothing"),
-        ({"weights": Weights(kwh=1.0)}, "need kw"),
-        ({"weights": Weights(kg=1.0), "kw": np.ones((2, 2, 2))}, "needs kg_per_kwh"),
-        ({"budget_usd": -5.0}, "budget_usd is -5.0"),
-        ({"churn": float("nan")}, "churn is nan"),
-        ({"kw": np.ones((2, 2))}, "kw has shape"),
-        ({"kg_per_kwh": np.array([0.1, -1.0])}, "kg_per_kwh of eu-west is -1.0"),
-    ],
-)
-def test_what_makes_no_sense_is_refused(changes, says):
-    with pytest.raises(ScenarioError, match=says):
-        solve_window(problem(**changes))

@@ -5,8 +5,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from planner.errors import ScenarioError
-from planner.optimizer import solve_window
 from planner.optimizer.pools import (
     CapacityCurves,
     capacity_curve,
@@ -19,7 +17,6 @@ from tests.optimizer.horizon.toys import random_horizon
 from tests.optimizer.problems import (
     one_region,
     pools_by_hand,
-    problem,
     random_columns,
     with_pools,
 )
@@ -86,22 +83,3 @@ def test_facets_cut_off_no_whole_cover_of_a_bent_curve(seed):
     )
     points = points[held >= need]
     assert np.all(points @ facets_[:, :-1].T >= facets_[:, -1] - 1e-9)
-
-
-@pytest.mark.parametrize(
-    ("changes", "says"),
-    [
-        ({"pool_tps": np.ones((2, 2))}, "pool_tps has shape"),
-        (
-            {"pool_tps": np.array([[[9.0, 10.0]] * 2] * 2), "theta_tps": np.full((2, 2), 5.0)},
-            "pool_tps of small, A100, 2 replicas is 10.0: let what each replica carries never",
-        ),
-        (
-            {"pool_tps": np.array([[[9.0, 20.0]] * 2] * 2), "theta_tps": np.full((2, 2), 9.0)},
-            "theta_tps of small, A100 is 9.0: give what each replica of the largest pool",
-        ),
-    ],
-)
-def test_curves_that_break_the_law_are_refused(changes, says):
-    with pytest.raises(ScenarioError, match=says):
-        solve_window(problem(**changes))

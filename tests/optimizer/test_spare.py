@@ -64,18 +64,6 @@ def test_by_region_any_of_its_columns_may_lose_it():
     assert not can_decompose(two)
 
 
-@pytest.mark.parametrize(
-    ("changes", "says"),
-    [
-        ({"spare": -1}, "spare is -1"),
-        ({"spare": 150, "by_pool": False}, "in more than 100 ways"),
-    ],
-)
-def test_what_makes_no_sense_is_refused(changes, says):
-    with pytest.raises(ScenarioError, match=says):
-        solve_window(problem(**changes))
-
-
 def test_a_region_alone_cannot_be_lost():
     none = np.zeros((1, 1, 1), np.int64)
     alone = one_model(

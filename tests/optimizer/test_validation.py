@@ -5,6 +5,7 @@ import pytest
 
 from planner.errors import ScenarioError
 from planner.optimizer import solve_window
+from planner.optimizer.problem import Weights
 from tests.optimizer.problems import problem
 
 BASE = problem()
@@ -46,6 +47,32 @@ def changed(field, index, value):
             changed("theta_tps", (0, 0), 0.0) | changed("minimum", (0, 1, 0), 1),
             "minimum of small, eu-west, A100 is 1: set it to 0",
         ),
+        ({"types": np.array([0, 5])}, "types of H100 is 5: give 0 to 1"),
+        ({"types": np.array([0.0, 1.0])}, "types must hold whole numbers"),
+        ({"types": np.array([0, 1]), "type_names": ("one",)}, "type_names"),
+        ({"stages": np.array([0, 3])}, "stages of H100 is 3: give 0, 1 or 2"),
+        ({"stages": np.array([0])}, "stages has shape"),
+        ({"spot": np.array([0, 1])}, "spot must hold true or false"),
+        ({"spot_share": 1.5}, "spot_share is 1.5"),
+        ({"weights": Weights(usd=-1.0)}, "weight of usd is -1.0"),
+        ({"weights": Weights(usd=0.0)}, "weighs nothing"),
+        ({"weights": Weights(kwh=1.0)}, "need kw"),
+        ({"weights": Weights(kg=1.0), "kw": np.ones((2, 2, 2))}, "needs kg_per_kwh"),
+        ({"budget_usd": -5.0}, "budget_usd is -5.0"),
+        ({"churn": float("nan")}, "churn is nan"),
+        ({"kw": np.ones((2, 2))}, "kw has shape"),
+        ({"kg_per_kwh": np.array([0.1, -1.0])}, "kg_per_kwh of eu-west is -1.0"),
+        ({"pool_tps": np.ones((2, 2))}, "pool_tps has shape"),
+        (
+            {"pool_tps": np.array([[[9.0, 10.0]] * 2] * 2), "theta_tps": np.full((2, 2), 5.0)},
+            "pool_tps of small, A100, 2 replicas is 10.0: let what each replica carries never",
+        ),
+        (
+            {"pool_tps": np.array([[[9.0, 20.0]] * 2] * 2), "theta_tps": np.full((2, 2), 9.0)},
+            "theta_tps of small, A100 is 9.0: give what each replica of the largest pool",
+        ),
+        ({"spare": -1}, "spare is -1"),
+        ({"spare": 150, "by_pool": False}, "in more than 100 ways"),
     ],
 )
 def test_a_problem_that_makes_no_sense(changes, says):

@@ -10,7 +10,8 @@ from simulation.fleet import Tier
 from simulation.metrics import summarise
 from simulation.policies.static import Static
 from tests.shared_folder import DATA, shared
-from tests.simulation.builders import fleet, pool, profile, trace
+from tests.simulation.builders import fleet, pool, trace
+from tests.simulation.sizing.test_capacity import LARGE
 
 
 @pytest.fixture(scope="module")
@@ -25,18 +26,8 @@ def conversation():
 
 
 def llama_70b(count, minimum=1):
-    prof = profile(
-        alpha=0.03,
-        beta=1.5e-4,
-        gamma=0.03,
-        delta=1.2e-4,
-        max_batch=256,
-        budget=2048,
-        kv=400_000,
-        tp=8,
-    )
     return fleet(
-        pool(prof, initial=count, minimum=minimum, startup_s=120.0),
+        pool(LARGE, initial=count, minimum=minimum, startup_s=120.0),
         tiers=[Tier("t", ttft_s=1.0, tbt_s=0.1)],
     )
 

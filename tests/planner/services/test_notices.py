@@ -137,6 +137,11 @@ def test_what_is_not_listed_is_refused_before_any_name_is_looked_up(
         webhook(planner, address)
 
 
+def call_hook() -> None:
+    allowed = outgoing_requests.parse_allowed(["hooks.example.com"])
+    outgoing_requests.request("POST", PUBLIC, allowed, body=b"{}", headers={}, max_bytes=10)
+
+
 @pytest.mark.parametrize(
     "address", ["127.0.0.1", "10.1.2.3", "169.254.169.254", "::1", "fd00::1", "::ffff:127.0.0.1"]
 )
@@ -148,10 +153,7 @@ def test_a_listed_name_that_lies_in_a_private_network_is_not_called(
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: [public, private])
     monkeypatch.setattr(socket, "create_connection", lambda *_, **__: pytest.fail("called"))
     with pytest.raises(outgoing_requests.NotListed, match="not public"):
-        outgoing_requests.request(
-            "POST", PUBLIC, outgoing_requests.parse_allowed(["hooks.example.com"]),
-            body=b"{}", headers={}, max_bytes=10,
-        )  # fmt: skip
+        call_hook()
 
 
 def test_a_name_is_looked_up_once_and_that_address_is_called(
@@ -170,10 +172,7 @@ def test_a_name_is_looked_up_once_and_that_address_is_called(
     monkeypatch.setattr(socket, "getaddrinfo", resolve)
     monkeypatch.setattr(socket, "create_connection", connect)
     with pytest.raises(outgoing_requests.Unreachable):
-        outgoing_requests.request(
-            "POST", PUBLIC, outgoing_requests.parse_allowed(["hooks.example.com"]),
-            body=b"{}", headers={}, max_bytes=10,
-        )  # fmt: skip
+        call_hook()
     assert called == [("93.184.215.14", 443)]
 
 
