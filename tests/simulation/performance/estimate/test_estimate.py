@@ -33,6 +33,7 @@ from simulation.performance.specs import Arrangement
 from simulation.performance.work import iteration
 from tests.shared_folder import DATA, shared
 from tools.catalogue.fit_estimate import Predicted, bounded, fit, scored, table_of
+from tools.catalogue.recipes import read_recipes, traits_of_recipe
 from tools.catalogue.served_models import SILICON, served
 
 KERNELS = efficiencies()
@@ -313,6 +314,43 @@ def test_kernels_of_another_vendor_lag_by_the_peaks_that_products_reach() -> Non
         assert own.bandwidth == pytest.approx(lag * other.bandwidth)
         assert KERNELS.find(kind, "gaudi", precision) == other
         assert KERNELS.find(kind, "volta", precision) == KERNELS.find(kind, "ampere", precision)
+
+
+@pytest.mark.parametrize(("moe_tp", "moe_ep"), [(1, 8), (8, 1)])
+def test_ranks_with_a_prompt_each_take_longer_than_one_of_them(moe_tp: int, moe_ep: int) -> None:
+    spread = Arrangement(attention_dp=8, moe_tp=moe_tp, moe_ep=moe_ep, weights="fp8")
+    lone = replace(DEEPSEEK, decode=spread, isl=8192.0, concurrency=1.0, rounds=np.inf)
+    loop = loop_of([fit_into_memory(lone)], KERNELS)
+    assert loop.lone["kernels"] == loop.prefill["kernels"]
+    assert loop.lone["scaled"] < loop.prefill["scaled"]
+    prompts = [one(replace(lone, concurrency=users, osl=64.0)) for users in (1.0, 4.0, 64.0)]
+    assert (np.diff([estimated.ttft_s for estimated in prompts]) > 0).all()
+    without_spread = loop_of([fit_into_memory(replace(lone, decode=DEEPSEEK.decode))], KERNELS)
+    assert without_spread.lone["busy"] == pytest.approx(without_spread.prefill["busy"])
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_scaled_products_slow_mixtures_of_experts_in_8_bits_but_on_vllm(engine: str) -> None:
+    factors = [replace(CALIBRATION, scaled=factor) for factor in (1.0, 1.5)]
+    dense = replace(LLAMA, decode=replace(LLAMA.decode, weights="fp8"))
+    in_16_bits = Arrangement(tp=16, moe_tp=16)
+    for base, slows in (
+        (DEEPSEEK, engine != "vllm"),
+        (replace(DEEPSEEK, decode=in_16_bits), False),
+        (dense, False),
+    ):
+        for quantity in ("tbt_s", "ttft_s"):
+            plain, slow = (
+                getattr(one(replace(base, engine=engine), factor), quantity) for factor in factors
+            )
+            assert slow > plain if slows else slow == plain
+
+
+def test_recipes_limit_the_sequences_of_a_rank() -> None:
+    recipes = [recipe for found in read_recipes().values() for recipe in found]
+    limits = [traits_of_recipe(recipe).get("max_num_seqs") for recipe in recipes]
+    assert min(limit for limit in limits if limit) >= 1
+    assert sum(limit is None for limit in limits) < 0.1 * len(limits)
 
 
 def test_caps_chunks_and_hits_change_an_estimate() -> None:
