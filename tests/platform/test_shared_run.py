@@ -31,8 +31,14 @@ WORK = """
 import sys, time, django
 django.setup()
 from planner.models import Run
+from planner.services import run_parts
 from planner.services.worker import run_next
 from tests.planner.coarse import coarse_sizes
+encode = run_parts.encode
+def encode_slowly(*values):
+    time.sleep(0.2)  # so that the test sees on a busy machine, too, who computes a part
+    return encode(*values)
+run_parts.encode = encode_slowly
 print("ready", flush=True)
 sys.stdin.readline()
 with coarse_sizes():
