@@ -29,6 +29,7 @@ from simulation.provisioning.bounds import (
 )
 from simulation.provisioning.crowding import least_crowded_latency
 from simulation.provisioning.device_search import plan_on_devices
+from simulation.provisioning.device_tree import is_without_plan
 from simulation.provisioning.energy import fleet_watts
 from simulation.provisioning.exact import exact_plan
 from simulation.provisioning.frontier import frontiers, priced_frontier
@@ -54,6 +55,7 @@ Method = Literal["greedy", "exact", "algorithm1", "algorithm1-printed"]
 ALGORITHM1, PRINTED = "algorithm1", "algorithm1-printed"
 SLO_SHARES, SLOT_PRICES = (1.0, 0.85, 0.7), (0.0, 0.02, 0.1)
 """Of the exact method: shares of the limit, and prices of a slot in devices."""
+LARGE_GAP = 0.1  # share of the devices found that calls for a proof by search
 STARTS = 3  # plans from which the exact method searches fewer devices
 MOST_DEVICES = 1_000_000
 MEMORY_PRICES = (0.0, 0.25, 1.0, 4.0)
@@ -144,10 +146,10 @@ def plan_level(
         # A coarser plan is also one of this level.
         bounds = [level.least_devices for level in coarser if level.least_devices is not None]
         bound = min(bound, by_means, *bounds)
-    if method == "exact" and name == "operator" and bound is not None and bound < by_means:
         # If one device less cannot meet the limit, the plan found has the fewest.
-        crowded = _crowded_latency(phase, device_bytes, by_means - 1)
-        bound = by_means if crowded > 1.0 else bound
+        is_open = method == "exact" and name == "operator" and bound < by_means
+        if is_open and _is_without_plan(phase, device_bytes, by_means - 1, bound):
+            bound = by_means
     return replace(
         best, by_means=by_means, least_devices=bound, seconds=time.perf_counter() - started
     )
@@ -249,11 +251,18 @@ def _search_devices(
     return bound
 
 
-def _crowded_latency(phase: PhaseProblem, device_bytes: float, devices: int) -> float:
-    """Return a lower bound on the latency of operators on ``devices``, divided by the limit."""
+def _is_without_plan(phase: PhaseProblem, device_bytes: float, devices: int, bound: int) -> bool:
+    """Return whether it is proven that no plan by operators meets the limit on ``devices``.
+
+    The search in a tree takes long, so it is for gaps between ``bound`` and one device more that
+    are above ``LARGE_GAP``.
+    """
     least = _with_least_cache(phase)
     table = _fitting_sojourns(least, fewest_replicas(least, device_bytes))
-    return least_crowded_latency(least.problem, least.demand, table, device_bytes, devices)
+    case = least.problem, least.demand, table, device_bytes, devices
+    if least_crowded_latency(*case) > 1.0:
+        return True
+    return devices + 1 - bound > LARGE_GAP * (devices + 1) and is_without_plan(*case)
 
 
 def by_algorithm1(

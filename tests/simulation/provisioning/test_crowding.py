@@ -10,28 +10,8 @@ from simulation.provisioning.bounds import device_options
 from simulation.provisioning.crowding import least_crowded_latency
 from simulation.provisioning.exact import exact_plan
 from simulation.provisioning.interference import SHARED_KINDS, Demand, InterferenceTable
-from simulation.provisioning.problem import OperatorProblem, sojourns
-from tests.simulation.provisioning.cases import random_problem
-
-MEASURED = ("gemm", "elementwise")
-
-
-def crowded_case(seed: int) -> tuple[OperatorProblem, Demand]:
-    """Three operators of measured kinds that slow each other by 0.3 to 1.2 of their time."""
-    rng = np.random.default_rng(seed)
-    problem = random_problem(seed, operators=3, replicas=2, parallel=1 + seed % 2, dag=seed % 4 > 1)
-    shape = problem.latency_s.shape
-    kinds = np.zeros((3, len(SHARED_KINDS)))
-    kinds[np.arange(3), [SHARED_KINDS.index(MEASURED[k]) for k in rng.integers(0, 2, 3)]] = 1.0
-    pairs = {(a, b): float(rng.uniform(1.5, 2.5)) for a in MEASURED for b in MEASURED}
-    demand = Demand(
-        rng.uniform(0.02, 0.2, shape),
-        rng.uniform(0, 0.5, shape),
-        rng.uniform(0, 0.5, shape),
-        kinds=kinds,
-        table=InterferenceTable("toy", "drawn", pairs),
-    )
-    return problem, demand
+from simulation.provisioning.problem import sojourns
+from tests.simulation.provisioning.cases import crowded_case
 
 
 def test_the_bound_admits_the_optimum_and_proves_it_where_sums_do_not():
