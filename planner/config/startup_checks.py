@@ -17,7 +17,7 @@ from django.db import DatabaseError, connection
 from planner.version import VERSION
 
 APP = "planner"
-REFUSED = 2  # exit status
+REFUSED, INTERRUPTED = 2, 130  # exit status
 started_on_known = False  # True: at its start this process knew every migration
 
 
@@ -35,12 +35,15 @@ class OlderDatabase(UnfitDatabase):
 
 @contextmanager
 def exit_with_sentence() -> Iterator[None]:
-    """End the process with one sentence if the block raises an error of settings or database."""
+    """End with one sentence on an error of settings or database, and on an interruption."""
     try:
         yield
     except (ImproperlyConfigured, UnfitDatabase) as problem:
         sys.stderr.write(f"{problem}\n")
         sys.exit(REFUSED)
+    except KeyboardInterrupt:  # Ctrl-C, or a signal to end
+        sys.stderr.write("Stopped before its end.\n")
+        sys.exit(INTERRUPTED)
 
 
 def applied_migrations() -> set[str]:

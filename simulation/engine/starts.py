@@ -43,9 +43,9 @@ def _new_slot(state: Any, p: int, t: float) -> int:
     pool = state.pools[p]
     slot = _first_slot(state, p, OFF)
     pool.top = max(pool.top, slot + 1 - pool.first)
-    rank_all(state, p)
     instance = state.instances[slot]
     _reset_instance(state, slot, p)
+    rank_all(state, p)
     instance.born, instance.settled = t, t
     return int(slot)
 

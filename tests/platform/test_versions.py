@@ -154,3 +154,10 @@ def test_readyz_names_a_newer_version(
     answer = client.get("/readyz")
     assert answer.status_code == 200
     assert "newer version" in answer.json()["database"]
+
+
+def test_an_interrupted_command_ends_without_traceback(capsys):
+    with pytest.raises(SystemExit) as end, startup_checks.exit_with_sentence():
+        raise KeyboardInterrupt
+    assert end.value.code == 130  # as shells write an end by Ctrl-C
+    assert "Traceback" not in capsys.readouterr().err

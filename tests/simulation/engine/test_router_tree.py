@@ -7,17 +7,26 @@ from simulation.engine import allocation
 from simulation.engine.routing_order import FEW
 from simulation.engine.run import simulate
 from simulation.fleet import ROUTERS, Routing
-from tests.simulation.builders import fleet, trace
+from tests.simulation.builders import fleet, pool, trace
 from tests.simulation.scripted_policies import Asking
 
 
 @pytest.mark.parametrize("router", [name for name in ROUTERS if name != "prefix-aware"])
-def test_a_growing_fleet_chooses_as_with_a_tree_from_the_start(monkeypatch, router):
+def test_growing_pools_choose_as_with_a_tree_from_the_start(monkeypatch, router):
     rng = np.random.default_rng(7)
     arrivals = np.floor(np.cumsum(rng.exponential(1 / 12, 4000)) * 256) / 256
-    requests = trace(arrivals, rng.integers(1, 200, 4000), rng.integers(1, 120, 4000))
-    served_by = fleet(routing=Routing(instance=router))
-    policy = Asking([FEW - 5], [FEW - 2], [FEW + 6], [FEW - 6], [FEW + 9])
+    requests = trace(
+        arrivals,
+        rng.integers(1, 200, 4000),
+        rng.integers(1, 120, 4000),
+        region=rng.integers(0, 2, 4000),
+        regions=("r", "s"),
+    )
+    served_by = fleet(
+        pool(), pool(region="s"), regions=("r", "s"), routing=Routing(instance=router)
+    )
+    first, second = [FEW - 5, FEW - 2, FEW + 6, FEW - 6, FEW + 9], [2, FEW + 3, FEW, 1, FEW + 5]
+    policy = Asking(*zip(first, second, strict=True))
 
     def served():
         """Return the log of requests of a replay."""
