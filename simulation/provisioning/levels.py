@@ -29,7 +29,7 @@ from simulation.provisioning.bounds import (
 )
 from simulation.provisioning.crowding import least_crowded_latency
 from simulation.provisioning.device_search import plan_on_devices
-from simulation.provisioning.device_tree import is_without_plan
+from simulation.provisioning.device_tree import NODES, NODES_IN_ALL, is_without_plan
 from simulation.provisioning.energy import fleet_watts
 from simulation.provisioning.exact import exact_plan
 from simulation.provisioning.frontier import frontiers, priced_frontier
@@ -147,8 +147,8 @@ def plan_level(
         bounds = [level.least_devices for level in coarser if level.least_devices is not None]
         bound = min(bound, by_means, *bounds)
         # If one device less cannot meet the limit, the plan found has the fewest.
-        is_open = method == "exact" and name == "operator" and bound < by_means
-        if is_open and _is_without_plan(phase, device_bytes, by_means - 1, bound):
+        is_open = (method == "exact" or name == "module") and bound < by_means
+        if is_open and _is_without_plan(name, phase, device_bytes, by_means - 1, bound):
             bound = by_means
     return replace(
         best, by_means=by_means, least_devices=bound, seconds=time.perf_counter() - started
@@ -251,18 +251,25 @@ def _search_devices(
     return bound
 
 
-def _is_without_plan(phase: PhaseProblem, device_bytes: float, devices: int, bound: int) -> bool:
-    """Return whether it is proven that no plan by operators meets the limit on ``devices``.
+def _is_without_plan(
+    name: str, phase: PhaseProblem, device_bytes: float, devices: int, bound: int
+) -> bool:
+    """Return whether it is proven that no plan of a level meets the limit on ``devices``.
 
     The search in a tree takes long, so it is for gaps between ``bound`` and one device more that
-    are above ``LARGE_GAP``.
+    are above ``LARGE_GAP``. Layers have one problem per batch and parallelism, with less search.
     """
-    least = _with_least_cache(phase)
-    table = _fitting_sojourns(least, fewest_replicas(least, device_bytes))
-    case = least.problem, least.demand, table, device_bytes, devices
-    if least_crowded_latency(*case) > 1.0:
-        return True
-    return devices + 1 - bound > LARGE_GAP * (devices + 1) and is_without_plan(*case)
+    is_large_gap = devices + 1 - bound > LARGE_GAP * (devices + 1)
+    nodes = NODES_IN_ALL if name == "operator" else NODES
+    for part, _, fills in _subproblems(name, _with_least_cache(phase), device_bytes):
+        if fills > devices:
+            break  # sorted by ``fills``: all later ones need as many or more
+        table = _fitting_sojourns(part, fewest_replicas(part, device_bytes))
+        case = part.problem, part.demand, table, device_bytes, devices
+        crowded = least_crowded_latency(*case) > 1.0
+        if not crowded and not (is_large_gap and is_without_plan(*case, nodes)):
+            return False
+    return True
 
 
 def by_algorithm1(
@@ -331,7 +338,7 @@ def least_devices(name: str, phase: PhaseProblem, device_bytes: float) -> int:
     """Return a lower bound on the devices of any plan of a level.
 
     For operators, it is a bound on plans that meet the latency limit on average. For layers that
-    are scaled together, it counts only their load and memory.
+    are scaled together, it counts only their load and memory (see ``_is_without_plan``).
     """
     least = _with_least_cache(phase)
     if name == "operator":
