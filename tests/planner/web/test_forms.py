@@ -317,6 +317,7 @@ NAMES = st.text(st.sampled_from(ALPHABET), min_size=1, max_size=9).filter(str.st
     )
 )
 @example(ProfileChoice("m", "G", 4, role="prefill"))
+@example(ProfileChoice("a/b: c&d=|", "H100 SXM", 8, "mine & yours", 3))
 def test_a_choice_of_a_profile_comes_back_as_it_went(choice: ProfileChoice) -> None:
     field = ProfileField()
     assert field.clean(field.prepare_value(choice)) == choice

@@ -4,7 +4,7 @@ from fractions import Fraction
 from math import ceil
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from simulation.errors import SimulationError
@@ -23,6 +23,10 @@ TOLERANCES, RATES = (0.1, 0.1), (2.0, 2.0)
 
 
 @given(st.integers(0, 300), st.integers(1, 100))
+@example(77, 10)
+@example(63, 10)
+@example(210, 10)
+@example(10, 10)
 def test_apa_changes_by_the_ratio_beyond_ten_percent_and_at_most_doubles_or_halves(percent, n):
     ratio = Fraction(percent, 70)
     within = abs(ratio - 1) <= Fraction(1, 10)

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from simulation.errors import SimulationError
@@ -39,6 +39,11 @@ def asked(policy, *arguments, **more):
 
 
 @given(st.integers(1, 6400), st.integers(1, 60))
+@example(440, 4)
+@example(441, 4)
+@example(320, 4)
+@example(319, 4)
+@example(1, 4)
 def test_throughput_over_target_per_instance_beyond_the_thresholds(tps, count):
     policy = ready(Proportional("decode-tps", 100.0, stability=AT_ONCE), fleet(pool(initial=count)))
     expected = count if 80 * count <= tps <= 110 * count else -(-tps // 100)

@@ -5,7 +5,7 @@ from math import ceil
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from simulation.errors import SimulationError
@@ -22,6 +22,13 @@ def hpa(initial=4, **how):
 
 
 @given(st.integers(0, 500), st.integers(1, 60))
+@example(45, 4)
+@example(44, 4)
+@example(55, 4)
+@example(56, 4)
+@example(500, 2)
+@example(500, 10)
+@example(0, 4)
 def test_formula_tolerance_and_the_larger_of_both_limits_of_scale_out(percent, ready):
     """1 is the least that minReplicas may be, and its default."""
     ratio = Fraction(percent, 50)
