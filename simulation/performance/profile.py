@@ -113,20 +113,29 @@ class Profile(Protocol):
         """
 
 
-def iteration_s(profile: Profile, *loads: npt.ArrayLike) -> FloatArray:
+def iteration_s(
+    profile: Profile,
+    decodes: npt.ArrayLike,
+    decode_context: npt.ArrayLike,
+    prefill_tokens: npt.ArrayLike,
+    prefill_pairs: npt.ArrayLike,
+) -> FloatArray:
     """Return the seconds of iterations, broadcast over the four arrays; 0 for an empty one.
 
     The arrays are the b, c, p and a of the module's docstring, in this order.
     """
-    return evaluate(profile.curve, *loads)
+    return evaluate(profile.curve, decodes, decode_context, prefill_tokens, prefill_pairs)
 
 
-def measured_range(profile: Profile, *loads: npt.ArrayLike) -> BoolArray:
-    """Return the mask of iterations inside the range that the profile was measured or fitted on.
-
-    For ``loads`` see ``iteration_s``.
-    """
-    return inside(profile.curve, *loads)
+def measured_range(
+    profile: Profile,
+    decodes: npt.ArrayLike,
+    decode_context: npt.ArrayLike,
+    prefill_tokens: npt.ArrayLike,
+    prefill_pairs: npt.ArrayLike,
+) -> BoolArray:
+    """Return the mask of iterations inside the range that the profile was measured or fitted on."""
+    return inside(profile.curve, decodes, decode_context, prefill_tokens, prefill_pairs)
 
 
 def provenance_at(profile: Profile, outside: float) -> Provenance:
