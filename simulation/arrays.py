@@ -17,9 +17,8 @@ TextArray = npt.NDArray[np.str_]
 
 # Rows of a long column processed together, so that temporary arrays stay small.
 PIECE_ROWS = 1 << 20
-COUNTED_ROWS = (
-    1 << 16
-)  # numpy makes each code an integer of 8 bytes, which should stay in the cache
+# Codes counted together: numpy makes each an integer of 8 bytes, which should stay in the cache.
+COUNTED_ROWS = 1 << 16
 
 
 def row_slices(rows: int) -> Iterator[slice]:

@@ -221,9 +221,8 @@ class Kernels:
     beside: Mapping[AttentionKey, Surface] = field(default_factory=dict)  # decode, among prompts
     experts: Mapping[ExpertsKey, Line] = field(default_factory=dict)
     elementwise: Mapping[tuple[int, int], Line] = field(default_factory=dict)  # read, written
-    collectives: Mapping[tuple[str, int], Sequence[Line]] = field(
-        default_factory=dict
-    )  # kind, GPUs
+    # by kind and number of GPUs
+    collectives: Mapping[tuple[str, int], Sequence[Line]] = field(default_factory=dict)
 
     def read(self, operator: Operator, it: Iteration) -> Reading | None:
         """Return the seconds of one call, and the mask of calls within measured points (a reading).

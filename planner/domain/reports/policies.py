@@ -26,17 +26,12 @@ from planner.domain.report import (
     table,
 )
 from planner.domain.results.assurance import TestDayFigures
-from planner.domain.results.figures import (
-    DETAIL_TABLES,
-    POLICIES,
-    POLICY_TABLE,
-)
+from planner.domain.results.figures import DETAIL_TABLES, POLICIES, POLICY_TABLE
 
 LOST_REPLICA = "replica_lost"  # kind of test day
 Span = tuple[int, int]  # least and most replicas
 NO_SAVING = 0.005  # smaller differences of cost are shown as none
 ORACLE = "uses future data"
-DETAILS = "Latency and worst hours", "Requests", "GPU-hours", "Energy and power", "Starts"
 UNITS = {
     columns.TEXT: (Form.TEXT, ""), columns.COUNT: (Form.COUNT, ""), columns.FLAG: (Form.TEXT, ""),
     columns.REASONS: (Form.TEXT, ""), columns.SHARE: (Form.SHARE, ""),
@@ -270,7 +265,7 @@ def simulation_section(rows: Sequence[Row]) -> Section:
     tables = [
         table(rows, (Head("Policy", wide=3), lambda row: row.title), *columns_of(name, rows),
               title=title)
-        for name, title in zip(DETAIL_TABLES, DETAILS, strict=True)
+        for name, title in DETAIL_TABLES.items()
     ]  # fmt: skip
     return Section(
         "Latency, requests, GPU-hours and starts",

@@ -77,7 +77,10 @@ TAIL = ("p95",)
 POLICY_TABLE, HOUR_TABLE, START_TABLE = "policies", "hours", "starts"  # of pages
 REQUEST_TABLE, GROUP_TABLE = "requests", "groups"
 ENERGY_TABLE, LATENCY_TABLE = "energy", "latency"
-DETAIL_TABLES = LATENCY_TABLE, REQUEST_TABLE, HOUR_TABLE, ENERGY_TABLE, START_TABLE  # in this order
+DETAIL_TABLES = {  # with their titles, in the order of pages
+    LATENCY_TABLE: "Latency and worst hours", REQUEST_TABLE: "Requests", HOUR_TABLE: "GPU-hours",
+    ENERGY_TABLE: "Energy and power", START_TABLE: "Starts",
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
