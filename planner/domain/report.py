@@ -306,7 +306,7 @@ Block = Facts | Note | Table | Chart
 
 
 class Group(Enum):
-    """A group of folded sections; the value is its heading. Pages show them in this order."""
+    """A group of details; the value is its heading. Pages show the groups in this order."""
 
     POLICIES = "Policies"
     PLAN = "Plan and sizes"
@@ -317,20 +317,20 @@ class Group(Enum):
 class Section:
     """Blocks under a heading.
 
-    ``folded``: a page shows it on demand, in its group, and a terminal only if ``printed``.
+    ``group``: a page shows the section on demand, under the group's heading, and a terminal only
+    if ``printed``. None: part of the decision.
     """
 
     title: str
     blocks: tuple[Block, ...]
     name: str = ""  # short name, for the anchor of a page and the sheet of a workbook
-    folded: bool = False
+    group: Group | None = None
     printed: bool = False
-    group: Group = Group.BASIS
 
     @property
     def order(self) -> int:
-        """Return the place on a page: unfolded sections first, then one group after the other."""
-        return 1 + list(Group).index(self.group) if self.folded else 0
+        """Return the place on a page: the decision first, then one group after the other."""
+        return [None, *Group].index(self.group)
 
     @property
     def sheet(self) -> str:
@@ -399,7 +399,7 @@ def sources_section(sources: Sequence[Source], notes: Sequence[str]) -> tuple[Se
         blocks.append(Table(SOURCE_HEADS, rows))
     if not blocks:
         return ()
-    return (Section("Sources and assumptions", tuple(blocks), "Sources", folded=True),)
+    return (Section("Sources and assumptions", tuple(blocks), "Sources", group=Group.BASIS),)
 
 
 def limit_name(bound: str) -> str:

@@ -644,11 +644,9 @@ def _policies(view: ComparisonView) -> Iterator[Section]:
     savings = {name: view.saving(name) for name in view.outcomes}
     compared = policies_table(rows, view.key, savings)
     charts = cost_chart(ordered, view.key)
-    yield Section("Policies", (*charts, compared), folded=True, group=Group.POLICIES, printed=True)
+    yield Section("Policies", (*charts, compared), group=Group.POLICIES, printed=True)
     if by_policy := _days_by_policy(view):
-        yield Section(
-            "Test days by policy", (by_policy,), "Days by policy", folded=True, group=Group.POLICIES
-        )
+        yield Section("Test days by policy", (by_policy,), "Days by policy", group=Group.POLICIES)
     yield from parameters_section(Row(view.plan.outcome.title, view.figures[view.key]))
     yield simulation_section(rows)
 
@@ -684,9 +682,7 @@ def _assurance(view: ComparisonView) -> Iterator[Section]:
     asked = "" if figures is None else figures.assurance
     if view.tests.levels:
         rows = assurance_table(view.tests.levels, marked=view.plan.name or asked)
-        yield Section(
-            "Levels of assurance", (rows,), "Assurance", folded=True, group=Group.POLICIES
-        )
+        yield Section("Levels of assurance", (rows,), "Assurance", group=Group.POLICIES)
 
 
 def assurance_table(recommended: Mapping[str, AssuranceFigures], marked: str = "") -> Table:

@@ -12,6 +12,7 @@ from planner.domain.report import (
     Chart,
     Fact,
     Form,
+    Group,
     Head,
     Meaning,
     Note,
@@ -52,7 +53,7 @@ def report(result: ForecastResult, tables: Tables) -> Report:
             Section("Forecast of each series", (_series(rows),), "Series"),
             *_planned_for(result),
             *_compared(result),
-            *((Section("Notes", notes, folded=True),) if notes else ()),
+            *((Section("Notes", notes, group=Group.BASIS),) if notes else ()),
         ),
         clock=window.clock if window else "utc",
         charts=charts,
@@ -196,7 +197,7 @@ def _compared(result: ForecastResult) -> Iterator[Section]:
             (Head("Weight, last bin", Form.SHARE), lambda row: row.end_share),
             note="Errors of recent peaks over mean demand.",
         )
-        yield Section("Methods compared", (rows,), "Methods", folded=True)
+        yield Section("Methods compared", (rows,), "Methods", group=Group.BASIS)
 
 
 def _planned_for(result: ForecastResult) -> Iterator[Section]:
@@ -212,4 +213,4 @@ def _planned_for(result: ForecastResult) -> Iterator[Section]:
             (Head("Factor", Form.NUMBER), lambda row: row.times),
             (Head("Why", wide=4), lambda row: row.why),
         )  # fmt: skip
-        yield Section("Planned percentile", (rows,), "Percentile", folded=True)
+        yield Section("Planned percentile", (rows,), "Percentile", group=Group.BASIS)

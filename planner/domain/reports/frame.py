@@ -47,14 +47,11 @@ def window_title(frame: Frame) -> str:
 def basis_sections(frame: Frame, notes: Sequence[str] = ()) -> tuple[Section, ...]:
     """Return the sections of inputs and sources."""
     sources = sources_section(frame.provenance, (*notes, *frame.notes))
-    return (*assumptions_section(frame, folded=True), *sources)
+    return (*assumptions_section(frame, Group.BASIS), *sources)
 
 
-def assumptions_section(frame: Frame, *, folded: bool = False) -> tuple[Section, ...]:
-    """Return the section of inputs: those with the largest effect first, then the assumed ones.
-
-    ``folded``: a page shows it closed.
-    """
+def assumptions_section(frame: Frame, group: Group | None = None) -> tuple[Section, ...]:
+    """Return the section of inputs: those with the largest effect first, then the assumed ones."""
     if not frame.assumptions:
         return ()
     rows = list(_merged(frame.assumptions))
@@ -73,7 +70,7 @@ def assumptions_section(frame: Frame, *, folded: bool = False) -> tuple[Section,
         (Head("Scenario key", wide=2), lambda row: row.key),
     )
     title = f"Assumptions: {assumed} of {len(rows)} inputs"
-    return (Section(title, (inputs,), "Assumptions", folded),)
+    return (Section(title, (inputs,), "Assumptions", group),)
 
 
 def _merged(assumptions: Sequence[Assumption]) -> Iterator[Assumption]:
@@ -120,7 +117,7 @@ def forecasts_section(forecasts: Forecasts | None) -> Iterator[Section]:
         (Head("Coverage of the 80% band", Form.SHARE), lambda row: row["coverage80"]),
         note=OTHER_NOTE,
     )
-    yield Section("Forecast errors", (errors,), "Forecast", folded=True)
+    yield Section("Forecast errors", (errors,), "Forecast", group=Group.BASIS)
 
 
 def profiles_section(errors: Sequence[ProfileError]) -> Iterator[Section]:
@@ -145,7 +142,7 @@ def profiles_section(errors: Sequence[ProfileError]) -> Iterator[Section]:
             )
         ),
     )
-    yield Section("Profile errors", (rows,), "Profiles", folded=True)
+    yield Section("Profile errors", (rows,), "Profiles", group=Group.BASIS)
 
 
 def capacity_section(frame: Frame) -> Iterator[Section]:
@@ -168,7 +165,7 @@ def capacity_section(frame: Frame) -> Iterator[Section]:
         (Head("Source", wide=3), lambda row: row.source),
         note="Larger pools sustain more per replica.",
     )
-    yield Section("Replica capacity", (rows,), "Capacity", folded=True, group=Group.PLAN)
+    yield Section("Replica capacity", (rows,), "Capacity", group=Group.PLAN)
 
 
 def _pool(joint_tps: Sequence[float], size: int) -> float | None:

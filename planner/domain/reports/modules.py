@@ -97,7 +97,7 @@ def modules_section(
     )
     charts = _charts(pools[:POOLS], frame, tables("modules"))
     blocks: tuple[Block, ...] = (operations, resources, *charts, memory, *NOTES)
-    yield Section("Scaling below the replica", blocks, "Modules", folded=True, group=Group.PLAN)
+    yield Section("Scaling below the replica", blocks, "Modules", group=Group.PLAN)
 
 
 def _charts(pools: Sequence[Pool], frame: Frame, found: pl.DataFrame) -> Iterator[Chart]:

@@ -12,6 +12,7 @@ from planner.domain.report import (
     Chart,
     Fact,
     Form,
+    Group,
     Head,
     Note,
     Report,
@@ -176,7 +177,7 @@ def _over_time(result: PdRatioResult) -> Iterator[Section]:
     lost = max((row.kept_loses or 0.0 for row in result.over_time), default=0.0)
     advice = "keep it fixed" if lost < STEADY else "follow the lengths"
     note = f"A fixed {best.name} loses at most {lost:.1%} of capacity in a window: {advice}."
-    yield Section("Ratio over time (closed forms)", (Note(note), chart), "Over time", folded=True)
+    yield Section("Ratio over time (closed forms)", (Note(note), chart), "Over time", Group.BASIS)
 
 
 def _sensitivity(result: PdRatioResult) -> Iterator[Section]:
@@ -198,7 +199,7 @@ def _sensitivity(result: PdRatioResult) -> Iterator[Section]:
         tbt = tbt if tbt[0] is not None else tbt[:1]
         blocks.append(_heat("Limits (ms)", "TTFT / TPOT", ttft, tbt, moved.by_limits))
     yield Section("Best ratio at other lengths and limits (closed forms)", tuple(blocks),
-                  "Sensitivity", folded=True)  # fmt: skip
+                  "Sensitivity", group=Group.BASIS)  # fmt: skip
 
 
 def _heat(

@@ -61,9 +61,7 @@ def plan_sections(plan: PlanFigures | None) -> Iterator[Section]:
             (Head("Periods", Form.COUNT), lambda row: row.periods),
             note="Split of a model's load by capacity.",
         )
-        yield Section(
-            "Load split between variants", (rows,), "Variants", folded=True, group=Group.PLAN
-        )
+        yield Section("Load split between variants", (rows,), "Variants", group=Group.PLAN)
     if plan.worth is not None:
         yield _worth(plan.worth)
 
@@ -142,7 +140,7 @@ def _power(uses: Sequence[PowerUse]) -> Section:
         (Head("Share", Form.SHARE), lambda row: row.share),
         note="At rated load, servers and PUE included.",
     )
-    return Section("Power limits", (rows,), "Power", folded=True, printed=True, group=Group.PLAN)
+    return Section("Power limits", (rows,), "Power", group=Group.PLAN, printed=True)
 
 
 def _caps(plans: Sequence[CapPlan]) -> Section:
@@ -176,7 +174,7 @@ def _caps(plans: Sequence[CapPlan]) -> Section:
         note="Without power limits, from an empty fleet. TTFT and TPOT are at full load.",
     )
     blocks: tuple[Block, ...] = (chart, rows) if len(feasible) > 1 else (rows,)
-    return Section("Power caps", blocks, "Caps", folded=True, printed=True, group=Group.PLAN)
+    return Section("Power caps", blocks, "Caps", group=Group.PLAN, printed=True)
 
 
 def _attainment(tier: str, plan: CapPlan) -> float | None:
@@ -209,8 +207,8 @@ def _conflicts(plan: PlanFigures) -> Section:
             )
         )
     title = "Unserved demand" if limited or plan.unserved else "Periods without a plan"
-    return Section(title, tuple(blocks), "Conflicts", folded=not limited and not plan.unserved,
-                   group=Group.PLAN)  # fmt: skip
+    decides = limited or plan.unserved
+    return Section(title, tuple(blocks), "Conflicts", None if decides else Group.PLAN)
 
 
 def _totals(plan: PlanFigures, totals: PlanTotals) -> Section:
@@ -241,7 +239,7 @@ def _totals(plan: PlanFigures, totals: PlanTotals) -> Section:
                 title="Cross-region overflow",
             )
         )
-    return Section("Totals of the plan", tuple(blocks), "Totals", folded=True, group=Group.PLAN)
+    return Section("Totals of the plan", tuple(blocks), "Totals", group=Group.PLAN)
 
 
 def _constraints(plan: PlanFigures) -> Iterator[Section]:
@@ -263,9 +261,7 @@ def _constraints(plan: PlanFigures) -> Iterator[Section]:
         note="Spans over the periods in which the constraint binds.",
     )
     blocks = (proof, rows) if plan.binding else (proof,)
-    yield Section(
-        "Binding constraints", blocks, "Constraints", folded=True, printed=True, group=Group.PLAN
-    )
+    yield Section("Binding constraints", blocks, "Constraints", group=Group.PLAN, printed=True)
 
 
 def _span(values: Span) -> str:
@@ -292,6 +288,4 @@ def _worth(worth: MarginalValues) -> Section:
     )  # fmt: skip
     nothing = Note("No capacity limit binds, and no tier has a latency limit.")
     blocks = (rows,) if moved else (nothing,)
-    return Section(
-        "Value of one more", blocks, "Value", folded=True, printed=True, group=Group.PLAN
-    )
+    return Section("Value of one more", blocks, "Value", group=Group.PLAN, printed=True)

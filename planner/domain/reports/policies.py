@@ -261,7 +261,7 @@ def policies_table(
 
 
 def simulation_section(rows: Sequence[Row]) -> Section:
-    """Return the folded tables of latencies, requests and hours, printed only for one policy."""
+    """Return the tables of latencies, requests and hours, printed only for one policy."""
     tables = [
         table(rows, (Head("Policy", wide=3), lambda row: row.title), *columns_of(name, rows),
               title=title)
@@ -271,7 +271,6 @@ def simulation_section(rows: Sequence[Row]) -> Section:
         "Latency, requests, GPU-hours and starts",
         tuple(tables),
         "Simulation",
-        folded=True,
         group=Group.POLICIES,
         printed=len(rows) == 1,
     )
@@ -288,4 +287,4 @@ def parameters_section(row: Row) -> Iterator[Section]:
             (Head("Value"), lambda each: parameter_text(each["value"])),
         )
         title = f"Parameters of {row.title}"
-        yield Section(title, (parameters,), "Parameters", folded=True, group=Group.POLICIES)
+        yield Section(title, (parameters,), "Parameters", group=Group.POLICIES)

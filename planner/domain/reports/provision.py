@@ -11,6 +11,7 @@ from planner.domain.provisioning.window_report import LevelFiguresOverTime, Pool
 from planner.domain.report import (
     Fact,
     Form,
+    Group,
     Head,
     Meaning,
     Report,
@@ -46,7 +47,7 @@ def report(result: ProvisionResult, _: Tables) -> Report:
             Section("GPUs by level", (_levels(result), _pools(pools)), "Levels"),
             *_sharing(result),
             *_over_time(result),
-            Section("Latency by pool and level", (pool_levels(pools),), "Latency", folded=True),
+            Section("Latency by pool and level", (pool_levels(pools),), "Latency", Group.BASIS),
             *_methods(pools),
             *sources_section(result.provenance, result.notes),
         ),
@@ -260,7 +261,7 @@ def _methods(pools: list[PoolFigures]) -> Iterator[Section]:
         title="Operators",
     )
     title = "Operators as the source plans them"
-    yield Section(title, (methods, operators), "Source", folded=True)
+    yield Section(title, (methods, operators), "Source", group=Group.BASIS)
 
 
 def pool_name(pool: PoolFigures) -> str:

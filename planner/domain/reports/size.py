@@ -12,6 +12,7 @@ from planner.domain.report import (
     Chart,
     Fact,
     Form,
+    Group,
     Head,
     Report,
     Role,
@@ -48,7 +49,7 @@ def report(result: SizeResult, tables: Tables) -> Report:
                         f"{pool.sized.replica.model} {pool.sized.replica.arrangement}")
                 for pool in result.pools
             ),
-            Section("Accuracy", (_profiles(result), _closed_forms(result)), folded=True),
+            Section("Accuracy", (_profiles(result), _closed_forms(result)), group=Group.BASIS),
             *sources_section(
                 result.provenance,
                 (

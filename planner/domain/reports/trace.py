@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from planner.domain.formats import duration
-from planner.domain.report import Form, Head, Note, Report, Section, table
+from planner.domain.report import Form, Group, Head, Note, Report, Section, table
 from planner.domain.serialise import moment
 from planner.domain.trace_statistics.figures import Character, LostBins, Sessions, Volume
 
@@ -95,7 +95,7 @@ def _days(character: Character) -> Iterator[Section]:
         *AMOUNTS,
         (Head("Known", Form.SHARE), lambda row: row.seen),
     )
-    yield Section("Days, with their rank", (rows,), "Days", folded=True)
+    yield Section("Days, with their rank", (rows,), "Days", group=Group.BASIS)
 
 
 def _bursts(character: Character) -> Iterator[Section]:

@@ -16,6 +16,7 @@ from planner.domain.report import (
     Fact,
     Facts,
     Form,
+    Group,
     Head,
     Note,
     Report,
@@ -176,7 +177,7 @@ def grid_report(
         answer = f"{chosen.label} {word} at {', '.join(f'{label} {text}' for label, text in named)}"
     sections = [
         Section(f"{chosen.label} ({_unit(chosen)})".removesuffix(" ()"), (drawn,)),
-        Section("All cells", (all_cells,), folded=len(varied) > 1),
+        Section("All cells", (all_cells,), group=Group.BASIS if len(varied) > 1 else None),
     ]
     if notes:
         sections.append(_notes([Note(note) for note in notes]))

@@ -21,20 +21,20 @@ class Document:
 def document_of(report: Report) -> Document:
     """Return the main part and the appendix of a report.
 
-    Folded sections go to the appendix. A long table is cut in the main part and complete in the
+    Details go to the appendix. A long table is cut in the main part and complete in the
     appendix.
     """
-    decision = [section for section in report.sections if not section.folded]
+    decision = [section for section in report.sections if section.group is None]
     cut = [section for section in decision if any(map(_is_long, section.tables))]
     whole = [
         replace(section, title=f"{section.title}, in full", name=f"{section.sheet}, in full")
         for section in cut
     ]
     in_order = sorted(report.sections, key=lambda section: section.order)
-    folded = [section for section in in_order if section.folded]
+    details = [section for section in in_order if section.group is not None]
     if further_warnings := report.warnings[WARNINGS:]:
-        folded.insert(0, Section("More warnings", tuple(map(Note, further_warnings))))
-    return Document(report.warnings[:WARNINGS], tuple(map(_brief, decision)), (*whole, *folded))
+        details.insert(0, Section("More warnings", tuple(map(Note, further_warnings))))
+    return Document(report.warnings[:WARNINGS], tuple(map(_brief, decision)), (*whole, *details))
 
 
 def _is_long(table: Table) -> bool:

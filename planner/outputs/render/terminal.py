@@ -53,10 +53,10 @@ class _Terminal:
     def _section(self, section: Section, clock: str) -> Iterator[str]:
         """Yield the lines of a section.
 
-        Charts are left out. Of a folded section only the notes are printed, unless it is marked
-        as printed.
+        Charts are left out. Of a section of details only the notes are printed, unless it
+        is marked as printed.
         """
-        shown = section.printed or not section.folded
+        shown = section.printed or section.group is None
         for i, block in enumerate(section.blocks):
             match block:
                 case Note():

@@ -17,6 +17,7 @@ from planner.domain.report import (
     Fact,
     Facts,
     Form,
+    Group,
     Head,
     Meaning,
     Note,
@@ -90,7 +91,7 @@ REPORT = Report(
         )),
         Section("Charts", CHARTS),
         Section("Sources and assumptions",
-                (Note("A guess."), Table((Head("Input"),), (("Price",),))), "Sources", folded=True),
+                (Note("A guess."), Table((Head("Input"),), (("Price",),))), "Sources", Group.BASIS),
     ),
 )  # fmt: skip
 COVER = Cover(7, "Plan", "today", "now", "0.1.0", (SignOff("Approved by", "anna"),))
@@ -113,7 +114,7 @@ def test_a_document_loses_nothing(tables: list[tuple[int, bool]], warnings: int)
     heads = (Head("Name"), Head("Source", wide=4))
     sections = tuple(
         Section(f"S{i}", (Table(heads, tuple((f"{i}-{r}", "x") for r in range(rows))),),
-                folded=folded)
+                group=Group.BASIS if folded else None)
         for i, (rows, folded) in enumerate(tables)
     )  # fmt: skip
     report = replace(REPORT, sections=sections, warnings=tuple(map(str, range(warnings))))
