@@ -97,14 +97,15 @@ def _default_model(trace: Trace, gpu: str) -> tuple[str, int]:
 def models_for(tokens: int, gpus: Collection[str], model: str) -> tuple[str, ...]:
     """Return the built-in models on these GPU types that take requests of ``tokens``.
 
-    Those whose size is closest to that of ``model`` come first.
+    Those without an image encoder come first, then those closest to ``model`` in size.
     """
     shapes = {name: catalogue.shape(name) for name, gpu in built_in_profiles() if gpu in gpus}
     size = parameters(catalogue.shape(model)).total
 
-    def difference(name: str) -> tuple[float, str]:
-        """Return how far a model's size is from the wanted one (log of the ratio), and its name."""
-        return abs(math.log(parameters(shapes[name]).total / size)), name
+    def difference(name: str) -> tuple[bool, float, str]:
+        """Return whether a model reads images, how far its size is (log of the ratio), its name."""
+        shape = shapes[name]
+        return shape.encoder is not None, abs(math.log(parameters(shape).total / size)), name
 
     fits = (name for name, shape in shapes.items() if shape.max_context >= tokens and shape.causal)
     return tuple(sorted(fits, key=difference))

@@ -304,8 +304,8 @@ def _put_items(old: CommentedSeq, value: list[Any]) -> None:
             _put(old, i, item)
         else:
             old.insert(i, _in_style(item, old))
-    while len(old) > len(value):
-        del old[-1]
+    for i in reversed(range(len(value), len(old))):
+        del old[i]  # a negative index would move the comments of all rows
 
 
 def _in_style(item: Any, siblings: CommentedSeq) -> Any:

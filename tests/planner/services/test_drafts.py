@@ -258,7 +258,8 @@ def test_a_model_with_a_large_enough_context_is_chosen_or_offered(
     long = blocks * 512 > catalogue.shape(DEFAULT_MODEL).max_context
     chosen = choose_serving(trace)
     assert (chosen.profile.model != DEFAULT_MODEL) == bool(chosen.longest) == long
-    assert catalogue.shape(chosen.profile.model).max_context >= blocks * 512
+    shape = catalogue.shape(chosen.profile.model)
+    assert shape.max_context >= blocks * 512 and shape.encoder is None
     assert not any(row.models for row in draft_assumptions(trace, scenario_draft(trace), chosen))
     stated = choose_serving(trace, DEFAULT_MODEL)
     text = scenario_draft(trace, serving=stated)

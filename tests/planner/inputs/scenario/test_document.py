@@ -407,6 +407,26 @@ def test_an_edit_adds_sections_and_removes_keys() -> None:
     assert outline(changed)["policies"] == ["lt-i"]
 
 
+@given(st.lists(st.sampled_from(["kept", "changed", "removed"]), min_size=1, max_size=6))
+def test_rows_keep_their_comments_when_others_are_changed_or_removed(fates: list[str]) -> None:
+    text = "rows:\n" + "".join(
+        f"  # above {i}\n  - name: row{i}  # beside {i}\n    size: {i}\n" for i in range(len(fates))
+    )
+    rows = [
+        row | {"size": 99} if fate == "changed" else row
+        for row, fate in zip(outline(text)["rows"], fates, strict=True)
+        if fate != "removed"
+    ]
+    changed = edit(text, {"rows": rows})
+    assert outline(changed)["rows"] == rows
+    for i, fate in enumerate(fates):
+        if fate == "kept":
+            assert f"- name: row{i}  # beside {i}\n" in changed
+            # A comment above a row belongs to the row before it.
+            alone = i == 0 or "removed" in fates[:i]
+            assert alone or f"# above {i}\n  - name: row{i} " in changed
+
+
 def test_traces_take_the_place_of_files() -> None:
     text = TEXT.replace("an hour\n", "an hour\ndescription: x\n")
     changed = with_traces(text, {0: "week.csv.gz"})
