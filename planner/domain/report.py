@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from planner.domain.formats import NOTHING, compact, duration, figure, percent, signed_percent, when
 from planner.domain.sources import Fact as Source
@@ -288,6 +288,23 @@ class Chart:
     def label(self) -> str:
         """Return the title with the unit of the values."""
         return f"{self.title} ({self.y.unit})" if self.y.unit else self.title
+
+
+def periods(
+    label: str,
+    starts: Sequence[Any],
+    values: Sequence[float | None],
+    role: Role = Role.OTHER,
+    notes: Sequence[str] = (),
+) -> Series:
+    """Return the values of periods of equal length as a line of steps; the last one has its length.
+
+    ``starts`` are times or numbers, in order.
+    """
+    length = (starts[-1] - starts[0]) / max(1, len(starts) - 1)
+    ends = (*starts, starts[-1] + length)
+    notes = (*notes, notes[-1]) if notes else ()
+    return Series(label, ends, (*values, values[-1]), role, Shape.STEP, notes=notes)
 
 
 def shortfall(

@@ -22,6 +22,7 @@ from planner.domain.report import (
     Shape,
     Table,
     limit_name,
+    periods,
     sources_section,
     table,
 )
@@ -166,12 +167,13 @@ def _over_time(result: PdRatioResult) -> Iterator[Section]:
     counts = tuple(float(row.prefill) for row in rows)
     notes = tuple(f"ISL {row.isl:,.0f}, OSL {row.osl:,.0f}" for row in rows)
     fixed = (float(best.prefill), float(best.prefill))
+    best_course = periods("best in the window", times, counts, Role.RECOMMENDED, notes)
     chart = Chart(
         "Prefill replicas of the best ratio", Axis(),
         Axis(unit=f"of {result.instances}", top=float(result.instances)),
         (
-            Series("best in the window", times, counts, Role.RECOMMENDED, Shape.STEP, notes=notes),
-            Series(f"fixed at {best.name}", (times[0], times[-1]), fixed, Role.BASELINE),
+            best_course,
+            Series(f"fixed at {best.name}", (times[0], best_course.x[-1]), fixed, Role.BASELINE),
         ),
     )  # fmt: skip
     lost = max((row.kept_loses or 0.0 for row in result.over_time), default=0.0)

@@ -25,6 +25,7 @@ from planner.domain.report import (
     Section,
     Series,
     Shape,
+    periods,
     table,
 )
 
@@ -92,10 +93,7 @@ def _shift(shift: ShiftFigures, unit: str) -> Section:
         Fact("Linear bound", shift.bound, unit),
         Fact("Cost over the bound", extra, form=Form.SHARE, note="with whole replicas"),
     ))  # fmt: skip
-    # A step lasts until the next, so the last one is repeated at the end of the window.
     starts = sorted({row.period for row in shift.hours})
-    period = (starts[-1] - starts[0]) / max(1, len(starts) - 1)
-    times = (*starts, starts[-1] + period)
     regions = [*dict.fromkeys(row.region for row in shift.hours)]
 
     def steps(
@@ -106,7 +104,7 @@ def _shift(shift: ShiftFigures, unit: str) -> Section:
             sum(value(row) for row in shift.hours if row.period == start and row.region in summed)
             for start in starts
         ]
-        return Series(label, times, (*sums, sums[-1]), role, Shape.STEP)
+        return periods(label, starts, sums, role)
 
     series = [
         steps("Arriving", Role.DEMAND, lambda row: row.arrived, {*regions}),

@@ -25,6 +25,7 @@ from planner.domain.report import (
     Series,
     Shape,
     Table,
+    periods,
     sources_section,
     table,
 )
@@ -136,7 +137,7 @@ def _replicas(plan: WhatIf, label: str, role: Role) -> Series:
     """Return the replicas of a plan over its periods, as a line of steps."""
     begins = tuple(datetime.fromisoformat(period.begins) for period in plan.periods)
     counts = tuple(float(period.replicas) for period in plan.periods)
-    return Series(label, begins, counts, role, Shape.STEP)
+    return periods(label, begins, counts, role)
 
 
 def _notes(notes: Sequence[Block]) -> Section:

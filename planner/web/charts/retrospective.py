@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from planner.domain.deserialise import from_json
-from planner.domain.report import Axis, Chart, Form, Role, Series, Shape
+from planner.domain.report import Axis, Chart, Form, Role, Series, periods
 from planner.domain.retrospective.figures import PlanEvaluation
 from planner.models import Outcome
 from planner.outputs.render.figure import Figure
@@ -28,10 +28,10 @@ def weeks_figure(outcomes: Sequence[Outcome]) -> Figure | None:
 def hours_figure(plan: PlanEvaluation) -> Figure | None:
     """Draw active and needed replicas by hour; None if no hour is known."""
     lines = (
-        ("held", "Held, as planned", Role.RECOMMENDED),
-        ("needed", "Would have done", Role.MEASURED),
+        ("held", "Planned", Role.RECOMMENDED),
+        ("needed", "Needed, known afterwards", Role.MEASURED),
     )
-    return _by_hour(plan, "replicas", "replicas", Shape.STEP, lines)
+    return _by_hour(plan, "replicas", "replicas", lines)
 
 
 def demand_figure(plan: PlanEvaluation) -> Figure | None:
@@ -40,18 +40,17 @@ def demand_figure(plan: PlanEvaluation) -> Figure | None:
     None: neither is known.
     """
     lines = (
-        ("came_tps", "Came", Role.MEASURED),
+        ("came_tps", "Actual", Role.MEASURED),
         ("forecast_tps", "Forecast", Role.OTHER),
-        ("planned_tps", "Planned for", Role.BASELINE),
+        ("planned_tps", "Planned percentile", Role.BASELINE),
     )
-    return _by_hour(plan, "input tokens/s", "tokens/s", Shape.LINE, lines)
+    return _by_hour(plan, "input tokens/s", "tokens/s", lines)
 
 
 def _by_hour(
     plan: PlanEvaluation,
     title: str,
     unit: str,
-    shape: Shape,
     lines: Sequence[tuple[str, str, Role]],
 ) -> Figure | None:
     """Draw figures of a plan by hour; None if there are no hours.
@@ -62,7 +61,7 @@ def _by_hour(
         return None
     when = tuple(hour.begins for hour in plan.hours)
     series = tuple(
-        Series(name, when, tuple(getattr(hour, key) for hour in plan.hours), role, shape)
+        periods(name, when, [getattr(hour, key) for hour in plan.hours], role)
         for key, name, role in lines
     )
     return figure_of(Chart("", Axis(), Axis(title, unit), series, small=True))

@@ -27,6 +27,7 @@ from planner.domain.report import (
     Series,
     Shape,
     Table,
+    periods,
     shortfall,
 )
 from planner.outputs.cover import Cover, SignOff
@@ -106,6 +107,14 @@ def test_a_terminal_has_the_answer_first_and_aligned_tables() -> None:
     assert "\033" not in terminal_text(REPORT)
     assert "\033[32m" + REPORT.answer in terminal_text(REPORT, colour=True)
     assert any("A guess." in line for line in lines) and not any("Price" in line for line in lines)
+
+
+@given(st.integers(1, 50), st.integers(1, 7200))
+def test_the_last_period_of_a_line_lasts_as_long_as_the_others(count: int, seconds: int) -> None:
+    starts = [START + i * timedelta(seconds=seconds) for i in range(count)]
+    line = periods("x", starts, range(count))
+    assert line.x[:-1] == tuple(starts) and line.y == (*range(count), count - 1)
+    assert count == 1 or line.x[-1] - line.x[-2] == timedelta(seconds=seconds)
 
 
 @given(st.lists(st.tuples(st.integers(0, 30), st.booleans()), max_size=5), st.integers(0, 9))
