@@ -132,7 +132,7 @@ def _one_speed() -> dict[str, Any]:
             f"{engine} {combination.model} {combination.gpu}",
         )
         limits = serving_limits(shape, asked[0].gpu, asked[0].decode, engine=engine)
-        read = roofline_profile(shape, asked[0].gpu, asked[0].decode, efficiencies(), limits)
+        read = roofline_profile(shape, asked[0].gpu, asked[0].decode, efficiencies(engine), limits)
         estimates = estimate_rows(asked, estimate_fit().calibration, efficiencies())
         prompt = float(iteration_s(read, 0.0, 0.0, ISL, ISL * ISL / 2.0))
         for users, answer in zip(AT_ONCE, estimates, strict=True):
@@ -165,7 +165,8 @@ def _agreement() -> dict[str, float]:
         case = _deployment(model, gpu, tp, IN_FLIGHT, engine)
         closed_loop = estimate(case, estimate_fit().calibration, efficiencies())
         limits = serving_limits(case.shape, case.gpu, case.decode, engine=engine)
-        profile = roofline_profile(case.shape, case.gpu, case.decode, efficiencies(), limits)
+        factors = efficiencies(engine)
+        profile = roofline_profile(case.shape, case.gpu, case.decode, factors, limits)
         seen = evaluate_pool(
             profile, Workload(*same, burstiness=1.0).at(closed_loop.tokens_per_s / OSL)
         )

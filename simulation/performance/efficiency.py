@@ -134,6 +134,7 @@ class Efficiencies:
     checks: tuple[Check, ...] = ()  # of whole iterations with these factors, on served deployments
     unpacked: float = 1.0  # factor on 16-bit kernels of experts with 4-bit weights
     foreign: float = 1.0  # factor on kernels of vendors without measured kernels
+    scaled: float = 1.0  # factor on 8-bit products with a scale for each block
 
     def find(self, kind: str, family: str, precision: str) -> Efficiency:
         """Return the factors of the nearest measured family and precision.
@@ -152,6 +153,7 @@ class Efficiencies:
     def slower(self, operator: Operator, gpu: GpuSpec) -> float:
         """Return the factor by which a call in serving takes longer than its kernel alone."""
         factor = self.unpacked if unpacks(operator, gpu) else 1.0
+        factor *= self.scaled if scaled_by_block(operator) else 1.0
         return factor + (self.foreign - 1.0 if gpu.family not in NEAREST else 0.0)
 
     def spread(self, entry: Efficiency, family: str) -> float:
@@ -194,6 +196,16 @@ def unpacks(operator: Operator, gpu: GpuSpec) -> bool:
     """
     four_bits = ("int4",) if gpu.peak_flops.get("fp4") else ("int4", "fp4")
     return isinstance(operator, Experts) and operator.precision in four_bits
+
+
+def scaled_by_block(operator: Operator) -> bool:
+    """Return whether ``operator`` has 8-bit weights with a scale for each block.
+
+    So are those of models with experts. The measured kernels have one scale for all weights.
+    """
+    if isinstance(operator, Gemm):
+        return operator.by_block
+    return isinstance(operator, Experts) and operator.precision == "fp8"
 
 
 def precision_of(operator: Operator) -> str:

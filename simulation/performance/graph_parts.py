@@ -43,6 +43,7 @@ class Parts:
 
         ``after`` names the operators before it. ``precision`` None: that of attention.
         """
+        precision = precision or self.attention_precision
         return Gemm(
             name=name,
             after=tuple(after.split()),
@@ -51,7 +52,8 @@ class Parts:
             share=self.share,
             n=n,
             k=k,
-            precision=precision or self.attention_precision,
+            precision=precision,
+            by_block=bool(self.shape.experts) and precision == "fp8",
         )
 
     def elementwise(

@@ -139,6 +139,7 @@ class Gemm(Operator):
     n: int
     k: int
     precision: str = "bf16"
+    by_block: bool = False  # weights have a scale for each block
     matrices: int = 1
 
     @property

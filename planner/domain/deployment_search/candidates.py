@@ -22,9 +22,11 @@ from planner.inputs.scenario.measured_corrections import (
 from simulation.errors import SimulationError
 from simulation.fleet import KvLink
 from simulation.performance.adjusted_profile import AdjustedProfile, adjusted
+from simulation.performance.curves import Curve
+from simulation.performance.efficiency import scaled_by_block
 from simulation.performance.estimate.calibration import ENGINES
 from simulation.performance.estimate.measured_corrections import Times
-from simulation.performance.graph import operator_graph
+from simulation.performance.graph import OperatorGraph, operator_graph
 from simulation.performance.memory import (
     MEMORY_SHARE,
     OVERHEAD_BYTES,
@@ -198,16 +200,14 @@ def _instances_per_engine(
         )
     except SimulationError:
         return NO_FIT
-    host = estimate_fit().calibration
     try:
-        graph = operator_graph(shape, where)
-        curve = roofline_curve(graph, gpu, efficiencies(), host.iteration_s, host.sequence_s)
+        curves = _curves(operator_graph(shape, where), gpu, engines)
     except SimulationError:
         return NO_FACTS
     link = _link_between_gpus(shape, gpu, where)
     instances = []
     starts = start_seconds(shape, gpu, where, engines)
-    for engine, start_s in zip(engines, starts, strict=True):
+    for engine, curve, start_s in zip(engines, curves, starts, strict=True):
         profile = AdjustedProfile(
             model=shape.name, gpu=gpu.name, tp=where.gpus, provenance=MODELLED, kind="roofline",
             curve=curve, start_s=start_s, max_batch=limits.max_batch,
@@ -215,6 +215,20 @@ def _instances_per_engine(
         )  # fmt: skip
         instances.append(Instance(gpu, where, (engine,), profile, price.usd, link))
     return instances
+
+
+def _curves(graph: OperatorGraph, gpu: GpuSpec, engines: Sequence[str]) -> list[Curve]:
+    """Return the curve of each engine. Only products that are scaled by block differ by engine."""
+    factors = [efficiencies(engine) for engine in engines]
+    if not any(map(scaled_by_block, graph.operators)):
+        factors = factors[:1] * len(engines)
+    host = estimate_fit().calibration
+    distinct = {each.scaled: each for each in factors}
+    curves = {
+        scaled: roofline_curve(graph, gpu, each, host.iteration_s, host.sequence_s)
+        for scaled, each in distinct.items()
+    }
+    return [curves[each.scaled] for each in factors]
 
 
 def _link_between_gpus(shape: ModelShape, gpu: GpuSpec, where: Arrangement) -> KvLink | None:

@@ -9,14 +9,17 @@ from simulation.performance.profile import Check
 
 
 @cache
-def efficiencies() -> Efficiencies:
+def efficiencies(engine: str = "vllm") -> Efficiencies:
     """Return the efficiency factors by kind of operator, GPU family and precision.
 
     They come with the spread of their prediction error, their source, and checks of the resulting
-    profiles. Factors that only whole deployments can show come from the fit of estimates.
+    profiles. Factors that only whole deployments can show come from the fit of estimates, some of
+    them by ``engine``.
     """
     content = read("efficiency")
     entries = tuple(Efficiency(**entry) for entry in content["entries"])
     checks = tuple(Check(**check) for check in content["checks"])
     fit = estimate_fit().calibration
-    return Efficiencies(entries, content["across"], checks, fit.unpacked, fit.foreign)
+    return Efficiencies(
+        entries, content["across"], checks, fit.unpacked, fit.foreign, fit.scaled_by(engine)
+    )

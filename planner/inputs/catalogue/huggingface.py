@@ -224,8 +224,11 @@ class _Reader:
         if self.number("index_topk"):
             values["sparse_top_k"] = self.needed("index_topk")
             values["index_head_dim"] = self.needed("index_head_dim")
+        latent = self.get("use_mla")
         if self.number("kv_lora_rank"):
             return values | self.latent()
+        if latent:
+            raise self.refuse("use_mla is true without kv_lora_rank. Add kv_lora_rank")
         if self.get("compress_ratios"):
             return values | self.compressed(head_dim)
         if self.number("global_head_dim"):  # Gemma 4: the other figures are of window layers

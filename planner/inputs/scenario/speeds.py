@@ -189,7 +189,7 @@ def _roofline(section: Profile, model: ModelSpec, gpu: GpuSpec, known: UserFacts
         limits = serving_limits(
             shape, gpu, arrangement, engine=engine, recv_interval=section.recv_interval, **given
         )
-        computed = roofline_profile(shape, gpu, arrangement, efficiencies(), limits)
+        computed = roofline_profile(shape, gpu, arrangement, efficiencies(engine), limits)
     except SimulationError as error:
         raise ScenarioError(f"profiles: {error}") from None
     computed = replace(computed, provenance=_served_by(computed.provenance, engine, section))

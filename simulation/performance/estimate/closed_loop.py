@@ -30,11 +30,18 @@ import numpy as np
 
 from simulation.arrays import BoolArray, FloatArray, IntArray
 from simulation.performance.curves import overlapped
-from simulation.performance.efficiency import NEAREST, Efficiencies, kernel_s, link_bytes_s, unpacks
+from simulation.performance.efficiency import (
+    NEAREST,
+    Efficiencies,
+    kernel_s,
+    link_bytes_s,
+    scaled_by_block,
+    unpacks,
+)
 from simulation.performance.estimate.calibration import ENGINES, PER_ENGINE, ROUNDS, Calibration
 from simulation.performance.graph import OperatorGraph
 from simulation.performance.specs import GpuSpec
-from simulation.performance.work import Collective, Experts, Gemm, Iteration
+from simulation.performance.work import Collective, Experts, Iteration
 
 Demands = Mapping[str, FloatArray]
 
@@ -75,9 +82,8 @@ def demands(
             totals["far"] += calls * between_nodes
         else:
             totals["kernels"] += calls
-        in_8_bits = isinstance(op, Gemm | Experts) and op.precision == "fp8"
-        scaled = graph.shape.experts > 0 and in_8_bits
-        totals["unpacked" if unpacks(op, gpu) else "scaled" if scaled else "busy"] += seconds
+        slowed = "unpacked" if unpacks(op, gpu) else "scaled" if scaled_by_block(op) else "busy"
+        totals[slowed] += seconds
         totals["foreign"] += seconds * (gpu.family not in NEAREST)
     return totals
 
@@ -127,11 +133,8 @@ class ClosedLoop:
 
 
 def iteration_s(loop: ClosedLoop, work: Demands, c: Calibration) -> FloatArray:
-    """Return the seconds of the iterations of ``loop`` with demands ``work``, by the constants.
-
-    vLLM's kernel of scaled weights is another one, and only runs with slow hosts were measured.
-    """
-    scaled = np.where(loop.engine == VLLM, 1.0, c.scaled)
+    """Return the seconds of the iterations of ``loop`` with demands ``work``, by the constants."""
+    scaled = np.array([c.scaled_by(engine) for engine in ENGINES])[loop.engine]
     moved = work["busy"] + c.unpacked * work["unpacked"] + scaled * work["scaled"]
     moved = moved + (c.foreign - 1.0) * work["foreign"] + c.far_s * work["far"]
     return np.asarray(moved + c.iteration_s)

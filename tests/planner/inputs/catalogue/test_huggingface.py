@@ -57,6 +57,7 @@ DENSE, ROUTED = CONFIGS["llama-3.1-8b"], CONFIGS["qwen3-30b-a3b"]
         (ROUTED | {"num_experts_per_tok": None}, "num_experts_per_tok"),
         (ROUTED | {"moe_intermediate_size": None}, "moe_intermediate_size"),
         (CONFIGS["deepseek-v3"] | {"qk_nope_head_dim": None}, "qk_nope_head_dim"),
+        (DENSE | {"use_mla": True}, "use_mla"),
         (CONFIGS["qwen3-next-80b-a3b"] | {"linear_num_value_heads": None},
          "linear_num_value_heads"),
         ([1, 2], "JSON object"),

@@ -27,6 +27,7 @@ ROW = {"isl": 1024, "osl": 128, "concurrency": 1, "rounds": 1e9}
         ("gpt-oss-120b", "H200", 2),
         ("qwen3-32b", "MI300X", 1),
         ("kimi-k2.5", "B200", 4),  # 4-bit integers, which kernels unpack
+        ("deepseek-v3", "H200", 8),  # 8-bit products with a scale for each block
     ],
 )
 def test_a_lone_request_takes_what_its_estimate_says(model: str, gpu: str, tp: int) -> None:
@@ -37,7 +38,7 @@ def test_a_lone_request_takes_what_its_estimate_says(model: str, gpu: str, tp: i
         (start_s,) = start_seconds(shape, query.gpu, query.decode, (engine,))
         assert answer.ttft_s == pytest.approx(answer.prompt_s + start_s)
         limits = serving_limits(shape, query.gpu, query.decode, engine=engine)
-        profile = roofline_profile(shape, query.gpu, query.decode, efficiencies(), limits)
+        profile = roofline_profile(shape, query.gpu, query.decode, efficiencies(engine), limits)
         prompt = float(iteration_s(profile, 0.0, 0.0, 1024.0, 1024.0**2 / 2.0))
         assert profile.start_s + prompt == pytest.approx(answer.ttft_s, rel=0.02)
         decode = float(iteration_s(profile, 1.0, 1024.0 + 64.0, 0.0, 0.0))
