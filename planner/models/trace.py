@@ -50,3 +50,8 @@ class Trace(Owned):
 
     def __str__(self) -> str:
         return self.name
+
+    @property
+    def length_s(self) -> float:
+        """Return the seconds from its first to its last arrival or bin; 0 before it is read."""
+        return float(self.report.get("end_ns", 0) - self.report.get("start_ns", 0)) / 1e9

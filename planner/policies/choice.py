@@ -15,6 +15,7 @@ from planner.policies.user_policy_settings import own_policies
 ALL = "all"  # every known policy
 USUAL = ("flat-peak", "flat-min", "reactive", "lt-i")  # default of a scenario without policies
 OFFERED = ("flat-before", "reactive", "hpa", "lt-i", "lt-g")  # one of each family
+DRAFTED = ("flat-before", "reactive", "lt-i", "lt-g")  # of a new scenario: those to recommend from
 _EVERY: list[type[Policy]] = [*dict.fromkeys(TYPES.values()), UserPolicy]
 TAGS = frozenset(kind.__name__ for kind in _EVERY)  # as they appear in error paths
 

@@ -94,10 +94,8 @@ def _total_demand(trace: Trace) -> DemandSeries | None:
     It saves counting ten million requests for a page. The result is also None if the trace is too
     short, or if its bin width does not divide a day.
     """
-    if trace.kind == Trace.Kind.REQUESTS:
-        seconds = (trace.report.get("end_ns", 0) - trace.report.get("start_ns", 0)) / 1e9
-        if seconds < MIN_DAYS * DAY_S:
-            return None
+    if trace.kind == Trace.Kind.REQUESTS and trace.length_s < MIN_DAYS * DAY_S:
+        return None
     total = stored_total(row_arrays.local_path(trace.store))
     return None if total.unit != REQUESTS or DAY_S % total.bin_s else total
 

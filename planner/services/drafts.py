@@ -18,7 +18,7 @@ from planner.inputs import catalogue
 from planner.inputs.scenario.document import dump_mapping, parse
 from planner.inputs.scenario.schema.test_days import DRAFT_DAYS
 from planner.models import Trace
-from planner.policies.choice import USUAL
+from planner.policies.choice import DRAFTED
 from planner.services.draft_profiles import Serving, choose_serving
 from planner.services.draft_windows import HorizonChoice, WindowChoice
 from planner.services.scenarios import free_name
@@ -40,6 +40,8 @@ SHORT_PERIOD_S = 300  # for a trace that is too short for the usual window
 SHORT_BINS_S = (60, 30, 10, 5, 1)  # bins of such a trace: the widest that cut it into SHORT_BINS
 SHORT_BINS = 4
 HOUR_S, DAY_S, WEEK_S = 3600, 86_400, 604_800
+# Shortest traces to plan a day or a week on. The last request may come an hour before midnight.
+LENGTH_OF_A_DAY_S, LENGTH_OF_A_WEEK_S = 2 * DAY_S - HOUR_S, WEEK_S - HOUR_S
 # Requests of a window; a comparison replays them about a hundred times.
 MAX_REPLAYED_REQUESTS = 2_000_000
 PEAK_TO_MEAN = 3  # peak over mean: Azure 2024's code service by day
@@ -80,7 +82,7 @@ def scenario_draft(
         ],
         "traffic": {"sources": _sources(trace, serving, series)},
         "fleet": {"startup_s": STARTUP_S},
-        "policies": list(USUAL),
+        "policies": list(DRAFTED),
         "test_days": [dict(day) for day in DRAFT_DAYS],
     }
     if replicas_today is not None and len(profiles) == 1:
@@ -221,8 +223,8 @@ def _fit_window(
             data["horizon"] = {"start": "end", "duration_s": window, "period_s": period}
             data["forecast"] = {"method": "last-value"}
     if horizon is not None:
-        if span >= 2 * DAY_S - HOUR_S:  # the last request may come an hour before midnight
-            window = horizon.replayed_s if span >= WEEK_S - HOUR_S else DAY_S
+        if span >= LENGTH_OF_A_DAY_S:
+            window = horizon.replayed_s if span >= LENGTH_OF_A_WEEK_S else DAY_S
         elif window >= HOUR_S:
             window = floor(window / HOUR_S) * HOUR_S
         data["horizon"] = data.get("horizon", {}) | {"start": "end", "duration_s": window}
@@ -258,7 +260,7 @@ def _series_rates(trace: Trace) -> list[tuple[float, float]]:
     report = trace.report
     one_in = report.get("sample") or 1.0  # each row of the file stands for so many requests
     if trace.kind == Trace.Kind.REQUESTS:
-        seconds = max(1.0, (report.get("end_ns", 0) - report.get("start_ns", 0)) / 1e9)
+        seconds = max(1.0, trace.length_s)
         return [(seconds, one_in * trace.requests / seconds)]
     rates = []
     for series in report.get("series", []):

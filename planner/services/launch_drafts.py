@@ -14,7 +14,7 @@ from planner.inputs.catalogue.shapes import shapes
 from planner.inputs.scenario.build import build_hardware
 from planner.inputs.scenario.document import dump_mapping, parse
 from planner.inputs.scenario.schema.test_days import DRAFT_DAYS
-from planner.policies.choice import USUAL
+from planner.policies.choice import DRAFTED
 from planner.selectors.hardware import fit_on_gpu, gpu_get, model_get, own_hardware
 from planner.services.draft_assumptions import Assumption, cold_start
 from planner.services.draft_profiles import best_tp
@@ -83,7 +83,7 @@ def launch_draft(described: LaunchDescription) -> str:
             "max_replayed": 2_000_000,
         },
         "fleet": {"startup_s": STARTUP_S},
-        "policies": list(USUAL),
+        "policies": list(DRAFTED),
         "test_days": [dict(day) for day in DRAFT_DAYS if day["kind"] != "past"],
         "horizon": {"start": "end", "duration_s": described.horizon.replayed_s},
     }

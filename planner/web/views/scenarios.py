@@ -30,7 +30,7 @@ from planner.services.deployment_search import scenario_with_deployments
 from planner.services.draft_assumptions import draft_assumptions
 from planner.services.draft_profiles import built_in_profiles, choose_serving, model_labels
 from planner.services.draft_windows import DAY_S, DEFAULT_WINDOW, HORIZONS, window_choices
-from planner.services.drafts import scenario_draft
+from planner.services.drafts import LENGTH_OF_A_DAY_S, LENGTH_OF_A_WEEK_S, scenario_draft
 from planner.services.launch_drafts import launch_assumptions, launch_draft
 from planner.services.run_queue import SHORT_KINDS
 from planner.services.scenario_warnings import scenario_warnings
@@ -83,8 +83,9 @@ def new(request: Request) -> HttpResponse:
 
 def _begin(request: Request, launch: LaunchForm, problem: str = "") -> HttpResponse:
     """Show the ways to start a scenario: from a trace, without one, or from a file."""
+    ready = traces_list().filter(state=Trace.State.READY)
     context = {
-        "traces": traces_list().filter(state=Trace.State.READY),
+        "traces": [(trace, _supported(trace)) for trace in sorted(ready, key=_is_short)],
         "launch": launch,
         "problem": problem,
         "built_in_regions": list(catalogue.regions()),
@@ -92,6 +93,18 @@ def _begin(request: Request, launch: LaunchForm, problem: str = "") -> HttpRespo
     } | choice_names()
     status = 400 if problem or (launch.is_bound and launch.errors) else 200
     return render(request, "web/scenario_new.html", context, status=status)
+
+
+def _is_short(trace: Trace) -> bool:
+    """Return whether a draft over the trace plans less than a day."""
+    return trace.length_s < LENGTH_OF_A_DAY_S
+
+
+def _supported(trace: Trace) -> str:
+    """Return in words the longest window that a draft over the trace can plan."""
+    if _is_short(trace):
+        return "less than a day"
+    return "a day or a week" if trace.length_s >= LENGTH_OF_A_WEEK_S else "a day"
 
 
 def _draft(request: Request, trace: Trace) -> HttpResponse:

@@ -9,6 +9,7 @@ from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
 from django.urls import reverse
 
+from planner.domain.formats import duration
 from planner.inputs.ingest import IngestOptions
 from planner.inputs.scenario.document import parse
 from planner.models import Run, Scenario, Trace, User
@@ -202,7 +203,7 @@ def test_each_kind_of_run_starts(client: Client, pools: Scenario) -> None:
 
 def test_a_scenario_begins_from_a_trace(client: Client, trace: Trace) -> None:
     page = client.get(reverse("web:scenario-new"))
-    assert "conv (19,366 requests)" in text_of(page)
+    assert f"conv, {duration(trace.length_s)}:" in text_of(page)
     new = f"{reverse('web:scenario-new')}?trace=conv"
     values = form_values(client.get(new))
     answer = client.post(new, values | {"name": "Mine", "action": "save"})
