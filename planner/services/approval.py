@@ -175,12 +175,12 @@ def checks_of(
             after,
             usd_30d=proposal.usd_30d,
             budget_usd_30d=review_rules().admin_above_usd_30d,
-            data_age=_data_age(proposal.run, result, now) if proposal.run else None,
+            data_age=data_age(proposal.run, result, now) if proposal.run else None,
         )
     )
 
 
-def _data_age(run: Run, result: StoredResult, now: datetime) -> timedelta | None:
+def data_age(run: Run, result: StoredResult, now: datetime) -> timedelta | None:
     """Return the time since the end of the plan's traffic; None for a trace without dates."""
     if result.clock != "utc" or result.window is None:
         return None

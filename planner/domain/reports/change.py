@@ -178,9 +178,14 @@ def checks(
     if data_age is None:
         yield Check("Fresh data", None, "Its traffic has no calendar date.")
     else:
-        days = max(0, ceil(data_age / timedelta(days=1)))
+        days = days_old(data_age)
         words = f"The traffic ended {days:,} day{'s' * (days != 1)} ago, limit {SEASON.days}."
         yield Check("Fresh data", data_age <= SEASON, words)
+
+
+def days_old(age: timedelta) -> int:
+    """Return an age in days, rounded up."""
+    return max(0, ceil(age / timedelta(days=1)))
 
 
 def _slo_check(after: Simulated) -> Check:

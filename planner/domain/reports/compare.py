@@ -85,6 +85,7 @@ class Plan:
 class Tests:
     """The test days, the recommendation of each level of assurance, and the plans to choose from.
 
+    ``speed_error`` is the largest stated error of a profile, as a share; None: not stated.
     ``alternatives`` maps the name of a plan (a level, or "static") to its policy.
     """
 
@@ -92,6 +93,7 @@ class Tests:
 
     days: tuple[TestDayFigures, ...] = ()
     levels: Mapping[str, AssuranceFigures] = field(default_factory=dict)
+    speed_error: float | None = None
     alternatives: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -153,7 +155,8 @@ def report(result: CompareResult, tables: Tables, chosen: str = "") -> Report:
         *plan_sections(result.plan),
         *modules_section(result.modules, result.frame, tables),
     )
-    tests = Tests(result.test_days, result.assurance, result.alternatives or {})
+    speed_error = max((row.error for row in result.profile_error if row.error), default=None)
+    tests = Tests(result.test_days, result.assurance, speed_error, result.alternatives or {})
     return comparison_report(
         result.frame, result.comparison, tables, tests=tests, chosen=chosen, more=accuracy
     )
@@ -362,7 +365,10 @@ def _risk_tile(view: ComparisonView) -> Fact:
         return Fact("Risk", days, note=price, meaning=Meaning.MISSED)
     loss = replica_loss(plan.outcome, view.tests.days, view.frame.deferrable)
     meaning = {True: Meaning.MET, False: Meaning.RISK, None: Meaning.NEUTRAL}[loss.survives]
-    note = " · ".join(filter(None, (loss.effect, _days_passed(view), price)))
+    effect = "" if loss.survives else loss.effect  # "N+1" says it
+    error = view.tests.speed_error
+    speeds = "" if error is None else f"speeds ±{percent(error, 0)}"
+    note = " · ".join(filter(None, (effect, _days_passed(view), speeds, price)))
     link = "test-days" if view.tests.days else ""
     return Fact("Risk", loss.verdict, note=note, meaning=meaning, link=link)
 
@@ -373,7 +379,7 @@ def _days_passed(view: ComparisonView) -> str:
     passed = sum(day.policies[view.key].passes for day in required)
     if not required:
         return ""
-    return f"{passed}/{len(required)} test days passed"
+    return f"{passed}/{len(required)} test days"
 
 
 def _required(view: ComparisonView) -> list[TestDayFigures]:

@@ -36,7 +36,7 @@ def window_title(frame: Frame) -> str:
     kind = "Forecast" if window.replay == FORECAST else "Backtest"
     start, whole_day = local(window.start), window.end - window.start == timedelta(days=1)
     if whole_day and window.clock == "utc" and start.hour == start.minute == 0:
-        parts = [f"{kind} of {start.day} {start:%b %Y}"]
+        parts = [f"{kind}, {start.day} {start:%b %Y}"]
     else:
         parts = [f"{kind}, {window_text(window)}".removesuffix(f" {zone_name()}")]
     if window.rank is not None and not window.rank.amount and window.rank.rank is not None:

@@ -1,6 +1,6 @@
 """Build the home page: the active plans, what needs attention, and what waits for review."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import cast
@@ -8,6 +8,7 @@ from zoneinfo import ZoneInfo
 
 from planner.domain.formats import figure, when
 from planner.domain.report import Chart, Fact, Meaning, Report, Role, Series
+from planner.domain.reports.change import SEASON, days_old
 from planner.domain.reports.over_time import CAPACITY_TODAY
 from planner.domain.results.stored import StoredPolicy
 from planner.models import ActivePlan, Firing, Outcome, Proposal, Source, User
@@ -23,7 +24,7 @@ from planner.outputs.weekly_pattern import CYCLES, Repeat
 from planner.selectors.active_plans import active_plans
 from planner.selectors.review import UNDECIDED, proposals_list
 from planner.selectors.runs import stored_result
-from planner.services.approval import why_not_approvable, why_outdated
+from planner.services.approval import data_age, why_not_approvable, why_outdated
 from planner.web.request import TemplateContext
 
 MOST = 3  # plans with a chart
@@ -38,6 +39,7 @@ class FleetPlan:
     facts: tuple[Fact, ...]
     charts: tuple[ShownBlock, ...]
     about: str  # the window of the chart
+    stale: str  # age of the traffic that it was planned on, if demand may have changed since
     outcome: Outcome | None
     actual: str  # the outcome in words
 
@@ -87,7 +89,7 @@ def fleet_context(now: datetime, user: User) -> TemplateContext:
         "is_live": is_live,
         "next_step": _review_step(to_review)
         or next((NextStep(each.text, "Open", each.page, each.key) for each in alerts), None)
-        or _own_step(own)
+        or _outdated_step(own)
         or (_plan_step(plans, now, is_live=is_live) if user.may_plan else None),
     }
 
@@ -107,16 +109,13 @@ def _review_step(to_review: Sequence[Proposal]) -> NextStep | None:
     return NextStep(f"“{first.title}” needs your decision.{cost}", "Review", "proposal", first.pk)
 
 
-def _own_step(own: Sequence[Proposal]) -> NextStep | None:
-    """Return the step to the newest of the user's own proposals, which others decide, or None."""
-    if not own:
-        return None
-    first = own[0]
-    if why_outdated(first):
-        reason = f"Your proposal “{first.title}” is out of date: the active plan changed."
-        return NextStep(reason, "Amend it", "proposal", first.pk)
-    reason = f"Your proposal “{first.title}” waits for another approver."
-    return NextStep(reason, "Open proposal", "proposal", first.pk)
+def _outdated_step(own: Iterable[Proposal]) -> NextStep | None:
+    """Return the step to the newest of the user's proposals that no longer fits, or None."""
+    for proposal in own:
+        if why_outdated(proposal):
+            reason = f"Your proposal “{proposal.title}” is out of date: the active plan changed."
+            return NextStep(reason, "Amend it", "proposal", proposal.pk)
+    return None
 
 
 def _plan_step(plans: Sequence[ActivePlan], now: datetime, *, is_live: bool) -> NextStep | None:
@@ -132,7 +131,7 @@ def _plan_step(plans: Sequence[ActivePlan], now: datetime, *, is_live: bool) -> 
                 return NextStep(reason, "Plan the next period", "scenario", scenario)
             return NextStep(reason, "Open plan", "plan-in-force", plan.pk)
     if plans and not is_live:
-        reason = f"The demand shown is of {_date(plans[0])}. Live traffic is not measured yet."
+        reason = "Live traffic is not measured yet, so nothing confirms this plan."
         return NextStep(reason, "Connect a live source", "sources")
     return None
 
@@ -148,9 +147,16 @@ def fleet_plan(plan: ActivePlan, now: datetime, *, charts: int) -> FleetPlan:
         _facts(plan, report, now),
         _charts(plan, report, moment, now, charts) if report else (),
         f"schedule of today, demand of {_date(plan)}" if today else f"simulated for {_date(plan)}",
+        _stale(plan, now),
         outcome,
         outcome_words(outcome) if outcome else "",
     )
+
+
+def _stale(plan: ActivePlan, now: datetime) -> str:
+    """Return how long ago the traffic of a plan ended, if more than a season, else ""."""
+    age = data_age(plan.run, stored_result(plan.run), now) if plan.run else None
+    return f"{days_old(age):,} days ago" if age is not None and age > SEASON else ""
 
 
 def outcome_words(outcome: Outcome) -> str:

@@ -14,7 +14,7 @@ from planner.models import Run
 from planner.outputs.manifests.kinds import MANIFESTS
 from planner.outputs.render.html import charts_shown, sections_shown
 from planner.outputs.reports import run_report
-from planner.selectors.active_plans import active_plan_of_policy
+from planner.selectors.active_plans import active_plan_of_policy, against_active
 from planner.selectors.explanation import explanation_chains
 from planner.selectors.runs import run_result, run_tables, stored_result, typed_result
 from planner.services.provisioning import SWEEPS
@@ -42,6 +42,7 @@ def report_context(run: Run, params: Mapping[str, str]) -> TemplateContext:
         "alternative": alternative,
         "policy": policy,
         "active": active_plan_of_policy(run, policy),
+        "against_active": against_active(run, policy),
         "manifests": [(name, manifest.label) for name, manifest in MANIFESTS.items()],
     }
 

@@ -13,13 +13,14 @@ from django.utils.text import slugify
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from planner.domain.kinds.registry import KINDS
-from planner.domain.report import Fact
+from planner.domain.report import Report
 from planner.errors import Outdated, PlannerError, ScenarioError
 from planner.inputs import catalogue
 from planner.inputs.scenario import document as yaml
 from planner.models import Run, Scenario, Trace
 from planner.outputs.reports import run_report
 from planner.policies.choice import policy_groups
+from planner.selectors.active_plans import against_active
 from planner.selectors.analyses import analyses_of
 from planner.selectors.lookup import id_of, version_of
 from planner.selectors.runs import recent_runs, runs_with_answers
@@ -373,13 +374,15 @@ def _show(
     if scenario and not only_editor:
         states = analyses_of(scenario)
         plan = next(state for state in states if state.analysis.kind == Run.Kind.COMPARE)
-        newest = _figures_of(plan.result)
+        report = _report_of(plan.result)
         # The page's head has the figures of the newest plan.
-        others = [state for state in states if not newest or state is not plan]
+        others = [state for state in states if not report or state is not plan]
         context |= {
             "analyses": others if plan.run == plan.result else states,
             "plan_seconds": plan.seconds,
-            "newest": newest,
+            "newest": plan.result if report else None,
+            "report": report,
+            "against_active": against_active(plan.result) if plan.result and report else None,
             "short_kinds": SHORT_KINDS,
             "policies": [(name, label) for _, rows in policy_groups() for name, label, _ in rows],
             "last_runs": runs_with_answers().filter(scenario=scenario)[:5],
@@ -389,9 +392,9 @@ def _show(
     )
 
 
-def _figures_of(run: Run | None) -> tuple[Run, tuple[Fact, ...]] | None:
-    """Return a comparison with its figures; None without one, or if its arrays were removed."""
+def _report_of(run: Run | None) -> Report | None:
+    """Return the report of a comparison; None without one, or if its arrays were removed."""
     try:
-        return (run, run_report(run).facts) if run else None
+        return run_report(run) if run else None
     except PlannerError:
         return None

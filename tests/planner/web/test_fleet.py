@@ -12,6 +12,7 @@ from django.utils import timezone
 from planner.models import Run, Scenario, Source, User
 from planner.outputs.active_plan_metrics import desired_by_pool, next_change
 from planner.outputs.options import ExportOptions
+from planner.selectors.active_plans import against_active
 from planner.selectors.places import ACCOUNT, PLACES
 from planner.services.active_plans import plan_activate
 from planner.services.proposals import propose
@@ -110,7 +111,10 @@ def test_a_replica_that_only_moves_to_another_pool_is_no_change(
 
 
 def test_home_leads_to_one_next_step(run: Run, planner: User, approver: User) -> None:
-    """First to a proposal to approve, then to an alert, an own proposal, and a live source."""
+    """First to a proposal to approve, then to an alert and a live source.
+
+    An own proposal that waits for others is no step.
+    """
 
     def primary(user: User) -> list[str]:
         page = signed_in(user).get(reverse("web:home")).content.decode()
@@ -122,9 +126,27 @@ def test_home_leads_to_one_next_step(run: Run, planner: User, approver: User) ->
     weekly = {"repeat": "weekly"} if plan.repeat != "weekly" else {"repeat": "daily"}
     proposal = propose(by=planner, title="Repeated otherwise", run=run, options=weekly)
     assert primary(approver) == [reverse("web:proposal", args=[proposal.pk])]
-    assert primary(planner) == [reverse("web:proposal", args=[proposal.pk])]  # waits for others
+    assert primary(planner) == [reverse("web:sources")]
     Source.objects.create(name="prom", kind="prometheus", state=Source.State.PROBLEM)
     assert primary(planner) == [reverse("web:source", args=["prom"])]
+
+
+@pytest.mark.parametrize("factor", [0.5, 1, 1.25])
+def test_a_new_result_is_compared_with_the_active_plan_of_the_same_window(
+    run: Run, planner: User, approver: User, factor: float
+) -> None:
+    plan = plan_activate(run=run, options=ExportOptions(), user=approver, now=NOW)
+    assert against_active(run) is None  # its own
+    new = planned_run(planner)
+    new.result["policies"]["lt-i"]["cost_usd"] *= factor
+    new.save()
+    found = against_active(new)
+    assert found is not None and (found.plan, found.change) == (plan, factor - 1)
+    page = signed_in(planner).get(reverse("web:run", args=[new.pk])).content.decode()
+    assert reverse("web:plan-in-force", args=[plan.pk]) in page
+    new.result["window"]["start"] = "2024-05-17T00:00:00Z"
+    new.save()
+    assert against_active(Run.objects.get(pk=new.pk)) is None
 
 
 def test_a_plan_that_has_ended_leads_back_to_its_scenario(
