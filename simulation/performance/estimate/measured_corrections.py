@@ -12,8 +12,10 @@ t distribution, fitted by reweighting (Lange, Little and Taylor 1989).
 
 Belief. The model may be wrong for the user's deployment. So its leave-one-out errors are compared
 with those of no shift. With double exponential errors at their likeliest scale, the likelihood of
-a choice is its mean error to the power -n for n rows. The shift is weighted by its likelihood
-against no shift. The stated error includes the variance between the two.
+a choice is its mean error to the power -n for n rows. Errors have long tails, so half a shift would
+be wrong both for rows that need it and for the others. A shift is applied by as much as it is more
+probable than no shift. The stated error includes the variance between the two. Fewer than JUDGED
+rows of a deployment cannot be judged, so they only move estimates of their own arrangement.
 
 Stated errors. No single row narrows a stated error: it is computed without the row that would
 narrow it most. At the load of a row, the stated error is at least that row's remaining error. If
@@ -128,9 +130,14 @@ class SharedTraits:
     scaled: FloatArray  # [a, b], number of disaggregated deployments in the pair
 
     @property
+    def same_arrangement(self) -> BoolArray:
+        """The mask of pairs of one deployment with the same arrangement, ``[a, b]``."""
+        return self.same[LEVELS.index("arrangement")]
+
+    @property
     def same_load(self) -> BoolArray:
         """The mask of pairs with the same arrangement, load and lengths, ``[a, b]``."""
-        return self.same[LEVELS.index("arrangement")] & (self.apart < SAME_LOAD).all(axis=2)
+        return self.same_arrangement & (self.apart < SAME_LOAD).all(axis=2)
 
 
 def shared(a: Traits, b: Traits) -> SharedTraits:
@@ -255,11 +262,26 @@ class LearnedCorrections:
     errors: FloatArray  # ln(measured / estimated) of those
 
     @property
+    def alone(self) -> BoolArray:
+        """Return the mask of rows that are too few in their deployment to be judged, ``[rows]``."""
+        labels = self.rows.labels["deployment"]
+        names, counts = np.unique(labels, return_counts=True)
+        return np.isin(labels, names[counts < JUDGED])
+
+    @property
+    def weight(self) -> FloatArray:
+        """Return how much more probable the shift of a row's deployment is than none, at least 0.
+
+        It is 0 to 1, ``[rows]``. The rows of a deployment move estimates by this part of the shift.
+        """
+        return np.maximum(2.0 * self.belief - 1.0, 0.0)
+
+    @property
     def doubted(self) -> dict[str, float]:
-        """Return the belief of each deployment for which a correction is less likely than none."""
-        doubtful = self.belief < 0.5
+        """Return the weight of each deployment whose rows move estimates by less than half."""
+        doubtful = self.weight < 0.5
         names = self.rows.labels["deployment"][doubtful].tolist()
-        return dict(zip(names, self.belief[doubtful].tolist(), strict=True))
+        return dict(zip(names, self.weight[doubtful].tolist(), strict=True))
 
     def at(self, traits: Traits) -> Shift:
         """Return the corrections of the estimates of ``traits``, with the errors before and after.
@@ -273,17 +295,21 @@ class LearnedCorrections:
         shift, doubt = np.zeros(traits.size), np.zeros(traits.size)
         for start in range(0, traits.size if self.rows.size else 0, BATCH_ROWS):
             part = slice(start, start + BATCH_ROWS)
-            covariance = self.likeness.covariance(shared(traits.take(part), self.rows))
-            weighed = covariance @ self.inverse  # [part, rows] weights of the rows
-            shift[part] = weighed @ (self.belief * self.off)
+            pairs = shared(traits.take(part), self.rows)
+            covariance = self.likeness.covariance(pairs)
+            applies = pairs.same_arrangement | ~self.alone
+            weighed = np.where(applies, covariance @ self.inverse, 0.0)  # [part, rows]
+            shift[part] = weighed @ (self.weight * self.off)
             # Sum over rows: the diagonal of weights times covariance
             explained[part] = np.einsum("ij,ij->i", weighed * self.belief, covariance)
             # What the rows explain less if each is left out in turn, in closed form.
             by_row = self.belief * weighed**2 / np.diag(self.inverse)
             by_others[part] = explained[part] - by_row.max(axis=1)
-            # The variance between the shift and no shift.
+            # Mean square distance of the applied shift from the whole one, and from none.
+            likely = weighed @ (self.belief * self.off)
             mean_square = (weighed @ (np.sqrt(self.belief) * self.off)) ** 2
-            doubt[part] = np.maximum(mean_square - shift[part] ** 2, 0.0)
+            distance = mean_square + shift[part] * (shift[part] - 2.0 * likely)
+            doubt[part] = np.maximum(distance, 0.0)
         if self.sound.size < 2:  # a row with a defect does not narrow an error either
             by_others = np.zeros(traits.size)
         contradicted = np.isin(traits.labels["deployment"], self.contradicted)
@@ -312,7 +338,7 @@ class LearnedCorrections:
 
     def left_out(self) -> FloatArray:
         """Return the log error of each row as predicted from the other rows, ``[rows]``."""
-        return self.belief * _left_out(self.inverse, self.off)
+        return self.weight * _left_out(self.inverse, self.off)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -44,10 +44,30 @@ def test_no_rows_move_nothing(name: str) -> None:
 @pytest.mark.parametrize("name", ["tbt", "ttft"])
 def test_the_more_alike_the_further_a_row_moves_and_the_less_is_left_unsure(name: str) -> None:
     where = traits_of([ONE, replace(ONE, concurrency=256.0), ELSEWHERE, OTHER_ENGINE])
-    moved = learn_corrections(FIT[name].likeness, traits_of([ONE]), np.array([0.3])).at(where)
+    loads = traits_of([replace(ONE, concurrency=users) for users in (16.0, 32.0, 64.0)])
+    moved = learn_corrections(FIT[name].likeness, loads, np.full(3, 0.3)).at(where)
     assert 0.3 > moved.shift[0] > moved.shift[1] > moved.shift[2] > moved.shift[3] >= 0.0
     assert (moved.after <= moved.before).all()
     assert (np.diff(moved.after[:3]) > 0).all()
+
+
+@pytest.mark.parametrize("name", ["tbt", "ttft"])
+def test_a_row_that_nothing_confirms_moves_its_own_arrangement_alone(name: str) -> None:
+    wider = replace(ONE, decode=Arrangement(tp=2))
+    where = traits_of([ONE, replace(ONE, concurrency=256.0), wider, ELSEWHERE])
+    moved = learn_corrections(FIT[name].likeness, traits_of([ONE]), np.array([0.3])).at(where)
+    assert 0.3 > moved.shift[0] > moved.shift[1] > 0.0
+    assert not moved.shift[2:].any()
+    assert (moved.after[2:] == moved.before[2:]).all()
+
+
+def test_rows_that_agree_no_more_with_each_other_than_with_none_move_nothing() -> None:
+    loads = traits_of([replace(ONE, concurrency=float(4**n)) for n in range(3)])
+    likeness = replace(PLAIN, deployment=0.3)
+    learnt = learn_corrections(likeness, loads, np.array([1.2, 0.0, 0.0]))
+    assert (learnt.belief < 0.5).all() and not learnt.weight.any()
+    moved = learnt.at(loads)
+    assert not moved.shift.any() and (moved.after > 0.0).all()
 
 
 def test_many_rows_that_agree_are_believed_and_one_that_does_not_is_not() -> None:
