@@ -4,11 +4,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
+from django.db.models import QuerySet
+
 from planner.domain.deserialise import from_json
 from planner.domain.recommend.rule import TIE, Interval
 from planner.domain.results.assurance import AssuranceFigures
 from planner.domain.results.stored import StoredPolicy
-from planner.models import Run
+from planner.models import Run, Scenario
 
 NEWEST = 50  # comparisons that are read
 COST = "Cost"
@@ -48,13 +50,22 @@ def _compared_result(parts: Sequence[Any]) -> _ComparedResult:
     return from_json(_ComparedResult, dict(zip(names, (part or {} for part in parts), strict=True)))
 
 
+def _past_comparisons() -> QuerySet[Run]:
+    """Return the completed comparisons of past windows, newest first."""
+    compared = Run.objects.filter(kind=Run.Kind.COMPARE, state=Run.State.COMPLETED)
+    return compared.exclude(result__window__rank=None).order_by("-pk")
+
+
+def testable_scenario() -> Scenario | None:
+    """Return the scenario of the newest comparison of a past window, else the newest scenario."""
+    run = _past_comparisons().exclude(scenario=None).select_related("scenario").first()
+    return run.scenario if run else Scenario.objects.first()
+
+
 def expectations() -> list[Expectation]:
     """Return the expectations of the newest comparisons of past windows, newest first."""
-    rows = (
-        Run.objects.filter(kind=Run.Kind.COMPARE, state=Run.State.COMPLETED)
-        .exclude(result__window__rank=None)
-        .order_by("-pk")
-        .values_list("pk", "name", *(f"result__{part.name}" for part in fields(_ComparedResult)))
+    rows = _past_comparisons().values_list(
+        "pk", "name", *(f"result__{part.name}" for part in fields(_ComparedResult))
     )
     return [
         expectation

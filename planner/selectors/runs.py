@@ -13,7 +13,7 @@ from planner.domain.deserialise import from_json
 from planner.domain.formats import figure
 from planner.domain.results.stored import StoredResult
 from planner.errors import NotReady
-from planner.models import Run
+from planner.models import Firing, Run
 from planner.selectors.lookup import row_by_number
 from planner.storage import row_arrays
 
@@ -47,6 +47,12 @@ def recent_runs(most: int = RECENT) -> list[Run]:
     """Return the newest runs with answers, without imports of traces and parts of sweeps."""
     answers = runs_with_answers().filter(sweep=None).exclude(kind=Run.Kind.INGEST)
     return list(answers[:most])
+
+
+def scheduled_runs() -> list[Run]:
+    """Return the newest runs that schedules started, with answers."""
+    fired = Firing.objects.exclude(run=None).values("run")
+    return list(runs_with_answers().filter(pk__in=fired)[:RECENT])
 
 
 def answer_of(run: Run) -> str:

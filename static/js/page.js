@@ -82,7 +82,7 @@
     for (const list of document.querySelectorAll("main .table-responsive:has(> .card-table > thead):not(.copyable)")) {
       list.classList.add("copyable");
       const end = document.createElement("div");
-      const rows = list.querySelectorAll("tbody > tr").length;
+      const rows = list.querySelectorAll("tbody > tr:not(.table-total)").length;
       end.className = "list-end";
       end.textContent = `${rows} row${rows === 1 ? "" : "s"}`;
       const button = document.createElement("button");

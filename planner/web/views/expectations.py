@@ -4,7 +4,7 @@ from django.http import HttpResponse
 from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
-from planner.selectors.expectations import COST, coverage, expectations
+from planner.selectors.expectations import COST, coverage, expectations, testable_scenario
 from planner.web.paging import paged
 from planner.web.request import Request
 
@@ -23,5 +23,11 @@ def listing(request: Request) -> HttpResponse:
         (name, inside, total, inside / total if total else None)
         for name, (inside, total) in coverage(stated).items()
     ]
-    context = {"page": paged(request, stated), "counts": counts, "cost": COST, "choices": STEPS}
+    context = {
+        "page": paged(request, stated),
+        "counts": counts,
+        "cost": COST,
+        "choices": STEPS,
+        "scenario": None if stated else testable_scenario(),
+    }
     return render(request, "web/expectations.html", context)

@@ -12,13 +12,15 @@ from planner.selectors.places import how_to_text, how_tos
 from planner.web.markdown import html_of
 from planner.web.request import Request
 
+FIRST = ("read-your-traffic", "plan-tomorrow", "review-a-plan", "ship-to-keda")
 GROUPS = {
     "Plan": (
         "plan-tomorrow", "plan-a-launch", "plan-months-ahead", "plan-on-a-schedule",
-        "ask-what-if", "check-n-plus-1",
+        "ask-what-if", "check-n-plus-1", "plan-within-power",
     ),
     "Size and compare": (
         "choose-a-gpu", "count-gpus", "split-prefill-and-decode", "compare-autoscalers",
+        "share-gpus", "change-roles", "follow-prices",
     ),
     "Connect data": (
         "read-your-traffic", "connect-live-traffic", "import-your-fleet", "measure-your-gpu",
@@ -37,7 +39,8 @@ def listing(request: Request) -> HttpResponse:
         group: [(name, titles[name], _purpose(name)) for name in names if name in titles]
         for group, names in names_by_group.items()
     }
-    return render(request, "web/help.html", {"groups": groups})
+    first = [(name, titles[name]) for name in FIRST]
+    return render(request, "web/help.html", {"groups": groups, "first": first})
 
 
 @require_safe

@@ -18,7 +18,7 @@ from planner.domain.retrospective.figures import PlanEvaluation
 from planner.errors import PlannerError
 from planner.models import Scenario, Schedule, User
 from planner.policies.registry import POLICIES
-from planner.selectors.runs import recent_runs
+from planner.selectors.runs import scheduled_runs
 from planner.selectors.scenarios import scenarios_list
 from planner.selectors.schedules import (
     firings_list,
@@ -64,7 +64,7 @@ def listing(request: Request) -> HttpResponse:
     context = {
         "page": page,
         "outcomes": outcomes,
-        "runs": recent_runs() if is_short(page) and not outcomes else (),
+        "runs": scheduled_runs() if is_short(page) and not outcomes else (),
         "weeks_figure": weeks_figure(outcomes),
     }
     return render(request, "web/schedules.html", context)
