@@ -4,7 +4,8 @@ Part of ``python -m bench.accuracy silicon``. A group is a model on a GPU type b
 precision and a mode. From each, a few distinct measurements are drawn at random, several times; the
 rest of the group is predicted from them (``estimate.measured_corrections``). Neither the
 estimates nor how alike their errors are had seen the model: both are fitted without it. Groups with
-fewer rows than are drawn are left out. ``five_rows_*`` are medians over all predictions,
+fewer rows than are drawn are left out. ``one_row_*``, ``five_rows_*`` and ``ten_rows_*`` are by the
+rows drawn. ``five_rows_tpot`` and ``five_rows_ttft`` are medians over all predictions,
 ``*_before`` of the same rows without any measurement, ``five_rows_coverage`` the shares within the
 stated median and 9-of-10; ``five_rows_worse`` is the share of groups that came out worse than
 before, and ``five_rows_clearly_worse`` of those that did so in more draws than chance would have it
@@ -28,7 +29,7 @@ from tools.catalogue.fit_estimate import Predicted, alike
 from tools.catalogue.fit_likeness import Few, fit_likeness, from_few, stated
 from tools.catalogue.served_models import Served
 
-COUNTS = {"five": 5, "ten": 10}
+COUNTS = {"one_row": 1, "five_rows": 5, "ten_rows": 10}
 TIMES = {"tpot": "tbt", "ttft": "ttft"}
 DRAWS = 12
 GAIN = 0.01  # median errors closer than this are the same
@@ -43,7 +44,7 @@ def figures(rows: Served, unseen: Predicted) -> dict[str, Any]:
         traits, off = both[name]
         fits = _without_model(traits, off)
         for count, few in COUNTS.items():
-            measures |= _figures(f"{count}_rows", figure, fits, off, few)
+            measures |= _figures(count, figure, fits, off, few)
     return measures
 
 
