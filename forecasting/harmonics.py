@@ -77,11 +77,13 @@ def choose_harmonics(
 ) -> Harmonics:
     """Return the option with the least AIC of a regression with autoregressive errors.
 
-    ``design`` is that of the last option, which has the most harmonics. ``w`` are the values,
-    differenced ``d`` times. Each option is the least-squares fit of ``w[t] = c + sum_i phi_i w[t -
-    i] + X[t] gamma + e[t]``. A lag only shifts the phase of a sinusoid, so this equals the
-    regression on the harmonics ``X`` with AR(AR_LAGS) errors. ``AIC = n log(RSS / n) + 2 k``. All
-    options use the same bins. A gap is no target. As a regressor, it has the value before it.
+    ``values [bins]`` are NaN in gaps. They are differenced ``d`` times (0 or 1) to ``w``. ``design
+    [bins, columns]`` is that of the last option, which has the most harmonics.
+
+    Each option is the least-squares fit of ``w[t] = c + sum_i phi_i w[t - i] + X[t] gamma + e[t]``.
+    A lag only shifts the phase of a sinusoid, so this equals the regression on the harmonics ``X``
+    with AR(AR_LAGS) errors. ``AIC = n log(RSS / n) + 2 k``. All options use the same bins. A gap is
+    no target. As a regressor, it has the value before it.
     """
     observed = ~np.isnan(values)
     w = np.diff(carry_forward(values), n=d)
@@ -94,7 +96,9 @@ def choose_harmonics(
     normal += RIDGE * np.trace(normal) / len(normal) * np.eye(len(normal))
     # ``first`` is the number of columns that every option has: lags, and a constant unless d is 1.
     square, n, first = float(w[rows] @ w[rows]), max(1, rows.size), AR_LAGS + 1 - d
-    explained: dict[int, FloatArray] = {}  # by weekly harmonics: square of each column in turn
+    # By weekly harmonics: by how much each column in turn reduces the sum of squares. It is the
+    # square of the column's Cholesky coordinate.
+    explained: dict[int, FloatArray] = {}
 
     def aic(option: Harmonics) -> float:
         """Return the AIC of the fit with the harmonics of ``option``."""

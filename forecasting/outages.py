@@ -103,23 +103,25 @@ def outage_mask(outages: Sequence[Outage], bins: int) -> BoolArray:
     return lost
 
 
-def _improbable_runs(values: FloatArray, runs: IntArray, factor: int) -> BoolArray:
+def _improbable_runs(values: FloatArray, runs: IntArray, bins_per_sum: int) -> BoolArray:
     """Return the mask of empty ``runs [n, 2]`` that are improbable, by the bins around them.
 
-    A run is (first bin, end), end exclusive. Improbable means that a sum of ``factor`` bins within
-    it is empty, although that is less likely than CHANCE.
+    A run is (first bin, end), end exclusive. Improbable means that a sum of ``bins_per_sum`` bins
+    within it is empty, although that is less likely than CHANCE.
     """
     improbable = np.zeros(len(runs), bool)
-    if not len(runs) or (runs[:, 1] - runs[:, 0]).max() < factor:
+    if not len(runs) or (runs[:, 1] - runs[:, 0]).max() < bins_per_sum:
         return improbable
-    covered = len(values) // factor * factor
-    sums = values[:covered].reshape(-1, factor).sum(axis=1)
+    covered = len(values) // bins_per_sum * bins_per_sum
+    sums = values[:covered].reshape(-1, bins_per_sum).sum(axis=1)
     empty = _runs(sums == 0)
     level, variance = _surrounding_statistics(sums, empty)
-    enough = level > SMALLEST_LEVEL
-    empty, level, variance = empty[enough], level[enough], variance[enough]
-    firsts = empty[_chance_of_at_most(np.zeros(len(empty)), level, variance) < CHANCE, 0] * factor
-    improbable[np.searchsorted(runs[:, 0], firsts, side="right") - 1] = True
+    busy = level > SMALLEST_LEVEL
+    empty, level, variance = empty[busy], level[busy], variance[busy]
+    unlikely = _chance_of_at_most(np.zeros(len(empty)), level, variance) < CHANCE
+    first_bins = empty[unlikely, 0] * bins_per_sum
+    # The run of a bin is the last one that begins at or before it.
+    improbable[np.searchsorted(runs[:, 0], first_bins, side="right") - 1] = True
     return improbable
 
 

@@ -103,9 +103,11 @@ class Pages(NumberPagination):
 
 
 class ListView(ApiView, generics.ListAPIView[RowT]):
-    """A list of rows in pages. ``lists`` describes it, with the docstring of the class.
+    """A list of rows in pages, which the decorator ``lists`` completes.
 
-    Rows that depend on the request are those of ``get_queryset``, all others those of ``rows``.
+    It sets the serializer of a row, and ``rows``, the function that returns the rows. A view whose
+    rows depend on the request overrides ``get_queryset`` instead. The docstring of the class is the
+    description in the OpenAPI document.
     """
 
     pagination_class = Pages

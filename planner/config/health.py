@@ -62,7 +62,11 @@ def health(request: HttpRequest) -> JsonResponse:
 
 
 def work_stalled() -> bool:
-    """Return whether runs wait and none progresses, or a run without a worker is not taken up."""
+    """Return True if a running run has an old heartbeat, or if runs wait and none progresses.
+
+    None progresses if no run is running, one has waited for WAITS_S, and none has finished in the
+    last WAITS_S.
+    """
     since = timezone.now() - timedelta(seconds=WAITS_S)
     running = Run.everywhere.filter(state=Run.State.RUNNING)
     if running.filter(heartbeat_at__lt=since).exists():

@@ -79,8 +79,9 @@ class Children:
     ) -> None:
         """Run ``python ARGUMENTS``; it may inherit an open file or socket.
 
-        ``failing``: the process may end, and this is the message if it ends badly. A ``worker``
-        takes runs.
+        ``name`` is the process in messages. With ``failing``, the process may end, and this is the
+        message if its exit status is not 0. Else it is restarted when it ends. A ``worker``
+        computes runs: each of its starts gets an identity and the cause of the last end.
         """
         command = [sys.executable, *arguments]
         descriptors = [inherits.fileno()] if inherits else []

@@ -186,8 +186,8 @@ def _shortage(
     least the GPUs for its tokens on the most efficient type, and at least its minimums. With
     several sides (prefill and decode), the side that needs most GPUs counts.
 
-    ``need [l]`` is in tokens/s. ``capacity [t]`` and ``minimum [l, g]`` are in GPUs. Returns the
-    types, the GPUs needed by model, and the GPUs available.
+    ``need [model]`` is in tokens/s. ``capacity [capacity row]`` and ``minimum [model, GPU column]``
+    are in GPUs. Returns the types, the GPUs needed by model, and the GPUs available.
     """
     size = np.maximum(1, problem.gpus_per_instance)
     for types in _subsets(len(capacity)):
@@ -238,7 +238,7 @@ def _subsets(types: int) -> Iterator[tuple[int, ...]]:
 
 
 def _words_by_model(problem: PlanningProblem, parts: IntArray) -> str:
-    """Return the GPUs of each model, ``parts [l]``, with its name, the largest first."""
+    """Return the GPUs of each model, ``parts [model]``, with its name, the largest first."""
     order = np.argsort(-parts, kind="stable")
     return first_names(
         [f"{problem.models[model]} {parts[model]:,}" for model in order if parts[model]]

@@ -37,8 +37,9 @@ class Needs:
 class Covering:
     """A greedy choice of instances that covers demand, starting from the minimums.
 
-    ``target [l, r, g]`` counts the chosen instances. ``free [r, t]`` is the remaining GPUs of each
-    region and row of capacity (GPU type).
+    ``target [model, region, GPU column]`` counts the chosen instances.
+    ``free [region, capacity row]`` is the remaining GPUs of each region and row of capacity (GPU
+    type).
     """
 
     def __init__(self, problem: PlanningProblem) -> None:
@@ -153,7 +154,7 @@ class _Pools:
 
     @property
     def index(self) -> tuple[IntArray, IntArray, IntArray]:
-        """Return the index of the pools in arrays ``[l, r, g]``."""
+        """Return the index of the pools in arrays ``[model, region, GPU column]``."""
         return self.model, self.region, self.column
 
     def of_needs(self, rows: IntArray) -> _Pools:

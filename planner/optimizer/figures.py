@@ -11,7 +11,7 @@ TOLERANCE = 1e-6  # share of a demand that may be missing; solvers have the same
 
 
 def local_need_tps(problem: PlanningProblem) -> FloatArray:
-    """Return the tokens/s that each region must serve itself, ``[l, r]``.
+    """Return the tokens/s that each region must serve itself, ``[model, region]``.
 
     It is ``epsilon * max_w rho[l, r, w]``: a share of its peak.
     """
@@ -26,7 +26,7 @@ def global_need_tps(problem: PlanningProblem) -> FloatArray:
 
 
 def local_served_tps(problem: PlanningProblem, target: IntArray) -> FloatArray:
-    """Return the input tokens/s that ``target`` can serve in each region, ``[l, r]``.
+    """Return the input tokens/s that ``target`` can serve in each region, ``[model, region]``.
 
     The weakest side decides, such as prefill or decode.
     """
@@ -35,22 +35,23 @@ def local_served_tps(problem: PlanningProblem, target: IntArray) -> FloatArray:
 
 
 def served_without_largest_region(problem: PlanningProblem, served: FloatArray) -> FloatArray:
-    """Return the tokens/s that remain if the largest region is lost, ``[l]``.
+    """Return the tokens/s that remain if the largest region is lost, ``[model]``.
 
-    ``served`` is by region, ``[l, r]``. If no region may be lost, it is summed over all regions.
+    ``served`` is by region, ``[model, region]``. If no region may be lost, it is summed over all
+    regions.
     """
     left: FloatArray = served.sum(axis=1)
     return left - served.max(axis=1) if problem.lose_region else left
 
 
 def gpus_used(problem: PlanningProblem, target: IntArray) -> IntArray:
-    """Return the GPUs that ``target`` occupies, by row of capacity, shape ``[r, t]``."""
+    """Return the GPUs that ``target`` occupies, by row of capacity, shape ``[region, row]``."""
     used: IntArray = np.einsum("lrg,lg->rg", target, problem.gpus_per_instance)
     return used if problem.types is None else by_row(problem, used)
 
 
 def by_row(problem: PlanningProblem, columns: IntArray) -> IntArray:
-    """Return the sum of ``columns [r, g]`` over the columns of each row of capacity, ``[r, t]``."""
+    """Return sums of ``columns [region, GPU column]`` by region and row of capacity."""
     total = np.zeros_like(problem.capacity_gpus)
     np.add.at(total.T, problem.rows, columns.T)
     return total

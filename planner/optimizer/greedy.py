@@ -16,13 +16,14 @@ LOOSE = 1e-9  # share of the served traffic that rounding may take
 
 
 def greedy_target(problem: PlanningProblem) -> IntArray:
-    """Return the instance counts of a greedy plan, ``[l, r, g]``, for when a solver has no answer.
+    """Return the instance counts of a greedy plan, for when a solver has no answer.
 
-    The minimums come first. Then each region's own demand is covered: models with the fewest GPU
-    types first, then the largest demand. Then the joint demand of all regions is covered. Last,
-    unneeded instances are removed. The target never exceeds a maximum. It stays within each
-    capacity that the minimums respect. Demand may stay uncovered where capacity is short. There is
-    no time limit: 1,000 models in 200 regions take a few seconds.
+    The shape is ``[model, region, GPU column]``. The minimums come first. Then each region's own
+    demand is covered: models with the fewest GPU types first, then the largest demand. Then the
+    joint demand of all regions is covered. Last, unneeded instances are removed. The target never
+    exceeds a maximum. It stays within each capacity that the minimums respect. Demand may stay
+    uncovered where capacity is short. There is no time limit: 1,000 models in 200 regions take a
+    few seconds.
     """
     covering = Covering(problem)
     gpu_choices = (problem.theta_tps > 0).sum(axis=1)  # of each model
@@ -55,8 +56,8 @@ def _remove_unneeded(
 ) -> None:
     """Remove the dearest instances of ``target`` while all demand stays covered.
 
-    ``hourly [l, r, g]`` is the price of an instance. ``local [l, r]`` and ``total [l]`` are the
-    demands in tokens/s.
+    ``hourly [model, region, GPU column]`` is the price of an instance. ``local [model, region]``
+    and ``total [model]`` are the demands in tokens/s.
     """
     served_by = carried_tps(problem, target)  # by side
     all_sides = role_sides(problem)
@@ -96,10 +97,11 @@ def _removable(
     local: FloatArray,
     total: FloatArray,
 ) -> BoolArray:
-    """Return True for pools that can lose an instance with all demand still covered, ``[l, r, g]``.
+    """Return True for pools that can lose an instance with all demand still covered.
 
-    Each pool is tested as if it alone lost one. Removals elsewhere never make a pool removable that
-    was not. ``served_by [s, l, r]`` is in tokens/s by side, ``local [l, r]`` and ``total [l]`` too.
+    The shape is ``[model, region, GPU column]``. Each pool is tested as if it alone lost one.
+    Removals elsewhere never make a pool removable that was not. ``served_by [side, model, region]``
+    is in tokens/s by side, ``local [model, region]`` and ``total [model]`` too.
     """
     served = served_by.min(axis=0)
     others = served.sum(axis=1, keepdims=True) - served

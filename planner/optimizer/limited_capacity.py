@@ -69,10 +69,10 @@ def serve_limited(
 ) -> LimitedPlan:
     """Return the instances that serve as much as capacity allows, the most valuable demand first.
 
-    ``weight[l]`` > 0 is the value of a token/s of each model. With ``tier_tps`` ``[k, l, r, w]``,
-    the ``tier_weights`` ``[k, l]`` replace it. A workload is the demand of a model in a region, or
-    the joint peak beyond that. Workloads are served by falling weight, then by falling demand.
-    Minimums are always met.
+    ``weight [model]`` > 0 is the value of a token/s of each model. With ``tier_tps``
+    ``[tier, model, region, bin]``, the ``tier_weights`` ``[tier, model]`` replace it. A workload is
+    the demand of a model in a region, or the joint peak beyond that. Workloads are served by
+    falling weight, then by falling demand. Minimums are always met.
 
     - ``None`` serves each workload whole or not at all.
     - ``PriorityExhaustive`` serves each as far as capacity allows before the next.
@@ -101,7 +101,7 @@ def serve_limited(
 
 
 def unserved_demand(problem: PlanningProblem, target: IntArray) -> tuple[FloatArray, FloatArray]:
-    """Return the unserved tokens/s of regions ``[l, r]``, and of joint peaks beyond, ``[l]``."""
+    """Return unserved tokens/s ``[model, region]``, and of joint peaks beyond them, ``[model]``."""
     served = local_served_tps(problem, target)
     need, peak = local_need_tps(problem), global_need_tps(problem)
     local = np.where(served < need * (1 - TOLERANCE), need - served, 0.0)
@@ -144,7 +144,7 @@ def _greedy_by_policy(
 
 
 class _GreedyFleet:
-    """The instances chosen so far, ``target [l, r, g]``, starting from the minimums."""
+    """The instances chosen so far, ``target [model, region, GPU column]``, minimums included."""
 
     def __init__(self, problem: PlanningProblem) -> None:
         self._problem, self._covering = problem, Covering(problem)
@@ -205,9 +205,10 @@ def unserved_by_tier(
 ) -> FloatArray:
     """Return the unserved tokens/s by tier and model, ``[k, l]``; low-weight tiers lose first.
 
-    ``local[l, r]`` is the unserved demand of regions. ``joint[l]`` is the unserved joint peak
-    beyond that. In a region, a tier loses at most ``epsilon`` of its peak there, from ``tier_tps``
-    ``[k, l, r, w]``. Over all regions, it loses at most its whole demand.
+    ``local [model, region]`` is the unserved demand of regions. ``joint [model]`` is the unserved
+    joint peak beyond that. In a region, a tier loses at most ``epsilon`` of its peak there, from
+    ``tier_tps`` ``[tier, model, region, bin]``. Over all regions, it loses at most its whole
+    demand.
     """
     regional = epsilon * tier_tps.max(axis=3)
     peak = np.maximum(regional.sum(axis=2), tier_tps.sum(axis=2).max(axis=2))

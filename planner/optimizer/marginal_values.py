@@ -91,7 +91,7 @@ def _scarce_gpus(
 ) -> Iterator[_ScarceLimit]:
     """Yield the GPU types and regions that have too few GPUs left for another instance.
 
-    ``duals [r, t]`` are values of one more GPU in the linear relaxation.
+    ``duals [region, capacity row]`` are values of one more GPU in the linear relaxation.
     """
     used = gpus_used(problem, target)
     for region, row in np.ndindex(used.shape):
@@ -182,8 +182,8 @@ def _relaxation_duals(
 ) -> tuple[float | None, FloatArray, FloatArray]:
     """Return the optimum of the linear relaxation, and the values of one more GPU and kilowatt.
 
-    They have shapes ``[r, t]`` and [number of power limits]. The optimum is None if the relaxation
-    was not solved.
+    They have shapes ``[region, capacity row]`` and [number of power limits]. The optimum is None if
+    the relaxation was not solved.
     """
     draft = draft_program(single_period(problem), cuts=False)
     duals = np.zeros(problem.capacity_gpus.shape)

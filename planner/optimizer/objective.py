@@ -29,7 +29,7 @@ class Cap:
 
 
 def per_hour(problem: PlanningProblem, measure: str) -> FloatArray:
-    """Return an instance's hourly use of ``measure`` (usd, gpu_hours, kwh, kg), ``[l, r, g]``."""
+    """Return the usd, gpu_hours, kwh or kg (``measure``) of an instance-hour, as in ``price``."""
     shape = problem.usd_per_hour.shape
     if measure == "usd":
         return problem.usd_per_hour
@@ -43,7 +43,7 @@ def per_hour(problem: PlanningProblem, measure: str) -> FloatArray:
 
 
 def per_start(problem: PlanningProblem, measure: str) -> FloatArray:
-    """Return how much of ``measure`` one start uses before it serves, ``[l, r, g]``.
+    """Return how much of ``measure`` one start uses before it serves, ``[model, region, column]``.
 
     ``measure`` is usd, gpu_hours, kwh or kg. A start takes start_usd / usd_per_hour hours, or 0 for
     a price of 0.
@@ -56,17 +56,17 @@ def per_start(problem: PlanningProblem, measure: str) -> FloatArray:
 
 
 def price(problem: PlanningProblem) -> FloatArray:
-    """Return the charge for an instance-hour, ``[l, r, g]``, US dollars by default."""
+    """Return the charge for an instance-hour in US dollars, ``[model, region, GPU column]``."""
     return _weighted(problem, per_hour)
 
 
 def start_price(problem: PlanningProblem) -> FloatArray:
-    """Return the charge for one start before it serves, ``[l, r, g]``, US dollars by default."""
+    """Return the charge for a start before it serves, ``[model, region, GPU column]`` dollars."""
     return _weighted(problem, per_start)
 
 
 def start_cost(problem: PlanningProblem) -> FloatArray:
-    """Return the cost of a start in the objective, ``[l, r, g]``.
+    """Return the cost of a start in the objective, ``[model, region, GPU column]``.
 
     It is at least the share ``STICKINESS`` of an hour's price, to avoid needless changes.
     """
@@ -136,9 +136,9 @@ def totals(problem: PlanningProblem, target: IntArray) -> Totals:
 def _weighted(
     problem: PlanningProblem, part: Callable[[PlanningProblem, str], FloatArray]
 ) -> FloatArray:
-    """Return the sum of all measures times their weights in the objective, ``[l, r, g]``.
+    """Return the sum of all measures times their weights in the objective.
 
-    ``part`` is ``per_hour`` or ``per_start``.
+    The shape is ``[model, region, GPU column]``. ``part`` is ``per_hour`` or ``per_start``.
     """
     total = np.zeros(problem.usd_per_hour.shape)
     for measure in MEASURES:

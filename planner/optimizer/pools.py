@@ -21,10 +21,10 @@ LINEAR_TOLERANCE = 1e-9  # share of theta within which two slopes are equal
 def carried_by_pools(
     problem: PlanningProblem, target: IntArray, lost: IntArray | int = 0
 ) -> FloatArray:
-    """Return the joint capacity of each pool of ``target`` ``[..., l, r, g]``, in tokens/s.
+    """Return the joint capacity of each pool of ``target``, in tokens/s.
 
-    ``lost`` instances of each pool (a number or ``[g]``) are assumed gone. The result has the shape
-    of ``target``.
+    The last dimensions of ``target`` and the result are ``[model, region, GPU column]``. ``lost``
+    instances of each pool (a number or ``[GPU column]``) are assumed gone.
     """
     return pool_capacity(problem.theta_tps, problem.pool_tps, np.maximum(0, target - lost))
 
@@ -34,7 +34,8 @@ def pool_capacity(
 ) -> FloatArray:
     """Return the joint capacity of each pool of ``target``, in tokens/s.
 
-    Shapes: ``theta_tps`` ``[l, g]``, ``pool_tps`` ``[l, g, n]``.
+    ``theta_tps [model, GPU column]`` is that of one instance. ``pool_tps [model, GPU column, n]``
+    is that of pools of n + 1 instances; None: capacity is proportional to the instances.
     """
     models, columns = theta_tps.shape
     curves = CapacityCurves(theta_tps, known_capacity(theta_tps, pool_tps))
@@ -65,7 +66,7 @@ class CapacityCurves:
 
     @property
     def steepest(self) -> FloatArray:
-        """Return the most tokens/s that one instance can add to its pool, ``[l, g]``."""
+        """Return the most tokens/s that one instance can add to its pool, ``[model, column]``."""
         steps = np.diff(self.known, axis=2)
         return np.asarray(np.maximum(self.theta, steps.max(axis=2, initial=0.0)))
 

@@ -91,19 +91,19 @@ class PlanningProblem:
 
     @property
     def rows(self) -> IntArray:
-        """Return the index of the row of capacity that each column draws on, ``[g]``."""
+        """Return the index of the row of capacity that each column draws on, ``[GPU column]``."""
         return np.arange(len(self.gpus)) if self.types is None else self.types
 
     @property
     def room(self) -> IntArray:
-        """Return the GPUs that each column may use in each region, ``[r, g]``.
+        """Return the GPUs that each column may use in each region, ``[region, GPU column]``.
 
         Columns of one row of capacity share them, so their numbers must not be added.
         """
         return self.capacity_gpus if self.types is None else self.capacity_gpus[:, self.types]
 
     def under_power_limit(self, row: int) -> BoolArray:
-        """Return True for each GPU column that the limits ``power_kw[:, row]`` apply to, ``[g]``.
+        """Return True for each column that the limits ``power_kw[:, row]`` apply to, ``[column]``.
 
         The last limit is that of the site, which applies to every column.
         """
@@ -118,7 +118,7 @@ class PlanningProblem:
 
     @property
     def row_names(self) -> tuple[str, ...]:
-        """Return the name of each row of capacity, ``[t]``."""
+        """Return the name of each row of capacity, ``[capacity row]``."""
         if self.types is None or self.type_names:
             return self.type_names or self.gpus
         # In reverse, so that the first column of a row gives it its name.
@@ -168,7 +168,7 @@ class WindowPlan:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Shift:
-    """When and where deferrable work is done, in input tokens ``[p, l, r]``.
+    """When and where deferrable work is done, in input tokens ``[period, model, region]``.
 
     ``bound`` is a lower bound on the cost of any plan that does the work in time.
     """
@@ -217,7 +217,7 @@ class ScalingPlan:
 
     @property
     def target(self) -> IntArray:
-        """Return the instances per period, shape ``[p, l, r, g]``."""
+        """Return the instances per period, shape ``[period, model, region, GPU column]``."""
         return np.stack([window.target for window in self.windows])
 
 
@@ -270,21 +270,21 @@ class HorizonProblem:
 
     @property
     def demand(self) -> FloatArray:
-        """Return the demand by tier, ``[k, p, l, r, w]``; without tiers, as one tier."""
+        """Return demand ``[tier, period, model, region, bin]``; without tiers, as one tier."""
         if self.tier_tps is not None:
             return self.tier_tps
         return np.stack([window.demand_tps for window in self.windows])[None]
 
     @property
     def own_demand(self) -> FloatArray:
-        """Return the peak tokens/s that each region must serve itself, ``[k, p, l, r]``."""
+        """Return the peaks that regions must serve, ``[tier, period, model, region]`` tokens/s."""
         epsilon = np.array([window.epsilon for window in self.windows])
         regional: FloatArray = self.demand.max(axis=4) * epsilon[None, :, None, None]
         return regional
 
     @property
     def joint_demand(self) -> FloatArray:
-        """Return the peak tokens/s of each tier over all regions together, ``[k, p, l]``."""
+        """Return the joint peaks of all regions, ``[tier, period, model]`` tokens/s."""
         joint: FloatArray = self.demand.sum(axis=3).max(axis=3)
         return joint
 
@@ -298,13 +298,13 @@ class HorizonProblem:
         return "" if is_single else f" in {self.name(period)}"
 
     def changes(self, target: IntArray) -> IntArray:
-        """Return each pool's change in instances from the period before, ``[p, l, r, g]``."""
+        """Return the change from the period before, ``[period, model, region, GPU column]``."""
         before = np.concatenate([self.first.current[None], target[:-1]])
         change: IntArray = target - before
         return change
 
     def requested_starts(self, target: IntArray) -> IntArray:
-        """Return the starts to request in each period, ``[p, l, r, g]``.
+        """Return the starts to request in each period, ``[period, model, region, GPU column]``.
 
         They are requested ``lead`` periods early, so that the instances are up when needed. In the
         first ``lead`` periods, no instance can be added.

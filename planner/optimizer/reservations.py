@@ -12,7 +12,7 @@ from simulation.arrays import FloatArray, IntArray
 
 
 def gpus_in_use(problem: HorizonProblem, target: IntArray) -> IntArray:
-    """Return the GPUs of replicas that are up or starting, by row of capacity, ``[p, r, t]``."""
+    """Return the GPUs of replicas up or starting, by period, region and row of capacity."""
     used = target.copy()
     if problem.lead:
         begun = problem.requested_starts(target)
@@ -22,7 +22,7 @@ def gpus_in_use(problem: HorizonProblem, target: IntArray) -> IntArray:
 
 
 def cheapest_reservation(problem: HorizonProblem, target: IntArray) -> IntArray:
-    """Return the GPUs to reserve for the replicas ``target`` at the lowest cost, ``[r, t]``."""
+    """Return the cheapest GPUs to reserve for ``target``, by region and row of capacity."""
     if problem.reserved_usd is None or problem.on_demand_usd is None:
         return np.zeros_like(problem.first.capacity_gpus)
     used, price_of_all_periods = gpus_in_use(problem, target), problem.reserved_usd * len(target)
@@ -37,9 +37,9 @@ def cheapest_reservation(problem: HorizonProblem, target: IntArray) -> IntArray:
 
 
 def reservation_usd(problem: HorizonProblem, target: IntArray, reserved: IntArray) -> FloatArray:
-    """Return the extra cost per hour of ``reserved [r, t]`` GPUs over on-demand, ``[p]``.
+    """Return the extra cost per hour of ``reserved [region, capacity row]`` GPUs over on-demand.
 
-    A negative value is a saving.
+    The shape is ``[period]``. A negative value is a saving.
     """
     if problem.reserved_usd is None or problem.on_demand_usd is None:
         return np.zeros(len(target))

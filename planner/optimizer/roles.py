@@ -71,10 +71,11 @@ def _with_losses(problem: PlanningProblem, side: Side) -> list[Side]:
 
 
 def carried_tps(problem: PlanningProblem, target: IntArray) -> FloatArray:
-    """Return the input tokens/s that each side of ``target`` lets a region serve, ``[s, l, r]``.
+    """Return the input tokens/s that each side of ``target`` lets a region serve.
 
-    ``s`` are sides, ``l`` models and ``r`` regions. A side is a group of columns of one role, such
-    as prefill or decode, with one way to lose spare instances.
+    The shape is ``[side, model, region]``. A side
+    is a group of columns of one role, such as prefill or decode, with one way to lose spare
+    instances.
     """
     tps = []
     for side in role_sides(problem):

@@ -33,9 +33,9 @@ def plan_sequence(
     """Solve ``problems`` in order with ``solve``, which gets the problem, its index and a check.
 
     The ``current`` of the first problem is the fleet now. Each later ``current`` is replaced by the
-    target before it. ``period_start_s`` has shape ``[p]``, in UTC epoch seconds. ``progress`` is
-    called before the first window, after each one, and regularly within. An exception from it ends
-    the sequence (cancel). A window without a feasible plan does not end it. The status records
+    target before it. ``period_start_s`` has shape ``[period]``, in UTC epoch seconds. ``progress``
+    is called before the first window, after each one, and regularly within. An exception from it
+    ends the sequence (cancel). A window without a feasible plan does not end it. The status records
     that, and the next window starts from the target that was offered instead.
     """
     if not problems:

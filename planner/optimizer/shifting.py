@@ -46,10 +46,10 @@ def cheapest_shift(
 ) -> Shift | None:
     """Return when and where to do ``work`` on top of the demand of ``problem`` at the lowest cost.
 
-    ``reach [r, r]`` states which regions (columns) may serve a home region (row). Within a period,
-    work fills the capacity below the peak of the other demand. Times are those of the best fleet of
-    whole replicas that the solver finds in its time, else of the fractional one. None: not even a
-    fractional fleet does all work in time.
+    ``reach [home region, serving region]`` states which regions (columns) may serve a home region
+    (row). Within a period, work fills the capacity below the peak of the other demand. Times are
+    those of the best fleet of whole replicas that the solver finds in its time, else of the
+    fractional one. None: not even a fractional fleet does all work in time.
     """
     # Every replica has the capacity of one in a large pool, which bounds that of smaller ones.
     windows = tuple(replace(window, pool_tps=None) for window in problem.windows)

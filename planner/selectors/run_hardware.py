@@ -21,7 +21,7 @@ from simulation.performance.specs import GpuSpec, ModelSpec, Provenance
 
 @dataclass(frozen=True, slots=True)
 class StoredSpec:
-    """A GPU type or model of the user, as it was when a run was created."""
+    """A GPU type or an LLM that the user added, as it was when a run was created."""
 
     facts: dict[str, Any]
     kind: str  # of its provenance

@@ -11,13 +11,16 @@ from planner.selectors.places import NEEDS_ADMIN, NEEDS_PLANNER, Job
 
 
 def check_may_plan(user: User | None, refusal: str = "only read") -> None:
-    """Raise NotAllowed for users with a read-only role."""
+    """Raise NotAllowed for users with a read-only role; None, the command line, may plan.
+
+    ``refusal`` continues "Your role may" in the message.
+    """
     if user is not None and not user.may_plan:
         raise NotAllowed(f"Your role may {refusal}. Ask an admin for the planner role.")
 
 
 def check_may_approve(user: User | None) -> None:
-    """Raise NotAllowed for users who may not approve."""
+    """Raise NotAllowed for users who may not approve; None, the command line, may."""
     if user is not None and not user.may_approve:
         raise NotAllowed("Only an approver or an admin may make a plan active. Ask an admin.")
 
@@ -28,14 +31,14 @@ def check_may_remove(
     """Raise NotAllowed unless ``user`` owns the row or is an admin.
 
     ``owner_id`` is the row's owner; None: removed. ``user`` None: the command line, which may do
-    all.
+    all. The message says that the owner ``verb`` the ``thing``.
     """
     if user is not None and not user.may_remove(owner_id):
         raise NotAllowed(f"Only the person who {verb} {thing} or an admin may remove it.")
 
 
 def check_may_administer(user: User | None) -> None:
-    """Raise NotAllowed for users who are not admins."""
+    """Raise NotAllowed for users who are not admins; None, the command line, may."""
     if user is not None and not user.may_administer:
         raise NotAllowed("Only an admin may invite people and give roles. Ask an admin.")
 

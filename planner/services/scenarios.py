@@ -163,7 +163,12 @@ def scenario_run(
     options: dict[str, Any] | None = None,
     idempotency_key: str = "",
 ) -> Run:
-    """Start a run of the current version of a scenario."""
+    """Start a run of the current version of a scenario.
+
+    ``options`` are those of its ``kind``; a ``seed`` among them replaces the scenario's. The same
+    ``idempotency_key`` of the same owner returns the first run. Raises NotAllowed for a read-only
+    role, PlannerError for an ingest run, and ScenarioError for an invalid document.
+    """
     check_may_plan(owner)
     if kind == Run.Kind.INGEST:
         raise PlannerError("An ingest run begins with an upload, not with a scenario.")

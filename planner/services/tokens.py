@@ -31,7 +31,9 @@ def token_create(
 ) -> NewToken:
     """Create an API token for the current workspace, and remove expired ones.
 
-    A log-in by a user with MAX_TOKENS tokens removes the user's oldest log-in token.
+    A user has at most MAX_TOKENS tokens. At that number, a log-in (a token named LOGIN) replaces
+    the user's oldest log-in token. Without one, and for any other ``name``, raise PlannerError. It
+    is also raised unless ``days`` is 1 to MAX_DAYS.
     """
     if not 1 <= days <= MAX_DAYS:
         raise PlannerError(f"days {days}: a token lasts 1 to {MAX_DAYS} days.")

@@ -198,12 +198,13 @@ def fronts_of(
     """Return the Pareto fronts of latency and of speed in one list by rising cost.
 
     Deployments are equal if their instances, counts and rate are. A deployment on both fronts has
-    one row, which names both. ``measurements`` correct the estimates, if there are any.
+    one row, which names both. ``measurements`` correct the estimates; None: there are none.
     """
     by_key: dict[tuple[object, ...], tuple[Rated, tuple[str, ...]]] = {}
     for name, front in ((LATENCY, searched.latency), (SPEED, searched.speed)):
         for rated in front:
             candidate = rated.candidate
+            # Instances are compared by identity: both fronts are chosen from the same objects.
             key = (
                 id(candidate.decode),
                 id(candidate.prefill),
@@ -213,9 +214,11 @@ def fronts_of(
             )
             earlier_fronts = by_key[key][1] if key in by_key else ()
             by_key[key] = (rated, (*earlier_fronts, name))
-    all_rows = rows_of([rated for rated, _ in by_key.values()], query, shape, fit, measurements)
-    rows = [replace(row, front=on) for row, (_, on) in zip(all_rows, by_key.values(), strict=True)]
-    return tuple(sorted(rows, key=lambda row: (row.usd_per_mtok or 0.0, -row.rps_per_gpu)))
+    deployments, fronts = zip(*by_key.values(), strict=True) if by_key else ((), ())
+    rows = rows_of(deployments, query, shape, fit, measurements)
+    named = [replace(row, front=names) for row, names in zip(rows, fronts, strict=True)]
+    # Without prices every cost is None, and only the rate orders the rows.
+    return tuple(sorted(named, key=lambda row: (row.usd_per_mtok or 0.0, -row.rps_per_gpu)))
 
 
 def row_of(rated: Rated, query: DeploymentQuery, shape: ModelShape, fit: EstimateFit) -> Row:

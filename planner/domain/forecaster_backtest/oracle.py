@@ -76,7 +76,7 @@ def oracle_cost(driver: Driver, planned: PlannedWindow, progress: Progress) -> O
 
 
 def actual_tps(inputs: PlanInput, driver: Driver) -> FloatArray:
-    """Return the actual interactive input tokens/s, ``[p, l, r, w]``; 0 if not observed."""
+    """Return actual interactive input tokens/s, ``[period, model, region, bin]``; 0: unknown."""
     window, traffic = inputs.window, inputs.traffic
     shape = (len(window.period_starts_s), *inputs.current.shape[:2], window.bins_per_period)
     out = np.zeros(shape)
@@ -114,7 +114,7 @@ def covered_share(driver: Driver, planned: PlannedWindow) -> float:
 
 
 def _actual_and_served(driver: Driver, planned: PlannedWindow) -> tuple[FloatArray, FloatArray]:
-    """Return the actual demand and the served part of it, ``[p, l, r, w]``."""
+    """Return the actual demand and the served part of it, ``[period, model, region, bin]``."""
     inputs = driver.given
     actual, target = actual_tps(inputs, driver), planned.plan.target
     problems = Periods.of(inputs, planned.load).problems

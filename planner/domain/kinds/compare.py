@@ -422,7 +422,7 @@ def _run_with_shown_plan(comparison: PolicyComparison) -> PolicyRun | None:
 
 
 def _recommended_static_fleet(study: Study, comparison: PolicyComparison) -> IntArray | None:
-    """Return the recommended static fleet, ``[l, r, g]``; None if the policy is not static."""
+    """Return the static fleet ``[model, region, GPU column]``; None if the policy is not static."""
     recommended = comparison.recommended
     run = None if recommended is None else comparison.run(recommended.policy)
     if run is None or not run.traits.flat:

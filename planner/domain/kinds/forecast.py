@@ -249,7 +249,7 @@ def run(
 def _usd_per_tps(
     hardware: Hardware, traffic: Traffic, window: Window, settings: Settings, progress: Progress
 ) -> FloatArray | None:
-    """Return the hourly cost in dollars of capacity for one input token/s, ``[l, r]``.
+    """Return the hourly cost in dollars of capacity for one input token/s, ``[model, region]``.
 
     It comes from the plan's sizes. Return None if the percentile is not chosen by cost.
     """

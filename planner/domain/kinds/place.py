@@ -171,10 +171,11 @@ def _fleet_to_place(
     options: Options,
     progress: Progress,
 ) -> tuple[Scenario, Hardware, IntArray, str]:
-    """Return the replicas to place, ``[l, r, g]``, and in words where their number comes from.
+    """Return the replicas to place, and in words where their number comes from.
 
-    If the options give a ratio, mixed pools become prefill and decode pools. Scenario and hardware
-    are those with such pools. Raises ScenarioError if there are too many GPUs or no fleet.
+    Replicas are ``[model, region, GPU column]``. If the options give a ratio, mixed pools become
+    prefill and decode pools. Scenario and hardware are those with such pools. Raises ScenarioError
+    if there are too many GPUs or no fleet.
     """
     hardware = build_hardware(scenario, known)
     gpus = hardware.capacity_gpus.sum()
@@ -211,9 +212,10 @@ def _planned_counts(
     counts: Counts,
     progress: Progress,
 ) -> tuple[IntArray, str]:
-    """Return the replicas of the plan's largest or last period, ``[l, r, g]``, and its name.
+    """Return the replicas of the plan's largest or last period, and its name.
 
-    ``counts`` is "peak" or "last". Raises Infeasible if there is no plan.
+    Replicas are ``[model, region, GPU column]``. ``counts`` is "peak" or "last". Raises Infeasible
+    if there is no plan.
     """
     lengths = known_lengths(traffic, window, scenario.seed)
     traffic = traffic_with_known_lengths(traffic, lengths)

@@ -80,9 +80,9 @@ def _months_later(begin: datetime, months: int) -> datetime:
 
 
 def weights(month: Month, week_start_s: float, period_s: float) -> FloatArray:
-    """Return how often a month contains each period of the week from ``week_start_s`` on, ``[p]``.
+    """Return how often a month contains each period of the week from ``week_start_s`` on.
 
-    A period that lies partly in the month counts as that fraction.
+    The shape is ``[period]``. A period that lies partly in the month counts as that fraction.
     """
     per_week = round(WEEK_S / period_s)
     low, high = ((edge - week_start_s) / period_s for edge in (month.start_s, month.end_s))

@@ -114,7 +114,7 @@ def _commitments_extra_usd(
     """Return how much ``commitments`` add to a plan's cost; negative: they save money.
 
     They are paid all the time, and replace the on-demand GPUs in use, up to their number. ``hours``
-    ``[p]`` is the time that each period lasts in all.
+    ``[period]`` is the time that each period lasts in all.
     """
     gpus, prices = _gpus_in_use(plan), _gpu_prices(plan, hardware)
     extra = 0.0
@@ -190,12 +190,12 @@ def _gpu_prices(plan: ScalingPlan, hardware: Hardware) -> FloatArray:
 
 
 def _gpus_in_use(plan: ScalingPlan) -> FloatArray:
-    """Return the GPUs that each period of a plan uses, ``[p, l, r, g]``."""
+    """Return the GPUs that each period of a plan uses, ``[period, model, region, GPU column]``."""
     return np.asarray(plan.target * plan.gpus_per_instance[None, :, None, :], np.float64)
 
 
 def _of_gpu_type(gpus: FloatArray, hardware: Hardware, region: str, gpu: str) -> FloatArray:
-    """Return the on-demand GPUs of one type in a region, ``[p]``."""
+    """Return the on-demand GPUs of one type in a region, ``[period]``."""
     r = next(i for i, region_of in enumerate(hardware.regions) if region_of.name == region)
     columns = [
         g

@@ -39,7 +39,8 @@ def stated_ratios(study: Study, target: IntArray) -> tuple[StatedRatio, ...]:
     """Return the best P:D ratio of every model with prefill and decode pools.
 
     It is the ratio that ``pd_ratio`` finds for the number of instances of the plan, at most
-    MOST_INSTANCES. This is the largest of a period and region in ``target [p, l, r, g]``.
+    MOST_INSTANCES. This is the largest of a period and region in
+    ``target [period, model, region, GPU column]``.
     """
     return tuple(
         _best_ratio_of_pair(study, m, columns, target)

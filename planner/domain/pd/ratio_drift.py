@@ -110,6 +110,7 @@ def over_time(
 ) -> tuple[Drift, ...]:
     """Return the mean lengths and the best ratio of each window of the traffic, by closed forms.
 
+    The ratio is that of ``instances`` instances of ``service``, which serves model ``m`` (index).
     Each window also states the loss of the fixed ratio ``usual``. Windows with fewer than ``FEW``
     requests are omitted.
     """
@@ -157,9 +158,10 @@ def drift_of(
 
 
 def _windows(traffic: Traffic, m: int) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Return the starts of equal windows, and the mean ISL and OSL of a model's requests in each.
+    """Return the starts of windows, and the mean ISL and OSL of requests of model ``m`` in each.
 
-    The means are NaN in windows with fewer than ``FEW`` requests.
+    Windows have equal numbers of bins, but the last may have fewer. Starts are in epoch s. The
+    means are NaN in windows with fewer than ``FEW`` requests.
     """
     demand = traffic.demand
     rows = [i for i, key in enumerate(demand.keys) if key.model == traffic.models[m]]

@@ -144,7 +144,12 @@ class RegionTree:
 def method_figures(
     name: str, states: States, placed: Sequence[ServiceColumns], replay: MethodReplay | None
 ) -> MethodFigures:
-    """Return the figures of one method from its states and its replay."""
+    """Return the figures of one placement method, a key of LABELS.
+
+    ``states`` are its placements by step: START, and GROWN and SHRUNK if they were computed.
+    ``placed`` are the services, in the order of the placement's indices. ``replay`` is the
+    simulation of the start; None: it was not simulated.
+    """
     moments = {step: _state_figures(state) for step, state in states.items()}
     return MethodFigures(
         label=LABELS[name],

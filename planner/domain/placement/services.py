@@ -34,7 +34,8 @@ def placed_services(
 ) -> tuple[ServiceColumns, ...]:
     """Return one service per model and region with prefill and decode pools, and per mixed pool.
 
-    ``counts`` has shape ``[l, r, g]``. Raise ScenarioError if they cannot be placed.
+    ``counts`` has shape ``[model, region, GPU column]``. Raise ScenarioError if they cannot be
+    placed.
     """
     rules = tuple(rules_of(scenario, model.name) for model in hardware.models)
     services = services_by(rules, hardware, counts)
@@ -46,9 +47,10 @@ def placed_services(
 def services_by(
     rules_of: Sequence[PlacedService], hardware: Hardware, counts: IntArray
 ) -> tuple[ServiceColumns, ...]:
-    """Return the services for ``counts``, ``[l, r, g]``, by the rules of each model, ``[l]``.
+    """Return the services for ``counts [model, region, GPU column]``.
 
-    Raise ScenarioError if prefill instances have no decode instances, or vice versa.
+    ``rules_of`` has the rule of each model. Raise ScenarioError if prefill instances have no decode
+    instances, or vice versa.
     """
     services = []
     stages = hardware.stages

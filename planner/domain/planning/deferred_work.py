@@ -63,10 +63,11 @@ class DeferredWork:
 def deferred_tps(inputs: PlanInput, interactive_tps: FloatArray, *, at_once: bool) -> FloatArray:
     """Return the deferrable input tokens/s to plan for, on top of ``interactive_tps``.
 
-    Both have shape ``[p, l, r, w]``. Each decision knows the work that arrived before it. With
-    ``at_once``, every decision knows only the work before the first one. Later arrivals are assumed
-    at the rate of the period before the decision. If the scenario describes the traffic, its
-    description is used instead. Work first fills the bins with the lowest interactive load.
+    Both have shape ``[period, model, region, bin]``. Each decision knows the work that arrived
+    before it. With ``at_once``, every decision knows only the work before the first one. Later
+    arrivals are assumed at the rate of the period before the decision. If the scenario describes
+    the traffic, its description is used instead. Work first fills the bins with the lowest
+    interactive load.
     """
     window = inputs.window
     origins = np.minimum(window.origins_s, window.origins_s[0] if at_once else np.inf)
@@ -141,11 +142,11 @@ def filled_level(load: FloatArray, amount: float) -> float:
 
 
 def level_deferred_tps(inputs: PlanInput, start_s: float, end_s: float) -> FloatArray:
-    """Return the capacity of a static fleet that also serves deferrable work in time, ``[l, r]``.
+    """Return the capacity of a static fleet that also serves deferrable work in time.
 
-    It is in input tokens/s. It covers the interactive load of ``[start_s, end_s)``, and serves
-    deferrable work before it becomes urgent. It is 0 for models and regions without deferrable
-    work.
+    The shape is ``[model, region]``. It is in input tokens/s. It covers the interactive load of
+    ``[start_s, end_s)``, and serves deferrable work before it becomes urgent. It is 0 for models
+    and regions without deferrable work.
     """
     hardware, traffic, bin_s = inputs.hardware, inputs.traffic, inputs.window.bin_s
     out = np.zeros((len(traffic.models), len(traffic.regions)))

@@ -53,7 +53,7 @@ class PlanInput:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Load:
-    """Demand to plan for in input tokens/s, ``tps [p, l, r, w]``.
+    """Demand to plan for in input tokens/s, ``tps [period, model, region, bin]``.
 
     If tiers are planned separately, ``tier_tps`` has the demand of each of ``tiers``.
     """
@@ -106,7 +106,7 @@ def quantiles_of(inputs: PlanInput) -> Quantiles:
 
 
 def usd_per_tps(hardware: Hardware, sizes: Sizes) -> FloatArray:
-    """Return the dollars per hour of capacity for one input token/s, ``[l, r]``.
+    """Return the dollars per hour of capacity for one input token/s, ``[model, region]``.
 
     It is the price at the cheapest column, in large pools. With disaggregated serving, it is the
     sum over prefill and decode.

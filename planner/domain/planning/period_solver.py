@@ -61,7 +61,7 @@ class Periods:
 
     @property
     def worth(self) -> FloatArray:
-        """Return what serving one token/s of each tier and model is worth, ``[k, l]``.
+        """Return what serving one token/s of each tier and model is worth, ``[tier, model]``.
 
         It decides which demand stays unserved. It follows the settings for limited capacity. If the
         utility of requests decides, it is that utility divided by a request's input tokens. With
@@ -87,9 +87,10 @@ class Periods:
         return worth
 
     def _request_tokens(self) -> FloatArray:
-        """Return a request's mean input tokens before the window, by tier and model, ``[k, l]``.
+        """Return a request's mean input tokens before the window, by tier and model.
 
-        Deferrable tiers are counted together. Without a request, the value is 1.
+        The shape is ``[tier, model]``. Deferrable tiers are counted together. Without a request,
+        the value is 1.
         """
         traffic, window = self.given.traffic, self.given.window
         demand = traffic.demand
@@ -181,7 +182,7 @@ def _solve_horizon(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PeriodPlan:
-    """The plan of one period, and its unserved tokens/s by tier and model, ``[k, l]``.
+    """The plan of one period, and its unserved tokens/s by tier and model, ``[tier, model]``.
 
     ``unserved_tps`` is None if all demand is served.
     """
@@ -193,7 +194,7 @@ class PeriodPlan:
 def solve_period(
     periods: Periods, period: int, current: IntArray, check: Callable[[], None] | None = None
 ) -> PeriodPlan:
-    """Solve a single period, starting from the fleet ``current``, ``[l, r, g]``.
+    """Solve a single period, starting from the fleet ``current``, ``[model, region, GPU column]``.
 
     ``check`` is called regularly, and may raise to cancel. Raise Infeasible with the conflict,
     unless limited mode chooses which demand to serve.
@@ -314,10 +315,11 @@ def _solve_in_turn(periods: Periods, progress: Progress) -> ScalingPlan:
 def _serve_partially(
     periods: Periods, window_problem: PlanningProblem, failed: WindowPlan, period: int
 ) -> tuple[WindowPlan, FloatArray | None]:
-    """Return a plan that serves as much as the limits permit, and its unserved demand ``[k, l]``.
+    """Return a plan that serves as much as the limits permit, and its unserved demand.
 
-    ``failed`` is the infeasible plan of all demand; its sentence on the conflict is kept. If the
-    problem is infeasible even with unserved demand, return the failed plan and None.
+    Unserved demand is ``[tier, model]``. ``failed`` is the infeasible plan of all demand; its
+    sentence on the conflict is kept. If the problem is infeasible even with unserved demand, return
+    the failed plan and None.
     """
     policy, worth = periods.given.settings.limited or EXACT, periods.worth
     if policy == EXACT:

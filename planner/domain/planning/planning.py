@@ -211,9 +211,10 @@ def _peaks(inputs: PlanInput, start_s: float, end_s: float) -> FloatArray:
 
 
 def static_fleet_for(inputs: PlanInput, tps: FloatArray) -> tuple[IntArray, str]:
-    """Return the cheapest fleet ``[l, r, g]`` for the peaks ``tps [l, r, 1]``, and a conflict.
+    """Return the cheapest fleet for peak demand, ``[model, region, GPU column]``, and a conflict.
 
-    The conflict is a sentence if not all peaks fit, else "".
+    ``tps [model, region, 1]`` are the peaks in input tokens/s, as one period of a plan. The
+    conflict is a sentence if not all peaks fit, else "".
     """
     no_replicas = np.zeros(inputs.hardware.minimum.shape, np.int64)
     from_empty = replace(inputs, current=no_replicas, at_load=False)
@@ -250,9 +251,11 @@ def schedule_of(plan: ScalingPlan, window: Window) -> ScheduleTable:
 
 
 def counts_over_time(counts: IntArray, window: Window) -> tuple[FloatArray, IntArray]:
-    """Return when targets change (seconds from the window's start), and targets ``[t, l, r, g]``.
+    """Return when targets change (seconds from the window's start), and targets.
 
-    ``counts [p, l, r, g]`` are those of the periods. Replicas are requested as in ``schedule_of``.
+    Targets are ``[step, model, region, GPU column]``.
+    ``counts [period, model, region, GPU column]`` are those of the periods. Replicas are requested
+    as in ``schedule_of``.
     """
     times, active = _active_targets(window)
     return times, _largest_active(counts, active)
@@ -261,9 +264,10 @@ def counts_over_time(counts: IntArray, window: Window) -> tuple[FloatArray, IntA
 def requests_over_time(counts: IntArray, window: Window) -> tuple[FloatArray, FloatArray, IntArray]:
     """Return when to request the replicas ``counts [p, l, r, g]`` of the periods.
 
-    Returns the times of requests ``[t]``, the start of the latest period requested then ``[t]`` and
-    the requested counts ``[t, l, r, g]``. Times are epoch seconds. The replicas that the simulation
-    has at the window's start are requested ``lead_s`` before it.
+    Returns the times of requests ``[step]``, the start of the latest period requested then
+    ``[step]`` and the requested counts ``[step, model, region, GPU column]``. Times are epoch
+    seconds. The replicas that the simulation has at the window's start are requested ``lead_s``
+    before it.
     """
     times, requested = counts_over_time(counts, window)
     latest = np.searchsorted(decision_times_s(window), times, side="right") - 1
@@ -273,10 +277,10 @@ def requests_over_time(counts: IntArray, window: Window) -> tuple[FloatArray, Fl
 
 
 def decision_times_s(window: Window) -> FloatArray:
-    """Return when each period's instances are requested, seconds from the window's start, ``[p]``.
+    """Return when each period's instances are requested, seconds from the window's start.
 
-    This is ``lead_s`` before the period begins, rounded down to a multiple of ``CONTROL_S``. It is
-    never before the period's decision.
+    The shape is ``[period]``. This is ``lead_s`` before the period begins, rounded down to a
+    multiple of ``CONTROL_S``. It is never before the period's decision.
     """
     starts = window.period_starts_s - window.start_s
     on_control = np.floor((starts - window.lead_s) / CONTROL_S + 1e-9) * CONTROL_S
@@ -285,9 +289,10 @@ def decision_times_s(window: Window) -> FloatArray:
 
 
 def _active_targets(window: Window) -> tuple[FloatArray, BoolArray]:
-    """Return the times at which targets change ``[t]``, and which periods count then, ``[t, p]``.
+    """Return the times at which targets change ``[step]``, and which periods count then.
 
-    A period counts from its decision until its end. Times are seconds from the window's start.
+    The second is ``[step, period]``. A period counts from its decision until its end. Times are
+    seconds from the window's start.
     """
     starts, begins = window.period_starts_s - window.start_s, decision_times_s(window)
     times = np.unique(np.concatenate([starts, begins]))
@@ -307,7 +312,7 @@ def _deferrable(inputs: PlanInput) -> set[str]:
 
 
 def _deferrable_tps(inputs: PlanInput) -> FloatArray:
-    """Return mean deferrable input tokens/s of the period before each decision, ``[p, l, r]``."""
+    """Return mean deferrable input tokens/s before each decision, ``[period, model, region]``."""
     traffic, window = inputs.traffic, inputs.window
     tps = np.zeros((len(window.period_starts_s), len(traffic.models), len(traffic.regions)))
     for (m, r), series in by_model_and_region(traffic, _deferrable(inputs), DEFERRABLE):

@@ -42,8 +42,8 @@ def limited_pools(
 ) -> tuple[tuple[tuple[int, ...], int, IntArray], ...]:
     """Return, for each power limit, its pools, the limit in watts, and the watts of a replica.
 
-    ``kw [l, r, g]`` are the kilowatts of a replica. The watts of a replica are ``[pools]``, for all
-    pools of the hardware.
+    ``kw [model, region, GPU column]`` are the kilowatts of a replica. The watts of a replica are
+    ``[pools]``, for all pools of the hardware.
     """
     limits = power_limits(hardware, kw)
     if limits is None:
@@ -64,7 +64,7 @@ def limited_pools(
 def power_limits(hardware: Hardware, kw: FloatArray) -> FloatArray | None:
     """Return the power limits of racks (by GPU type) and sites (last column), ``[r, t + 1]`` kW.
 
-    ``kw [l, r, g]`` is the power of a replica. None means no limit. See
+    ``kw [model, region, GPU column]`` is the power of a replica. None means no limit. See
     ``PlanningProblem.power_kw``. A rack holds whole replicas of one GPU type, so its share of the
     limit is the most that replicas can draw there. Several kinds of replicas in one rack are only
     limited by their sum.

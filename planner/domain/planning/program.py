@@ -22,7 +22,7 @@ def problem(
     start_s: float | None = None,
     kw: FloatArray | None = None,
 ) -> PlanningProblem:
-    """Return the planning problem of one period; ``demand_tps`` has shape ``[l, r, w]``.
+    """Return the planning problem of one period; ``demand_tps`` has shape ``[model, region, bin]``.
 
     ``start_s`` is the period's start; None means prices of a mean day. ``kw`` is the result of
     ``instance_kw``, if the caller has it already. A start costs the GPU time before an instance
@@ -84,10 +84,11 @@ def _check_prices(hardware: Hardware, planning: PlanningProblem) -> None:
 
 
 def instance_kw(inputs: PlanInput) -> FloatArray:
-    """Return the kilowatts of an instance at its rated load, host and PUE included, ``[l, r, g]``.
+    """Return the kilowatts of an instance at its rated load, host and PUE included.
 
-    The rated load is its capacity in a large pool. A plan assumes this power whenever the instance
-    runs, so its energy is an upper estimate. The simulation counts every interval.
+    The shape is ``[model, region, GPU column]``. The rated load is its capacity in a large pool. A
+    plan assumes this power whenever the instance runs, so its energy is an upper estimate. The
+    simulation counts every interval.
 
     Sequences arrive at ``max_rps``, scaled by the gain of a large pool. They stay for their output
     tokens times the TBT. Every iteration takes one TBT.

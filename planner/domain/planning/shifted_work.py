@@ -18,8 +18,8 @@ from simulation.arrays import FloatArray
 def shifted_work(inputs: PlanInput, interactive_tps: FloatArray) -> Shift | None:
     """Return when and where to do deferrable work at the least cost, as tokens by period.
 
-    ``interactive_tps [p, l, r, w]`` is served besides. None means that there is no deferrable work,
-    or that no fleet does it in time.
+    ``interactive_tps [period, model, region, bin]`` is served besides. None means that there is no
+    deferrable work, or that no fleet does it in time.
     """
     work = _deferrable_work(inputs)
     if not len(work.tokens):
@@ -38,9 +38,10 @@ def shifted_work(inputs: PlanInput, interactive_tps: FloatArray) -> Shift | None
 
 
 def tps_of(tokens: FloatArray, interactive_tps: FloatArray, bin_s: float) -> FloatArray:
-    """Return the tokens/s of work ``tokens [p, l, r]`` in each bin, ``[p, l, r, w]``.
+    """Return the tokens/s of work ``tokens [period, model, region]`` in each bin.
 
-    Within a period it first fills the bins with the lowest interactive load.
+    The shape is ``[period, model, region, bin]``. Within a period it first fills the bins with the
+    lowest interactive load.
     """
     out = np.zeros_like(interactive_tps)
     for cell in np.argwhere(tokens > 0):

@@ -325,7 +325,10 @@ def thin(rows: pl.DataFrame, *values: str) -> pl.DataFrame:
 
 
 def to_end(rows: pl.DataFrame, end: datetime) -> pl.DataFrame:
-    """Repeat the last rows at the end of the window, so that steps reach it."""
+    """Repeat all rows of the last ``time`` at ``end``, so that the steps of a chart reach it.
+
+    Rows that are at ``end`` already are not repeated.
+    """
     if rows.is_empty():
         return rows
     until = pl.lit(end).cast(rows.schema["time"])

@@ -189,9 +189,8 @@ def _cap_name(plan: CapPlan) -> str:
 
 def _conflicts(plan: PlanFigures) -> Section:
     """Return what cannot be served, and why."""
-    limited = bool(plan.limited)
     blocks: list[Block] = [Note(sentence) for sentence in plan.conflicts]
-    if limited:
+    if plan.limited:
         blocks.append(Note(f"Method of the choice: {plan.limited}."))
     if plan.unserved:
         blocks.append(
@@ -204,9 +203,10 @@ def _conflicts(plan: PlanFigures) -> Section:
                 (Head("Periods", Form.COUNT), lambda row: row.periods),
             )
         )
-    title = "Unserved demand" if limited or plan.unserved else "Periods without a plan"
-    decides = limited or plan.unserved
-    return Section(title, tuple(blocks), "Conflicts", None if decides else Group.PLAN)
+    # Unserved demand changes the decision, so it is shown outside the groups of details.
+    if plan.limited or plan.unserved:
+        return Section("Unserved demand", tuple(blocks), "Conflicts", None)
+    return Section("Periods without a plan", tuple(blocks), "Conflicts", Group.PLAN)
 
 
 def _totals(plan: PlanFigures, totals: PlanTotals) -> Section:

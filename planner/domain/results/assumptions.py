@@ -102,24 +102,32 @@ def _traffic(study: Study) -> Iterator[Assumption]:
         value = f"{growth.words} of the forecast"
         yield Assumption("Growth", value, ASSUMED, "scenario", "traffic.growth")
     for i, source in enumerate(study.settings.traffic.sources):
-        name, key = source.trace or source.file or "", f"traffic.sources[{i}]"
-        if source.launch is not None:
-            name = source.model or ""
-            yield from _launch(source, f"{key}.launch")
-        name = f"{source.series} of {name}" if source.series else name
-        if source.scale != 1:
-            value = f"{source.scale:g} times what the {'trace' if source.trace else 'launch'} has"
-            yield Assumption(f"Volume of {name}", value, ASSUMED, "scenario", f"{key}.scale")
-        for what, shares in (("regions", source.regions), ("tiers", source.tiers)):
-            if len(shares) > 1:
-                value = ", ".join(f"{place} {share:.0%}" for place, share in shares.items())
-                source_words = "drawn at random in these shares, the same at all times"
-                whose = f"Split of {name} by {what[:-1]}"
-                yield Assumption(whose, value, ASSUMED, source_words, f"{key}.{what}")
+        yield from _source(source, f"traffic.sources[{i}]")
     for m, model in enumerate(traffic.models):
         for row in _lengths(traffic, m, model):
             yield _with_effect_of_longer_lengths(study, m, row)
         yield from _cached(study, m, model)
+
+
+def _source(source: Source, key: str) -> Iterator[Assumption]:
+    """Yield a source's launch, its scale and its splits; ``key`` is its place in the scenario."""
+    name = source.trace or source.file or ""
+    if source.launch is not None:
+        name = source.model or ""
+        yield from _launch(source, f"{key}.launch")
+    label = f"{source.series} of {name}" if source.series else name
+    if source.scale != 1:
+        value = f"{source.scale:g} times what the {'trace' if source.trace else 'launch'} has"
+        yield Assumption(f"Volume of {label}", value, ASSUMED, "scenario", f"{key}.scale")
+    for dimension, shares in (("region", source.regions), ("tier", source.tiers)):
+        if len(shares) > 1:
+            yield Assumption(
+                what=f"Split of {label} by {dimension}",
+                value=", ".join(f"{part} {share:.0%}" for part, share in shares.items()),
+                provenance=ASSUMED,
+                source="drawn at random in these shares, the same at all times",
+                key=f"{key}.{dimension}s",
+            )
 
 
 def _launch(source: Source, key: str) -> Iterator[Assumption]:

@@ -132,7 +132,11 @@ def recommended_plan(
 def recommended_of(
     run: PolicyRun, runs: Sequence[PolicyRun], choice: Choice, days: Sequence[TestDay], level: int
 ) -> Recommended:
-    """Return ``choice`` as a recommendation; ``run`` is its simulation of the window."""
+    """Return ``choice`` as a recommendation; ``run`` is its simulation of the window.
+
+    ``runs`` are the simulations of all policies, for the oracle baselines among them. ``level`` is
+    the index of the assurance in LEVELS, which says which ``days`` a policy must pass.
+    """
     figures = figures_of_choice(choice, days)
     return Recommended(
         policy=run.name,
@@ -141,12 +145,12 @@ def recommended_of(
         follows_plan=run.plan is not None,
         begins=tuple(
             FirstReplicas(
-                pool.model,
-                pool.region,
-                pool.gpu.name,
-                pool.gpus_per_instance,
-                pool.role,
-                pool.initial,
+                model=pool.model,
+                region=pool.region,
+                gpu=pool.gpu.name,
+                tp=pool.gpus_per_instance,
+                role=pool.role,
+                replicas=pool.initial,
             )
             for pool in run.fleet.pools
         ),
@@ -162,12 +166,13 @@ def recommended_of(
         equal_slo_saving=None,
         yardsticks=tuple(
             OracleBaseline(
-                other.name,
-                other.label,
-                TOLD if other.traits.reads_future else HINDSIGHT,
-                other.summary.cost_usd,
-                other.summary.gpu_hours,
-                other.meets_slo,
+                policy=other.name,
+                label=other.label,
+                # Some oracles decide with future data; the others are only sized with it.
+                word=TOLD if other.traits.reads_future else HINDSIGHT,
+                cost_usd=other.summary.cost_usd,
+                gpu_hours=other.summary.gpu_hours,
+                meets_slo=other.meets_slo,
             )
             for other in runs
             if other.traits.uses_future_data

@@ -89,7 +89,11 @@ class Ledger:
 def served_figures(
     pairs: Sequence[tuple[SharingModel, ModelReplay]],
 ) -> ServedFigures:
-    """Return how the requests of all parts of a model were served."""
+    """Return how the requests of all parts of a model were served.
+
+    ``pairs`` has each part with its replay.
+    """
+    # The replay leaves out ``start_s``, the seconds before the first iteration, which use no GPU.
     ttft = [replay.first_s - part.arrival_s + part.profile.start_s for part, replay in pairs]
     tbt = [_token_gaps(part, replay) for part, replay in pairs]
     late = np.concatenate([replay.late for _, replay in pairs])

@@ -42,20 +42,25 @@ class Rules:
 class Sharing:
     """Finds which parts of a pool's models can share a GPU, by replays.
 
-    The way in which each set of parts shares its GPU is kept.
+    The way in which each set of parts shares its GPU is kept. ``check_alive`` is called before the
+    replays of each set, and raises if the run has been cancelled.
     """
 
-    def __init__(self, pool: SharingPool, rules: Rules, alive: Callable[[], None]) -> None:
-        self._pool, self._rules, self._alive = pool, rules, alive
+    def __init__(self, pool: SharingPool, rules: Rules, check_alive: Callable[[], None]) -> None:
+        self._pool, self._rules, self._check_alive = pool, rules, check_alive
         self._host = replace(pool.host, whole_requests=rules.whole_requests)
-        self._way: dict[Group, str] = {}
+        self._chosen_way: dict[Group, str] = {}
         rng = generator(rules.seed, Stream.SHIFTS)
-        shifts_s = rng.uniform(0, rules.span_s, (rules.replays - 1 + UNSEEN, len(pool.parts)))
+        shifted_replays = rules.replays - 1 + UNSEEN
+        shifts_s = rng.uniform(0, rules.span_s, (shifted_replays, len(pool.parts)))
         # The parts of each replay: as they are, then shifted. The last ``UNSEEN`` only judge.
         self._shifted = [
             list(pool.parts),
             *(
-                [own.shifted(by, rules.span_s) for own, by in zip(pool.parts, row, strict=True)]
+                [
+                    part.shifted(by_s, rules.span_s)
+                    for part, by_s in zip(pool.parts, row, strict=True)
+                ]
                 for row in shifts_s
             ),
         ]
@@ -65,7 +70,7 @@ class Sharing:
 
         Two parts of one model never share a GPU.
         """
-        self._alive()
+        self._check_alive()
         models = [self._pool.model[i] for i in group]
         if len(set(models)) < len(models) or not all(self._pool.feasible[m] for m in models):
             return False
@@ -75,7 +80,7 @@ class Sharing:
             if way == MEMORY and not fits_by_memory(seen[0], host):
                 continue
             if all(replay_gpu(parts, host, to_the_end=False).met for parts in seen):
-                self._way[group] = way
+                self._chosen_way[group] = way
                 return True
         return False
 
@@ -95,8 +100,8 @@ class Sharing:
         The first replay is of the planned requests. Those after it are of shifted ones, which the
         packing did not see; they give ``unseen``.
         """
-        self._alive()
-        way = ALONE if len(group) == 1 else self._way[group]
+        self._check_alive()
+        way = ALONE if len(group) == 1 else self._chosen_way[group]
         host = self._host_of(way)
         unseen_parts = self._shifted[self._rules.replays :]
         seen, *unseen = (

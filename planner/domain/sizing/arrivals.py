@@ -30,9 +30,10 @@ def variation_of(burstiness: str) -> float | None:
 
 
 def variation_in(traffic: Traffic, m: int, notes: list[str]) -> float:
-    """Return the squared coefficient of variation of a model's gaps, within five minutes.
+    """Return the squared coefficient of variation of gaps between requests of model ``m`` (index).
 
-    If only counts are known, return 1 (Poisson). If sizes then assume Poisson too, add a note to
+    It is the mean of that of windows of five minutes, so daily cycles do not count as bursts. If
+    only counts are known, return 1 (Poisson). If sizes then assume Poisson too, add a note to
     ``notes``.
     """
     arrivals = traffic.measured.arrival_s[traffic.measured.model == m]

@@ -63,8 +63,8 @@ class Sizes:
     def times(self, factor: FloatArray) -> Sizes:
         """Return the sizes with every capacity multiplied by its factor.
 
-        Factors are ``[l, g]`` by model and GPU column, or ``[l, g, N]`` for each size of the pool.
-        Where needed, the capacity per instance is lowered to that of a larger pool.
+        Factors are ``[model, GPU column]``, or ``[model, GPU column, N]`` for each size of the pool
+        in ``N``. Where needed, the capacity per instance is lowered to that of a larger pool.
         """
         n = np.arange(1, self.pool_tps.shape[-1] + 1)
         per_instance = self.pool_tps * (factor if factor.ndim > 2 else factor[:, :, None]) / n
@@ -170,11 +170,11 @@ def size_over_time(hardware: Hardware, known: KnownLengths, seed: int, progress:
 
 
 def in_large_pools(pool_tps: FloatArray) -> FloatArray:
-    """Return the capacity per instance in the largest pool of the curve, ``[l, g]``."""
+    """Return the capacity per instance in the largest pool of the curve, ``[model, column]``."""
     return np.asarray(pool_tps[:, :, -1] / pool_tps.shape[-1], np.float64)
 
 
 def _serves_both_phases(hardware: Hardware, theta: FloatArray) -> bool:
-    """Return whether a model can run prefill and decode, by its capacities ``theta [g]``."""
+    """Return whether a model can run prefill and decode, by its capacities ``theta [column]``."""
     can_serve = theta > 0
     return bool(can_serve[hardware.stages != 2].any() and can_serve[hardware.stages != 1].any())

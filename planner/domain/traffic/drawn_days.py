@@ -96,8 +96,9 @@ def requests_of_path(
     ``path`` is an index into ``days.requests``. ``pattern`` has requests of a window of equal
     length. They are left out or repeated to match the path's counts, so bursts, lengths and
     prefixes keep their structure. In bins where the pattern has none, arrivals are uniform and
-    lengths are drawn from the model's requests. With ``cells`` above 1, the result is one of that
-    many equal parts of the traffic.
+    lengths are drawn from the model's requests. ``seed`` and ``path`` start the random numbers.
+    With ``cells`` above 1, the path's counts are divided by it: the result is the traffic of one of
+    that many equal cells of the fleet.
     """
     demand, bin_s = traffic.demand, window.bin_s
     rng = generator(seed, Stream.DRAWN, path)

@@ -170,7 +170,7 @@ class Quantiles:
         stated = self.forecast.quantile if of_tier is None else of_tier
         if stated is None:
             return None
-        level = None if stated == MEAN else float(stated)
+        level = None if stated == MEAN else float(stated)  # a level of None plans for the mean
         return PlannedQuantile(
             group.name, level, times=1.0, basis=STATED, why="Set by the scenario."
         )

@@ -10,7 +10,7 @@ from planner.domain.traffic.traffic import Traffic
 from planner.inputs.scenario.build import Hardware
 
 INTERACTIVE, DEFERRABLE = "interactive", "deferrable"  # names of sums over such tiers
-Placed = tuple[tuple[int, int], DemandSeries]  # a series with its model and region
+Placed = tuple[tuple[int, int], DemandSeries]  # indices of model and region, and their demand
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +45,9 @@ def groups_of(hardware: Hardware, *, apart: bool) -> tuple[Group, ...]:
 
 
 def series_of(traffic: Traffic, group: Group, unit: str = INPUT_TOKENS) -> list[Placed]:
-    """Return the demand of a group of tiers in ``unit``, per model and region.
+    """Return the summed demand of a group of tiers, per model and region.
 
-    Pairs without demand are omitted.
+    ``unit`` is REQUESTS, INPUT_TOKENS or OUTPUT_TOKENS. Pairs without demand are omitted.
     """
     return by_model_and_region(traffic, group.tiers, group.name, unit)
 

@@ -26,17 +26,18 @@ ERRORS = 4.0  # smaller changes of a mean, in standard errors, can be chance
 class KnownLengths:
     """The samples of request lengths that the decisions of a window can use.
 
-    ``samples[at[p]][l]`` has the lengths of model ``l`` as known at the decision for period ``p``.
+    ``samples[at[period]][model]`` has the lengths of a model as known at the decision for a period.
     The first sample belongs to the first decision.
     """
 
     samples: tuple[tuple[Lengths, ...], ...]
-    at: IntArray  # [p]
+    at: IntArray  # [period] index of the sample
     notes: tuple[str, ...] = ()
-    # [sample][l] what a prefix cache finds of the prompts
+    # [sample][model] what a prefix cache finds of the prompts
     shared: tuple[tuple[SharedPrompts | None, ...], ...] = ()
-    asked: BoolArray | None = None  # [l, tiers] whether the model has traffic of the tier
-    arrivals: tuple[Burstiness, ...] = ()  # [l] known at the first decision; empty: Poisson
+    # [model, tier] whether the model has traffic of the tier; None: of all tiers
+    asked: BoolArray | None = None
+    arrivals: tuple[Burstiness, ...] = ()  # [model] known at the first decision; empty: Poisson
 
 
 def known_lengths(traffic: Traffic, window: Window, seed: int) -> KnownLengths:
@@ -112,7 +113,7 @@ def _known_prompts(
 ) -> SharedPrompts | None:
     """Return the prompt blocks of a model's last requests before the first decision.
 
-    If it had fewer than ``LEAST``, use the model's last requests of the whole trace. Without
+    If it had none, use the model's last requests of the whole trace, as for its lengths. Without
     blocks, return the cached tokens of ``sample``. None means that the logs have neither blocks nor
     cached tokens, or that the model has no request.
     """
@@ -121,7 +122,7 @@ def _known_prompts(
         return sample.shared
     of_model = np.flatnonzero(trace.model == m)
     before = of_model[trace.arrival_s[of_model] + trace.start_s < float(window.origins_s[0])]
-    rows = (before if len(before) >= LEAST else of_model)[-SAMPLE:]
+    rows = (before if len(before) else of_model)[-SAMPLE:]
     if not len(rows):
         return None
     blocks = trace.blocks.rows(rows)

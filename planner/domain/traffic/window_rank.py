@@ -77,10 +77,11 @@ def stretches(
 def busiest(
     demand: DemandSeries, duration_s: float = DAY_S, *, not_before_s: float = -np.inf
 ) -> Stretch | None:
-    """Return the busiest stretch that begins at midnight, by default the busiest day, or None.
+    """Return the stretch with the most demand that begins at midnight, by default the busiest day.
 
-    Midnight is in UTC, or counted from the start of a trace without dates. Stretches before
-    ``not_before_s`` are skipped, so that a plan has history.
+    Midnight is in UTC, or counted from the start of a trace without dates. Stretches that begin
+    before ``not_before_s`` (epoch s) are skipped, so that a plan has history. Return None if no
+    stretch of ``duration_s`` has enough observed bins.
     """
     allowed = (each for each in stretches(demand, duration_s) if each.start_s >= not_before_s)
     return max(allowed, key=lambda stretch: stretch.amount, default=None)

@@ -18,7 +18,7 @@ from simulation.performance.fitting.compare import stated_error as stated
 from simulation.performance.profile import Profile
 
 UNCHECKED = "not checked against measurements"
-HALF = 0.5  # from this error on, faster is the inverse of slower: subtracting could leave no time
+LARGEST_SUBTRACTED_ERROR = 0.5  # larger errors divide the times of a faster profile
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +144,7 @@ def _peaks_at_error(
 def _peak_replicas(
     peaks: IntArray | None, model_column: tuple[int, int], error: StatedError | None
 ) -> int | None:
-    """Return the entry of ``peaks [l, g]`` for ``model_column``, an index (model, column).
+    """Return the entry of ``peaks [model, column]`` for ``model_column``, an index (model, column).
 
     None if there is no plan or the profile's error is unknown.
     """
@@ -156,11 +156,13 @@ def slower_or_faster(profile: Profile, error: float, sign: int) -> Profile:
 
     They are longer if ``sign`` is +1 and shorter if it is -1.
     """
+    slower = 1.0 + error
     if sign > 0:
-        return scaled(profile, 1.0 + error)
-    return scaled(profile, 1.0 - error if error < HALF else 1.0 / (1.0 + error))
+        return scaled(profile, slower)
+    # 1 - error reaches 0 for large errors, so divide by the factor of "slower" instead.
+    return scaled(profile, 1.0 - error if error < LARGEST_SUBTRACTED_ERROR else 1.0 / slower)
 
 
 def _peaks(plan: ScalingPlan) -> IntArray:
-    """Return the most replicas at any time over all regions, ``[l, g]``."""
+    """Return the most replicas at any time over all regions, ``[model, GPU column]``."""
     return np.asarray(plan.target.sum(axis=2).max(axis=0))

@@ -208,9 +208,9 @@ class _Trial:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Attempt:
-    """Capacity factors ``[l, g]``, and how well the plans made with them did before the window.
+    """Capacity factors, and how well the plans made with them did before the window.
 
-    ``standings`` has each model's worst tier.
+    Factors are ``[model, GPU column]``. ``standings`` has each model's worst tier.
     """
 
     factors: FloatArray

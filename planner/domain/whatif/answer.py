@@ -388,7 +388,7 @@ def _answer_of_target(
     sizes: tuple[SizeChange, ...],
     notes: Sequence[str],
 ) -> WhatIf:
-    """Return an answer with the replicas ``target`` ``[p, l, r, g]``, without totals."""
+    """Return an answer of replicas ``[period, model, region, GPU column]``, without totals."""
     replicas = target.sum(axis=(1, 2, 3))
     return WhatIf(
         "", None, None, int(replicas.min()), int(replicas.max()),

@@ -197,7 +197,7 @@ def basis_of(
 ) -> Basis:
     """Return the inputs of the plan of ``study``, with the quantiles that ``planned`` used.
 
-    ``flat [l, r, g]`` is the static fleet that takes the place of a plan, if any.
+    ``flat [model, region, GPU column]`` is the static fleet that takes the place of a plan, if any.
     """
     window, traffic, sizes = study.window, study.traffic, study.sizes
     shape = study.hardware.minimum.shape

@@ -23,7 +23,7 @@ IN_PROPORTION = (
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StaticFleet:
-    """The instances ``counts`` ``[l, r, g]``; ``spare`` of them may be lost.
+    """The instances ``counts`` ``[model, region, GPU column]``; ``spare`` of them may be lost.
 
     ``more_spare`` are added to each pool.
     """
@@ -34,7 +34,7 @@ class StaticFleet:
 
 
 def spare_of(counts: IntArray, spare: int, *, by_pool: bool) -> IntArray:
-    """Return the spare instances of each pool of ``counts`` ``[l, r, g]``.
+    """Return the spare instances of each pool of ``counts`` ``[model, region, GPU column]``.
 
     Unless ``by_pool``, only the largest pool of a model in a region has them.
     """
@@ -48,9 +48,9 @@ def instances_for(
     """Return the fewest instances of each pool if capacity and load change, with the same spares.
 
     The load is ``growth`` times what the pools serve now. That is their share of the peak demand
-    ``peak_tps`` ``[l, r]``, by the sizes ``before``. One instance less was too few, so it exceeds
-    the capacity of one less. The result serves the load by ``after``. -1 means that no number of
-    instances suffices.
+    ``peak_tps`` ``[model, region]``, by the sizes ``before``. One instance less was too few, so it
+    exceeds the capacity of one less. The result serves the load by ``after``. -1 means that no
+    number of instances suffices.
     """
     counts = fleet.counts
     serving = np.where(counts > 0, np.maximum(1, counts - fleet.spare), 0)

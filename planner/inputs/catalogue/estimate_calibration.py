@@ -24,10 +24,10 @@ class CorrectionModel:
 
 @dataclass(frozen=True, slots=True)
 class EstimateFit:
-    """The content of ``estimate.yaml``.
+    """The content of ``estimate.yaml``: constants of the speed estimate, fitted to measurements.
 
-    ``errors`` has one table per cross-validation: the errors on data that the fit had not used. The
-    key says what was new: "seen" (nothing), "version" (of the engine), "source" (of the
+    ``errors`` has one table per cross-validation: the relative errors on data that the fit had not
+    used. The key says what was new: "seen" (nothing), "version" (of the engine), "source" (of the
     measurements), "model", "gpu", "both" (model and GPU), or "vendor".
 
     "vendor_gpu" is a GPU type of a vendor without measured kernels, but with other measured GPU

@@ -84,7 +84,11 @@ class ModelledProfile:
 
 @cache
 def modelled_profiles() -> tuple[ModelledProfile, ...]:
-    """Return the profiles by model and GPU type, except those that the catalogue has measured."""
+    """Return a profile for each pair of model and GPU type in the rule above.
+
+    Pairs without enough memory on one server are omitted. So are deployments that the catalogue has
+    measured.
+    """
     return tuple(
         ModelledProfile(name, gpu, tp, precision)
         for name in sorted(models())

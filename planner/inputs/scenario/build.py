@@ -126,7 +126,7 @@ class Hardware:
 
     @property
     def usd_per_gpu_hour(self) -> FloatArray:
-        """Return the mean price of a GPU over a day, ``[r, g]``."""
+        """Return the mean price of a GPU over a day, ``[region, GPU column]``."""
         return _exact_mean(self.usd_by_hour)
 
     def gpu_usd(self, start_s: float | None, period_s: float) -> FloatArray:
@@ -140,17 +140,17 @@ class Hardware:
 
     @property
     def site_kw(self) -> FloatArray:
-        """Return the power limit of each site, PUE included, ``[r]``; inf: none."""
+        """Return the power limit of each site, PUE included, ``[region]``; inf: none."""
         return np.array([region.site_kw for region in self.regions])
 
     @property
     def types(self) -> IntArray:
-        """Return the index of the GPU type of each column, ``[g]``."""
+        """Return the index of the GPU type of each column, ``[GPU column]``."""
         return np.array([column.gpu for column in self.columns], np.int64)
 
     @property
     def stages(self) -> IntArray:
-        """Return the role code of each column, ``[g]``: 0 both, 1 prefill, 2 decode."""
+        """Return the role code of each column, ``[GPU column]``: 0 both, 1 prefill, 2 decode."""
         return np.array([STAGES[column.role] for column in self.columns], np.int64)
 
     @property
@@ -178,7 +178,7 @@ class Hardware:
 
     @property
     def type_names(self) -> tuple[str, ...]:
-        """Return the names of GPU types, owned and spot, for messages, ``[t]``."""
+        """Return the names of GPU types, owned and spot, for messages, ``[capacity row]``."""
         spot = {column.gpu for column in self.columns if column.spot}
         return tuple(
             spot_name(gpu.name) if t in spot else gpu.name for t, gpu in enumerate(self.gpu_types)
@@ -191,8 +191,8 @@ class Hardware:
     def capacity_of_region(self, carried_tps: FloatArray) -> float:
         """Return the input tokens/s that a model's pools in one region can serve.
 
-        ``carried_tps`` ``[g]`` is the capacity of each column. The result is the lower of the
-        capacities of all columns that prefill and of all that decode; mixed columns do both.
+        ``carried_tps`` ``[GPU column]`` is the capacity of each column. The result is the lower of
+        the capacities of all columns that prefill and of all that decode; mixed columns do both.
         """
         prefills, decodes = self.stages != STAGES["decode"], self.stages != STAGES["prefill"]
         return float(min(carried_tps[prefills].sum(), carried_tps[decodes].sum()))
@@ -236,7 +236,7 @@ class Hardware:
         ]
 
     def fleet(self, initial: IntArray) -> Fleet:
-        """Return a fleet for simulation that starts with ``initial`` instances, ``[l, r, g]``."""
+        """Return a fleet to simulate that starts with ``initial [model, region, GPU column]``."""
         usd = self.usd_per_gpu_hour
         pools = tuple(
             Pool(
@@ -446,7 +446,7 @@ def _exact_mean(values: FloatArray) -> FloatArray:
 
 
 def _latency(scenario: Scenario) -> FloatArray:
-    """Return the one-way latencies between regions in seconds, ``[r, r]``.
+    """Return the one-way latencies between regions in seconds, ``[home region, serving region]``.
 
     A latency that a region states to another holds in both directions, unless the other region
     states one too. Routes that the objective does not allow have an infinite latency.

@@ -137,9 +137,9 @@ def parse(text: str, name: str = "scenario") -> Scenario:
 
 
 def unknown_keys(text: str) -> list[str]:
-    """Return a sentence for each key that is not part of a scenario.
+    """Return a sentence for each key of a YAML document that is not part of a scenario.
 
-    A form would drop such keys silently.
+    A form would drop such keys silently. Raise ScenarioError if ``text`` is not YAML.
     """
     data = _load(text, "scenario", cached=True)
     try:

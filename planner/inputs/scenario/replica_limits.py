@@ -22,13 +22,13 @@ def replica_limits(
     capacity_gpus: IntArray,
     price: FloatArray,
 ) -> tuple[IntArray, IntArray, IntArray | None, IntArray | None]:
-    """Return minimum, maximum, current and lent replicas of pools, ``[l, r, g]`` each.
+    """Return minimum, maximum, current and lent replicas of pools.
 
-    ``price`` ``[r, g]`` is that of a GPU hour. Current and lent replicas are None if not stated.
-    The scenario's minimum per model and region goes to the cheapest arrangement there. With
-    disaggregated pools it goes to the cheapest prefill and the cheapest decode arrangement. Spot is
-    used only without an alternative. A prefill pool without a possible decode pool has a maximum of
-    0, and vice versa.
+    Each is ``[model, region, GPU column]``. ``price`` ``[region, GPU column]`` is that of
+    a GPU hour. Current and lent replicas are None if not stated. The scenario's minimum per model
+    and region goes to the cheapest arrangement there. With disaggregated pools it goes to the
+    cheapest prefill and the cheapest decode arrangement. Spot is used only without an alternative.
+    A prefill pool without a possible decode pool has a maximum of 0, and vice versa.
     """
     models = [model.name for model in scenario.models]
     regions = [region.name for region in scenario.regions]

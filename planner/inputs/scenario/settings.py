@@ -236,9 +236,9 @@ def _spare(scenario: Scenario) -> SpareSettings:
 
 
 def _reroute(scenario: Scenario) -> FloatArray | None:
-    """Return the largest share of a region's demand that another region may serve, ``[r, r]``.
+    """Return the largest share of a region's demand that another region may serve.
 
-    None means no limit.
+    The shape is ``[home region, serving region]``. None means no limit.
     """
     allowed = scenario.objective.reroute
     if allowed is None:

@@ -72,9 +72,13 @@ def speed_of(
     known: UserFacts,
     sweep: Sequence[SweepRow] = (),
 ) -> Speed:
-    """Return the speed profile of a section, with the scenario's names; raise ScenarioError.
+    """Return the speed profile of ``section``, a row of the scenario's ``profiles``.
 
-    A power cap slows the speeds that were not measured under it.
+    ``known`` has the user's stored profiles and measurements. A power cap slows the speeds that
+    were not measured under it. ``sweep`` are the user's speeds of the GPU type by power cap; if it
+    is empty, published curves apply.
+
+    Raises ScenarioError if there is no such profile, or if it cannot be estimated.
     """
     speed = _uncapped_speed(section, model, gpu, known)
     if section.power_cap is None:

@@ -29,7 +29,7 @@ class Network:
     """The network on which the instances of a scaling fleet are placed.
 
     ``topology`` is the tree of all regions. ``shares`` is the share of the link bandwidth that KV
-    caches get, by lowest common level. ``rules`` ``[l]`` is the placement rule of each model.
+    caches get, by lowest common level. ``rules`` ``[model]`` is the placement rule of each model.
     """
 
     topology: Topology

@@ -145,7 +145,7 @@ class Cells:
 
     @property
     def zero_prices(self) -> Prices:
-        """Return prices of 0 on every joint row."""
+        """Return prices of 0 on every capacity, joint demand and plan-wide cap."""
         return Prices(
             np.zeros(self.room.shape), np.zeros(len(self.joint)), np.zeros(len(self.cap_room))
         )
@@ -259,10 +259,10 @@ class Cells:
         return np.bincount(row, after - before, len(cell)).astype(float)
 
     def instance_charges(self, prices: Prices) -> tuple[FloatArray, FloatArray]:
-        """Return the cost of a running and of a new instance at ``prices``, ``[l, r, g]`` each.
+        """Return the cost of a running and of a new instance at ``prices``.
 
-        It includes the prices of GPUs and caps. The value of the joint demand that an instance
-        serves is not deducted.
+        Each is ``[model, region, GPU column]``. It includes the prices of GPUs and caps.
+        The value of the joint demand that an instance serves is not deducted.
         """
         running = self.usd + prices.capacity[:, self.rows] * self.size[:, None, :]
         if not len(self.cap_room):
@@ -278,8 +278,9 @@ def _scaled_caps(
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Return the use of each plan-wide cap by an instance and by a start, and its rest.
 
-    The rest is what the ``minimum`` fleet leaves. Shapes are ``[k, l, r, g]`` twice and ``[k]``.
-    The unit is a mean instance, so that prices of caps are of the size of other prices.
+    The rest is what the ``minimum`` fleet leaves. Shapes are ``[cap, model, region, GPU column]``
+    twice and ``[cap]``. The unit is a mean instance, so that prices of caps are of the size of
+    other prices.
     """
     limits = caps(problem)
     per_instance, per_start = np.zeros((2, len(limits), *minimum.shape))
@@ -292,10 +293,11 @@ def _scaled_caps(
 
 
 def _most_useful_instances(problem: PlanningProblem, minimum: IntArray) -> IntArray:
-    """Return the most instances beyond the minimums that a best plan may need, ``[l, r, g]``.
+    """Return the most instances beyond the minimums that a best plan may need.
 
-    It is the larger of the running instances and those that carry the joint demand alone. With
-    these, every demand is met, so more would only cost.
+    The shape is ``[model, region, GPU column]``. It is the larger of the running instances and
+    those that carry the joint demand alone. With these, every demand is met, so more would only
+    cost.
     """
     need = global_need_tps(problem)
     for_joint_demand = np.zeros(problem.theta_tps.shape, np.int64)

@@ -47,7 +47,7 @@ class CellColumns(NamedTuple):
     """Arrays that ``cells_within`` fills with the columns of all cells.
 
     Cell ``l * R + r`` has rows ``begins[l * R + r]`` to ``begins[l * R + r + 1]`` of ``x[n, g]``.
-    ``low`` and ``high`` ``[l, r, g]`` bound the counts of every cell.
+    ``low`` and ``high`` ``[model, region, GPU column]`` bound the counts of every cell.
     """
 
     x: Any
@@ -262,10 +262,10 @@ def _least_cover(
 ) -> Any:
     """Return a lower bound on the cost of ``need`` > 0 tokens/s above the cheapest counts.
 
-    It is a depth-first search over the counts of each type. ``chosen [g]`` is filled with the
-    cheapest counts found. Their cost equals the bound unless the search takes more than ``NODES``
-    nodes. The bound is infinite if all types together do not suffice. ``linear`` tells that every
-    instance of a type adds the same tokens/s. ``state`` is a work array.
+    It is a depth-first search over the counts of each type. ``chosen [GPU column]`` is filled with
+    the cheapest counts found. Their cost equals the bound unless the search takes more than
+    ``NODES`` nodes. The bound is infinite if all types together do not suffice. ``linear`` tells
+    that every instance of a type adds the same tokens/s. ``state`` is a work array.
     """
     gain, cost, origin, top, _ = tables
     order, types = items.order, items.types

@@ -98,7 +98,7 @@ def combine(
     """Choose one column per cell, to the relative ``gap`` or until time runs out.
 
     Plans outside ``band`` cost at least ``outside``. So the search also ends when its bound reaches
-    that cost. ``start`` is a plan ``[l, r, g]`` to begin from.
+    that cost. ``start`` is a plan ``[model, region, GPU column]`` to begin from.
     """
     solved = solve_program(
         _master_program(cells, band).program(),

@@ -143,7 +143,7 @@ def _move_pass(problem: Any, now: Any, region: int, row: int, keys: Any) -> floa
     """Apply the best move of each model in a region, the best models first; return the saving.
 
     ``row`` >= 0: stop when that row of capacity is no longer exceeded. ``row`` -1: only moves that
-    save cost. ``keys [l]`` is a work array.
+    save cost. ``keys [model]`` is a work array.
     """
     saved = 0.0
     for model in range(keys.size):

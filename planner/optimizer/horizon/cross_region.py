@@ -11,19 +11,21 @@ from simulation.arrays import FloatArray, IntArray
 
 
 def rerouted_tps(problem: HorizonProblem, serving: IntArray) -> FloatArray:
-    """Return the tokens/s sent to other regions at each period's joint peak, ``[p, r, r]``.
+    """Return the tokens/s sent to other regions at each period's peak, ``[period, home, serving]``.
 
-    It is the sum over all models. Rows are home regions, columns serving ones. ``serving`` are the
-    instances ``[p, l, r, g]``.
+    It is the sum over all models. Rows are home regions, columns serving ones. ``serving [period,
+    model, region, GPU column]`` are the instances.
     """
     total: FloatArray = _sent_by_model(problem, serving).sum(axis=1)
     return total
 
 
 def shares_planned(problem: HorizonProblem, serving: IntArray) -> FloatArray:
-    """Return the shares of each model's home traffic (row) by serving region, ``[p, l, r, r]``.
+    """Return the shares of home traffic by serving region, ``[period, model, home, serving]``.
 
-    Shares are those at the joint peak. A row is 0 if no traffic of that region is sent elsewhere.
+    Shares are those at the peak of a model's demand in all regions. Those of one home region add up
+    to 1. They are all 0 if it sends nothing elsewhere: then the simulator serves its traffic at
+    home. ``serving [period, model, region, GPU column]`` are the instances.
     """
     sent = _sent_by_model(problem, serving)
     peaks = np.stack([_demand_at_peak(window) for window in problem.windows])[..., None]
@@ -83,7 +85,7 @@ def _least_traffic_flow(demand: FloatArray, served: FloatArray, max_sent: FloatA
     """Return the traffic ``[r, r]`` that serves as much of ``demand`` as possible.
 
     Of all such flows, it sends the least away from home. Each route carries at most ``max_sent``
-    ``[r, r]``. Traffic served at home is not included.
+    ``[home region, serving region]``. Traffic served at home is not included.
     """
     regions = len(demand)
     home = np.eye(regions, dtype=bool)

@@ -143,7 +143,7 @@ def _cost_bound(problem: HorizonProblem, program_bound: float, fleet: float) -> 
 
 
 def _unserved_tps(draft: Draft, values: FloatArray) -> FloatArray:
-    """Return the unserved tokens/s by period, tier and model, ``[p, k, l]``."""
+    """Return the unserved tokens/s by period, tier and model, ``[period, tier, model]``."""
     demand, models = draft.problem.demand, len(draft.problem.first.models)
     if draft.short is None or draft.beyond is None:
         return np.zeros((len(draft.x), len(demand), models))
@@ -153,7 +153,7 @@ def _unserved_tps(draft: Draft, values: FloatArray) -> FloatArray:
 
 
 def _unserved_by_unproven(problem: HorizonProblem, target: IntArray) -> FloatArray:
-    """Return the tokens/s that an unproven plan leaves unserved, ``[p, k, l]``.
+    """Return the tokens/s that an unproven plan leaves unserved, ``[period, tier, model]``.
 
     All of it is counted for the last tier.
     """

@@ -16,10 +16,10 @@ NEAR = 1e-3  # gap of each period's plan
 
 
 def greedy_plan(problem: HorizonProblem) -> IntArray:
-    """Cover the demand of each period greedily, starting from the period before, ``[p, l, r, g]``.
+    """Cover the demand of each period greedily, starting from the period before.
 
-    Plans are within maximums, and within capacity if the minimums are. Some demand may be
-    uncovered.
+    The shape is ``[period, model, region, GPU column]``. Plans are within maximums, and within
+    capacity if the minimums are. Some demand may be uncovered.
     """
     targets, current = [], problem.first.current
     for period, window in enumerate(problem.windows):
@@ -31,10 +31,10 @@ def greedy_plan(problem: HorizonProblem) -> IntArray:
 def period_by_period(
     problem: HorizonProblem, *, time_limit_s: float, check: Callable[[], None]
 ) -> IntArray | None:
-    """Plan each period alone, starting from the plan of the one before, ``[p, l, r, g]``.
+    """Plan each period alone, starting from the plan of the one before.
 
-    Returns None if a period has no plan within its share of ``time_limit_s``. ``check`` may raise
-    to cancel.
+    The shape is ``[period, model, region, GPU column]``. Returns None if a period has no plan
+    within its share of ``time_limit_s``. ``check`` may raise to cancel.
     """
     compiled()
     targets, current = [], problem.first.current

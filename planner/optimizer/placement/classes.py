@@ -70,36 +70,51 @@ def switch_classes(problem: PlacementProblem, *, together: bool) -> SwitchClasse
     are if they lie in one data centre with equal priority, and have identical switches. Without
     ``together``, each switch and each subgroup is a class of its own.
     """
-    tree = problem.topology
-    free = tree.gpus - problem.taken
-    order = np.lexsort((free, tree.gpus, tree.gpu, tree.s1))
-    nodes: dict[int, list[tuple[int, int, int]]] = {}
-    for n in order.tolist():
-        nodes.setdefault(int(tree.s1[n]), []).append(
-            (int(tree.gpu[n]), int(tree.gpus[n]), int(free[n]))
-        )
-    # Switches with the same list of nodes get the same kind.
-    kind_of_nodes: dict[tuple[tuple[int, int, int], ...], int] = {}
-    kind_of = {
-        s1: kind_of_nodes.setdefault(tuple(node_list), len(kind_of_nodes)) if together else s1
-        for s1, node_list in nodes.items()
-    }
-    subgroups: dict[int, list[int]] = {}
-    for s1 in nodes:
-        subgroups.setdefault(int(problem.subgroup[s1]), []).append(s1)
-    # Subgroups with the same data centre, priority and kinds of switches are identical.
-    identical: dict[tuple[object, ...], list[tuple[int, ...]]] = {}
-    for _, members in sorted(subgroups.items()):
-        centre, tier = int(problem.centre_of_s1[members[0]]), int(problem.tiers[members[0]])
-        key = (centre, tier, tuple(sorted(kind_of[s1] for s1 in members)))
-        identical.setdefault(key, []).append(tuple(members))
+    kind_of = _kinds_of_switches(problem, together=together)
+    pools = _identical_subgroups(problem, kind_of)
     switches: list[tuple[int, ...]] = []
     pool_of_class: list[int] = []
-    for pool, copies in enumerate(identical.values()):
+    for pool, copies in enumerate(pools):
         by_kind: dict[int, list[int]] = {}
         for s1 in (s1 for members in copies for s1 in members):
             by_kind.setdefault(kind_of[s1], []).append(s1)
         switches += [tuple(members) for members in by_kind.values()]
         pool_of_class += [pool] * len(by_kind)
-    pools = tuple(tuple(copies) for copies in identical.values())
-    return SwitchClasses(tuple(switches), tuple(pool_of_class), pools)
+    return SwitchClasses(switches=tuple(switches), pool=tuple(pool_of_class), pools=pools)
+
+
+def _kinds_of_switches(problem: PlacementProblem, *, together: bool) -> dict[int, int]:
+    """Return a number for each S1 switch that has nodes, equal for switches with equal nodes.
+
+    Without ``together`` it is the switch's own number.
+    """
+    tree = problem.topology
+    free = tree.gpus - problem.taken
+    nodes: dict[int, list[tuple[int, int, int]]] = {}
+    for n in np.lexsort((free, tree.gpus, tree.gpu, tree.s1)).tolist():
+        nodes.setdefault(int(tree.s1[n]), []).append(
+            (int(tree.gpu[n]), int(tree.gpus[n]), int(free[n]))
+        )
+    kind_of_nodes: dict[tuple[tuple[int, int, int], ...], int] = {}
+    return {
+        s1: kind_of_nodes.setdefault(tuple(node_list), len(kind_of_nodes)) if together else s1
+        for s1, node_list in nodes.items()
+    }
+
+
+def _identical_subgroups(
+    problem: PlacementProblem, kind_of: dict[int, int]
+) -> tuple[tuple[tuple[int, ...], ...], ...]:
+    """Return the classes of identical subgroups, each subgroup as its S1 switches.
+
+    ``kind_of`` is the kind of each switch.
+    """
+    subgroups: dict[int, list[int]] = {}
+    for s1 in kind_of:
+        subgroups.setdefault(int(problem.subgroup[s1]), []).append(s1)
+    identical: dict[tuple[object, ...], list[tuple[int, ...]]] = {}
+    for _, members in sorted(subgroups.items()):
+        centre, priority = int(problem.centre_of_s1[members[0]]), int(problem.tiers[members[0]])
+        key = (centre, priority, tuple(sorted(kind_of[s1] for s1 in members)))
+        identical.setdefault(key, []).append(tuple(members))
+    return tuple(tuple(copies) for copies in identical.values())

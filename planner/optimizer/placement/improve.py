@@ -12,6 +12,7 @@ from planner.optimizer.placement.program import build_program, solve_placement
 
 AT_ONCE = 3  # initial number of subgroups that are placed again together
 EACH_S = 1.0  # time limit of one such step
+LEAST_S = 0.05  # with less time left, no step begins
 GAP = 1e-3  # relative to their part of the objective
 
 
@@ -28,20 +29,21 @@ def improve_counts(
     """Return ``counts`` improved by placing again the units of a few subgroups at a time.
 
     Each step solves the program over those subgroups alone, with all unplaced units. Every round
-    groups them differently. A round without gain makes the groups larger. The search ends when
-    ``enough(points gained)`` returns True, or when ``perf_counter()`` passes ``until``. The result
-    is never worse than ``counts``.
+    groups them differently. A round without gain makes the groups larger, up to all subgroups at
+    once. The search ends when ``enough(points gained)`` returns True, or when ``perf_counter()``
+    passes ``until``. The result is never worse than ``counts``. ``shares`` are the shares of
+    bandwidth by level of switches. ``check`` raises if the run has been cancelled.
     """
     groups: dict[int, list[int]] = {}
     for s1 in np.unique(problem.topology.s1).tolist():
         groups.setdefault(int(problem.subgroup[s1]), []).append(s1)
     order, random = sorted(groups), np.random.default_rng(0)
     gained, at_once = 0.0, AT_ONCE
-    while at_once - AT_ONCE < len(order):
+    while at_once < len(order) + AT_ONCE:  # the last size is the first with all subgroups
         before = gained
         for start in range(0, len(order), at_once):
             left = until - perf_counter()
-            if left <= 0.05 or enough(gained):
+            if left <= LEAST_S or enough(gained):
                 return counts
             chosen_groups = {number: groups[number] for number in order[start : start + at_once]}
             better = _place_again(

@@ -11,8 +11,9 @@ from planner.optimizer.placement.problem import Placement, PlacementProblem, Unp
 class SwitchAssigner:
     """Assigns units to switches by counting free slots, without choosing nodes.
 
-    ``service``, its unit ``shape``, its ``alternative`` GPU types and ``switch`` are indices.
-    ``parts`` are the replicas of the unit.
+    ``slots`` are the slots that are still free, and ``counts`` the units placed so far. In its
+    methods, ``service``, its unit ``shape``, its ``alternative`` GPU types and ``switch`` are
+    indices. ``parts`` are the replicas of the unit.
     """
 
     def __init__(self, problem: PlacementProblem, free_slots: FreeSlots) -> None:

@@ -41,7 +41,7 @@ class WindowProgram:
     shape: tuple[int, int, int]
 
     def target(self) -> IntArray:
-        """Return the replicas of the solution by model, region and column, ``[l, r, g]``."""
+        """Return the replicas of the solution, ``[model, region, GPU column]``."""
         out = np.zeros(self.shape, np.int64)
         for cell, variable in self.fleet.items():
             out[cell] = round(variable.value())
@@ -239,10 +239,11 @@ class _Highs(pulp.HiGHS):  # type: ignore[misc]
 def solve_window_program(
     problem: PlanningProblem, effort: Effort
 ) -> tuple[Solution, IntArray | None, float, float]:
-    """Return the solution, its replicas ``[l, r, g]``, and the seconds to build and to solve.
+    """Return the solution, its replicas, and the seconds to build and to solve.
 
-    ``effort.gap`` is relative to the objective. With ``effort.stable``, the plan has the fewest
-    starts and stops among those within the gap that the time allows to find.
+    Replicas are ``[model, region, GPU column]``. ``effort.gap`` is relative to the objective. With
+    ``effort.stable``, the plan has the fewest starts and stops among those within the gap that the
+    time allows to find.
     """
     began = perf_counter()
     stated = window_program(problem)

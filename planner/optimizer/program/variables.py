@@ -179,9 +179,10 @@ class Draft:
         return entries, float(self.problem.first.current.sum())
 
     def whole_counts(self, values: FloatArray, variables: IntArray | None) -> IntArray:
-        """Return the values of ``variables [p, n]`` as whole counts of instances, ``[p, l, r, g]``.
+        """Return the values of ``variables [period, cell]`` as whole counts of instances.
 
-        Counts without a variable are 0. ``values`` has the values of all variables of the program.
+        Those are ``[period, model, region, GPU column]``. Counts without a variable are 0.
+        ``values`` has the values of all variables of the program.
         """
         out = np.zeros((len(self.x), *self.problem.first.current.shape), np.int64)
         if variables is not None:

@@ -73,7 +73,7 @@ def _scaled_object(export: Export, pool: Pool) -> Document:
     namespace = export.options.namespace
     namespace_label = f',exported_namespace="{namespace}"' if namespace else ""
     query = f'max({WVA_METRIC}{{variant_name="{pool.name}"{namespace_label}}})'
-    trigger = prometheus_trigger(export, "wva", query, 1, no_result_is_zero=False)
+    trigger = prometheus_trigger(export, "wva", query, threshold=1, no_result_is_zero=False)
     return keda.scaled_object(
         export, pool, deployment(pool), extra=(trigger,), annotations=wva_annotations(pool)
     )

@@ -122,9 +122,12 @@ def hold_step(schedule: Schedule, time_s: float, guard: Guard | None = None) -> 
 class FixedSchedule:
     """A fixed schedule: ``targets[i]`` instances per pool from ``times_s[i]`` on.
 
-    Shapes are ``[steps]`` and ``[steps, pools]``. ``lent``, ``shares`` and ``release`` have a row
-    per step too. Before the first step the fleet keeps its initial instances. Wrong shapes raise
-    SimulationError, which names ``policy``.
+    Shapes are ``[steps]`` and ``[steps, pools]``. Before the first step the fleet keeps its initial
+    instances. Wrong shapes raise SimulationError, which names ``policy``.
+
+    ``lent [steps, pools]`` are those of the ``targets`` that are lent as spot and serve nothing.
+    None: no instance is lent. ``shares`` and ``release`` are as in ``ScheduleTable``. None: regions
+    are chosen by latency and load, and deferred requests are released without a limit.
     """
 
     def __init__(

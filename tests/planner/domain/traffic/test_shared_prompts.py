@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 import pytest
 
@@ -10,18 +11,19 @@ from planner.domain.pd.ratio_search import judge_ratios
 from planner.domain.pd.service_pools import pairs_of, strictest_split
 from planner.domain.progress import silent
 from planner.domain.sizing.sizing import size
-from planner.domain.traffic.known_lengths import known_lengths
+from planner.domain.traffic.known_lengths import LEAST, known_lengths
 from planner.domain.traffic.sources import StoredTrace
 from tests.planner.domain import builders as make
 
 
-def turns(folder: Path) -> StoredTrace:
+def turns(folder: Path, arrival_s: npt.ArrayLike = range(3600)) -> StoredTrace:
     """Conversations of ten turns that share all blocks but the last."""
-    n = 3600
+    arrival_ms = 1000 * np.asarray(arrival_s)
+    n = len(arrival_ms)
     start = np.arange(n) // 10 * 10
     rows = pl.DataFrame(
         {
-            "timestamp": 1000 * np.arange(n),
+            "timestamp": arrival_ms,
             "input_length": np.full(n, 4 * 512),
             "output_length": np.full(n, 20),
             "hash_ids": [[i, i + n, i + 2 * n, 5 * n + j] for j, i in enumerate(start.tolist())],
@@ -52,6 +54,17 @@ def test_sizes_rest_on_the_prompts_before_the_first_decision(tmp_path: Path) -> 
     # router does not look where a prompt's beginning is kept.
     assert sizes[True][0] > 1.3 * sizes[False][0]
     assert (sizes[True] > 0.98 * sizes[False]).all()
+
+
+def test_few_earlier_prompts_are_not_filled_up_with_those_of_the_window(tmp_path: Path) -> None:
+    stored = turns(tmp_path, np.concatenate([np.arange(0, 3000, 60), np.arange(3000, 3600)]))
+    scenario = make.scenario(horizon={"period_s": 600, "lead_s": 0, "duration_s": 600})
+    _, traffic, window = make.parts(scenario, stored)
+    known = known_lengths(traffic, window, scenario.seed)
+    shared = known.shared[0][0]
+    assert shared is not None and not known.notes
+    earlier = traffic.measured.before(float(window.origins_s[0]))
+    assert len(shared.isl) == earlier < LEAST
 
 
 def test_the_ratio_leaves_as_many_prefill_instances_as_caches_leave_work_for(
