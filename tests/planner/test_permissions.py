@@ -7,6 +7,7 @@ answered is asked of the product.
 
 import logging
 from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -296,13 +297,20 @@ def kept_client(user: User | None, *, api: bool) -> Client:
     return client
 
 
+@contextmanager
+def undone() -> Iterator[None]:
+    with transaction.atomic():
+        yield
+        transaction.set_rollback(True)
+
+
 def asked(client: Any, method: str, url: str) -> int:
-    """The status, whatever was done undone."""
+    """The status, whatever was changed undone. To read changes nothing that a status depends on,
+    and undoing takes a third of the time."""
     cookies = dict(client.cookies)
     json = {"format": "json"} if isinstance(client, APIClient) and method != "get" else {}
-    with transaction.atomic():
+    with nullcontext() if method == "get" else undone():
         answer = getattr(client, method)(url, **json)
-        transaction.set_rollback(True)
     client.cookies.clear()
     client.cookies.update(cookies)
     assert answer.status_code < 500, f"{method} {url}: {answer.status_code}"
