@@ -1,9 +1,11 @@
 """Run independent steps of a study in parallel, two at a time."""
 
+import os
+import sys
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
-from contextlib import contextmanager
-from threading import Lock
+from contextlib import contextmanager, suppress
 from typing import TypeVar
 
 from planner.domain.progress import Progress, shared
@@ -14,6 +16,7 @@ DEFAULT_THREADS = 2
 # Largest replay that runs beside others: each request takes about 140 bytes.
 MAX_PARALLEL_REQUESTS = 4_000_000
 REPORT_EVERY_S = 0.2  # interval at which progress is passed on
+NICENESS = 5  # added to threads in the background: others get about three times their time
 
 
 class _Stopped(Exception):
@@ -28,7 +31,7 @@ class _ThreadProgress:
     """
 
     def __init__(self) -> None:
-        self._lock = Lock()
+        self._lock = threading.Lock()
         self._fraction = 0.0
         self._stages: list[str] = []  # stages that began since the last ``pass_on``
         self._begun: set[str] = set()
@@ -73,16 +76,17 @@ def run_in_parallel(
 
 @contextmanager
 def begun(
-    steps: Sequence[Callable[[Progress], T]], *, at_once: int
+    steps: Sequence[Callable[[Progress], T]], *, at_once: int, background: bool = False
 ) -> Iterator[Callable[[Progress], list[T]]]:
     """Begin ``steps`` in at most ``at_once`` threads, and yield a function that waits for results.
 
     The function takes the progress of the wait, and returns the results in order. If the context
-    ends with an exception, the steps end at their next report.
+    ends with an exception, the steps end at their next report. In the ``background``, steps mostly
+    use cores that other threads leave idle.
     """
     collector = _ThreadProgress()
     reports = shared(collector, len(steps))
-    with ThreadPoolExecutor(at_once) as pool:
+    with ThreadPoolExecutor(at_once, initializer=_give_way if background else None) as pool:
         futures = [pool.submit(step, report) for step, report in zip(steps, reports, strict=True)]
 
         def results(progress: Progress) -> list[T]:
@@ -102,6 +106,15 @@ def begun(
             for future in futures:
                 future.cancel()
             raise
+
+
+def _give_way() -> None:
+    """Let other threads go first, where the system has priorities of threads (Linux)."""
+    if sys.platform == "linux":
+        with suppress(OSError):  # a sandbox may forbid it
+            thread = threading.get_native_id()
+            niceness = os.getpriority(os.PRIO_PROCESS, thread) + NICENESS
+            os.setpriority(os.PRIO_PROCESS, thread, niceness)
 
 
 def parallel_replays(requests: int) -> int:

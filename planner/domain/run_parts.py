@@ -97,7 +97,7 @@ class InProcess:
         del shared  # nothing leaves this process
         if at_once == 1:
             return nullcontext(partial(self.map, parts, at_once=1))
-        return begun([part.compute for part in parts], at_once=1)
+        return begun([part.compute for part in parts], at_once=1, background=True)
 
     def show(self, preview: Any) -> None:
         """Do nothing: a command shows the finished answer."""

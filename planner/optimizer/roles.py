@@ -7,6 +7,7 @@ the same columns with instances gone.
 """
 
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import combinations_with_replacement
 
 import numpy as np
@@ -26,6 +27,7 @@ class Side:
     lost: IntArray  # [g] instances of each pool that are assumed gone
 
 
+@lru_cache(maxsize=8)  # a problem's sides are needed about ten times, all in one solve
 def role_sides(problem: PlanningProblem) -> tuple[Side, ...]:
     """Return the sides: the groups of columns that must each carry a share of the demand.
 

@@ -242,7 +242,7 @@ class LevelSearch:
         if self._has_floor(policy):
             limit = inf  # what it costs at least is known on all weighted days
         spare, (low, start) = trials.keeps_spare(policy, self.level), self._start(policy)
-        lost = [case for _, case in self.checks if case.lost]
+        lost = [case for _, case in self.checks if case.lost and spare]
         results = {} if limit < inf else self._start_results(policy, start, report)
 
         def result_on(index: int, case: Case, most: float) -> CaseResult:
@@ -264,15 +264,9 @@ class LevelSearch:
             result = result_on(index, self.checks[0][1], DEAR * limit)
             return bool(result.dear) or result.passes
 
-        def passes_forecast(index: int) -> bool:
-            """Return whether a value passes the forecast day, also after a loss if N+1 is required.
-
-            A value that costs too much counts as passing, since it ends the search.
-            """
-            result = result_on(index, trials.cases[0], limit)
-            if result.dear or not spare:
-                return bool(result.dear) or result.passes
-            return result.passes and all(result_on(index, case, inf).passes for case in lost)
+        def survives(index: int) -> bool:
+            """Return whether a value passes the forecast day after a loss, if N+1 is required."""
+            return all(result_on(index, case, inf).passes for case in lost)
 
         def ends_search(index: int) -> bool:
             """Return whether a value passes both days, costs too much, or cannot win."""
@@ -283,12 +277,16 @@ class LevelSearch:
                     results[trial] = index, 0, CaseResult(inf, {}, 1.0, cut=True, dear=limit)
                 return True
             kept_usd = trials.least_cost_usd(policy, self._trial(policy, index, forecast_day))
-            # The cost of a plan is known, so a harder day that it fails needs no forecast day.
+            # The cost of a plan is known, so a harder day that it fails needs no forecast day. Nor
+            # does a loss, if all losses are alike.
             only_plan = policy.traits.plan is not None and not policy.traits.beyond
-            if only_plan and 0 < kept_usd <= limit and not passes_hardest(index):
-                return False
-            dear = result_on(index, forecast_day, limit).dear
-            return bool(dear) or (passes_forecast(index) and passes_hardest(index))
+            if only_plan and 0 < kept_usd <= limit:
+                alike = len(losses_of(trials.study)) == 1
+                if not passes_hardest(index) or (alike and not survives(index)):
+                    return False
+            result = result_on(index, forecast_day, limit)
+            passes = result.passes and survives(index) and passes_hardest(index)
+            return bool(result.dear) or passes
 
         # A cost above the limit shows on the forecast day first, and N+1 is judged there.
         index = bisect_first(ends_search, low, len(all_values), start)

@@ -1,5 +1,7 @@
 """Steps side by side: nothing but the order in time is different."""
 
+import os
+import sys
 import threading
 from functools import partial
 
@@ -7,6 +9,7 @@ import pytest
 
 from planner.domain.parallel import (
     MAX_PARALLEL_REQUESTS,
+    NICENESS,
     begun,
     parallel_replays,
     run_in_parallel,
@@ -42,6 +45,17 @@ def test_only_the_caller_is_told_each_stage_once_and_ever_further() -> None:
     assert sorted(stage for _, stage, _ in seen if stage) == list("abc")
     fractions = [fraction for fraction, _, _ in seen]
     assert fractions == sorted(fractions)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="threads have no priorities of their own")
+def test_steps_in_the_background_give_way_to_the_caller() -> None:
+    def niceness(report: Progress) -> int:
+        return os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
+
+    ours = niceness(silent)
+    with begun([niceness], at_once=1, background=True) as results:
+        assert results(silent) == [min(19, ours + NICENESS)]
+    assert niceness(silent) == ours
 
 
 def test_steps_that_begin_ahead_run_before_their_results_are_asked_for() -> None:
