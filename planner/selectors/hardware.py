@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial
+from math import inf
 from typing import Any, Generic, TypeVar
 
 from django.db import OperationalError, ProgrammingError
@@ -115,15 +116,6 @@ def gpu_sources(entry: Entry[GpuSpec, OwnGpu]) -> dict[str, Provenance]:
     )
 
 
-def assumed_watts(entries: Sequence[Entry[GpuSpec, OwnGpu]]) -> set[str]:
-    """Return the built-in GPU types whose power is only assumed, as a share of their limit."""
-    return {
-        entry.name
-        for entry in entries
-        if not entry.own and catalogue.gpu_sources(entry.name)["watts"].kind == "assumed"
-    }
-
-
 def own_gpu_get(name: str) -> OwnGpu:
     """Return an own GPU type, which can be changed; raise NotFound for a built-in one."""
     return _own_row("GPU", gpu_get(name))
@@ -196,6 +188,15 @@ def prices_list(
         and matches(search, row.provider, row.region, row.gpu, row.price_list)
     ]
     return sorted(prices, key=PRICE_ORDERS[order]) if order in PRICE_ORDERS else prices
+
+
+def lowest_usd_per_gpu_hour() -> dict[str, float]:
+    """Return the lowest known price (USD per GPU-hour, on demand) of each GPU type that has one."""
+    lowest: dict[str, float] = {}
+    for row in prices_list():
+        if row.usd_per_gpu_hour is not None:
+            lowest[row.gpu] = min(row.usd_per_gpu_hour, lowest.get(row.gpu, inf))
+    return lowest
 
 
 def _built_in_prices() -> list[PriceRow]:

@@ -35,7 +35,7 @@ PRICE_FILTERS = ("search", "provider", "region", "gpu", "order")
 def gpus(request: Request) -> HttpResponse:
     search = request.GET.get("search", "")
     listed = known.gpus_list(search)
-    context = {"gpus": listed, "search": search, "assumed_watts": known.assumed_watts(listed)}
+    context = {"gpus": listed, "search": search, "lowest": known.lowest_usd_per_gpu_hour()}
     return _list(request, "gpus", context)
 
 

@@ -11,7 +11,7 @@ from django.urls import reverse
 
 from planner.inputs.scenario.document import edit, outline
 from planner.models import Calibration, OwnGpu, OwnModel, Profile, User
-from planner.selectors.hardware import model_get
+from planner.selectors.hardware import model_get, prices_list
 from planner.selectors.run_hardware import stored_hardware
 from planner.services.calibrations import CalibrationOptions, calibration_path
 from planner.services.estimates import MeasurementSource, estimate_sweep
@@ -90,7 +90,7 @@ def test_an_own_gpu_is_kept_shown_changed_and_removed(client: Client) -> None:
     answer = client.post(reverse("web:gpu-new"), GPU)
     assert answer.status_code == 302
     page = text_of(client.get(answer["Location"]))
-    assert "96 GB" in page and "its data sheet" in page and "3,350 GB/s" in page
+    assert "89.4 GiB" in page and "its data sheet" in page and "3,350 GB/s" in page
     edited = client.post(reverse("web:gpu-edit", args=["X100"]), GPU | {"version": 1, "idle_w": 80})
     assert edited.status_code == 302
     assert OwnGpu.objects.get().facts["idle_w"] == 80
@@ -217,7 +217,10 @@ def test_the_newest_models_are_offered_with_their_error_and_engines_are_shown(
     assert "as released" in text
     fits = text_of(client.get(reverse("web:models"), {"search": "deepseek-v3", "gpu": "H200"}))
     assert "8 fp8" in fits  # as released, not in 16 bits on 16
-    assert "watts assumed" in text_of(client.get(reverse("web:gpus"), {"search": "L40S"}))
+    lowest = client.get(reverse("web:gpus"), {"search": "L40S"}).context["lowest"]["L40S"]
+    offers = [row.usd_per_gpu_hour for row in prices_list(gpu="L40S")]
+    assert lowest == min(usd for usd in offers if usd is not None) > 0
+    assert "assumed" in text_of(client.get(reverse("web:gpu", args=["L40S"])))  # its watts
     choices = dict(names_of({}).profiles[1:])
     assert any("H200 × 1 (roofline)" in label for _, label in choices["qwen3-32b"])
     assert any(", trtllm)" in label for _, label in choices["llama-3.1-8b"])
