@@ -177,7 +177,8 @@ def _requests(study: Study, run: PolicyRun) -> _Requests:
         initial[0, *index] = pool.initial
     constant = replace(study.window, period_s=study.window.duration_s)
     times, periods, counts = requests_over_time(initial, constant)
-    return _Requests(times, periods, study.pools(counts), not run.traits.flat)
+    keeps_first = run.traits.flat or run.traits.beyond  # a guard only adds to its first fleet
+    return _Requests(times, periods, study.pools(counts), by_itself=not keeps_first)
 
 
 def _requests_of_plan(study: Study, plan: ScalingPlan) -> _Requests:

@@ -18,6 +18,7 @@ from planner.domain.traffic.sources import StoredTrace
 from planner.domain.traffic.traffic import FORECAST
 from planner.errors import ScenarioError
 from planner.inputs.scenario.schema import Scenario
+from planner.policies.registry import traits_of
 from tests.planner.domain import builders as make
 
 POLICIES = ["flat-peak", "flat-min", "reactive", "lt-i", "lt-i-last-value", "lt-i-perfect"]
@@ -147,6 +148,10 @@ def test_tables_hold_what_the_document_says(compared: Outcome) -> None:
     timetable = tables["timetables"].filter(pl.col("policy") == take["policy"])
     counts = [count for row in take["timetable"]["rows"] for count in row["replicas"]]
     assert timetable["replicas"].to_list() == counts
+    for name in document["policies"]:  # each can be exported unless it scales by its own rule
+        traits = traits_of(name)
+        has_schedule = traits.flat or traits.beyond or traits.plan is not None
+        assert has_schedule == (name in set(tables["timetables"]["policy"])), name
     for row in tables["policies"].iter_rows(named=True):
         figures = document["policies"][row["policy"]]
         for name in ("gpu_hours", "cost_usd", "energy_kwh", "carbon_kg", "arrived", "meets_slo"):

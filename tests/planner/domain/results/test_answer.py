@@ -121,6 +121,14 @@ def test_a_policy_with_a_rule_of_its_own_begins_with_what_it_had() -> None:
     assert "less than" not in answer.sentence  # it is its own baseline
 
 
+def test_a_static_fleet_with_a_guard_has_a_schedule() -> None:
+    series = SimpleNamespace(ready=np.full((1, 4), 6.0))
+    take = replace(run("flat-g", 10.0), series=cast(Any, series))
+    answer = answer_of(study(("east",)), take, take)
+    assert [row.replicas for row in answer.timetable.rows] == [(5,)]
+    assert not answer.timetable.by_itself
+
+
 def test_a_flat_fleet_says_that_it_is_one_and_a_day_is_the_rate_of_a_shorter_window() -> None:
     flat = run("flat-before", 10.0)
     take = replace(flat, series=cast(Any, SimpleNamespace(ready=np.full((1, 4), 5.0))))
