@@ -153,7 +153,7 @@ class Efficiencies:
     def slower(self, operator: Operator, gpu: GpuSpec) -> float:
         """Return the factor by which a call in serving takes longer than its kernel alone."""
         factor = self.unpacked if unpacks(operator, gpu) else 1.0
-        factor *= self.scaled if scaled_by_block(operator) else 1.0
+        factor *= self.scaled if scaled_by_block(operator, gpu) else 1.0
         return factor + (self.foreign - 1.0 if gpu.family not in NEAREST else 0.0)
 
     def spread(self, entry: Efficiency, family: str) -> float:
@@ -198,11 +198,14 @@ def unpacks(operator: Operator, gpu: GpuSpec) -> bool:
     return isinstance(operator, Experts) and operator.precision in four_bits
 
 
-def scaled_by_block(operator: Operator) -> bool:
-    """Return whether ``operator`` has 8-bit weights with a scale for each block.
+def scaled_by_block(operator: Operator, gpu: GpuSpec) -> bool:
+    """Return whether ``operator`` computes in 8 bits, with a scale for each block of weights.
 
-    So are those of models with experts. The measured kernels have one scale for all weights.
+    So do models with experts. The measured kernels have one scale for all weights. A GPU without
+    8-bit units unpacks the weights to 16 bits.
     """
+    if not gpu.peak_flops.get("fp8"):
+        return False
     if isinstance(operator, Gemm):
         return operator.by_block
     return isinstance(operator, Experts) and operator.precision == "fp8"

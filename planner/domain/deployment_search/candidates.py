@@ -220,7 +220,7 @@ def _instances_per_engine(
 def _curves(graph: OperatorGraph, gpu: GpuSpec, engines: Sequence[str]) -> list[Curve]:
     """Return the curve of each engine. Only products that are scaled by block differ by engine."""
     factors = [efficiencies(engine) for engine in engines]
-    if not any(map(scaled_by_block, graph.operators)):
+    if not any(scaled_by_block(operator, gpu) for operator in graph.operators):
         factors = factors[:1] * len(engines)
     host = estimate_fit().calibration
     distinct = {each.scaled: each for each in factors}

@@ -82,7 +82,9 @@ def demands(
             totals["far"] += calls * between_nodes
         else:
             totals["kernels"] += calls
-        slowed = "unpacked" if unpacks(op, gpu) else "scaled" if scaled_by_block(op) else "busy"
+        slowed = (
+            "unpacked" if unpacks(op, gpu) else "scaled" if scaled_by_block(op, gpu) else "busy"
+        )
         totals[slowed] += seconds
         totals["foreign"] += seconds * (gpu.family not in NEAREST)
     return totals

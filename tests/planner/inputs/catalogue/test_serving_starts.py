@@ -45,6 +45,16 @@ def test_a_lone_request_takes_what_its_estimate_says(model: str, gpu: str, tp: i
         assert decode == pytest.approx(answer.decode_s, rel=0.02)
 
 
+def test_eight_bits_that_a_gpu_unpacks_are_no_slower_than_sixteen() -> None:
+    row = {"model": "gpt-oss-120b", "gpu": "A100-80GB", "tp": 4, "engine": "trtllm"}
+    row |= {"isl": 6362, "osl": 131, "concurrency": 414}
+    sixteen, eight = (
+        estimate(deployment(row | {"precision": bits}), estimate_fit().calibration, efficiencies())
+        for bits in ("bf16", "fp8")
+    )
+    assert eight.tokens_per_s >= sixteen.tokens_per_s
+
+
 def test_how_often_sglang_looks_for_requests_is_said_to_both() -> None:
     row = {"model": "llama-3.1-8b", "gpu": "H100-SXM", "engine": "sglang", "recv_interval": 30}
     query = deployment(ROW | row)
