@@ -43,7 +43,7 @@ class Holidays:
     calendar: bool = False
 
     def mask(self, start_s: float, bin_s: float, bins: int) -> BoolArray:
-        """Return which bins begin on a holiday, ``[bins]``."""
+        """Return which ``[bins]`` of ``bin_s`` from ``start_s`` (epoch s) on begin on a holiday."""
         return np.isin(_day_and_phase(start_s, bin_s, bins)[0], self.days)
 
     def end_bins(self, start_s: float, bin_s: float) -> IntArray:

@@ -26,7 +26,7 @@ class DiscountedMeans:
 
     @classmethod
     def empty(cls, shape: tuple[int, ...], windows_apart: float, default: float) -> DiscountedMeans:
-        """Return means without any figure. Origins are ``windows_apart`` windows apart."""
+        """Return ``default`` means of ``shape``, for origins ``windows_apart`` windows apart."""
         zeros = np.zeros(shape)
         decay = 0.5 ** (windows_apart / HALF_LIFE)
         return cls(default, decay, 0, np.empty((*shape, 0)), zeros, zeros)

@@ -35,7 +35,7 @@ def backtest_each(
 def backtest_each_or_none(
     series: Sequence[DemandSeries], method: str, horizon_s: float, origins: int
 ) -> list[Backtest | None]:
-    """Backtest each series; the result is None for a series that is too short."""
+    """Backtest each series as ``backtest_each`` does; the result is None for a series too short."""
     return _by_group(series, horizon_s, partial(_backtest_or_none, method, origins))
 
 

@@ -21,7 +21,7 @@ class PastForecasts:
 
     @classmethod
     def empty(cls, methods: int, series: int, reach: int) -> PastForecasts:
-        """Return no forecasts, for paths of ``reach`` bins."""
+        """Return no forecasts, for numbers of ``methods`` and ``series``, and ``reach`` bins."""
         return cls(
             np.empty(0, np.int64),
             np.empty((methods, series, 0)),

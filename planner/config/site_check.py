@@ -52,7 +52,7 @@ class Visitor:
         self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), cookies)
 
     def get(self, url: str, fields: dict[str, str] | None = None) -> Page:
-        """Return the page at ``url``, POSTing ``fields`` if given; raise Stopped if refused."""
+        """Return the page at ``url``, POSTing ``fields`` (None: GET); raise Stopped if refused."""
         final, text = self.read(url, fields)
         return Page(final, text)
 

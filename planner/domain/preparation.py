@@ -23,7 +23,7 @@ from planner.inputs.scenario.user_facts import UserFacts
 
 
 def with_seed(scenario: Scenario, seed: int | None) -> Scenario:
-    """Return the scenario with another seed, if one is given."""
+    """Return the scenario with another seed; None: as it is."""
     return scenario if seed is None else scenario.model_copy(update={"seed": seed})
 
 

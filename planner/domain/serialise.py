@@ -107,7 +107,7 @@ def per_cent(share: float) -> str:
 
 
 def shares_in_time(attainment: Mapping[str, float | None]) -> str:
-    """Return the SLO attainment of each tier with requests, in words."""
+    """Return the SLO attainment of tiers in words; tiers without requests (None) are omitted."""
     parts = [f"{per_cent(share)} {tier}" for tier, share in attainment.items()
             if share is not None]  # fmt: skip
     return f"{', '.join(parts) or 'no requests'}"

@@ -23,7 +23,7 @@ class WorkspaceUserManager(UserManager["User"]):
     def create_user(
         self, username: str, email: str | None = None, password: str | None = None, **fields: Any
     ) -> User:
-        """Create a user; with ``role``, also a member of the current workspace."""
+        """Create a user; with ``role``, also a member here. ``password`` None: no log-in yet."""
         role = fields.pop("role", None)
         user = super().create_user(username, email, password, **fields)
         if role is not None:
@@ -121,7 +121,7 @@ class User(AbstractUser):
         return self.is_superuser or self.role == self.Role.ADMIN
 
     def may_remove(self, owner_id: int | None) -> bool:
-        """Return whether the user may delete an object that ``owner_id`` owns."""
+        """Return whether the user may delete an object of ``owner_id``; None: only admins may."""
         return self.may_administer or (self.may_plan and owner_id == self.pk)
 
 

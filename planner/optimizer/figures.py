@@ -71,7 +71,7 @@ def start_usd(problem: PlanningProblem, target: IntArray) -> float:
 
 
 def cap_use(problem: PlanningProblem, target: IntArray, cap: Cap) -> float:
-    """Return how much of ``cap`` the plan uses, in the unit of its limit."""
+    """Return how much of ``cap`` the plan ``target`` uses, in the unit of the limit."""
     starts = np.maximum(0, target - problem.current)
     return float((cap.per_instance * target + cap.per_start * starts).sum())
 

@@ -50,10 +50,10 @@ def redundancy_words(problem: PlanningProblem) -> str:
 
 
 def in_region(problem: PlanningProblem, model: int, region: int) -> str:
-    """Return the pool's name, such as "llama-3.1-8b in us-east"."""
+    """Return "llama-3.1-8b in us-east" for indices of a ``model`` and a ``region``."""
     return f"{problem.models[model]} in {problem.regions[region]}"
 
 
 def on_gpu(problem: PlanningProblem, model: int, region: int, gpu: int) -> str:
-    """Return the pool's name, such as "llama-3.1-8b on H100-SXM in us-east"."""
+    """Return "MODEL on GPU in REGION" for indices of ``model``, ``gpu`` and ``region``."""
     return f"{problem.models[model]} on {problem.gpus[gpu]} in {problem.regions[region]}"

@@ -71,7 +71,7 @@ class CapacityCurves:
         return np.asarray(np.maximum(self.theta, steps.max(axis=2, initial=0.0)))
 
     def carried(self, model: IntArray, column: IntArray, count: IntArray) -> FloatArray:
-        """Return the tokens/s of ``count`` instances in a pool, in the shape of the arguments."""
+        """Return tokens/s of ``count`` instances of pools, by indices ``model`` and ``column``."""
         within = np.minimum(count, self.known.shape[2] - 1)
         beyond = self.theta[model, column] * (count - within)
         return np.asarray(self.known[model, column, within] + beyond)

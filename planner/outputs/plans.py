@@ -375,7 +375,7 @@ def _place(decision: Decision) -> str:
 
 
 def place_of(model: str, region: str, arrangement: str) -> str:
-    """Return the name that a pool has in the settings of a result."""
+    """Return "MODEL in REGION, ARRANGEMENT", a pool's name in the settings of a result."""
     return f"{model} in {region}, {arrangement}"
 
 

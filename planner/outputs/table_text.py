@@ -11,7 +11,7 @@ WRITTEN = {HOURS, KWH, KG, USD}  # units that are written with a figure
 
 
 def figure_text(value: Any, unit: str, places: int = 1) -> str:
-    """Return a figure as text with its unit."""
+    """Return ``value`` as text with its ``unit``; shares have ``places`` decimals."""
     if unit == REASONS:
         return (
             "; ".join(f"{key}: {figure(count)}" for key, count in (value or {}).items()) or "none"

@@ -15,7 +15,7 @@ def active_plans() -> QuerySet[ActivePlan]:
 
 
 def active_plan(scenario: str) -> ActivePlan | None:
-    """Return the active plan of a scenario, by its current name or its name at activation."""
+    """Return the active plan of a scenario by its name, now or at activation, or None."""
     plans = active_plans()
     present_name, name_at_activation = Q(run__scenario__name=scenario), Q(scenario=scenario)
     return plans.filter(present_name).first() or plans.filter(name_at_activation).first()

@@ -57,7 +57,7 @@ def _past_comparisons() -> QuerySet[Run]:
 
 
 def testable_scenario() -> Scenario | None:
-    """Return the scenario of the newest comparison of a past window, else the newest scenario."""
+    """Return the scenario of the newest past comparison, else the newest scenario, else None."""
     run = _past_comparisons().exclude(scenario=None).select_related("scenario").first()
     return run.scenario if run else Scenario.objects.first()
 

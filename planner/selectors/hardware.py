@@ -280,7 +280,7 @@ class Memory:
 
 
 def model_memory(spec: ModelSpec, gpu: GpuSpec, precision: str = "bf16") -> Memory:
-    """Return the memory of a model; ``precision`` is that of the published weights."""
+    """Return the memory of a model, and its fit on a ``gpu`` with weights of ``precision``."""
     return Memory(weight_bytes(spec), spec.kv_bytes_per_token, fit_on_gpu(spec, gpu, precision))
 
 
@@ -300,7 +300,7 @@ def weight_bytes(spec: ModelSpec) -> dict[str, float]:
 
 
 def fit_on_gpu(spec: ModelSpec, gpu: GpuSpec, precision: str) -> Fit:
-    """Return how a model fits on a GPU type; the KV cache has 16 bits at every precision."""
+    """Return how a model fits on ``gpu`` with weights of ``precision``, and a 16-bit KV cache."""
     length = min(CONTEXT, spec.max_context)
     if spec.shape is None:
         return _fit_by_memory(spec, gpu, precision, length)

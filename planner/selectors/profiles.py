@@ -102,7 +102,7 @@ class KnownProfile:
 
 
 def built_in_name(model: str, gpu: str, tp: int) -> str:
-    """Return the name of a built-in profile; its colon cannot occur in names of users."""
+    """Return "MODEL:GPU:tpN" with N = ``tp`` GPUs; names of users cannot have a colon."""
     return f"{model}:{gpu}:tp{tp}"
 
 

@@ -80,7 +80,7 @@ def run_get(run_id: int) -> Run:
 
 
 def latest_plan(name: str) -> Run | None:
-    """Return the latest completed plan or comparison of that name."""
+    """Return the latest completed plan or comparison of that name; None: there is none."""
     plans = Run.objects.filter(kind__in=(Run.Kind.PLAN, Run.Kind.COMPARE))
     return plans.filter(name=name, state=Run.State.COMPLETED).first()
 
@@ -123,7 +123,7 @@ def run_tables(run: Run) -> list[str]:
 
 
 def run_table(run: Run, name: str, offset: int = 0, limit: int | None = None) -> pl.DataFrame:
-    """Return a table of a completed run; with ``limit``, only that many rows from ``offset``."""
+    """Return ``limit`` rows (None: all) of a table of a completed run, from row ``offset`` on."""
     run_result(run)
     return row_arrays.table_read(run.store, name, offset, limit)
 

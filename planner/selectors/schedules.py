@@ -39,7 +39,7 @@ def firing_get(number: int) -> Firing:
 
 
 def outcomes_list(schedule: Schedule | None = None) -> QuerySet[Outcome]:
-    """Return the comparisons of plans with actual traffic; ``schedule`` restricts them."""
+    """Return comparisons of plans with actual traffic, of one ``schedule``; None: all."""
     rows = Outcome.objects.select_related("plan").defer("plan__pools")
     if schedule is None:
         return rows
@@ -62,7 +62,7 @@ class ObservedSpeed:
 
 
 def observed_speeds(model: str, gpu: str, tp: int) -> list[ObservedSpeed]:
-    """Return the measured speeds in active plans and in the last outcomes, newest first."""
+    """Return measured speeds of ``model`` on ``tp`` GPUs of type ``gpu``, newest first."""
     sources = Source.objects.exclude(speed=[]).values_list("name", "speed")
     speeds = [
         ObservedSpeed(None, name, judged.scenario, judged.until, judged.drift)

@@ -39,7 +39,7 @@ def readings_list(source: Source) -> QuerySet[SourceReading]:
 def source_series(
     source: Source, start: datetime | None = None, end: datetime | None = None
 ) -> Samples:
-    """Return the bins in ``[start, end)``, in order of model, region, tier and time."""
+    """Return the bins in ``[start, end)`` (None: no limit) by model, region, tier and time."""
     series = GrowingSeries(row_arrays.local_path(source.store), source.bin_s)
     return series.read(
         until_s=end.timestamp() if end else None, since_s=start.timestamp() if start else None

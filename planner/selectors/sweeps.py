@@ -27,7 +27,7 @@ SIMULATED = {
 
 
 def run_figures(run: Run) -> dict[str, float | None]:
-    """Return the figures of the recommended policy, or of the plan if nothing was simulated."""
+    """Return the figures of the recommended policy, else of the plan; None: a figure is unknown."""
     result = stored_result(run)
     policy = result.policies.get(result.default_policy)
     totals = result.plan and result.plan.totals

@@ -82,7 +82,8 @@ def plan_restore(
 ) -> ActivePlan:
     """Activate an earlier plan again with the same content, and end the plan that it replaces.
 
-    Raises NotReady if it is already active, or if its dates are over.
+    ``user`` None: the command line. Raises NotReady if it is already active, or if its dates are
+    over.
     """
     _check_needs_no_proposal(user)
     if plan.until is None:

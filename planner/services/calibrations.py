@@ -119,7 +119,8 @@ def calibration_upload(
 ) -> Calibration:
     """Read an uploaded file of measurements and store its rows.
 
-    Raises IngestError with the line and field that cannot be read.
+    ``options`` None: all are found in the file. The same ``idempotency_key`` of the same user
+    returns the first row. Raises IngestError with the line and field that cannot be read.
     """
     check_may_plan(user)
 
@@ -173,7 +174,7 @@ def calibration_path(
 
 
 def calibration_delete(*, calibration: Calibration, user: User | None) -> None:
-    """Remove a file's rows; profile versions that were fitted to them stay."""
+    """Remove a file's rows; fitted profile versions stay. ``user`` None: the command line."""
     check_may_remove(user, calibration.owner_id, "this calibration")
     store = calibration.store
     calibration.delete()

@@ -97,7 +97,8 @@ def replace_deployments(
     price is the median of the known prices if no other is known.
 
     With ``in_place`` the deployments serve all models of the draft, and ``limits`` (ttft_ms,
-    tbt_ms) replace those of the strictest tier. Raises ScenarioError if the result is not valid.
+    tbt_ms) replace those of the strictest tier; None keeps one. Raises ScenarioError if the result
+    is not valid.
     """
     if not profiles:
         raise PlannerError("No deployment is chosen; tick one of the list.")

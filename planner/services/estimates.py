@@ -92,7 +92,7 @@ STORED_MEASUREMENTS = MeasurementSource()
 
 
 def measurements_from_file(file: str | None, *, use_stored: bool) -> MeasurementSource:
-    """Return the source of measurements for a command: a table file, stored ones, or both."""
+    """Return measurements for a command: of the table ``file`` (or None), stored ones, or both."""
     if not file:
         return MeasurementSource(use_stored=use_stored)
     return MeasurementSource(read_rows(file), Path(file).name, use_stored)

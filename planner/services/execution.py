@@ -25,7 +25,7 @@ BASIS = "basis"  # arrays that a plan was made from
 
 
 def run_body(*, run: Run, progress: Progress, parts: Parts) -> dict[str, Any]:
-    """Execute a claimed run; store its tables and return its result document."""
+    """Execute a claimed run, in ``parts``; store its tables and return its result document."""
     if run.kind == Run.Kind.INGEST:
         return traces.trace_ingest_upload(run=run, progress=progress)
     outcome = _run_pipeline(run, progress, parts)

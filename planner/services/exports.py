@@ -13,7 +13,7 @@ from planner.services.audit import record
 def run_export(
     *, run: Run, to: str, options: ExportOptions, now: datetime, by: User | None
 ) -> File:
-    """Return the run as a file of format ``to``, and record the export.
+    """Return the run as a file of format ``to``; record the export by ``by`` (None: command line).
 
     Raises PlannerError if ``to`` is unknown, or not available for this kind of run.
     """
@@ -26,7 +26,7 @@ def run_write(
     *, run: Run, to: str, folder: Path, options: ExportOptions, now: datetime,
     out: Path | None = None,
 ) -> Path:  # fmt: skip
-    """Write the run to ``out``; by default to a file in ``folder`` named after the run."""
+    """Write the run to ``out``; None: to a file in ``folder`` that is named after the run."""
     file = run_export(run=run, to=to, options=options, now=now, by=None)
     path = out or folder / file.name
     try:

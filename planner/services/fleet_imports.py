@@ -89,7 +89,7 @@ def fleet_import(
     given: Given = NOTHING_GIVEN,
     version: int | None = None,
 ) -> tuple[StoredScenario, Imported]:
-    """Store the fleet that ``text`` describes in a scenario, as a new version of it."""
+    """Store the fleet in ``text`` as a new version; ``version`` None: do not check it."""
     imported = with_fleet(scenario.document, text, name, given)
     saved = scenario_update(
         scenario=scenario,

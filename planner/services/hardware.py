@@ -39,9 +39,11 @@ def gpu_save(
     row: OwnGpu | None = None,
     version: int | None = None,
 ) -> OwnGpu:
-    """Store a new GPU type, or change the one in ``row``.
+    """Store a new GPU type, or change the one in ``row`` (None: a new one).
 
-    ``facts`` has the fields of catalogue.user_hardware. Raises CatalogueError with the wrong field.
+    ``facts`` has the fields of catalogue.user_hardware. ``version`` is
+    that which the user edited; None: any. Raises CatalogueError with the wrong field, and Outdated
+    if the version has changed.
     """
     check_may_plan(user)
     name = check_name("GPU", name, catalogue.gpus())
@@ -59,7 +61,7 @@ def model_save(
     row: OwnModel | None = None,
     version: int | None = None,
 ) -> OwnModel:
-    """Store a new model, or change the one in ``row``.
+    """Store a new model, or change the one in ``row`` (None: a new one); see ``gpu_save``.
 
     ``facts`` has the figures of its memory, or is the ``model_of_config``, which has its shape.
     """
@@ -75,7 +77,7 @@ def model_save(
 
 
 def check_name(noun: str, name: str, built_in: Mapping[str, Any]) -> str:
-    """Return ``name`` without surrounding spaces; raise CatalogueError if it is not valid."""
+    """Return ``name``, stripped; raise CatalogueError that names the ``noun`` if invalid."""
     name = name.strip()
     if not NAME.fullmatch(name) or len(name) > NAME_CHARACTERS or name in RESERVED:
         raise CatalogueError(

@@ -28,7 +28,7 @@ def live_trace_name(name: str) -> str:
 
 
 def planned_pools(plan: ActivePlan, begins: datetime, ends: datetime) -> list[HeldPool]:
-    """Return the replicas over time that the plan requested, as autoscalers read it."""
+    """Return the replicas that ``plan`` requested from ``begins`` to ``ends``, by pool."""
     zone = ZoneInfo(plan.zone)
     moments = [begins + n * READ_EVERY for n in range(max(1, int((ends - begins) / READ_EVERY)))]
     local = [moment.astimezone(zone).replace(tzinfo=None) for moment in moments]
@@ -59,7 +59,7 @@ def observed_speeds(
 ) -> list[ServedSpeed]:
     """Return the speed of replicas that live sources measured, under the scenario's names.
 
-    ``only_source`` restricts this to one source.
+    ``only_source`` restricts this to one source; None: all sources.
     """
     by_source: dict[tuple[str, str, str], ServedSpeed] = {}
     for entry in text.outline(run.document)["traffic"]["sources"]:

@@ -84,7 +84,7 @@ def mailbox_set(*, user: User, email: str) -> None:
 
 
 def mark_verified(request: HttpRequest, *, moment: float | None = None) -> None:
-    """Store in the session when its user was last verified: ``moment`` (epoch s), or now."""
+    """Store in the session when its user was last verified: ``moment`` (epoch s); None: now."""
     request.session[VERIFIED_KEY] = time.time() if moment is None else moment
 
 

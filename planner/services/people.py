@@ -35,7 +35,8 @@ class Invitation(NamedTuple):
 def person_invite(*, by: User | None, name: str, role: str) -> Invitation:
     """Create a person who must first choose a password at the returned path.
 
-    Raises PlannerError for an invalid or existing user name, or an unknown role.
+    ``by`` is an admin; None: the command line. Raises PlannerError for an invalid or existing user
+    name, or an unknown role.
     """
     check_may_administer(by)
     parsed_role = parse_role(role)
@@ -58,8 +59,8 @@ def person_invite(*, by: User | None, name: str, role: str) -> Invitation:
 def invitation_path(*, by: User | None, person: User) -> str:
     """Return the path of a page where ``person`` may choose a password once.
 
-    It serves new people and those who forgot theirs. It is signed with the current password, so it
-    expires with its use or with any other change of the password.
+    It serves new people and those who forgot theirs. ``by`` None: the command line. It is signed
+    with the current password, so it expires with its use or with any other change of the password.
     """
     check_may_administer(by)
     check_may_change_account(by, person, "give a new password to")
@@ -110,7 +111,7 @@ def check_admin_left(person: User) -> None:
 
 
 def check_may_change_account(by: User | None, person: User, action: str) -> None:
-    """Raise NotAllowed if an admin of one workspace would change an account used in others."""
+    """Raise NotAllowed if ``by`` may not ``action`` an account of other workspaces; None may."""
     if by is None or by.is_superuser:
         return
     workspace_id = current_workspace().pk

@@ -47,7 +47,7 @@ PRECISIONS = {"fp16": "bf16", "float16": "bf16", "bfloat16": "bf16", "w4a16": "i
 def profile_compute(
     *, user: User | None, spec: ProfileSpec, idempotency_key: str = ""
 ) -> ProfileVersion:
-    """Store an operator or roofline profile, which needs no benchmark rows."""
+    """Store an operator or roofline profile, without benchmark rows; ``user`` may be None."""
     check_may_plan(user)
     key = request_key(idempotency_key, ["compute", asdict(spec)])
     if earlier := key.earlier_row(ProfileVersion.objects.filter(created_by=user)):

@@ -47,7 +47,7 @@ def profile_save(
 
     Raises CatalogueError if the name belongs to another model, GPU type or number of GPUs. ``made``
     states how it was made. A repeated request with the same idempotency ``key`` returns the version
-    of the first.
+    of the first; None: no key.
     """
     check_may_plan(user)
     key = key or Key()

@@ -167,7 +167,7 @@ def comment(
 ) -> ProposalEntry:
     """Comment on a whole proposal, or on the part that ``anchor`` names.
 
-    ``anchor`` is {"setting": address}, or {"chart": name, "series": label, "time": moment}.
+    ``anchor`` is {"setting": address}, {"chart": name, "series": label, "time": moment}, or None.
     """
     check_may_plan(by)
     if not text.strip():

@@ -61,7 +61,7 @@ class DiskQuota:
 
 
 def disk_quota(owner: User | None = None) -> DiskQuota:
-    """Return the disk use of the current workspace and of ``owner``."""
+    """Return the disk use of the current workspace and of ``owner``; None: of the first alone."""
     workspace = DiskUsage(
         "this workspace takes",
         row_arrays.bytes_of(_stores()),

@@ -117,7 +117,7 @@ def check_waiting_limit(owner: User | None, new_runs: int = 1) -> None:
 
 
 def waiting_count(owner: User | None) -> int:
-    """Return how many queued runs of the owner have not started."""
+    """Return how many queued runs of the owner have not started; None: of runs without an owner."""
     pending = Run.everywhere.filter(state=Run.State.PENDING, owner=owner, enqueued_at__isnull=False)
     return pending.count()
 
@@ -151,7 +151,8 @@ def notify_workers(
 ) -> None:
     """Send ``times`` messages to ``queue`` once the transaction is committed.
 
-    More messages than needed do no harm. ``on_failure`` is called if the broker does not respond.
+    More messages than needed do no harm. If the broker does not respond,
+    ``on_failure`` is called, unless it is None.
     """
 
     def send() -> None:

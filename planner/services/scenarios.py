@@ -37,7 +37,8 @@ def scenario_update(
 ) -> Scenario:
     """Replace the document of a scenario; the old document stays as a version.
 
-    ``version`` is the version that the user edited. Raises Outdated if somebody saved in between.
+    ``version`` is the version that the user edited. Raises Outdated if somebody saved in between;
+    None: no check. ``origin`` is the version from which the document was copied, if any.
     """
     check_may_plan(user)
     with transaction.atomic():
@@ -66,7 +67,7 @@ def scenario_edit(
     version: int | None = None,
     message: str = "",
 ) -> Scenario:
-    """Change the values at dotted paths; everything else stays, comments included."""
+    """Set ``changes`` by dotted path (None: remove); ``version`` as in ``scenario_update``."""
     return scenario_update(
         scenario=scenario,
         user=user,
@@ -86,7 +87,7 @@ def scenario_restore(
 ) -> Scenario:
     """Make an earlier version the newest one, or replace only its section ``part``.
 
-    The versions in between stay. ``into`` is another scenario that gets the part.
+    The versions in between stay. ``into`` is another scenario that gets the part; None: the own.
     """
     target = into or version.scenario
     if into is not None and not part:
@@ -120,7 +121,7 @@ def scenario_branch(
 
 
 def plan_branch(*, plan: ActivePlan, user: User, name: str = "", message: str = "") -> Scenario:
-    """Create a scenario from the document with which an active plan was computed."""
+    """Create a scenario from the document of an active ``plan``; ``name`` "": a free name."""
     run = plan.run
     if run is None:
         raise NotFound(
@@ -191,7 +192,7 @@ def document_run(
     options: dict[str, Any] | None = None,
     idempotency_key: str = "",
 ) -> Run:
-    """Start a run of a scenario document that is stored only with the run."""
+    """Start a run of a document stored only with the run; see ``scenario_run`` for the rest."""
     check_may_plan(owner)
     parsed = text.parse(document)
     return runs.run_create(

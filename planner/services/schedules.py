@@ -71,7 +71,7 @@ def schedule_change(
 
 @transaction.atomic
 def schedule_pause(*, schedule: Schedule, user: User | None) -> Schedule:
-    """Pause a schedule: it does not fire until it is resumed."""
+    """Pause a schedule until it is resumed; ``user`` None: the command line."""
     check_may_plan(user, "not pause schedules")
     schedule.paused = True
     schedule.save(update_fields=["paused"])
@@ -81,7 +81,7 @@ def schedule_pause(*, schedule: Schedule, user: User | None) -> Schedule:
 
 @transaction.atomic
 def schedule_resume(*, schedule: Schedule, user: User | None, now: datetime) -> Schedule:
-    """Resume a schedule; due times during the pause do not count as missed."""
+    """Resume a schedule; due times in the pause are not missed. ``user`` None: the command line."""
     check_may_plan(user, "not resume schedules")
     schedule.paused = False
     schedule.next_due = cron_of(schedule).after(now)

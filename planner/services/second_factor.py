@@ -139,7 +139,7 @@ def factor_end(*, user: User, code: str) -> None:
 
 
 def factor_reset(*, by: User | None, person: User) -> None:
-    """Remove the second factor of a person who lost it, as an admin."""
+    """Remove the second factor of a person who lost it, as an admin or (None) the command line."""
     check_may_administer(by)
     check_may_change_account(by, person, "end the second factor of")
     if not SecondFactor.objects.filter(user=person).delete()[0]:

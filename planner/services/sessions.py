@@ -111,7 +111,7 @@ def session_end(*, user: User, key: str) -> None:
 
 
 def sessions_end(*, user: User, by: User | None, except_key: str = "") -> int:
-    """End all sessions of a user except the row ``except_key``; return how many ended."""
+    """End all sessions of ``user`` but ``except_key``; return how many. ``by`` may be None."""
     ended = sessions_of(user).exclude(pk=except_key).delete()[0]
     if ended:
         record("user.sessions-ended", user, by=by, sessions=ended)

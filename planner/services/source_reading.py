@@ -82,7 +82,7 @@ def sources_enqueue() -> int:
 
 
 def source_request_reading(*, source: Source, user: User | None) -> Source:
-    """Queue a reading of a source soon, even if it is not due."""
+    """Queue a reading of a source soon, even if not due; ``user`` None: the command line."""
     check_may_plan(user, "not have sources read")
     _check_readable(source)
     forget_refused_files(source)

@@ -62,8 +62,7 @@ def source_create(
 ) -> Source:
     """Create a source and queue its first reading; raise SourceError if it is invalid.
 
-    Bins have ``bin_s`` seconds. It is read each ``every_s`` seconds; default: each bin, at least 60
-    s.
+    Bins have ``bin_s`` seconds. It is read each ``every_s`` seconds; None: each bin, at least 60 s.
     """
     check_may_plan(owner, "not make sources")
     checked = settings_of(kind, settings)
@@ -132,7 +131,7 @@ def forget_refused_files(source: Source) -> None:
 
 
 def source_delete(*, source: Source, user: User | None) -> None:
-    """Remove a source with all its data; refused if a scenario names it."""
+    """Remove a source with all its data; refused if a scenario names it. ``user`` may be None."""
     check_may_plan(user, "not remove sources")
     if user is not None:
         check_may_remove(user, source.owner_id, "this source")

@@ -21,7 +21,7 @@ def trace_delete(*, trace: Trace, user: User) -> None:
 def trace_remove(*, trace: Trace, by: User | None, rule: str = "") -> None:
     """Remove a trace and its arrays; raise NotReady if something needs it.
 
-    The caller checks the user's rights.
+    The caller checks the user's rights. ``by`` None: the command line, or the ``rule``.
     """
     check_not_needed(trace)
     store = trace.store

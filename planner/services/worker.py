@@ -262,7 +262,7 @@ def cpu_demand_s(tasks: Path = Path("/proc/self/task"), except_thread: int | Non
     """Return the seconds for which this process's threads computed or waited for a core.
 
     Waiting counts because work on a busy machine waits more than it computes. ``except_thread`` is
-    a thread to leave out. If the system has no such figures, return the CPU time.
+    a thread to leave out; None: none. If the system has no such figures, return the CPU time.
     """
     nanoseconds = 0
     for path in tasks.glob("*/schedstat"):

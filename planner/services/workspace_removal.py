@@ -34,8 +34,8 @@ class RemovedWorkspace:
 def workspace_remove(*, by: User | None, workspace: Workspace, confirm: str) -> RemovedWorkspace:
     """Save a workspace to a file and remove it; raise NotReady while a run is active in it.
 
-    ``confirm`` must repeat the slug. Accounts stay. The audit log stays too, and records the number
-    of rows and the file.
+    ``by`` None: the command line. ``confirm`` must repeat the slug. Accounts stay. The audit log
+    stays too, and records the number of rows and the file.
     """
     check_installation_admin(by)
     slug = workspace.slug

@@ -13,13 +13,13 @@ from planner.services.tokens import tokens_of
 
 
 def check_installation_admin(by: User | None) -> None:
-    """Raise NotAllowed for users who are not installation admins; the command line may."""
+    """Raise NotAllowed for users who are not installation admins; None, the command line, may."""
     if by is not None and not by.is_superuser:
         raise NotAllowed("Only an admin of the installation may make, rename or remove one.")
 
 
 def workspace_add(*, by: User | None, name: str, slug: str = "") -> Workspace:
-    """Create an empty workspace; its creator is an admin of it."""
+    """Create an empty workspace with its creator as admin; ``by`` None (command line): no admin."""
     check_installation_admin(by)
     name = _name(name)
     workspace = Workspace(name=name, slug=slug.strip() or slugify(name)[:40])
@@ -57,7 +57,7 @@ def workspace_rule(*, by: User | None, workspace: Workspace, second_factor: bool
 
 
 def person_join(*, by: User | None, name: str, role: str) -> User:
-    """Add an existing account to the current workspace."""
+    """Add an existing account to the current workspace; ``by`` None: the command line."""
     check_may_administer(by)
     person = User.objects.filter(username=name.strip()).first()
     if person is None:
@@ -72,7 +72,7 @@ def person_join(*, by: User | None, name: str, role: str) -> User:
 
 @transaction.atomic
 def person_leave(*, by: User | None, person: User) -> None:
-    """Remove a member; the account and its work stay, tokens for this workspace end."""
+    """Remove a member (``by`` None: the command line); the account stays, its tokens here end."""
     check_may_administer(by)
     workspace = Workspace.objects.select_for_update().get(pk=current_workspace().pk)
     person.leave(workspace)

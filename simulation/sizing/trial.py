@@ -130,7 +130,7 @@ class Trial:
         return self.draws[0].osl
 
     def at(self, rate: float, pools: Pools | None = None, *, draw: int = 0) -> SimulationResult:
-        """Return the simulation of one draw at ``rate`` requests/s; ``pools`` replace the trial's.
+        """Return the simulation of one draw at ``rate`` requests/s; ``pools`` None: the trial's.
 
         The requests and the order of their arrivals do not depend on the rate.
         """
@@ -156,7 +156,7 @@ class Trial:
         return float(meets_slo(run)[counted].mean()), int(counted.sum())
 
     def met_in_second_draw(self, rate: float, pools: Pools | None = None) -> bool:
-        """Return whether the second draw meets the tier at ``rate`` requests/s too."""
+        """Return whether the second draw meets the tier; ``pools`` None: those of the trial."""
         return self.met(self.at(rate, pools, draw=1))
 
     def saturated_rps(self, pools: Pools | None = None) -> float:

@@ -30,7 +30,7 @@ class OracleCost:
 
     @property
     def regret(self) -> float | None:
-        """Return the excess cost of the plan as a share of the lowest cost."""
+        """Return the excess cost of the plan as a share of the lowest cost; None if that is 0."""
         return self.plan_usd / self.least_usd - 1.0 if self.least_usd > 0 else None
 
 

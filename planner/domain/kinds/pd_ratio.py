@@ -289,7 +289,7 @@ def _simulate_aggregated(pair: Pair, seed: int) -> AggregatedCapacity | None:
 
 
 def beats_aggregated(best: RatioFigures, mixed: AggregatedCapacity | None) -> bool:
-    """Return whether the best ratio serves more than aggregated instances, where these exist."""
+    """Return whether the best ratio serves more than aggregated instances; None: there are none."""
     return mixed is None or best.max_tps >= mixed.max_tps * (1 + WORTH)
 
 

@@ -86,7 +86,7 @@ class Simulated:
 
     @classmethod
     def of(cls, load: ReplayLoad | None, words: str, clock: str) -> Self:
-        """Return the interval of ``load``; ``clock`` says how its start is written."""
+        """Return the interval of ``load`` (None: none); ``clock`` says how its start is written."""
         if load is None:
             return cls(words)
         return cls(words, words_of(load.start_s, clock), load.duration_s, len(load.trace))

@@ -74,7 +74,7 @@ class UseStep:
 
 
 def choose_commitment(use: GpuUse, term: str, price: float) -> Commitment:
-    """Return the commitment with the lowest cost at ``price``, USD per GPU-hour."""
+    """Return the cheapest commitment for ``use`` by ``term`` at ``price``, USD per GPU-hour."""
     share = use.in_use()
     pays_from = price / use.on_demand if use.on_demand else np.inf
     count = int((share > pays_from).sum())

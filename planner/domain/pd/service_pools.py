@@ -74,7 +74,8 @@ def service_of(
 ) -> PdService:
     """Return the inputs of closed forms and simulations for a model on a pair of columns.
 
-    ``m`` is the index of the model. ``shared`` has its cached tokens or prompt blocks, if known.
+    ``m`` is the index of the model. ``shared`` has its cached tokens or prompt blocks; None: not
+    known.
     """
     lengths, blocks = cached_blocks(hardware, m, lengths, shared)
     counted = blocks if isinstance(blocks, CachedTokens) else None

@@ -322,7 +322,7 @@ def simulated_words(methods: Mapping[str, MethodFigures]) -> str:
 
 
 def notes(source: str, methods: Mapping[str, MethodFigures], pairs: bool) -> Iterator[str]:
-    """Yield the notes that explain the figures; with ``pairs``, also those on KV transfers."""
+    """Yield notes on the ``source`` of replicas, ``methods`` and, with ``pairs``, KV transfers."""
     yield f"Replicas: {source}."
     yield (
         "A unit is the smallest number of replicas in the ratio of prefill and decode. It "

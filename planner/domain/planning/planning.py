@@ -46,7 +46,7 @@ def plan_window(
 ) -> PlannedWindow:
     """Forecast the demand of the window, and plan every period.
 
-    ``method`` replaces the scenario's forecast, if given. The plan starts from the fleet
+    ``method`` replaces the scenario's forecast; None keeps it. The plan starts from the fleet
     ``inputs.current``. Raise Infeasible with the conflict in words.
     """
     foreseen = forecast_load(inputs, part(progress, 0.0, 0.7), method=method)
@@ -76,7 +76,7 @@ def forecast_load(
     """Return the demand to plan for in each period.
 
     It is the scenario's forecast at the planned quantiles. With ``method``, it is the mean of that
-    method's forecast.
+    method's forecast; None: no other method.
     """
     traffic, window, forecast = inputs.traffic, inputs.window, inputs.settings.forecast
     all_at_once = inputs.settings.periods == ALL

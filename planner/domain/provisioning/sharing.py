@@ -300,7 +300,7 @@ def _share_between_models(group: list[Case]) -> SharedModels:
 
 
 def sentences(shared: SharedGpus | None) -> Sentences:
-    """Return sentences on sharing: where it beats finer levels, and what it saves."""
+    """Return sentences on where sharing beats finer levels, and its savings; None: no sentences."""
     if shared is None:
         return Sentences()
     return Sentences(tuple(_chunked_prefill_words(shared)), tuple(_better_words(shared)))

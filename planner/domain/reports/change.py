@@ -50,7 +50,7 @@ class Simulated:
 
     @property
     def tier(self) -> str | None:
-        """Return the interactive tier whose attainment is nearest to its target."""
+        """Return the interactive tier with attainment nearest to its target; None: no requests."""
         tiers = [tier for tier in self.outcome.slo_attainment if tier not in self.deferrable]
         return tightest_tier(self.outcome, tiers)
 

@@ -117,7 +117,7 @@ class ComparisonView:
 
     @property
     def base(self) -> Outcome | None:
-        """Return the baseline that savings refer to, unless it is the plan itself."""
+        """Return the baseline that savings refer to; None if there is none, or the plan is it."""
         name = self.comparison.baseline
         return None if name == self.key else self.outcomes.get(name)
 

@@ -99,7 +99,7 @@ def _merged(assumptions: Sequence[Assumption]) -> Iterator[Assumption]:
 
 
 def forecasts_section(forecasts: Forecasts | None) -> Iterator[Section]:
-    """Yield the errors of the forecasts."""
+    """Yield the section of forecast errors, if there are forecasts (not None)."""
     series = cast(Sequence[Mapping[str, Any]], forecasts.series if forecasts else ())
     if not series:
         return

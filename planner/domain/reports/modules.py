@@ -42,7 +42,7 @@ Pool = tuple[ModuleFigures, PoolModules]
 def modules_section(
     moved: Sequence[ModuleFigures] | None, frame: Frame, tables: Tables
 ) -> Iterator[Section]:
-    """Yield the pools with module-level scaling, if any policy moved modules."""
+    """Yield the pools with module-level scaling; nothing if no policy moved modules (None)."""
     pools = [(policy, pool) for policy in moved or () for pool in policy.pools]
     if not pools:
         return

@@ -34,7 +34,7 @@ ONE_OF = {"GPUs": "GPU"}  # unit of one, where it differs from that of many
 
 
 def plan_sections(plan: PlanFigures | None) -> Iterator[Section]:
-    """Yield the details of a plan."""
+    """Yield the sections of a plan that are not empty; nothing for None."""
     if plan is None:
         return
     if plan.conflicts or plan.unserved:

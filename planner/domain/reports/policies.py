@@ -73,7 +73,7 @@ class Outcome:
         return f"{self.label} ({ORACLE})" if self.hindsight else self.label
 
     def target(self, tier: str) -> float | None:
-        """Return the target of a tier, if the result has it."""
+        """Return the SLO attainment target of a tier; None if the result lacks it."""
         return self.tiers[tier].target if tier in self.tiers else None
 
 
@@ -157,7 +157,7 @@ def time_text(window: timedelta) -> str:
 
 
 def guard_text(scheduled: Span, simulated: Span | None, policy: str) -> str:
-    """Return the most replicas of a simulation that had more than the schedule, else ""."""
+    """Return the most replicas of ``simulated`` if above ``scheduled``; else, and for None, ""."""
     if simulated is None or simulated[1] <= scheduled[1]:
         return ""
     return f"{'guard' if 'guard' in policy else 'simulation'} up to {simulated[1]:,}"
@@ -248,7 +248,7 @@ def _part(column: Column, key: str, row: Row) -> Value:
 def policies_table(
     rows: Sequence[Row], recommended: str | None, savings: Mapping[str, float | None]
 ) -> Table:
-    """Return a row per policy; ``savings`` are shares of the baseline's cost."""
+    """Return a row per policy. ``savings`` are shares of the baseline's cost; None: unknown."""
     return table(
         rows,
         (Head("Policy", wide=3), lambda row: row.title),

@@ -140,7 +140,7 @@ def schedules_table(study: Study, runs: Sequence[PolicyRun]) -> pl.DataFrame:
 def schedule_tables(timetable: ReplicaSchedule | None) -> dict[str, pl.DataFrame]:
     """Return the table named ``timetable``: one row per change, one column of replicas per pool.
 
-    Return no table if the schedule is empty.
+    Return no table if the schedule is empty or None.
     """
     if timetable is None or not timetable.pools:
         return {}

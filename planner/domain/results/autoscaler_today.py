@@ -11,7 +11,7 @@ from planner.policies.base import SEPARATOR, TODAY
 
 
 def setting_of_today(policies: Iterable[str]) -> str | None:
-    """Return the key of the policy with the label ``today``: the autoscaler that runs now."""
+    """Return the key of the policy labelled ``today``, the autoscaler that runs now, or None."""
     return next((key for key in policies if key.partition(SEPARATOR)[2] == TODAY), None)
 
 

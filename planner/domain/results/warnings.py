@@ -109,7 +109,7 @@ def _in_worst_hour(run: PolicyRun, tier: str) -> str:
 
 
 def plan_is_constant(planned: PolicyRun | None) -> list[str]:
-    """Return a warning if the plan never changes its fleet."""
+    """Return a warning if the plan (None: no plan) meets the SLO and never changes its fleet."""
     if planned is None or not planned.meets_slo or not never_moves(planned):
         return []
     return ["The plan never changes in this window: a static fleet of the same size does the same."]
@@ -200,7 +200,8 @@ def left_over(runs: Sequence[PolicyRun]) -> list[str]:
 def beyond_measurements(runs: Sequence[PolicyRun], recommended: PolicyRun | None) -> list[str]:
     """Return a warning if too many simulated steps are outside a profile's measured range.
 
-    It names the recommended policy if that exceeds the limit, else the policy that exceeds it most.
+    It names the recommended policy (None: no policy) if that exceeds the limit, else the policy
+    that exceeds it most.
     """
 
     def share(run: PolicyRun) -> float:

@@ -93,7 +93,7 @@ def closed_rates(
     """Return ``closed_rps`` of each model and column of ``pools``, ``[2, l, g]``; NaN elsewhere.
 
     The first row is of one instance, the second of an instance in a large pool. ``shared`` has the
-    cached prompts of each model, if known.
+    cached prompts of each model; None: not known.
     """
     rates = np.full((2, len(hardware.models), len(hardware.columns)), np.nan)
     for m, g in pools:

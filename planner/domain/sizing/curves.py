@@ -91,9 +91,10 @@ def sized_alone(
     burstiness: Burstiness = 1.0,
     shared: SharedPrompts | None = None,
 ) -> float:
-    """Return one instance's requests/s with another profile, the lowest of all tiers.
+    """Return one instance's requests/s with another ``profile``, the lowest of all tiers.
 
-    ``shared`` has the cached tokens or prompt blocks of the model, if known.
+    ``model_column`` is an index (model, GPU column). ``shared`` has the cached tokens or prompt
+    blocks of the model; None: not known.
     """
     m, g = model_column
     cases = _cases_by_tier(hardware, m, g, lengths, seed, burstiness, shared)
@@ -145,7 +146,7 @@ def workload_of(
 ) -> Workload:
     """Return a model's requests for closed forms, with cached tokens but without prompt blocks.
 
-    ``m`` is the index of the model. ``shared`` has its cached prompts, if known.
+    ``m`` is the index of the model. ``shared`` has its cached prompts; None: not known.
     """
     if shared is None or not isinstance(shared.blocks, CachedTokens):
         return Workload(*lengths, burstiness=burstiness)

@@ -48,7 +48,8 @@ def coarser_sums(values: FloatArray, factor: int) -> FloatArray:
 def day_and_week(values: FloatArray, bin_s: float) -> tuple[float, float | None, float | None]:
     """Return the compared bin width (s), and the autocorrelations at a day's and a week's distance.
 
-    The width is an hour if whole bins make an hour.
+    The width is an hour if whole bins make an hour. Autocorrelations are None if bins do not divide
+    a day, or if they are not known.
     """
     factor = max(1, round(HOUR_S / bin_s))
     if abs(factor * bin_s - HOUR_S) < 1e-6:
@@ -60,7 +61,7 @@ def day_and_week(values: FloatArray, bin_s: float) -> tuple[float, float | None,
 
 
 def rhythm(values: FloatArray, start_s: float, bin_s: float, clock: str) -> Rhythm:
-    """Return mean amounts by hour and weekday; a bin belongs to the hour in which it starts."""
+    """Return mean ``values`` by hour and weekday; each bin of ``bin_s`` counts where it starts."""
     width, day, week = day_and_week(values, bin_s)
     begin = start_s + bin_s * np.arange(len(values))
     shift = WEEKDAY_OF_EPOCH if clock == UTC_CLOCK else 0
@@ -169,7 +170,7 @@ def fine_counts(store: Path, span_s: float) -> tuple[FloatArray, float]:
 
 
 def interarrival_cv(store: Path) -> float | None:
-    """Return standard deviation over mean of the gaps between consecutive requests."""
+    """Return standard deviation over mean of gaps between requests; None: no gaps, or all are 0."""
     _, scan = scan_requests(store)
     gaps = pl.col("arrival_s").diff()
     row = scan.select(gaps.mean().alias("mean"), gaps.std().alias("std")).collect().row(0)

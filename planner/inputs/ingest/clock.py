@@ -145,7 +145,7 @@ def unit_of(column: str) -> str | None:
 
 
 def check_zone(zone: str | None) -> None:
-    """Raise IngestError for a name that is no time zone."""
+    """Raise IngestError for a name that is no time zone; None and "" state no zone."""
     if zone and zone not in available_timezones():
         raise IngestError(
             f"timezone: there is no zone {zone[:60]!r}. Give a name such as Europe/Berlin or UTC."
@@ -331,7 +331,7 @@ def _relative_note(what: str) -> str:
 def read(frame: pl.DataFrame, clock: Clock, order: Order | None = None) -> Times:
     """Return the times of some rows, in ns since the epoch or since the trace's origin.
 
-    ``order`` carries the order of local times from batch to batch.
+    ``order`` carries the order of local times from batch to batch; None: this is the only batch.
     """
     if clock.units:
         return _read_numbers(frame, clock)

@@ -294,7 +294,7 @@ class Resolver:
         return column
 
     def time(self, field: str) -> tuple[tuple[str, ...], str | None]:
-        """Return the columns that add up to a time, and the unit that the caller gave."""
+        """Return the columns that add up to a time, and the unit that the caller gave, or None."""
         if field not in self.mapping:
             if field == "time" and not self.of_format and (pair := self._pair()):
                 return pair, None

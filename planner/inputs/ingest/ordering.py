@@ -28,7 +28,7 @@ class SortedPart:
 
     @classmethod
     def write(cls, frame: pl.DataFrame, folder: Path, number: int) -> SortedPart:
-        """Write a sorted part of a trace, and return it with a sample of its arrivals."""
+        """Write a sorted ``frame`` as part ``number`` in ``folder``; return it with a sample."""
         path = part_path(folder, number)
         frame.write_parquet(path, row_group_size=_GROUP_ROWS, compression="zstd")
         arrival = frame["arrival_s"].to_numpy()

@@ -65,7 +65,7 @@ class GrowingSeries:
                 self._compact()
 
     def read(self, until_s: float | None = None, since_s: float | None = None) -> Samples:
-        """Return bins that begin at or after ``since_s`` and end by ``until_s`` (epoch seconds).
+        """Return bins from ``since_s`` on that end by ``until_s`` (epoch s; None: no limit).
 
         There is one row per model, region, tier and bin, in order. Amounts of bins that were seen
         only in part are null.
@@ -74,7 +74,7 @@ class GrowingSeries:
         return Samples(self.bin_s, bins, counted)
 
     def bins(self, until_s: float | None = None, since_s: float | None = None) -> pl.DataFrame:
-        """Return only the bins of :meth:`read`."""
+        """Return only the bins of :meth:`read`; None: no limit."""
         # A bin that one origin saw in part is known if another origin has the rest.
         known = pl.col("whole").any() | (pl.len() > 1)
         amounts = [

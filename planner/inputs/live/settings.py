@@ -80,7 +80,7 @@ class FileSettings(Section):
     @field_validator("timezone")
     @classmethod
     def known_zone(cls, zone: str | None) -> str | None:
-        """Return the zone; raise IngestError for a name that is no time zone."""
+        """Return the zone (None: none); raise IngestError for a name that is no time zone."""
         check_zone(zone)
         return zone
 

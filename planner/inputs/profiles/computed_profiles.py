@@ -16,7 +16,8 @@ def computed_profile(
 ) -> core.Profile:
     """Return an operator profile from ``kernels``, or a roofline profile.
 
-    Raises CatalogueError or SimulationError if an input is missing.
+    ``kernels`` None: there are none. Raises CatalogueError or SimulationError if an input is
+    missing.
     """
     if spec.kind not in COMPUTED:
         raise CatalogueError(

@@ -140,7 +140,7 @@ def measured_speed(
     where: Arrangement,
     times: Times | None,
 ) -> GraphProfile:
-    """Return ``profile`` with its times and error corrected by the measurements ``times``."""
+    """Return ``profile`` with times and error corrected by measured ``times``; None: as it is."""
     if times is None:
         return profile
     deployed = deployment_of(

@@ -128,7 +128,7 @@ def host_of(gpu: GpuSpec) -> tuple[float, Provenance | None]:
 def power_facts(gpu: GpuSpec, load: Power | None) -> list[tuple[str, Provenance]]:
     """Return the sources of a GPU type's watts, for the list of sources in a result.
 
-    ``load`` is its power by load, if a model of it is known.
+    ``load`` is its power by load; None: not known.
     """
     watts, host = host_of(gpu)
     facts = []

@@ -181,7 +181,7 @@ def _add_to_groups(
 def no_room_reason(
     problem: PlacementProblem, ledger: Ledger, s: int, shape: tuple[int, ...]
 ) -> str:
-    """Return in words why a unit fits nowhere: too few free GPUs, or too few in one place."""
+    """Return why a unit of service ``s`` with ``shape`` fits nowhere among GPUs of ``ledger``."""
     service = problem.services[s]
     s1s = np.flatnonzero(problem.centre_of_s1 == service.centre).tolist()
     names = problem.topology.gpu_types

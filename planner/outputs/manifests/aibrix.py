@@ -150,7 +150,7 @@ def base_replicas(counts: IntArray, least: int) -> int:
 
 
 def schedules(plan: Plan, counts: IntArray, base: int) -> list[Fields]:
-    """Return schedules for the times with replicas other than ``base``, each within one day."""
+    """Return schedules within days, for times of ``plan`` with ``counts`` other than ``base``."""
     cut = counts.copy()
     # Unknown minutes get no schedule, so every stretch ends before midnight.
     cut[LAST::DAY] = UNKNOWN
