@@ -2,7 +2,7 @@
 
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from planner.domain.deployment_search.candidates import KV_CACHE, ReportProgress, instances_of
@@ -11,6 +11,7 @@ from planner.domain.deployment_search.results import Row, fronts_of, profiles_of
 from planner.errors import CatalogueError, PlannerError
 from planner.inputs import catalogue
 from planner.inputs.catalogue.estimate_calibration import EstimateFit, estimate_fit
+from planner.inputs.catalogue.hardware import gpu_known_as
 from planner.inputs.catalogue.names import stated_precision
 from planner.inputs.catalogue.serving import MAX_BATCH, MAX_BATCH_TOKENS
 from planner.inputs.estimates.measured_corrections import MeasuredCorrections
@@ -70,8 +71,12 @@ def search_deployments(
     begun = time.perf_counter()
     shape, published = _model(query, known)
     gpus = _gpus_to_search(query, known)
-    prices = {gpu.name: price_of(gpu.name, query.prices) for gpu in gpus}
-    _check_prices(query, prices)
+    own_prices = {
+        name if name in known.gpus else gpu_known_as(name): usd
+        for name, usd in query.prices.items()
+    }
+    prices = {gpu.name: price_of(gpu.name, own_prices) for gpu in gpus}
+    _check_prices(own_prices, prices)
     built = instances_of(
         shape, published, gpus, prices, query.engines or ENGINES,
         lambda done, what: report(BUILDING * done, what),
@@ -149,9 +154,9 @@ def _gpus_to_search(query: DeploymentQuery, known: UserFacts) -> list[GpuSpec]:
     return list(gpus.values())
 
 
-def _check_prices(query: DeploymentQuery, prices: Mapping[str, HourPrice]) -> None:
-    """Raise CatalogueError if the query prices a GPU type that is not searched."""
-    for name in query.prices:
+def _check_prices(own: Iterable[str], prices: Mapping[str, HourPrice]) -> None:
+    """Raise CatalogueError if ``own``, the GPU types with an own price, has one without search."""
+    for name in own:
         if name not in prices:
             raise CatalogueError(
                 f"price of {name}: the search has no such GPU type. Choose from "

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from planner.inputs.ingest.consistency import CHECKS
 from planner.inputs.ingest.formats import FORMATS
 
 PAGE = Path(__file__).parents[3] / "docs" / "formats.md"
@@ -22,19 +21,18 @@ For a single file, [`--map`](how-to/read-your-traffic.md#name-the-columns) is en
 CHECKED = """
 ## Checks
 
-The planner asks if a file allows several readings. A check compares:
-
+Checks compare what a reading implies with what the file has: rates, gaps, sums and repeated rows. \
+If a file allows several readings, the planner asks.
 """
 
 
 def page_text() -> str:
-    """Return the page: the formats with a documentation page first, then the checks."""
+    """Return the page: the formats with a documentation page first."""
     rows = []
     for form in sorted(FORMATS.values(), key=lambda form: (not form.docs, form.name)):
         name = f"[`{form.name}`]({form.docs})" if form.docs else f"`{form.name}`"
         rows.append(f"| {name} | {form.words} |\n")
-    checks = [f"- `{name}`: {check['compares']}\n" for name, check in CHECKS.items()]
-    return "".join([HEAD, *rows, CHECKED, *checks])
+    return "".join([HEAD, *rows, CHECKED])
 
 
 if __name__ == "__main__":

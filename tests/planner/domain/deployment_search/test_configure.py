@@ -166,3 +166,9 @@ def test_prices_are_medians_of_what_is_offered_unless_given() -> None:
 def test_what_cannot_be_is_refused_in_a_sentence(changes: dict[str, object], words: str) -> None:
     with pytest.raises(EXPECTED, match=words):
         search_deployments(changed(**changes))
+
+
+def test_prices_take_every_name_of_a_gpu() -> None:
+    result = search_deployments(changed(gpus=("H100",), prices={"H100": 2.0}, disaggregated=False))
+    assert result.candidates
+    assert all(row.usd_per_hour == pytest.approx(2.0 * row.gpus) for row in result.candidates)
