@@ -1,5 +1,6 @@
 """Run the search for one model, and assemble the answer."""
 
+import math
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -54,6 +55,31 @@ class DeploymentSearchResult:
     ranked_by: str
     assumptions: tuple[Assumption, ...]
     seconds: float
+
+    @property
+    def simplest(self) -> Row | None:
+        """Return the simplest candidate that costs no more than the first, within its error.
+
+        The error is the expected error of the first candidate's TPOT. Aggregated deployments are
+        simpler than disaggregated ones, and fewer GPUs than more. None: there are no candidates.
+        """
+        if not self.candidates:
+            return None
+        first = self.candidates[0]
+        priced = first.usd_per_mtok is not None
+        costs = [
+            row.fleet_usd_per_hour or row.usd_per_mtok or math.inf
+            if priced
+            else 1 / row.rps_per_gpu
+            for row in self.candidates
+        ]
+        most = costs[0] * (1.0 + first.expected_error.tbt)
+        equal = [
+            (row.mode == "disagg", row.gpus, i)
+            for i, row in enumerate(self.candidates)
+            if costs[i] <= most
+        ]
+        return self.candidates[min(equal)[-1]]
 
 
 def search_deployments(

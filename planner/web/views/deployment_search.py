@@ -55,7 +55,7 @@ STEP = 0.02  # progress is stored at most once per this share of a search
 def page(request: Request) -> HttpResponse:
     """Show the form and, if the URL has values, the answer; htmx replaces only the answer.
 
-    With ``example`` in the URL, its values fill the form, and nothing is searched yet.
+    With ``example`` in the URL, its values fill the form, and the page sends it at once.
     """
     asked = "model" in request.GET and "example" not in request.GET
     form = ConfigureForm(request.GET) if asked else ConfigureForm(initial=request.GET.dict())
@@ -120,7 +120,8 @@ def page_context(found: DeploymentSearchResult) -> TemplateContext:
     """Return the context of the found deployments."""
     return {
         "found": found,
-        "best": next(iter(found.candidates), None),
+        "best": found.simplest,
+        "cheapest": next(iter(found.candidates), None),
         "rows": [(row, json.dumps(row.profiles)) for row in found.candidates],
         "by_gpu": [(row, "") for row in found.by_gpu],
         "speed_figure": _front(found, "tokens_per_s_user", "tokens/s per user"),

@@ -1,5 +1,7 @@
 """The search for one model: its profiles are those that a scenario makes, its figures add up."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -71,6 +73,21 @@ def test_every_candidate_keeps_the_limits_and_its_figures_agree(
         gpus = sum(getattr(side, "instances", None) or 1 for side in sides)
         assert row.gpus >= gpus and (row.mode == "agg") == (row.prefill is None)
     assert all(row.checked == "simulation" for row in configured.candidates)
+
+
+def test_the_simplest_costs_no_more_than_the_first_within_its_error(
+    configured: DeploymentSearchResult,
+) -> None:
+    """One that no error separates from the cheapest wins by fewer roles, then fewer GPUs."""
+    first, *others = configured.candidates
+    assert first.usd_per_mtok is not None
+    split = replace(first, mode="disagg", gpus=first.gpus + 3)
+    near = replace(first, usd_per_mtok=first.usd_per_mtok * (1 + first.expected_error.tbt / 2))
+    far = replace(first, usd_per_mtok=first.usd_per_mtok * (1.1 + first.expected_error.tbt))
+    unpriced = replace(near, usd_per_mtok=None)
+    assert replace(configured, candidates=(split, unpriced, near, *others)).simplest == near
+    assert replace(configured, candidates=(split, unpriced, far)).simplest == split
+    assert replace(configured, candidates=()).simplest is None
 
 
 def test_a_gpu_without_a_price_is_there_and_comes_last(configured: DeploymentSearchResult) -> None:
