@@ -87,3 +87,14 @@ def options_posted(declared: type[RunOptions], posted: QueryDict, **more: str) -
         return options_of(declared, values | more).given()
     except OptionsRefused as refused:
         raise OptionsRefused.of(refused.faults, lambda name: known[name].label) from None
+
+
+def make_select(form: forms.Form, name: str, choices: dict[str, str]) -> None:
+    """Replace the field ``name`` of the form by a select with ``choices``, labels by value."""
+    form.fields[name] = forms.ChoiceField(
+        label=form.fields[name].label,
+        choices=[*choices.items()],
+        required=False,
+        initial=form.fields[name].initial,
+        widget=forms.Select(attrs={"class": "form-select"}),
+    )

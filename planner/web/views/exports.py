@@ -1,6 +1,5 @@
 """Export a run: show the options, write the file, or make its plan the active one."""
 
-from django import forms
 from django.contrib import messages
 from django.http import HttpResponse, QueryDict
 from django.shortcuts import redirect, render
@@ -23,7 +22,7 @@ from planner.services.deployments import deployment_names_save
 from planner.services.exports import run_export
 from planner.web.errors import planners_only, status_of
 from planner.web.form_responses import attachment
-from planner.web.forms.options import OptionsForm, options_posted
+from planner.web.forms.options import OptionsForm, make_select, options_posted
 from planner.web.request import Request, TemplateContext
 
 DEFAULT = "keda"  # its schedule needs no metrics source
@@ -35,6 +34,7 @@ REPEATS = {
     "daily": "Every day",
     "weekly": "Every week",
 }
+MORE = ("region", "model", "timezone", "repeat")  # fields that the page folds
 FORMS = {
     "hpa": "HPA with annotations",
     "scaledobject": "ScaledObject with annotations",
@@ -140,6 +140,7 @@ def _context(request: Request, run: Run, problem: PlannerError | None) -> Templa
     current = active_plan_of_run(run)
     other_plans = active_plans().exclude(pk=current.pk) if current else active_plans()
     replicas = desired_by_pool(current, timezone.now()) if current else []
+    form = _form(request.GET, run, plan, current)
     groups = formats_of(run) | {FIGURES: [(name, FORMATS[name].label) for name in ("csv", "json")]}
     return {
         "run": run,
@@ -150,7 +151,9 @@ def _context(request: Request, run: Run, problem: PlannerError | None) -> Templa
         "plan": plan,
         "assurance": _assurance(run, plan),
         "why_none": "" if run.kind == Run.Kind.SHARE else why,
-        "form": _form(request.GET, run, plan, current),
+        "form": [field for field in form if field.name not in MORE],
+        "more": [field for field in form if field.name in MORE],
+        "manifests": " ".join(MANIFESTS),
         "texts": " ".join((*MANIFESTS, CLAIMS, "csv", "json")),
         "title": "The file was not written",
         "sentences": str(problem).splitlines() if problem else [],
@@ -195,12 +198,12 @@ def _form(sent: QueryDict, run: Run, plan: Plan | None, current: ActivePlan | No
     # Names are edited in the table of deployments, for every export.
     without = ("table", "names", "footprints")
     form = OptionsForm(ExportOptions, without=without, initial=initial | sent.dict())
-    _make_select(form, "policy", {"": "Recommended"} | stored_result(run).labels)
+    make_select(form, "policy", {"": "Recommended"} | stored_result(run).labels)
     for what in ("region", "model"):
         names = dict.fromkeys(getattr(pool, what) for pool in plan.pools) if plan else {}
-        _make_select(form, what, {"": "All"} | {name: name for name in names})
-    _make_select(form, "repeat", REPEATS)
-    _make_select(form, "form", FORMS)
+        make_select(form, what, {"": "All"} | {name: name for name in names})
+    make_select(form, "repeat", REPEATS)
+    make_select(form, "form", FORMS)
     form.fields["form"].label = "Form"
     form.fields["at"].widget.attrs["placeholder"] = "default: start of the plan"
     special = {name for manifest in MANIFESTS.values() for name in manifest.own}
@@ -212,14 +215,3 @@ def _form(sent: QueryDict, run: Run, plan: Plan | None, current: ActivePlan | No
         ]
         field.widget.attrs["data-for"] = " ".join(formats)
     return form
-
-
-def _make_select(form: OptionsForm, name: str, choices: dict[str, str]) -> None:
-    """Replace the field ``name`` of the form by a select with ``choices``, labels by value."""
-    form.fields[name] = forms.ChoiceField(
-        label=form.fields[name].label,
-        choices=[*choices.items()],
-        required=False,
-        initial=form.fields[name].initial,
-        widget=forms.Select(attrs={"class": "form-select"}),
-    )

@@ -2,11 +2,13 @@
 
 from functools import lru_cache
 
+from django import forms
 from django.http import HttpResponse
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods
 
 from planner.domain.kinds.registry import KINDS
+from planner.domain.sizing.arrivals import MOST_BURSTY, POISSON, TRACE
 from planner.errors import NotAllowed, PlannerError, ScenarioError
 from planner.inputs.scenario.document import parse
 from planner.models import Run
@@ -14,12 +16,14 @@ from planner.selectors.runs import runs_with_answers
 from planner.selectors.scenarios import scenario_get, scenarios_list
 from planner.services.scenarios import scenario_run
 from planner.web.errors import require_planner, status_of
-from planner.web.forms.options import OptionsForm, options_posted
+from planner.web.forms.options import OptionsForm, make_select, options_posted
 from planner.web.request import Request, TemplateContext
 
 SHOWN = 20  # runs
 SCENARIOS = 100
 OWN_FIELDS = ("service",)  # chosen together with the scenario
+BURSTY = "bursty"  # arrivals whose variation is in the field of that name
+ARRIVALS = {TRACE: "As in the traffic", POISSON: "Poisson", BURSTY: "Bursty"}
 
 
 @require_http_methods(["GET", "POST"])
@@ -48,14 +52,19 @@ def _page(request: Request, kind: Run.Kind, template: str) -> HttpResponse:
         except PlannerError as refused:
             problem = refused
     scenarios = list(scenarios_list()[:SCENARIOS])
+    form = OptionsForm(KINDS[kind].options, without=OWN_FIELDS, data=request.POST or None)
+    if kind == Run.Kind.SIZE:
+        _choose_arrivals(form)
+    runs = runs_with_answers().filter(kind=kind)[:SHOWN]
+    used = next((str(run.scenario_id) for run in runs if run.scenario_id), "")
     context: TemplateContext = {
         "scenarios": scenarios,
-        "chosen": request.POST.get("scenario") or request.GET.get("scenario", ""),
+        "chosen": request.POST.get("scenario") or request.GET.get("scenario", used),
         "chosen_service": request.POST.get("of", ""),
-        "form": OptionsForm(KINDS[kind].options, without=OWN_FIELDS, data=request.POST or None),
+        "form": form,
         "title": "The request could not be carried out",
         "sentences": str(problem).splitlines() if problem else [],
-        "runs": runs_with_answers().filter(kind=kind)[:SHOWN],
+        "runs": runs,
     }
     if kind == Run.Kind.PD_RATIO:
         context["services"] = [(row, _models(row.document)) for row in scenarios]
@@ -68,11 +77,28 @@ def _start(request: Request, kind: Run.Kind) -> HttpResponse:
     scenario, more = request.POST.get("scenario", ""), {}
     if kind == Run.Kind.PD_RATIO:  # one choice holds scenario and service
         scenario, _, more["service"] = request.POST.get("of", "").partition(":")
+    elif request.POST.get("burstiness") == BURSTY:
+        more["burstiness"] = request.POST.get("variation", "")
     options = options_posted(KINDS[kind].options, request.POST, **more)
     run = scenario_run(
         scenario=scenario_get(scenario), owner=request.user, kind=kind, options=options
     )
     return redirect("web:run", run.pk)
+
+
+def _choose_arrivals(form: OptionsForm) -> None:
+    """Make the arrivals a select; the number of bursty ones is a field that appears with them."""
+    make_select(form, "burstiness", ARRIVALS)
+    form.fields["burstiness"].widget.attrs["data-fits"] = ""
+    form.fields["variation"] = forms.FloatField(
+        label="Variation of gaps, squared",
+        min_value=0,
+        max_value=MOST_BURSTY,
+        initial=4,
+        required=False,
+        widget=forms.NumberInput(attrs={"class": "form-control", "data-for": BURSTY}),
+    )
+    form.order_fields(("isl", "osl", "burstiness", "variation", "rate"))
 
 
 @lru_cache(maxsize=10 * SCENARIOS)

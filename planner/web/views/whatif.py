@@ -8,7 +8,7 @@ from django.views.decorators.http import require_POST, require_safe
 from planner.models import Run
 from planner.outputs.files import formats_of
 from planner.selectors.runs import run_get
-from planner.selectors.scenarios import scenario_get
+from planner.selectors.scenarios import scenario_get, scenarios_list
 from planner.selectors.sweeps import sweep_get, sweeps_list
 from planner.services import whatif
 from planner.web.errors import planners_only
@@ -23,6 +23,7 @@ from planner.web.paging import paged
 from planner.web.request import Request
 
 ANSWERS = "what-if-answers"  # the part of the page that htmx replaces
+SCENARIOS = 100  # to choose from
 
 
 @require_safe
@@ -70,8 +71,9 @@ def of_scenario(request: Request, pk: int) -> HttpResponse:
 
 @require_safe
 def listing(request: Request) -> HttpResponse:
-    """List the grids of runs."""
-    return render(request, "web/what_ifs.html", {"page": paged(request, sweeps_list())})
+    """List the grids of runs, with a choice of the scenario of a new one."""
+    context = {"page": paged(request, sweeps_list()), "scenarios": scenarios_list()[:SCENARIOS]}
+    return render(request, "web/what_ifs.html", context)
 
 
 @require_safe

@@ -346,3 +346,20 @@ def test_the_way_back_from_a_form_that_cannot_be_kept(client: Client, pools: Sce
     assert 'href="#id_tiers-0-name"' in stuck.content.decode()
     back = client.post(url(pools), values | {"action": "discard"})
     assert form_values(back)["document"] == [DOCUMENT]
+
+
+def test_bursty_arrivals_of_a_size_take_the_number_next_to_them(
+    client: Client, pools: Scenario
+) -> None:
+    address, sent = reverse("web:size"), {"scenario": pools.pk, "variation": "7"}
+    for burstiness, stored in (("bursty", "7"), ("poisson", "poisson"), ("trace", "trace")):
+        assert client.post(address, sent | {"burstiness": burstiness}).status_code == 302
+        assert Run.objects.latest("pk").options["burstiness"] == stored
+    refused = client.post(address, sent | {"burstiness": "bursty", "variation": "101"})
+    assert refused.status_code == 400
+    assert refused.context["form"]["variation"].value() == "101"
+
+
+def test_a_new_size_begins_with_the_scenario_of_the_last(client: Client, pools: Scenario) -> None:
+    client.post(reverse("web:size"), {"scenario": pools.pk})
+    assert client.get(reverse("web:size")).context["chosen"] == str(pools.pk)
