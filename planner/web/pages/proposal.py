@@ -2,13 +2,13 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from html import escape
 
 from django.utils import timezone
 
 from planner.domain.formats import NOTHING
-from planner.domain.reports.change import BEFORE, NOW, change_tiles, simulated
+from planner.domain.reports.change import BEFORE, NOW, Simulated, change_tiles, simulated
 from planner.domain.reports.policies import Span, span_text
 from planner.domain.results.stored import StoredResult
 from planner.models import Proposal, ProposalEntry, Run, User
@@ -75,6 +75,39 @@ class PoolChange:
     after: str
     more: float | None  # change of the mean; None: not known
     change: str  # the same, as text
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What an undecided proposal does, for lists.
+
+    ``usd_per_day`` is the change of the cost, or None if it is not known. ``failed`` are the names
+    of the failed checks.
+    """
+
+    usd_per_day: float | None
+    failed: tuple[str, ...]
+
+
+def verdict_of(proposal: Proposal) -> Verdict | None:
+    """Return the change of the cost per day and the failed checks; None without a run."""
+    if proposal.run is None:
+        return None
+    pair, names = compared_policies(proposal, proposal.run)
+    before, after = (simulated(*outcome) for outcome in zip(pair, names, strict=True))
+    was, now = (_usd_per_day(each) for each in (before, after))
+    checks = checks_of(proposal, pair[1], after, timezone.now())
+    return Verdict(
+        usd_per_day=None if was is None or now is None else now - was,
+        failed=tuple(check.name for check in checks if check.passed is False),
+    )
+
+
+def _usd_per_day(plan: Simulated | None) -> float | None:
+    """Return the mean cost (USD) of a day of a simulated plan, or None if it is not known."""
+    if plan is None or not plan.window or plan.outcome.cost_usd is None:
+        return None
+    return plan.outcome.cost_usd * (timedelta(days=1) / plan.window)
 
 
 def proposal_context(proposal: Proposal, user: User) -> TemplateContext:

@@ -1,11 +1,14 @@
 """Proposals, versions and the audit log in the browser."""
 
 import json
+from datetime import timedelta
 
+import pytest
 from django.test import Client
 
 from planner.models import AuditRecord, Proposal, ReviewRules, Run, User
 from planner.selectors.active_plans import active_plans
+from planner.selectors.runs import stored_result
 from planner.services.proposals import approve, propose
 from planner.services.scenarios import scenario_edit
 from planner.storage import row_arrays
@@ -44,6 +47,24 @@ def test_a_policy_that_stands_in_for_the_fleet_is_named(planner: User) -> None:
     shown = client.get(f"/proposals/{stated.pk}/").context
     cost = next(tile for tile in shown["tiles"] if tile.unit == "$")
     assert cost.note.startswith("Unified reactive") and "Unified reactive" in shown["base_head"]
+
+
+def test_the_list_shows_change_and_failed_checks(planner: User, approver: User) -> None:
+    first, run = in_force(planner, approver), cheaper(planner)
+    made = propose(by=planner, title="Cheaper", run=run)
+    client = signed_in(planner)
+    ((listed, _, verdict),) = client.get("/proposals/").context["rows"]
+    shown = client.get(f"/proposals/{made.pk}/").context
+    assert listed == made and verdict is not None and first.run is not None
+    assert verdict.failed == tuple(c.name for c in shown["checks"] if c.passed is False)
+    assert verdict.failed  # it serves less than its target
+    window = stored_result(run).window
+    assert window is not None
+    saved = 300.0 - first.run.result["policies"]["lt-i"]["cost_usd"]
+    assert verdict.usd_per_day == pytest.approx(
+        saved * (timedelta(days=1) / (window.end - window.start))
+    )
+    assert client.get("/proposals/?show=all").context["rows"][0][2] is None
 
 
 def test_all_figures_of_a_repeated_plan_have_one_baseline(planner: User, approver: User) -> None:
