@@ -85,7 +85,7 @@ def test_the_page_accounts_for_every_row(client: Client) -> None:
     send(client, AZURE)
     run_execute(run_id=Run.objects.get().pk)
     page = text_of(client.get("/traces/hour/"))
-    assert "Read 61" in page and "Rejected 1" in page
+    assert "Rows read 61" in page and "Rows rejected 1" in page
     assert "first: line 62" in page
     assert "16 Nov 2023, 18:15 UTC" in page
     assert "6,000 + " not in page and f"{sum(range(100, 160)):,}" in page
