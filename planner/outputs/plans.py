@@ -254,8 +254,10 @@ def _rows_and_rule(
     # A timetable marked ``by_itself`` holds only the first replicas of a rule.
     if timetable and not timetable.by_itself:
         return _rows_of_timetable(timetable), None
+    scheduled: list[str] = []
     if "timetables" in run_tables(run):
         table = run_table(run, "timetables")
+        scheduled = table["policy"].unique(maintain_order=True).to_list()
         rows = [
             _row(from_json(Replica, row), row["region"], row["begins"], row["replicas"])
             for row in table.filter(pl.col("policy") == policy).to_dicts()
@@ -270,7 +272,7 @@ def _rows_and_rule(
         raise NotReady(
             f"{_label_of(result, policy)} has no schedule and no target of a Kubernetes "
             f"autoscaler. Name another policy with a plan or a static fleet (run {run.pk} has: "
-            f"{', '.join(result.policies)})."
+            f"{', '.join(scheduled) or 'none'})."
         )
     return list(_rows_of_limits(run, settings, begins, LIMITS)), rule
 
@@ -474,8 +476,11 @@ def _repeat(
     """Return how the plan repeats; "auto" decides by the window.
 
     A window that ends in the future runs once. A past window, or one of a trace without dates
-    (``clock`` "relative"), is a pattern: daily if it is at most one day long, else weekly.
+    (``clock`` "relative"), is a pattern: daily if it is at most one day long, else weekly. Raises
+    PlannerError for "once" without dates.
     """
+    if repeat == "once" and clock != "utc":
+        raise PlannerError("repeat: once needs dates, and the trace has none. Choose daily.")
     if repeat != "auto":
         return repeat
     if clock == "utc" and ends > now:

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from django.test import Client
 
-from planner.errors import NotAllowed, NotReady
+from planner.errors import NotAllowed, NotReady, PlannerError
 from planner.models import ActivePlan, Run, Scenario
 from planner.outputs.active_plan_metrics import desired_by_pool, exposition
 from planner.outputs.options import ExportOptions
@@ -48,6 +48,16 @@ def test_a_pattern_goes_on_and_dates_end(run, approver):
     )
     assert counts(week, [8, 20], datetime(2024, 5, 25, tzinfo=UTC)) == [5, 3]
     assert counts(week, [8, 20], datetime(2024, 5, 22, tzinfo=UTC)) == [5, 3]  # as that day
+
+
+def test_a_plan_of_a_trace_without_dates_has_no_dates_to_run_once(run, approver):
+    run.result["window"]["clock"] = "relative"
+    run.save()
+    run = Run.objects.get(pk=run.pk)
+    with pytest.raises(PlannerError, match="repeat"):
+        plan_activate(run=run, options=ExportOptions(repeat="once"), user=approver, now=NOW)
+    assert not active_plans()
+    assert plan_activate(run=run, options=ExportOptions(), user=approver, now=NOW)
 
 
 def test_it_is_frozen_and_one_at_a_time(run, approver):
