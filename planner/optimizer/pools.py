@@ -43,9 +43,10 @@ def pool_capacity(
 
 
 def known_capacity(theta_tps: FloatArray, pool_tps: FloatArray | None, lost: int = 0) -> FloatArray:
-    """Return the tokens/s of 0, 1, ... instances of which ``lost`` are gone, ``[l, g, counts]``.
+    """Return tokens/s of 0, 1, ... instances less ``lost``, ``[model, GPU column, count]``.
 
-    The list ends with the last count of ``pool_tps``. Each further instance adds ``theta_tps``.
+    The list ends ``lost`` after the last count of ``pool_tps``; None: with ``lost``. Each further
+    instance adds ``theta_tps``.
     """
     none_left = np.zeros((*theta_tps.shape, 1 + lost))
     return none_left if pool_tps is None else np.concatenate([none_left, pool_tps], axis=2)

@@ -192,7 +192,7 @@ def document_run(
     options: dict[str, Any] | None = None,
     idempotency_key: str = "",
 ) -> Run:
-    """Start a run of a document stored only with the run; see ``scenario_run`` for the rest."""
+    """Start a run of a ``document`` stored only with it; ``options`` as in ``scenario_run``."""
     check_may_plan(owner)
     parsed = text.parse(document)
     return runs.run_create(

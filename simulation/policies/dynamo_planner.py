@@ -209,7 +209,6 @@ class DynamoPlanner(ScalingPolicy):
 
     def reset(self, fleet: Fleet) -> IntArray:
         """Group the pools that one Planner scales; for ``sla``, size their engines."""
-        counts = initial_counts(fleet)
         self._units: list[tuple[int, ...]] = []
         for service in services(fleet):
             if service.paired:
@@ -224,17 +223,26 @@ class DynamoPlanner(ScalingPolicy):
             ArimaPredictor() if self.predictor == "arima" else Kalman(*self.kalman)
             for _ in self._units
         ]
-        self._capacity = np.full(len(counts), np.nan)
+        self._capacity = self._engine_capacities(fleet)
+        return initial_counts(fleet)
+
+    def _engine_capacities(self, fleet: Fleet) -> FloatArray:
+        """Return the requests/s of an engine within its limits, ``[pools]``; NaN unless ``sla``."""
+        pools = len(fleet.pools)
+        capacities = np.full(pools, np.nan)
         if self.target == "sla":
-            if len(self.lengths) != len(counts):
+            if len(self.lengths) != pools:
                 raise SimulationError(f"Policy {self.name!r} needs mean lengths of every pool.")
-            limits = [np.broadcast_to(s, len(counts)) for s in (self.ttft_s, self.itl_s)]
+            # A limit of NaN is none, so the engine may take any time.
+            ttft_s, itl_s = (
+                np.broadcast_to(np.nan_to_num(limit, nan=np.inf), pools)
+                for limit in (self.ttft_s, self.itl_s)
+            )
             for p, pool in enumerate(fleet.pools):
-                ttft, itl = (np.nan_to_num(limit[p], nan=np.inf) for limit in limits)
-                self._capacity[p] = engine_rps(
-                    pool.profile, pool.role, *self.lengths[p], float(ttft), float(itl)
+                capacities[p] = engine_rps(
+                    pool.profile, pool.role, *self.lengths[p], float(ttft_s[p]), float(itl_s[p])
                 )
-        return counts
+        return capacities
 
     def decide(self, observation: Observation) -> IntArray:
         """Return the targets, ``[pools]``: by predicted demand for ``sla``, else by engine load."""

@@ -147,7 +147,7 @@ def rows_of(
     fit: EstimateFit,
     measurements: MeasuredCorrections | None,
 ) -> tuple[Row, ...]:
-    """Return the rows of rated candidates, with errors corrected by the user's measurements."""
+    """Return the rows of ``rated``, with errors corrected by ``measurements``, if not None."""
     rows = tuple(row_of(candidate, query, shape, fit) for candidate in rated)
     if measurements is None:
         return rows
@@ -347,7 +347,7 @@ def _batch_limits(copies_of_attention: int) -> dict[str, int]:
 
 
 def power_w(rated: Rated, query: DeploymentQuery, shape: ModelShape) -> float:
-    """Return the board power of all GPUs at the candidate's rate, in watts, without servers."""
+    """Return watts of all GPUs of ``rated`` at its rate, without servers, for model ``shape``."""
     candidate = rated.candidate
     prefill, decode = candidate.prefill, candidate.decode
     rate = rated.rate / candidate.decodes

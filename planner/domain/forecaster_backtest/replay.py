@@ -76,7 +76,7 @@ class Driver:
 
     @classmethod
     def of(cls, study: Study, method: str, seed: int, progress: Progress) -> Driver:
-        """Forecast every series; raise SeriesTooShort if the method needs more history."""
+        """Forecast every series by ``method``; raise SeriesTooShort if it needs more history."""
         inputs = study.plan_input
         groups = groups_of(inputs.hardware, apart=inputs.settings.tiers_apart)
         series = [(g, demand) for g, group in enumerate(groups)

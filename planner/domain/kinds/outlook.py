@@ -102,7 +102,7 @@ def run(
     progress: Progress,
     parts: Parts = IN_PROCESS,
 ) -> Outcome:
-    """Plan the months after the traffic; raise Infeasible if no month has a plan."""
+    """Plan the months after the traffic; raise Infeasible if none has a plan. See ``Kind``."""
     begun = time.perf_counter()
     study = study_at(_with_week_after_traffic(scenario), traces, known, part(progress, 0.0, 0.4))
     hardware, growth = study.hardware, study.window.growth

@@ -102,7 +102,7 @@ def run(
     known: UserFacts = NO_USER_FACTS,
     progress: Progress,
 ) -> Outcome:
-    """Plan replicas over time; raise Infeasible with the conflict in words."""
+    """Plan replicas over time; raise Infeasible with the conflict. Arguments: see ``Kind``."""
     begun = time.perf_counter()
     scenario = with_objective(scenario, options)
     study = study_of(scenario, traces, known, part(progress, 0.0, 0.4))

@@ -92,7 +92,7 @@ def service_of(
 
 
 def usual_instances(hardware: Hardware, m: int, columns: PairColumns) -> int:
-    """Return the default number of instances: what the region with the most GPUs can hold.
+    """Return the default instances of model ``m`` (index): those of the region with the most GPUs.
 
     It is at least 2 and at most ``USUAL_INSTANCES``.
     """

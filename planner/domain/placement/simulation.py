@@ -121,7 +121,7 @@ class MethodReplay:
 def replay_state(
     hardware: Hardware, placed: Sequence[ServiceColumns], state: State, load: ReplayLoad, seed: int
 ) -> MethodReplay:
-    """Simulate the fleet of one placement under ``load``."""
+    """Simulate services ``placed`` as in ``state`` under ``load``, at mean and worst bandwidth."""
     mean, counts = placed_fleet(hardware, placed, state.placement, state.measures)
     worst, _ = placed_fleet(hardware, placed, state.placement, state.measures, worst=True)
     return MethodReplay(

@@ -237,7 +237,7 @@ def _traded_period(
 
 
 def shares_of(periods: Periods, period: int, target: IntArray) -> FloatArray:
-    """Return which share of each home region's tokens each region serves, ``[l, home, region]``.
+    """Return shares of home tokens by serving region in ``period``, ``[model, home, serving]``.
 
     See ``ScalingPlan.shares``.
     """

@@ -87,7 +87,7 @@ def power_limits(hardware: Hardware, kw: FloatArray) -> FloatArray | None:
 
 
 def fullest_rack(gpus: int, limit_kw: float, replicas: Sequence[tuple[int, float]]) -> float:
-    """Return the most kilowatts that whole replicas draw in a rack within its GPUs and limit.
+    """Return the most kilowatts of whole replicas in a rack of ``gpus`` within ``limit_kw``.
 
     ``replicas`` has GPUs and kilowatts of each kind. A replica wider than a rack takes its share of
     the power in each of its racks.

@@ -119,7 +119,7 @@ def instance_kw(inputs: PlanInput) -> FloatArray:
 
 
 def electricity_usd(region: Region, start_s: float | None, period_s: float) -> float:
-    """Return the price of electricity over the period in USD per kWh, by UTC hour.
+    """Return USD per kWh in ``region`` for ``period_s`` seconds from ``start_s`` on, by UTC hour.
 
     Without ``start_s`` (epoch seconds), it is the mean over a day.
     """
@@ -130,7 +130,7 @@ def electricity_usd(region: Region, start_s: float | None, period_s: float) -> f
 
 
 def carbon_g(region: Region, start_s: float | None, period_s: float) -> float:
-    """Return the g CO2e per kWh over the period, by UTC hour if hourly values are known.
+    """Return g CO2e per kWh in ``region`` for ``period_s`` seconds, by UTC hour if known.
 
     Without ``start_s`` (epoch seconds), it is the yearly mean.
     """

@@ -28,7 +28,7 @@ class PlanSpare:
 
 
 def spare_of(inputs: PlanInput, planned: PlannedWindow, progress: Progress) -> PlanSpare | None:
-    """Return the spare replicas of a plan and their cost, or None if it has none."""
+    """Return the spare replicas of the plan ``planned`` and their cost, or None if it has none."""
     spare = inputs.settings.spare
     if not spare:
         return None

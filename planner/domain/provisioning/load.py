@@ -147,7 +147,7 @@ def cached_tokens(hardware: Hardware, trace: Trace, model: str) -> IntArray:
 
 
 def is_of_pool(trace: Trace, model_region: tuple[str, str], tiers: set[str]) -> BoolArray:
-    """Return a mask of the requests of a (model, region) in one of ``tiers``."""
+    """Return a mask of requests of ``trace`` of a (model, region), by name, in one of ``tiers``."""
     m, r = trace.models.index(model_region[0]), trace.regions.index(model_region[1])
     codes = [i for i, name in enumerate(trace.tiers) if name in tiers]
     return np.asarray((trace.model == m) & (trace.region == r) & np.isin(trace.tier, codes))

@@ -123,7 +123,7 @@ class ReplicaLoss(NamedTuple):
 def replica_loss(
     outcome: Outcome, days: Iterable[TestDayFigures], deferrable: Collection[str]
 ) -> ReplicaLoss:
-    """Return what the loss of a replica does on the test day for it, and in the window."""
+    """Return what the loss of a replica does to ``outcome`` on test ``days`` and in the window."""
     in_window, on_days, day_shares = outcome.n_plus_1, [], []
     for day in days:
         if day.kind == LOST_REPLICA and outcome.name in day.policies:

@@ -107,7 +107,7 @@ def answer_of(study: Study, run: PolicyRun, base: PolicyRun) -> Answer:
 
 
 def plan_answer(study: Study, plan: ScalingPlan, policy: str) -> Answer:
-    """Return a plan as a recommendation, without its cost and attainment."""
+    """Return a ``plan`` under ``policy`` as a recommendation, without its cost and attainment."""
     requests, traits = _requests_of_plan(study, plan), traits_of(policy)
     words = _action_sentence(study, requests, traits.label, traits)
     return Answer(words, _schedule(study, requests), f"{words}.")

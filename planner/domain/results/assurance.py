@@ -73,7 +73,7 @@ class AssuranceFigures:
 def day_figures(
     days: Sequence[TestDay], candidates: Sequence[Candidate], level: int
 ) -> tuple[TestDayFigures, ...]:
-    """Return the figures of every test day, with the results of all candidates tried on it."""
+    """Return figures of ``days`` for ``level`` (index in LEVELS), with the ``candidates`` tried."""
     return tuple(
         TestDayFigures(
             name=day.name,

@@ -188,7 +188,7 @@ def _why_alone(pool: SharingPool, m: int) -> str:
 def gpu_figures(
     pool: SharingPool, plans: Sequence[SharedGpuPlan], span_s: float
 ) -> Iterator[GpuFigures]:
-    """Yield the figures of each GPU of a pool."""
+    """Yield the figures of each GPU of ``pool`` in ``plans``, over at least ``span_s`` seconds."""
     for number, plan in enumerate(plans, 1):
         replays, end_s = plan.replay.models, max(plan.replay.end_s, span_s)
         yield GpuFigures(

@@ -90,7 +90,7 @@ def closed_rates(
     hardware: Hardware, pools: Iterable[tuple[int, int]], lengths: Sequence[Lengths],
     shared: Sequence[SharedPrompts | None],
 ) -> FloatArray:  # fmt: skip
-    """Return ``closed_rps`` of each model and column of ``pools``, ``[2, l, g]``; NaN elsewhere.
+    """Return ``closed_rps`` of ``pools`` in ``[2, model, GPU column]``; NaN elsewhere.
 
     The first row is of one instance, the second of an instance in a large pool. ``shared`` has the
     cached prompts of each model; None: not known.
@@ -116,7 +116,7 @@ def size_factors(
     before: Hardware, after: Hardware, sizes: Sizes, lengths: Sequence[Lengths],
     shared: Sequence[SharedPrompts | None],
 ) -> FloatArray:  # fmt: skip
-    """Return how ``sizes`` change if the hardware ``after`` replaces ``before``, ``[l, g, N]``.
+    """Return factors ``[model, GPU column, N]`` on ``sizes`` if ``after`` replaces ``before``.
 
     They are ratios of capacities by closed forms. ``shared`` has the cached prompts of each model,
     if known.

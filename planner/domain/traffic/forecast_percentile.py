@@ -134,7 +134,7 @@ class Quantiles:
     traffic: Traffic
     window: Window
     forecast: ForecastSection
-    apart: bool  # each tier is planned separately
+    tiers_planned_separately: bool
     # [l, r] dollars per hour of capacity for one input token per second
     usd_per_tps: FloatArray | None = None
     _found: dict[bool, tuple[PlannedQuantile, ...]] = field(default_factory=dict, init=False)
@@ -145,7 +145,7 @@ class Quantiles:
         ``at_once``: one decision plans the whole window, so its forecasts reach further ahead.
         """
         if at_once not in self._found:
-            groups = groups_of(self.hardware, apart=self.apart)
+            groups = groups_of(self.hardware, apart=self.tiers_planned_separately)
             self._found[at_once] = tuple(
                 self._planned_of(group, at_once, progress) for group in groups
             )
@@ -161,12 +161,15 @@ class Quantiles:
             return tuple(
                 (at_once, quantile) for at_once, ones in self._found.items() for quantile in ones
             )
-        stated = [self._stated(group) for group in groups_of(self.hardware, apart=self.apart)]
+        stated = [
+            self._stated(group)
+            for group in groups_of(self.hardware, apart=self.tiers_planned_separately)
+        ]
         return tuple((False, quantile) for quantile in stated if quantile is not None)
 
     def _stated(self, group: Group) -> PlannedQuantile | None:
         """Return the percentile that the scenario sets for a group of tiers, or None."""
-        of_tier = self.forecast.quantiles.get(group.name) if self.apart else None
+        of_tier = self.forecast.quantiles.get(group.name) if self.tiers_planned_separately else None
         stated = self.forecast.quantile if of_tier is None else of_tier
         if stated is None:
             return None
@@ -201,7 +204,7 @@ class Quantiles:
         ``at_once``: all periods are planned at the first decision.
         """
         origins = past_origins(self.window, self.traffic.demand.start_s, at_once=at_once)
-        for group in groups_of(self.hardware, apart=self.apart):
+        for group in groups_of(self.hardware, apart=self.tiers_planned_separately):
             if self._stated(group) is None and len(origins):
                 for _, demand in largest_series(self.traffic, group):
                     begin(

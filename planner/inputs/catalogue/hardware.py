@@ -62,7 +62,10 @@ def models(weights: str = "bf16", kv_cache: str = "bf16") -> Mapping[str, ModelS
 
 
 def model(name: str, weights: str = "bf16", kv_cache: str = "bf16") -> ModelSpec:
-    """Return a model by any name, with precisions ``weights`` and ``kv_cache``."""
+    """Return a model by any of its names; raise CatalogueError with the most similar names.
+
+    ``weights`` and ``kv_cache`` are the precisions for which its memory is computed.
+    """
     return models(weights, kv_cache)[model_name(name)]
 
 

@@ -69,7 +69,7 @@ MODEL: tuple[Quantity, ...] = (
 
 
 def gpu_spec(name: str, facts: Mapping[str, Any], provenance: Provenance) -> GpuSpec:
-    """Return the GPU type that ``facts`` describes; raise CatalogueError naming the wrong field."""
+    """Return the GPU type ``name`` with ``facts``; raise CatalogueError naming the wrong field."""
     values = _values(f"GPU {name}", GPU, facts, ("family",))
     peaks = {precision: values.pop(precision) for precision in BYTES if precision in values}
     limit = values.get("tdp_w")
@@ -103,7 +103,7 @@ def gpu_given(spec: GpuSpec) -> dict[str, Any]:
 
 
 def model_spec(name: str, facts: Mapping[str, Any], provenance: Provenance) -> ModelSpec:
-    """Return the model with the memory in ``facts``; raises CatalogueError naming the field."""
+    """Return the model ``name`` with memory in ``facts``; raise CatalogueError with the field."""
     values = _values(f"model {name}", MODEL, facts)
     return ModelSpec(name=name, provenance=provenance, **values)
 

@@ -283,7 +283,7 @@ def _factors_and_errors(
 
 
 def corrected_estimate(estimate: Estimate, change: Change, osl: float) -> Estimate:
-    """Return the corrected estimate; throughput falls as requests take longer."""
+    """Return ``estimate`` after ``change``; throughput falls as ``osl`` tokens take longer."""
     ttft, tbt = estimate.ttft_s * change.ttft, estimate.tbt_s * change.tbt
     seconds = estimate.ttft_s + (osl - 1.0) * estimate.tbt_s
     tokens_per_s = estimate.tokens_per_s * seconds / (ttft + (osl - 1.0) * tbt)

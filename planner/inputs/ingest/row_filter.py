@@ -109,7 +109,7 @@ def _bound(text: str) -> float:
 
 
 def check_columns(conditions: Iterable[Condition], columns: Sequence[str], name: str) -> None:
-    """Raise IngestError for a condition on a column that a file lacks."""
+    """Raise IngestError if one of ``conditions`` is on none of the ``columns`` of file ``name``."""
     for condition in conditions:
         if condition.column not in columns:
             raise IngestError(

@@ -74,7 +74,7 @@ def opened(path: Path | str, options: IngestOptions) -> Iterator[Table]:
 
 
 def open_table(source: Source, options: IngestOptions, scratch: Path) -> Table:
-    """Open the table in a file; a compressed Parquet file is unpacked in the folder ``scratch``."""
+    """Open the table in ``source``; a compressed Parquet file is unpacked in folder ``scratch``."""
     stream, name = _Stream(source.pieces()), source.name
     if stream.head.startswith(PARQUET_MAGIC):
         return _open_parquet(source, options, stream, scratch)
@@ -203,6 +203,7 @@ class TextTable:
     """A CSV file (with any of four delimiters) or a file of JSON lines.
 
     ``probe`` has the first rows with all ``columns``. ``unit`` is the word for a row in messages.
+    ``quoted`` marks a CSV file, in which double quotes may contain line breaks.
     """
 
     left_out: Mapping[str, str] = MappingProxyType({})  # unusable columns: name to type

@@ -53,7 +53,7 @@ def publish(samples: Samples, name: str, store: Path) -> IngestReport:
 
 
 def series_name(model: str, region: str, tier: str, name: str) -> str:
-    """Return the labels of a series that are not "", or else the source's ``name``."""
+    """Return ``model``, ``region`` and ``tier`` that are not "", or else the source's ``name``."""
     return " / ".join(part for part in (model, region, tier) if part) or name
 
 

@@ -24,8 +24,8 @@ def shares_planned(problem: HorizonProblem, serving: IntArray) -> FloatArray:
     """Return the shares of home traffic by serving region, ``[period, model, home, serving]``.
 
     Shares are those at the peak of a model's demand in all regions. Those of one home region add up
-    to 1. They are all 0 if it sends nothing elsewhere: then the simulator serves its traffic at
-    home. ``serving [period, model, region, GPU column]`` are the instances.
+    to 1. They are all 0 if it sends nothing elsewhere: then the simulator routes by latency, home
+    first. ``serving [period, model, region, GPU column]`` are the instances.
     """
     sent = _sent_by_model(problem, serving)
     peaks = np.stack([_demand_at_peak(window) for window in problem.windows])[..., None]

@@ -159,7 +159,7 @@ def detect(columns: Sequence[str], name: str) -> str:
 
 
 def read_frame(path: Path, name: str = "", max_bytes: int = LIMIT_BYTES) -> Frame:
-    """Return all rows of a file of any format; raise IngestError if it is no table."""
+    """Return all rows of ``path`` up to ``max_bytes``; raise IngestError if it is no table."""
     if is_json(path, name):
         return native_format.json_frame(path, name or path.name, max_bytes)
     name = name or path.name
