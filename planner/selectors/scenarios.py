@@ -42,6 +42,7 @@ class LatestComparison:
     meets_slo: bool | None
     replicas: str | None  # as scheduled, such as "4 to 6"
     cost: float | None  # dollars of the window
+    window_s: float | None  # its length
     change: float | None  # of the cost, as a share of the baseline's; None for the baseline itself
 
 
@@ -60,6 +61,8 @@ def latest_comparisons(scenarios: Iterable[Scenario]) -> dict[int, LatestCompari
         assurance=KT("result__recommended__assurance"),
         meets_slo=KT("result__recommended__meets_slo"),
         replicas=KT("result__recommended__timetable__rows"),
+        start=KT("result__window__start"),
+        end=KT("result__window__end"),
         cost=Cast(KT("result__recommended__cost_usd"), FloatField()),
         change=Value(-1.0) * Cast(KT("result__recommended__equal_slo_saving"), FloatField()),
         policy=KT("result__recommended__policy"),
@@ -74,6 +77,9 @@ def _latest_comparison(row: dict[str, Any]) -> LatestComparison:
     totals = [sum(step["replicas"]) for step in steps or ()]
     replicas = span_text((min(totals), max(totals))) if totals else None
     policy, baseline = row.pop("policy"), row.pop("baseline")
+    start, end = (row.pop(name) for name in ("start", "end"))
+    window = datetime.fromisoformat(end) - datetime.fromisoformat(start) if start and end else None
+    row["window_s"] = window and window.total_seconds()
     if policy and policy == baseline:
         row["change"] = None
     return LatestComparison(**row | {"meets_slo": meets_slo, "replicas": replicas})

@@ -3,6 +3,7 @@
 An empty field is omitted from the document, so that the default of the schema applies.
 """
 
+import re
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -15,6 +16,8 @@ from planner.schema_types import QUANTILES
 from planner.web.forms.holidays import HolidaysField
 
 JsonSchema = dict[str, Any]
+UNITS_S = {"d": 86_400, "h": 3600, "min": 60, "s": 1}
+_DURATION_PART = re.compile(r"(\d+(?:\.\d+)?)\s*(d|h|min|s)?(?![a-z.\d])")
 WIDE = {"data-wide": ""}  # mark for the style sheet of an input that needs space in a table
 
 
@@ -43,6 +46,28 @@ class QuantileField(forms.CharField):
         if not least <= level <= most:
             raise forms.ValidationError(f"Give {least:g} to {most:g}, {MEAN}, or leave it empty.")
         return level
+
+
+class DurationField(forms.FloatField):
+    """A field for a time in seconds, written as hours ("24") or with units ("20 min")."""
+
+    widget = forms.TextInput
+
+    def to_python(self, value: Any) -> Any:
+        """Return the seconds in a text such as "24", "20 min" or "1 d 4 h"; None if it is empty."""
+        if value in self.empty_values:
+            return None
+        parts = _DURATION_PART.findall(str(value))
+        if not parts or _DURATION_PART.sub("", str(value)).strip():
+            raise forms.ValidationError("Give hours, such as 24, or a time, such as 20 min.")
+        return tidy(sum(float(number) * UNITS_S[unit or "h"] for number, unit in parts))
+
+    def prepare_value(self, value: Any) -> Any:
+        """Return seconds in the largest unit of which they are a multiple, as text."""
+        if not isinstance(value, int | float):
+            return value
+        unit = next((name for name, size in UNITS_S.items() if value % size == 0), "s")
+        return f"{tidy(value / UNITS_S[unit])} {unit}"
 
 
 def schema_field(
@@ -140,19 +165,25 @@ class Scalar:
     per: float | None = None  # the document's units per form unit
     empty: str = ""
     folded: bool = False  # shown under "Limits and objective"
+    is_duration: bool = False  # entered with a unit
 
     def field(self) -> forms.Field:
         """Return a new form field for the value."""
-        return schema_field(self.path, self.label, per=self.per or 1, empty=self.empty)
+        made: Any = schema_field(self.path, self.label, per=self.per or 1, empty=self.empty)
+        field: forms.Field = made
+        if self.is_duration:
+            limits = {"min_value": made.min_value, "max_value": made.max_value}
+            field = DurationField(label=self.label, required=field.required, **limits)
+        return field
 
 
-HOUR, MINUTE, PERCENT = 3600, 60, 0.01
+MINUTE, PERCENT = 60, 0.01
 NONE = "no limit"
 SCALARS: dict[str, Scalar] = {
     "name": Scalar("name", "Name"),
     "description": Scalar("description", "Description"),
     "start": Scalar("horizon.start", "Begins (UTC)"),
-    "duration_h": Scalar("horizon.duration_s", "Lasts, hours", HOUR),
+    "duration_h": Scalar("horizon.duration_s", "Lasts, hours or time", is_duration=True),
     "period_min": Scalar("horizon.period_s", "Decide every, min", MINUTE, "60"),
     "lead_min": Scalar("horizon.lead_s", "Lead time, min", MINUTE),
     "bin_s": Scalar("traffic.bin_s", "Demand bins, s", 1),

@@ -40,10 +40,11 @@ from planner.web.paging import paged
 from planner.web.request import Request, TemplateContext
 
 READS = {
-    Source.Kind.PROMETHEUS: "Metrics of vLLM, SGLang, TensorRT-LLM, TGI, Dynamo or llm-d.",
-    Source.Kind.FOLDER: "New trace files in a folder of this server.",
-    Source.Kind.BUCKET: "New trace files in an S3-compatible bucket.",
-    Source.Kind.SAMPLES: "Counts per bin that your program sends to the API.",
+    Source.Kind.PROMETHEUS: "Metrics of vLLM, SGLang, TensorRT-LLM, TGI, Dynamo or llm-d. "
+    "Needs its URL.",
+    Source.Kind.FOLDER: "New trace files in a folder of this server. Needs the folder.",
+    Source.Kind.BUCKET: "New trace files in an S3-compatible bucket. Needs its name and a key.",
+    Source.Kind.SAMPLES: "Counts per bin that your program sends to the API. Needs a token.",
 }
 BINS = ((60, "1 min"), (300, "5 min"), (900, "15 min"), (3600, "1 h"))
 ENGINES = (
