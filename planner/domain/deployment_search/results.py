@@ -217,7 +217,7 @@ def fronts_of(
     deployments, fronts = zip(*by_key.values(), strict=True) if by_key else ((), ())
     rows = rows_of(deployments, query, shape, fit, measurements)
     named = [replace(row, front=names) for row, names in zip(rows, fronts, strict=True)]
-    # Without prices every cost is None, and only the rate orders the rows.
+    # A row without a price (None) counts as 0 and comes first.
     return tuple(sorted(named, key=lambda row: (row.usd_per_mtok or 0.0, -row.rps_per_gpu)))
 
 
