@@ -15,6 +15,8 @@ from planner.inputs.scenario.document import outline
 from planner.models import Run, Scenario
 from planner.selectors.lookup import row_by_name
 
+NEWEST = 5  # scenarios whose models a list shows first; reading one may take some milliseconds
+
 
 def scenarios_list() -> QuerySet[Scenario]:
     """Return all scenarios with their owners."""
@@ -25,6 +27,13 @@ def scenarios_with(condition: Callable[[Mapping[str, Any]], bool]) -> list[str]:
     """Return the names of the scenarios whose document, as a mapping, meets ``condition``."""
     scenarios = Scenario.objects.values_list("name", "document")
     return [name for name, document in scenarios if condition(outline(document))]
+
+
+def models_of_scenarios() -> set[str]:
+    """Return the names of the models in the scenarios that were changed last."""
+    documents = Scenario.objects.values_list("document", flat=True)[:NEWEST]
+    rows = [row for document in documents for row in outline(document).get("models") or ()]
+    return {str(row.get("name", "")) if isinstance(row, Mapping) else str(row) for row in rows}
 
 
 @dataclass(frozen=True, slots=True)

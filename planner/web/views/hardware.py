@@ -19,6 +19,7 @@ from planner.selectors import hardware as known
 from planner.selectors.hardware import fits_by_gpu, model_memory
 from planner.selectors.lookup import version_of
 from planner.selectors.profiles import profiles_list
+from planner.selectors.scenarios import models_of_scenarios
 from planner.services import hardware, imports
 from planner.web.errors import planners_only
 from planner.web.form_responses import attempt, refused
@@ -41,14 +42,15 @@ def gpus(request: Request) -> HttpResponse:
 
 @require_safe
 def models(request: Request) -> HttpResponse:
-    """List the models, with their memory on the chosen GPU type."""
+    """List the models, those of scenarios first, with their memory on the chosen GPU type."""
     search = request.GET.get("search", "")
     everything = known.gpus_list()
     names = [gpu.name for gpu in everything]
     chosen = request.GET.get("gpu", "")
     default = next((name for name in names if name.startswith("H100")), names[0])
     gpu = known.gpu_get(chosen if chosen in names else default).spec
-    page = paged(request, known.models_list(search))
+    used = models_of_scenarios()
+    page = paged(request, sorted(known.models_list(search), key=lambda each: each.name not in used))
     context = {
         "page": page,
         "models": [

@@ -10,7 +10,7 @@ from django.test import Client
 from django.urls import reverse
 
 from planner.inputs.scenario.document import edit, outline
-from planner.models import Calibration, OwnGpu, OwnModel, Profile, User
+from planner.models import Calibration, OwnGpu, OwnModel, Profile, Scenario, User
 from planner.selectors.hardware import model_get, prices_list
 from planner.selectors.run_hardware import stored_hardware
 from planner.services.calibrations import CalibrationOptions, calibration_path
@@ -105,6 +105,15 @@ def test_what_is_wrong_with_a_gpu_is_said_at_its_field(client: Client) -> None:
     assert page.status_code == 400
     taken = client.post(reverse("web:gpu-new"), GPU | {"name": "H100-SXM"})
     assert "built-in GPU" in text_of(taken)
+
+
+def test_models_of_scenarios_are_listed_first(client: Client, planner: User) -> None:
+    address = reverse("web:models")
+    last = client.get(address).context["models"][-1][0].name
+    text = "{version: 1, name: a, models: [" + last + "]}"
+    Scenario.objects.create(name="a", owner=planner, document=text)
+    names = [entry.name for entry, _ in client.get(address).context["models"]]
+    assert names[0] == last and len(set(names)) == len(names)
 
 
 def test_models_and_gpus_come_from_a_file(client: Client) -> None:
