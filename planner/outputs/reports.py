@@ -10,6 +10,7 @@ import polars as pl
 from planner.domain.formats import zone_name
 from planner.domain.report import Report
 from planner.domain.reports.registry import REPORTS
+from planner.domain.reports.tables import Tables
 from planner.errors import NotReady, PlannerError
 from planner.models import Run
 from planner.selectors.runs import run_result, run_table, run_tables, stored_result
@@ -59,9 +60,13 @@ def run_report(run: Run, alternative: str = "") -> Report:
 
 def _build(run: Run, alternative: str) -> Report:
     """Return a new report of a completed run about one ``alternative`` ("": the recommended)."""
+    return REPORTS[run.kind].of(run_result(run), tables_of(run), alternative)
+
+
+def tables_of(run: Run) -> Tables:
+    """Return a function that reads a table of a run by name, each once; empty if it has none."""
     names = run_tables(run)
-    read = cache(lambda name: run_table(run, name) if name in names else pl.DataFrame())
-    return REPORTS[run.kind].of(run_result(run), read, alternative)
+    return cache(lambda name: run_table(run, name) if name in names else pl.DataFrame())
 
 
 def policy_report(run: Run, policy: str) -> Report | None:

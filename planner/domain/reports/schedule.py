@@ -51,16 +51,18 @@ class Schedule:
         """Return the replicas of all pools, by row."""
         return tuple(sum(row.replicas) for row in self.rows)
 
-    def ratio(self) -> str:
-        """Return prefill to decode replicas at the peak, such as 11:6; "" without such pools."""
-        if not self.rows or not {PREFILL, DECODE} <= {pool.role for pool in self.pools}:
+    def ratio(self, model: str = "") -> str:
+        """Return prefill to decode replicas at the peak, such as 11:6; "" without such pools.
+
+        With ``model``, pools of other models do not count.
+        """
+        roles = {i: pool.role for i, pool in enumerate(self.pools) if model in ("", pool.model)}
+        if not self.rows or not {PREFILL, DECODE} <= {*roles.values()}:
             return ""
-        peak = max((row.replicas for row in self.rows), key=sum)
-        replicas_of_role = {
-            role: sum(n for pool, n in zip(self.pools, peak, strict=True) if pool.role == role)
-            for role in (PREFILL, DECODE)
-        }
-        return f"{replicas_of_role[PREFILL]}:{replicas_of_role[DECODE]}"
+        counts = [[row.replicas[i] for i in roles] for row in self.rows]
+        peak = list(zip(max(counts, key=sum), roles.values(), strict=True))
+        prefill, decode = (sum(n for n, r in peak if r == role) for role in (PREFILL, DECODE))
+        return f"{prefill}:{decode}"
 
 
 def schedule_of(tables: Tables, policy: str) -> Schedule | None:

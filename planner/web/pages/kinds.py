@@ -1,7 +1,7 @@
 """Map each kind of run to its page, as planner.domain.kinds.registry maps it to its work."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
 
@@ -9,14 +9,17 @@ from django.http import QueryDict
 
 from planner.domain.formats import figure
 from planner.domain.planning.figures import Decision
+from planner.domain.report import Fact, Report
+from planner.domain.reports.schedule import schedule_of
 from planner.domain.results.stored import PlannedReplicas, StoredResult
 from planner.models import Run
 from planner.outputs.manifests.kinds import MANIFESTS
 from planner.outputs.render.html import charts_shown, sections_shown
-from planner.outputs.reports import run_report
+from planner.outputs.reports import run_report, tables_of
 from planner.selectors.active_plans import active_plan_of_policy, against_active
 from planner.selectors.explanation import explanation_chains
-from planner.selectors.runs import run_result, run_tables, stored_result, typed_result
+from planner.selectors.runs import run_get, run_result, run_tables, stored_result, typed_result
+from planner.selectors.scenarios import latest_comparisons
 from planner.services.provisioning import SWEEPS
 from planner.services.whatif import month_to_replay
 from planner.web.pages import place, provision, whatif
@@ -119,6 +122,23 @@ def outlook_context(run: Run, _: QueryDict) -> TemplateContext:
     return {"to_replay": month_to_replay(run)}
 
 
+def pd_ratio_context(run: Run, params: QueryDict) -> TemplateContext:
+    """Return the report of a ratio, with that of the scenario's newest comparison next to it."""
+    context = report_context(run, params)
+    newest = latest_comparisons([run.scenario]).get(run.scenario.pk) if run.scenario else None
+    if newest is None:
+        return context
+    planned = run_get(newest.pk)
+    schedule = schedule_of(tables_of(planned), stored_result(planned).recommended_policy)
+    if schedule and (ratio := schedule.ratio(run.options.get("service", ""))):
+        note = f"prefill:decode at the peak, all regions, run {planned.pk}"
+        report: Report = context["report"]
+        first, *others = report.facts
+        facts = (first, Fact("Your plan runs", ratio, note=note), *others)
+        context["report"] = replace(report, facts=facts)
+    return context
+
+
 PROVISION_PARTS: dict[str, tuple[str, Context | None]] = {
     "pool": ("web/_provision_pool.html", provision.page_context),
     "sensitivity": ("web/_sensitivity.html", provision.sensitivity_context),
@@ -136,7 +156,7 @@ PAGES: dict[str, Page] = {
     ),
     Run.Kind.SHARE: REPORT,
     Run.Kind.SIZE: REPORT,
-    Run.Kind.PD_RATIO: REPORT,
+    Run.Kind.PD_RATIO: Page("report", pd_ratio_context),
     Run.Kind.BACKTEST: REPORT,
     Run.Kind.OUTLOOK: report_with("web/_outlook_simulation.html", outlook_context),
     Run.Kind.PARETO: Page("what_if", whatif.page_context),
