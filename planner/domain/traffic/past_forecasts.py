@@ -179,7 +179,7 @@ def naive_comparison(
     sentence = f"{methods} is off by {own_error:.1%} of demand. {error_words}."
     # An advantage below ``NEGLIGIBLE`` is none.
     if methods != best and own_error > (1 - NEGLIGIBLE) * naive_errors[best]:
-        return f"{sentence} No better than {NAIVE[best]}."
+        return f"{sentence} About as good as {NAIVE[best]}."
     return sentence
 
 
