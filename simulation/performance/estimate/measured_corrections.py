@@ -131,7 +131,7 @@ class SharedTraits:
 
     @property
     def same_arrangement(self) -> BoolArray:
-        """The mask of pairs of one deployment with the same arrangement, ``[a, b]``."""
+        """Return the mask of pairs of one deployment with the same arrangement, ``[a, b]``."""
         return self.same[LEVELS.index("arrangement")]
 
     @property
