@@ -372,7 +372,6 @@ def all_equal(amounts: FloatArray) -> bool:
 
 def only_grows("""
 ASKED = """[all_equal]
-compares = "amounts that never change"
 asks = "{name}: the amounts of {column} never change."
 choices = [["requests", "format", "csv"]]
 
