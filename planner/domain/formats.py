@@ -5,7 +5,13 @@ from datetime import UTC, datetime, tzinfo
 from typing import Any
 
 NOTHING = "–"
+MINUS = "−"
 ZONE: ContextVar[tzinfo] = ContextVar("zone", default=UTC)  # of the moments that people read
+
+
+def minus(text: str) -> str:
+    """Return a formatted number with a minus sign in place of a hyphen in front."""
+    return f"{MINUS}{text[1:]}" if text.startswith("-") else text
 
 
 def digits(value: float) -> str:
@@ -14,8 +20,8 @@ def digits(value: float) -> str:
     if size == 0:
         return "0"
     if size >= 100:
-        return f"{value:,.0f}"
-    text = f"{value:.{1 if size >= 10 else 2}f}" if size >= 1 else f"{value:.3g}"
+        return minus(f"{value:,.0f}")
+    text = minus(f"{value:.{1 if size >= 10 else 2}f}" if size >= 1 else f"{value:.3g}")
     return text.rstrip("0").rstrip(".") if "." in text and "e" not in text else text
 
 
@@ -24,8 +30,8 @@ def figure(value: Any, unit: str = "") -> str:
     if not isinstance(value, int | float) or isinstance(value, bool) or value != value:
         return NOTHING
     if unit == "$":
-        return f"{'-' if value < 0 else ''}${_amount_usd(abs(value))}"
-    text = f"{value:,}" if isinstance(value, int) else digits(value)
+        return f"{MINUS if value < 0 else ''}${_amount_usd(abs(value))}"
+    text = minus(f"{value:,}") if isinstance(value, int) else digits(value)
     return f"{text} {unit}" if unit else text
 
 
@@ -39,8 +45,9 @@ def compact(value: float, unit: str = "") -> str:
     """Format as ``figure`` does, but in millions (M) or billions (bn) from one million."""
     for size, letter in ((1e9, "bn"), (1e6, "M")):
         if abs(value) >= size:
-            dollars, name = ("$", "") if unit == "$" else ("", f" {unit}" if unit else "")
-            return f"{dollars}{value / size:.3g} {letter}{name}"
+            if unit == "$":
+                return f"{MINUS if value < 0 else ''}${abs(value) / size:.3g} {letter}"
+            return minus(f"{value / size:.3g} {letter}{f' {unit}' if unit else ''}")
     return figure(value, unit)
 
 
@@ -48,7 +55,7 @@ def percent(fraction: Any, places: int = 1) -> str:
     """Format ``0.1234|percent`` as "12.3%"."""
     if not isinstance(fraction, int | float) or fraction != fraction:
         return NOTHING
-    return f"{100 * fraction:.{places}f}%"
+    return minus(f"{100 * fraction:.{places}f}%")
 
 
 def signed_percent(fraction: Any, places: int = 1) -> str:
@@ -56,7 +63,7 @@ def signed_percent(fraction: Any, places: int = 1) -> str:
     if not isinstance(fraction, int | float) or fraction != fraction:
         return NOTHING
     rounded = round(100 * fraction, places) + 0.0  # + 0.0 turns -0.0 into 0.0
-    return f"{rounded:+.{places}f}%".replace("-", "−")
+    return minus(f"{rounded:+.{places}f}%")
 
 
 def milliseconds(value: Any) -> str:

@@ -11,7 +11,16 @@ from datetime import datetime
 from enum import Enum
 from typing import Any, TypeVar
 
-from planner.domain.formats import NOTHING, compact, duration, figure, percent, signed_percent, when
+from planner.domain.formats import (
+    NOTHING,
+    compact,
+    duration,
+    figure,
+    minus,
+    percent,
+    signed_percent,
+    when,
+)
 from planner.domain.sources import Fact as Source
 
 T = TypeVar("T")
@@ -50,7 +59,7 @@ class Form(Enum):
             case Form.SECONDS:
                 return duration(value)
             case Form.COUNT:
-                return f"{value:,.0f}"
+                return minus(f"{value:,.0f}")
         return figure(value)
 
 
@@ -165,7 +174,7 @@ def _column_texts(form: Form, values: Sequence[Value], clock: str) -> list[str]:
     whole = all(number == int(number) for number in numbers)
     decimals = 0 if whole or largest >= 100 else 1 if largest >= 10 else 2 if largest >= 1 else 3
     return [
-        f"{value:,.{decimals}f}"
+        minus(f"{value:,.{decimals}f}")
         # A value with fewer digits than three here keeps its digits rather than its place.
         if isinstance(value, int | float)
         and (whole or not value or abs(value) >= 10 ** (2 - decimals))

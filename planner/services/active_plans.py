@@ -165,9 +165,11 @@ def _plans_replaced_by_pools(
 def plan_end(*, user: User | None, now: datetime, plan: ActivePlan | None = None) -> bool:
     """End ``plan``, by default the only active plan; return whether one was active.
 
-    Raises NotReady if several are active and none is named.
+    Raises NotReady if ``plan`` has ended, or if several are active and none is named.
     """
     check_may_approve(user)
+    if plan is not None and plan.until is not None:
+        raise NotReady(f"Plan {plan.pk} is not active.")
     plans = [plan] if plan else list(active_plans())
     if len(plans) > 1:
         names = ", ".join(sorted(ended_plan.scenario for ended_plan in plans))

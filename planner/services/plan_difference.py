@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 
 import numpy as np
 
+from planner.domain.formats import signed_percent
 from planner.outputs.weekly_pattern import Step
 from simulation.arrays import FloatArray
 
@@ -216,7 +217,7 @@ class ActivationRule:
             return "The price of its replicas is unknown."
         if abs(difference.usd_changed) > self.cost:
             return (
-                f"Its cost differs by {difference.usd_changed:+.1%}, beyond the limit of "
-                f"{self.cost:.1%}."
+                f"Its cost differs by {signed_percent(difference.usd_changed)}, beyond the limit "
+                f"of {self.cost:.1%}."
             )
         return ""

@@ -138,6 +138,7 @@ urlpatterns = [
     at("plans-in-force/", active_plans.listing, "plans-in-force"),
     at("plans-in-force/<int:pk>/", active_plans.detail, "plan-in-force"),
     at("plans-in-force/<int:pk>/restore/", active_plans.restore, "plan-in-force-restore"),
+    at("plans-in-force/<int:pk>/end/", active_plans.end, "plan-in-force-end"),
     at("plans-in-force/<int:pk>/branch/", active_plans.branch, "plan-in-force-branch"),
     at("audit/", audit.listing, "audit"),
     at("audit/audit.<str:form>", audit.download, "audit-file"),

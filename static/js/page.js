@@ -67,7 +67,7 @@
   const defused = (text) => (/^[=+\-@]/.test(text) && Number.isNaN(Number(text.replaceAll(",", ""))) ? `'${text}` : text);
   const quoted = (text) => (/[",\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text);
   const csv = (rows) => rows.map((row) => row.map((value) => quoted(defused(String(value)))).join(",")).join("\n");
-  const shown = (table) => [...table.rows].map((row) => [...row.cells].map((cell) => cell.innerText.trim().replace(/\s+/g, " ")));
+  const shown = (table) => [...table.rows].map((row) => [...row.cells].map((cell) => cell.innerText.trim().replace(/\s+/g, " ").replace(/^−/, "-")));
   window.headroomCsv = csv; // of a chart too
   document.addEventListener("click", async (event) => {
     const button = event.target.closest("[data-copy-table]");

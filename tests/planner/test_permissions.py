@@ -115,6 +115,7 @@ NEEDS = {
     "web:plans-in-force": "get viewer",
     "web:plan-in-force": "get viewer",
     "web:plan-in-force-restore": "post approver",
+    "web:plan-in-force-end": "post approver",
     "web:plan-in-force-branch": "post planner",
     "web:audit": "get admin",
     "web:audit-file": "get admin",

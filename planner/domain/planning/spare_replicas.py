@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, replace
 
+from planner.domain.formats import signed_percent
 from planner.domain.planning.inputs import PlanInput, PlannedWindow
 from planner.domain.planning.planning import plan_load
 from planner.domain.progress import Progress
@@ -79,6 +80,6 @@ def _sentence(
     kept = f"Demand is carried without {loss_words(spare)}"
     if usd is None or gpu_hours is None:
         return f"{kept}. No plan without it was found."
-    share_words = "" if share is None else f" ({share:+.1%})"
+    share_words = "" if share is None else f" ({signed_percent(share)})"
     cost = f"${usd:,.2f}{share_words} and {gpu_hours:,.1f} GPU-hours of this window"
     return f"{kept}: that costs {cost}."

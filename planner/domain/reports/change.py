@@ -6,7 +6,7 @@ from datetime import timedelta
 from math import ceil
 
 from planner.domain.deserialise import from_json
-from planner.domain.formats import figure, percent
+from planner.domain.formats import figure, minus, percent
 from planner.domain.recommend.alternatives import level_of
 from planner.domain.report import Fact, Form, Meaning
 from planner.domain.reports.policies import (
@@ -137,7 +137,7 @@ def _attainment(new: Outcome, old: Outcome | None, tier: str, was: str) -> Fact:
     return Fact(
         f"SLO attainment, tier {tier}", share, form=Form.SHARE,
         change="" if points is None or abs(points) < POINTS
-        else f"{100 * points:+.1f} points".replace("-", "−"),
+        else minus(f"{100 * points:+.1f} points"),
         note=_note(was, None if old_share is None else percent(old_share)),
         meaning=Meaning.MET if met else Meaning.MISSED,
     )  # fmt: skip

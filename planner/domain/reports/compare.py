@@ -411,9 +411,9 @@ def _next_level(view: ComparisonView) -> str:
     extra_usd = next_plan.outcome.cost_usd - view.plan.outcome.cost_usd
     if round(extra_usd, 2) == 0:
         return f"{next_level.capitalize()}: same cost"
-    sign = "+" if extra_usd >= 0 else "−"
     spare = ", N+1" if _is_spare(view, next_plan) else ""
-    return f"{next_level.capitalize()}{spare}: {sign}{figure(abs(extra_usd), '$')}"
+    plus = "+" * (extra_usd >= 0)
+    return f"{next_level.capitalize()}{spare}: {plus}{figure(extra_usd, '$')}"
 
 
 def _is_spare(view: ComparisonView, plan: Plan) -> bool:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from planner.domain.formats import figure
+from planner.domain.formats import figure, signed_percent
 from planner.domain.kinds.outlook import OutlookResult
 from planner.domain.outlook.commitments import Commitment, UseStep
 from planner.domain.report import (
@@ -53,7 +53,7 @@ def _facts(result: OutlookResult) -> Iterator[Fact]:
     if totals.cost_committed_usd is not None:
         saved = 1 - totals.cost_committed_usd / totals.cost_usd if totals.cost_usd else 0.0
         yield Fact("Cost with commitments", totals.cost_committed_usd, "$",
-                   change=f"{-saved:+.1%}", meaning=Meaning.SAVING)  # fmt: skip
+                   change=signed_percent(-saved), meaning=Meaning.SAVING)  # fmt: skip
     planned = [row for row in result.months if row.mean_replicas is not None]
     if planned:
         first, last = planned[0], planned[-1]

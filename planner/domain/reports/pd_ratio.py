@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from planner.domain.formats import figure, milliseconds
+from planner.domain.formats import figure, milliseconds, signed_percent
 from planner.domain.kinds.pd_ratio import PdRatioResult, beats_aggregated
 from planner.domain.pd.figures import RatioRow, ratio_name
 from planner.domain.pd.ratio_drift import Split
@@ -80,7 +80,7 @@ def _facts(result: PdRatioResult) -> Iterator[Fact]:
     best, mixed = result.best.figures, result.mixed
     gain = ""
     if mixed is not None and mixed.max_tps > 0:
-        gain = f"{best.max_tps / mixed.max_tps - 1:+.0%} vs aggregated"
+        gain = f"{signed_percent(best.max_tps / mixed.max_tps - 1, 0)} vs aggregated"
     limit = f"limit: {limit_name(best.bound_by)}"
     yield Fact(f"Capacity of {best.name}", best.max_tps, "tokens/s", change=gain, note=limit)
     losses = (

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from functools import partial
 
+from planner.domain.formats import signed_percent
 from planner.domain.kinds.provision import ProvisionResult
 from planner.domain.provisioning.figures import LEVEL_NAMES, LevelFigures, PoolFigures
 from planner.domain.provisioning.sharing import APART, SharedService, SharingWay
@@ -65,7 +66,7 @@ def _facts(result: ProvisionResult) -> Iterator[Fact]:
             total.needs.gpus,
             "GPUs",
             Form.COUNT,
-            change=f"{-share:+.0%} vs whole replicas" if share else "",
+            change=f"{signed_percent(-share, 0)} vs whole replicas" if share else "",
             note=f"{total.needs.energy_w:,.0f} W · {total.needs.memory_gb:,.0f} GB",
             meaning=Meaning.SAVING if share and share > 0 else Meaning.NEUTRAL,
         )

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from planner.domain.formats import MINUS
 from planner.domain.results.equal_attainment_savings import amount
 from planner.domain.study import PolicyRun
 
@@ -23,7 +24,7 @@ def plan_and_replay(runs: Sequence[PolicyRun]) -> list[str]:
             (other_usd, "for other start times than planned, and for draining replicas"),
         ]  # fmt: skip
         parts = ", ".join(
-            f"{'-' * (usd < 0)}${amount(abs(usd))} {what}"
+            f"{MINUS * (usd < 0)}${amount(abs(usd))} {what}"
             for usd, what in reasons
             if abs(usd) >= CENT
         )

@@ -8,6 +8,7 @@ causes of its misses are found by counterfactual replays.
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from planner.domain.formats import signed_percent
 from planner.domain.planning.inputs import PlannedWindow
 from planner.domain.planning.planning import plan_load
 from planner.domain.progress import Progress, part
@@ -384,7 +385,7 @@ def _sentence(verified: VerifiedPlan) -> str:
         were = ", ".join(f"{row.first:.1%}" for row in rows if row.first is not None)
         on = " and ".join(verified.corrected_on)
         sentences.append(
-            f"Sizes were corrected on {on}, and the plan takes {more:+.1%} GPU-hours "
+            f"Sizes were corrected on {on}, and the plan takes {signed_percent(more)} GPU-hours "
             f"(SLO attainment with the first sizes: {were})."
         )
     sentences.append(OUTCOMES[verified.outcome])

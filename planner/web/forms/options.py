@@ -86,7 +86,8 @@ def options_posted(declared: type[RunOptions], posted: QueryDict, **more: str) -
     try:
         return options_of(declared, values | more).given()
     except OptionsRefused as refused:
-        raise OptionsRefused.of(refused.faults, lambda name: known[name].label) from None
+        labels = {name: option.label for name, option in known.items()}
+        raise OptionsRefused.of(refused.faults, lambda name: labels.get(name, name)) from None
 
 
 def make_select(form: forms.Form, name: str, choices: dict[str, str]) -> None:

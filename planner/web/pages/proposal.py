@@ -7,7 +7,7 @@ from html import escape
 
 from django.utils import timezone
 
-from planner.domain.formats import NOTHING
+from planner.domain.formats import NOTHING, minus
 from planner.domain.reports.change import BEFORE, NOW, Simulated, change_tiles, simulated
 from planner.domain.reports.policies import Span, span_text
 from planner.domain.results.stored import StoredResult
@@ -230,7 +230,7 @@ def _pool_change(change: ReplicaChange, total: ReplicaChange) -> PoolChange:
         return PoolChange(change.pool, before, after, None, NOTHING)
     mean, mean_after = (mean or 0.0 for mean in change.mean)
     more = round(mean_after - mean, 2)
-    words = f"{more:+.3g}".replace("-", "−") if more else "0"
+    words = minus(f"{more:+.3g}") if more else "0"
     return PoolChange(change.pool, before, after, more, words)
 
 

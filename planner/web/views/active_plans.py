@@ -1,4 +1,4 @@
-"""Show active and former plans: list them, show or compare them, restore or branch from them."""
+"""Show active and former plans: list, show or compare them, restore, end or branch from them."""
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
@@ -21,7 +21,7 @@ from planner.outputs.stored_pools import pools_of
 from planner.outputs.weekly_pattern import UNKNOWN, WEEK
 from planner.selectors.active_plans import activated_plan_get, activated_plans
 from planner.selectors.lookup import id_of
-from planner.services.active_plans import plan_restore
+from planner.services.active_plans import plan_end, plan_restore
 from planner.services.scenarios import plan_branch
 from planner.web.errors import planners_only
 from planner.web.pages.fleet import fleet_plan, outcome_words, plan_facts, replicas_now
@@ -115,6 +115,14 @@ def restore(request: Request, pk: int) -> HttpResponse:
     )
     messages.success(request, f"Plan {pk} is active again, as plan {again.pk}.")
     return redirect("web:plan-in-force", again.pk)
+
+
+@require_POST
+def end(request: Request, pk: int) -> HttpResponse:
+    """End an active plan without a successor."""
+    plan_end(plan=activated_plan_get(pk), user=request.user, now=timezone.now())
+    messages.success(request, f"Plan {pk} is no longer active. No plan replaces it.")
+    return redirect("web:plan-in-force", pk)
 
 
 @require_POST

@@ -17,7 +17,7 @@ from planner.outputs.options import ExportOptions
 from planner.outputs.plans import Plan, plan_of
 from planner.selectors.active_plans import active_plan_of_policy, active_plan_of_run, active_plans
 from planner.selectors.runs import run_get, run_result, stored_result
-from planner.services.active_plans import plan_activate, plan_end
+from planner.services.active_plans import plan_activate
 from planner.services.deployments import deployment_names_save
 from planner.services.exports import run_export
 from planner.web.errors import planners_only, status_of
@@ -97,17 +97,12 @@ def _plan_with_other_repeat(run: Run, options: ExportOptions) -> ActivePlan | No
 
 @require_POST
 def in_force(request: Request, pk: int) -> HttpResponse:
-    """Activate the plan of a run, or end the active plan of its scenario."""
-    now, run = timezone.now(), run_get(pk)
-    if "none" in request.POST:
-        if current := active_plan_of_run(run):
-            plan_end(user=request.user, now=now, plan=current)
-        messages.success(request, "This scenario has no active plan now.")
-    else:
-        options = _options(request.POST)
-        why = request.POST.get("message", "")
-        plan = plan_activate(run=run, options=options, user=request.user, now=now, message=why)
-        messages.success(request, f"Run {plan.number} is active: /metrics shows its replicas.")
+    """Activate the plan of a run."""
+    plan = plan_activate(
+        run=run_get(pk), options=_options(request.POST), user=request.user, now=timezone.now(),
+        message=request.POST.get("message", ""),
+    )  # fmt: skip
+    messages.success(request, f"Run {plan.number} is active: /metrics shows its replicas.")
     return redirect("web:run-export", pk)
 
 

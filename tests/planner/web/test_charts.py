@@ -63,7 +63,7 @@ def test_the_script_that_draws_is_of_the_package_that_makes_figures() -> None:
     ("value", "text"),
     [(0, "0"), (12_345.6, "12,346"), (123.4, "123"), (12.34, "12.3"), (1.204, "1.2"),
      (0.0421, "0.0421"), (0.1706, "0.171"), (0.00042, "0.00042"),
-     (-50.0, "-50"), (100.0, "100"), (20.0, "20")],
+     (-50.0, "−50"), (100.0, "100"), (20.0, "20")],
 )  # fmt: skip
 def test_figures_have_the_digits_that_matter(value: float, text: str) -> None:
     assert digits(value) == text
@@ -71,7 +71,7 @@ def test_figures_have_the_digits_that_matter(value: float, text: str) -> None:
 
 def test_units_stand_where_people_expect_them() -> None:
     assert figure(1234.0, "kWh") == "1,234 kWh"
-    assert figure(-12.5, "$") == "-$12.50"
+    assert figure(-12.5, "$") == "−$12.50"
     assert [figure(usd, "$") for usd in (27.512, 9.1, 9, 0.5, 0.0123, 1234.5)] == [
         "$27.51", "$9.10", "$9", "$0.50", "$0.0123", "$1,234",
     ]  # fmt: skip

@@ -78,8 +78,12 @@ def test_an_approver_puts_a_plan_in_force(run, viewer):
     assert ActivePlan.objects.get(until=None).repeat == "daily"
     assert "Planned (LT-I), daily" in text_of(client.get("/plans-in-force/"))  # by its label
     assert "Planned (LT-I)" in text_of(client.get("/"))
-    page = client.post(url, {"none": "1"}, follow=True)
-    assert "This scenario has no active plan now" in text_of(page)
+    plan = ActivePlan.objects.get(until=None)
+    address = f"/plans-in-force/{plan.pk}/end/"
+    assert address in client.get(f"/plans-in-force/{plan.pk}/").content.decode()
+    client.post(address)
+    assert not ActivePlan.objects.filter(until=None).exists()
+    assert client.post(address).status_code == 409
 
 
 def test_what_is_no_plan_says_so_on_its_page(run, viewer):

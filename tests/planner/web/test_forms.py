@@ -6,10 +6,13 @@ import pytest
 from django import forms
 from django.core.exceptions import ValidationError
 from django.forms.renderers import DjangoTemplates
+from django.http import QueryDict
 from django.test.html import parse_html
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from planner.domain.kinds.size import Options as SizeOptions
+from planner.errors import OptionsRefused
 from planner.inputs.scenario.document import edit, outline, parse
 from planner.inputs.scenario.schema.test_days import USUAL as USUAL_DAYS
 from planner.web.forms.document import (
@@ -22,6 +25,7 @@ from planner.web.forms.document import (
 )
 from planner.web.forms.fields import SCALARS, tidy
 from planner.web.forms.holidays import countries
+from planner.web.forms.options import options_posted
 from planner.web.forms.profile_choice import ProfileChoice, ProfileField
 from planner.web.forms.scenario import SharesField
 from planner.web.forms.widgets import FormRenderer
@@ -402,3 +406,10 @@ def test_elements_are_those_of_djangos_templates(widget: forms.Widget, value: An
             for renderer in (FormRenderer(), DjangoTemplates())
         )
         assert parse_html(drawn) == parse_html(templated)
+
+
+def test_an_option_that_a_kind_lacks_is_refused_by_its_name() -> None:
+    with pytest.raises(OptionsRefused) as refused:
+        options_posted(SizeOptions, QueryDict("isl=0&osl=2"), service="chat")
+    assert {fault.name for fault in refused.value.faults} == {"isl", "service"}
+    assert "Input tokens 0" in str(refused.value) and "service" in str(refused.value)

@@ -75,7 +75,7 @@ def test_a_pool_that_comes_or_goes_counts_whole():
     [
         (ActivationRule(0.35, 0.07), (), ""),
         (ActivationRule(0.3, 0.07), (), "31.2% of replica-hours differ, above the limit of 30.0%"),
-        (ActivationRule(0.35, 0.05), (), r"cost differs by -6.2%, beyond the limit of 5.0%"),
+        (ActivationRule(0.35, 0.05), (), r"cost differs by −6.2%, beyond the limit of 5.0%"),
         (ActivationRule(0.35, None), (), "no limits are set"),
         (ActivationRule(1.0, 1.0), ("chat",), "missed the target for chat"),
     ],
