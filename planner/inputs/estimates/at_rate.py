@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from planner.domain.formats import signed_percent
 from planner.errors import PlannerError
 from planner.inputs import catalogue
 from planner.inputs.estimates.deployment_rows import deployment, named_fields, number
@@ -165,7 +164,7 @@ def compare_with_built_in(deployment: Deployment, estimate: Estimate) -> tuple[s
     return (
         f"Plans use the built-in profile ({profile.provenance.kind}, {origin}): TPOT "
         f"{tbt_ms:.1f} ms at this load{beyond_words}, "
-        f"{signed_percent(tbt_ms / (estimate.tbt_s * 1e3) - 1.0, 0)} vs. this estimate"
+        f"{tbt_ms / (estimate.tbt_s * 1e3) - 1.0:+.0%} vs. this estimate"
         + (", of another engine" if other_engine else ""),
     )
 
