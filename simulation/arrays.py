@@ -28,6 +28,8 @@ def row_slices(rows: int) -> Iterator[slice]:
 
 def count_codes(codes: Array, kinds: int) -> IntArray:
     """Return how often each of ``kinds`` codes occurs, ``[kinds]``; it needs little memory."""
+    if kinds == 1:
+        return np.array([len(codes)], np.int64)
     counts = np.zeros(kinds, np.int64)
     for i in range(0, len(codes), COUNTED_ROWS):
         counts += np.bincount(codes[i : i + COUNTED_ROWS], minlength=kinds)

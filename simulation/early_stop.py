@@ -6,10 +6,12 @@ A caller that needs only feasible replays can stop the others early.
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
 from simulation.arrays import Array, IntArray
+from simulation.compiler import cached_kernel
 from simulation.fleet import Tier
 
 MAX_CHECKS = 24  # checks per window; each looks only at new requests
@@ -125,15 +127,13 @@ class LateCounter:
 
     def _late_by_tier(self, due: Array) -> IntArray:
         """Return by tier how many of the requests ``due`` are late."""
-        limits = self._limits
-        tiers, arrival = due["tier"].astype(np.int64), due["arrival"].copy()
-        late = np.zeros(len(due), np.bool_)
-        for token in ("first", "last"):
-            by_tier = np.array([limits_of_tier.get(token, np.inf) for limits_of_tier in limits])
-            limit_s = by_tier[tiers]
-            if np.isfinite(limit_s).any():  # a missing token is NaN
-                late |= ~(due[token] - arrival <= limit_s) & (limit_s < np.inf)
-        return np.bincount(tiers, late, len(self.tiers)).astype(np.int64)
+        first_s, last_s = (
+            np.array([limits.get(token, np.inf) for limits in self._limits])
+            for token in ("first", "last")
+        )
+        late = np.zeros(len(self.tiers), np.int64)
+        _count_late(due, first_s, last_s, late)
+        return late
 
     def _raise_if_missed(self, count: IntArray) -> None:
         """Raise ``TargetMissed`` if a tier misses its target for certain; ``count`` is by tier."""
@@ -155,3 +155,19 @@ def first_missed_tier(tiers: Sequence[Tier], late: IntArray, count: IntArray) ->
         if late_of_tier and (requests - late_of_tier) / requests < tier.attainment - CONFIDENCE:
             return tier.name
     return None
+
+
+@cached_kernel
+def _count_late(requests: Any, first_s: Any, last_s: Any, late: Any) -> None:
+    """Add the late requests to ``late[tier]``.
+
+    ``first_s`` and ``last_s`` are the limits in seconds, ``[tier]``, on the times from arrival to
+    the first and last token; infinite without a limit. A missing token is NaN, which is late.
+    """
+    for i in range(requests.size):
+        record = requests[i]
+        first, last = first_s[record.tier], last_s[record.tier]
+        first_late = first < np.inf and not record.first - record.arrival <= first
+        last_late = last < np.inf and not record.last - record.arrival <= last
+        if first_late or last_late:
+            late[record.tier] += 1

@@ -3,11 +3,14 @@
 import numpy as np
 
 from simulation.arrays import IntArray
+from simulation.early_stop import LateCounter
 from simulation.engine.run import simulate
 from simulation.faults import Crash
 from simulation.fleet import Fleet, Pool, Region, Tier
 from simulation.performance.linear import LinearProfile
 from simulation.performance.specs import GpuSpec, Provenance
+from simulation.policies.guarded_plan import Guarded
+from simulation.policies.parts.schedule import FixedSchedule
 from simulation.policies.static import Static
 from simulation.policy import Actions, Observation, ScalingPolicy
 from simulation.trace import Trace
@@ -16,7 +19,8 @@ from simulation.trace import Trace
 def warm_up() -> float:
     """Run one request through the engine to compile every entry point; return wall seconds.
 
-    The second replay has a policy with a ``Hold``, which has an entry point of its own.
+    The other replays have policies with a ``Hold``, which has an entry point of its own. The last
+    one has a guard, which is compiled too.
     """
     source = Provenance("assumed", "warm-up only")
     profile = LinearProfile("m", "g", 1, 0.01, 0.0, 0.01, 0.0, 4, 64, 1024, source)
@@ -33,8 +37,15 @@ def warm_up() -> float:
     trace = Trace(
         zero, single, single, code, code, code, ("m",), ("r",), ("t",), 0.0, "synthesised"
     )
-    policies = _PolicyWithEveryAction(), Static([1, 1], interval_s=1.0)
-    return sum(simulate(trace, fleet, policy, duration_s=3.0).wall_seconds for policy in policies)
+    schedule = FixedSchedule("flat", [0.0], np.ones((1, 2), np.int64))
+    guarded = Guarded(schedule, np.inf, np.inf, np.inf, interval_s=1.0, recorded=1)
+    policies = _PolicyWithEveryAction(), Static([1, 1], interval_s=1.0), guarded
+    runs = [
+        simulate(trace, fleet, policy, duration_s=3.0, watch=LateCounter(fleet.tiers, 3.0))
+        for policy in policies
+    ]
+    guarded.never_acts(fleet, guarded.seen)
+    return sum(run.wall_seconds for run in runs)
 
 
 class _PolicyWithEveryAction(ScalingPolicy):
