@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 def from_json(kind: type[T], data: Mapping[str, Any]) -> T:
-    """Return ``data``, written by ``as_json``, as an instance of the dataclass ``kind``.
+    """Return ``data``, written by ``as_json``, as an object of the dataclass ``kind``.
 
     Rows with declared columns stay plain rows. A key that an older version did not write gets its
     field's default, an empty value or None.

@@ -69,9 +69,9 @@ class _Writer:
             case None | bool() | str():
                 return value
             case np.ndarray():
-                return ["array", self._kept(value)]
+                return ["array", self._stored(value)]
             case np.generic():
-                return ["scalar", self._kept(np.asarray(value))]
+                return ["scalar", self._stored(np.asarray(value))]
             case int() | float():
                 return value
             case datetime():
@@ -79,7 +79,7 @@ class _Writer:
             case pl.DataFrame():
                 table = io.BytesIO()
                 value.write_ipc(table)
-                return ["table", self._kept(np.frombuffer(table.getvalue(), np.uint8))]
+                return ["table", self._stored(np.frombuffer(table.getvalue(), np.uint8))]
             case Mapping():
                 return ["dict", [[self.plain(k), self.plain(v)] for k, v in value.items()]]
             case tuple() if hasattr(value, "_fields"):
@@ -89,11 +89,11 @@ class _Writer:
             case list():
                 return ["list", *map(self.plain, value)]
         if is_dataclass(value) and not isinstance(value, type):
-            held = {f.name: self.plain(getattr(value, f.name)) for f in fields(value)}
-            return ["object", *_name(type(value)), held]
+            values = {f.name: self.plain(getattr(value, f.name)) for f in fields(value)}
+            return ["object", *_name(type(value)), values]
         raise TypeError(f"{type(value).__qualname__} cannot be part of a result")
 
-    def _kept(self, array: np.ndarray[Any, Any]) -> str:
+    def _stored(self, array: np.ndarray[Any, Any]) -> str:
         """Store a numeric array, and return the name under which the JSON refers to it."""
         if array.dtype.hasobject:
             raise TypeError("an array of objects cannot be part of a result")
@@ -103,7 +103,7 @@ class _Writer:
 
 
 def _name(kind: type) -> tuple[str, str]:
-    """Return module and name of a type of this project; raise TypeError for any other."""
+    """Return (module, name) of a type of this project; raise TypeError for any other."""
     if not kind.__module__.startswith(PACKAGES) or "." in kind.__qualname__:
         raise TypeError(f"{kind.__module__}.{kind.__qualname__} cannot be part of a result")
     return kind.__module__, kind.__qualname__
@@ -141,11 +141,11 @@ def _build(  # noqa: C901 - one case for each type
             return tuple(map(built, items))
         case ["list", *items]:
             return [built(item) for item in items]
-        case ["object", module, name, held]:
-            made = object.__new__(_class(module, name))
-            for field, item in held.items():
-                object.__setattr__(made, field, built(item))
-            return made
+        case ["object", module, name, values]:
+            result = object.__new__(_class(module, name))
+            for field, item in values.items():
+                object.__setattr__(result, field, built(item))
+            return result
     return tree
 
 

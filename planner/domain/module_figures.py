@@ -1,4 +1,4 @@
-"""Define the result figures of elastic instances: the modules of each pool and their moves."""
+"""Define the result figures of elastic replicas: the modules of each pool and their moves."""
 
 from dataclasses import dataclass
 
@@ -9,7 +9,7 @@ from simulation.modules.parts import Module
 
 @dataclass(frozen=True, slots=True)
 class PoolModules:
-    """What happened to the modules of one pool: counts per instance, GPUs of all instances."""
+    """What happened to the modules of one pool: counts per replica, GPUs of all."""
 
     model: str
     region: str
@@ -29,8 +29,8 @@ class PoolModules:
     most_copies: int
     mean_borrowed_gpus: float
     most_borrowed_gpus: int
-    mean_speed: float  # speed relative to an instance without copies
-    kv_tokens: int  # KV capacity of one instance with all modules on its own GPUs
+    mean_speed: float  # speed relative to a replica without copies
+    kv_tokens: int  # KV capacity of one replica with all modules on its own GPUs
     most_kv_tokens: int  # KV capacity with its caches moved
     preemptions: int  # sequences that lost their cache because memory was full
     unused_memory: float  # unused share of the memory of its GPUs: fragmentation

@@ -166,21 +166,27 @@ class Table:
 
 
 def _column_texts(form: Form, values: Sequence[Value], clock: str) -> list[str]:
-    """Return the values of a column as text, the largest number with three digits."""
+    """Return the values of a column as text.
+
+    Numbers have common decimals, by which the largest has three digits. Smaller ones that would
+    lose digits by that have decimals of their own.
+    """
     numbers = [abs(v) for v in values if isinstance(v, int | float) and v == v]
     if form is not Form.NUMBER or not numbers:
         return [form.written(value, clock) for value in values]
     largest = max(numbers)
     whole = all(number == int(number) for number in numbers)
     decimals = 0 if whole or largest >= 100 else 1 if largest >= 10 else 2 if largest >= 1 else 3
-    return [
-        minus(f"{value:,.{decimals}f}")
-        # A value with fewer digits than three here keeps its digits rather than its place.
-        if isinstance(value, int | float)
-        and (whole or not value or abs(value) >= 10 ** (2 - decimals))
-        else form.written(value, clock)
-        for value in values
-    ]
+
+    def text(value: Value) -> str:
+        """Return a value with the common decimals, unless it would lose digits."""
+        if not isinstance(value, int | float):
+            return form.written(value, clock)
+        if whole or not value or abs(value) >= 10 ** (2 - decimals):
+            return minus(f"{value:,.{decimals}f}")
+        return form.written(value, clock)
+
+    return list(map(text, values))
 
 
 def table(
@@ -196,15 +202,16 @@ def table(
     ``marked`` returns True are highlighted.
     """
     listed = list(items)
-    cells = [[value(item) for _, value in columns] for item in listed]
-    kept = [
-        i
-        for i in range(len(columns))
-        if not cells or any(row[i] is not None and row[i] != "" for row in cells)
-    ]
+    heads: list[Head] = []
+    filled: list[list[Value]] = []  # the columns with a value
+    for head, value_of in columns:
+        values = [value_of(item) for item in listed]
+        if not listed or any(value is not None and value != "" for value in values):
+            heads.append(head)
+            filled.append(values)
     return Table(
-        tuple(columns[i][0] for i in kept),
-        tuple(tuple(row[i] for i in kept) for row in cells),
+        tuple(heads),
+        tuple(zip(*filled, strict=True)),
         title,
         frozenset(i for i, item in enumerate(listed) if marked and marked(item)),
         note,
@@ -320,11 +327,11 @@ def shortfall(
     x: Sequence[Value], demand: Sequence[float], capacity: Sequence[float]
 ) -> Series | None:
     """Return the band where demand exceeds capacity, or None if it never does."""
-    if not any(wanted > served for wanted, served in zip(demand, capacity, strict=True)):
+    if not any(needed > served for needed, served in zip(demand, capacity, strict=True)):
         return None
-    high = tuple(max(pair) for pair in zip(demand, capacity, strict=True))
+    top = tuple(map(max, demand, capacity))
     return Series(
-        "Demand above capacity", tuple(x), high, Role.SHORTFALL, Shape.BAND, tuple(capacity)
+        "Demand above capacity", tuple(x), top, Role.SHORTFALL, Shape.BAND, tuple(capacity)
     )
 
 

@@ -39,7 +39,7 @@ class Study:
     peak: IntArray  # [l, r, g] minimum static fleet at peak
     misfit: str  # why that fleet does not cover the peak; "" if it does
     before: StaticBefore  # static fleet of the time before the window
-    network: Network | None = None  # network in which instances are placed
+    network: Network | None = None  # network in which replicas are placed
     cells: int = 1  # equal cells of the fleet; ``trace`` holds the requests of one of them
     quantiles: Quantiles | None = None  # shared with backtest windows; None: chosen per window
     carried: Trace | None = None  # requests in flight as the window begins, of one cell
@@ -97,7 +97,7 @@ class Detail:
     minutes: pl.DataFrame
     groups: pl.DataFrame
     requests: pl.DataFrame | None
-    capacity: pl.DataFrame | None = None  # joint capacity of each model's instances in a region
+    capacity: pl.DataFrame | None = None  # joint capacity of each model's replicas in a region
 
 
 NO_DETAIL = Detail(pl.DataFrame(), pl.DataFrame(), None)  # of replays that only need figures

@@ -258,7 +258,7 @@ def _fitted_error(
     """Return the error of similar benchmark rows.
 
     ``change``, the correction by the user's rows, only adds to the words on its basis. ``split``:
-    prefill and decode run on separate instances.
+    prefill and decode run on separate replicas.
     """
     version = deployed.version and f"{deployed.engine} {deployed.version}"
     basis = fit.basis(deployed.shape.name, deployed.gpu, version)

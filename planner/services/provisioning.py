@@ -158,14 +158,12 @@ def _curve_provenance(measured: Measurements) -> dict[str, str]:
 def _at_length(service: PhaseLoad, tokens: int, weights: str, measured: Measurements) -> PhaseLoad:
     """Return the load of a pool with prompts of ``tokens`` tokens.
 
-    The latency limit is at least three times a single pass on one GPU, because the limit for
-    shorter prompts may be unreachable.
+    The latency limit is at least ``LIMIT_MULTIPLE`` times a single pass on one GPU, because the
+    limit for shorter prompts may be unreachable. ``weights`` is the precision.
     """
     varied = replace(service, isl=float(tokens))
     problem = problem_of(varied, weights, measured=measured).problem
-    lone_pass_s = float(
-        problem.latency_s[:, 0, 0].sum()
-    )  # each operator alone: one replica, batch 1
+    lone_pass_s = float(problem.latency_s[:, 0, 0].sum())  # one replica on one GPU, batch 1
     limit = LIMIT_MULTIPLE * lone_pass_s + service.start_s
     return replace(varied, slo_s=max(service.slo_s, limit))
 

@@ -1,4 +1,4 @@
-"""Build every instance that can serve a model: GPU type, arrangement, precision, engine."""
+"""Build every replica that can serve a model: GPU type, arrangement, precision, engine."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -54,7 +54,7 @@ ReportProgress = Callable[[float, str], None]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CandidateInstances:
-    """The instances that can serve a model, and counts of those that cannot, by reason."""
+    """The replicas that can serve a model, and counts of those that cannot, by reason."""
 
     instances: tuple[Instance, ...]
     evaluated: int  # number of combinations tried
@@ -72,9 +72,8 @@ def instances_of(
 ) -> CandidateInstances:
     """Return all replicas that could serve a model: by GPU type, arrangement, precision, engine.
 
-    ``published`` is the precision of the released weights. Instances use it, or fewer bits if the
-    GPU computes in them. ``times`` are the user's measurements, which correct the speeds. The
-    result also counts what was ruled out, by reason.
+    ``published`` is the precision of the released weights. Replicas use it, or fewer bits if the
+    GPU computes in them. ``times`` are the user's measurements, which correct the speeds.
     """
     instances: list[Instance] = []
     ruled_out: Counter[str] = Counter()
@@ -94,11 +93,12 @@ def instances_of(
                 elif not _fits_memory(shape, gpu, where):
                     ruled_out[NO_FIT] += len(engines)
                 else:
-                    fitting = _instances_per_engine(shape, gpu, where, engines, prices[gpu.name])
-                    if isinstance(fitting, str):
-                        ruled_out[fitting] += len(engines)
+                    price = prices[gpu.name]
+                    by_engine = _instances_per_engine(shape, gpu, where, engines, price)
+                    if isinstance(by_engine, str):
+                        ruled_out[by_engine] += len(engines)
                     else:
-                        instances += fitting
+                        instances += by_engine
     if times is not None:
         instances = _corrected_by_measurements(instances, shape, times)
     return CandidateInstances(tuple(instances), evaluated, ruled_out)
@@ -107,10 +107,10 @@ def instances_of(
 def _corrected_by_measurements(
     instances: Sequence[Instance], shape: ModelShape, times: Times
 ) -> list[Instance]:
-    """Return the instances with speeds corrected by the user's measurements.
+    """Return the replicas with speeds corrected by the user's measurements.
 
     Corrections may differ by engine, and between aggregated and disaggregated use. Each different
-    correction becomes a separate instance.
+    correction becomes a separate replica.
     """
     uses = [
         (instance, engine, apart)
@@ -124,7 +124,7 @@ def _corrected_by_measurements(
         ],
         times,
     )
-    # By instance and factors: the instance, its correction, and the modes of each engine.
+    # By replica and factors: the replica, its correction, and the modes of each engine.
     groups: dict[
         tuple[int, float, float], tuple[Instance, SpeedCorrection, dict[str, set[Mode]]]
     ] = {}
@@ -144,7 +144,7 @@ def _corrected_by_measurements(
 
 
 def _by_mode(instance: Instance, modes: Mapping[str, set[Mode]]) -> dict[Mode, tuple[str, ...]]:
-    """Group an instance's engines by the mode that they are used in.
+    """Group a replica's engines by the mode that they are used in.
 
     The mode is "agg", "disagg", or "any" for both.
     """
@@ -189,7 +189,7 @@ def _fits_memory(shape: ModelShape, gpu: GpuSpec, where: Arrangement) -> bool:
 def _instances_per_engine(
     shape: ModelShape, gpu: GpuSpec, where: Arrangement, engines: Sequence[str], price: HourPrice
 ) -> list[Instance] | str:
-    """Return an instance per engine, as engines differ in speed, or a sentence on why none fits."""
+    """Return a replica per engine, as engines differ in speed, or a sentence on why none fits."""
     try:
         limits = batch_limits(
             shape,
@@ -218,17 +218,18 @@ def _instances_per_engine(
 
 
 def _curves(graph: OperatorGraph, gpu: GpuSpec, engines: Sequence[str]) -> list[Curve]:
-    """Return the curve of each engine. Only products that are scaled by block differ by engine."""
-    factors = [efficiencies(engine) for engine in engines]
+    """Return the speed curve of the operators on the GPU type, for each engine."""
+    by_engine = [efficiencies(engine) for engine in engines]
+    # Engines differ only in matrix products that are scaled by block.
     if not any(scaled_by_block(operator, gpu) for operator in graph.operators):
-        factors = factors[:1] * len(engines)
+        by_engine = by_engine[:1] * len(engines)
     host = estimate_fit().calibration
-    distinct = {each.scaled: each for each in factors}
+    distinct = {factors.scaled: factors for factors in by_engine}
     curves = {
-        scaled: roofline_curve(graph, gpu, each, host.iteration_s, host.sequence_s)
-        for scaled, each in distinct.items()
+        scaled: roofline_curve(graph, gpu, factors, host.iteration_s, host.sequence_s)
+        for scaled, factors in distinct.items()
     }
-    return [curves[each.scaled] for each in factors]
+    return [curves[factors.scaled] for factors in by_engine]
 
 
 def _link_between_gpus(shape: ModelShape, gpu: GpuSpec, where: Arrangement) -> KvLink | None:

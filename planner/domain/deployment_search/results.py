@@ -32,7 +32,7 @@ class Side:
     """The prefill or decode pool of a disaggregated deployment."""
 
     instances: int
-    gpus: int  # per instance
+    gpus: int  # per replica
     tp: int
     pp: int
     attention_dp: int
@@ -72,7 +72,7 @@ class MeasuredRows:
 class Row:
     """One deployment at the highest request rate within the limits; None means not known.
 
-    The parallel widths of a disaggregated deployment are those of its decode instances.
+    The parallel widths of a disaggregated deployment are those of its decode replicas.
     """
 
     gpu: str
@@ -134,8 +134,8 @@ class Row:
                  "moe_ep": "moe ep"}  # fmt: skip
         lines = []
         for role, side in sides:
-            widths = {short: getattr(side, name) for name, short in names.items()}
-            wide = [f"{short} {width}" for short, width in widths.items() if width > 1]
+            widths = {label: getattr(side, name) for name, label in names.items()}
+            wide = [f"{label} {width}" for label, width in widths.items() if width > 1]
             lines.append(f"{role}{', '.join(wide) or 'of one GPU'}")
         return lines
 
@@ -147,7 +147,7 @@ def rows_of(
     fit: EstimateFit,
     measurements: MeasuredCorrections | None,
 ) -> tuple[Row, ...]:
-    """Return the rows of ``rated``, with errors corrected by ``measurements``, if not None."""
+    """Return a row for each rated deployment; ``measurements`` (None: none) correct its errors."""
     rows = tuple(row_of(candidate, query, shape, fit) for candidate in rated)
     if measurements is None:
         return rows
@@ -175,7 +175,7 @@ def _with_correction(row: Row, correction: Correction) -> Row:
         tbt_90=min(before.tbt_90, tbt_90),
         basis=basis if change.rows else before.basis,
     )
-    own_rows = MeasuredRows(
+    measured = MeasuredRows(
         rows=change.rows,
         alike=change.alike,
         decode_factor=correction.decode,
@@ -185,7 +185,7 @@ def _with_correction(row: Row, correction: Correction) -> Row:
         ttft_90_before=before.ttft_90,
         tbt_90_before=before.tbt_90,
     )
-    return replace(row, expected_error=error, own=own_rows)
+    return replace(row, expected_error=error, own=measured)
 
 
 def fronts_of(
@@ -195,28 +195,24 @@ def fronts_of(
     fit: EstimateFit,
     measurements: MeasuredCorrections | None,
 ) -> tuple[Row, ...]:
-    """Return the Pareto fronts of latency and of speed in one list by rising cost.
+    """Return the deployments on the Pareto front of latency or of speed, by rising cost.
 
-    Deployments are equal if their instances, counts and rate are. A deployment on both fronts has
-    one row, which names both. ``measurements`` correct the estimates; None: there are none.
+    A deployment on both fronts has one row, which names both. ``measurements`` correct the
+    estimates; None: there are none.
     """
-    by_key: dict[tuple[object, ...], tuple[Rated, tuple[str, ...]]] = {}
+    deployments: dict[tuple[object, ...], Rated] = {}
+    fronts: dict[tuple[object, ...], list[str]] = {}
     for name, front in ((LATENCY, searched.latency), (SPEED, searched.speed)):
         for rated in front:
-            candidate = rated.candidate
-            # Instances are compared by identity: both fronts are chosen from the same objects.
-            key = (
-                id(candidate.decode),
-                id(candidate.prefill),
-                candidate.prefills,
-                candidate.decodes,
-                rated.rate,
-            )
-            earlier_fronts = by_key[key][1] if key in by_key else ()
-            by_key[key] = (rated, (*earlier_fronts, name))
-    deployments, fronts = zip(*by_key.values(), strict=True) if by_key else ((), ())
-    rows = rows_of(deployments, query, shape, fit, measurements)
-    named = [replace(row, front=names) for row, names in zip(rows, fronts, strict=True)]
+            found = rated.candidate
+            # Replicas are compared by identity: both fronts are chosen from the same objects.
+            key = (id(found.decode), id(found.prefill), found.prefills, found.decodes, rated.rate)
+            deployments[key] = rated
+            fronts.setdefault(key, []).append(name)
+    rows = rows_of(list(deployments.values()), query, shape, fit, measurements)
+    named = [
+        replace(row, front=tuple(names)) for row, names in zip(rows, fronts.values(), strict=True)
+    ]
     # A row without a price (None) counts as 0 and comes first.
     return tuple(sorted(named, key=lambda row: (row.usd_per_mtok or 0.0, -row.rps_per_gpu)))
 
@@ -270,15 +266,13 @@ def row_of(rated: Rated, query: DeploymentQuery, shape: ModelShape, fit: Estimat
 
 
 def _cell_selector(rated: Rated, query: DeploymentQuery) -> CellSelector:
-    """Return what the errors of estimates depend on, for one deployment.
-
-    Requests in flight follow from Little's law.
-    """
+    """Return the class of deployments whose estimates have the same errors as ``rated``."""
     candidate = rated.candidate
-    users = rated.rate * (
-        (_finite(rated.ttft_s) or 0.0) + query.osl * (_finite(rated.tbt_s) or 0.0)
+    request_s = (_finite(rated.ttft_s) or 0.0) + query.osl * (_finite(rated.tbt_s) or 0.0)
+    in_flight = rated.rate * request_s  # Little's law
+    return CellSelector(
+        candidate.prefill is not None, in_flight, candidate.decode.engines[0], False
     )
-    return CellSelector(candidate.prefill is not None, users, candidate.decode.engines[0], False)
 
 
 def expected_error(
@@ -362,9 +356,9 @@ def power_w(rated: Rated, query: DeploymentQuery, shape: ModelShape) -> float:
 def _decode_w(
     instance: Instance, rate: float, query: DeploymentQuery, shape: ModelShape, *, prefills: bool
 ) -> float:
-    """Return the mean power of one GPU of a decode or aggregated instance, in watts.
+    """Return the mean power of one GPU of a decode or aggregated replica, in watts.
 
-    ``rate`` is the requests/s of the instance. With ``prefills``, it is aggregated and computes
+    ``rate`` is the requests/s of the replica. With ``prefills``, it is aggregated and computes
     prompts, too.
     """
     gpu = instance.gpu
@@ -398,10 +392,11 @@ def _prefill_w(instance: Instance, rate: float, query: DeploymentQuery, shape: M
 def _steady_state(
     instance: Instance, rate: float, query: DeploymentQuery, *, prefills: bool
 ) -> tuple[float, float]:
-    """Return the mean number of running sequences n and the mean iteration time T in seconds.
+    """Return (running sequences, iteration time in s), the means of a replica at a steady load.
 
-    They solve n = rate (OSL - 1) T(n), by damped fixed-point iteration. ``rate`` is the requests/s
-    of the instance. With ``prefills``, an iteration also computes the prompts that arrive in it.
+    ``rate`` is the requests/s of the replica. With ``prefills``, an iteration also computes the
+    prompts that arrive in it. Sequences n and time T solve n = rate (OSL - 1) T(n), here by damped
+    fixed-point iteration.
     """
     batch, seconds = 1.0, 0.0
     for _ in range(20):
@@ -418,14 +413,14 @@ def _steady_state(
 
 
 def _running_sequences(rated: Rated, query: DeploymentQuery) -> list[tuple[Instance, float]]:
-    """Return (instance, mean number of sequences that it runs), for one instance of each pool."""
+    """Return (replica, mean number of sequences that it runs), for one replica of each pool."""
     candidate = rated.candidate
-    if candidate.prefill is None:  # aggregated candidates have a single instance
+    if candidate.prefill is None:  # aggregated candidates have a single replica
         batch, _ = _steady_state(candidate.decode, rated.rate, query, prefills=True)
         return [(candidate.decode, batch)]
     rate_per_decode = rated.rate / candidate.decodes
     batch, _ = _steady_state(candidate.decode, rate_per_decode, query, prefills=False)
-    # A prefill instance computes one prompt at a time.
+    # A prefill replica computes one prompt at a time.
     return [(candidate.decode, batch), (candidate.prefill, 1.0)]
 
 
@@ -433,10 +428,11 @@ def _memory_bytes(
     instance: Instance, sequences: float, query: DeploymentQuery, shape: ModelShape
 ) -> float:
     """Return the GPU memory in use by weights and the KV caches of ``sequences``, in bytes."""
-    where: Arrangement = instance.where
+    arrangement: Arrangement = instance.where
     text = replace(shape, encoder=None)
-    each = gpu_kv_bytes(text, round(_context(query)), where)
-    return gpu_weight_bytes(shape, where) + sequences / where.attention_dp * each
+    sequence_bytes = gpu_kv_bytes(text, round(_context(query)), arrangement)
+    gpu_sequences = sequences / arrangement.attention_dp
+    return gpu_weight_bytes(shape, arrangement) + gpu_sequences * sequence_bytes
 
 
 def _context(query: DeploymentQuery) -> float:

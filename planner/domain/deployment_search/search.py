@@ -23,7 +23,7 @@ from simulation.search.search import SearchResult, search
 from simulation.search.table import candidate_count
 from simulation.search.values import Instance
 
-BUILDING = 0.6  # share of the time for building instances, for progress
+BUILDING = 0.6  # share of the time for building replicas, for progress
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,20 +66,16 @@ class DeploymentSearchResult:
         if not self.candidates:
             return None
         first = self.candidates[0]
-        priced = first.usd_per_mtok is not None
-        costs = [
-            row.fleet_usd_per_hour or row.usd_per_mtok or math.inf
-            if priced
-            else 1 / row.rps_per_gpu
-            for row in self.candidates
-        ]
-        most = costs[0] * (1.0 + first.expected_error.tbt)
-        equal = [
-            (row.mode == "disagg", row.gpus, i)
-            for i, row in enumerate(self.candidates)
-            if costs[i] <= most
-        ]
-        return self.candidates[min(equal)[-1]]
+
+        def cost(row: Row) -> float:
+            """Return what a candidate costs, in dollars, or in GPUs if prices are not known."""
+            if first.usd_per_mtok is None:
+                return 1 / row.rps_per_gpu
+            return row.fleet_usd_per_hour or row.usd_per_mtok or math.inf
+
+        highest = cost(first) * (1.0 + first.expected_error.tbt)
+        equal = [row for row in self.candidates if cost(row) <= highest]
+        return min(equal, key=lambda row: (row.mode == "disagg", row.gpus))
 
 
 def search_deployments(
@@ -88,21 +84,21 @@ def search_deployments(
     report: ReportProgress = lambda done, what: None,
     measurements: MeasuredCorrections | None = None,
 ) -> DeploymentSearchResult:
-    """Search all GPU types, arrangements, precisions and engines for one model.
+    """Return the best deployments of a model, over GPU types, parallelism, precisions and engines.
 
-    The search includes aggregated deployments and, unless the query excludes them, disaggregated
-    ones. The user's ``measurements`` correct speeds and expected errors. Raises PlannerError if a
-    name is unknown, or if the requests exceed the model's context.
+    The search includes disaggregated deployments unless the query excludes them. ``known`` are the
+    user's own models and GPU types. The user's ``measurements`` correct speeds and expected errors.
+    Raises PlannerError if a name is unknown, or if the requests exceed the model's context.
     """
     begun = time.perf_counter()
     shape, published = _model(query, known)
     gpus = _gpus_to_search(query, known)
-    own_prices = {
+    stated_prices = {
         name if name in known.gpus else gpu_known_as(name): usd
         for name, usd in query.prices.items()
     }
-    prices = {gpu.name: price_of(gpu.name, own_prices) for gpu in gpus}
-    _check_prices(own_prices, prices)
+    prices = {gpu.name: price_of(gpu.name, stated_prices) for gpu in gpus}
+    _check_prices(stated_prices, prices)
     built = instances_of(
         shape, published, gpus, prices, query.engines or ENGINES,
         lambda done, what: report(BUILDING * done, what),
@@ -110,11 +106,12 @@ def search_deployments(
     )  # fmt: skip
     instances: Sequence[Instance] = built.instances
     if query.precisions:
-        instances = [each for each in instances if each.where.weights in query.precisions]
+        instances = [i for i in instances if i.where.weights in query.precisions]
         excluded = candidate_count(built.instances) - candidate_count(instances)
         built.ruled_out["precision excluded by the search"] = excluded
     if not query.disaggregated:
-        instances = [replace(each, mode="agg") for each in instances if each.mode != "disagg"]
+        aggregated = (instance for instance in instances if instance.mode != "disagg")
+        instances = [replace(instance, mode="agg") for instance in aggregated]
     searched = search(
         instances, query.wanted, top=query.top, seed=query.seed,
         report=lambda done, what: report(BUILDING + (1.0 - BUILDING) * done, what),
@@ -136,9 +133,8 @@ def search_deployments(
         pareto=fronts_of(searched, query, shape, fit, measurements),
         by_gpu=by_gpu,
         ruled_out=dict((built.ruled_out + Counter(searched.ruled_out)).most_common()),
-        evaluated=built.evaluated
-        + searched.evaluated
-        - candidate_count(instances),  # counted by both
+        # Both counts include the candidates that fit.
+        evaluated=built.evaluated + searched.evaluated - candidate_count(instances),
         ranked_by=_ranked_by(query, best),
         assumptions=(
             *_assumptions(query, searched, prices, published, fit),
@@ -149,7 +145,10 @@ def search_deployments(
 
 
 def _model(query: DeploymentQuery, known: UserFacts) -> tuple[ModelShape, str]:
-    """Return the model's shape without an encoder, and the precision of its released weights."""
+    """Return (shape without an encoder, precision of the released weights) of the query's model.
+
+    Raises PlannerError if the shape is not known, or if the requests exceed the context.
+    """
     if query.model in known.models:
         described = known.models[query.model].shape
         if described is None:
@@ -180,9 +179,9 @@ def _gpus_to_search(query: DeploymentQuery, known: UserFacts) -> list[GpuSpec]:
     return list(gpus.values())
 
 
-def _check_prices(own: Iterable[str], prices: Mapping[str, HourPrice]) -> None:
-    """Raise CatalogueError if ``own``, the GPU types with an own price, has one without search."""
-    for name in own:
+def _check_prices(stated: Iterable[str], prices: Mapping[str, HourPrice]) -> None:
+    """Raise CatalogueError if a GPU type with a ``stated`` price is not one that is searched."""
+    for name in stated:
         if name not in prices:
             raise CatalogueError(
                 f"price of {name}: the search has no such GPU type. Choose from "

@@ -1,6 +1,6 @@
 """Find the parameter value at which a replay just attains its target.
 
-Attainment rises with the parameter value, except for noise. In fleets of few instances no value may
+Attainment rises with the parameter value, except for noise. In fleets of few replicas no value may
 be near enough. Then two values around the target are mixed by time, so that together they attain
 it. If the lower one is far below the target, its cost is not comparable. Then the result is the
 smallest value that attains enough, which attains more than the target.
@@ -13,9 +13,7 @@ from dataclasses import dataclass, field
 
 from planner.domain.replay.equal_attainment import HOPELESS
 
-TOLERANCE = (
-    0.001  # tolerance of attainment: two results differ by at most 0.2 points (methods.md X4)
-)
+TOLERANCE = 0.001  # of attainment: two results differ by at most 0.2 points (methods.md X4)
 MAX_TRIALS = 8  # most replays for one match
 STEP = 0.1  # first step as a share of the range, doubled until the target is enclosed
 
@@ -34,19 +32,20 @@ class Figures:
     def mixed(self, other: Figures, share: float) -> Figures:
         """Return the mean of both results, with the weight ``share`` (of time) for ``other``."""
 
-        def between(own: float, others: float) -> float:
-            """Return the weighted mean of one figure."""
-            return (1 - share) * own + share * others
+        def mean(first: float, second: float) -> float:
+            """Return the weighted mean of one figure of both results."""
+            return (1 - share) * first + share * second
 
         attainment: dict[str, float | None] = {}
-        for tier, own in self.attainment.items():
-            others = other.attainment[tier]
-            attainment[tier] = None if own is None or others is None else between(own, others)
+        for tier, first in self.attainment.items():
+            second = other.attainment[tier]
+            attainment[tier] = None if first is None or second is None else mean(first, second)
         return Figures(
-            **{
-                name: between(getattr(self, name), getattr(other, name))
-                for name in ("spare", "cost_usd", "gpu_hours", "starts", "stops")
-            },
+            spare=mean(self.spare, other.spare),
+            cost_usd=mean(self.cost_usd, other.cost_usd),
+            gpu_hours=mean(self.gpu_hours, other.gpu_hours),
+            starts=mean(self.starts, other.starts),
+            stops=mean(self.stops, other.stops),
             attainment=attainment,
         )
 
@@ -72,7 +71,7 @@ class _Trials:
     """
 
     run: Run
-    seen: dict[float, Figures] = field(default_factory=dict)
+    figures: dict[float, Figures] = field(default_factory=dict)  # by parameter value
     infeasible: int = 0  # tries without a feasible plan
 
     def __call__(self, level: float) -> Figures | None:
@@ -81,27 +80,27 @@ class _Trials:
         if figures is None:
             self.infeasible += 1
         else:
-            self.seen[level] = figures
+            self.figures[level] = figures
         return figures
 
     @property
     def below(self) -> float | None:
         """Return the largest tried value that misses the target, or None."""
         return max(
-            (level for level, figures in self.seen.items() if figures.spare < 0), default=None
+            (level for level, figures in self.figures.items() if figures.spare < 0), default=None
         )
 
     @property
     def above(self) -> float | None:
         """Return the smallest tried value that meets the target, or None."""
         return min(
-            (level for level, figures in self.seen.items() if figures.spare >= 0), default=None
+            (level for level, figures in self.figures.items() if figures.spare >= 0), default=None
         )
 
     @property
     def nearest(self) -> float:
         """Return the tried value whose attainment is nearest to the target."""
-        return min(self.seen, key=lambda level: abs(self.seen[level].spare))
+        return min(self.figures, key=lambda level: abs(self.figures[level].spare))
 
 
 def match_attainment(
@@ -112,17 +111,19 @@ def match_attainment(
     The search starts at ``begin``. It brackets the target, then interpolates, in at most ``tries``
     runs. Returns None if no tried value has a feasible plan.
     """
-    tried = _Trials(run)
+    trials = _Trials(run)
     level, step = min(max(begin, low), high), STEP * (high - low)
-    while len(tried.seen) + tried.infeasible < tries:
-        figures = tried(level)
+    while len(trials.figures) + trials.infeasible < tries:
+        figures = trials(level)
         if figures is None:  # no feasible plan: search below this value
             high, step = level, STEP * (level - low)
-            level = (max((seen for seen in tried.seen if seen < level), default=low) + level) / 2
+            level = (
+                max((other for other in trials.figures if other < level), default=low) + level
+            ) / 2
             continue
         if abs(figures.spare) <= TOLERANCE:
             break
-        below, above = tried.below, tried.above
+        below, above = trials.below, trials.above
         if below is None or above is None:
             moved = level + (step if figures.spare < 0 else -step)
             level, step = min(max(moved, low), high), 2 * step
@@ -131,11 +132,11 @@ def match_attainment(
             break
         else:
             level = _interpolated_zero(
-                below, tried.seen[below].spare, above, tried.seen[above].spare
+                below, trials.figures[below].spare, above, trials.figures[above].spare
             )
-        if level in tried.seen:
+        if level in trials.figures:
             break
-    return _nearest_trial(tried) if tried.seen else None
+    return _nearest_trial(trials) if trials.figures else None
 
 
 def _interpolated_zero(below: float, shortfall: float, above: float, spare: float) -> float:
@@ -149,24 +150,26 @@ def _interpolated_zero(below: float, shortfall: float, above: float, spare: floa
     return below + min(max(share, 0.2), 0.8) * (above - below)
 
 
-def _nearest_trial(tried: _Trials) -> EqualAttainment:
+def _nearest_trial(trials: _Trials) -> EqualAttainment:
     """Return the tried value that just meets the target, or a mix of the two next to it.
 
     Without values on both sides of the target, it is the nearest one, and not ``equal``.
     """
-    seen, nearest, count = tried.seen, tried.nearest, len(tried.seen)
-    if abs(seen[nearest].spare) <= TOLERANCE:
-        return EqualAttainment((nearest,), seen[nearest], equal=True, replays=count)
+    figures, nearest, count = trials.figures, trials.nearest, len(trials.figures)
+    if abs(figures[nearest].spare) <= TOLERANCE:
+        return EqualAttainment((nearest,), figures[nearest], equal=True, replays=count)
     # Take the two values with the attainments closest to the target on either side.
-    short = [level for level, figures in seen.items() if figures.spare < 0]
-    enough = [level for level, figures in seen.items() if figures.spare >= 0]
-    below = max(short, key=lambda level: seen[level].spare, default=None)
-    above = min(enough, key=lambda level: (seen[level].spare, seen[level].cost_usd), default=None)
+    short = [level for level, row in figures.items() if row.spare < 0]
+    enough = [level for level, row in figures.items() if row.spare >= 0]
+    below = max(short, key=lambda level: figures[level].spare, default=None)
+    above = min(
+        enough, key=lambda level: (figures[level].spare, figures[level].cost_usd), default=None
+    )
     if above is None:
-        return EqualAttainment((nearest,), seen[nearest], equal=False, replays=count)
-    if below is None or seen[below].spare < -HOPELESS:
-        return EqualAttainment((above,), seen[above], equal=False, replays=count)
-    share = -seen[below].spare / (seen[above].spare - seen[below].spare)
+        return EqualAttainment((nearest,), figures[nearest], equal=False, replays=count)
+    if below is None or figures[below].spare < -HOPELESS:
+        return EqualAttainment((above,), figures[above], equal=False, replays=count)
+    share = -figures[below].spare / (figures[above].spare - figures[below].spare)
     return EqualAttainment(
-        (below, above), seen[below].mixed(seen[above], share), equal=True, replays=count
+        (below, above), figures[below].mixed(figures[above], share), equal=True, replays=count
     )

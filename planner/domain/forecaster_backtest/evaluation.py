@@ -1,6 +1,5 @@
 """Evaluate one forecaster on a window: as it would have run, and at equal attainment."""
 
-from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -37,15 +36,14 @@ TRIES_BY_COVERAGE = 14  # more than with replays: a plan alone is cheap
 
 
 def evaluate_forecaster(driver: Driver, *, by_replay: bool, progress: Progress) -> Forecaster:
-    """Return the result row of a forecaster.
+    """Return the result row of a forecaster: its errors, and its plans as run and at equal SLO.
 
     With ``by_replay``, attainment is measured by replays. Otherwise it is the share of demand that
-    plans cover. A perfect forecast has no quantile, so it has no run at the quantile of the days
-    before.
+    plans cover.
     """
     quantiles: tuple[PlannedQuantile, ...] = ()
     as_run = None
-    if not driver.perfect:
+    if not driver.perfect:  # a perfect forecast has no quantile to choose on earlier days
         # Shares of progress are rough shares of the run time.
         quantiles = driver.chosen_quantiles(part(progress, 0.0, 0.15))
         heights = tuple(quantile.height for quantile in quantiles)
@@ -74,11 +72,11 @@ def _level_of_equal_attainment(
     by_replay: bool,
     progress: Progress,
 ) -> EqualAttainment | None:
-    """Find the forecast level (0 to 1) at which the forecaster's plan just meets the SLO target.
+    """Return the forecast level (0 to 1) at which the forecaster's plan just meets the SLO target.
 
-    Returns None if no tried level has a feasible plan. With ``by_replay``, attainment is measured
-    by replays, else by the share of demand peaks that the plan covers. ``as_run`` are the figures
-    at ``quantiles``, if they are known.
+    None: no tried level has a feasible plan. With ``by_replay``, attainment is measured by replays,
+    else by the share of demand that the plan covers. ``as_run`` are the figures at ``quantiles``,
+    if they are known.
     """
     tried = 0
 
@@ -90,14 +88,13 @@ def _level_of_equal_attainment(
         step = part(progress, begin, 1 - 0.8**tried)
         return _figures_of_plan(driver, driver.heights(level), by_replay, step)
 
-    target = max(group.wanted for group in driver.groups)
-    begin = driver.level_covering(target)
+    begin = driver.level_covering(driver.target)
+    if not by_replay:
+        return match_attainment(run, begin, LOW, HIGH, TRIES_BY_COVERAGE)
     is_near = as_run is not None and abs(as_run.spare) < 0.01
-    if by_replay and is_near and len(quantiles) == 1:
+    if is_near and len(quantiles) == 1:
         begin = coverage_of_height(quantiles[0].height)
-    if by_replay:
-        return match_attainment(run, begin, LOW, HIGH)
-    return match_attainment(run, begin, LOW, HIGH, TRIES_BY_COVERAGE)
+    return match_attainment(run, begin, LOW, HIGH)
 
 
 def confirm_by_replay(driver: Driver, forecaster: Forecaster, progress: Progress) -> Forecaster:
@@ -118,35 +115,33 @@ def _figures_of_plan(
 ) -> Figures | None:
     """Return the figures of a plan, by a replay or by its coverage; None if it is infeasible.
 
-    ``heights`` are the forecast levels to plan for, by group of tiers. With ``by_replay`` they are
-    those of a replay.
+    ``heights`` are the quantiles and factors of the forecast to plan for, by group of tiers.
     """
     try:
-        if not by_replay:
-            planned = driver.planned(heights, progress)
-            plan = planned.plan
-            hours = plan.period_s / 3600
-            taken = [window.totals for window in plan.windows]
-            share = covered_share(driver, planned)
-            return Figures(
-                spare=share - max(group.wanted for group in driver.groups),
-                cost_usd=sum(totals.usd for totals in taken) * hours,
-                gpu_hours=sum(totals.gpu_hours for totals in taken) * hours,
-                starts=float(sum(totals.starts for totals in taken)),
-                stops=float(sum(totals.stops for totals in taken)),
-                attainment={tier: share for group in driver.groups for tier in sorted(group.tiers)},
-            )
-        return figures_of(driver.study, driver.replayed(heights, progress))
+        if by_replay:
+            return figures_of(driver.study, driver.replayed(heights, progress))
+        planned = driver.planned(heights, progress)
     except Infeasible:
         return None
+    hours = planned.plan.period_s / 3600
+    by_window = [window.totals for window in planned.plan.windows]
+    share = covered_share(driver, planned)
+    return Figures(
+        spare=share - driver.target,
+        cost_usd=sum(totals.usd for totals in by_window) * hours,
+        gpu_hours=sum(totals.gpu_hours for totals in by_window) * hours,
+        starts=float(sum(totals.starts for totals in by_window)),
+        stops=float(sum(totals.stops for totals in by_window)),
+        attainment={tier: share for group in driver.groups for tier in sorted(group.tiers)},
+    )
 
 
 def _oracle_cost_of_plan(
     driver: Driver, equal: EqualAttainment | None, progress: Progress
 ) -> OracleCost | None:
-    """Return the plan's cost at equal attainment, and the lowest cost of serving as much.
+    """Return the cost of the plan at the level ``equal``, and the oracle's cost of serving as much.
 
-    The latter uses future data (oracle). None without ``equal``.
+    None without ``equal``.
     """
     if equal is None:
         return None
@@ -154,21 +149,18 @@ def _oracle_cost_of_plan(
 
 
 def baseline_names(reactive: str, *, tune: bool) -> list[str]:
-    """Return the names of the policies to compare with.
+    """Return the names of the policies to compare with: static fleets, and ``reactive``.
 
-    These are the static fleet sized on history, the minimum static fleet, and ``reactive``. The
-    minimum static fleet is found by replays, so it is included only with ``tune`` (tuning by
-    replays).
+    The minimum static fleet is found by replays, so it is included only with ``tune``.
     """
     return [*(name for name in FLAT if tune or not FLAT[name]), reactive]
 
 
 def baseline_row(study: Study, name: str, seed: int, *, tune: bool, progress: Progress) -> Baseline:
-    """Return the result row of one policy.
+    """Return the result row of the policy ``name``, from a replay of the window.
 
     With ``tune``, the parameter of a reactive policy is tuned on the window itself, to the lowest
-    cost that meets the targets. Otherwise the policy runs with its default parameters. Errors of
-    the replay are raised.
+    cost that meets the targets. Raises the errors of the replay.
     """
     goals = {tier.name: tier.attainment for tier in study.hardware.tiers}
     policy, word, value = policy_of(name), FLAT.get(name, UNTUNED_LABEL), None
@@ -194,7 +186,6 @@ def _baseline_figures(
 
     ``value`` is the tuned parameter; None: the default.
     """
-    pools: Sequence[int] = [pool.initial for pool in run.fleet.pools]
     return Baseline(
         name=name,
         label=policy.title,
@@ -202,5 +193,5 @@ def _baseline_figures(
         figures=figures_of(study, run),
         meets=smallest_margin(study, run.summary) >= 0,
         value=value,
-        instances=sum(pools) if name in FLAT else None,
+        instances=sum(pool.initial for pool in run.fleet.pools) if name in FLAT else None,
     )

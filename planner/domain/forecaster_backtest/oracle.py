@@ -35,12 +35,12 @@ class OracleCost:
 
 
 def oracle_cost(driver: Driver, planned: PlannedWindow, progress: Progress) -> OracleCost | None:
-    """Return the cost of ``planned``, and the lowest cost of serving as much.
+    """Return the cost of ``planned``, and the lowest cost of serving as much of the actual demand.
 
-    The lowest cost is found with known demand. Returns None if the objective does not allow a
-    program over the whole horizon, or if no plan was found within the time limit.
+    None: the objective does not allow a program over the whole horizon, or no plan was found within
+    the time limit.
     """
-    inputs, target = driver.given, planned.plan.target
+    inputs, target = driver.inputs, planned.plan.target
     actual, served = _actual_and_served(driver, planned)
     problems = Periods.of(inputs, planned.load).problems
     problem = HorizonProblem(
@@ -78,14 +78,13 @@ def oracle_cost(driver: Driver, planned: PlannedWindow, progress: Progress) -> O
 def actual_tps(inputs: PlanInput, driver: Driver) -> FloatArray:
     """Return actual interactive input tokens/s, ``[period, model, region, bin]``; 0: unknown."""
     window, traffic = inputs.window, inputs.traffic
-    shape = (len(window.period_starts_s), *inputs.current.shape[:2], window.bins_per_period)
-    out = np.zeros(shape)
-    for _, rolling in driver.rolled:
-        key = rolling.series.key
+    periods, bins = len(window.period_starts_s), window.bins_per_period
+    tps = np.zeros((periods, *inputs.current.shape[:2], bins))
+    for _, rolled in driver.rolled:
+        key = rolled.series.key
         m, r = traffic.models.index(key.model), traffic.regions.index(key.region)
-        rate = np.nan_to_num(rolling.actual).reshape(shape[0], shape[3]) / window.bin_s
-        out[:, m, r] += rate
-    return out
+        tps[:, m, r] += np.nan_to_num(rolled.actual).reshape(periods, bins) / window.bin_s
+    return tps
 
 
 def served_tps(
@@ -114,8 +113,8 @@ def covered_share(driver: Driver, planned: PlannedWindow) -> float:
 
 
 def _actual_and_served(driver: Driver, planned: PlannedWindow) -> tuple[FloatArray, FloatArray]:
-    """Return the actual demand and the served part of it, ``[period, model, region, bin]``."""
-    inputs = driver.given
+    """Return (actual demand, its part that the plan serves), ``[period, model, region, bin]``."""
+    inputs = driver.inputs
     actual, target = actual_tps(inputs, driver), planned.plan.target
     problems = Periods.of(inputs, planned.load).problems
     elsewhere = inputs.settings.reroute is None and len(inputs.traffic.regions) > 1

@@ -79,20 +79,26 @@ class Driver:
         """Forecast every series by ``method``; raise SeriesTooShort if it needs more history."""
         inputs = study.plan_input
         groups = groups_of(inputs.hardware, apart=inputs.settings.tiers_apart)
-        series = [(g, demand) for g, group in enumerate(groups)
-                  for _, demand in series_of(inputs.traffic, group)]  # fmt: skip
-        rollings = []
+        series = [
+            (g, demand)
+            for g, group in enumerate(groups)
+            for _, demand in series_of(inputs.traffic, group)
+        ]
+        at_once, rolled = inputs.plans_all_at_once, []
         for i, (g, demand) in enumerate(series):
             progress(i / len(series), f"Forecasting with {method}: {demand.key.model}")
-            rollings.append(
-                (g, roll_forecast(demand, inputs.window, method, at_once=inputs.plans_all_at_once))
-            )
-        return cls(study, method, seed, groups, tuple(rollings))
+            rolled.append((g, roll_forecast(demand, inputs.window, method, at_once=at_once)))
+        return cls(study, method, seed, groups, tuple(rolled))
 
     @property
-    def given(self) -> PlanInput:
+    def inputs(self) -> PlanInput:
         """Return the inputs of the study's plan, which has the scenario's forecast method."""
         return self.study.plan_input
+
+    @property
+    def target(self) -> float:
+        """Return the highest SLO attainment target of a group of tiers."""
+        return max(group.wanted for group in self.groups)
 
     @property
     def perfect(self) -> bool:
@@ -112,11 +118,11 @@ class Driver:
 
         Quantiles that the scenario states are ignored.
         """
-        section = self.given.settings.forecast.model_copy(
+        section = self.inputs.settings.forecast.model_copy(
             update={"method": self.method, "quantile": None, "quantiles": {}}
         )
-        quantiles = replace(quantiles_of(self.given), forecast=section)
-        return quantiles.planned(at_once=self.given.plans_all_at_once, progress=progress)
+        quantiles = replace(quantiles_of(self.inputs), forecast=section)
+        return quantiles.planned(at_once=self.inputs.plans_all_at_once, progress=progress)
 
     def planned(self, heights: Heights, progress: Progress) -> PlannedWindow:
         """Return the plan for the forecasts at ``heights`` (kept for reuse).
@@ -125,8 +131,8 @@ class Driver:
         """
         if heights not in self._planned:
             forecasts = self.forecasts(heights)
-            load = load_of(self.given, forecasts)
-            plan = plan_load(self.given, load, progress)
+            load = load_of(self.inputs, forecasts)
+            plan = plan_load(self.inputs, load, progress)
             self._planned[heights] = PlannedWindow(plan, forecasts, load)
         return self._planned[heights]
 
@@ -139,15 +145,15 @@ class Driver:
         )  # fmt: skip
 
     def past(self) -> list[PastPeriods]:
-        """Return actual demand and planned peak of each period, for every forecast level."""
+        """Return planned peak and actual demand of each series' periods, by ``COVERAGE_LEVELS``."""
+        heights = [height_at(level, perfect=self.perfect) for level in COVERAGE_LEVELS]
         past = []
-        for _, rolling in self.rolled:
-            per_period = rolling.window.bins_per_period
-            heights = [height_at(level, perfect=self.perfect) for level in COVERAGE_LEVELS]
-            planned = np.stack([rolling.planned(height) for height in heights])  # [level, bin]
+        for _, rolled in self.rolled:
+            per_period = rolled.window.bins_per_period
+            planned = np.stack([rolled.planned(height) for height in heights])  # [level, bin]
             # A plan covers the largest bin of each period.
             planned_peaks = planned.reshape(len(heights), -1, per_period).max(axis=2)
-            past.append(PastPeriods(planned_peaks, rolling.actual.reshape(-1, per_period)))
+            past.append(PastPeriods(planned_peaks, rolled.actual.reshape(-1, per_period)))
         return past
 
     def level_covering(self, share: float) -> float:

@@ -156,7 +156,7 @@ def run(
     cost_usd = {row.method: row.usd for row in rows.values() if row.usd is not None}
     cost_usd.pop(PERFECT, None)  # it cannot be deployed, so it cannot be the best
     best = min(cost_usd, key=lambda name: cost_usd[name]) if cost_usd else None
-    no_forecast: list[Baseline] = []
+    baselines: list[Baseline] = []
     if not options.by_coverage:
         # Matching by coverage simulates nothing, so confirm the two that the verdict compares.
         to_confirm = [] if by_replay else [name for name in rows if name in (best, SAME_AS_NOW)]
@@ -169,37 +169,31 @@ def run(
                 for name in baseline_names(options.reactive, tune=by_replay)
             ),
         ]
-        for done in parts.map(jobs, part(progress, 0.7, 1.0)):
-            if isinstance(done, Forecaster):
-                rows[done.method] = done
-            elif isinstance(done, Baseline):
-                no_forecast.append(done)
+        for outcome in parts.map(jobs, part(progress, 0.7, 1.0)):
+            if isinstance(outcome, Forecaster):
+                rows[outcome.method] = outcome
+            elif isinstance(outcome, Baseline):
+                baselines.append(outcome)
             else:
-                left_out.append(done)
+                left_out.append(outcome)
     parts.close()
     matched_on = REPLAY if by_replay else COVERAGE
-    sentence = verdict([*rows.values()], no_forecast)
-    frame = frame_of(study)
-    methods_by_name = {name: ForecasterFigures.of(row) for name, row in rows.items()}
-    baselines = {row.name: BaselineFigures.of(row) for row in no_forecast}
-    return Outcome(
-        BacktestResult(
-            frame=frame,
-            verdict=sentence,
-            goals=goals,
-            matched_on=matched_on,
-            best=best,
-            methods=methods_by_name,
-            beside=baselines,
-            left_out=tuple(left_out),
-            how=BY[matched_on] if by_replay or options.by_coverage else CONFIRMED,
-            seconds=time.perf_counter() - begun,
-        ),
-        {
-            "methods": flat_table([*methods_by_name.values()]),
-            **({"beside": flat_table([*baselines.values()])} if no_forecast else {}),
-        },
+    result = BacktestResult(
+        frame=frame_of(study),
+        verdict=verdict([*rows.values()], baselines),
+        goals=goals,
+        matched_on=matched_on,
+        best=best,
+        methods={name: ForecasterFigures.of(row) for name, row in rows.items()},
+        beside={row.name: BaselineFigures.of(row) for row in baselines},
+        left_out=tuple(left_out),
+        how=BY[matched_on] if by_replay or options.by_coverage else CONFIRMED,
+        seconds=time.perf_counter() - begun,
     )
+    tables = {"methods": flat_table([*result.methods.values()])}
+    if baselines:
+        tables["beside"] = flat_table([*result.beside.values()])
+    return Outcome(result, tables)
 
 
 def _forecaster_or_reason(
@@ -219,10 +213,7 @@ def _forecaster_or_reason(
 def _confirm_by_simulation(
     study: Study, seed: int, row: Forecaster, progress: Progress
 ) -> Forecaster:
-    """Return ``row`` with simulated figures of the forecaster's plan of equal coverage added.
-
-    That is the plan at the forecast level that covers just the target share of demand peaks.
-    """
+    """Return the result ``row`` of a forecaster with a simulation of its plan at equal coverage."""
     driver = Driver.of(study, row.method, seed, part(progress, 0.0, 0.1))
     return confirm_by_replay(driver, row, part(progress, 0.1, 1.0))
 
@@ -243,7 +234,7 @@ def _baseline_or_reason(
 def _scenario_of_past_window(scenario: Scenario, days: int | None) -> Scenario:
     """Return the scenario with a past window of ``days`` days; None keeps the window's length.
 
-    The window ends with the scenario's. If that is after the traffic, it ends with the traffic.
+    The end of the window stays, unless it is after the traffic. It is then the traffic's end.
     """
     horizon = scenario.horizon
     changes: dict[str, object] = {}

@@ -116,10 +116,10 @@ def run(
     progress: Progress,
     parts: Parts = IN_PROCESS,
 ) -> Outcome:
-    """Forecast, plan, and simulate the scenario's policies or those of the options.
+    """Forecast and plan the window, simulate policies, and recommend one.
 
-    The recommendation comes from simulations of the test days. The window itself is simulated
-    afterwards, for the figures of the result; it does not change the recommendation.
+    The recommendation comes from simulations of the test days. The window itself is simulated only
+    for the figures of the result. Raises Infeasible if no policy can run.
     """
     begun = time.perf_counter()
     scenario = with_seed(scenario, options.seed)
@@ -136,10 +136,10 @@ def run(
     progress(0.08, _first_answer_words(preview.answer))
     parts.show(preview)
 
-    def show(**found: Any) -> None:
-        """Show the answer so far, with newly ``found`` fields of the preview."""
+    def show(**new: Any) -> None:
+        """Show the answer so far, with ``new`` values of fields of the preview."""
         nonlocal preview
-        preview = replace(preview, **found)
+        preview = replace(preview, **new)
         parts.show(preview)
 
     trials = Trials(
@@ -155,9 +155,10 @@ def run(
         early=_simulated_early(everyone, policies),
     )  # fmt: skip
     with window_runs.begun(parts) as early_outcomes:
-        for name, found in choices_of(trials, policies, level):
-            choices[name] = found
-            show(assurance=preview.assurance | {name: figures_of_choice(found[0], trials.days)})
+        for name, choice_and_candidates in choices_of(trials, policies, level):
+            choices[name] = choice_and_candidates
+            figures = figures_of_choice(choice_and_candidates[0], trials.days)
+            show(assurance=preview.assurance | {name: figures})
         choice, candidates = choices.get(LEVELS[level], (None, []))
         alternatives, others = alternatives_of(choices, LEVELS[level])
         window_runs = replace(
@@ -178,8 +179,9 @@ def run(
     notes = [
         *unused_traffic_warning(study.window, study.traffic),
         *busier_window_warning(study.window, study.traffic),
+        *plan_and_replay(runs),
+        *left_out,
     ]
-    notes += [*plan_and_replay(runs), *left_out]
     recommended = None if choice is None else ChoiceOfPolicy(choice, trials.days, level)
     comparison = compare(runs, scenario.objective.baseline, notes, recommended)
     if comparison.recommended is not None:
@@ -187,49 +189,44 @@ def run(
         comparison = comparison.with_answer(
             answer_of(study, best, comparison.run(comparison.baseline))
         )
-    scenario_plan, planned = planned, _with_simulated_plan(planned, comparison)
+    shown = _with_simulated_plan(planned, comparison)
     progress(1.0, "Comparing")
-    return Outcome(
-        CompareResult(
-            frame=frame_of(study),
-            forecast=Forecasts(planned.forecasts, planned.quantiles),
-            plan=plan_figures(
-                study.plan_input,
-                planned.plan,
-                mix=purchases(study.plan_input, planned),
-                shift=shift_figures(study.plan_input, planned),
-            ),
-            pd_ratios=stated_ratios(study, planned.plan.target),
-            profile_error=errors,
-            comparison=comparison,
-            test_days=day_figures(
-                trials.days,
-                [
-                    *candidates,
-                    *(replace(candidate, policy=key) for key, candidate in others.items()),
-                ],
-                level,
-            ),
-            assurance=preview.assurance,
-            alternatives={
-                name: key for name, key in alternatives.items() if key in comparison.baselines
-            },
-            modules=module_figures(runs),
-            seconds=time.perf_counter() - begun,
+    tested = [*candidates, *(replace(row, policy=key) for key, row in others.items())]
+    result = CompareResult(
+        frame=frame_of(study),
+        forecast=Forecasts(shown.forecasts, shown.quantiles),
+        plan=plan_figures(
+            study.plan_input,
+            shown.plan,
+            mix=purchases(study.plan_input, shown),
+            shift=shift_figures(study.plan_input, shown),
         ),
-        tables.planned_tables(study, planned)
+        pd_ratios=stated_ratios(study, shown.plan.target),
+        profile_error=errors,
+        comparison=comparison,
+        test_days=day_figures(trials.days, tested, level),
+        assurance=preview.assurance,
+        alternatives={
+            name: key for name, key in alternatives.items() if key in comparison.baselines
+        },
+        modules=module_figures(runs),
+        seconds=time.perf_counter() - begun,
+    )
+    return Outcome(
+        result,
+        tables.planned_tables(study, shown)
         | tables.replayed_tables(comparison)
         | _schedules(study, comparison),
         basis_of(
             study,
-            *_whatif_inputs(study, scenario_plan, comparison),
+            *_whatif_inputs(study, planned, comparison),
             flat=_recommended_static_fleet(study, comparison),
         ),
     )
 
 
 def _simulated_early(policies: Sequence[Policy], tried: Sequence[Policy]) -> tuple[Policy, ...]:
-    """Return those of ``policies`` whose runs in the window do not depend on test days.
+    """Return the policies whose simulation of the window does not depend on the test days.
 
     ``tried`` are the policies that the test days try.
     """
@@ -270,9 +267,9 @@ class _WindowRuns:
     def begun(
         self, parts: Parts
     ) -> Iterator[Callable[[Progress], tuple[Outcomes, tuple[ProfileError, ...]]]]:
-        """Begin the runs of the early policies, and the plans at profile errors.
+        """Begin to simulate the early policies, and to plan at profile errors.
 
-        Yields a function that waits for them.
+        Yields a function that waits for (runs by policy, profile errors).
         """
         steps: list[Part[Any]] = [
             *(Part(f"Simulate: {policy.title}", partial(self.simulate, policy))
@@ -298,7 +295,7 @@ class _WindowRuns:
     ) -> Outcomes:
         """Return the runs of the policies that are not early, and of ``other_levels``.
 
-        The latter are candidates that other levels of assurance recommend, by the key of their run.
+        ``other_levels`` has what other levels of assurance recommend, by the key of the run.
         """
         by_key = {policy.key: policy for policy in policies}
         steps: dict[str, Callable[[Progress], PolicyRun | str]] = {
@@ -320,7 +317,7 @@ class _WindowRuns:
 
     @property
     def _shared(self) -> tuple[Any, ...]:
-        """Return the large objects that every process of the run has."""
+        """Return the large objects that parts refer to and every process has already."""
         hardware = self.study.hardware
         return *hardware.profiles.values(), *hardware.gpus
 
@@ -391,10 +388,7 @@ def _schedules(study: Study, comparison: PolicyComparison) -> dict[str, pl.DataF
 
 
 def _with_simulated_plan(planned: PlannedWindow, comparison: PolicyComparison) -> PlannedWindow:
-    """Return ``planned`` with the plan of a simulated policy, so that the page shows that one.
-
-    It is the plan of the recommended policy, or else of the policy called "the plan".
-    """
+    """Return ``planned`` with the plan that a simulated policy followed, which the page shows."""
     run = _run_with_shown_plan(comparison)
     if run is None or run.plan is None or run.traits.plan is None:
         return planned
@@ -405,18 +399,18 @@ def _with_simulated_plan(planned: PlannedWindow, comparison: PolicyComparison) -
 
 
 def _run_with_shown_plan(comparison: PolicyComparison) -> PolicyRun | None:
-    """Return the simulated policy whose plan the result shows, or None if there is none.
+    """Return the run of the recommended policy, else of "the plan", if it has a plan to show.
 
     A plan of all periods in one program is not shown, because its figures differ.
     """
-    recommended_policy = comparison.recommended
-    recommended = [] if recommended_policy is None else [recommended_policy.policy]
     ranking = (name for name in comparison.ranking if not level_of(name))
-    for name in (*recommended, plan_policy(ranking)):
+    names = [plan_policy(ranking)]
+    if comparison.recommended is not None:
+        names.insert(0, comparison.recommended.policy)
+    for name in names:
         run = None if name is None else comparison.run(name)
-        if run is None or run.plan is None or run.traits.plan is None:
-            continue
-        if run.traits.plan.periods is None:
+        traits = None if run is None or run.plan is None else run.traits.plan
+        if traits is not None and traits.periods is None:
             return run
     return None
 
@@ -428,8 +422,8 @@ def _recommended_static_fleet(study: Study, comparison: PolicyComparison) -> Int
     if run is None or not run.traits.flat:
         return None
     counts = np.zeros(study.hardware.minimum.shape, np.int64)
-    for place, pool in zip(study.hardware.pool_index, run.fleet.pools, strict=False):
-        counts[place] = pool.initial
+    for pool_index, pool in zip(study.hardware.pool_index, run.fleet.pools, strict=False):
+        counts[pool_index] = pool.initial
     return counts
 
 
@@ -443,11 +437,15 @@ def _load_factor(run: PolicyRun) -> float:
 def _whatif_inputs(
     study: Study, scenario_plan: PlannedWindow, comparison: PolicyComparison
 ) -> tuple[PlannedWindow, float]:
-    """Return what a what-if of the shown plan starts from: a forecast, and the factor on it."""
+    """Return (planned window, load factor) from which a what-if of the shown plan starts.
+
+    The load factor multiplies the forecast. ``scenario_plan`` is the plan on the scenario's
+    forecast.
+    """
     run = _run_with_shown_plan(comparison)
     if run is None or run.traits.plan is None:
         return scenario_plan, 1.0
     if run.traits.plan.method is None:  # the policy plans with the scenario's forecast
         return scenario_plan, _load_factor(run)
-    foreseen = forecast_load(study.plan_input, silent, method=run.traits.plan.method)
-    return PlannedWindow(scenario_plan.plan, foreseen.forecasts, foreseen.load), _load_factor(run)
+    forecast = forecast_load(study.plan_input, silent, method=run.traits.plan.method)
+    return PlannedWindow(scenario_plan.plan, forecast.forecasts, forecast.load), _load_factor(run)

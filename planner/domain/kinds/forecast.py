@@ -265,15 +265,7 @@ def run_series(
     """Forecast each series after its end, with the errors of a backtest on its last part."""
     method, origins = options.method or "auto", options.origins
     begun = time.perf_counter()
-    # Check all series before the first slow forecast.
-    for demand in series:
-        steps = steps_of(demand, options.horizon_s)
-        if steps > MAX_STEPS:
-            raise ScenarioError(
-                f"{demand.key}: a horizon of {options.horizon_s:g} s is {steps:,} bins of "
-                f"{demand.bin_s:g} s and {MAX_STEPS:,} are allowed. Choose a shorter horizon or "
-                "wider bins."
-            )
+    _check_steps(series, options.horizon_s)
     begin, end = min(demand.start_s for demand in series), max(demand.end_s for demand in series)
     if options.holidays:
         holidays = holidays_of(options.holidays, begin, end)
@@ -285,15 +277,11 @@ def run_series(
     notes = [""] * len(series)
     if origins:
         progress(0.3, f"Forecasting from {origins:,} past moments")
-        tested = backtest_each(series, method, options.horizon_s, origins)
-        errors = [
-            {name: getattr(tested_series, name) for name in ERRORS} for tested_series in tested
-        ]
-        notes = _worse_than_naive(series, tested, options.horizon_s, origins)
-    listed = [
-        SeriesAhead(*row)
-        for row in zip(ahead, errors, notes, map(_cleaned_bins_sentence, series), strict=True)
-    ]
+        backtests = backtest_each(series, method, options.horizon_s, origins)
+        errors = [{name: getattr(tested, name) for name in ERRORS} for tested in backtests]
+        notes = _worse_than_naive(series, backtests, options.horizon_s, origins)
+    cleaned = map(_cleaned_bins_sentence, series)
+    listed = [SeriesAhead(*row) for row in zip(ahead, errors, notes, cleaned, strict=True)]
     progress(0.8, "Forecasting from past moments")
     past_forecasts = past_forecasts_of_series(series, method, options.horizon_s)
     rows = [
@@ -315,20 +303,35 @@ def run_series(
     )
 
 
+def _check_steps(series: Sequence[DemandSeries], horizon_s: float) -> None:
+    """Raise ScenarioError if the horizon is more than ``MAX_STEPS`` bins of a series."""
+    for demand in series:
+        steps = steps_of(demand, horizon_s)
+        if steps > MAX_STEPS:
+            raise ScenarioError(
+                f"{demand.key}: a horizon of {horizon_s:g} s is {steps:,} bins of "
+                f"{demand.bin_s:g} s and {MAX_STEPS:,} are allowed. Choose a shorter horizon or "
+                "wider bins."
+            )
+
+
 def _worse_than_naive(
-    series: Sequence[DemandSeries], tested: Sequence[Backtest], horizon_s: float, origins: int
+    series: Sequence[DemandSeries], backtests: Sequence[Backtest], horizon_s: float, origins: int
 ) -> list[str]:
-    """Return a sentence for each series whose peaks a naive forecast predicts better, else ""."""
+    """Return a sentence for each series whose peaks a naive forecast predicts better, else "".
+
+    ``backtests`` has the errors of the forecast, from ``origins`` past moments, for each series.
+    """
     notes = [""] * len(series)
     for method in NAIVE:
-        for i, naive in enumerate(backtest_each_or_none(series, method, horizon_s, origins)):
-            judged = tested[i]
+        naive_backtests = backtest_each_or_none(series, method, horizon_s, origins)
+        for i, (tested, naive) in enumerate(zip(backtests, naive_backtests, strict=True)):
             if notes[i] or naive is None:  # a simpler method already won, or it cannot be used
                 continue
-            if naive.peak_wape < judged.peak_wape - SHOWN:
+            if naive.peak_wape < tested.peak_wape - SHOWN:
                 notes[i] = (
-                    f"Worse than {method}: peaks were off by {judged.peak_wape:.1%} where that is "
-                    f"off by {naive.peak_wape:.1%} (MASE {judged.mase:.2f})."
+                    f"Worse than {method}: peaks were off by {tested.peak_wape:.1%} where that is "
+                    f"off by {naive.peak_wape:.1%} (MASE {tested.mase:.2f})."
                 )
     return notes
 

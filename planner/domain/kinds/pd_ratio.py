@@ -132,11 +132,11 @@ def run(
     known: UserFacts = NO_USER_FACTS,
     progress: Progress,
 ) -> Outcome:
-    """Evaluate all ratios of prefill to decode instances of a model.
+    """Find the ratio of prefill to decode replicas of a model that serves the most requests.
 
-    Keys are those of the contract. Each ratio is evaluated by the capacity of its two pools. The
-    best ratio, its neighbours and better ones next to them are also simulated with both pools
-    together. Closed forms are included for comparison. Raises PlannerError or SimulationError.
+    Each ratio is evaluated by the capacity of its two pools. The best ratio and its neighbours are
+    also simulated with both pools together. Closed forms are included for comparison. Raises
+    PlannerError for invalid options, and SimulationError if no pair of pools meets the SLO.
     """
     hardware = build_hardware(scenario, known)
     m = model_index(hardware, options.service)
@@ -191,10 +191,10 @@ def run(
 def _evaluate(
     pair: Pair, traffic: Traffic, m: int, seed: int, progress: Progress
 ) -> tuple[Judgement, tuple[Drift, ...], Sensitivity, AggregatedCapacity | None]:
-    """Return the judged ratios, the best ratio over time and at other lengths and limits.
+    """Evaluate all ratios of one pair of pools of model ``m``.
 
-    The last value is the capacity of aggregated instances. Simulations release Python's lock and
-    closed forms do not, so each runs beside the other.
+    Return (judged ratios, best ratio over time, best ratio at other lengths and limits, capacity of
+    aggregated replicas).
     """
     service, count = pair.service, pair.instances
     # Closed forms that the sensitivity needs begin now, if there is a second process.
@@ -202,6 +202,7 @@ def _evaluate(
         begin(best_splits, *call)
     progress(0.0, "Both pools by simulation")
 
+    # Simulations release Python's lock and closed forms do not, so each step has both.
     def best_and_drift(report: Progress) -> tuple[Judgement, tuple[Drift, ...]]:
         """Return the judged ratios, and how the best one changes over time."""
         simulate = part(report, 0.0, 0.5)
@@ -213,7 +214,7 @@ def _evaluate(
         return judged, over_time(traffic, m, service, count, ratio, part(report, 0.5, 1.0))
 
     def moved_and_mixed(report: Progress) -> tuple[Sensitivity, AggregatedCapacity | None]:
-        """Return best ratios at other lengths and limits, and the capacity of mixed instances."""
+        """Return best ratios at other lengths and limits, and the capacity of mixed replicas."""
         moved = sensitivity(service, count, part(report, 0.0, 0.7))
         return moved, _simulate_aggregated(pair, seed)
 
@@ -225,31 +226,16 @@ def _evaluate(
 def _pairs(
     hardware: Hardware, traffic: Traffic, m: int, options: Options, progress: Progress
 ) -> tuple[list[Pair], list[str]]:
-    """Return pairs of prefill and decode columns (GPU types), each with its best ratio.
+    """Find the best ratio of model ``m`` by closed forms, for each pair of GPU types.
 
-    The ratio is that of the closed forms. The cheapest pair per token comes first. The second value
-    has sentences on pairs that are left out. ``m`` is the index of the model.
+    Return (pairs, notes): the pairs by cost per token, and sentences on pairs that are left out.
     """
-
-    def names(columns: PairColumns, side: str) -> tuple[str, str]:
-        """Return the names of a pool in the options: its label and its GPU type."""
-        g = getattr(columns, side)
-        return hardware.columns[g].label, hardware.gpus[g].name
-
-    pairs = pairs_of(hardware, m)
-    for side, name in (("prefill", options.prefill), ("decode", options.decode)):
-        labels = sorted({names(columns, side)[0] for columns in pairs})
-        pairs = [columns for columns in pairs if name in ("", *names(columns, side))]
-        if not pairs:
-            raise PlannerError(
-                f"{side} {name}: {hardware.models[m].name} has no such pool. Choose from "
-                f"{', '.join(labels)}."
-            )
+    columns_of_pairs = _allowed_pairs(hardware, m, options)
     shared = traffic.shared[m] if traffic.shared else None
-    rows: list[Pair] = []
+    pairs: list[Pair] = []
     notes: list[str] = []
-    for done, columns in enumerate(pairs):
-        progress(done / len(pairs), "Pairs of GPU types")
+    for done, columns in enumerate(columns_of_pairs):
+        progress(done / len(columns_of_pairs), "Pairs of GPU types")
         count = options.instances or usual_instances(hardware, m, columns)
         try:
             service, best = strictest_split(
@@ -259,22 +245,44 @@ def _pairs(
             # One pair that cannot meet the limits must not end the run.
             notes.append(f"Left out: {problem}.")
             continue
-        rows.append(Pair(hardware, columns, service, count, best))
-    if not rows:
+        pairs.append(Pair(hardware, columns, service, count, best))
+    if not pairs:
         raise SimulationError(f"{hardware.models[m].name}: {notes[0].removeprefix('Left out: ')}")
-    return sorted(rows, key=lambda pair: pair.usd_per_million_tokens), notes
+    return sorted(pairs, key=lambda pair: pair.usd_per_million_tokens), notes
+
+
+def _allowed_pairs(hardware: Hardware, m: int, options: Options) -> list[PairColumns]:
+    """Return the pairs of GPU columns of model ``m`` that the options allow.
+
+    Options name a pool by its label or GPU type. Raises PlannerError if no pair is left.
+    """
+    pairs = pairs_of(hardware, m)
+    for side, name in (("prefill", options.prefill), ("decode", options.decode)):
+        columns = [getattr(pair, side) for pair in pairs]
+        labels = {hardware.columns[g].label for g in columns}
+        pairs = [
+            pair
+            for pair, g in zip(pairs, columns, strict=True)
+            if name in ("", hardware.columns[g].label, hardware.gpus[g].name)
+        ]
+        if not pairs:
+            raise PlannerError(
+                f"{side} {name}: {hardware.models[m].name} has no such pool. Choose from "
+                f"{', '.join(sorted(labels))}."
+            )
+    return pairs
 
 
 def _simulate_aggregated(pair: Pair, seed: int) -> AggregatedCapacity | None:
-    """Simulate aggregated instances on the same GPUs as the pair.
+    """Return the simulated capacity of aggregated replicas on the same GPUs as the pair.
 
-    Returns None if prefill and decode use different GPU types or tensor parallelism.
+    None if prefill and decode use different GPU types or tensor parallelism.
     """
     service = pair.service
     if service.prefill.gpu != service.decode.gpu or service.prefill.tp != service.decode.tp:
         return None
     lengths = (service.workload.isl, service.workload.osl)
-    # GPU type and width are equal, so the decode profile also describes an aggregated instance.
+    # GPU type and width are equal, so the decode profile also describes an aggregated replica.
     try:
         curve = curve_of(
             SizingCase(
@@ -289,7 +297,10 @@ def _simulate_aggregated(pair: Pair, seed: int) -> AggregatedCapacity | None:
 
 
 def beats_aggregated(best: RatioFigures, mixed: AggregatedCapacity | None) -> bool:
-    """Return whether the best ratio serves more than aggregated instances; None: there are none."""
+    """Return whether the best ratio serves clearly more than aggregated replicas would.
+
+    ``mixed`` is the capacity of the latter; None: there is no profile for them.
+    """
     return mixed is None or best.max_tps >= mixed.max_tps * (1 + WORTH)
 
 

@@ -1,4 +1,4 @@
-"""Place a fleet's instances in the network by several methods, and simulate the effect."""
+"""Place a fleet's replicas in the network by several methods, and simulate the effect."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -118,25 +118,24 @@ def run(
     known: UserFacts = NO_USER_FACTS,
     progress: Progress,
 ) -> Outcome:
-    """Place a fleet with one method or all, then scale it out, then scale it in again.
+    """Place today's or a planned fleet in the network, then scale it out, then scale it in again.
 
-    The fleet is today's or the plan's. The loss of KV bandwidth between prefill and decode
-    instances is simulated on the busiest hour. Raises ScenarioError, or Infeasible if there is no
-    plan.
+    Requests of the busiest hour are simulated with the KV bandwidth that each placement leaves
+    between prefill and decode replicas. Raises ScenarioError, or Infeasible if there is no plan.
     """
     begun = time.perf_counter()
     progress(0.0, "Reading the traffic")
     traffic, window = traffic_and_window(settings_of(scenario), traces)
-    scenario, hardware, instances, source = _fleet_to_place(
+    scenario, hardware, replicas, source = _fleet_to_place(
         scenario, known, traffic, window, options, part(progress, 0.0, 0.5)
     )
     facts: list[tuple[str, Provenance]] = []
     topology, kv_share = topology_of(scenario, hardware, facts), kv_shares(scenario, facts)
     facts += [fact for fact in hardware.provenance if fact[0].startswith("KV transfer")]
-    services = placed_services(scenario, hardware, instances)
+    services = placed_services(scenario, hardware, replicas)
     problem = PlacementProblem(topology, tuple(service.service for service in services))
     by_method = _placements(problem, options, scenario.seed, kv_share, part(progress, 0.5, 0.8))
-    # Only KV transfers between prefill and decode instances depend on the placement.
+    # Only KV transfers between prefill and decode replicas depend on the placement.
     transfers = any(service.hands_over for service in services)
     load = busiest_load(traffic, window, scenario.seed)
     methods = {}
@@ -171,11 +170,11 @@ def _fleet_to_place(
     options: Options,
     progress: Progress,
 ) -> tuple[Scenario, Hardware, IntArray, str]:
-    """Return the replicas to place, and in words where their number comes from.
+    """Return (scenario, hardware, replicas, source) of the fleet to place.
 
-    Replicas are ``[model, region, GPU column]``. If the options give a ratio, mixed pools become
-    prefill and decode pools. Scenario and hardware are those with such pools. Raises ScenarioError
-    if there are too many GPUs or no fleet.
+    Replicas are ``[model, region, GPU column]``. ``source`` says where their number comes from. If
+    the options give a ratio, mixed pools are split into prefill and decode pools in all of them.
+    Raises ScenarioError if there are too many GPUs or no fleet.
     """
     hardware = build_hardware(scenario, known)
     gpus = hardware.capacity_gpus.sum()
@@ -186,17 +185,17 @@ def _fleet_to_place(
         )
     counts = options.counts or ("peak" if hardware.today is None else "today")
     if counts != "today":
-        instances, source = _planned_counts(scenario, hardware, traffic, window, counts, progress)
+        replicas, source = _planned_counts(scenario, hardware, traffic, window, counts, progress)
     elif hardware.today is not None:
-        instances, source = hardware.today, "fleet.today"
+        replicas, source = hardware.today, "fleet.today"
     else:
         raise ScenarioError(
             "fleet.today: the scenario has no current fleet. Add it, or place the plan's peak."
         )
     if options.ratio is None:
-        return scenario, hardware, instances, source
+        return scenario, hardware, replicas, source
     prefill, decode = options.ratio
-    fleet = current_fleet_words(hardware, instances)
+    fleet = current_fleet_words(hardware, replicas)
     scenario = disaggregated_scenario(scenario, options.ratio, fleet)
     hardware = build_hardware(scenario, known)
     assert hardware.today is not None
@@ -212,10 +211,10 @@ def _planned_counts(
     counts: Counts,
     progress: Progress,
 ) -> tuple[IntArray, str]:
-    """Return the replicas of the plan's largest or last period, and its name.
+    """Plan the window, and return (replicas, source) of its largest or last period.
 
-    Replicas are ``[model, region, GPU column]``. ``counts`` is "peak" or "last". Raises Infeasible
-    if there is no plan.
+    Replicas are ``[model, region, GPU column]``. ``source`` names the period. ``counts`` is "peak"
+    (the period with the most GPUs) or "last". Raises Infeasible if there is no plan.
     """
     lengths = known_lengths(traffic, window, scenario.seed)
     traffic = traffic_with_known_lengths(traffic, lengths)
@@ -237,7 +236,7 @@ def _placements(
     shares: tuple[float, ...],
     progress: Progress,
 ) -> dict[str, States]:
-    """Return the states by method: placed, scaled out by ``options.grow``, scaled in again.
+    """Return the placements by method: at the start, scaled out by ``options.grow``, scaled in.
 
     ``shares`` are the shares of link bandwidth that KV caches get, by lowest common level.
     """
@@ -255,10 +254,10 @@ def _placements(
 def tables_of(
     problem: PlacementProblem, by_method: Mapping[str, States]
 ) -> dict[str, pl.DataFrame]:
-    """Return the tables of a placement run by name.
+    """Return the tables ``nodes``, ``instances`` and ``units`` of a placement run, by name.
 
     ``nodes`` has one row per node of the network. ``instances`` has one row per method, state,
-    instance and node. ``units`` has one row per method, state and unit.
+    replica and node. ``units`` has one row per method, state and unit.
     """
 
     def of_all_states(table: Callable[[State], pl.DataFrame]) -> pl.DataFrame:
@@ -292,7 +291,7 @@ def tables_of(
 
 
 def _instances(state: State) -> pl.DataFrame:
-    """Return the table of placed instances in one state."""
+    """Return the table of placed replicas in one state."""
     placement, services = state.placement, state.problem.services
     roles = [services[s].roles[r] for s, r in zip(placement.service, placement.role, strict=True)]
     parts = [role.parts[p].name for role, p in zip(roles, placement.part, strict=True)]

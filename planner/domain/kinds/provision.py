@@ -14,7 +14,6 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import numpy as np
-import polars as pl
 from pydantic import Field
 
 from planner.domain.options import RunOptions
@@ -56,7 +55,6 @@ from planner.domain.serialise import OPTIONAL
 from planner.domain.sources import Fact, facts_of
 from planner.domain.traffic.known_lengths import requested_tiers
 from planner.domain.traffic.traffic import Traffic, traffic_and_window
-from planner.domain.traffic.window import Window
 from planner.errors import Infeasible
 from planner.inputs.scenario.build import Hardware, build_hardware
 from planner.inputs.scenario.schema import Scenario
@@ -219,9 +217,22 @@ def run(
     chosen = [case for case in cases if case.chosen]
     totals = {level: figures.total(chosen, level) for level in options.levels}
     savings = figures.total_savings(totals)
-    shared, by_window, courses = _shared_and_over_time(
-        scenario, options, hardware, traffic, window, chosen, part(progress, solved, 0.95)
-    )
+    shared = None
+    # Sharing puts operators side by side on a GPU, which a single stream excludes.
+    if OPERATOR in options.levels and not options.single_stream:
+        progress(solved, "Placing services together")
+        shared = sharing.shared_gpus(chosen)
+    by_window: over_time.OverTime | None = None
+    tables = tables_of(cases)
+    if options.over_time != OFF:
+        method = METHOD if scenario.forecast.method == "auto" else scenario.forecast.method
+        tracked = TrackedTraffic(
+            hardware, traffic, *window.observed_s, options.levels, options.over_time, method,
+            scenario.fleet.startup_s, scenario.seed,
+        )  # fmt: skip
+        by_window, tables["courses"] = over_time.plan_windows(
+            chosen, tracked, part(progress, solved, 0.95)
+        )
     on_sharing, on_windows = sharing.sentences(shared), over_time.sentences(by_window)
     notes = [
         *_notes(options, cases, unknown_models(hardware, peaks)),
@@ -253,36 +264,7 @@ def run(
         over_time=by_window,
         seconds=time.perf_counter() - begun,
     )
-    return Outcome(result, tables_of(cases) | courses)
-
-
-def _shared_and_over_time(
-    scenario: Scenario,
-    options: Options,
-    hardware: Hardware,
-    traffic: Traffic,
-    window: Window,
-    cases: list[Case],
-    progress: Progress,
-) -> tuple[sharing.SharedGpus | None, over_time.OverTime | None, dict[str, pl.DataFrame]]:
-    """Return GPUs shared by several services, and plans window by window with their table.
-
-    Each is empty unless the options ask for it.
-    """
-    shared = None
-    # Sharing puts operators side by side on a GPU, which a single stream excludes.
-    if OPERATOR in options.levels and not options.single_stream:
-        progress(0.0, "Placing services together")
-        shared = sharing.shared_gpus(cases)
-    if options.over_time == OFF:
-        return shared, None, {}
-    method = scenario.forecast.method
-    followed = TrackedTraffic(
-        hardware, traffic, *window.observed_s, options.levels, options.over_time,
-        METHOD if method == "auto" else method, scenario.fleet.startup_s, scenario.seed,
-    )  # fmt: skip
-    by_window, table = over_time.plan_windows(cases, followed, part(progress, 0.1, 1.0))
-    return shared, by_window, {"courses": table}
+    return Outcome(result, tables)
 
 
 def _solved_cases(
@@ -291,8 +273,8 @@ def _solved_cases(
 ) -> list[Case]:  # fmt: skip
     """Plan the phases of each model and region on each GPU type, and mark one type as chosen.
 
-    Its operators are also planned as the source does. ``peaks`` are the busiest hours. Raise
-    Infeasible if no pool can meet its limits.
+    Operators of chosen cases are also planned as the source does. ``peaks`` are the busiest hours
+    by (model index, region index). Raises Infeasible if no pool can meet its limits.
     """
     to_solve = variants(hardware, peaks)
     limits = {(m, phase): limit_of(hardware, m, phase, peaks) for m, _ in peaks for phase in PHASES}
@@ -302,11 +284,10 @@ def _solved_cases(
         timing=options.kernels,
         interference=options.interference,
     )
-    names = {(m, r): (hardware.models[m].name, hardware.regions[r].name) for m, r in peaks}
-    lengths = {
-        place: peak_hour_lengths(hardware, traffic, names[place], peak, scenario.seed)
-        for place, peak in peaks.items()
-    }
+    lengths = {}
+    for (m, r), peak in peaks.items():
+        names = hardware.models[m].name, hardware.regions[r].name
+        lengths[m, r] = peak_hour_lengths(hardware, traffic, names, peak, scenario.seed)
     settings = SolveSettings(
         rules=options.rules,
         images=Images(options.images, options.image_tokens),

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
 import polars as pl
@@ -44,10 +43,9 @@ from planner.inputs.scenario.schema import Scenario
 from planner.inputs.scenario.settings import settings_of
 from planner.inputs.scenario.user_facts import NO_USER_FACTS, UserFacts
 from simulation.errors import SimulationError
-from simulation.fleet import Tier
 from simulation.performance.profile import provenance_at
 from simulation.performance.specs import Provenance
-from simulation.sizing.batch_queue import Evaluation, evaluate_pool, saturated_rps
+from simulation.sizing.batch_queue import evaluate_pool, saturated_rps
 from simulation.sizing.batch_sizing import size_pool
 from simulation.sizing.capacity import PRECISION, REQUESTS
 from simulation.sizing.pd_slo_split import isolated_tier
@@ -55,8 +53,8 @@ from simulation.sizing.pool import SIMULATED, PoolPoint, fewest_instances
 from simulation.sizing.trial import SharedPrompts
 from simulation.sizing.workload import Burstiness, Workload
 
-At = tuple[int, int]  # model, column
-CurveRow = dict[str, float | None]  # of the table ``curve``: column to value
+ModelColumn = tuple[int, int]  # index of the model, index of the GPU column
+CurveRow = dict[str, str | float | None]  # of the table ``curve``: column to value
 
 MOST_TOKENS = 10_000_000  # most tokens of a prompt or an answer
 MOST_RPS = 1e6
@@ -180,32 +178,27 @@ def run(
     known: UserFacts = NO_USER_FACTS,
     progress: Progress,
 ) -> Outcome:
-    """Find the largest request rate of one replica, for each model and column.
+    """Find the largest request rate of one replica within the SLO, for each model and GPU column.
 
-    Keys are those of the contract (interfaces.md). The rates with profiles slower and faster by
-    their own error show the uncertainty. The table ``curve`` has the closed forms' TTFT and TBT by
-    rate. Raises PlannerError for invalid options, and ScenarioError if a model meets its tier on no
-    replica.
+    It is also found with profiles slower and faster by their own error. The table ``curve`` has the
+    closed forms' TTFT and TBT by rate. Raises PlannerError for invalid options, and ScenarioError
+    if no replica of a model meets its SLO.
     """
-    hardware = build_hardware(scenario, known)
     progress(0.0, "Reading the traffic")
     notes: list[str] = []
-    assumed = _assumed_requests(scenario, hardware, traces, options, notes)
+    assumed = _assumed_requests(scenario, build_hardware(scenario, known), traces, options, notes)
     hardware, seed = assumed.hardware, scenario.seed
     sizes = size(
         hardware, assumed.lengths, seed, part(progress, 0.1, 0.4), assumed.arrivals, assumed.shared
     )
     pools: list[SizedPool] = []
-    curves: list[dict[str, Any]] = []
+    curves: list[CurveRow] = []
     replicas = sized_replicas(sizes, hardware)
-    for place, sized in zip(sizes.capacity, replicas, strict=True):
+    for model_column, sized in zip(sizes.capacity, replicas, strict=True):
         done = 0.4 + 0.45 * len(pools) / len(replicas)
         progress(done, "Sizing again with the profiles' errors")
-        pool, curve = _sized_pool(assumed, sizes, place, sized, seed)
-        pools.append(pool)
-        replica = sized.replica
-        names = {"model": replica.model, "arrangement": replica.arrangement, "role": replica.role}
-        curves += [names | as_json(row) for row in curve]
+        pools.append(_sized_pool(assumed, sizes, model_column, sized, seed))
+        curves += map(as_json, _closed_curve(assumed, model_column, sized))
     splits = splits_of(
         hardware, sizes, list(zip(assumed.lengths, assumed.shared, strict=True)),
         assumed.variation, assumed.arrivals, seed, part(progress, 0.85, 0.95),
@@ -240,10 +233,10 @@ class _AssumedRequests:
 def _assumed_requests(
     scenario: Scenario, hardware: Hardware, traces: Traces, options: Options, notes: list[str]
 ) -> _AssumedRequests:
-    """Return the requests of the scenario's traffic, with what the options state instead.
+    """Return the requests to size for: those that the options state, else the scenario's traffic.
 
-    The traffic is read only if the options do not state both lengths and arrivals. ``notes`` are
-    added to. Raises PlannerError if stated lengths exceed the context of a model.
+    The traffic is read only if the options do not state both lengths and arrivals. Notes on it are
+    appended to ``notes``. Raises PlannerError if stated lengths exceed the context of a model.
     """
     models, stated = len(hardware.models), variation_of(options.burstiness)
     traffic: Traffic | None = None
@@ -285,52 +278,61 @@ def _method_words(options: Options, assumed: _AssumedRequests) -> str:
 
 
 def _sized_pool(
-    assumed: _AssumedRequests, sizes: Sizes, place: At, sized: SizedReplica, seed: int
-) -> tuple[SizedPool, list[CurveRow]]:
-    """Return the capacity of a replica with its limits and errors, and its closed forms by rate."""
-    m, _ = place
+    assumed: _AssumedRequests,
+    sizes: Sizes,
+    model_column: ModelColumn,
+    sized: SizedReplica,
+    seed: int,
+) -> SizedPool:
+    """Return the capacity of a replica with its limits, its errors and its closed forms."""
+    m, _ = model_column
     hardware, lengths, shared = assumed.hardware, assumed.lengths[m], assumed.shared[m]
-    tier = next(tier for tier in hardware.tiers if tier.name == sized.tier)
-    work = workload_of(hardware, m, lengths, shared, assumed.variation[m])
-    closed, curve = _closed_forms(hardware, place, tier, work, sized.max_rps)
-    profile = hardware.profiles[place]
+    tier = hardware.tier(sized.tier)
+    profile = hardware.profiles[model_column]
     error = stated_error(profile)
 
     def rate_if(sign: int) -> float | None:
-        """Return the requests/s with a slower (+1) or faster (-1) profile; 0: no rate will do."""
+        """Return the requests/s with the profile slower (+1) or faster (-1) by its error.
+
+        0: the SLO is met at no rate. None: the error is not known.
+        """
         if error is None:
             return None
         try:
             return sized_alone(
-                hardware, place, lengths, seed, burstiness=assumed.arrivals[m], shared=shared,
+                hardware,
+                model_column,
+                lengths,
+                seed,
+                burstiness=assumed.arrivals[m],
+                shared=shared,
                 profile=slower_or_faster(profile, error.value, sign),
-            )  # fmt: skip
+            )
         except SimulationError:
             return 0.0
 
     demand_rps, replicas = assumed.rates[m], None
     if demand_rps is not None:
         demand_tps = demand_rps * float(lengths[0].mean())
-        replicas = fewest_instances(sizes.pool_tps[place], demand_tps)
-    pool = SizedPool(
+        replicas = fewest_instances(sizes.pool_tps[model_column], demand_tps)
+    return SizedPool(
         sized=sized,
         percentile=100 * tier.attainment,
         ttft_limit_ms=milliseconds(tier.ttft_s),
         tbt_limit_ms=milliseconds(tier.tbt_s),
-        attainment=sizes.capacity[place][1].attainment,
+        attainment=sizes.capacity[model_column][1].attainment,
         burstiness=assumed.variation[m],
         profile=profile.kind,
-        provenance=provenance_at(profile, sizes.outside(place)),
+        provenance=provenance_at(profile, sizes.outside(model_column)),
         expected_error=error.value if error else None,
         error_basis=error.basis if error else UNCHECKED,
         demand_rps=demand_rps,
         replicas=replicas,
-        simulated_pools=sizes.pools[place].set_by.points,
-        closed=closed,
+        simulated_pools=sizes.pools[model_column].set_by.points,
+        closed=_closed_forms(assumed, model_column, sized),
         max_rps_if_slower=rate_if(+1),
         max_rps_if_faster=rate_if(-1),
     )
-    return pool, curve
 
 
 def _contradiction_sentences(hardware: Hardware) -> list[str]:
@@ -344,34 +346,31 @@ def _contradiction_sentences(hardware: Hardware) -> list[str]:
     return list(dict.fromkeys(sentences))
 
 
-def _closed_forms(
-    hardware: Hardware, place: At, tier: Tier, work: Workload, max_rps: float
-) -> tuple[ClosedForms, list[CurveRow]]:
-    """Return the closed forms at the simulated capacity ``max_rps``, and their curve by rate.
+def _workload(assumed: _AssumedRequests, m: int) -> Workload:
+    """Return the requests of model ``m`` as the closed forms take them."""
+    return workload_of(
+        assumed.hardware, m, assumed.lengths[m], assumed.shared[m], assumed.variation[m]
+    )
 
-    Values are None if the closed forms find no rate.
-    """
-    pool, profile = sized_pool(hardware, *place), hardware.profiles[place]
-    saturated = saturated_rps(profile, work, pool)
-    share = tier.attainment
-    curve = []
-    for load in POINTS.tolist():
-        evaluated = evaluate_pool(profile, work.at(load * saturated), pool)
-        if evaluated.stable:
-            row: CurveRow = {"rate": load * saturated, "load": load}
-            curve.append(row | _curve_latencies(evaluated, share))
+
+def _closed_forms(
+    assumed: _AssumedRequests, model_column: ModelColumn, sized: SizedReplica
+) -> ClosedForms:
+    """Return the closed forms at the simulated capacity of a replica; None: they find no rate."""
+    hardware, work, max_rps = assumed.hardware, _workload(assumed, model_column[0]), sized.max_rps
+    pool, profile = sized_pool(hardware, *model_column), hardware.profiles[model_column]
+    tier, saturated = hardware.tier(sized.tier), saturated_rps(profile, work, pool)
     # The simulated capacity may exceed the closed-form saturation, where queues diverge.
     evaluated = evaluate_pool(profile, work.at(min(max_rps, 0.999 * saturated)), pool)
     try:
         predicted_rps = size_pool(profile, work, isolated_tier(tier, pool.role), pool).max_rps
     except SimulationError:
         predicted_rps = None
-    load = max_rps / saturated
-    latency_error, latency_bias = latency_errors(load)
-    closed = ClosedForms(
-        load=load,
+    latency_error, latency_bias = latency_errors(max_rps / saturated)
+    return ClosedForms(
+        load=max_rps / saturated,
         wait_ms=milliseconds(evaluated.wait.mean),
-        e2e_ms=milliseconds(evaluated.e2e.quantile(share)),
+        e2e_ms=milliseconds(evaluated.e2e.quantile(tier.attainment)),
         e2e_mean_ms=milliseconds(evaluated.e2e.mean),
         utilisation=evaluated.utilisation,
         predicted_rps=predicted_rps,
@@ -379,26 +378,41 @@ def _closed_forms(
         latency_error=latency_error,
         latency_bias=latency_bias,
     )
-    return closed, curve
 
 
-def _curve_latencies(evaluated: Evaluation, share: float) -> CurveRow:
-    """Return mean latencies and those at ``share``, the percentile as a fraction."""
-    ttft, tbt = evaluated.ttft, evaluated.tbt
-    return {
-        "ttft_mean_ms": milliseconds(ttft.mean) if len(ttft.values) else None,
-        "ttft_ms": milliseconds(ttft.quantile(share)),
-        "tbt_mean_ms": milliseconds(tbt.mean) if len(tbt.values) else None,
-        "tbt_ms": milliseconds(tbt.quantile(share)),
-        "e2e_ms": milliseconds(evaluated.e2e.quantile(share)),
-        "wait_mean_ms": milliseconds(evaluated.wait.mean),
-        "utilisation": evaluated.utilisation,
-        "batch": evaluated.batch,
-    }
+def _closed_curve(
+    assumed: _AssumedRequests, model_column: ModelColumn, sized: SizedReplica
+) -> Iterator[CurveRow]:
+    """Yield a row of the table ``curve`` for each load: latencies by closed forms.
+
+    Columns without ``mean`` in their name are at the percentile of the tier.
+    """
+    hardware, work = assumed.hardware, _workload(assumed, model_column[0])
+    pool, profile = sized_pool(hardware, *model_column), hardware.profiles[model_column]
+    share, saturated = hardware.tier(sized.tier).attainment, saturated_rps(profile, work, pool)
+    for load in POINTS.tolist():
+        evaluated = evaluate_pool(profile, work.at(load * saturated), pool)
+        if evaluated.stable:
+            ttft, tbt = evaluated.ttft, evaluated.tbt
+            yield {
+                "model": sized.replica.model,
+                "arrangement": sized.replica.arrangement,
+                "role": sized.replica.role,
+                "rate": load * saturated,
+                "load": load,
+                "ttft_mean_ms": milliseconds(ttft.mean) if len(ttft.values) else None,
+                "ttft_ms": milliseconds(ttft.quantile(share)),
+                "tbt_mean_ms": milliseconds(tbt.mean) if len(tbt.values) else None,
+                "tbt_ms": milliseconds(tbt.quantile(share)),
+                "e2e_ms": milliseconds(evaluated.e2e.quantile(share)),
+                "wait_mean_ms": milliseconds(evaluated.wait.mean),
+                "utilisation": evaluated.utilisation,
+                "batch": evaluated.batch,
+            }
 
 
 def _check_context(hardware: Hardware, lengths: tuple[int, int]) -> None:
-    """Raise an error if prompt and answer together exceed a model's context."""
+    """Raise PlannerError if ``lengths`` (input, output tokens) exceed a model's context."""
     for model in hardware.models:
         if sum(lengths) > model.max_context:
             raise PlannerError(

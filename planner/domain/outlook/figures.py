@@ -27,7 +27,7 @@ class PlannedMonth:
 class MonthFigures:
     """Row of a month; figures are None if the plan is infeasible.
 
-    ``cost_usd`` is at on-demand and spot prices. Its part for starting instances is ``starts_usd``.
+    ``cost_usd`` is at on-demand and spot prices. Its part for starting replicas is ``starts_usd``.
     ``cost_committed_usd`` is the cost with the recommended commitments.
     """
 

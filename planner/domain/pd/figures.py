@@ -19,7 +19,7 @@ def ratio_name(prefill: int, decode: int) -> str:
 class RatioFigures:
     """The capacity of a ratio within the SLO, and its latencies at that load."""
 
-    prefill: int  # instances
+    prefill: int  # replicas
     decode: int
     max_tps: float  # input and output tokens/s
     max_rps: float
@@ -73,8 +73,8 @@ class RatioRow:
     ) -> RatioRow:
         """Return the figures of a ratio: of its simulation if there is one, else of the pools.
 
-        ``pools`` is its capacity if each pool is computed alone, ``closed`` that by closed forms
-        only.
+        ``closed`` is its capacity by closed forms, ``pools`` with each pool simulated alone, and
+        ``simulated`` with both pools simulated together.
         """
         ratio = simulated or pools
         error = None
@@ -97,12 +97,11 @@ class Pair:
     @property
     def usd_per_hour(self) -> float:
         """Return the price of the best ratio per hour, in the cheapest region of each column."""
-        sides = ((self.best.prefill, self.columns.prefill), (self.best.decode, self.columns.decode))
-        prices = self.hardware.usd_per_gpu_hour
-        profiles = (self.service.prefill, self.service.decode)
-        return sum(
-            n * profile.tp * float(prices[:, g].min())
-            for (n, g), profile in zip(sides, profiles, strict=True)
+        prices = self.hardware.usd_per_gpu_hour.min(axis=0)  # by column
+        prefill_gpus = self.best.prefill * self.service.prefill.tp
+        decode_gpus = self.best.decode * self.service.decode.tp
+        return float(
+            prefill_gpus * prices[self.columns.prefill] + decode_gpus * prices[self.columns.decode]
         )
 
     @property
@@ -158,7 +157,7 @@ class PdPool:
 
 @dataclass(frozen=True, slots=True)
 class AggregatedCapacity:
-    """The capacity of the same number of instances with aggregated serving."""
+    """The capacity of the same number of replicas with aggregated serving."""
 
     max_tps: float
     max_rps: float

@@ -38,9 +38,8 @@ class StatedRatio:
 def stated_ratios(study: Study, target: IntArray) -> tuple[StatedRatio, ...]:
     """Return the best P:D ratio of every model with prefill and decode pools.
 
-    It is the ratio that ``pd_ratio`` finds for the number of instances of the plan, at most
-    MOST_INSTANCES. This is the largest of a period and region in
-    ``target [period, model, region, GPU column]``.
+    It is the best for the most replicas that ``target [period, model, region, GPU column]`` has in
+    any period and region (at most ``MOST_INSTANCES``).
     """
     return tuple(
         _best_ratio_of_pair(study, m, columns, target)
@@ -54,7 +53,7 @@ def studied_service(study: Study, m: int, columns: PairColumns, instances: int) 
     """Return the service of model ``m`` on a pair of columns, at its most limiting tier.
 
     Its lengths, shared prompts and arrivals are those of the study's traffic. Raises
-    SimulationError if no ratio of ``instances`` instances meets a tier.
+    SimulationError if no ratio of ``instances`` replicas meets a tier.
     """
     traffic = study.traffic
     service, _ = strictest_split(
@@ -68,11 +67,13 @@ def studied_service(study: Study, m: int, columns: PairColumns, instances: int) 
 def _best_ratio_of_pair(
     study: Study, m: int, columns: PairColumns, target: IntArray
 ) -> StatedRatio:
-    """Return the best ratio of a pair of pools of one model."""
+    """Return the best ratio of a pair of pools of model ``m``.
+
+    ``target [period, model, region, GPU column]`` are the planned replicas.
+    """
     hardware = study.hardware
-    # Prefill and decode together, the most of any period and region.
     both_roles = target[:, m, :, columns.prefill] + target[:, m, :, columns.decode]
-    planned = int(both_roles.max())
+    planned = int(both_roles.max())  # the most of any period and region
     count = min(planned, MOST_INSTANCES) if planned > 1 else usual_instances(hardware, m, columns)
     stated = StatedRatio(
         model=hardware.models[m].name,

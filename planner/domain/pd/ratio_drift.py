@@ -63,18 +63,20 @@ class Drift:
 def sensitivity_calls(
     service: PdService, instances: int
 ) -> list[tuple[tuple[PdService, ...], int]]:
-    """Return the arguments of ``best_splits`` that ``sensitivity`` needs.
+    """Return the arguments of the calls of ``best_splits`` that ``sensitivity`` needs.
 
-    They are the lengths times ``FACTORS``, a call per ISL, then the limits times ``LIMITS``.
+    One call per factor on the ISL has all factors on the OSL (``FACTORS``). One call per factor on
+    the TTFT limit has all factors on the TPOT limit (``LIMITS``).
     """
     # Thin the requests out once, rather than in each evaluation.
     base = replace(service, workload=_scale_lengths(service.workload, isl=1.0, osl=1.0))
-    by_lengths = [
-        tuple(replace(base, workload=_scale_lengths(base.workload, isl, osl)) for osl in FACTORS)
-        for isl in FACTORS
-    ]
-    by_limits = [tuple(_with_limits(base, ttft, tbt) for tbt in LIMITS) for ttft in LIMITS]
-    return [(services, instances) for services in (*by_lengths, *by_limits)]
+    calls = []
+    for isl in FACTORS:
+        workloads = [_scale_lengths(base.workload, isl, osl) for osl in FACTORS]
+        calls.append((tuple(replace(base, workload=work) for work in workloads), instances))
+    for ttft in LIMITS:
+        calls.append((tuple(_with_limits(base, ttft, tbt) for tbt in LIMITS), instances))
+    return calls
 
 
 def best_splits(services: tuple[PdService, ...], instances: int) -> tuple[Split, ...]:
@@ -105,19 +107,18 @@ def over_time(
     m: int,
     service: PdService,
     instances: int,
-    usual: RatioCapacity,
+    fixed: RatioCapacity,
     progress: Progress,
 ) -> tuple[Drift, ...]:
-    """Return the mean lengths and the best ratio of each window of the traffic, by closed forms.
+    """Return the mean lengths and the best ratio in each window of the traffic, by closed forms.
 
-    The ratio is that of ``instances`` instances of ``service``, which serves model ``m`` (index).
-    Each window also states the loss of the fixed ratio ``usual``. Windows with fewer than ``FEW``
-    requests are omitted.
+    ``service`` serves model ``m`` (index) on ``instances`` replicas. Each window also states what
+    the ratio ``fixed`` loses. Windows with fewer than ``FEW`` requests are omitted.
     """
     starts, isl, osl = _windows(traffic, m)
     known = np.flatnonzero(np.isfinite(isl))
     calls = [
-        (service, instances, usual, starts[part], isl[part], osl[part])
+        (service, instances, fixed, starts[part], isl[part], osl[part])
         for part in np.split(known, range(TOGETHER, len(known), TOGETHER))
     ]
     for call in calls:
@@ -129,17 +130,17 @@ def over_time(
 def drift_of(
     service: PdService,
     instances: int,
-    usual: RatioCapacity,
+    fixed: RatioCapacity,
     starts: FloatArray,
     isl: FloatArray,
     osl: FloatArray,
 ) -> list[Drift]:
-    """Return the best ratio of windows that begin at ``starts`` (epoch s), with mean lengths.
+    """Return the best ratio of ``instances`` replicas in each window, and what ``fixed`` loses.
 
-    ``isl`` and ``osl`` are those lengths. ``usual`` is the ratio whose loss is stated.
+    By window: ``starts`` (epoch s), mean lengths ``isl`` and ``osl`` (tokens).
     """
     facts, rows = service.workload.facts, []
-    near = usual.prefill
+    near = fixed.prefill
     for start, mean_isl, mean_osl in zip(starts, isl.tolist(), osl.tolist(), strict=True):
         work = _scale_lengths(
             service.workload, mean_isl / facts.mean_isl, mean_osl / facts.mean_osl
@@ -149,7 +150,7 @@ def drift_of(
         near = best.prefill or near
         loses = None
         if best.prefill:
-            fixed_tps = forms.rate(usual.prefill, usual.decode) * forms.service.tokens
+            fixed_tps = forms.rate(fixed.prefill, fixed.decode) * forms.service.tokens
             loses = max(0.0, 1.0 - fixed_tps / best.max_tps)
         rows.append(
             Drift(moment(start), mean_isl, mean_osl, best.prefill, best.decode, best.max_tps, loses)
@@ -158,10 +159,10 @@ def drift_of(
 
 
 def _windows(traffic: Traffic, m: int) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Return the starts of windows, and the mean ISL and OSL of requests of model ``m`` in each.
+    """Return (starts, mean ISL, mean OSL) of the windows of the traffic, for model ``m`` (index).
 
-    Windows have equal numbers of bins, but the last may have fewer. Starts are in epoch s. The
-    means are NaN in windows with fewer than ``FEW`` requests.
+    There are at most ``WINDOWS`` of equal length, but the last may be shorter. Starts are epoch s.
+    Means are NaN in windows with fewer than ``FEW`` requests.
     """
     demand = traffic.demand
     rows = [i for i, key in enumerate(demand.keys) if key.model == traffic.models[m]]
@@ -177,7 +178,7 @@ def _windows(traffic: Traffic, m: int) -> tuple[FloatArray, FloatArray, FloatArr
 
 
 def _scale_lengths(workload: Workload, isl: float, osl: float) -> Workload:
-    """Return the workload with its lengths multiplied by ``isl`` and ``osl``, at least one token.
+    """Return the workload with lengths times the factors ``isl`` and ``osl``, at least one token.
 
     To save time, only every n-th request is used, so that at least ``SAMPLE`` remain.
     """
@@ -210,10 +211,9 @@ def _with_limits(service: PdService, ttft: float, tbt: float) -> PdService:
 
 
 def _best_split(forms: ClosedForms, instances: int, near: int | None = None) -> Split:
-    """Return the best ratio of ``instances`` instances by closed forms.
+    """Return the best ratio of ``instances`` replicas by closed forms; empty if none meets the SLO.
 
-    The Split is empty if no ratio meets the tier. The search begins at ``near`` prefill instances;
-    None: anywhere.
+    The search begins at ``near`` prefill replicas; None: anywhere.
     """
     try:
         prefill, rate = forms.best_split(instances, near)

@@ -31,7 +31,7 @@ KEPT = 64  # judgements cached per process
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Judgement:
-    """The results of all P:D ratios of a number of instances, by rising count of prefill."""
+    """The results of all P:D ratios of a number of replicas, by rising count of prefill."""
 
     service: PdService
     closed: tuple[RatioCapacity, ...]  # by closed forms
@@ -47,10 +47,10 @@ def judge_ratios(
     seed: int,
     report: ReportProgress = lambda done: None,
 ) -> Judgement:
-    """Evaluate all P:D ratios of ``instances`` instances of a service at its tier.
+    """Return the capacity of all P:D ratios of ``instances`` replicas of a service, and the best.
 
-    Results are cached per process. If the service's model caches prefixes and the service has
-    prompt blocks, shared prompts are cached. Raise SimulationError if no ratio meets the tier.
+    Capacities are within the limits of the service's tier. Results are cached per process. Raises
+    SimulationError if no ratio meets the tier.
     """
     return _judge_pair(service, routing, instances, seed, report)
 
@@ -58,7 +58,7 @@ def judge_ratios(
 def _inputs(
     service: PdService, routing: Routing, instances: int, seed: int, _: ReportProgress
 ) -> tuple[object, ...]:
-    """Return what an evaluation depends on."""
+    """Return the cache key of an evaluation: the values that it depends on."""
     work = service.workload
     return (
         service.prefill, service.decode, work.isl, work.osl, service.blocks, service.tier,
@@ -70,54 +70,43 @@ def _inputs(
 def _judge_pair(
     service: PdService, routing: Routing, instances: int, seed: int, report: ReportProgress
 ) -> Judgement:
-    """Evaluate all ratios of a pair of pools, by closed forms, by pool and by simulation.
+    """Return the capacity of all ratios by closed forms, by pool and by simulation.
 
     If a pool cannot meet its part of the tier, the closed forms count as capacities of the pools.
     """
     closed = ratios(service, all_splits(instances))
+    lengths = (service.workload.isl, service.workload.osl)
+    prefill = SizingCase(
+        service.prefill, lengths, service.tier, seed, "prefill", None, service.batching,
+        service.burstiness, routing=routing, blocks=service.blocks,
+    )  # fmt: skip
+    decode = replace(prefill, profile=service.decode, role="decode", link=service.link, blocks=None)
     try:
-        lengths = (service.workload.isl, service.workload.osl)
-        sides = SizingCase(
-            service.prefill, lengths, service.tier, seed, "prefill", None, service.batching,
-            service.burstiness, routing=routing, blocks=service.blocks,
-        )  # fmt: skip
-        prefill, decode = pair_of_curves(
-            sides,
-            replace(sides, profile=service.decode, role="decode", link=service.link, blocks=None),
-        )
+        pools = _ratios_by_pool(service, closed, prefill, decode)
     except SimulationError:
         pools = closed
-    else:
-        pools = [
-            _limited_by(
-                service,
-                row,
-                curve_capacity(prefill[0], row.prefill),
-                curve_capacity(decode[0], row.decode),
-                (prefill[1], decode[1]),
-            )
-            for row in closed
-        ]
     simulated = simulate_best_ratios(service, pools, seed=seed, routing=routing, report=report)
     return Judgement(
         service, tuple(closed), tuple(pools), tuple(simulated), best_ratio(simulated, service)
     )
 
 
-def _limited_by(
-    service: PdService, row: RatioCapacity, prefill: float, decode: float, bound: tuple[str, str]
-) -> RatioCapacity:
-    """Return ``row`` (a ratio) with the lower capacity of its two pools, and what limits that.
+def _ratios_by_pool(
+    service: PdService, ratios: list[RatioCapacity], prefill: SizingCase, decode: SizingCase
+) -> list[RatioCapacity]:
+    """Return ``ratios`` with the lower capacity of their two pools, each simulated alone.
 
-    ``prefill`` and ``decode`` are the capacities of the pools in requests/s. ``bound`` names the
-    limit of each.
+    Raises SimulationError if a pool cannot meet its part of the tier at any rate.
     """
-    rate = min(prefill, decode)
-    first = bool(prefill <= decode)
-    return replace(
-        row,
-        max_rps=rate,
-        max_tps=rate * service.tokens,
-        side="prefill" if first else "decode",
-        bound_by=bound[0] if first else bound[1],
-    )
+    (prefill_rps, prefill_limit), (decode_rps, decode_limit) = pair_of_curves(prefill, decode)
+    rows = []
+    for ratio in ratios:
+        rps, side, limit = min(
+            (curve_capacity(prefill_rps, ratio.prefill), "prefill", prefill_limit),
+            (curve_capacity(decode_rps, ratio.decode), "decode", decode_limit),
+            key=lambda pool: pool[0],
+        )
+        rows.append(
+            replace(ratio, max_rps=rps, max_tps=rps * service.tokens, side=side, bound_by=limit)
+        )
+    return rows

@@ -15,7 +15,7 @@ from simulation.sizing.workload import Burstiness, Workload
 from simulation.trace import CachedTokens
 
 MOST_INSTANCES = 256
-# Largest default number of instances: HeteroScale, section 4.1, has 16 nodes.
+# Largest default number of replicas: HeteroScale, section 4.1, has 16 nodes.
 USUAL_INSTANCES = 16
 
 
@@ -43,16 +43,18 @@ def pairs_of(hardware: Hardware, m: int) -> list[PairColumns]:
 
     If the model lacks columns of one of these roles, use all pairs of its mixed columns.
     """
-    columns_of = [g for model, g in hardware.profiles if model == m]
-    first = [g for g in columns_of if hardware.columns[g].role == "prefill"]
-    second = [g for g in columns_of if hardware.columns[g].role == "decode"]
-    if not (first and second):
-        first = second = [g for g in columns_of if hardware.columns[g].role == "both"]
-    return [PairColumns(p, d) for p in first for d in second]
+    by_role: dict[str, list[int]] = {"prefill": [], "decode": [], "both": []}
+    for model, g in hardware.profiles:
+        if model == m:
+            by_role[hardware.columns[g].role].append(g)
+    prefill, decode = by_role["prefill"], by_role["decode"]
+    if not (prefill and decode):
+        prefill = decode = by_role["both"]
+    return [PairColumns(p, d) for p in prefill for d in decode]
 
 
 def _link(hardware: Hardware, m: int, g: int) -> KvLink:
-    """Return the KV link from an instance on column ``g``.
+    """Return the KV link from a replica on column ``g``.
 
     If the scenario has no link there, because it does not prefill on ``g``, derive one.
     """
@@ -72,10 +74,9 @@ def service_of(
     shared: SharedPrompts | None = None,
     burstiness: Burstiness = 1.0,
 ) -> PdService:
-    """Return the inputs of closed forms and simulations for a model on a pair of columns.
+    """Return model ``m`` on a pair of GPU columns, as closed forms and simulations take it.
 
-    ``m`` is the index of the model. ``shared`` has its cached tokens or prompt blocks; None: not
-    known.
+    ``shared`` has the cached tokens or prompt blocks of the model; None: not known.
     """
     lengths, blocks = cached_blocks(hardware, m, lengths, shared)
     counted = blocks if isinstance(blocks, CachedTokens) else None
@@ -92,9 +93,9 @@ def service_of(
 
 
 def usual_instances(hardware: Hardware, m: int, columns: PairColumns) -> int:
-    """Return the default instances of model ``m`` (index): those of the region with the most GPUs.
+    """Return how many replicas of a pair of pools of model ``m`` are evaluated by default.
 
-    It is at least 2 and at most ``USUAL_INSTANCES``.
+    They are those that fit the region with the most GPUs, at least 2, at most ``USUAL_INSTANCES``.
     """
     widest = max(hardware.profiles[m, g].tp for g in (columns.prefill, columns.decode))
     types = hardware.types[[columns.prefill, columns.decode]]
@@ -111,10 +112,10 @@ def strictest_split(
     shared: SharedPrompts | None = None,
     burstiness: Burstiness = 1.0,
 ) -> tuple[PdService, RatioCapacity]:
-    """Return the service at its most limiting tier, and its best ratio there.
+    """Return (service, ratio): model ``m`` at its most limiting tier, and its best ratio there.
 
-    Both are by closed forms, for Poisson arrivals. Raise SimulationError if no ratio meets a tier.
-    ``instances`` is the number of prefill and decode instances together.
+    Both are by closed forms, for Poisson arrivals. ``instances`` is the number of prefill and
+    decode replicas together. Raises SimulationError if no ratio meets a tier.
     """
     splits: list[tuple[PdService, RatioCapacity]] = []
     for tier in hardware.limits_of(m):

@@ -30,10 +30,10 @@ SAME_E2E, SAME_POINTS = 0.01, 0.002
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """Units of a service with the same instances by role that have no place, and why."""
+    """Units of a service with the same replicas by role that have no place, and why."""
 
     service: str
-    unit: tuple[int, ...]  # instances by role
+    unit: tuple[int, ...]  # replicas by role
     units: int
     reason: str
 
@@ -91,22 +91,22 @@ class MethodFigures:
 
 @dataclass(frozen=True, slots=True)
 class RoleFigures:
-    """The instances of one role of a service.
+    """The replicas of one role of a service.
 
-    ``parts`` holds the name of each part, its instances and the GPUs of each.
+    ``parts`` holds the name of each part, its replicas and the GPUs of each.
     """
 
     role: str
     gpu: str
     gpus: int
     instances: int
-    parts: tuple[tuple[str, int, int], ...]  # name, instances, GPUs each
+    parts: tuple[tuple[str, int, int], ...]  # name, replicas, GPUs each
     fallbacks: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """The instances by role of a unit, and the number of such units."""
+    """The replicas by role of a unit, and the number of such units."""
 
     instances: tuple[int, ...]
     units: int
@@ -114,7 +114,7 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class ServiceFigures:
-    """The instances and affinity that a service requires."""
+    """The replicas and affinity that a service requires."""
 
     name: str
     model: str
@@ -144,22 +144,21 @@ class RegionTree:
 def method_figures(
     name: str, states: States, placed: Sequence[ServiceColumns], replay: MethodReplay | None
 ) -> MethodFigures:
-    """Return the figures of one placement method, a key of LABELS.
+    """Return the figures of the placement method ``name``.
 
     ``states`` are its placements by step: START, and GROWN and SHRUNK if they were computed.
     ``placed`` are the services, in the order of the placement's indices. ``replay`` is the
     simulation of the start; None: it was not simulated.
     """
-    moments = {step: _state_figures(state) for step, state in states.items()}
+    by_step = {step: _state_figures(state) for step, state in states.items()}
     return MethodFigures(
         label=LABELS[name],
-        start=moments[START],
+        start=by_step[START],
         services=tuple(
-            _service_units(states[START], s, placed_service)
-            for s, placed_service in enumerate(placed)
+            _service_units(states[START], s, service) for s, service in enumerate(placed)
         ),
-        grown=moments.get(GROWN),
-        shrunk=moments.get(SHRUNK),
+        grown=by_step.get(GROWN),
+        shrunk=by_step.get(SHRUNK),
         simulated=replay,
     )
 
@@ -192,21 +191,22 @@ def _state_figures(state: State) -> StateFigures:
 
 
 def _service_units(state: State, s: int, placed: ServiceColumns) -> ServiceUnits:
-    """Return how the units of service ``s`` are placed."""
+    """Return how the units of the service ``placed``, with index ``s``, are placed."""
     units, placement, problem = state.measures.units, state.placement, state.problem
-    of_service = units.service == s
+    is_own = units.service == s
     shares = service_share(units, s) if placed.hands_over else None
     mean, worst = shares or (None, None)
-    switch = problem.topology.s1[placement.node[placement.service == s]]
-    one_switch = problem.services[s].affinity == "s1"
+    groups = problem.topology.s1[placement.node[placement.service == s]]
+    if problem.services[s].affinity != "s1":
+        groups = problem.subgroup[groups]
     return ServiceUnits(
         service=placed.service.name,
-        units=int(of_service.sum()),
-        groups=len(np.unique(switch if one_switch else problem.subgroup[switch])),
+        units=int(is_own.sum()),
+        groups=len(np.unique(groups)),
         bandwidth_share=mean,
         worst_share=worst,
-        missed=int((~units.honoured[of_service]).sum()),
-        split=int(units.split[of_service].sum()),
+        missed=int((~units.honoured[is_own]).sum()),
+        split=int(units.split[is_own].sum()),
     )
 
 
@@ -239,19 +239,25 @@ def region_trees(problem: PlacementProblem) -> Iterator[RegionTree]:
     """Yield the size of the network of each region."""
     tree = problem.topology
     for c, name in enumerate(tree.centres):
-        of_region = tree.centre == c
-        tiers = problem.tiers[np.unique(tree.s1[of_region])]
+        nodes = tree.centre == c
+        low, medium, high = np.bincount(
+            problem.tiers[np.unique(tree.s1[nodes])], minlength=len(TIERS)
+        ).tolist()
         yield RegionTree(
-            name,
-            int(of_region.sum()),
-            int(tree.gpus[of_region].sum()),
-            *(len(np.unique(level[of_region])) for level in (tree.rack, tree.s1, tree.s2)),
-            *(int((tiers == tier).sum()) for tier in range(len(TIERS))),
+            region=name,
+            nodes=int(nodes.sum()),
+            gpus=int(tree.gpus[nodes].sum()),
+            racks=len(np.unique(tree.rack[nodes])),
+            s1=len(np.unique(tree.s1[nodes])),
+            s2=len(np.unique(tree.s2[nodes])),
+            s1_low=low,
+            s1_medium=medium,
+            s1_high=high,
         )
 
 
 def headline(methods: Mapping[str, MethodFigures], pairs: bool) -> str:
-    """Return the main sentence of a placement run; ``pairs`` if it has KV transfers."""
+    """Return the main sentence of a placement run; ``pairs``: replicas pass KV caches on."""
     chosen = methods.get(EXACT) or next(iter(methods.values()))
     best = chosen.start
     if not pairs:
@@ -286,25 +292,24 @@ def warnings(methods: Mapping[str, MethodFigures], pairs: bool) -> Iterator[str]
 
 
 def _equals_baseline(methods: Mapping[str, MethodFigures]) -> bool:
-    """Return whether placement makes no difference: the baseline's replay equals all others.
+    """Return whether the method that ignores topology is as good as every other, in simulation.
 
-    The baseline ignores topology. Compared are latency and attainment. The baseline must have
-    placed all units, and every method must have been simulated.
+    It must have placed all units, and every method must have been simulated.
     """
     blind = methods.get(BLIND)
-    others = [method.simulated for name, method in methods.items() if name != BLIND]
-    if blind is None or blind.simulated is None or blind.start.unplaced_units or not others:
+    informed = [method.simulated for name, method in methods.items() if name != BLIND]
+    if blind is None or blind.simulated is None or blind.start.unplaced_units or not informed:
         return False
-    blind_replay = blind.simulated.replay
-    return all(other is not None and _is_as_good(blind_replay, other.replay) for other in others)
+    replay = blind.simulated.replay
+    return all(best is not None and _is_as_good(replay, best.replay) for best in informed)
 
 
-def _is_as_good(row: Replay, other: Replay) -> bool:
-    """Return whether ``row`` about equals or beats ``other`` in p95 E2E and SLO attainment."""
-    late, other_late = row.e2e_ms.p95, other.e2e_ms.p95
-    if late is None or other_late is None or late > (1 + SAME_E2E) * other_late:
+def _is_as_good(replay: Replay, best: Replay) -> bool:
+    """Return whether ``replay`` about equals or beats ``best`` in p95 E2E and SLO attainment."""
+    p95_ms, best_ms = replay.e2e_ms.p95, best.e2e_ms.p95
+    if p95_ms is None or best_ms is None or p95_ms > (1 + SAME_E2E) * best_ms:
         return False
-    pairs = zip(row.slo_attainment.values(), other.slo_attainment.values(), strict=True)
+    pairs = zip(replay.slo_attainment.values(), best.slo_attainment.values(), strict=True)
     return not any(a is not None and b is not None and a < b - SAME_POINTS for a, b in pairs)
 
 

@@ -64,24 +64,24 @@ class Placer:
     def states(self, problem: PlacementProblem, grow: float) -> States:
         """Return the placement at the start and, with ``grow``, after growing and shrinking.
 
-        ``grow`` is the share of instances that is added and then removed again. 0: start only.
+        ``grow`` is the share of replicas that is added and then removed again. 0: start only.
         """
         steps = {START: problem}
         if grow > 0:
-            more = tuple(
-                replace(service, wanted=tuple(math.ceil(n * (1 + grow)) for n in service.wanted))
-                for service in problem.services
-            )
-            steps[GROWN] = PlacementProblem(problem.topology, more, problem.taken)
+            grown = []
+            for service in problem.services:
+                wanted = tuple(math.ceil(n * (1 + grow)) for n in service.wanted)
+                grown.append(replace(service, wanted=wanted))
+            steps[GROWN] = PlacementProblem(problem.topology, tuple(grown), problem.taken)
             steps[SHRUNK] = problem
         states: States = {}
         current = Placement.from_rows([])
-        for name, asked_for in steps.items():
+        for name, step in steps.items():
             began = time.perf_counter()
-            solved = self._solve(asked_for, current)
+            solved = self._solve(step, current)
             seconds, current = time.perf_counter() - began, solved.placement
-            measures = measure_placement(asked_for, current, shares=self.shares)
-            states[name] = State(asked_for, current, measures, seconds, solved.gap, solved.bound)
+            measures = measure_placement(step, current, shares=self.shares)
+            states[name] = State(step, current, measures, seconds, solved.gap, solved.bound)
         return states
 
     def _solve(self, problem: PlacementProblem, before: Placement) -> SolvedPlacement:
@@ -91,16 +91,16 @@ class Placer:
         """
         if self.method == ALGORITHM4:
             return SolvedPlacement(run_algorithm4(problem, before))
-        more = []
+        # The other methods leave the placed replicas, and place only the missing ones.
+        services = []
         for s, service in enumerate(problem.services):
             present = placed_replicas(before, s, len(service.roles))
             missing = tuple(w - n for w, n in zip(service.wanted, present, strict=True))
             if min(missing) < 0:
                 return SolvedPlacement(run_algorithm4(problem, before))
-            more.append(replace(service, wanted=missing))
-        # The other methods leave the placed instances, and place only the missing ones.
+            services.append(replace(service, wanted=missing))
         used = problem.taken + before.used(len(problem.topology))
-        to_add = PlacementProblem(problem.topology, tuple(more), used)
+        to_add = PlacementProblem(problem.topology, tuple(services), used)
         if self.method == BLIND:
             return SolvedPlacement(_join_placements(before, place_blind(to_add, self.seed)))
         exact = place_exact(
@@ -110,7 +110,7 @@ class Placer:
 
 
 def _join_placements(before: Placement, new: Placement) -> Placement:
-    """Join two placements; units and instances of ``new`` get numbers after those of ``before``."""
+    """Join two placements; units and replicas of ``new`` get numbers after those of ``before``."""
     services = int(max(before.service.max(initial=-1), new.service.max(initial=-1))) + 1
     next_unit = np.zeros(services, int)  # of each service
     np.maximum.at(next_unit, before.service, before.unit + 1)

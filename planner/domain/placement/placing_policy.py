@@ -1,4 +1,4 @@
-"""Wrap a policy so that its instances are placed in the network before they start.
+"""Wrap a policy so that its replicas are placed in the network before they start.
 
 Sources: methods.md D5; HeteroScale, section 3.4.
 """
@@ -24,16 +24,16 @@ from simulation.policy import Actions, ComputedParameter, Observation, ScalingPo
 
 
 class PlacingPolicy(Wrapper):
-    """Wraps a policy so that its instances are placed by Algorithm 4 at each scaling decision.
+    """Wraps a policy so that its replicas are placed by Algorithm 4 at each scaling decision.
 
-    Added instances are placed in the service's deployment groups. If a service grows in both roles,
-    they are placed in new groups. Instances without a place do not start. Removals begin in the
+    Added replicas are placed in the service's deployment groups. If a service grows in both roles,
+    they are placed in new groups. Replicas without a place do not start. Removals begin in the
     most expensive subgroups.
 
     KV transfers get the bandwidth that the switches between prefill and decode leave. The simulator
     has one link per pool, so a service uses the mean over its units.
 
-    An instance that drains or is lent out keeps its place. ``hardware`` is that of the scenario,
+    A replica that drains or is lent out keeps its place. ``hardware`` is that of the scenario,
     with the same pools as the fleet.
     """
 
@@ -63,7 +63,7 @@ class PlacingPolicy(Wrapper):
             for limit in ("minimum", "maximum")
         )
         if not self._decisions:  # before the first decision
-            # Sums over decisions: instances without a place, and shares of the bandwidth.
+            # Sums over decisions: replicas without a place, and shares of the bandwidth.
             self._refused, self._shares = np.zeros(len(minimum)), np.zeros(len(minimum))
         self._problem = self._placement_problem(np.clip(counts, minimum, maximum))
         self._sends = np.array([pool.link is not None for pool in fleet.pools])
@@ -73,7 +73,7 @@ class PlacingPolicy(Wrapper):
         return counts
 
     def decide(self, observation: Observation) -> Actions:
-        """Return the policy's actions without starts of instances that cannot be placed."""
+        """Return the policy's actions without starts of replicas that cannot be placed."""
         actions = actions_of(self._policy.decide(observation))
         lent = 0 if observation.spare is None else observation.spare
         present = observation.ready + observation.starting + observation.draining + lent
@@ -101,9 +101,9 @@ class PlacingPolicy(Wrapper):
         )
 
     def _move_placement(self, targets: IntArray) -> IntArray:
-        """Place ``targets`` ``[pools]``; return the instances without a place, ``[pools]``."""
+        """Place ``targets`` ``[pools]``; return the replicas without a place, ``[pools]``."""
         problem = self._placement_problem(targets)
-        # With unplaced instances, try again even at the same targets: places may have become free.
+        # With unplaced replicas, try again even at the same targets: places may have become free.
         if problem.services != self._problem.services or self._placement.unplaced:
             self._problem = problem
             self._placement = run_algorithm4(problem, self._placement)

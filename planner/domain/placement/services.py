@@ -1,4 +1,4 @@
-"""Turn a fleet's instance counts into services to place; disaggregate them if requested."""
+"""Turn a fleet's replica counts into services to place; disaggregate them if requested."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -34,8 +34,8 @@ def placed_services(
 ) -> tuple[ServiceColumns, ...]:
     """Return one service per model and region with prefill and decode pools, and per mixed pool.
 
-    ``counts`` has shape ``[model, region, GPU column]``. Raise ScenarioError if they cannot be
-    placed.
+    ``counts [model, region, GPU column]`` are the replicas to place. Raises ScenarioError if there
+    are none, or only one of the two roles.
     """
     rules = tuple(rules_of(scenario, model.name) for model in hardware.models)
     services = services_by(rules, hardware, counts)
@@ -47,10 +47,10 @@ def placed_services(
 def services_by(
     rules_of: Sequence[PlacedService], hardware: Hardware, counts: IntArray
 ) -> tuple[ServiceColumns, ...]:
-    """Return the services for ``counts [model, region, GPU column]``.
+    """Return the services of the replicas ``counts [model, region, GPU column]``.
 
-    ``rules_of`` has the rule of each model. Raise ScenarioError if prefill instances have no decode
-    instances, or vice versa.
+    ``rules_of [model]`` has the placement rules of each model. Raises ScenarioError if prefill
+    replicas have no decode replicas, or vice versa.
     """
     services = []
     stages = hardware.stages
@@ -92,9 +92,9 @@ def disaggregated_scenario(
 ) -> Scenario:
     """Return the scenario with aggregated serving replaced by disaggregated serving.
 
-    Every mixed profile becomes a prefill and a decode profile. The mixed replicas of ``today`` are
-    divided by ``ratio``, with at least one of each role. This shows the effect of placement for a
-    fleet that is not disaggregated yet. Raise ScenarioError if a row has only one replica.
+    Every mixed profile becomes a prefill and a decode profile. ``today`` becomes the current fleet,
+    with its mixed replicas divided by ``ratio`` (prefill, decode), at least one of each role.
+    Raises ScenarioError if there is only one replica to divide.
     """
     profiles = []
     for profile in scenario.profiles:
@@ -141,10 +141,10 @@ def current_fleet_words(hardware: Hardware, counts: IntArray) -> list[Replicas]:
 
 
 def _role(hardware: Hardware, rules: PlacedService, m: int, g: int, name: str) -> Role:
-    """Return the role of a replica and its parts.
+    """Return the role of a replica of model ``m`` on column ``g``, with its parts and GPU types.
 
-    A replica is one part. If prefill separates attention and experts, its GPUs are divided
-    between attention and FFN parts.
+    A replica is one part, unless the rules divide a prefill replica's GPUs between attention and
+    FFN. ``name`` is the service, for errors.
     """
     column = hardware.columns[g]
     role, gpus = column.role, hardware.profiles[m, g].tp

@@ -69,7 +69,7 @@ def placed_fleet(
     *,
     worst: bool = False,
 ) -> tuple[Fleet, IntArray]:
-    """Return the fleet of the placed instances, and its instances by pool.
+    """Return the fleet of the placed replicas, and its replicas by pool.
 
     Links have the mean bandwidth that the switches leave to the units of a service. With
     ``worst``, they have that of the unit with the lowest bandwidth.

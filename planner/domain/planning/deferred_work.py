@@ -1,12 +1,12 @@
 """Compute the deferrable load (NIW) that a plan must serve in each period.
 
-No work may be left when it becomes urgent. Sources: methods.md E6, and SageServe's future work (a
+No work may remain when it becomes urgent. Sources: methods.md E6, and SageServe's future work (a
 continuum of SLAs).
 
 The work of every request is spread evenly over the time until it becomes urgent
 (``Tier.urgent_after_s``, before its deadline). Within a period, it first fills the capacity that
 interactive load leaves below its peak, as in water filling. If more work fits there than is
-needed, it is done too, because those instances run anyway.
+needed, it is done too, because those replicas run anyway.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ class DeferredWork:
         return cls(arrival[order], urgent[order], tokens[order])
 
     def without_first(self, done: float) -> DeferredWork:
-        """Return the work that is left after the first ``done`` tokens by urgency are served."""
-        left = np.clip(np.cumsum(self.tokens) - done, 0.0, self.tokens)
-        return DeferredWork(self.arrival_s, self.urgent_s, left)
+        """Return the work that remains after ``done`` tokens are served, the most urgent first."""
+        remaining = np.clip(np.cumsum(self.tokens) - done, 0.0, self.tokens)
+        return DeferredWork(self.arrival_s, self.urgent_s, remaining)
 
     def tokens_needed(self, start_s: float, end_s: float) -> float:
         """Return the tokens to serve in ``[start_s, end_s)`` so that none is late.
@@ -64,28 +64,25 @@ def deferred_tps(inputs: PlanInput, interactive_tps: FloatArray, *, at_once: boo
     """Return the deferrable input tokens/s to plan for, on top of ``interactive_tps``.
 
     Both have shape ``[period, model, region, bin]``. Each decision knows the work that arrived
-    before it. With ``at_once``, every decision knows only the work before the first one. Later
-    arrivals are assumed at the rate of the period before the decision. If the scenario describes
-    the traffic, its description is used instead. Work first fills the bins with the lowest
-    interactive load.
+    before it; with ``at_once``, before the first decision. Later arrivals are as the scenario
+    describes them, else at the rate of the period before the decision. Work first fills the bins
+    with the lowest interactive load.
     """
     window = inputs.window
     origins = np.minimum(window.origins_s, window.origins_s[0] if at_once else np.inf)
     out = np.zeros_like(interactive_tps)
-    series: dict[tuple[int, int], list[tuple[Tier, DemandSeries]]] = {}
+    series: dict[tuple[int, int], list[tuple[Tier, DemandSeries]]] = {}  # by model and region
     for tier in inputs.hardware.tiers:
-        if tier.deferrable:
-            for model_region, demand in by_model_and_region(
-                inputs.traffic, {tier.name}, DEFERRABLE
-            ):
-                series.setdefault(model_region, []).append((tier, demand))
-    for (m, r), series_of_pool in series.items():
+        demands = by_model_and_region(inputs.traffic, {tier.name}, DEFERRABLE)
+        for model_region, demand in demands if tier.deferrable else ():
+            series.setdefault(model_region, []).append((tier, demand))
+    for (m, r), tier_series in series.items():
         served = 0.0  # deferrable tokens, by the periods so far
         for p, start_s in enumerate(window.period_starts_s):
             end_s = start_s + window.period_s
             parts = [
                 _known_series(inputs, tier, demand, origins[p], end_s)
-                for tier, demand in series_of_pool
+                for tier, demand in tier_series
             ]
             work = DeferredWork.of(parts).without_first(served)
             needed = work.tokens_needed(start_s, end_s) / window.bin_s
@@ -100,10 +97,10 @@ def deferred_tps(inputs: PlanInput, interactive_tps: FloatArray, *, at_once: boo
 def _known_series(
     inputs: PlanInput, tier: Tier, series: DemandSeries, origin_s: float, end_s: float
 ) -> tuple[FloatArray, float, FloatArray]:
-    """Return deferrable arrivals from the window's start to ``end_s``, as known at ``origin_s``.
+    """Return the work of ``tier`` from the window's start to ``end_s``, as known at ``origin_s``.
 
-    The result is (bin starts, seconds until urgent, tokens per bin), as ``DeferredWork.of``
-    expects.
+    Both are epoch seconds. The result is (bin starts, seconds until urgent, tokens per bin), a part
+    of ``DeferredWork.of``.
     """
     window = inputs.window
     bins = round((end_s - window.start_s) / window.bin_s)
@@ -130,9 +127,9 @@ def _mean_rate(series: DemandSeries, start_s: float, end_s: float) -> float:
 
 
 def filled_level(load: FloatArray, amount: float) -> float:
-    """Return the level that bins of ``load`` reach if ``amount`` fills up the lowest ones.
+    """Return the level that the lowest bins of ``load [bin]`` reach if ``amount`` is added to them.
 
-    ``load`` has shape ``[w]``. ``amount`` is in units of ``load`` times bins.
+    ``amount`` is in units of ``load`` times bins. It fills the bins like water.
     """
     heights = np.sort(load)
     # The level if the amount fills the n lowest bins, by n. It holds if the next bin is not lower.
@@ -144,9 +141,8 @@ def filled_level(load: FloatArray, amount: float) -> float:
 def level_deferred_tps(inputs: PlanInput, start_s: float, end_s: float) -> FloatArray:
     """Return the capacity of a static fleet that also serves deferrable work in time.
 
-    The shape is ``[model, region]``. It is in input tokens/s. It covers the interactive load of
-    ``[start_s, end_s)``, and serves deferrable work before it becomes urgent. It is 0 for models
-    and regions without deferrable work.
+    It is in input tokens/s, ``[model, region]``, for the demand of ``[start_s, end_s)`` (epoch s).
+    It is 0 for models and regions without deferrable work.
     """
     hardware, traffic, bin_s = inputs.hardware, inputs.traffic, inputs.window.bin_s
     out = np.zeros((len(traffic.models), len(traffic.regions)))
@@ -176,9 +172,9 @@ def _dense_series(series: DemandSeries, start_s: float, end_s: float) -> FloatAr
 
 
 def level_load(load: FloatArray, work: FloatArray, bins: int) -> float:
-    """Return the smallest capacity of a static fleet that covers ``load`` and all of ``work``.
+    """Return the smallest capacity of a static fleet that covers ``load`` and serves ``work``.
 
-    Both have shape ``[w]``. Work must be done within ``bins`` bins of its arrival. The period is
+    Both are tokens/s by bin. Work must be served within ``bins`` bins of its arrival. The time is
     assumed to repeat.
     """
     low = float(max(load.max(), (load + work).mean()))  # below the mean, work would pile up
@@ -189,10 +185,11 @@ def level_load(load: FloatArray, work: FloatArray, bins: int) -> float:
 
     def enough(capacity: float) -> bool:
         """Return whether ``capacity`` per bin serves all load, and all work in time."""
-        # Work left after each bin: the largest surplus of work over free capacity since any bin.
+        # Work that remains after each bin is the largest surplus of work over free capacity since
+        # any earlier bin.
         surplus = np.append(0.0, np.cumsum(work - (capacity - load)))
-        left = (surplus - np.minimum.accumulate(surplus))[1:]
-        done = arrived - left
+        remaining = (surplus - np.minimum.accumulate(surplus))[1:]
+        done = arrived - remaining
         due = arrived[: max(0, len(arrived) - bins)]  # work is due ``bins`` after its arrival
         done_when_due = done[len(arrived) - len(due) :]
         return bool(np.all(done_when_due >= due - 1e-9 * (1.0 + arrived[-1])))

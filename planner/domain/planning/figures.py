@@ -282,7 +282,7 @@ def load_split(plan: ScalingPlan, hardware: Hardware, sizes: Sizes) -> tuple[Spl
     """Return how a model's load in a region is shared among its variants (GPU types, precisions).
 
     Requests go to pools with free capacity, so load is split in proportion to capacity. Shares are
-    means over the periods that run several variants. Prefill and decode instances are compared only
+    means over the periods that run several variants. Prefill and decode replicas are compared only
     with variants of the same stage.
     """
     out = []

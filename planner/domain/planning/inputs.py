@@ -28,7 +28,7 @@ class PlanInput:
     window: Window
     sizes: Sizes
     current: IntArray  # [l, r, g]
-    # True: energy at the load that instances are sized for. False: at the constants of their GPUs.
+    # True: energy at the load that replicas are sized for. False: at the constants of their GPUs.
     at_load: bool = True
     quantiles: Quantiles | None = None  # None: chosen for this window
 

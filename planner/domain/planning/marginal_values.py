@@ -75,11 +75,11 @@ class _ExpensivePeriod:
 def marginal_values(
     inputs: PlanInput, planned: PlannedWindow, progress: Progress
 ) -> MarginalValues | None:
-    """Return what the plan's most expensive period saves if one limit is moved at a time.
+    """Return what the plan's most expensive period saves if one limit at a time is moved.
 
     The limits are exhausted GPU capacity, the TTFT and TBT of all interactive tiers, and the
-    forecast quantile. Each is found by another plan. Return None if that period alone has no plan,
-    or if ``reroute`` limits cross-region traffic.
+    forecast quantile. None: that period alone has no plan, or ``reroute`` limits cross-region
+    traffic.
     """
     settings = inputs.settings
     if settings.reroute is not None:
@@ -88,26 +88,22 @@ def marginal_values(
     if dearest is None:
         return None
     progress(0.1, "Value of more GPUs")
-    limit = min(RESOLVE_S, settings.time_limit_s)
-    moved = list(
-        capacity_values(
+    values = [
+        *capacity_values(
             dearest.problem,
             dearest.plan,
             solver=settings.solver,
             gap=settings.gap,
-            time_limit_s=limit,
-        )
-    )
-    for limit_name in LIMITS:
-        row = _value_of_looser_limit(inputs, dearest, limit_name)
-        moved += [row] if row else []
-    quantile = _value_of_higher_quantile(inputs, planned, dearest)
-    moved += [quantile] if quantile else []
+            time_limit_s=min(RESOLVE_S, settings.time_limit_s),
+        ),
+        *(_value_of_looser_limit(inputs, dearest, name) for name in LIMITS),
+        _value_of_higher_quantile(inputs, planned, dearest),
+    ]
     return MarginalValues(
         period=float(planned.plan.period_start_s[dearest.period]),
         unit=settings.unit,
         objective_per_hour=dearest.plan.objective_usd,
-        rows=tuple(moved),
+        rows=tuple(value for value in values if value is not None),
     )
 
 
@@ -128,20 +124,18 @@ def _most_expensive_period(inputs: PlanInput, planned: PlannedWindow) -> _Expens
         "time_limit_s": min(RESOLVE_S, settings.time_limit_s),
     }
     alone = solve_window(window, **options)  # type: ignore[arg-type]
-    return (
-        _ExpensivePeriod(period, window, alone, options)
-        if alone.status in (OPTIMAL, FEASIBLE)
-        else None
-    )
+    if alone.status not in (OPTIMAL, FEASIBLE):
+        return None
+    return _ExpensivePeriod(period, window, alone, options)
 
 
 def _value_of_looser_limit(
     inputs: PlanInput, dearest: _ExpensivePeriod, field: str
 ) -> MarginalValue | None:
-    """Plan the ``dearest`` period with one latency limit of all interactive tiers 10% looser.
+    """Return what the ``dearest`` period saves with a latency limit that is 10% looser.
 
-    ``field`` names the limit, in seconds. Return None if no tier has it. Columns that only the
-    looser limit would make usable do not count.
+    ``field`` names the limit, which is changed in all interactive tiers; None: no tier has it. GPU
+    columns that only the looser limit would make usable do not count.
     """
     stated = [getattr(tier, field) for tier in inputs.hardware.tiers if not tier.deferrable]
     limits = [seconds for seconds in stated if seconds is not None]
@@ -184,10 +178,10 @@ def _looser_tier(tier: Tier, field: str) -> Tier:
 def _value_of_higher_quantile(
     inputs: PlanInput, planned: PlannedWindow, dearest: _ExpensivePeriod
 ) -> MarginalValue | None:
-    """Plan the ``dearest`` period for a forecast quantile one percentage point higher.
+    """Return what the ``dearest`` period costs for a forecast quantile one percentage point higher.
 
     Forecast errors are assumed to be normal, with the standard deviation that the 10% and 90%
-    quantiles imply. Return None if the quantile would reach 1, or if the demand would not change.
+    quantiles imply. None: the quantile would reach 1, or the demand would not change.
     """
     traffic = inputs.traffic
     extra_tps = np.zeros_like(dearest.problem.demand_tps)
@@ -199,9 +193,10 @@ def _value_of_higher_quantile(
         width = np.maximum(0.0, forecast.high - forecast.low)
         deviation = forecast.height.times * width / LEVEL_RANGE
         rise = (scipy.special.ndtri(level + POINT) - scipy.special.ndtri(level)) * deviation
-        place = traffic.models.index(forecast.key.model), traffic.regions.index(forecast.key.region)
+        m = traffic.models.index(forecast.key.model)
+        r = traffic.regions.index(forecast.key.region)
         by_period = rise.reshape(len(planned.load.tps), -1) / inputs.window.bin_s
-        extra_tps[place] += by_period[dearest.period]
+        extra_tps[m, r] += by_period[dearest.period]
     if not extra_tps.any():
         return None
     return solve_moved(

@@ -10,6 +10,7 @@ import numpy as np
 from planner.domain.planning.inputs import Load, PlanInput
 from planner.domain.planning.program import instance_kw, problem
 from planner.domain.progress import Progress
+from planner.domain.sizing.sizing import Sizes
 from planner.domain.traffic.groups import DEFERRABLE
 from planner.domain.traffic.window import words_of
 from planner.errors import Infeasible
@@ -35,7 +36,7 @@ ALL_TIERS = ("all tiers",)  # name of the only tier if tiers are planned togethe
 class Periods:
     """The planning problem of each period of a window, and the demand that they serve."""
 
-    given: PlanInput
+    inputs: PlanInput
     load: Load
     problems: tuple[PlanningProblem, ...]  # [p]
     names: tuple[str, ...]  # [p] names in sentences
@@ -43,58 +44,53 @@ class Periods:
     @classmethod
     def of(cls, inputs: PlanInput, load: Load) -> Periods:
         """Return the problems of all periods for ``load``."""
-        window, clock = inputs.window, inputs.traffic.clock
-        starts = window.period_starts_s.tolist()
         # If all periods are decided at once, all of them use the sizes known at that time.
         at_once = inputs.settings.periods == ALL
-        inputs_of_period = [inputs if at_once else inputs.at_period(p) for p in range(len(starts))]
-        # Many periods share the same sizes, so compute the power only once per set of sizes.
-        by_sizes = {period_inputs.sizes: period_inputs for period_inputs in inputs_of_period}
-        kw = {sizes: instance_kw(period_inputs) for sizes, period_inputs in by_sizes.items()}
-        problems = tuple(
-            problem(period_inputs, tps, window.period_s, start, kw[period_inputs.sizes])
-            for period_inputs, tps, start in zip(inputs_of_period, load.tps, starts, strict=True)
-        )
-        return cls(
-            inputs, load, problems, tuple(f"the period from {words_of(t, clock)}" for t in starts)
-        )
+        kw: dict[Sizes, FloatArray] = {}  # power by sizes, which many periods share
+        problems, names = [], []
+        for p, start_s in enumerate(inputs.window.period_starts_s.tolist()):
+            known = inputs if at_once else inputs.at_period(p)
+            if known.sizes not in kw:
+                kw[known.sizes] = instance_kw(known)
+            period_s = inputs.window.period_s
+            problems.append(problem(known, load.tps[p], period_s, start_s, kw[known.sizes]))
+            names.append(f"the period from {words_of(start_s, inputs.traffic.clock)}")
+        return cls(inputs, load, tuple(problems), tuple(names))
 
     @property
     def worth(self) -> FloatArray:
         """Return what serving one token/s of each tier and model is worth, ``[tier, model]``.
 
-        It decides which demand stays unserved. It follows the settings for limited capacity. If the
-        utility of requests decides, it is that utility divided by a request's input tokens. With
-        ``utility_usd``, it is in dollars per token/s and hour, else it is relative.
+        It decides which demand stays unserved. With ``utility_usd``, it is in dollars per token/s
+        and hour, else it is relative.
         """
-        tiers = self.given.hardware.tiers
+        settings, tiers = self.inputs.settings, self.inputs.hardware.tiers
         deferrable = frozenset(tier.name for tier in tiers if tier.deferrable)
-        settings = self.given.settings
-        worth = settings.worth(self.load.tiers, deferrable)
+        worth: FloatArray = settings.worth(self.load.tiers, deferrable)
         traded = settings.utility_usd is not None
-        if settings.by_utility and (self.load.tiers or traded):
-            lowest = min((tier.utility for tier in tiers if tier.deferrable), default=0.0)
-            stated = {tier.name: tier.utility for tier in tiers if not tier.deferrable}
-            # Deferrable tiers are one tier in a load.
-            utility = np.array([stated.get(name, lowest) for name in self.load.tiers])
-            if not utility.size:  # one tier for all
-                utility = np.array([max(stated.values(), default=lowest)])
-            least = ABOVE_ZERO if traded else LEAST_UTILITY
-            utility = np.maximum(utility, least * utility.max())
-            worth = worth * utility[:, None] / self._request_tokens()
-            if settings.utility_usd is not None:
-                worth = worth * 3600 * settings.utility_usd
+        if not settings.by_utility or not (self.load.tiers or traded):
+            return worth
+        lowest = min((tier.utility for tier in tiers if tier.deferrable), default=0.0)
+        stated = {tier.name: tier.utility for tier in tiers if not tier.deferrable}
+        # Deferrable tiers are one tier in a load.
+        utility = np.array([stated.get(name, lowest) for name in self.load.tiers])
+        if not utility.size:  # one tier for all
+            utility = np.array([max(stated.values(), default=lowest)])
+        least = ABOVE_ZERO if traded else LEAST_UTILITY
+        utility = np.maximum(utility, least * utility.max())
+        worth = worth * utility[:, None] / self._request_tokens()
+        if settings.utility_usd is not None:
+            worth = worth * 3600 * settings.utility_usd
         return worth
 
     def _request_tokens(self) -> FloatArray:
-        """Return a request's mean input tokens before the window, by tier and model.
+        """Return a request's mean input tokens before the window, ``[tier, model]``.
 
-        The shape is ``[tier, model]``. Deferrable tiers are counted together. Without a request,
-        the value is 1.
+        Tiers are those of the load, deferrable ones together. Without a request, the value is 1.
         """
-        traffic, window = self.given.traffic, self.given.window
+        traffic, window = self.inputs.traffic, self.inputs.window
         demand = traffic.demand
-        deferrable = {tier.name for tier in self.given.hardware.tiers if tier.deferrable}
+        deferrable = {tier.name for tier in self.inputs.hardware.tiers if tier.deferrable}
         names = self.load.tiers or ("",)  # "": all tiers together
         before = demand.inside(demand.start_s, window.start_s)
         requests, tokens = np.zeros((2, len(names), len(traffic.models)))
@@ -102,43 +98,42 @@ class Periods:
             tier = DEFERRABLE if key.tier in deferrable else key.tier
             tier = tier if self.load.tiers else ""
             if tier in names:
-                place = names.index(tier), traffic.models.index(key.model)
-                requests[place] += np.nansum(demand.requests[i, before])
-                tokens[place] += np.nansum(demand.input_tokens[i, before])
+                cell = names.index(tier), traffic.models.index(key.model)
+                requests[cell] += np.nansum(demand.requests[i, before])
+                tokens[cell] += np.nansum(demand.input_tokens[i, before])
         known = (requests > 0) & (tokens > 0)
         return np.divide(tokens, requests, out=np.ones_like(tokens), where=known)
 
     def alone(self, period: int, window: PlanningProblem) -> HorizonProblem:
-        """Return ``window``, the problem of a period, as a horizon of one period."""
+        """Return ``window``, the problem of ``period`` (index), as a horizon of one period."""
         tiers = self.load.tier_tps
         return HorizonProblem(
             (window,),
-            self.given.window.period_s,
+            self.inputs.window.period_s,
             names=self.names[period : period + 1],
             tiers=self.load.tiers,
             tier_tps=None if tiers is None else tiers[:, period : period + 1],
-            reroute=self.given.settings.reroute,
+            reroute=self.inputs.settings.reroute,
         )
 
     def together(self) -> HorizonProblem:
-        """Return all periods as one problem.
-
-        Start-up times of whole periods become its lead. The rest of the start-up time is charged as
-        in the source: price times time.
-        """
-        hardware, settings = self.given.hardware, self.given.settings
-        period_s, lend = self.given.window.period_s, settings.lend_share
+        """Return all periods as one problem."""
+        hardware, settings = self.inputs.hardware, self.inputs.settings
+        period_s, lend = self.inputs.window.period_s, settings.lend_share
+        # Whole periods of the cold start are the lead. The remaining share of a period is charged
+        # as in the source: price times time.
         lead = int(hardware.startup_s // period_s)
-        rest = (hardware.startup_s - lead * period_s) / period_s  # as a share of a period
+        remaining = (hardware.startup_s - lead * period_s) / period_s
         # What lending earns is counted at the mean price of the day, as in a replay.
         usd = self.problems[0].gpus_per_instance[:, None] * hardware.usd_per_gpu_hour[None]
         offers = None
         if settings.reserve:
-            starts_s = self.given.window.period_starts_s
+            starts_s = self.inputs.window.period_starts_s
             offers = hardware.reserved_prices(settings.reserve, starts_s, period_s)
         return HorizonProblem(
             tuple(
-                replace(window, start_usd=window.usd_per_hour * rest) for window in self.problems
+                replace(window, start_usd=window.usd_per_hour * remaining)
+                for window in self.problems
             ),
             period_s,
             names=self.names,
@@ -161,7 +156,7 @@ def solve_periods(periods: Periods, progress: Progress) -> ScalingPlan:
 
     Raise Infeasible with the conflict in words, unless limited mode chooses which demand to serve.
     """
-    if periods.given.settings.periods == ALL:
+    if periods.inputs.settings.periods == ALL:
         return _solve_together(periods, progress)
     return _solve_in_turn(periods, progress)
 
@@ -170,7 +165,7 @@ def _solve_horizon(
     periods: Periods, horizon: HorizonProblem, check: Callable[[], None] | None = None
 ) -> HorizonPlan:
     """Solve a problem over several periods with the scenario's solver settings."""
-    settings = periods.given.settings
+    settings = periods.inputs.settings
     return solve_horizon(
         horizon,
         solver=settings.solver,
@@ -194,12 +189,12 @@ class PeriodPlan:
 def solve_period(
     periods: Periods, period: int, current: IntArray, check: Callable[[], None] | None = None
 ) -> PeriodPlan:
-    """Solve a single period, starting from the fleet ``current``, ``[model, region, GPU column]``.
+    """Return the plan of ``period`` (index) from the fleet ``current [model, region, GPU column]``.
 
-    ``check`` is called regularly, and may raise to cancel. Raise Infeasible with the conflict,
+    ``check`` is called regularly, and may raise to cancel. Raises Infeasible with the conflict,
     unless limited mode chooses which demand to serve.
     """
-    settings = periods.given.settings
+    settings = periods.inputs.settings
     problem_now = replace(periods.problems[period], current=current)
     if settings.utility_usd is not None:
         return _traded_period(periods, period, problem_now, check)
@@ -243,7 +238,7 @@ def shares_of(periods: Periods, period: int, target: IntArray) -> FloatArray:
     """
     windows = (periods.problems[period],)
     alone = HorizonProblem(
-        windows, periods.given.window.period_s, reroute=periods.given.settings.reroute
+        windows, periods.inputs.window.period_s, reroute=periods.inputs.settings.reroute
     )
     shares: FloatArray = shares_planned(alone, target[None])[0]
     return shares
@@ -251,7 +246,7 @@ def shares_of(periods: Periods, period: int, target: IntArray) -> FloatArray:
 
 def plan_of(periods: Periods, answers: Sequence[PeriodPlan]) -> ScalingPlan:
     """Combine the plans of all periods into one plan of the window."""
-    settings, window = periods.given.settings, periods.given.window
+    settings, window = periods.inputs.settings, periods.inputs.window
     first = periods.problems[0]
     target = np.stack([answer.window.target for answer in answers])
     serving = HorizonProblem(periods.problems, window.period_s, reroute=settings.reroute)
@@ -272,14 +267,12 @@ def plan_of(periods: Periods, answers: Sequence[PeriodPlan]) -> ScalingPlan:
     )
     if all(answer.unserved_tps is None for answer in answers):
         return plan
-    none_unserved = np.zeros((max(1, len(periods.load.tiers)), len(plan.models)))
-    left = [
-        none_unserved if answer.unserved_tps is None else answer.unserved_tps for answer in answers
-    ]
+    all_served = np.zeros((max(1, len(periods.load.tiers)), len(plan.models)))
+    unserved = [all_served if each.unserved_tps is None else each.unserved_tps for each in answers]
     return replace(
         plan,
         tiers=periods.load.tiers or ALL_TIERS,
-        unserved_tps=np.stack(left),
+        unserved_tps=np.stack(unserved),
         policy=settings.limited or EXACT,
     )
 
@@ -315,13 +308,12 @@ def _solve_in_turn(periods: Periods, progress: Progress) -> ScalingPlan:
 def _serve_partially(
     periods: Periods, window_problem: PlanningProblem, failed: WindowPlan, period: int
 ) -> tuple[WindowPlan, FloatArray | None]:
-    """Return a plan that serves as much as the limits permit, and its unserved demand.
+    """Return (plan, unserved tokens/s): a plan that serves as much as the limits permit.
 
-    Unserved demand is ``[tier, model]``. ``failed`` is the infeasible plan of all demand; its
-    sentence on the conflict is kept. If the problem is infeasible even with unserved demand, return
-    the failed plan and None.
+    Unserved tokens/s are ``[tier, model]``. ``failed`` is the infeasible plan of all demand; its
+    sentence on the conflict is kept. If no plan is feasible at all, return (failed plan, None).
     """
-    policy, worth = periods.given.settings.limited or EXACT, periods.worth
+    policy, worth = periods.inputs.settings.limited or EXACT, periods.worth
     if policy == EXACT:
         # A minimum above the maximum is one of the conflicts, so lower it.
         within = replace(
@@ -334,7 +326,7 @@ def _serve_partially(
         (window,) = by_window(partial, plan)
         return replace(window, conflict=failed.conflict), plan.unserved_tps[0]
     tiers = periods.load.tier_tps
-    by_tier = tiers is not None and periods.given.settings.criticality == BY_TIER
+    by_tier = tiers is not None and periods.inputs.settings.criticality == BY_TIER
     served = serve_limited(
         window_problem,
         worth.max(axis=0),
@@ -343,10 +335,10 @@ def _serve_partially(
         worth if by_tier else None,
     )
     tier_tps = window_problem.demand_tps[None] if tiers is None else tiers[:, period]
-    left = unserved_by_tier(
+    unserved = unserved_by_tier(
         served.unserved_tps, served.unserved_joint_tps, tier_tps, window_problem.epsilon, worth
     )
-    return _unproven_plan(window_problem, failed, served.target), left
+    return _unproven_plan(window_problem, failed, served.target), unserved
 
 
 def _unproven_plan(
@@ -369,12 +361,12 @@ def _unproven_plan(
 
 
 def _solve_together(periods: Periods, progress: Progress) -> ScalingPlan:
-    """Plan all periods in one program.
+    """Return the plan of all periods, solved as one program.
 
-    If it is infeasible and the settings allow it, leave the least valuable demand unserved. Only
-    the first period states conflicts.
+    If it is infeasible and the settings allow it, the least valuable demand stays unserved. Only
+    the first period states conflicts. Raises Infeasible otherwise.
     """
-    settings, horizon = periods.given.settings, periods.together()
+    settings, horizon = periods.inputs.settings, periods.together()
     if settings.utility_usd is not None:
         horizon = replace(horizon, priority=periods.worth, traded=True)
 
@@ -399,7 +391,7 @@ def _solve_together(periods: Periods, progress: Progress) -> ScalingPlan:
         regions=horizon.first.regions,
         gpus=horizon.first.gpus,
         gpus_per_instance=horizon.first.gpus_per_instance,
-        period_start_s=periods.given.window.period_starts_s,
+        period_start_s=periods.inputs.window.period_starts_s,
         period_s=horizon.period_s,
         initial=horizon.first.current,
         demand_tps=np.stack([window.demand_tps.max(axis=2) for window in horizon.windows]),

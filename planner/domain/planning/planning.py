@@ -49,9 +49,9 @@ def plan_window(
     ``method`` replaces the scenario's forecast; None keeps it. The plan starts from the fleet
     ``inputs.current``. Raise Infeasible with the conflict in words.
     """
-    foreseen = forecast_load(inputs, part(progress, 0.0, 0.7), method=method)
-    plan = plan_load(inputs, foreseen.load, part(progress, 0.7, 1.0))
-    return PlannedWindow(plan, foreseen.forecasts, foreseen.load, foreseen.quantiles)
+    forecast = forecast_load(inputs, part(progress, 0.0, 0.7), method=method)
+    plan = plan_load(inputs, forecast.load, part(progress, 0.7, 1.0))
+    return PlannedWindow(plan, forecast.forecasts, forecast.load, forecast.quantiles)
 
 
 def begin_forecasts(
@@ -73,10 +73,10 @@ def begin_forecasts(
 def forecast_load(
     inputs: PlanInput, progress: Progress, *, method: str | None = None
 ) -> ForecastLoad:
-    """Return the demand to plan for in each period.
+    """Return the forecasts, and the demand to plan for in each period.
 
-    It is the scenario's forecast at the planned quantiles. With ``method``, it is the mean of that
-    method's forecast; None: no other method.
+    The demand is the scenario's forecast at the planned percentiles. If ``method`` names another
+    forecast method, it is the mean of that forecast.
     """
     traffic, window, forecast = inputs.traffic, inputs.window, inputs.settings.forecast
     all_at_once = inputs.settings.periods == ALL
@@ -96,35 +96,32 @@ def forecast_load(
 
 def load_of(inputs: PlanInput, forecasts: Sequence[SeriesForecast]) -> Load:
     """Return the demand to plan for: ``forecasts`` at their heights, plus deferrable load."""
-    traffic, window, forecast = inputs.traffic, inputs.window, inputs.settings.forecast
-    all_at_once = inputs.settings.periods == ALL
+    traffic, window, settings = inputs.traffic, inputs.window, inputs.settings
+    all_at_once, buffer = settings.periods == ALL, settings.forecast.niw_buffer
     names = list(dict.fromkeys(series.key.tier for series in forecasts)) or [INTERACTIVE]
     shape = (len(window.period_starts_s), *inputs.current.shape[:2], window.bins_per_period)
     # One row for each group of interactive tiers, and a last one for deferrable work.
-    tiers, expected = np.zeros((len(names) + 1, *shape)), np.zeros(shape)
-    shift = None
+    tier_tps, expected_tps = np.zeros((len(names) + 1, *shape)), np.zeros(shape)
     for series in forecasts:
         m, r = traffic.models.index(series.key.model), traffic.regions.index(series.key.region)
         rate = series.planned.reshape(shape[0], shape[3]) / window.bin_s
-        tiers[names.index(series.key.tier), :, m, r] = rate
-        expected[:, m, r] += series.mean.reshape(shape[0], shape[3]) / window.bin_s
-    if forecast.niw_buffer is None:
-        interactive_tps = tiers[:-1].sum(axis=0)
-        if inputs.settings.defer == CHEAPEST:
-            shift = shifted_work(inputs, interactive_tps)
-        tiers[-1] = (
-            deferred_tps(inputs, interactive_tps, at_once=all_at_once)
-            if shift is None
-            else tps_of(shift.tokens, interactive_tps, window.bin_s)
-        )
-    else:
+        tier_tps[names.index(series.key.tier), :, m, r] = rate
+        expected_tps[:, m, r] += series.mean.reshape(shape[0], shape[3]) / window.bin_s
+    interactive_tps, shift = tier_tps[:-1].sum(axis=0), None
+    if buffer is None and settings.defer == CHEAPEST:
+        shift = shifted_work(inputs, interactive_tps)
+    if buffer is not None:
         deferrable_tps = _deferrable_tps(inputs)
         if all_at_once:  # only the data before the first period is known
             deferrable_tps = np.broadcast_to(deferrable_tps[:1], deferrable_tps.shape)
-        tiers[-1] = forecast.niw_buffer * deferrable_tps[..., None]
-    load = Load(tiers.sum(axis=0), expected_tps=expected, shift=shift)
+        tier_tps[-1] = buffer * deferrable_tps[..., None]
+    elif shift is not None:
+        tier_tps[-1] = tps_of(shift.tokens, interactive_tps, window.bin_s)
+    else:
+        tier_tps[-1] = deferred_tps(inputs, interactive_tps, at_once=all_at_once)
+    load = Load(tier_tps.sum(axis=0), expected_tps=expected_tps, shift=shift)
     if len(names) > 1:
-        load = replace(load, tiers=(*names, DEFERRABLE), tier_tps=tiers)
+        load = replace(load, tiers=(*names, DEFERRABLE), tier_tps=tier_tps)
     return load
 
 
@@ -134,13 +131,12 @@ def plan_load(inputs: PlanInput, load: Load, progress: Progress) -> ScalingPlan:
 
 
 def static_at_peak(inputs: PlanInput) -> tuple[IntArray, str]:
-    """Return the cheapest static fleet ``[l, r, g]`` that covers every region's peak of the window.
+    """Return (fleet, misfit): the cheapest static fleet that covers every region's peak.
 
-    This is an oracle baseline, sized from the actual demand. If the window is ahead of the trace,
-    it is sized from the last window of the same length, with growth.
-
-    Regions and models peak at different times, and all peaks together may exceed the limits. The
-    fleet then covers what fits, and the second value is a sentence on that. Otherwise it is "".
+    The fleet is ``[model, region, GPU column]``. It is an oracle baseline, sized from the actual
+    demand of the window, or from the window before, with growth, if the window is ahead of the
+    trace. If all peaks together exceed the limits, the fleet covers what fits, and ``misfit`` is a
+    sentence on that; else "".
     """
     window = inputs.window
     end_s = window.start_s if window.ahead else window.end_s
@@ -163,10 +159,9 @@ class StaticBefore:
 
 
 def static_before(inputs: PlanInput) -> StaticBefore:
-    """Return the static fleet sized on the time before the window, as far as traffic reaches.
+    """Return the static fleet sized on the time before the window.
 
-    Without traffic before the window, it is the smallest fleet that the limits permit. Traffic that
-    is only described uses a whole week, because the day before may be a Sunday.
+    Without traffic before the window, it is the smallest fleet that the limits permit.
     """
     start_s, end_s = _history_span(inputs)
     demand = inputs.traffic.demand
@@ -183,16 +178,17 @@ def peaks_before(inputs: PlanInput) -> FloatArray:
 def _history_span(inputs: PlanInput) -> tuple[float, float]:
     """Return begin and end (epoch s) of the time before the window that sizes a static fleet."""
     window, demand = inputs.window, inputs.traffic.demand
+    # Traffic that is only described uses a whole week, because the day before may be a Sunday.
     least_s = 7 * DAY_S if inputs.traffic.all_launched else DAY_S
     start_s = max(window.start_s - max(window.duration_s, least_s), demand.start_s)
     return start_s, window.start_s
 
 
 def _peaks(inputs: PlanInput, start_s: float, end_s: float) -> FloatArray:
-    """Return the peak demand in ``[start_s, end_s)`` by model and region, ``[l, r, 1]`` tokens/s.
+    """Return the peak input tokens/s in ``[start_s, end_s)`` (epoch s), ``[model, region, 1]``.
 
-    Deferrable demand counts times ``niw_buffer``. Without that setting, it is served before it
-    becomes urgent, in the room that interactive load leaves.
+    Deferrable demand counts times ``niw_buffer``. Without that setting, it needs only the capacity
+    that serves it before it becomes urgent.
     """
     hardware, traffic = inputs.hardware, inputs.traffic
     tps = np.zeros((len(traffic.models), len(traffic.regions), 1))
@@ -211,10 +207,10 @@ def _peaks(inputs: PlanInput, start_s: float, end_s: float) -> FloatArray:
 
 
 def static_fleet_for(inputs: PlanInput, tps: FloatArray) -> tuple[IntArray, str]:
-    """Return the cheapest fleet for peak demand, ``[model, region, GPU column]``, and a conflict.
+    """Return (fleet, conflict): the cheapest fleet for peak demand ``tps [model, region, 1]``.
 
-    ``tps [model, region, 1]`` are the peaks in input tokens/s, as one period of a plan. The
-    conflict is a sentence if not all peaks fit, else "".
+    The fleet is ``[model, region, GPU column]``, the demand in input tokens/s. ``conflict`` is a
+    sentence if not all peaks fit, else "".
     """
     no_replicas = np.zeros(inputs.hardware.minimum.shape, np.int64)
     from_empty = replace(inputs, current=no_replicas, at_load=False)
@@ -232,11 +228,10 @@ def static_fleet_for(inputs: PlanInput, tps: FloatArray) -> tuple[IntArray, str]
 
 
 def schedule_of(plan: ScalingPlan, window: Window) -> ScheduleTable:
-    """Return the schedule of a plan: the target counts ``[steps, l, r, g]`` over time.
+    """Return the schedule of a plan: the replicas to have at each time of the window.
 
-    The instances of each period are requested ``lead_s`` before it begins, so that they are ready
-    then. They stay until it ends. At any time, the target is the largest of the current period and
-    those already requested.
+    The replicas of a period are requested ``lead_s`` before it begins, and stay until it ends. At
+    any time, the target is the largest of the current period and of those already requested.
     """
     times, active = _active_targets(window)
     targets = _largest_active(plan.target, active)
@@ -251,23 +246,21 @@ def schedule_of(plan: ScalingPlan, window: Window) -> ScheduleTable:
 
 
 def counts_over_time(counts: IntArray, window: Window) -> tuple[FloatArray, IntArray]:
-    """Return when targets change (seconds from the window's start), and targets.
+    """Return (times, targets): when replicas ``counts [p, l, r, g]`` of the periods are requested.
 
-    Targets are ``[step, model, region, GPU column]``.
-    ``counts [period, model, region, GPU column]`` are those of the periods. Replicas are requested
-    as in ``schedule_of``.
+    Times are seconds from the window's start, ``[step]``. Targets are ``[step, l, r, g]``: model,
+    region, GPU column. ``schedule_of`` describes the rule.
     """
     times, active = _active_targets(window)
     return times, _largest_active(counts, active)
 
 
 def requests_over_time(counts: IntArray, window: Window) -> tuple[FloatArray, FloatArray, IntArray]:
-    """Return when to request the replicas ``counts [p, l, r, g]`` of the periods.
+    """Return (times, period starts, targets) of requests for replicas ``counts [p, l, r, g]``.
 
-    Returns the times of requests ``[step]``, the start of the latest period requested then
-    ``[step]`` and the requested counts ``[step, model, region, GPU column]``. Times are epoch
-    seconds. The replicas that the simulation has at the window's start are requested ``lead_s``
-    before it.
+    Each time ``[step]`` has the start of the latest period that is requested then, and the replicas
+    to request, ``[step, l, r, g]``. Times are epoch seconds. Replicas that the simulation has at
+    the window's start are requested ``lead_s`` before it.
     """
     times, requested = counts_over_time(counts, window)
     latest = np.searchsorted(decision_times_s(window), times, side="right") - 1
@@ -277,10 +270,10 @@ def requests_over_time(counts: IntArray, window: Window) -> tuple[FloatArray, Fl
 
 
 def decision_times_s(window: Window) -> FloatArray:
-    """Return when each period's instances are requested, seconds from the window's start.
+    """Return when each period's replicas are requested, ``[period]`` s from the window's start.
 
-    The shape is ``[period]``. This is ``lead_s`` before the period begins, rounded down to a
-    multiple of ``CONTROL_S``. It is never before the period's decision.
+    It is ``lead_s`` before the period begins, rounded down to a multiple of ``CONTROL_S``, but not
+    before the period's decision.
     """
     starts = window.period_starts_s - window.start_s
     on_control = np.floor((starts - window.lead_s) / CONTROL_S + 1e-9) * CONTROL_S
@@ -289,10 +282,10 @@ def decision_times_s(window: Window) -> FloatArray:
 
 
 def _active_targets(window: Window) -> tuple[FloatArray, BoolArray]:
-    """Return the times at which targets change ``[step]``, and which periods count then.
+    """Return (times, active): when targets change, and which periods are requested then.
 
-    The second is ``[step, period]``. A period counts from its decision until its end. Times are
-    seconds from the window's start.
+    Times ``[step]`` are seconds from the window's start. ``active [step, period]`` is True from the
+    request for a period until its end.
     """
     starts, begins = window.period_starts_s - window.start_s, decision_times_s(window)
     times = np.unique(np.concatenate([starts, begins]))
@@ -301,7 +294,10 @@ def _active_targets(window: Window) -> tuple[FloatArray, BoolArray]:
 
 
 def _largest_active(counts: IntArray, active: BoolArray) -> IntArray:
-    """Return the largest counts of the ``active [t, p]`` periods at each time, ``[t, l, r, g]``."""
+    """Return the largest of ``counts [p, l, r, g]`` over active periods, ``[step, l, r, g]``.
+
+    ``active [step, p]`` are the periods that count at each step.
+    """
     largest: IntArray = np.where(active[..., None, None, None], counts, 0).max(axis=1)
     return largest
 

@@ -24,7 +24,7 @@ class PowerUse:
 
 
 def power_use(problem: PlanningProblem, target: IntArray) -> tuple[PowerUse, ...]:
-    """Return the use of each power limit by the replicas ``target`` ``[p, l, r, g]``."""
+    """Return the use of each power limit by the replicas ``target [p, l, r, g]``."""
     if problem.power_kw is None:
         return ()
     uses = []
@@ -40,10 +40,10 @@ def power_use(problem: PlanningProblem, target: IntArray) -> tuple[PowerUse, ...
 def limited_pools(
     hardware: Hardware, kw: FloatArray
 ) -> tuple[tuple[tuple[int, ...], int, IntArray], ...]:
-    """Return, for each power limit, its pools, the limit in watts, and the watts of a replica.
+    """Return (pools, limit in watts, watts of a replica) for each power limit.
 
-    ``kw [model, region, GPU column]`` are the kilowatts of a replica. The watts of a replica are
-    ``[pools]``, for all pools of the hardware.
+    ``pools`` are the indices of the pools that it limits. ``kw [model, region, GPU column]`` are
+    the kilowatts of a replica; the watts are ``[pools]``, for all pools of the hardware.
     """
     limits = power_limits(hardware, kw)
     if limits is None:
@@ -62,17 +62,17 @@ def limited_pools(
 
 
 def power_limits(hardware: Hardware, kw: FloatArray) -> FloatArray | None:
-    """Return the power limits of racks (by GPU type) and sites (last column), ``[r, t + 1]`` kW.
+    """Return the power limits of racks, by GPU type, and of sites, in kW, ``[r, t + 1]``.
 
-    ``kw [model, region, GPU column]`` is the power of a replica. None means no limit. See
-    ``PlanningProblem.power_kw``. A rack holds whole replicas of one GPU type, so its share of the
-    limit is the most that replicas can draw there. Several kinds of replicas in one rack are only
-    limited by their sum.
+    The last column is that of the sites. ``kw [model, region, GPU column]`` is the power of a
+    replica. None: there is no limit.
     """
     if not np.isfinite(np.append(hardware.site_kw, hardware.rack_kw)).any():
         return None
     limits = np.full((len(hardware.regions), len(hardware.gpu_types) + 1), np.inf)
     limits[:, -1] = hardware.site_kw
+    # A rack holds whole replicas of one GPU type, so it can use only part of its limit. Several
+    # kinds of replicas in one rack are only limited by their sum.
     for r in np.flatnonzero(np.isfinite(hardware.rack_kw)):
         pue = hardware.regions[r].pue
         for t, gpus in enumerate(hardware.gpus_per_rack[r].tolist()):

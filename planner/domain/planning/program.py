@@ -22,18 +22,17 @@ def problem(
     start_s: float | None = None,
     kw: FloatArray | None = None,
 ) -> PlanningProblem:
-    """Return the planning problem of one period; ``demand_tps`` has shape ``[model, region, bin]``.
+    """Return the planning problem of one period of ``period_s`` seconds.
 
-    ``start_s`` is the period's start; None means prices of a mean day. ``kw`` is the result of
-    ``instance_kw``, if the caller has it already. A start costs the GPU time before an instance
-    serves: price times start-up time (section 5). It is spread over the period, because E7 counts
-    dollars per hour.
+    ``demand_tps [model, region, bin]`` is the demand in input tokens/s. ``start_s`` is the period's
+    start in epoch s; None: prices of a mean day. ``kw`` is the result of ``instance_kw``; None:
+    compute it. Raises ScenarioError if a GPU that the plan may use has no positive price.
     """
     hardware, theta_tps = inputs.hardware, inputs.sizes.theta_tps
     kw = instance_kw(inputs) if kw is None else kw
     tp = np.ones((len(hardware.models), len(hardware.gpus)), np.int64)
-    for cell, profile in hardware.profiles.items():
-        tp[cell] = profile.tp
+    for model_column, profile in hardware.profiles.items():
+        tp[model_column] = profile.tp
     electricity = np.array([electricity_usd(r, start_s, period_s) for r in hardware.regions])
     usd_per_hour = tp[:, None, :] * hardware.gpu_usd(start_s, period_s)[None]
     usd_per_hour = usd_per_hour + kw * electricity[None, :, None]
@@ -46,6 +45,7 @@ def problem(
         current=inputs.current,
         theta_tps=theta_tps,
         usd_per_hour=usd_per_hour,
+        # A start costs the GPU time until a replica serves (section 5), spread over the period.
         start_usd=usd_per_hour * hardware.startup_s / period_s,
         gpus_per_instance=tp,
         demand_tps=demand_tps,
@@ -84,14 +84,10 @@ def _check_prices(hardware: Hardware, planning: PlanningProblem) -> None:
 
 
 def instance_kw(inputs: PlanInput) -> FloatArray:
-    """Return the kilowatts of an instance at its rated load, host and PUE included.
+    """Return the kilowatts of a replica at its rated load, ``[model, region, GPU column]``.
 
-    The shape is ``[model, region, GPU column]``. The rated load is its capacity in a large pool. A
-    plan assumes this power whenever the instance runs, so its energy is an upper estimate. The
-    simulation counts every interval.
-
-    Sequences arrive at ``max_rps``, scaled by the gain of a large pool. They stay for their output
-    tokens times the TBT. Every iteration takes one TBT.
+    Host and PUE are included. The rated load is the capacity in a large pool. A plan assumes this
+    power whenever the replica runs, so its energy is an upper estimate.
     """
     hardware, sizes = inputs.hardware, inputs.sizes
     lengths = inputs.traffic.lengths if inputs.at_load else None
@@ -104,15 +100,15 @@ def instance_kw(inputs: PlanInput) -> FloatArray:
         sized = sizes.capacity.get((m, g))
         if power is not None and sized is not None and lengths is not None:
             _, load = sized
-            mean_isl, mean_osl = (np.asarray(part, float).mean() for part in lengths[m])
+            isl, osl = lengths[m]
             has_tbt = np.isfinite(load.tbt_s) and load.tbt_s > 0
             iteration_s = load.tbt_s if has_tbt else load.ttft_s
             pooled = float(sizes.theta_tps[m, g]) / load.input_tps  # gain of a large pool
             # Sequences in flight, by Little's law, and prompt tokens of an iteration.
-            decodes = max(1.0, pooled * load.max_rps * mean_osl * iteration_s)
+            decodes = max(1.0, pooled * load.max_rps * osl.mean() * iteration_s)
             prompt = pooled * load.input_tps * iteration_s
-            context = decodes * (mean_isl + mean_osl / 2)
-            pairs = prompt * mean_isl / 2  # of tokens in prompt attention
+            context = decodes * (isl.mean() + osl.mean() / 2)
+            pairs = prompt * isl.mean() / 2  # of tokens in prompt attention
             watts = float(power.watts(iteration_s, decodes, context, prompt, pairs))
         kw[m, :, g] = profile.tp * (watts + host_of(gpu)[0]) * pue / 1000
     return kw
@@ -141,10 +137,7 @@ def carbon_g(region: Region, start_s: float | None, period_s: float) -> float:
 
 
 def _shared_columns(inputs: PlanInput) -> dict[str, Any]:
-    """Return the arguments that the problem needs if columns share a GPU type or have roles.
-
-    If every column is a GPU type of its own, there are none.
-    """
+    """Return the arguments that the problem needs if GPU columns share a GPU type or have roles."""
     hardware = inputs.hardware
     if hardware.one_each:
         return {}

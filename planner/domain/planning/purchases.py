@@ -68,7 +68,7 @@ class ShiftFigures:
 def purchases(inputs: PlanInput, planned: PlannedWindow) -> tuple[Purchase, ...]:
     """Return what the plan buys on each market (on demand, spot, reserved).
 
-    Without spot columns and reserved GPUs, there is no choice, and the result is empty.
+    It is empty if there is no choice: no spot columns and no reserved GPUs.
     """
     hardware, plan = inputs.hardware, planned.plan
     spot = {column.gpu for column in hardware.columns if column.spot}
@@ -83,28 +83,27 @@ def purchases(inputs: PlanInput, planned: PlannedWindow) -> tuple[Purchase, ...]
     hours = plan.period_s / 3600
     rows = []
     for r, t in np.ndindex(*reserved.shape):
-        count, gpus = int(reserved[r, t]), used[:, r, t]  # reserved GPUs, and GPUs used, [p]
-        market = SPOT if t in spot else ON_DEMAND
-        # Each market with the GPUs paid for and their price, [p]. Reserved GPUs are used first.
-        markets = [(market, np.maximum(gpus - count, 0), on_demand[:, r, t])]
-        if count:
-            fixed_price = np.full(len(gpus), prices[r, t])
-            markets.insert(0, (RESERVED, np.full(len(gpus), count), fixed_price))
-        for market, paid, price in markets:
+        # Reserved GPUs are used first, and paid for in every period. Arrays are by period.
+        fixed = np.full(len(used), reserved[r, t])
+        others = np.maximum(used[:, r, t] - fixed, 0)
+        markets = (
+            (RESERVED, fixed, np.minimum(used[:, r, t], fixed), np.full(len(used), prices[r, t])),
+            (SPOT if t in spot else ON_DEMAND, others, others, on_demand[:, r, t]),
+        )
+        for market, paid, in_use, price in markets:
             paid_hours = float(paid.sum()) * hours
             if paid_hours:
                 usd = float(paid @ price) * hours
-                in_use = np.minimum(gpus, paid) if market == RESERVED else paid
                 rows.append(
                     Purchase(
-                        hardware.regions[r].name,
-                        hardware.gpu_types[t].name,
-                        market,
-                        int(paid.max()),
-                        paid_hours,
-                        float(in_use.sum()) * hours / paid_hours,
-                        usd / paid_hours,
-                        usd,
+                        region=hardware.regions[r].name,
+                        gpu=hardware.gpu_types[t].name,
+                        market=market,
+                        gpus=int(paid.max()),
+                        gpu_hours=paid_hours,
+                        used_share=float(in_use.sum()) * hours / paid_hours,
+                        usd_per_gpu_hour=usd / paid_hours,
+                        usd=usd,
                     )
                 )
     return tuple(rows)
@@ -117,14 +116,14 @@ def shift_figures(inputs: PlanInput, planned: PlannedWindow) -> ShiftFigures | N
         return None
     hours = plan.period_s / 3600
     cost = sum(window.objective_usd for window in plan.windows) * hours
-    before = _cost_on_arrival(inputs, shift)
-    later = np.maximum(shift.tokens - shift.arrived, 0.0).sum()
+    cost_on_arrival = _cost_on_arrival(inputs, shift)
+    moved = np.maximum(shift.tokens - shift.arrived, 0.0).sum()
     return ShiftFigures(
         bound=shift.bound,
         over_bound=cost / shift.bound if shift.bound > 0 else None,
-        on_arrival=before,
-        saving=None if before is None or before <= 0 else 1 - cost / before,
-        moved_share=float(later / max(1e-12, shift.arrived.sum())),
+        on_arrival=cost_on_arrival,
+        saving=1 - cost / cost_on_arrival if cost_on_arrival and cost_on_arrival > 0 else None,
+        moved_share=float(moved / max(1e-12, shift.arrived.sum())),
         hours=tuple(
             WorkHour(
                 moment(float(start_s)),
@@ -142,9 +141,9 @@ def shift_figures(inputs: PlanInput, planned: PlannedWindow) -> ShiftFigures | N
 
 
 def _cost_on_arrival(inputs: PlanInput, shift: Shift) -> float | None:
-    """Return the cost in dollars of a plan that serves deferrable work when it arrives.
+    """Return the cost of a plan that serves the work of ``shift`` when it arrives, in dollars.
 
-    Return None if there is no such plan.
+    None: there is no such plan.
     """
     try:
         plan = solve_periods(Periods.of(*on_arrival(inputs, shift)), silent)

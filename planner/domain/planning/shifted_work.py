@@ -16,10 +16,10 @@ from simulation.arrays import FloatArray
 
 
 def shifted_work(inputs: PlanInput, interactive_tps: FloatArray) -> Shift | None:
-    """Return when and where to do deferrable work at the least cost, as tokens by period.
+    """Return when and where to serve deferrable work at the least cost, as tokens by period.
 
-    ``interactive_tps [period, model, region, bin]`` is served besides. None means that there is no
-    deferrable work, or that no fleet does it in time.
+    ``interactive_tps [period, model, region, bin]`` are served too. None means that there is no
+    deferrable work, or that no fleet serves it in time.
     """
     work = _deferrable_work(inputs)
     if not len(work.tokens):
@@ -38,10 +38,10 @@ def shifted_work(inputs: PlanInput, interactive_tps: FloatArray) -> Shift | None
 
 
 def tps_of(tokens: FloatArray, interactive_tps: FloatArray, bin_s: float) -> FloatArray:
-    """Return the tokens/s of work ``tokens [period, model, region]`` in each bin.
+    """Return the tokens/s in each bin, ``[period, model, region, bin]``, of work in ``tokens``.
 
-    The shape is ``[period, model, region, bin]``. Within a period it first fills the bins with the
-    lowest interactive load.
+    ``tokens [period, model, region]`` first fill the bins of their period with the lowest
+    interactive load. ``bin_s`` is the length of a bin in seconds.
     """
     out = np.zeros_like(interactive_tps)
     for cell in np.argwhere(tokens > 0):
@@ -52,9 +52,9 @@ def tps_of(tokens: FloatArray, interactive_tps: FloatArray, bin_s: float) -> Flo
 
 
 def on_arrival(inputs: PlanInput, shift: Shift) -> tuple[PlanInput, Load]:
-    """Return the inputs and the load of a plan that serves deferrable work when it arrives.
+    """Return (inputs, load) of a plan that serves the work of ``shift`` when it arrives.
 
-    It reserves no GPUs.
+    The plan reserves no GPUs.
     """
     settings = replace(inputs.settings, reserve=None)
     deferrable_tps = tps_of(shift.arrived, shift.other_tps, inputs.window.bin_s)

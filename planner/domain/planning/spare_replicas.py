@@ -20,7 +20,7 @@ class PlanSpare:
     """
 
     instances: int
-    by: str  # instances may be lost per "pool", or per "region": of each model there
+    by: str  # replicas may be lost per "pool", or per "region": of each model there
     regions: int  # number of regions that may be lost
     usd: float | None
     gpu_hours: float | None
@@ -56,18 +56,21 @@ def spare_of(inputs: PlanInput, planned: PlannedWindow, progress: Progress) -> P
 
 
 def _usd_and_gpu_hours(plan: ScalingPlan) -> tuple[float, float]:
-    """Return dollars and GPU-hours of a plan over its window."""
+    """Return (dollars, GPU-hours) of a plan over its window."""
     hours, windows = plan.period_s / 3600, [window.totals for window in plan.windows]
     return sum(w.usd for w in windows) * hours, sum(w.gpu_hours for w in windows) * hours
 
 
 def loss_words(spare: SpareSettings) -> str:
     """Return the losses that a plan must survive, in words."""
-    many = "replica" if spare.instances == 1 else f"{spare.instances} replicas"
-    where = "every pool" if spare.by_pool else "every region's replicas of a model"
-    gone = [f"any {many} of {where}"] if spare.instances else []
-    gone += ["any one region"] if spare.region else []
-    return " and ".join(gone)
+    losses = []
+    if spare.instances:
+        replicas = "replica" if spare.instances == 1 else f"{spare.instances} replicas"
+        pool = "every pool" if spare.by_pool else "every region's replicas of a model"
+        losses.append(f"any {replicas} of {pool}")
+    if spare.region:
+        losses.append("any one region")
+    return " and ".join(losses)
 
 
 def _sentence(
@@ -77,9 +80,9 @@ def _sentence(
 
     ``share`` is the extra cost over the cost without spares. None: no plan without spares is known.
     """
-    kept = f"Demand is carried without {loss_words(spare)}"
+    served = f"Demand is carried without {loss_words(spare)}"
     if usd is None or gpu_hours is None:
-        return f"{kept}. No plan without it was found."
+        return f"{served}. No plan without it was found."
     share_words = "" if share is None else f" ({signed_percent(share)})"
     cost = f"${usd:,.2f}{share_words} and {gpu_hours:,.1f} GPU-hours of this window"
-    return f"{kept}: that costs {cost}."
+    return f"{served}: that costs {cost}."

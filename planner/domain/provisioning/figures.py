@@ -116,7 +116,7 @@ def _nearest_to_limit(levels: Sequence[Level]) -> int:
 
 
 def _total_needs(levels: Sequence[Level]) -> Needs:
-    """Return the sums over ``levels``; the latency is that of the level nearest to its limit."""
+    """Return what several plans need together, with the latency of the one nearest to its limit."""
     nearest = levels[_nearest_to_limit(levels)]
     gpus = sum(level.devices for level in levels)
     # A bound on the sum needs a bound on every level.
@@ -152,9 +152,9 @@ def total(cases: list[Case], name: str) -> Total:
 
 def total_savings(totals: Mapping[str, Total]) -> dict[str, Savings]:
     """Return the savings of each finer level (module, operator) over whole replicas, as shares."""
-    of_replicas = totals[MODEL].needs.amounts
+    whole = totals[MODEL].needs.amounts
     return {
-        name: saved_shares(of_replicas, total.needs.amounts)
+        name: saved_shares(whole, total.needs.amounts)
         for name, total in totals.items()
         if name != MODEL
     }
@@ -202,11 +202,10 @@ def _trade(level: Level) -> Trade | None:
 
 def _savings(case: Case) -> dict[str, Savings]:
     """Return the savings of each finer level over whole replicas, for one case."""
-    of_replicas = case.levels.get(MODEL)
-    finer = {name: level for name, level in case.levels.items() if name != MODEL}
-    return (
-        {name: savings(of_replicas, level) for name, level in finer.items()} if of_replicas else {}
-    )
+    whole = case.levels.get(MODEL)
+    if whole is None:
+        return {}
+    return {name: savings(whole, level) for name, level in case.levels.items() if name != MODEL}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -306,13 +305,9 @@ def no_savings_notes(saved: Mapping[str, Savings]) -> list[str]:
 
 
 def fallback_notes(cases: list[Case]) -> list[str]:
-    """Return a sentence for each case and level whose plan is that of a coarser level.
-
-    The method of such a plan is the reason.
-    """
+    """Return a sentence for each case and level whose plan is that of a coarser level, and why."""
     return [
-        f"{case.model} in {case.region} on {case.gpu}, {case.phase} {WORDS[name]}: "
-        f"{level.method.partition(':')[0]}."
+        f"{case.where}, {case.phase} {WORDS[name]}: {level.method.partition(':')[0]}."
         for case in cases
         for name, level in case.levels.items()
         if name != MODEL and level.method.startswith(tuple(FALLBACK_METHODS.values()))
@@ -322,8 +317,8 @@ def fallback_notes(cases: list[Case]) -> list[str]:
 def trade_notes(cases: list[Case]) -> list[str]:
     """Return a sentence for each level with an alternative plan of fewer GPUs, and its price."""
     return [
-        f"{case.phase.capitalize()} of {case.model} in {case.region} on {case.gpu} fits on "
-        f"{gpu_words(other.devices)} {WORDS[name]} instead of {level.devices}, but needs more "
+        f"{case.phase.capitalize()} of {case.where} fits on {gpu_words(other.devices)} "
+        f"{WORDS[name]} instead of {level.devices}, but needs more "
         f"of the rest: {other.power_w:,.0f} W instead of {level.power_w:,.0f}, "
         f"{other.memory_bytes / 1e9:,.0f} GB instead of {level.memory_bytes / 1e9:,.0f}, "
         f"{other.latency_s * 1e3:,.0f} ms instead of {level.latency_s * 1e3:,.0f}."
@@ -346,9 +341,9 @@ def sm_share_notes(cases: Sequence[Case]) -> Iterator[str]:
         )
     for case in better:
         yield (
-            f"{case.phase.capitalize()} of {case.model} in {case.region} on {case.gpu}: operators "
-            "are confined to shares of the multiprocessors (equation 6, MPS). In a replay this is "
-            "better than sharing all of them."
+            f"{case.phase.capitalize()} of {case.where}: operators are confined to shares of the "
+            "multiprocessors (equation 6, MPS). In a replay this is better than sharing all of "
+            "them."
         )
 
 
@@ -365,12 +360,10 @@ def order_notes(cases: Iterable[Case]) -> Iterator[str]:
         if case.smallest.in_turn is not None:
             needs += f" instead of {case.smallest.in_turn} in order of arrival"
         yield (
-            f"Prefill of {case.model} in {case.region} on {case.gpu} takes short prompts first, "
-            f"if the engine has a priority for them: {needs}. Long ones wait for them: "
-            f"p99 is {replayed.p99_s * 1e3:,.0f} ms, of a limit of "
-            f"{case.service.slo_s * 1e3:,.0f}. "
-            "Plans and comparisons have no scheduler by length. Only this replay "
-            "tests it."
+            f"Prefill of {case.where} takes short prompts first, if the engine has a priority for "
+            f"them: {needs}. Long ones wait for them: p99 is {replayed.p99_s * 1e3:,.0f} ms, of a "
+            f"limit of {case.service.slo_s * 1e3:,.0f}. Plans and comparisons have no scheduler by "
+            "length. Only this replay tests it."
         )
 
 
@@ -380,10 +373,10 @@ def short_notes(cases: Iterable[Case]) -> Iterator[str]:
         replayed = case.levels[MODEL].replayed if MODEL in case.levels else None
         if replayed is not None and replayed.attainment < case.limit.attainment:
             yield (
-                f"{case.phase.capitalize()} of {case.model} in {case.region} on {case.gpu} keeps "
-                f"{case.service.slo_s * 1e3:,.0f} ms for {replayed.attainment:.1%} of requests at "
-                f"most, not for {case.limit.attainment:.0%}: the longest prompts exceed the limit "
-                "even on idle GPUs."
+                f"{case.phase.capitalize()} of {case.where} keeps {case.service.slo_s * 1e3:,.0f} "
+                f"ms for {replayed.attainment:.1%} of requests at most, not for "
+                f"{case.limit.attainment:.0%}: the longest prompts exceed the limit even on idle "
+                "GPUs."
             )
 
 
@@ -391,14 +384,11 @@ def beyond_capacity(cases: list[Case]) -> list[str]:
     """Return a sentence for each region and GPU type with fewer GPUs than some level needs."""
     sentences = []
     for group in groups(cases, lambda case: (case.region, case.gpu)):
-        names = dict.fromkeys(name for case in group for name in case.levels)
-        needs = {
-            name: sum((case.levels.get(name) or case.levels[MODEL]).devices for case in group)
-            for name in names
-        }
-        too_large = [
-            f"{WORDS[name]} {gpus}" for name, gpus in needs.items() if gpus > group[0].capacity
-        ]
+        too_large = []
+        for name in dict.fromkeys(name for case in group for name in case.levels):
+            gpus = sum((case.levels.get(name) or case.levels[MODEL]).devices for case in group)
+            if gpus > group[0].capacity:
+                too_large.append(f"{WORDS[name]} {gpus}")
         if too_large:
             sentences.append(
                 f"{group[0].region} has {group[0].capacity} {group[0].gpu}; this load needs "
@@ -419,10 +409,10 @@ def refusal_notes(cases: list[Case]) -> list[str]:
 
 def _why_not(case: Case) -> str:
     """Return a clause on why whole replicas cannot meet the limit."""
-    service, fastest = case.service, float(case.problem.replica_s.min())
+    service = case.service
     if service.start_s >= service.slo_s:
         return f"{service.start_s * 1e3:,.0f} ms go by before its first iteration"
-    fastest += service.start_s
-    if fastest > case.service.slo_s:
-        return f"one pass of {case.service.isl:,.0f} tokens takes {fastest * 1e3:,.0f} ms at best"
+    fastest_s = service.start_s + float(case.problem.replica_s.min())
+    if fastest_s > service.slo_s:
+        return f"one pass of {service.isl:,.0f} tokens takes {fastest_s * 1e3:,.0f} ms at best"
     return "no number of replicas is enough within memory and limit"

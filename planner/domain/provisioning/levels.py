@@ -82,10 +82,10 @@ NO_MEASUREMENTS = Measurements()
 def measured_on(
     known: UserFacts, gpus: Iterable[str], *, timing: str = AUTO, interference: str = AUTO
 ) -> dict[str, Measurements]:
-    """Return the measurements of each GPU type, from the user's kernel files.
+    """Return the measurements of each GPU type in ``gpus``, by its name.
 
-    With ``timing`` or ``interference`` set to ``modelled``, those measurements are not used. Raises
-    CatalogueError if a file was removed.
+    They come from the user's kernel files in ``known``. With ``timing`` or ``interference`` set to
+    ``modelled``, those measurements are left out. Raises CatalogueError if a file was removed.
     """
     shapes = {name: catalogue.model(name).shape for name in catalogue.models()}
     shapes |= {name: spec.shape for name, spec in known.models.items()}
@@ -108,14 +108,14 @@ def measured_on(
                     name=upload.name,
                     format=upload.format,
                 )
-        of_gpu = [files[upload.path] for upload in uploads]
-        rows = [row for file in of_gpu for row in file.by_gpu.get(gpu, [])]
+        gpu_files = [files[upload.path] for upload in uploads]
+        rows = [row for file in gpu_files for row in file.by_gpu.get(gpu, [])]
         source = "; ".join(upload.source for upload in uploads)
-        sharing = [row for file in of_gpu for row in file.sharing if row.gpu == gpu]
+        sharing = [row for file in gpu_files for row in file.sharing if row.gpu == gpu]
         table = None
         if interference == AUTO:
-            own = interference_table(gpu, source, sharing) if sharing else None
-            table = own or _known_interference(gpu)
+            uploaded = interference_table(gpu, source, sharing) if sharing else None
+            table = uploaded or _known_interference(gpu)
         times = kernels(gpu, source, rows) if rows and timing == AUTO else None
         measured[gpu] = Measurements(times, table)
     return measured
@@ -137,37 +137,36 @@ def _shipped_interference() -> KernelFile:
 
 
 def interference_table(gpu: str, source: str, sharing: Sequence[Sharing]) -> InterferenceTable:
-    """Return the measured slowdowns of operators that share a GPU.
+    """Return the slowdowns of operators that share a GPU, from the measured rows in ``sharing``.
 
-    A slowdown is the median over operators and precisions of a pair of operator kinds. Of several
-    measured splits of the GPU, the one nearest to half is used. Rows without a second operator give
-    the slowdowns at a share of the GPU.
+    A slowdown is the median of all rows with the same kinds of operators. Of several measured
+    splits of the GPU's SMs, the one nearest to half is used. Rows without a second operator give
+    the slowdowns of an operator that runs alone on a share of the SMs.
     """
-    # Slowdowns by share of the SMs, for each pair of kinds and for each kind without another.
-    of_pair: dict[tuple[str, str], dict[float, list[float]]] = {}
-    of_kind_alone: dict[str, dict[float, list[float]]] = {}
+    # Slowdowns by kind of operator, by kind of the other operator ("": none), and by share of SMs.
+    slowdowns: dict[tuple[str, str], dict[float, list[float]]] = {}
     for row in sharing:
-        kind = KIND_OF.get(row.op, row.op)
-        if row.concurrent_with:
-            other = row.concurrent_with.partition(":")[0]
-            by_share = of_pair.setdefault((kind, KIND_OF.get(other, other)), {})
-        else:
-            by_share = of_kind_alone.setdefault(kind, {})
-        by_share.setdefault(row.sm_share, []).append(row.slowdown)
-    median_alone = {
-        kind: {share: float(np.median(by_share[share])) for share in sorted(by_share)}
-        for kind, by_share in of_kind_alone.items()
+        other = row.concurrent_with.partition(":")[0] if row.concurrent_with else ""
+        pair = KIND_OF.get(row.op, row.op), KIND_OF.get(other, other)
+        slowdowns.setdefault(pair, {}).setdefault(row.sm_share, []).append(row.slowdown)
+    medians = {
+        pair: {share: float(np.median(rows[share])) for share in sorted(rows)}
+        for pair, rows in slowdowns.items()
+    }
+    curves = {
+        kind: (tuple(by_share), tuple(by_share.values()))
+        for (kind, other), by_share in medians.items()
+        if not other
     }
     pairs, reserved = {}, {}
-    for pair, by_share in of_pair.items():
-        share = min(by_share, key=lambda share: abs(share - EVEN_SHARE))
-        pairs[pair] = float(np.median(by_share[share]))
-        if share in median_alone.get(pair[0], ()):
-            # What the other operator adds, beyond having only this share of the GPU.
-            reserved[pair] = pairs[pair] / median_alone[pair[0]][share]
-    curves = {
-        kind: (tuple(by_share), tuple(by_share.values())) for kind, by_share in median_alone.items()
-    }
+    for (kind, other), by_share in medians.items():
+        if other:
+            share = min(slowdowns[kind, other], key=lambda share: abs(share - EVEN_SHARE))
+            pairs[kind, other] = by_share[share]
+            alone = medians.get((kind, ""), {})
+            if share in alone:
+                # What the other operator adds, beyond having only this share of the GPU.
+                reserved[kind, other] = by_share[share] / alone[share]
     return InterferenceTable(gpu, source, pairs, curves, reserved)
 
 
@@ -217,6 +216,11 @@ class Judge:
         return cls(lengths[0], lengths[1], attainment, seed)
 
 
+def usable_bytes(gpu: GpuSpec) -> float:
+    """Return the memory of one GPU that an engine may use, in bytes."""
+    return MEMORY_SHARE * gpu.memory_bytes
+
+
 def solve_levels(
     service: PhaseLoad,
     weights: str,
@@ -224,18 +228,18 @@ def solve_levels(
     measured: Measurements = NO_MEASUREMENTS,
     judge: Judge | None = None,
 ) -> tuple[PhaseProblem, dict[str, Level]]:
-    """Plan a service at every level, and return its problem and the plan by level.
+    """Return the planning problem of a service, and its plan by level.
 
     Levels are "model" (whole replicas), "module" and "operator". There are no plans if whole
     replicas cannot meet the limit. With a ``judge``, plans meet the limit for the required share of
-    replayed requests. Without, they meet it on average.
+    replayed requests. Without, they meet it on average. ``weights`` is the precision.
     """
-    room = MEMORY_SHARE * service.gpu.memory_bytes  # of a device
+    device_bytes = usable_bytes(service.gpu)
     phase = with_ample_replicas(problem_of(service, weights, measured=measured))
     if rules.batch_wait == FREE:
         if judge is not None and can_replay(phase):
-            return _confirmed_levels(phase, room, rules, judge)
-        levels = _level_chain(phase, room, rules)
+            return _confirmed_levels(phase, device_bytes, rules, judge)
+        levels = _level_chain(phase, device_bytes, rules)
     else:
         levels = {}
         for name in dict.fromkeys((*rules.levels, "model")):
@@ -243,7 +247,7 @@ def solve_levels(
 
             def plan(limited: PhaseProblem, rules: Rules = only_this_level) -> Level | None:
                 """Return the plan of the one level of ``rules`` for a limited batch size."""
-                return _level_chain(limited, room, rules).get(rules.levels[0])
+                return _level_chain(limited, device_bytes, rules).get(rules.levels[0])
 
             best = with_batch_wait(phase, plan)
             if best is not None:
@@ -254,21 +258,20 @@ def solve_levels(
 
 
 def _confirmed_levels(
-    phase: PhaseProblem, room: float, rules: Rules, judge: Judge
+    phase: PhaseProblem, device_bytes: float, rules: Rules, judge: Judge
 ) -> tuple[PhaseProblem, dict[str, Level]]:
-    """Return the problem and its plans by level, confirmed by replays.
+    """Return the problem with the best order of waiting prompts, and its replayed plans by level.
 
-    Plans use the order of prompts in the queue that needs the fewest devices. The order is fcfs if
-    the other saves nothing. It is also fcfs for a phase without queues, in which sequences decode
-    together.
+    The best order needs the fewest devices; of equal ones it is fcfs. A phase without queues (all
+    sequences decode together) has fcfs. ``device_bytes`` is the usable memory of a GPU.
     """
     draws = draw_replay_requests(phase, judge)
     orders: tuple[Order, ...] = ("fcfs", "shortest") if rules.order == "best" else (rules.order,)
     by_order: dict[Order, tuple[PhaseProblem, dict[str, Level]]] = {}
     for order in orders if phase.queues else ("fcfs",):
         ordered = replace(phase, service=replace(phase.service, order=order))
-        replay = LevelReplay(ordered, draws, room)
-        levels = _level_chain(ordered, room, rules, (replay, judge.attainment))
+        replay = LevelReplay(ordered, draws, device_bytes)
+        levels = _level_chain(ordered, device_bytes, rules, (replay, judge.attainment))
         by_order[order] = ordered, {name: levels[name] for name in LEVELS if name in levels}
 
     def fewest_devices(order: Order) -> float:
@@ -291,16 +294,16 @@ def _confirmed_levels(
 
 
 def draw_replay_requests(phase: PhaseProblem, judge: Judge) -> list[Requests]:
-    """Draw two sets of requests for the replays, with different seeds."""
+    """Draw two sets of requests with the lengths of ``judge`` for the replays of ``phase``."""
     return [
         draw_requests(judge.isl, judge.osl, phase, seed=judge.seed + DRAWS * i) for i in range(2)
     ]
 
 
 def with_ample_replicas(phase: PhaseProblem) -> PhaseProblem:
-    """Return ``phase`` with a limit on replicas per operator that is ample for its load.
+    """Return ``phase`` with the smallest limit of ``REPLICAS`` on an operator's replicas.
 
-    It is the smallest of ``REPLICAS`` that suffices.
+    The limit must exceed the replicas that the load keeps busy by ``REPLICA_MARGIN``.
     """
     problem = phase.problem
     # Mean busy replicas, [V, B, P]. Each operator has its best batch, and one GPU per replica.
@@ -311,17 +314,19 @@ def with_ample_replicas(phase: PhaseProblem) -> PhaseProblem:
 
 
 def _level_chain(
-    phase: PhaseProblem, room: float, rules: Rules, judge: tuple[LevelReplay, float] | None = None
+    phase: PhaseProblem,
+    device_bytes: float,
+    rules: Rules,
+    judge: tuple[LevelReplay, float] | None = None,
 ) -> dict[str, Level]:
-    """Plan the levels from the coarsest (whole replicas) to the finest (operators).
+    """Return the plans of ``rules.levels``, from the coarsest (whole replicas) to operators.
 
-    A coarser plan is also valid at a finer level, so each level returns the best of all plans so
-    far. Module plans are computed for the operator level even if ``rules.levels`` omits them.
-    ``judge`` is the replay that confirms plans, and the attainment that they must reach. ``room``
-    is the memory of a device in bytes.
+    A coarser plan is also valid at a finer level, so each level has the best of all plans so far.
+    ``judge`` is (replay that confirms plans, attainment that they must reach); None: no replays.
+    ``device_bytes`` is the usable memory of a GPU.
     """
     by_replica = (
-        model_level(phase, room)
+        model_level(phase, device_bytes)
         if judge is None
         else level_confirmation.confirmed_whole_replicas(phase, *judge)
     )
@@ -329,13 +334,13 @@ def _level_chain(
     coarser = list(levels.values())
     for name in ("module", "operator"):
         wanted_level = name in rules.levels
-        needed_by_finer = name == "module" and "operator" in rules.levels
-        if not wanted_level and not needed_by_finer:
+        needed_by_operators = name == "module" and "operator" in rules.levels
+        if not wanted_level and not needed_by_operators:
             continue
         method = rules.method if wanted_level else "greedy"
         is_source_method = method in (ALGORITHM1, PRINTED)  # the source's plan, as it is
         plan = partial(
-            plan_level, name, device_bytes=room, method=method, shared=rules.shared,
+            plan_level, name, device_bytes=device_bytes, method=method, shared=rules.shared,
             coarser=() if is_source_method else tuple(coarser),
             proofs=rules.proofs and wanted_level, epsilon=rules.epsilon,
         )  # fmt: skip
@@ -370,13 +375,12 @@ def problem_of(
     measured: Measurements = NO_MEASUREMENTS,
     batches: Sequence[int] = BATCHES,
 ) -> PhaseProblem:
-    """Return the planning problem of one phase of a service.
+    """Return the planning problem of one phase (prefill or decode) of a service.
 
-    It uses the catalogue's efficiency and power models. Operators spread over powers of two of a
-    node's GPUs that divide the model's heads. Raises ScenarioError if the problem cannot be built.
+    Operators may use any of ``PARALLEL`` GPUs of a node that divides the model's attention heads.
+    ``weights`` is the precision. Raises ScenarioError if the problem cannot be built.
     """
     gpu = service.gpu
-    # Attention heads are divided evenly among the GPUs.
     parallel = [p for p in PARALLEL if p <= gpu.gpus_per_node and service.shape.heads % p == 0]
     try:
         phase = phase_problem(

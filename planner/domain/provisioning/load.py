@@ -38,10 +38,10 @@ class Limit:
 
 
 def peak_hours(hardware: Hardware, traffic: Traffic, window: Window) -> dict[tuple[int, int], Peak]:
-    """Return the busiest hour of each (model, region) with interactive requests.
+    """Return the busiest hour by (model index, region index), if it has interactive requests.
 
-    Interactive tiers count together, in the region where requests arise. For a window after the
-    trace, it is the busiest hour of the window before, and its rate is multiplied by the growth.
+    All interactive tiers count together, in the home region of their requests. For a window after
+    the trace, it is the busiest hour of the window before, with its rate times the growth.
     """
     demand, tiers = traffic.demand, interactive(hardware)
     inside = demand.inside(*window.observed_s)
@@ -147,7 +147,7 @@ def cached_tokens(hardware: Hardware, trace: Trace, model: str) -> IntArray:
 
 
 def is_of_pool(trace: Trace, model_region: tuple[str, str], tiers: set[str]) -> BoolArray:
-    """Return a mask of requests of ``trace`` of a (model, region), by name, in one of ``tiers``."""
+    """Return a mask of the requests of one (model, region) in one of ``tiers`` (all by name)."""
     m, r = trace.models.index(model_region[0]), trace.regions.index(model_region[1])
     codes = [i for i, name in enumerate(trace.tiers) if name in tiers]
     return np.asarray((trace.model == m) & (trace.region == r) & np.isin(trace.tier, codes))

@@ -8,7 +8,7 @@ from planner.domain.progress import Progress
 from planner.domain.provisioning.levels import Judge, Measurements, Rules, problem_of, solve_levels
 from planner.domain.provisioning.load import Limit, Peak
 from planner.domain.provisioning.speeds import longest_start_s, profile_ratio
-from planner.domain.provisioning.unit import MODEL, Case
+from planner.domain.provisioning.unit import MODEL, Case, groups
 from planner.errors import ScenarioError
 from planner.inputs.scenario.build import Hardware
 from simulation.arrays import IntArray
@@ -55,10 +55,10 @@ def unknown_models(hardware: Hardware, peaks: dict[tuple[int, int], Peak]) -> tu
 
 
 def variants(hardware: Hardware, peaks: dict[tuple[int, int], Peak]) -> tuple[Variant, ...]:
-    """Return the variants to plan; raise ScenarioError if there are none.
+    """Return the variants (GPU type and precision) to plan for each model and region in ``peaks``.
 
-    ``peaks`` is by model and region. If several pools have one GPU type and precision, the cheapest
-    gives the price.
+    The price is that of the cheapest pool of the variant. Raises ScenarioError if there is nothing
+    to plan.
     """
     if not peaks:
         raise ScenarioError("traffic: no request of an interactive tier falls into the window.")
@@ -106,91 +106,104 @@ def solve_variants(
     settings: SolveSettings,
     progress: Progress,
 ) -> list[Case]:
-    """Plan both phases of each variant for its peak, within the limits of its model.
+    """Return the plans of both phases of each variant for its peak hour, one case per phase.
 
     ``limits`` are by model index and phase, ``measured`` by GPU type. ``lengths``, by model and
     region, are the input, output and cached tokens of the requests that replays draw from.
     """
-    rules = settings.rules
     cases = []
     for done, variant in enumerate(variants):
-        model, gpu = hardware.models[variant.m], variant.gpu
-        progress(done / len(variants), f"Provisioning {model.name} on {gpu.name}")
-        peak = variant.peak
-        assert model.shape is not None  # see variants
-        isl, osl, cached_tokens = lengths[variant.m, variant.r]
+        model = hardware.models[variant.m].name
+        progress(done / len(variants), f"Provisioning {model} on {variant.gpu.name}")
         for phase in PHASES:
-            # Prefill skips cached tokens. Decode reads whole prompts, whoever computed them.
-            skipped = cached_tokens * (phase == "prefill")
-            cached = peak.isl * float(skipped.sum() / max(isl.sum(), 1))
-            limit = limits[variant.m, phase]
-            service = settings.images.added_to(
-                PhaseLoad(
-                    shape=model.shape,
-                    gpu=gpu,
-                    phase=phase,
-                    requests_s=peak.requests_s,
-                    isl=peak.isl - cached,
-                    cached=cached,
-                    osl=peak.osl,
-                    slo_s=limit.seconds,
-                    start_s=longest_start_s(phase, variant.profiles),
-                )
+            limit, requests = limits[variant.m, phase], lengths[variant.m, variant.r]
+            case = _solve_phase(
+                hardware, variant, phase, limit, measured[variant.gpu.name], requests, settings
             )
-            judge = Judge(isl - skipped, osl, limit.attainment, settings.seed) if isl.size else None
-            measurements = measured[gpu.name]
-            if settings.by_profile:
-                unscaled = problem_of(service, variant.weights, measured=measurements)
-                ratio = profile_ratio(unscaled, variant.profiles)
-                measurements = replace(measurements, times=ratio)
-            problem, levels = solve_levels(service, variant.weights, rules, measurements, judge)
-            cases.append(
-                Case(
-                    model=model.name,
-                    region=hardware.regions[variant.r].name,
-                    gpu=gpu.name,
-                    phase=phase,
-                    service=problem.service,
-                    limit=limit,
-                    weights=variant.weights,
-                    problem=problem,
-                    levels=levels,
-                    usd_per_hour=variant.usd_per_hour,
-                    measured=measurements,
-                    capacity=variant.capacity,
-                    profiles=variant.profiles,
-                    judge=judge,
-                )
-            )
+            cases.append(case)
     return cases
 
 
-def choose_variants(cases: list[Case]) -> list[Case]:
-    """Mark, for each model and region, the cases of one GPU type and precision as chosen.
+def _solve_phase(
+    hardware: Hardware,
+    variant: Variant,
+    phase: Phase,
+    limit: Limit,
+    measurements: Measurements,
+    requests: tuple[IntArray, IntArray, IntArray],
+    settings: SolveSettings,
+) -> Case:
+    """Return the plans of one phase of a variant for its peak hour.
 
-    Chosen is the cheapest as whole replicas for which all phases are feasible. Types with enough
-    GPUs in the region are preferred.
+    ``requests`` are the input, output and cached tokens of the requests that replays draw from.
     """
-    # GPUs and dollars per hour of all phases, by model and region, then by GPU type and precision.
-    sums: dict[tuple[str, str], dict[tuple[str, str], tuple[float, float]]] = {}
-    for case in cases:
-        by_variant = sums.setdefault((case.model, case.region), {})
-        coarsest = case.levels.get(MODEL) or next(iter(case.levels.values()), None)
-        gpus, usd = by_variant.get((case.gpu, case.weights), (0.0, 0.0))
-        phase_gpus = math.inf if coarsest is None else coarsest.devices  # inf: not feasible
-        by_variant[case.gpu, case.weights] = gpus + phase_gpus, usd + phase_gpus * case.usd_per_hour
+    model, peak = hardware.models[variant.m], variant.peak
+    assert model.shape is not None  # see ``variants``
+    isl, osl, cached_tokens = requests
+    # Prefill skips cached tokens. Decode reads whole prompts, whoever computed them.
+    skipped = cached_tokens * (phase == "prefill")
+    cached = peak.isl * float(skipped.sum() / max(isl.sum(), 1))
+    service = settings.images.added_to(
+        PhaseLoad(
+            shape=model.shape,
+            gpu=variant.gpu,
+            phase=phase,
+            requests_s=peak.requests_s,
+            isl=peak.isl - cached,
+            cached=cached,
+            osl=peak.osl,
+            slo_s=limit.seconds,
+            start_s=longest_start_s(phase, variant.profiles),
+        )
+    )
+    judge = Judge(isl - skipped, osl, limit.attainment, settings.seed) if isl.size else None
+    if settings.by_profile:
+        unscaled = problem_of(service, variant.weights, measured=measurements)
+        ratio = profile_ratio(unscaled, variant.profiles)
+        measurements = replace(measurements, times=ratio)
+    problem, levels = solve_levels(service, variant.weights, settings.rules, measurements, judge)
+    return Case(
+        model=model.name,
+        region=hardware.regions[variant.r].name,
+        gpu=variant.gpu.name,
+        phase=phase,
+        service=problem.service,
+        limit=limit,
+        weights=variant.weights,
+        problem=problem,
+        levels=levels,
+        usd_per_hour=variant.usd_per_hour,
+        measured=measurements,
+        capacity=variant.capacity,
+        profiles=variant.profiles,
+        judge=judge,
+    )
 
-    def chosen(case: Case) -> bool:
-        """Return whether the case is of the cheapest feasible variant that fits the region."""
-        by_variant = sums[case.model, case.region]
-        capacity = {(case.gpu, case.weights): case.capacity for case in cases}
 
-        def order(variant: tuple[str, str]) -> tuple[bool, float]:
-            """Return the sort key of a variant: those that fit first, then by cost."""
-            gpus, usd = by_variant[variant]
-            return gpus > capacity[variant], usd
+def choose_variants(cases: list[Case]) -> list[Case]:
+    """Return the cases, with those of one GPU type and precision per model and region chosen.
 
-        best = min(by_variant, key=order)
-        return best == (case.gpu, case.weights) and math.isfinite(by_variant[best][1])
+    Chosen is the cheapest type as whole replicas, if all phases are feasible on it. Types with
+    enough GPUs in the region come first.
+    """
+    chosen: set[tuple[str, str, str, str]] = set()  # model, region, GPU type and precision
+    for same_service in groups(cases, lambda case: (case.model, case.region)):
+        costs = []
+        for variant in groups(same_service, lambda case: (case.gpu, case.weights)):
+            first = variant[0]
+            gpus = sum(map(_whole_replica_gpus, variant))
+            key = first.model, first.region, first.gpu, first.weights
+            costs.append((gpus > first.capacity, gpus * first.usd_per_hour, key))
+        _, usd, key = min(costs, key=lambda cost: cost[:2])
+        if math.isfinite(usd):
+            chosen.add(key)
+    return [
+        replace(case, chosen=(case.model, case.region, case.gpu, case.weights) in chosen)
+        for case in cases
+    ]
 
-    return [replace(case, chosen=chosen(case)) for case in cases]
+
+def _whole_replica_gpus(case: Case) -> float:
+    """Return the GPUs of a case as whole replicas, or else as its first plan; inf: infeasible."""
+    coarsest = case.levels.get(MODEL) or next(iter(case.levels.values()), None)
+    return math.inf if coarsest is None else coarsest.devices

@@ -15,7 +15,7 @@ from planner.domain.serialise import gpu_words
 from simulation.fleet import Tier
 from simulation.performance.compiled_graph import GraphProfile, compile_graph
 from simulation.performance.graph import operator_graph
-from simulation.performance.memory import MEMORY_SHARE, kv_bytes_per_token
+from simulation.performance.memory import kv_bytes_per_token
 from simulation.performance.specs import Arrangement
 from simulation.provisioning.device_sharing import (
     ChunkedPlan,
@@ -119,15 +119,16 @@ def shared_gpus(cases: list[Case]) -> SharedGpus:
 
 def _share_between_phases(prefill: Case, decode: Case) -> SharedService:
     """Return the ways in which prefill and decode of one service can share GPUs."""
-    room = MEMORY_SHARE * prefill.service.gpu.memory_bytes
     shared = place_on_common_devices(
-        [prefill.problem, decode.problem], [prefill.smallest, decode.smallest], room
+        [prefill.problem, decode.problem],
+        [prefill.smallest, decode.smallest],
+        prefill.device_bytes,
     )
     service = chunked_service(prefill.service, decode.service)
     build_problem = partial(problem_of, service, prefill.weights, measured=prefill.measured)
     chunked = with_ample_replicas(build_problem())
     # Requests decide if they are replayed, so means of queueing do not rule out operators before.
-    chunks = best_chunked(chunked, room, fall_back=prefill.judge is None)
+    chunks = best_chunked(chunked, prefill.device_bytes, fall_back=prefill.judge is None)
     ways = {
         APART: SharingWay(
             shared.devices_apart,
@@ -167,21 +168,19 @@ def _way_of_level(level: Level) -> SharingWay:
 
 
 def _replay_services(cases: list[Case], shared: SharedPlan) -> tuple[float | None, bool]:
-    """Replay services on common GPUs; return the lowest attainment, and whether all meet targets.
+    """Replay services on common GPUs.
 
-    Without a replay, the attainment is None and the second value True.
+    Return (lowest attainment of a service, whether all meet their targets); without a replay
+    (None, True).
     """
     # A judge states the requests to replay and the required attainment.
     judges = [case.judge for case in cases if case.judge is not None and can_replay(case.problem)]
     if not shared.together or len(judges) < len(cases):
         return None, True
     replays = [
-        LevelReplay(
-            case.problem, draw_replay_requests(case.problem, judge)[:1],
-            MEMORY_SHARE * case.service.gpu.memory_bytes,
-        )
+        LevelReplay(case.problem, draw_replay_requests(case.problem, judge)[:1], case.device_bytes)
         for case, judge in zip(cases, judges, strict=True)
-    ]  # fmt: skip
+    ]
     replayed = replay_together(replays, shared.together)
     met = [
         result.attainment >= judge.attainment
@@ -193,9 +192,9 @@ def _replay_services(cases: list[Case], shared: SharedPlan) -> tuple[float | Non
 def _replayed_chunks(level: Level, phase: PhaseProblem, prefill: Case, decode: Case) -> SharingWay:
     """Return the fewest whole replicas with chunked prefill that meet both limits in a replay.
 
-    ``level`` is the plan of them by mean values. The search starts at its number, and ends at
-    ``MORE`` times it. The engine of the simulator replays the requests. Images are not replayed.
-    If no number is enough, the way is not confirmed.
+    ``level`` is their plan by mean values. The search tries its number of replicas up to ``MORE``
+    times that number. If none is enough, the way is not confirmed. Plans with images are not
+    replayed.
     """
     plan, judge = level.replicas, prefill.judge
     assert plan is not None
@@ -229,7 +228,7 @@ def _chunked_profile(plan: ReplicaPlan, phase: PhaseProblem, prefill: Case) -> G
     parallel_index = int(np.searchsorted(phase.problem.parallel, plan.parallel))
     # Each stage of a pipeline has a part of the weights, and a batch in flight.
     weight_bytes = float(phase.replica_bytes[batch_index, parallel_index]) / plan.stages
-    kv_bytes = plan.parallel * plan.stages * (MEMORY_SHARE * gpu.memory_bytes - weight_bytes)
+    kv_bytes = plan.parallel * plan.stages * (prefill.device_bytes - weight_bytes)
     sequences = plan.batch * plan.stages
     arrangement = Arrangement(tp=plan.parallel, pp=plan.stages, weights=phase.weights)
     graph = operator_graph(shape, arrangement)
@@ -250,24 +249,23 @@ def _replayed_operators(
 ) -> SharingWay:
     """Return operators with chunked prefill that meet both limits in a replay.
 
-    ``chunks`` has the plan by mean values. Plans for tighter limits follow while they need at most
-    ``fewest`` GPUs. If none of them meets the limits, the first way is not confirmed. Images
-    are not replayed, so that such plans are not confirmed either.
+    The plan of ``chunks`` (by mean values) is replayed first, then plans for tighter limits while
+    they need at most ``fewest`` GPUs. If no plan meets the limits, return the first, not confirmed.
+    Plans with images cannot be replayed, so they are not confirmed either.
     """
     level, judge = chunks.operator, prefill.judge
     assert level is not None
     way = _way_of_level(level)
     if judge is None or not can_replay(phase):
         return replace(way, confirmed=judge is None)
-    room = MEMORY_SHARE * phase.service.gpu.memory_bytes
-    replay = LevelReplay(phase, draw_replay_requests(phase, judge), room)
+    replay = LevelReplay(phase, draw_replay_requests(phase, judge), prefill.device_bytes)
     attainment = max(prefill.limit.attainment, decode.limit.attainment)
     way = replace(way, attainment=replay.latency_of(level).attainment, confirmed=False)
     attained = way.attainment
     for slo_share in TIGHTER[1:]:
         if attained is None or attained >= attainment:
             break
-        tighter = best_chunked(phase, room, slo_share, fall_back=False).operator
+        tighter = best_chunked(phase, prefill.device_bytes, slo_share, fall_back=False).operator
         if tighter is None or tighter.devices > fewest:
             break
         level, attained = tighter, replay.latency_of(tighter).attainment
@@ -281,9 +279,9 @@ def _share_between_models(group: list[Case]) -> SharedModels:
 
     ``group`` has all cases of a region and GPU type.
     """
-    room = MEMORY_SHARE * group[0].service.gpu.memory_bytes
     separate = [case.smallest for case in group]
-    shared = place_on_common_devices([case.problem for case in group], separate, room)
+    problems = [case.problem for case in group]
+    shared = place_on_common_devices(problems, separate, group[0].device_bytes)
     attainment, confirmed = _replay_services(group, shared)
     return SharedModels(
         region=group[0].region,
@@ -323,9 +321,8 @@ def _better_words(shared: SharedGpus) -> Iterator[str]:
     for service in shared.services:
         apart, best = service.ways[APART], service.ways[service.best]
         if best.gpus < apart.gpus:
-            unit = "GPU" if best.gpus == 1 else "GPUs"
             yield (
-                f"{service.where}: {HOW[service.best]} need {best.gpus} {unit}, phases apart "
+                f"{service.where}: {HOW[service.best]} need {gpu_words(best.gpus)}, phases apart "
                 f"{apart.gpus}; {_confirmation(best.attainment)}."
             )
     for group in shared.models:

@@ -4,8 +4,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from planner.domain.provisioning.levels import Judge, draw_replay_requests
-from simulation.performance.memory import MEMORY_SHARE
+from planner.domain.provisioning.levels import Judge, draw_replay_requests, usable_bytes
 from simulation.provisioning.energy import energy_of_pass
 from simulation.provisioning.level import Level, ReplayedLatency
 from simulation.provisioning.levels import ALGORITHM1, PRINTED, plan_level
@@ -55,19 +54,20 @@ class Method:
 
 
 def methods_of(phase: PhaseProblem, judge: Judge | None, epsilon: float) -> tuple[Method, ...]:
-    """Return the operator plan of every method, placed on GPUs and replayed.
+    """Return the operator plan of every method for ``phase``, placed on GPUs and replayed.
 
-    A method's plan is reported even if whole replicas need fewer GPUs. Without ``judge``, which has
-    the requests to replay, plans are not replayed.
+    A plan is reported even if whole replicas need fewer GPUs. ``judge`` has the requests to replay;
+    None: plans are not replayed. ``epsilon`` is the tolerance of Algorithm 1, as a share of the
+    limit.
     """
-    room = MEMORY_SHARE * phase.service.gpu.memory_bytes
+    device_bytes = usable_bytes(phase.service.gpu)
     replay = None
     if judge is not None and can_replay(phase):
-        replay = LevelReplay(phase, draw_replay_requests(phase, judge)[:1], room)
+        replay = LevelReplay(phase, draw_replay_requests(phase, judge)[:1], device_bytes)
     replayed: dict[bytes, ReplayedLatency] = {}  # methods often find the same plan
     methods = []
     for name in WORDS:
-        level = plan_level("operator", phase, room, method=name, epsilon=epsilon)
+        level = plan_level("operator", phase, device_bytes, method=name, epsilon=epsilon)
         if level is not None and level.plan is not None and replay is not None:
             plan = level.plan
             key = np.stack([plan.replicas, plan.batch, plan.parallel]).tobytes()

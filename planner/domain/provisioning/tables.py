@@ -8,7 +8,6 @@ import polars as pl
 
 from planner.domain.provisioning import sources
 from planner.domain.provisioning.unit import OPERATOR, Case
-from simulation.performance.memory import MEMORY_SHARE
 from simulation.provisioning.level import Level
 from simulation.provisioning.levels import LEVELS
 
@@ -17,7 +16,7 @@ Rows = Iterable[tuple[Any, ...]]
 
 
 def tables_of(cases: list[Case]) -> dict[str, pl.DataFrame]:
-    """Return the three tables by name."""
+    """Return the tables ``operators``, ``devices`` and ``shards`` of the cases, by name."""
     return {
         "operators": operators_table(cases),
         "devices": devices_table(cases),
@@ -28,7 +27,10 @@ def tables_of(cases: list[Case]) -> dict[str, pl.DataFrame]:
 def _table(
     cases: list[Case], rows_of: Callable[[Case, Level], Rows], schema: dict[str, Any]
 ) -> pl.DataFrame:
-    """Return a table in which ``rows_of`` gives the rows of each case and level."""
+    """Return a table with the rows that ``rows_of`` yields for each case and level.
+
+    The columns ``KEYS`` name the case and the level. ``schema`` has the types of the others.
+    """
     rows = [
         (case.model, case.region, case.gpu, case.phase, name, case.weights, *row)
         for case in cases
@@ -94,14 +96,15 @@ def devices_table(cases: list[Case]) -> pl.DataFrame:
 
     def rows(case: Case, level: Level) -> Rows:
         """Yield a row for each device: GB, share of its memory, arithmetic and bandwidth."""
-        room, placed = MEMORY_SHARE * case.service.gpu.memory_bytes, level.placement
-        for d in range(0 if placed is None else placed.devices):
-            assert placed is not None
-            bytes_held = float(placed.memory_bytes[d])
+        placed = level.placement
+        if placed is None:
+            return
+        for d in range(placed.devices):
+            used_bytes = float(placed.memory_bytes[d])
             yield (
                 d,
-                bytes_held / 1e9,
-                bytes_held / room,
+                used_bytes / 1e9,
+                used_bytes / case.device_bytes,
                 float(placed.compute[d]),
                 float(placed.bandwidth[d]),
             )

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from planner.domain.provisioning.levels import Judge, Measurements
+from planner.domain.provisioning.levels import Judge, Measurements, usable_bytes
 from planner.domain.provisioning.load import Limit
 from planner.domain.provisioning.source_methods import Method
 from simulation.performance.profile import Profile
@@ -38,6 +38,16 @@ class Case:
     judge: Judge | None  # requests and target of replays; None: the trace has no such requests
     chosen: bool = False  # counts in the totals
     methods: tuple[Method, ...] = ()  # operators planned by the methods of the source
+
+    @property
+    def where(self) -> str:
+        """Return model, region and GPU type in words."""
+        return f"{self.model} in {self.region} on {self.gpu}"
+
+    @property
+    def device_bytes(self) -> float:
+        """Return the memory of one GPU that plans may use, in bytes."""
+        return usable_bytes(self.service.gpu)
 
     @property
     def smallest(self) -> Level:

@@ -92,7 +92,10 @@ class OverTime:
 def plan_windows(
     cases: list[Case], tracked: TrackedTraffic, progress: Progress
 ) -> tuple[OverTime, pl.DataFrame]:
-    """Plan every level of ``cases`` window by window; return its figures and its table."""
+    """Plan every level of ``cases`` window by window.
+
+    Return (figures, table). The table has one row per window, phase and level.
+    """
     tracked_cases = track_cases(cases, tracked, progress)
     return _figures(tracked_cases, tracked.startup_s), _table(tracked_cases, tracked.start_s)
 
@@ -124,7 +127,7 @@ def _figures(tracked_cases: list[TrackedCase], startup_s: float) -> OverTime:
 def _pool_figures(tracked: TrackedCase, startup_s: float) -> PoolOverTime:
     """Return the figures of one phase (prefill or decode) over the window, by level.
 
-    Levels are operators, layers and whole replicas. ``startup_s`` is the start time of a replica.
+    ``startup_s`` is the cold start of a replica.
     """
     case, window_s = tracked.case, tracked.load.windows.seconds
     levels = {
@@ -177,8 +180,8 @@ def _savings(levels: Mapping[str, LevelFiguresOverTime | LevelTotal]) -> dict[st
     amounts = {
         name: (course.gpu_hours, course.kwh, course.memory_gb) for name, course in levels.items()
     }
-    of_replicas = amounts.pop(MODEL)
-    return {name: saved_shares(of_replicas, course) for name, course in amounts.items()}
+    whole = amounts.pop(MODEL)
+    return {name: saved_shares(whole, finer) for name, finer in amounts.items()}
 
 
 def _table(tracked_cases: list[TrackedCase], start_s: float) -> pl.DataFrame:

@@ -29,7 +29,6 @@ from planner.domain.traffic.traffic import Traffic
 from planner.errors import ScenarioError
 from planner.inputs.scenario.build import Hardware
 from simulation.arrays import FloatArray
-from simulation.performance.memory import MEMORY_SHARE
 from simulation.provisioning.over_time import LevelOverTime, action_delay_s, over_time
 from simulation.provisioning.replay import Requests, can_replay
 from simulation.provisioning.window_replay import SampledWindows
@@ -92,7 +91,7 @@ def refuse_without_history(known: str, traffic: Traffic, start_s: float) -> None
 def track_cases(
     cases: list[Case], tracked: TrackedTraffic, progress: Progress
 ) -> list[TrackedCase]:
-    """Plan every level of ``cases`` window by window, and return the results over time."""
+    """Plan every level of ``cases`` window by window along the traffic, each case on its own."""
     tracked_cases = []
     loads: dict[tuple[str, str, bool], ModelDemand] = {}
     for done, case in enumerate(cases):
@@ -103,16 +102,17 @@ def track_cases(
         if key not in loads:
             loads[key] = _model_demand(tracked, key[:2], without_cached=without_cached)
         load = loads[key]
-        room = MEMORY_SHARE * case.service.gpu.memory_bytes
         judge = None
         if can_replay(case.problem):
             stations = 1 if tracked.levels == (MODEL,) else len(case.problem.names)
-            judge = SampledWindows(load.windows, load.requests, case.service, stations, room)
+            judge = SampledWindows(
+                load.windows, load.requests, case.service, stations, case.device_bytes
+            )
         courses = over_time(
             load.windows,
             case.service,
             partial(problem_of, weights=case.weights, measured=case.measured, max_replicas=512),
-            room,
+            case.device_bytes,
             startup_s=tracked.startup_s,
             attainment=ATTAINMENT,
             planned_on=load.seen,
@@ -120,22 +120,22 @@ def track_cases(
             every=EVERY,
             judge=judge,
         )
-        held = {}
-        if judge is not None:
-            count = load.windows.requests_s.size
-            held = {
-                name: judge.attainment([(level, case.problem)] * count)
-                for name, level in case.levels.items()
-            }
-        replayed = 0 if judge is None else judge.picked.size
-        tracked_cases.append(TrackedCase(case, load, courses, replayed, held))
+        if judge is None:
+            tracked_cases.append(TrackedCase(case, load, courses))
+            continue
+        count = load.windows.requests_s.size
+        held = {
+            name: judge.attainment([(level, case.problem)] * count)
+            for name, level in case.levels.items()
+        }
+        tracked_cases.append(TrackedCase(case, load, courses, judge.picked.size, held))
     return tracked_cases
 
 
 def _model_demand(
     tracked: TrackedTraffic, model_region: tuple[str, str], *, without_cached: bool
 ) -> ModelDemand:
-    """Return the demand of a model and region, and what plans know of it.
+    """Return the demand of a model and region (names) by window, and what plans know of it.
 
     Plans know the last interval, or a forecast by the minute with the request lengths of the last
     interval. ``without_cached`` leaves cached tokens out of prompts.
@@ -182,11 +182,11 @@ def _model_demand(
 
 
 def _forecast_by_level(tracked: TrackedTraffic, series: DemandSeries) -> dict[str, FloatArray]:
-    """Return the requests/s that each minute's plan is made for, by level.
+    """Return the requests/s that each minute is planned for, ``[minutes]``, by level.
 
-    It is the maximum of the forecast until the next plan can serve, since levels differ in how fast
-    they act. The model is fitted to the history before the window, then updated minute by minute.
-    Raises ScenarioError if a fit is not possible.
+    They are the highest forecast until the next plan of the level can serve. The forecast is fitted
+    to the history before the window, then updated each minute. Raises ScenarioError if it cannot be
+    fitted.
     """
     origins = np.arange(tracked.start_s, series.end_s - 1e-6, MINUTE_S)
     minutes_ahead = {
@@ -210,7 +210,7 @@ def _forecast_by_level(tracked: TrackedTraffic, series: DemandSeries) -> dict[st
 
 
 def _pad_windows(windows: Windows, count: int) -> Windows:
-    """Return ``windows`` with empty ones added at the end, ``count`` in all."""
+    """Return ``windows`` with empty windows added at the end, so that there are ``count``."""
     missing = count - windows.requests_s.size
     if missing <= 0:
         return windows

@@ -96,9 +96,10 @@ def change_tiles(
 ) -> Iterator[Fact]:
     """Yield replicas, cost, SLO attainment, energy and risk of a proposal, with a comparison.
 
-    ``replicas`` are those before and after. ``saving`` is the share of the cost that is saved at
-    equal SLO attainment, if it is known. ``was`` says what ``before`` is: NOW, or BEFORE if the
-    fleet has changed since. ``simulated`` are the replicas of the proposal's simulation.
+    ``before`` and ``after`` are the simulated plans; None: not simulated. ``replicas`` are those of
+    both (fewest, most). ``saving`` is the share of the cost saved at equal SLO attainment; None:
+    not known. ``was`` says what ``before`` is: NOW, or BEFORE if the fleet has changed since.
+    ``simulated`` are the replicas in the simulation of the proposal.
     """
     current, proposed = replicas
     # A guard may start more replicas than the proposal's schedule has.

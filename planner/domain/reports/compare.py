@@ -483,12 +483,11 @@ def _missed_slo_warning(view: ComparisonView) -> Iterator[str]:
 def _shortfall_warning(load: Load | None, outcome: Outcome) -> Iterator[str]:
     """Yield a warning on the time in which demand exceeds capacity, and what came of it."""
     if load is not None and load.hours_short:
-        met = (
-            " The simulation meets every SLO all the same." if all(outcome.slo_met.values()) else ""
-        )
+        met = all(outcome.slo_met.values())
         yield (
             f"Demand exceeds capacity for {duration(3600 * load.hours_short)}, by up to "
-            f"{percent(load.largest_share, 0)}.{met}"
+            f"{percent(load.largest_share, 0)}."
+            + (" The simulation meets every SLO all the same." if met else "")
         )
 
 
@@ -554,9 +553,9 @@ def _reasons(view: ComparisonView) -> Iterator[Fact]:
 
 
 def _next_policy(view: ComparisonView) -> tuple[str, float] | None:
-    """Return the cheapest other policy that passes every required test day, and its extra cost.
+    """Return (label, extra cost) of the cheapest other policy that passes every required test day.
 
-    The extra cost is a share of the recommended policy's. The result is None for a static plan.
+    The extra cost is a share of the plan's. None: there is none, or the plan is static.
     """
     days = view.tests.days
     if not days or view.plan.name == STATIC:
@@ -579,13 +578,13 @@ def _expected_cost(view: ComparisonView, key: str) -> float | None:
     """
     total = weights = 0.0
     for day in view.tests.days:
-        on_day = day.policies.get(key)
-        if view.requires(day) and (on_day is None or not on_day.passes):
+        result = day.policies.get(key)
+        if view.requires(day) and (result is None or not result.passes):
             return None
         if day.weight and day.cases:
-            if on_day is None or on_day.cost_usd is None:
+            if result is None or result.cost_usd is None:
                 return None
-            total += day.weight * on_day.cost_usd
+            total += day.weight * result.cost_usd
             weights += day.weight
     return total / weights if weights else None
 
@@ -597,7 +596,7 @@ def _test_days(view: ComparisonView) -> Iterator[Section]:
         return
     key = view.key
     tiers = list(dict.fromkeys(
-        tier for day in days for its_day in day.policies.values() for tier in its_day.attainment
+        tier for day in days for result in day.policies.values() for tier in result.attainment
     ))  # fmt: skip
 
     def passes(day: TestDayFigures) -> str:

@@ -47,7 +47,7 @@ def modules_section(
     if not pools:
         return
     pools.sort(key=lambda policy_pool: -policy_pool[1].operations)
-    places = (
+    pool_columns = (
         (Head("Policy", wide=2), lambda row: row[0].label),
         (Head("Model", wide=2), lambda row: row[1].model),
         (Head("Region"), lambda row: row[1].region),
@@ -55,7 +55,7 @@ def modules_section(
     )
     operations = table(
         pools,
-        *places,
+        *pool_columns,
         (Head("Replicas", Form.COUNT), lambda row: row[1].instances),
         (Head("Operations", Form.COUNT), lambda row: row[1].operations),
         (Head("Duration", Form.SECONDS), lambda row: row[1].acting_s),
@@ -70,7 +70,7 @@ def modules_section(
     )
     resources = table(
         pools,
-        *places,
+        *pool_columns,
         (Head("Borrowed GPUs, mean", Form.NUMBER), lambda row: row[1].mean_borrowed_gpus),
         (Head("Borrowed GPUs, most", Form.COUNT), lambda row: row[1].most_borrowed_gpus),
         (Head("Speed, mean", Form.NUMBER, "x"), lambda row: row[1].mean_speed),
@@ -83,9 +83,11 @@ def modules_section(
         title="Resources",
     )
     parts = {
-        (model, part) for policy, _ in pools for model, parts_of in policy.parts.items()
-        for part in parts_of
-    }  # fmt: skip
+        (model, part)
+        for policy, _ in pools
+        for model, model_parts in policy.parts.items()
+        for part in model_parts
+    }
     memory = table(
         sorted(parts, key=lambda row: (row[0], -row[1].memory_bytes)),
         (Head("Model", wide=2), lambda row: row[0]),
@@ -100,12 +102,15 @@ def modules_section(
     yield Section("Scaling below the replica", blocks, "Modules", group=Group.PLAN)
 
 
-def _charts(pools: Sequence[Pool], frame: Frame, found: pl.DataFrame) -> Iterator[Chart]:
-    """Yield a chart of each pool's modules over time, if any were moved."""
+def _charts(pools: Sequence[Pool], frame: Frame, modules: pl.DataFrame) -> Iterator[Chart]:
+    """Yield a chart of each pool's modules over time, if any were moved.
+
+    ``modules`` is the table of their placements, with a row per time, policy, pool and device.
+    """
     for policy, pool in pools:
-        if found.is_empty() or not pool.operations:
+        if modules.is_empty() or not pool.operations:
             continue
-        rows = found.filter(
+        rows = modules.filter(
             pl.col("policy") == policy.policy,
             pl.col("model") == pool.model,
             pl.col("region") == pool.region,

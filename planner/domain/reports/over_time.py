@@ -60,8 +60,8 @@ class Load:
 def demand_of(tables: Tables, frame: Frame, *, deferrable: bool = False) -> pl.DataFrame:
     """Return the demand by model and time, in input tokens/s: as measured, else as forecast.
 
-    With ``deferrable``, it is the demand of deferrable tiers, else that of all others. The last bin
-    is repeated at the end of the window, because a bin lasts until the next.
+    With ``deferrable``, it is the demand of deferrable tiers, else that of all others. A last row
+    at the end of the window repeats the last bin.
     """
     window, demand = frame.window, tables("demand")
     if not demand.is_empty():
@@ -74,8 +74,8 @@ def demand_of(tables: Tables, frame: Frame, *, deferrable: bool = False) -> pl.D
             demand = demand.with_columns(pl.col("mean").alias("tps"))
     if demand.is_empty():
         return demand
-    of_tiers = demand.filter(pl.col("tier").is_in(list(frame.deferrable)) == deferrable)
-    by_model = of_tiers.group_by("time", "model").agg(pl.col("tps").sum()).sort("time")
+    wanted = demand.filter(pl.col("tier").is_in(list(frame.deferrable)) == deferrable)
+    by_model = wanted.group_by("time", "model").agg(pl.col("tps").sum()).sort("time")
     return to_end(by_model, window.end)
 
 
@@ -92,17 +92,26 @@ def capacity_of(tables: Tables, policy: str) -> pl.DataFrame:
     else:
         columns = ("time", "model", "region", "capacity_tps")
         rows = stored.rename({"period_start": "time"}).select(columns).unique().sort(columns)
-    totals = []
-    for of_model in rows.partition_by("model"):
-        # Regions change at different times, so each is read at the times of all changes.
-        moments = of_model.select("time").unique().sort("time")
-        regions = [
-            moments.join_asof(region.select("time", "capacity_tps"), on="time")
-            for region in of_model.partition_by("region")
-        ]
-        total = pl.concat(regions).group_by("time").agg(pl.col("capacity_tps").sum().alias("tps"))
-        totals.append(total.with_columns(model=pl.lit(of_model["model"][0])).sort("time"))
+    rows = rows.rename({"capacity_tps": "tps"})
+    totals = [
+        _summed_over(model_rows, "region").with_columns(model=pl.lit(model_rows["model"][0]))
+        for model_rows in rows.partition_by("model")
+    ]
     return pl.concat(totals) if totals else rows.clear()
+
+
+def _summed_over(rows: pl.DataFrame, column: str) -> pl.DataFrame:
+    """Return ``tps`` by ``time``, summed over the values of ``column``, such as regions.
+
+    A value applies until the next row. Regions change at different times, so each is read at the
+    times of all changes.
+    """
+    moments = rows.select("time").unique().sort("time")
+    parts = [
+        moments.join_asof(part.select("time", "tps").sort("time"), on="time")
+        for part in rows.partition_by(column)
+    ]
+    return pl.concat(parts).group_by("time").agg(pl.col("tps").sum()).sort("time")
 
 
 def load_of(demand: pl.DataFrame, capacity: pl.DataFrame) -> Load | None:
@@ -138,11 +147,11 @@ def demand_chart(
     today: str | None,
     work: Sequence[WorkHour] = (),
 ) -> tuple[Chart | None, Load | None]:
-    """Return a chart of demand and capacity, and their figures.
+    """Return (chart, figures) of demand and capacity over time.
 
-    It shows the forecast band, the capacity of ``policy`` (named ``label``) and of the baseline
-    ``today``, and the shortfall. Deferrable demand stands on top: as it arrives, or as the plan
-    moves it (``work``). The chart is None without demand, the figures are None if the run has no
+    The chart shows the forecast band, the capacity of ``policy`` (named ``label``) and of the
+    baseline ``today``, and the shortfall. Deferrable demand is on top: as it arrives, or as the
+    plan moves it (``work``). The chart is None without demand, the figures are None without a
     capacity over time.
     """
     demand = demand_of(tables, frame)
@@ -295,28 +304,21 @@ def _capacity_line(
     rows = capacity_of(tables, policy)
     if rows.is_empty():
         return
-    # Models change at different times, so each is read at the times of all changes.
-    moments = rows.select("time").unique().sort("time")
-    by_model = [
-        moments.join_asof(of_model.select("time", "tps").sort("time"), on="time")
-        for of_model in rows.partition_by("model")
-    ]
-    total = pl.concat(by_model).group_by("time").agg(pl.col("tps").sum()).sort("time")
-    total = changes(to_end(total, frame.window.end), ["tps"])
+    total = changes(to_end(_summed_over(rows, "model"), frame.window.end), ["tps"])
     yield Series(label, tuple(total["time"]), tuple(total["tps"].round(1)), role, Shape.STEP)
 
 
 def changes(rows: pl.DataFrame, values: Sequence[str]) -> pl.DataFrame:
-    """Keep only rows at which one of ``values`` changes, and the last; thin them out if many."""
+    """Return the rows at which one of the columns ``values`` changes, and the last, thinned out."""
     changed = pl.any_horizontal(
         (pl.col(name) != pl.col(name).shift(1)).fill_null(value=True) for name in values
     )
-    kept = rows.filter(changed | (pl.int_range(pl.len()) == pl.len() - 1))
-    return thin(kept, *values)
+    is_last = pl.int_range(pl.len()) == pl.len() - 1
+    return thin(rows.filter(changed | is_last), *values)
 
 
 def thin(rows: pl.DataFrame, *values: str) -> pl.DataFrame:
-    """Average the columns ``values`` over equal spans if a screen cannot show all rows."""
+    """Return means of the columns ``values`` over equal spans if a screen cannot show all rows."""
     if rows.height <= MOST_POINTS:
         return rows
     epoch_ms = rows["time"].dt.epoch("ms")
@@ -325,10 +327,7 @@ def thin(rows: pl.DataFrame, *values: str) -> pl.DataFrame:
 
 
 def to_end(rows: pl.DataFrame, end: datetime) -> pl.DataFrame:
-    """Repeat all rows of the last ``time`` at ``end``, so that the steps of a chart reach it.
-
-    Rows that are at ``end`` already are not repeated.
-    """
+    """Return ``rows`` with those of the last ``time`` repeated at ``end``, the end of a chart."""
     if rows.is_empty():
         return rows
     until = pl.lit(end).cast(rows.schema["time"])

@@ -220,25 +220,21 @@ def _heat(
         """Return a value of an axis as text."""
         return "no limit" if value is None else f"{value:,.4g}"
 
-    def ratio_and_share(split: Split) -> tuple[str, float | None]:
-        """Return a ratio as text and its share of prefill; None if none meets the SLO."""
-        if not split.prefill:
-            return NO_RATIO, None
-        share = split.prefill / (split.prefill + split.decode)
-        return ratio_name(split.prefill, split.decode), share
-
-    shown = [
-        [ratio_and_share(split) for split in row[: len(columns)]] for row in cells[: len(rows)]
-    ]
+    texts: list[tuple[str, ...]] = []
+    shades: list[tuple[float | None, ...]] = []
+    for name, splits in zip(rows, cells, strict=False):
+        row = splits[: len(columns)]
+        # A ratio without prefill replicas stands for none that meets the SLO.
+        ratios = (ratio_name(s.prefill, s.decode) if s.prefill else NO_RATIO for s in row)
+        shares = (s.prefill / (s.prefill + s.decode) if s.prefill else None for s in row)
+        texts.append((label(name), *ratios))
+        shades.append((None, *shares))
     return Table(
         (Head(corner), *(Head(label(column)) for column in columns)),
-        tuple(
-            (label(name), *(ratio for ratio, _ in row))
-            for name, row in zip(rows, shown, strict=True)
-        ),
+        tuple(texts),
         title,
         note="Darker: more prefill replicas.",
-        shades=tuple((None, *(share for _, share in row)) for row in shown),
+        shades=tuple(shades),
     )
 
 

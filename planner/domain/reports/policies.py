@@ -124,25 +124,25 @@ def replica_loss(
     outcome: Outcome, days: Iterable[TestDayFigures], deferrable: Collection[str]
 ) -> ReplicaLoss:
     """Return what the loss of a replica does to ``outcome`` on test ``days`` and in the window."""
-    in_window, on_days, day_shares = outcome.n_plus_1, [], []
+    window_passes, days_pass, day_shares = outcome.n_plus_1, [], []
     for day in days:
         if day.kind == LOST_REPLICA and outcome.name in day.policies:
-            on_day = day.policies[outcome.name]
-            on_days.append(on_day.passes)
+            result = day.policies[outcome.name]
+            days_pass.append(result.passes)
             day_shares += [
                 share
-                for tier, share in on_day.attainment.items()
+                for tier, share in result.attainment.items()
                 if share is not None and tier not in deferrable
             ]
     # Older results have no ``n_plus_1``, and shares of time instead of attainment.
-    window_share = None if in_window is None else outcome.survives
-    if on_days and in_window is not None and in_window != all(on_days):
-        if in_window:
+    window_share = None if window_passes is None else outcome.survives
+    if days_pass and window_passes is not None and window_passes != all(days_pass):
+        if window_passes:
             return ReplicaLoss(False, min(day_shares, default=None), "on a test day")
         return ReplicaLoss(False, window_share, "in this window")
     shares = day_shares if window_share is None else [window_share, *day_shares]
-    passed = on_days if in_window is None else [in_window, *on_days]
-    return ReplicaLoss(all(passed) if passed else None, min(shares, default=None))
+    passes = days_pass if window_passes is None else [window_passes, *days_pass]
+    return ReplicaLoss(all(passes) if passes else None, min(shares, default=None))
 
 
 def span_text(counts: Span) -> str:
@@ -223,8 +223,10 @@ def columns_of(
         if "{}" not in head:
             yield Head(head, form, unit), partial(_value, column)
             continue
-        by_key = [row.figures.get(column.name) or {} for row in rows]  # such as tier: attainment
-        for key in dict.fromkeys(key for figures in by_key for key in figures):
+        keys: dict[str, None] = {}  # such as the tiers of an attainment
+        for row in rows:
+            keys |= dict.fromkeys(row.figures.get(column.name) or {})
+        for key in keys:
             yield Head(head.format(key), form, unit), partial(_part, column, key)
 
 

@@ -1,5 +1,6 @@
 """Report a replica schedule: its table, and the replicas and pools that it uses."""
 
+from collections import Counter
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -56,13 +57,15 @@ class Schedule:
 
         With ``model``, pools of other models do not count.
         """
-        roles = {i: pool.role for i, pool in enumerate(self.pools) if model in ("", pool.model)}
-        if not self.rows or not {PREFILL, DECODE} <= {*roles.values()}:
+        counted = [i for i, pool in enumerate(self.pools) if model in ("", pool.model)]
+        if not self.rows or not {PREFILL, DECODE} <= {self.pools[i].role for i in counted}:
             return ""
-        counts = [[row.replicas[i] for i in roles] for row in self.rows]
-        peak = list(zip(max(counts, key=sum), roles.values(), strict=True))
-        prefill, decode = (sum(n for n, r in peak if r == role) for role in (PREFILL, DECODE))
-        return f"{prefill}:{decode}"
+        peak = max(self.rows, key=lambda row: sum(row.replicas[i] for i in counted))
+        replicas = {PREFILL: 0, DECODE: 0}
+        for i in counted:
+            role = self.pools[i].role
+            replicas[role] = replicas.get(role, 0) + peak.replicas[i]
+        return f"{replicas[PREFILL]}:{replicas[DECODE]}"
 
 
 def schedule_of(tables: Tables, policy: str) -> Schedule | None:
@@ -74,22 +77,19 @@ def schedule_of(tables: Tables, policy: str) -> Schedule | None:
     if rows.is_empty():
         return None
     columns = ("model", "region", "arrangement", "role")
-    pools = tuple(SchedulePool(*row) for row in rows.select(columns).unique(
-        maintain_order=True).iter_rows())  # fmt: skip
+    pools: dict[SchedulePool, None] = {}  # in order of appearance
     periods: dict[datetime, datetime | None] = {}  # by the time of the request
-    counts: dict[datetime, dict[SchedulePool, int]] = {}
+    counts: Counter[tuple[datetime, SchedulePool]] = Counter()
     for row in rows.iter_rows(named=True):
-        by_pool, begins = counts.setdefault(row["begins"], {}), row["begins"]
         pool = SchedulePool(*(row[column] for column in columns))
-        by_pool[pool] = by_pool.get(pool, 0) + row["replicas"]
-        periods[begins] = row.get("period")
-    return Schedule(
-        pools,
-        tuple(
-            ScheduleRow(begins, tuple(by_pool.get(pool, 0) for pool in pools), periods[begins])
-            for begins, by_pool in sorted(counts.items())
-        ),
+        pools[pool] = None
+        periods[row["begins"]] = row.get("period")
+        counts[row["begins"], pool] += row["replicas"]
+    schedule_rows = tuple(
+        ScheduleRow(begins, tuple(counts[begins, pool] for pool in pools), periods[begins])
+        for begins in sorted(periods)
     )
+    return Schedule(tuple(pools), schedule_rows)
 
 
 def schedule_from(timetable: ReplicaSchedule | None) -> Schedule | None:

@@ -209,9 +209,9 @@ def _splits(result: SizeResult) -> Iterator[Section]:
 
 
 def _remark(split: SplitSize) -> str:
-    """Return what distinguishes a division, such as that it is the best; else ""."""
-    named = ("best" * split.best, "in the scenario" * split.stated, split.note)
-    return ", ".join(filter(None, named))
+    """Return the remarks on a division, such as that it is the best; "" without any."""
+    remarks = ("best" * split.best, "in the scenario" * split.stated, split.note)
+    return ", ".join(filter(None, remarks))
 
 
 def _charts(pool: SizedPool, curve: pl.DataFrame) -> Iterator[Chart]:

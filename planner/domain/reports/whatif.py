@@ -1,7 +1,7 @@
 """Report what-ifs: one answer, a grid of cells, and the Pareto front of two objectives."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import product
 from typing import Any
@@ -46,7 +46,7 @@ from planner.inputs.scenario.settings import MEASURE, UNITS
 FORMS = {SHARE: Form.SHARE, COUNT: Form.COUNT}  # of figures by unit; others: numbers
 UNIT_TEXTS = {SHARE: "", COUNT: ""}  # other units are their own text
 STATUS_TEXTS = {"flat": " (static)", "optimal": ""}  # others: the solver's word
-TILES = tuple(one for one in PLANNED if one.name != "starts")
+TILES = tuple(shown for shown in PLANNED if shown.name != "starts")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,24 +59,25 @@ class VariedSetting:
 
 
 def answer_report(title: str, before: WhatIf | None, now: WhatIf, *, same: bool = False) -> Report:
-    """Return the report of one what-if.
+    """Return the report of the what-if answer ``now``.
 
-    ``before`` is the plan without the change, if known. With ``same``, nothing is changed. The
-    answer is then the simulated plan, if the run has one.
+    ``before`` is the plan without the change; None: not known. With ``same``, nothing is changed:
+    the answer is then the simulated plan, if the run has one.
     """
     simulated = now.recommended if same else None
-    facts = Facts(tuple(_fact(one, before, now) for one in TILES))
+    blocks: list[Block] = []
+    if now.totals is None:
+        blocks.append(Note(now.conflict))
     # A simulated plan has its figures in the headline; those of the optimizer would differ.
-    blocks: list[Block] = [] if simulated and now.periods else [facts]
-    both_plans = ((before, "Before", Role.BASELINE), (now, "After", Role.RECOMMENDED))
+    elif not (simulated and now.periods):
+        blocks.append(Facts(tuple(_fact(shown, before, now) for shown in TILES)))
+    plans = ((before, "Before", Role.BASELINE), (now, "After", Role.RECOMMENDED))
     lines = tuple(
         _replicas(plan, label, role)
-        for plan, label, role in both_plans
+        for plan, label, role in plans
         if plan is not None and plan.periods
     )
-    if now.totals is None:
-        blocks = [Note(now.conflict)]
-    elif lines:
+    if lines and now.totals is not None:
         blocks.append(Chart("Replicas", Axis(), Axis(form=Form.COUNT), lines))
     changed = [size for size in now.sizes if size.input_tps != size.before_tps]
     if changed:
@@ -91,14 +92,11 @@ def answer_report(title: str, before: WhatIf | None, now: WhatIf, *, same: bool 
             )
         )
     details = [Note(sentence) for sentence in (*now.binding, *now.notes)]
-    return Report(
-        title,
-        _headline(before, now, simulated),
-        (
-            Section("Before and after" if before else "Optimizer's plan", tuple(blocks)),
-            _notes(details),
-        ),
+    sections = (
+        Section("Before and after" if before else "Optimizer's plan", tuple(blocks)),
+        _notes(details),
     )
+    return Report(title, _headline(before, now, simulated), sections)
 
 
 def _headline(before: WhatIf | None, now: WhatIf, simulated: SimulatedPolicy | None) -> str:
@@ -117,20 +115,19 @@ def _headline(before: WhatIf | None, now: WhatIf, simulated: SimulatedPolicy | N
     return f"Planned cost {figure(before.totals.usd, '$')} → {cost} ({change}), {replicas}"
 
 
-def _fact(one: Figure, before: WhatIf | None, now: WhatIf) -> Fact:
-    """Return the tile of a figure: its value in ``now``, and its change from ``before``."""
-    value, was = one.planned(now), None if before is None else one.planned(before)
-    changed = was is not None and value is not None and value != was
-    return Fact(
-        one.label, value, _unit(one), FORMS.get(one.unit, Form.NUMBER),
-        change=signed_percent(value / was - 1) if changed and was and value is not None else "",
-        note=f"from {figure(was, _unit(one))}" if changed else "",
-    )  # fmt: skip
+def _fact(shown: Figure, before: WhatIf | None, now: WhatIf) -> Fact:
+    """Return the tile of the figure ``shown``: its value in ``now``, and its change since."""
+    value, old = shown.planned(now), None if before is None else shown.planned(before)
+    tile = Fact(shown.label, value, _unit(shown), FORMS.get(shown.unit, Form.NUMBER))
+    if value is None or old is None or value == old:
+        return tile
+    change = signed_percent(value / old - 1) if old else ""
+    return replace(tile, change=change, note=f"from {figure(old, _unit(shown))}")
 
 
-def _unit(one: Figure) -> str:
+def _unit(shown: Figure) -> str:
     """Return the unit of a figure as text."""
-    return UNIT_TEXTS.get(one.unit, one.unit)
+    return UNIT_TEXTS.get(shown.unit, shown.unit)
 
 
 def _replicas(plan: WhatIf, label: str, role: Role) -> Series:
@@ -234,27 +231,16 @@ def _name(objective: str) -> str:
 def _front_facts(result: ParetoResult) -> Iterator[Fact]:
     """Yield the plans at both ends of a front and at its knee, each with its other objective."""
     points, (first, second) = result.points, map(_name, result.of)
-    of_first, of_second = result.units
-    yield Fact(
-        f"{first}, lowest",
-        points[-1].first,
-        of_first,
-        note=f"{second} {figure(points[-1].second, of_second)}",
-    )
-    yield Fact(
-        f"{second}, lowest",
-        points[0].second,
-        of_second,
-        note=f"{first} {figure(points[0].first, of_first)}",
-    )
+    unit, second_unit = result.units
+    low, high = points[-1], points[0]  # in the first objective
+    note = f"{second} {figure(low.second, second_unit)}"
+    yield Fact(f"{first}, lowest", low.first, unit, note=note)
+    note = f"{first} {figure(high.first, unit)}"
+    yield Fact(f"{second}, lowest", high.second, second_unit, note=note)
     if result.knee is not None:
         knee = points[result.knee]
-        yield Fact(
-            f"{first} at the knee",
-            knee.first,
-            of_first,
-            note=f"{second} {figure(knee.second, of_second)}",
-        )
+        note = f"{second} {figure(knee.second, second_unit)}"
+        yield Fact(f"{first} at the knee", knee.first, unit, note=note)
 
 
 def front_report(result: ParetoResult, _: Tables) -> Report:

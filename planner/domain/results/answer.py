@@ -84,11 +84,11 @@ def answer_of(study: Study, run: PolicyRun, base: PolicyRun) -> Answer:
     """Return the recommendation to run the policy of ``run``, with its savings against ``base``."""
     requests = _requests(study, run)
     what = _action_sentence(study, requests, run.label, run.traits)
-    ready = run.series.ready.sum(axis=0).mean()
+    mean_replicas = run.series.ready.sum(axis=0).mean()
     spare = study.settings.plan.spare
     lost = loss_words(spare) if spare else "one replica"
     parts = (
-        Fact("Fleet", "" if run.traits.flat else f"{ready:,.1f} replicas on average"),
+        Fact("Fleet", "" if run.traits.flat else f"{mean_replicas:,.1f} replicas on average"),
         Fact("Cost", _money(study, run) + cost_difference_words(run, base, usd=False)),
         Fact("Growth", _growth_words(study)),
         Fact("Above a limit", _limits_exceeded(study, run), "above a limit: "),
@@ -144,11 +144,14 @@ def schedule_tables(timetable: ReplicaSchedule | None) -> dict[str, pl.DataFrame
     """
     if timetable is None or not timetable.pools:
         return {}
-    heads = [f"{pool.replica.model} {pool.region} {pool.replica.arrangement}" for pool in
-             timetable.pools]  # fmt: skip
-    columns = zip(*(row.replicas for row in timetable.rows), strict=True)
-    times = {name: [getattr(row, name) for row in timetable.rows] for name in ("begins", "period")}
-    return {"timetable": pl.DataFrame({**times, **dict(zip(heads, columns, strict=False))})}
+    columns: dict[str, Sequence[datetime | None] | Sequence[int]] = {
+        "begins": [row.begins for row in timetable.rows],
+        "period": [row.period for row in timetable.rows],
+    }
+    for p, pool in enumerate(timetable.pools):
+        head = f"{pool.replica.model} {pool.region} {pool.replica.arrangement}"
+        columns[head] = [row.replicas[p] for row in timetable.rows]
+    return {"timetable": pl.DataFrame(columns)}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -166,10 +169,7 @@ class _Requests:
 
 
 def _requests(study: Study, run: PolicyRun) -> _Requests:
-    """Return the replicas that the run's plan asks for over time.
-
-    Without a plan, they are those of its first fleet, all the time.
-    """
+    """Return the replicas to request over time: those of the run's plan, else its first fleet."""
     if run.plan is not None:
         return _requests_of_plan(study, run.plan)
     initial = np.zeros((1, *study.hardware.minimum.shape), np.int64)
@@ -210,32 +210,42 @@ def _schedule(study: Study, requests: _Requests) -> ReplicaSchedule:
 
 
 def _action_sentence(study: Study, requests: _Requests, label: str, traits: Traits) -> str:
-    """Return what to run, as a sentence."""
-    hardware, start_s, clock = study.hardware, study.window.start_s, study.traffic.clock
-    counts = requests.counts
-    by_model: dict[str, list[str]] = {}
-    columns_of_models = {(m, g) for m, _, g in hardware.pool_index}
-    for p, (m, r, g) in enumerate(hardware.pool_index):
-        if not counts[0, p]:
-            continue
-        several = sum(model == m for model, _ in columns_of_models) > 1
-        on_gpu = f" of {hardware.columns[g].label}" if several else ""
-        words = f"{counts[0, p]:,} in {hardware.regions[r].name}{on_gpu}"
-        by_model.setdefault(hardware.models[m].name, []).append(words)
-    counts_words = "; ".join(f"{model}: {', '.join(places)}" for model, places in by_model.items())
+    """Return what to run, as a sentence without its full stop.
+
+    ``label`` and ``traits`` are those of the policy.
+    """
+    start_s, clock, counts = study.window.start_s, study.traffic.clock, requests.counts
+    first = _counts_words(study, counts[0])
     when = moment_words(start_s, clock).rsplit(", ", 1)[1]
     begins = f"from {when}{' UTC' if clock == 'utc' else ''} on {day_words(start_s, clock)}"
     if requests.by_itself:
-        return f"Run {counts_words or 'nothing'} {begins}, and let {label} scale from there"
-    totals = counts.sum(axis=1)
-    guard_words = ", and more if load exceeds the plan" if traits.beyond else ""
+        return f"Run {first or 'nothing'} {begins}, and let {label} scale from there"
     if traits.flat:
-        return f"Run a flat fleet, {counts_words or 'of nothing'}, {begins}, all the time"
-    if len(counts) > 1 and (counts != counts[0]).any():
-        least, most = int(totals.min()), int(totals.max())
-        when = f"then by the schedule ({least:,} to {most:,})"
-        return f"Run {counts_words or 'nothing'} {begins}, {when}{guard_words}"
-    return f"Run {counts_words or 'nothing'} {begins}, all the time{guard_words}"
+        return f"Run a flat fleet, {first or 'of nothing'}, {begins}, all the time"
+    how_long = "all the time"
+    if (counts != counts[0]).any():
+        totals = counts.sum(axis=1)
+        how_long = f"then by the schedule ({totals.min():,} to {totals.max():,})"
+    guard_words = ", and more if load exceeds the plan" if traits.beyond else ""
+    return f"Run {first or 'nothing'} {begins}, {how_long}{guard_words}"
+
+
+def _counts_words(study: Study, counts: IntArray) -> str:
+    """Return replicas ``counts [pools]`` in words, by model and region; "" if all are 0.
+
+    The GPU type is named if the model can run on several.
+    """
+    hardware = study.hardware
+    columns: dict[int, set[int]] = {}  # GPU columns by model
+    for m, _, g in hardware.pool_index:
+        columns.setdefault(m, set()).add(g)
+    by_model: dict[str, list[str]] = {}
+    for count, (m, r, g) in zip(counts, hardware.pool_index, strict=True):
+        if count:
+            on_gpu = f" of {hardware.columns[g].label}" if len(columns[m]) > 1 else ""
+            words = f"{count:,} in {hardware.regions[r].name}{on_gpu}"
+            by_model.setdefault(hardware.models[m].name, []).append(words)
+    return "; ".join(f"{model}: {', '.join(parts)}" for model, parts in by_model.items())
 
 
 def _money(study: Study, run: PolicyRun) -> str:

@@ -135,8 +135,8 @@ def _launch(source: Source, key: str) -> Iterator[Assumption]:
     launch = source.launch
     if launch is None:
         return
-    whose = f"Demand for {source.model}"
-    yield Assumption(whose, launch_words(source), ASSUMED, "described by the scenario", key)
+    what = f"Demand for {source.model}"
+    yield Assumption(what, launch_words(source), ASSUMED, "described by the scenario", key)
     shape = shape_of(launch)
     value = f"{shape.name}, peak {max(shape.by_hour):.3g} times the mean of a weekday"
     what, origin = f"Shape of a day of {source.model}", shape.provenance
@@ -149,19 +149,17 @@ def _launch(source: Source, key: str) -> Iterator[Assumption]:
 
 
 def _lengths(traffic: Traffic, m: int, model: str) -> Iterator[Assumption]:
-    """Yield the prompt and answer lengths of a model, from requests or from counts."""
+    """Yield the prompt and answer lengths of model ``m``, from requests and from counts."""
     has_requests = count_codes(traffic.measured.model, len(traffic.models))[m] > 0
-    for what, field in (("Prompt", "input_tokens"), ("Answer", "output_tokens")):
-        whose, key = f"{what} lengths of {model}", f"traffic.sources.{field}"
+    for part, field in (("Prompt", "input_tokens"), ("Answer", "output_tokens")):
+        what, key = f"{part} lengths of {model}", f"traffic.sources.{field}"
         if has_requests:
             mean, deviation = _moments(getattr(traffic.measured, field), traffic.measured.model, m)
             value = f"mean {mean:,.0f} tokens, cv {deviation / mean:.2f}"
-            yield Assumption(
-                whose, value, OBSERVED, "the lengths of each request in the trace", key
-            )
+            yield Assumption(what, value, OBSERVED, "the lengths of each request in the trace", key)
         for source in traffic.binned:
             if source.model == m:
-                yield _lengths_of_counts(whose, source, field, key)
+                yield _lengths_of_counts(what, source, field, key)
 
 
 def _cached(study: Study, m: int, model: str) -> Iterator[Assumption]:
@@ -181,7 +179,10 @@ def _cached(study: Study, m: int, model: str) -> Iterator[Assumption]:
 
 
 def _moments(tokens: Int32Array, models: CodeArray, m: int) -> tuple[float, float]:
-    """Return mean and standard deviation of ``tokens`` in the requests of model ``m``."""
+    """Return (mean, standard deviation) of ``tokens`` over the requests of model ``m``.
+
+    ``tokens`` and ``models`` (codes) are by request.
+    """
     count, total, squares = 0, 0.0, 0.0
     for rows in row_slices(len(tokens)):
         values = tokens[rows][models[rows] == m].astype(np.float64)
@@ -191,41 +192,40 @@ def _moments(tokens: Int32Array, models: CodeArray, m: int) -> tuple[float, floa
 
 
 def _with_effect_of_longer_lengths(study: Study, m: int, row: Assumption) -> Assumption:
-    """Return the row on prompt or answer lengths with what longer ones would change.
+    """Return ``row``, on prompt or answer lengths of model ``m``, with the effect of longer ones.
 
     The effect on replicas and cost is estimated from one replica's highest rate at mean lengths,
     without a simulation.
     """
-    known = study.hardware.profiles
-    profile = next((candidate for (model, _), candidate in known.items() if model == m), None)
-    lengths = study.traffic.lengths[m]
+    profiles = (p for (model, _), p in study.hardware.profiles.items() if model == m)
+    profile, lengths = next(profiles, None), study.traffic.lengths[m]
     if profile is None or not len(lengths[0]):
         return row
-    prompt, answer = (float(tokens.mean()) for tokens in lengths)
-    longer = (
-        (LONGER * prompt, answer) if row.what.startswith("Prompt") else (prompt, LONGER * answer)
-    )
-    rates = largest_rate(profile, prompt, answer)[0], largest_rate(profile, *longer)[0]
-    if not all(math.isfinite(rate) and rate > 0 for rate in rates):
+    isl, osl = (float(tokens.mean()) for tokens in lengths)
+    rate, _ = largest_rate(profile, isl, osl)
+    is_prompt = row.what.startswith("Prompt")
+    longer_isl, longer_osl = (LONGER * isl, osl) if is_prompt else (isl, LONGER * osl)
+    rate_if_longer, _ = largest_rate(profile, longer_isl, longer_osl)
+    if not all(math.isfinite(each) and each > 0 for each in (rate, rate_if_longer)):
         return row
-    more = rates[0] / rates[1] - 1
-    words = f"{LONGER - 1:.0%} longer: about {more:+.0%} replicas and cost"
-    return replace(row, matters=words, effect=more)
+    extra = rate / rate_if_longer - 1
+    words = f"{LONGER - 1:.0%} longer: about {extra:+.0%} replicas and cost"
+    return replace(row, matters=words, effect=extra)
 
 
-def _lengths_of_counts(whose: str, source: BinnedSource, field: str, key: str) -> Assumption:
+def _lengths_of_counts(what: str, source: BinnedSource, field: str, key: str) -> Assumption:
     """Return the lengths that a demand file or live source counts, as an input of the result."""
     lengths = source.lengths()
     drawn = lengths.input if field == "input_tokens" else lengths.output
     value = f"mean {drawn.mean:,.0f} tokens, cv {drawn.cv:.3g}"
     if isinstance(drawn, SampledLength):
         source_words = "from the source's histograms of prompts and of answers"
-        return Assumption(whose, value, OBSERVED, source_words, key)
+        return Assumption(what, value, OBSERVED, source_words, key)
     if getattr(source.columns, field) is None:
-        return Assumption(whose, value, ASSUMED, "from the scenario, not in the file", key)
+        return Assumption(what, value, ASSUMED, "from the scenario, not in the file", key)
     spread = "from the scenario" if drawn.cv != FILE_CV else "assumed"
     source_words = f"mean from the file, spread (log-normal) {spread}"
-    return Assumption(whose, value, ASSUMED, source_words, key)
+    return Assumption(what, value, ASSUMED, source_words, key)
 
 
 def _tiers(tiers: Sequence[Tier]) -> Iterator[Assumption]:

@@ -85,9 +85,9 @@ def series_columns(forecast: str, unit: Callable[[Any], str], *more: Column) -> 
 
 
 def _runner_up(scores: Sequence[MethodScore]) -> tuple[str, float | None] | None:
-    """Return the best method that was not chosen, and its error over the chosen one's.
+    """Return (method, its error over that of the chosen one) of the best other method.
 
-    Return None if only one method was compared.
+    None if only one method was compared.
     """
     chosen = next((score.error for score in scores if score.chosen), 0.0)
     other = min((s for s in scores if not s.chosen), key=lambda s: s.error, default=None)
@@ -299,42 +299,46 @@ def growth_noted(window: Window) -> list[str]:
 def sized_replicas(sizes: Sizes, hardware: Hardware) -> tuple[SizedReplica, ...]:
     """Return the capacity of each model and column that was sized."""
     return tuple(
-        _sized_replica(hardware, place, tier, capacity, sizes)
-        for place, (tier, capacity) in sizes.capacity.items()
+        _sized_replica(hardware, model_column, tier, capacity, sizes)
+        for model_column, (tier, capacity) in sizes.capacity.items()
     )
 
 
 def facts_at(hardware: Hardware, sizes: Sizes) -> tuple[Fact, ...]:
-    """Return the sources of the hardware's figures at the sizes that a run used.
+    """Return the source of each figure of the hardware, at the ``sizes`` that a run used.
 
     A speed counts as measured only if the measurements cover the range of its sizing.
     """
     speeds = {}
-    for place, profile in hardware.profiles.items():
-        if place in sizes.capacity:
+    for model_column, profile in hardware.profiles.items():
+        if model_column in sizes.capacity:
             what = f"Speed of {profile.model} on {profile.tp} x {profile.gpu}"
-            provenance = provenance_at(profile, sizes.outside(place))
+            provenance = provenance_at(profile, sizes.outside(model_column))
             # Of several roles on one profile, a size beyond the measured range decides.
             if provenance != profile.provenance or (what, profile.provenance) not in speeds:
                 speeds[what, profile.provenance] = provenance
-    known = hardware.provenance
-    return facts_of((what, speeds.get((what, source), source)) for what, source in known)
+    return facts_of(
+        (what, speeds.get((what, source), source)) for what, source in hardware.provenance
+    )
 
 
 def _sized_replica(
-    hardware: Hardware, place: tuple[int, int], tier: str, capacity: Capacity, sizes: Sizes
+    hardware: Hardware, model_column: tuple[int, int], tier: str, capacity: Capacity, sizes: Sizes
 ) -> SizedReplica:
-    """Return the capacity of a replica for a result; ``place`` is its model and column."""
-    source = provenance_at(hardware.profiles[place], sizes.outside(place))
+    """Return the capacity of a replica at its most limiting ``tier``, as figures of a result.
+
+    ``model_column`` is an index (model, GPU column).
+    """
+    source = provenance_at(hardware.profiles[model_column], sizes.outside(model_column))
     return SizedReplica(
-        replica=replica_of(hardware, *place),
+        replica=replica_of(hardware, *model_column),
         max_rps=capacity.max_rps,
         input_tps=capacity.input_tps,
         ttft_ms=milliseconds(capacity.ttft_s),
         tbt_ms=milliseconds(capacity.tbt_s),
         bound_by=capacity.bound_by,
         tier=tier,
-        pool_tps=tuple(float(tps) for tps in sizes.pool_tps[place]),
+        pool_tps=tuple(float(tps) for tps in sizes.pool_tps[model_column]),
         provenance=source.kind,
         source=source.source,
     )

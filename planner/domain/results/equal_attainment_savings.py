@@ -33,23 +33,23 @@ class EqualSlo:
 def largest_attainment_difference(
     run: PolicyRun, base: PolicyRun
 ) -> tuple[str, float, float] | None:
-    """Return the tier with the largest difference in attainment, then that of ``run`` and ``base``.
+    """Return (tier, attainment of ``run``, attainment of ``base``) where the two differ most.
 
-    Return None if no difference exceeds EQUAL_SLO.
+    None if no difference exceeds ``EQUAL_SLO``.
     """
-    largest: tuple[str, float, float] | None = None
-    largest_difference = EQUAL_SLO
-    for tier, share in run.summary.slo_attainment.items():
-        base_share = base.summary.slo_attainment.get(tier)
-        if share is None or base_share is None:  # no request of the tier
-            continue
-        if abs(share - base_share) > largest_difference:
-            largest, largest_difference = (tier, share, base_share), abs(share - base_share)
-    return largest
+    rows = [
+        (tier, share, base_share)
+        for tier, share in run.summary.slo_attainment.items()
+        # None: no request of the tier
+        if share is not None
+        and (base_share := base.summary.slo_attainment.get(tier)) is not None
+        and abs(share - base_share) > EQUAL_SLO
+    ]
+    return max(rows, key=lambda row: abs(row[1] - row[2]), default=None)
 
 
 def equal_slo(run: PolicyRun, base: PolicyRun) -> EqualSlo | None:
-    """Return the comparison of two runs at equal attainment; None if both serve equally well."""
+    """Return what ``run`` costs at the attainment of ``base``; None if both serve equally well."""
     difference = largest_attainment_difference(run, base)
     if difference is None:
         return None
@@ -80,20 +80,23 @@ def cost_difference_words(run: PolicyRun, base: PolicyRun, *, usd: bool) -> str:
     """
     if run is base:
         return ""
-    saved = base.summary.cost_usd - run.summary.cost_usd
+    base_usd = base.summary.cost_usd
+    saved_usd = base_usd - run.summary.cost_usd
     words = "as much as"
     # The dollars that count as no difference: half a cent, or a share rounded to 0%.
-    if abs(saved) > max(0.005, NOTHING * base.summary.cost_usd):
-        share = f"{abs(saved) / base.summary.cost_usd:.0%}" if base.summary.cost_usd else ""
-        dollars = f"${amount(abs(saved))}"
-        both = f"{dollars} ({share})" if usd else share
-        words = f"{both if share else dollars} {'less' if saved > 0 else 'more'} than"
+    if abs(saved_usd) > max(0.005, NOTHING * base_usd):
+        difference = f"${amount(abs(saved_usd))}"
+        if base_usd:
+            share = f"{abs(saved_usd) / base_usd:.0%}"
+            difference = f"{difference} ({share})" if usd else share
+        words = f"{difference} {'less' if saved_usd > 0 else 'more'} than"
     unequal = equal_slo(run, base)
-    word = oracle_words(base)
-    if word and run.traits.flat and base.traits.flat:  # static fleets differ only in size
-        word = f"{_instances(base)}, {word}"
-    notes = [word, *_reasons_unequal(unequal, base)]
-    remarks = f" ({'; '.join(note for note in notes if note)})" if any(notes) else ""
+    oracle = oracle_words(base)
+    if oracle and run.traits.flat and base.traits.flat:  # static fleets differ only in size
+        count = sum(pool.initial for pool in base.fleet.pools)
+        oracle = f"{count:,} replica{'s' * (count != 1)}, {oracle}"
+    notes = list(filter(None, [oracle, *_reasons_unequal(unequal, base)]))
+    remarks = f" ({'; '.join(notes)})" if notes else ""
     equal = ", at equal SLO attainment" if unequal is None and base.meets_slo else ""
     return f", {words} {base.label[:1].lower()}{base.label[1:]}{remarks}{equal}"
 
@@ -103,12 +106,6 @@ def oracle_words(run: PolicyRun) -> str:
     if run.traits.reads_future:
         return "knows future demand"
     return "sized with future data" if run.traits.hindsight else ""
-
-
-def _instances(run: PolicyRun) -> str:
-    """Return the number of replicas that a run starts with, in words."""
-    count = sum(pool.initial for pool in run.fleet.pools)
-    return f"{count:,} replica{'s' * (count != 1)}"
 
 
 def amount(value: float) -> str:

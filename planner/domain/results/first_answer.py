@@ -63,17 +63,13 @@ class Preview:
 def first_answer(study: Study, planned: PlannedWindow) -> FirstAnswer:
     """Return the plan of a window, with its expected attainment by the forecasts of past days."""
     totals = plan_figures(study.plan_input, planned.plan).totals
-    targets, hardware = planned.plan.target, study.hardware
-    models, regions = hardware.models, hardware.regions
-    pools = [
-        PoolRange(
-            f"{models[m].name} in {regions[r].name} on {hardware.arrangement(m, g)}",
-            int(counts.min()),
-            int(counts.max()),
-        )
-        for m, r, g in hardware.pool_index
-        if (counts := targets[:, m, r, g]).any()
-    ]
+    hardware, pools = study.hardware, []
+    for m, r, g in hardware.pool_index:
+        counts = planned.plan.target[:, m, r, g]  # by period
+        if counts.any():
+            model, region = hardware.models[m].name, hardware.regions[r].name
+            name = f"{model} in {region} on {hardware.arrangement(m, g)}"
+            pools.append(PoolRange(name, int(counts.min()), int(counts.max())))
     attainment = {
         quantile.tier: quantile.covered
         for quantile in planned.quantiles

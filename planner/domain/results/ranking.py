@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from planner.domain.recommend.rule import Choice
@@ -87,61 +87,74 @@ def compare(
     left_out: Sequence[str] = (),
     chosen: ChoiceOfPolicy | None = None,
 ) -> PolicyComparison:
-    """Rank the policies, and write the headline and the warnings.
+    """Rank the simulated policies, describe the chosen one, and write the headline and warnings.
 
-    Savings are relative to ``baseline``. If it was not run, they are relative to today's
-    autoscaler (``setting_of_today``), else to today's fleet, the static fleet sized on history, the
-    static fleet for the peak, or the dearest policy. ``left_out`` has a sentence for every policy
-    that could not be run. ``chosen`` is None if no policy can be deployed.
+    Savings are relative to ``baseline``, or to another policy if it was not run (None: not stated).
+    ``left_out`` has a sentence for every policy that could not be run. ``chosen`` is None if no
+    policy can be deployed.
     """
     by_name = {run.name: run for run in runs}
-    ranking = tuple(run.name for run in sorted(runs, key=_sort_key))
-    base_name = _baseline_run(by_name, baseline)
-    other_baseline = []
-    if baseline not in (None, base_name):
-        label = cautions.lower_first(by_name[base_name].label)
-        other_baseline = [f"{baseline} was not run, so savings count against {label}."]
-    base = by_name[base_name]
-    recommended_run = None if chosen is None else by_name.get(chosen.choice.candidate.policy)
+    base = by_name[_baseline_run(by_name, baseline)]
+    best = None if chosen is None else by_name.get(chosen.choice.candidate.policy)
     recommended, autoscaler = None, ""
-    if recommended_run is not None and chosen is not None:
-        autoscaler = autoscaler_sentences(runs, recommended_run, qualifies=chosen.choice.qualifies)
+    if best is not None and chosen is not None:
+        autoscaler = autoscaler_sentences(runs, best, qualifies=chosen.choice.qualifies)
         recommended = replace(
-            recommended_of(recommended_run, runs, chosen.choice, chosen.days, chosen.level),
-            equal_slo_saving=saving(recommended_run, base),
+            recommended_of(best, runs, chosen.choice, chosen.days, chosen.level),
+            equal_slo_saving=saving(best, base),
         )
-    plan = _run_of_plan(by_name, recommended_run)
-    flat_wins = cautions.static_beats_plan(by_name, plan)
-    # The headline covers a recommended static fleet, and what the recommended policy misses.
-    recommends_static = recommended_run is not None and recommended_run.traits.flat
+    static_wins = cautions.static_beats_plan(by_name, _run_of_plan(by_name, best))
+    other_baseline = []
+    if baseline not in (None, base.name):
+        label = cautions.lower_first(base.label)
+        other_baseline = [f"{baseline} was not run, so savings count against {label}."]
     differences = [equal_slo(run, base) for run in runs]
-    asked = [run for run in runs if run.asked]  # the user named their policies
-    # What these miss is in the headline or next to it.
-    named = {recommended.policy, setting_of_today(by_name)} if recommended is not None else set()
-    current = [run for run in runs if run is recommended_run or run.traits.needs_current_fleet]
     return PolicyComparison(
         runs=tuple(runs),
         baselines=tuple(by_name),
-        ranking=ranking,
-        baseline=base_name,
-        headline=_headline(by_name, recommended, base_name),
+        ranking=tuple(run.name for run in sorted(runs, key=_sort_key)),
+        baseline=base.name,
+        headline=_headline(by_name, recommended, base.name),
         warnings=(
-            *([] if recommends_static else flat_wins),
-            *cautions.no_spare(runs if chosen is None else current),
-            *cautions.over_power(runs),
-            *([] if recommends_static else cautions.plan_is_constant(plan)),
-            *cautions.misses([run for run in asked if run.name not in named]),
-            *cautions.losses(asked),
-            *cautions.left_over(asked),
-            *cautions.beyond_measurements(runs, recommended_run),
+            *_policy_warnings(by_name, best, static_wins, any_deployable=chosen is not None),
             *other_baseline,
             *left_out,
         ),
-        flat_wins=bool(flat_wins),
-        equal_slo=tuple(each for each in differences if each is not None),
+        flat_wins=bool(static_wins),
+        equal_slo=tuple(row for row in differences if row is not None),
         recommended=recommended,
         autoscaler=autoscaler,
     )
+
+
+def _policy_warnings(
+    by_name: dict[str, PolicyRun],
+    best: PolicyRun | None,
+    static_wins: Sequence[str],
+    *,
+    any_deployable: bool,
+) -> Iterator[str]:
+    """Yield the warnings on the simulated policies, by name; ``best`` is the recommended one.
+
+    ``static_wins`` are the warnings that a static fleet beats the plan.
+    """
+    runs = list(by_name.values())
+    requested = [run for run in runs if run.asked]
+    # The headline covers a recommended static fleet.
+    about_plan = best is None or not best.traits.flat
+    if about_plan:
+        yield from static_wins
+    current = [run for run in runs if run is best or run.traits.needs_current_fleet]
+    yield from cautions.no_spare(current if any_deployable else runs)
+    yield from cautions.over_power(runs)
+    if about_plan:
+        yield from cautions.plan_is_constant(_run_of_plan(by_name, best))
+    # What the recommended policy and today's autoscaler miss is in the headline or next to it.
+    described = set() if best is None else {best.name, setting_of_today(by_name)}
+    yield from cautions.misses([run for run in requested if run.name not in described])
+    yield from cautions.losses(requested)
+    yield from cautions.left_over(requested)
+    yield from cautions.beyond_measurements(runs, best)
 
 
 def shortfall(run: PolicyRun) -> float:
@@ -151,30 +164,28 @@ def shortfall(run: PolicyRun) -> float:
 
 
 def _baseline_run(by_name: dict[str, PolicyRun], stated: str | None) -> str:
-    """Return the name of the run that savings count against, ``stated`` if it is among them."""
-    usual = [stated, setting_of_today(by_name), TODAY, "flat-before", "flat-peak"]
+    """Return the name of the policy that savings count against: ``stated`` if it was simulated.
+
+    Else it is today's autoscaler, today's fleet, the static fleet sized on history, the static
+    fleet for the peak, or the dearest policy.
+    """
+    names = [stated, setting_of_today(by_name), TODAY, "flat-before", "flat-peak"]
     dearest = max(by_name.values(), key=lambda run: run.summary.cost_usd).name
-    return next((name for name in usual if name is not None and name in by_name), dearest)
+    return next((name for name in names if name is not None and name in by_name), dearest)
 
 
 def _sort_key(run: PolicyRun) -> tuple[bool, float, float, int, str]:
-    """Return the sort key of a run in the ranking: the best has the smallest key.
+    """Return the sort key of a run: (misses an SLO, shortfall, cents, complexity, name).
 
-    At equal cost the simpler fleet is first: today's, a plan that never changes, a static oracle
-    fleet, and last one that scales.
+    The best run has the smallest key.
     """
     missing = 0.0 if run.meets_slo else shortfall(run)
-    return (
-        not run.meets_slo,
-        missing,
-        round(run.summary.cost_usd, 2),
-        _moving_parts(run),
-        run.name,
-    )
+    cents = round(run.summary.cost_usd, 2)
+    return not run.meets_slo, missing, cents, _complexity(run), run.name
 
 
-def _moving_parts(run: PolicyRun) -> int:
-    """Return how complex a run's fleet is, which decides between runs of equal cost; 0: simplest.
+def _complexity(run: PolicyRun) -> int:
+    """Return how complex a run's fleet is, which decides between runs of equal cost.
 
     0 is a static fleet such as today's, 1 a scaling policy that never changed the fleet. More than
     1 is a static fleet sized with future data, and ``MOVES`` a policy that scales.
@@ -218,15 +229,14 @@ def _headline(
 
 
 def _run_of_plan(by_name: dict[str, PolicyRun], recommended: PolicyRun | None) -> PolicyRun | None:
-    """Return the run that is reported as "the plan", or None.
+    """Return the run that is reported as "the plan", or None if no requested policy has a plan.
 
-    It is the recommended policy if that follows a plan. Else it is the best plan among the
-    requested policies. A plan that is only a baseline does not count.
+    It is the recommended policy if that follows a plan, else the best requested policy that does.
     """
     if recommended is not None and recommended.traits.plan is not None:
         return recommended
-    asked = [run for run in by_name.values() if run.asked]
-    name = plan_policy(run.name for run in sorted(asked, key=_sort_key))
+    requested = [run for run in by_name.values() if run.asked]
+    name = plan_policy(run.name for run in sorted(requested, key=_sort_key))
     return None if name is None else by_name[name]
 
 

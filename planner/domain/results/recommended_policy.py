@@ -14,7 +14,7 @@ from planner.inputs.scenario.schema.test_days import LEVELS
 from planner.optimizer.problem import ScalingPlan
 from planner.policies.registry import traits_of
 
-HINDSIGHT, TOLD = "sized with future data", "knows future demand"
+HINDSIGHT, READS_FUTURE = "sized with future data", "knows future demand"
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,8 +99,8 @@ def recommended_plan(
 ) -> RecommendedPlan:
     """Return a plan as a recommendation, without a comparison of policies.
 
-    ``verified`` is its replay, if there was one. ``lacks_spare`` is the level of assurance at which
-    a comparison adds a spare replica to the plan, or "".
+    ``totals`` are those of the plan. ``verified`` is its replay; None: not replayed.
+    ``lacks_spare`` is the level of assurance at which a comparison adds a spare replica, or "".
     """
     policy = "lt-h" if plan.together else "lt-i"
     answer = plan_answer(study, plan, policy)
@@ -135,7 +135,7 @@ def recommended_of(
     """Return ``choice`` as a recommendation; ``run`` is its simulation of the window.
 
     ``runs`` are the simulations of all policies, for the oracle baselines among them. ``level`` is
-    the index of the assurance in LEVELS, which says which ``days`` a policy must pass.
+    the index in ``LEVELS`` of the assurance level, which decides the test ``days`` to pass.
     """
     figures = figures_of_choice(choice, days)
     return Recommended(
@@ -169,7 +169,7 @@ def recommended_of(
                 policy=other.name,
                 label=other.label,
                 # Some oracles decide with future data; the others are only sized with it.
-                word=TOLD if other.traits.reads_future else HINDSIGHT,
+                word=READS_FUTURE if other.traits.reads_future else HINDSIGHT,
                 cost_usd=other.summary.cost_usd,
                 gpu_hours=other.summary.gpu_hours,
                 meets_slo=other.meets_slo,

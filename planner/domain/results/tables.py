@@ -64,18 +64,18 @@ def looking_back_tables(series: Sequence[PastForecasts]) -> dict[str, pl.DataFra
     if not series:
         return {}
     moments, history = [], []
-    for each in series:
-        steps = each.mean.shape[1]
-        for i, origin in enumerate(each.origins_s.tolist()):
-            when = times(origin, each.bin_s, steps)
-            band = {"mean": each.mean[i], "p10": each.low[i], "p90": each.high[i]}
-            rates = {name: amounts / each.bin_s for name, amounts in band.items()}
+    for past in series:
+        steps = past.mean.shape[1]
+        for i, origin in enumerate(past.origins_s.tolist()):
+            when = times(origin, past.bin_s, steps)
+            band = {"mean": past.mean[i], "p10": past.low[i], "p90": past.high[i]}
+            rates = {name: amounts / past.bin_s for name, amounts in band.items()}
             moments.append(
-                _series(each.key, when, unit=each.unit, **rates, origin=[when[0]] * steps)
+                _series(past.key, when, unit=past.unit, **rates, origin=[when[0]] * steps)
             )
-        when = times(each.history_s, each.bin_s, len(each.history))
-        actual = each.history / each.bin_s
-        history.append(_series(each.key, when, unit=each.unit, actual=actual))
+        when = times(past.history_s, past.bin_s, len(past.history))
+        actual = past.history / past.bin_s
+        history.append(_series(past.key, when, unit=past.unit, actual=actual))
     return {"moments": _concatenate(moments), "history": _concatenate(history)}
 
 
@@ -95,7 +95,7 @@ def series_table(
 
 
 def _series(key: SeriesKey, when: pl.Series, **columns: Any) -> pl.DataFrame:
-    """Return the rows of one series over time, with its key in the first columns."""
+    """Return a row for each time in ``when``, with the key of the series in the first columns."""
     return pl.DataFrame(
         {"time": when, "model": key.model, "region": key.region, "tier": key.tier, **columns}
     )
@@ -113,7 +113,7 @@ def plan_table(plan: ScalingPlan, hardware: Hardware, sizes: Sizes) -> pl.DataFr
     """
     capacity = pool_capacity(sizes.theta_tps, sizes.pool_tps, plan.target)  # [p, l, r, g]
     usd = [hardware.gpu_usd(start_s, plan.period_s) for start_s in plan.period_start_s]
-    places = [(p, *pool) for p in range(len(plan.windows)) for pool in hardware.pool_index]
+    indices = [(p, *pool) for p in range(len(plan.windows)) for pool in hardware.pool_index]
     rows = [
         {
             "period_start": decision.period,
@@ -128,7 +128,7 @@ def plan_table(plan: ScalingPlan, hardware: Hardware, sizes: Sizes) -> pl.DataFr
             "demand_tps": float(plan.demand_tps[p, m, r]),
             "capacity_tps": hardware.capacity_of_region(capacity[p, m, r]),
         }
-        for decision, (p, m, r, g) in zip(decisions(plan, hardware), places, strict=True)
+        for decision, (p, m, r, g) in zip(decisions(plan, hardware), indices, strict=True)
     ]
     return pl.DataFrame(rows)
 
@@ -173,14 +173,12 @@ def replayed_tables(comparison: PolicyComparison) -> dict[str, pl.DataFrame]:
 
 
 def _modules(comparison: PolicyComparison) -> dict[str, pl.DataFrame]:
-    """Return the placement of modules and their operations, for policies that move modules."""
-    moved = [(run.name, run.modules) for run in comparison.runs if run.modules is not None]
-    by_table = {
-        "modules": [(policy, modules.standings) for policy, modules in moved],
-        "module_operations": [(policy, modules.operations) for policy, modules in moved],
-    }
-    filled = {
-        name: [(policy, table) for policy, table in tables if not table.is_empty()]
-        for name, tables in by_table.items()
-    }
-    return {name: _by_policy(tables) for name, tables in filled.items() if tables}
+    """Return tables of the placement of modules and of their operations, if policies move them."""
+    rows: dict[str, list[tuple[str, pl.DataFrame]]] = {}
+    for run in comparison.runs:
+        if run.modules is not None:
+            tables = {"modules": run.modules.standings, "module_operations": run.modules.operations}
+            for name, table in tables.items():
+                if not table.is_empty():
+                    rows.setdefault(name, []).append((run.name, table))
+    return {name: _by_policy(tables) for name, tables in rows.items()}

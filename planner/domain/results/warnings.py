@@ -28,38 +28,34 @@ def static_beats_plan(by_name: dict[str, PolicyRun], planned: PolicyRun | None) 
     """
     if planned is None or not planned.summary.arrived:
         return []
-    # A static fleet of equal cost is the plan itself if the plan never changes.
-    constant, plan_usd_rounded = never_moves(planned), round(planned.summary.cost_usd, 2)
 
-    def costs_no_more(run: PolicyRun) -> bool:
-        """Return whether a static fleet costs less, or as much without being the plan itself."""
-        usd = round(run.summary.cost_usd, 2)
-        return usd < plan_usd_rounded or (usd == plan_usd_rounded and not constant)
+    def beats_plan(run: PolicyRun) -> bool:
+        """Return whether a policy is a static fleet that meets every SLO at no higher cost."""
+        if not run.traits.flat or not run.meets_slo or run.lacks_spare:
+            return False
+        cents, plan_cents = round(run.summary.cost_usd, 2), round(planned.summary.cost_usd, 2)
+        # At equal cost it is the plan itself if the plan never changes.
+        as_cheap = cents == plan_cents and not never_moves(planned)
+        return not planned.meets_slo or cents < plan_cents or as_cheap
 
-    static = [run for run in by_name.values() if run.traits.flat and run.meets_slo]
-    better = [
-        run
-        for run in static
-        if not run.lacks_spare and (not planned.meets_slo or costs_no_more(run))
-    ]
+    better = list(filter(beats_plan, by_name.values()))
     if not better:
         return []
     # Prefer a deployable fleet, even if an oracle is cheaper.
-    flat = min(better, key=lambda run: (run.traits.uses_future_data, run.summary.cost_usd))
-    instances = sum(pool.initial for pool in flat.fleet.pools)
-    flat_usd, plan_usd = amount(flat.summary.cost_usd), amount(planned.summary.cost_usd)
-    hindsight = ", with future data" if flat.traits.uses_future_data else ""
+    static = min(better, key=lambda run: (run.traits.uses_future_data, run.summary.cost_usd))
+    count = sum(pool.initial for pool in static.fleet.pools)
+    static_usd, plan_usd = amount(static.summary.cost_usd), amount(planned.summary.cost_usd)
+    oracle = ", with future data" if static.traits.uses_future_data else ""
     fleet = (
-        f"A static fleet of {instances:,} replica{'s' * (instances != 1)} meets every SLO for "
-        f"${flat_usd} ({lower_first(flat.label)}{hindsight})"
+        f"A static fleet of {count:,} replica{'s' * (count != 1)} meets every SLO for "
+        f"${static_usd} ({lower_first(static.label)}{oracle})"
     )
-    if planned.meets_slo and flat_usd == plan_usd:
+    if not planned.meets_slo:
+        return [f"{fleet}. The plan costs ${plan_usd} and misses an SLO."]
+    if static_usd == plan_usd:
         return [f"{fleet}, no more than the plan."]
-    if planned.meets_slo:
-        return [
-            f"{fleet}. The plan costs ${plan_usd}.{_attainment_differs_sentence(flat, planned)}"
-        ]
-    return [f"{fleet}. The plan costs ${plan_usd} and misses an SLO."]
+    difference = _attainment_differs_sentence(static, planned)
+    return [f"{fleet}. The plan costs ${plan_usd}.{difference}"]
 
 
 def no_spare(runs: Sequence[PolicyRun]) -> list[str]:
@@ -164,20 +160,16 @@ def losses(runs: Sequence[PolicyRun]) -> list[str]:
         if parts:
             lost = f"{', '.join(parts)} of {summary.arrived:,} requests."
             labels.setdefault(lost, []).append(run.label)
-    return [
-        f"{label}{_others_words(len(others))}: {lost}" for lost, (label, *others) in labels.items()
-    ]
-
-
-def _others_words(count: int) -> str:
-    """Return " and 2 other policies, each", or "" without others."""
-    if not count:
-        return ""
-    return f" and {count} other {'policy' if count == 1 else 'policies'}, each"
+    sentences = []
+    for lost, (label, *others) in labels.items():
+        policies = "policy" if len(others) == 1 else "policies"
+        more = f" and {len(others)} other {policies}, each" if others else ""
+        sentences.append(f"{label}{more}: {lost}")
+    return sentences
 
 
 def left_over(runs: Sequence[PolicyRun]) -> list[str]:
-    """Return sentences on work left after the window and its cost.
+    """Return sentences on work left after the window and its cost, for each policy.
 
     The cost is left out if another sentence explains why the replay cost more than the plan.
     """
@@ -200,8 +192,8 @@ def left_over(runs: Sequence[PolicyRun]) -> list[str]:
 def beyond_measurements(runs: Sequence[PolicyRun], recommended: PolicyRun | None) -> list[str]:
     """Return a warning if too many simulated steps are outside a profile's measured range.
 
-    It names the recommended policy (None: no policy) if that exceeds the limit, else the policy
-    that exceeds it most.
+    It names the recommended policy (None: no policy) if its share is above ``BEYOND``, else the
+    policy with the largest share.
     """
 
     def share(run: PolicyRun) -> float:

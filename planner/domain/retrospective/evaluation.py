@@ -57,9 +57,9 @@ def evaluate_plan(
 ) -> PlanEvaluation:
     """Compare a plan with the traffic that came in the window of ``scenario``.
 
-    ``held`` are the replicas that the plan requested. The window must lie within the scenario's
-    traffic. ``served`` has live measurements of the replicas' speed. Raises ScenarioError if the
-    scenario lacks a pool of the plan.
+    ``held`` are the replicas that the plan requested, ``forecast`` is the forecast it was made for,
+    and ``served`` has live measurements of the replicas' speed. The window must lie within the
+    scenario's traffic. Raises ScenarioError if the scenario lacks a pool of the plan.
     """
     study = study_of(scenario, traces, known, part(progress, 0.0, 0.3))
     window = study.window
@@ -111,7 +111,7 @@ def _with_running_replicas(study: Study, first: IntArray) -> Study:
 def _cheapest_plan(
     study: Study, load: Load, progress: Progress
 ) -> tuple[ScalingPlan | None, tuple[str, ...]]:
-    """Return the cheapest plan for the known traffic, and notes if there is none."""
+    """Return (cheapest plan for the demand ``load``, notes); None with a note: there is none."""
     try:
         return plan_load(study.plan_input, load, progress), ()
     except Infeasible as problem:
@@ -121,7 +121,10 @@ def _cheapest_plan(
 def _replay_counts(
     study: Study, times_s: FloatArray, counts: IntArray, progress: Progress
 ) -> PolicyRun:
-    """Replay the window's requests on the replica counts that apply from each time on."""
+    """Replay the window's requests on replicas ``counts [steps, pools]`` from ``times_s`` on.
+
+    Times are seconds from the window's start.
+    """
     policy = PlannedPolicy(name="lt-i", label="Active plan")
     rule = ScheduleFollower(
         schedule=FixedSchedule(policy.key, times_s.tolist(), counts), name=policy.key
@@ -155,15 +158,15 @@ def _usd_per_hour(study: Study, counts: IntArray) -> float:
     return float((counts * gpus * prices[:, region, column]).sum())
 
 
-def _short_periods(study: Study, counts_held: IntArray, load: Load) -> float:
-    """Count the periods in which a model had less capacity than its peak demand.
+def _short_periods(study: Study, pool_counts: IntArray, load: Load) -> float:
+    """Count the periods in which a model had less capacity than its peak demand in ``load``.
 
-    Capacity and peak are sums over all regions.
+    ``pool_counts [periods, pools]`` are the replicas. Capacity and peak are sums over all regions.
     """
     hardware = study.hardware
-    counts = np.zeros((len(counts_held), *hardware.minimum.shape), np.int64)
+    counts = np.zeros((len(pool_counts), *hardware.minimum.shape), np.int64)
     for pool, (m, r, g) in enumerate(hardware.pool_index):
-        counts[:, m, r, g] = counts_held[:, pool]
+        counts[:, m, r, g] = pool_counts[:, pool]
     by_pool = pool_capacity(study.sizes.theta_tps, study.sizes.pool_tps, counts)
     capacity = np.apply_along_axis(hardware.capacity_of_region, 3, by_pool).sum(axis=2)  # [p, l]
     peak = load.tps.sum(axis=2).max(axis=2)
@@ -176,37 +179,37 @@ def _forecast_errors(forecasts: Sequence[SeriesForecast], forecast: Forecast) ->
     ``forecasts`` have the actual demand. Bins that were not observed are left out.
     """
     actual, mean, planned = _actual_and_forecast(forecasts, forecast)
-    seen = ~np.isnan(actual)
-    known = seen & ~np.isnan(mean)
+    observed = ~np.isnan(actual)
+    known = observed & ~np.isnan(mean)
     total = float(actual[known].sum())
     # Observed hours are the mean over series, so that more series do not add hours.
-    series = max(1, len(forecasts))
     bin_h = forecasts[0].bin_s / 3600 if forecasts else 0.0
+    hours = float(observed.sum()) * bin_h / max(1, len(forecasts))
     if total <= 0:
-        return DemandError(None, None, None, float(seen.sum()) * bin_h / series)
+        return DemandError(None, None, None, hours)
     return DemandError(
         wape=float(np.abs(actual - mean)[known].sum()) / total,
         bias=float((mean - actual)[known].sum()) / total,
         covered=float(np.minimum(actual, planned)[known].sum()) / total,
-        hours=float(seen.sum()) * bin_h / series,
+        hours=hours,
     )
 
 
 def _actual_and_forecast(
     forecasts: Sequence[SeriesForecast], stated: Forecast
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Return actual, mean forecast and planned demand in tokens/s, each ``[series, bins]``.
+    """Return (actual, mean forecast, planned) demand in tokens/s, each ``[series, bins]``.
 
-    ``stated`` is the plan's stored forecast. NaN: the bin was not observed, or the plan has no
-    forecast for it.
+    ``forecasts`` have the actual demand, ``stated`` is the plan's stored forecast. NaN: the bin was
+    not observed, or the plan has no forecast for it.
     """
     actual = np.array([forecast.actual / forecast.bin_s for forecast in forecasts])
     mean, planned = np.full(actual.shape, np.nan), np.full(actual.shape, np.nan)
     for s, series in enumerate(forecasts):
         for b in range(actual.shape[1]):
-            of_bin = stated.get((series.key, series.start_s + b * series.bin_s))
-            if of_bin is not None:
-                mean[s, b], planned[s, b] = of_bin.mean, of_bin.planned
+            forecast = stated.get((series.key, series.start_s + b * series.bin_s))
+            if forecast is not None:
+                mean[s, b], planned[s, b] = forecast.mean, forecast.planned
     return actual, mean, planned
 
 
@@ -217,7 +220,10 @@ def _hourly_rows(
     held: IntArray,
     needed: IntArray | None,
 ) -> tuple[Hour, ...]:
-    """Return one row per period: forecast and actual demand, requested and needed replicas."""
+    """Return one row per period: forecast and actual demand, requested and needed replicas.
+
+    ``held`` and ``needed`` (None: unknown) are those replicas, ``[periods, pools]``.
+    """
     window = study.window
     # Each [periods, bins of a period], summed over the series.
     shape = len(window.period_starts_s), window.bins_per_period
@@ -238,5 +244,5 @@ def _hourly_rows(
 
 
 def _none_if_nan(value: float) -> float | None:
-    """Return ``value`` as a result shows it."""
+    """Return ``value``, or None if it is NaN."""
     return None if np.isnan(value) else float(value)

@@ -28,10 +28,10 @@ TINY_S = 1e-9  # smallest coefficient: the filter uses logarithms
 def speed_drifts(
     hardware: Hardware, held: IntArray, served: Sequence[ServedSpeed]
 ) -> tuple[tuple[SpeedDrift, ...], tuple[str, ...]]:
-    """Return the speed drift of each service, and a note where it cannot be known.
+    """Return (drifts, notes): the speed drift of each observed service, and why some have none.
 
-    ``held`` has the requested replicas, ``[steps, pools]``. A drift needs a region with exactly one
-    kind of aggregated replica of the model, because metrics do not distinguish kinds.
+    ``held [steps, pools]`` are the requested replicas. A drift needs exactly one kind of replica of
+    the model in the region, an aggregated one, because metrics do not distinguish kinds.
     """
     drifts, notes = [], []
     for observed in served:
@@ -42,14 +42,15 @@ def speed_drifts(
             and replica_of(hardware, m, g).model == observed.model
             and hardware.regions[r].name == observed.region
         ]
-        if len(kinds) != 1 or replica_of(hardware, *kinds[0]).role != "mixed":
+        if len(kinds) > 1:
             notes.append(
                 f"The speed of {observed.model} in {observed.region} is not known: the "
                 f"observations do not separate its {len(kinds)} kinds of replica."
-                if len(kinds) > 1
-                else f"The speed of {observed.model or 'a model'} in "
-                f"{observed.region or 'a region'} was "
-                "observed, but the plan has no replicas that do both prefill and decode."
+            )
+        elif not kinds or replica_of(hardware, *kinds[0]).role != "mixed":
+            notes.append(
+                f"The speed of {observed.model or 'a model'} in {observed.region or 'a region'} "
+                "was observed, but the plan has no replicas that do both prefill and decode."
             )
         elif observed.at_s.size >= LEAST:
             drift = _drift(hardware.profiles[kinds[0]], observed)
@@ -81,31 +82,31 @@ def _drift(profile: Profile, observed: ServedSpeed) -> SpeedDrift:
         return speed_drift(profile, observations)
     # The filter needs a linear profile. Replace another kind by a line, and scale the observations
     # by line over profile, so that only the drift remains.
-    straight = _equivalent_linear_profile(profile, observed, observations)
-    line = straight.alpha_s + straight.beta_s * observations.decodes
-    line = line + straight.delta_s * observations.prefill_tokens
-    modelled = _mean_iteration_s(
+    linear = _equivalent_linear_profile(profile, observed, observations)
+    linear_s = linear.alpha_s + linear.beta_s * observations.decodes
+    linear_s = linear_s + linear.delta_s * observations.prefill_tokens
+    profile_s = _mean_iteration_s(
         profile, observed, observations.decodes, observations.prefill_tokens, observations.share
     )
-    seconds = observations.seconds * line / modelled
-    return speed_drift(straight, replace(observations, seconds=seconds))
+    seconds = observations.seconds * linear_s / profile_s
+    return speed_drift(linear, replace(observations, seconds=seconds))
 
 
 def observations_of(profile: Profile, observed: ServedSpeed) -> Observations:
-    """Return the mean batch and time of the iteration that produces a token, per observation.
+    """Return the mean batch and time of an iteration in each observation of a service.
 
-    Under Poisson arrivals, a token shares its batch with the mean number of running sequences.
-    Sequences are assumed to be spread evenly over the replicas. Prompts that arrive during an
-    iteration are prefilled by the next one, in chunks of the profile's size.
+    Sequences are assumed to be spread evenly over the replicas.
     """
+    # Prompts that arrive during an iteration are prefilled by the next one, in chunks.
     prompts = observed.requests_per_s * observed.tbt_s
-    pieces = np.ceil(observed.input_tokens / profile.max_batch_tokens)
+    chunks = np.ceil(observed.input_tokens / profile.max_batch_tokens)
     return Observations(
         at_s=observed.at_s,
+        # Under Poisson arrivals, a token shares its batch with the mean of running sequences.
         decodes=np.minimum(1.0 + observed.running, float(profile.max_batch)),
         prefill_tokens=prompts * observed.input_tokens,
         seconds=observed.tbt_s,
-        prefills=np.minimum(1.0, prompts * pieces),
+        prefills=np.minimum(1.0, prompts * chunks),
     )
 
 
@@ -142,10 +143,10 @@ def _mean_iteration_s(
     prefill_tokens: FloatArray,
     share: FloatArray,
 ) -> FloatArray:
-    """Return the profile's mean iteration time with so many decoding ``sequences``, seconds.
+    """Return the profile's mean iteration time in seconds with ``sequences`` decoding.
 
-    Sequences are assumed halfway through their answers. A ``share`` of the iterations prefills.
-    ``prefill_tokens`` is the mean over all iterations.
+    They are assumed halfway through their answers. A ``share`` of the iterations prefills, with
+    ``prefill_tokens`` on average over all iterations.
     """
     context = sequences * (observed.input_tokens + observed.output_tokens / 2)
     tokens_per_prefill = prefill_tokens / np.where(share > 0, share, 1.0)

@@ -58,23 +58,24 @@ def sharing_pools(
     A model runs on the arrangement with the cheapest replica on owned GPUs (``sharing_columns``).
     """
     for r, region in enumerate(hardware.regions):
-        chosen: dict[tuple[str, int], list[tuple[int, int]]] = {}
-        for m in range(len(hardware.models)):
+        # (model, GPU column) of the models that run on a GPU type and number of GPUs.
+        members_by_kind: dict[tuple[str, int], list[tuple[int, int]]] = {}
+        for m, model in enumerate(hardware.models):
             columns = sharing_columns(hardware, m, r)
-            if columns and requests_of(trace, hardware.models[m].name, region.name).any():
+            if columns and requests_of(trace, model.name, region.name).any():
                 usd = {
                     g: hardware.usd_per_gpu_hour[r, g] * hardware.profiles[m, g].tp for g in columns
                 }
                 g = min(columns, key=usd.__getitem__)
-                key = hardware.gpus[g].name, hardware.profiles[m, g].tp
-                chosen.setdefault(key, []).append((m, g))
-        for (gpu, tp), members in chosen.items():
+                kind = hardware.gpus[g].name, hardware.profiles[m, g].tp
+                members_by_kind.setdefault(kind, []).append((m, g))
+        for (gpu, tp), members in members_by_kind.items():
             models = tuple(_model(hardware, m, g, r, trace) for m, g in members)
             g = members[0][1]
             host = host_of(sharing, hardware.gpus[g], tp, facts)
             floors = tuple(
-                _kv_floor_bytes(hardware, m, g, model.longest)
-                for (m, g), model in zip(members, models, strict=True)
+                _kv_floor_bytes(hardware, m, g, member.longest)
+                for (m, g), member in zip(members, models, strict=True)
             )
             yield SharingPool(
                 region.name, gpu, tp, float(hardware.usd_per_gpu_hour[r, g]), models,
@@ -95,10 +96,8 @@ def sharing_columns(hardware: Hardware, m: int, r: int) -> list[int]:
         and not column.spot
         and hardware.capacity_gpus[r, column.gpu] > 0
     ]
-    by_role = {
-        role: [g for g in owned if hardware.columns[g].role == role] for role in ("both", "decode")
-    }
-    return by_role["both"] or by_role["decode"]
+    aggregated = [g for g in owned if hardware.columns[g].role == "both"]
+    return aggregated or [g for g in owned if hardware.columns[g].role == "decode"]
 
 
 def _model(hardware: Hardware, m: int, g: int, r: int, trace: Trace) -> SharingModel:
@@ -164,8 +163,8 @@ def _parts_of(
 ) -> tuple[tuple[SharingModel, ...], tuple[int, ...], FloatArray, tuple[bool, ...]]:
     """Divide each model into the parts, one per replica, that it needs alone on ``host``.
 
-    Return the parts, the index of the model and the busy seconds of each part, and for each model
-    whether any number of replicas meets its SLOs.
+    Return (parts, model index of each part, busy seconds of each part, whether any number of
+    replicas meets the SLOs of each model).
     """
     parts: list[SharingModel] = []
     numbers: list[int] = []
@@ -183,10 +182,10 @@ def _parts_of(
 def _parts_alone(
     model: SharingModel, host: SharedHost
 ) -> tuple[list[SharingModel] | None, list[float]]:
-    """Return a model's requests in as few equal parts as meet the SLOs alone, and busy seconds.
+    """Return (parts, busy seconds): a model's requests in as few parts as meet the SLOs alone.
 
-    The parts are None if no number of replicas meets them. There is then one entry of seconds, for
-    all requests on one replica.
+    Parts have equally many requests, one replica each. They are None if no number of replicas meets
+    the SLOs; there is then one entry of seconds, for all requests on one replica.
     """
     alone = replace(host, by_memory=True)
     busy = replay_gpu([model], alone).models[0].busy_s

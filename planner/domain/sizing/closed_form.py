@@ -1,12 +1,13 @@
 """Estimate how changed limits, speeds or cached prompts change the capacity of pools.
 
-The closed forms of simulation.sizing.batch_sizing give the ratios for one instance, and for a pool
-so large that no request waits for a free instance. In between, the ratio changes with 1 / n. That
+The closed forms of simulation.sizing.batch_sizing give the ratios for one replica, and for a pool
+so large that no request waits for a free replica. In between, the ratio changes with 1 / n. That
 follows simulated pools best (bench/results/sizes.md).
 """
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from itertools import starmap
 
 import numpy as np
 
@@ -28,6 +29,7 @@ from simulation.sizing.pool import MAX_INSTANCES
 from simulation.sizing.trial import SharedPrompts
 from simulation.sizing.workload import Workload
 
+RateCall = tuple[Profile, Workload, Tier, PoolShape, float]  # arguments of ``largest_pool_rate``
 KEPT = 256  # capacities cached per process
 PRECISION = 0.01  # relative tolerance of the rate; the closed forms have a larger error
 
@@ -35,50 +37,45 @@ PRECISION = 0.01  # relative tolerance of the rate; the closed forms have a larg
 def closed_rps(
     hardware: Hardware, m: int, g: int, lengths: Lengths, shared: SharedPrompts | None = None
 ) -> FloatArray:
-    """Return the requests/s of an instance at its strictest interactive tier, ``[2]``.
+    """Return the requests/s of a replica of model ``m`` on column ``g``: alone, in a large pool.
 
-    The first value is that of one instance alone. The second is that of each instance of a very
-    large pool, where nothing waits, so that TTFT limits no rate. A limit of E2E still includes the
-    wait for one instance there, so its second rate is too low. NaN: no rate. If serving caches
-    prefixes, cached tokens of ``shared`` need no prefill. Blocks are ignored.
+    They are ``[2]`` at the strictest interactive tier; NaN: no rate. In a very large pool nothing
+    waits, so that TTFT limits no rate. A limit of E2E still includes the wait of one replica there,
+    so that rate is too low. If prefixes are cached, cached tokens in ``shared`` need no prefill.
     """
+    alone, large = _pool_calls(hardware, m, g, lengths, shared)
     try:
-        return np.array(
-            [
-                min((_pool_rps(*call) for call in calls), default=np.nan)
-                for calls in _pool_calls(hardware, m, g, lengths, shared)
-            ]
-        )
+        rates = [min(starmap(_pool_rps, calls), default=np.nan) for calls in (alone, large)]
     except SimulationError:
         return np.full(2, np.nan)
+    return np.array(rates)
 
 
 def _pool_calls(
     hardware: Hardware, m: int, g: int, lengths: Lengths, shared: SharedPrompts | None
-) -> list[list[tuple[Profile, Workload, Tier, PoolShape, float]]]:
-    """Return the arguments of ``largest_pool_rate`` by tier: for one instance, for a large pool.
+) -> tuple[list[RateCall], list[RateCall]]:
+    """Return the arguments of ``largest_pool_rate`` by tier: for one replica, for a large pool.
 
-    ``m`` and ``g`` are the indices of model and column. ``shared`` has cached prompts, if known.
+    The arguments are those of ``closed_rps``.
     """
     work, pool = workload_of(hardware, m, lengths, shared), sized_pool(hardware, m, g)
     tiers = strictest_tiers(hardware.limits_of(m))
-    return [
-        [
-            (hardware.profiles[m, g], work, isolated_tier(tier, pool.role), pool, PRECISION)
-            for tier in limits
-        ]
-        for limits in (tiers, [replace(tier, ttft_s=None) for tier in tiers])
-    ]
+
+    def call(tier: Tier) -> RateCall:
+        """Return the arguments for the part of a tier that applies to the pool's role."""
+        return hardware.profiles[m, g], work, isolated_tier(tier, pool.role), pool, PRECISION
+
+    return list(map(call, tiers)), [call(replace(tier, ttft_s=None)) for tier in tiers]
 
 
 def closed_factors(before: FloatArray, after: FloatArray) -> FloatArray:
-    """Return the factors on the capacity of pools of 1, 2, ... N instances, ``[..., N]``.
+    """Return factors ``[..., N]`` on the capacity of pools of 1, 2, ... N replicas.
 
-    They are the change from ``before`` to ``after``, both ``closed_rps``, ``[2, ...]``. The factors
-    are 1 where ``before`` is unknown, and 0 where no rate is left. An unknown large pool changes as
-    one instance does.
+    They are the change of capacity from ``before`` to ``after``, both rates of ``closed_rps``
+    ``[2, ...]``. Factors are 1 where ``before`` is unknown, and 0 where ``after`` has no rate. An
+    unknown large pool changes as a single replica does.
     """
-    alone, large = after / before  # ratios of one instance, and of a large pool
+    alone, large = after / before  # ratios of one replica, and of a large pool
     large = np.where(np.isnan(before[1]), alone, large)
     known = np.isfinite(before[0])
     alone, large = (np.where(known, np.nan_to_num(ratio), 1.0) for ratio in (alone, large))
@@ -90,10 +87,10 @@ def closed_rates(
     hardware: Hardware, pools: Iterable[tuple[int, int]], lengths: Sequence[Lengths],
     shared: Sequence[SharedPrompts | None],
 ) -> FloatArray:  # fmt: skip
-    """Return ``closed_rps`` of ``pools`` in ``[2, model, GPU column]``; NaN elsewhere.
+    """Return ``closed_rps`` of each (model, column) in ``pools``, ``[2, model, GPU column]``.
 
-    The first row is of one instance, the second of an instance in a large pool. ``shared`` has the
-    cached prompts of each model; None: not known.
+    Other entries are NaN. ``lengths`` and ``shared`` (cached prompts; None: not known) are by
+    model.
     """
     rates = np.full((2, len(hardware.models), len(hardware.columns)), np.nan)
     for m, g in pools:
@@ -116,13 +113,14 @@ def size_factors(
     before: Hardware, after: Hardware, sizes: Sizes, lengths: Sequence[Lengths],
     shared: Sequence[SharedPrompts | None],
 ) -> FloatArray:  # fmt: skip
-    """Return factors ``[model, GPU column, N]`` on ``sizes`` if ``after`` replaces ``before``.
+    """Return the factors ``[model, GPU column, N]`` on ``sizes`` if ``after`` replaces ``before``.
 
-    They are ratios of capacities by closed forms. ``shared`` has the cached prompts of each model,
-    if known.
+    They are estimated by closed forms. ``lengths`` and ``shared`` (cached prompts) are by model.
     """
-    rates = (closed_rates(each, sizes.capacity, lengths, shared) for each in (before, after))
-    return closed_factors(*rates)
+    return closed_factors(
+        closed_rates(before, sizes.capacity, lengths, shared),
+        closed_rates(after, sizes.capacity, lengths, shared),
+    )
 
 
 @cached_by_value(KEPT)

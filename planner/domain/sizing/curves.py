@@ -1,4 +1,4 @@
-"""Size pools of a model on a column: C(n), the capacity of n instances, at each interactive tier.
+"""Size pools of a model on a column: C(n), the capacity of n replicas, at each interactive tier.
 
 Each curve is simulated once per process, because compare, plan, size and pd-ratio of a scenario
 need the same ones.
@@ -42,13 +42,13 @@ class SizedPool:
 
     @property
     def alone(self) -> tuple[str, Capacity]:
-        """Return the tier with the lowest capacity of a single instance, and that capacity."""
+        """Return (name of the tier that limits a single replica most, its capacity there)."""
         tier = next(tier for tier, curve in self.curves if curve is self.set_by)
         return tier.name, self.set_by.alone
 
     @property
     def set_by(self) -> PoolCurve:
-        """Return the curve of the tier that limits a single instance most."""
+        """Return the curve of the tier that limits a single replica most."""
         return min((curve for _, curve in self.curves), key=lambda curve: curve.alone.input_tps)
 
     def planned_tps(self, max_instances: int) -> FloatArray:
@@ -71,11 +71,11 @@ def sized_pool(
     burstiness: Burstiness = 1.0,
     shared: SharedPrompts | None = None,
 ) -> SizedPool:
-    """Return the capacity curve C(n) of model ``m`` on column ``g``, in that column's role.
+    """Return the capacity of pools of 1, 2, ... replicas of model ``m`` on GPU column ``g``.
 
-    A decode column receives its KV caches over the model's first link. If the serving caches
-    prefixes, ``shared`` replaces the requests, and their shared prompts are cached. Decode columns
-    do not use ``shared``. Raise SimulationError if a tier cannot be met at any rate.
+    ``lengths`` are (input, output) tokens of sampled requests, ``burstiness`` is their arrivals. If
+    prefixes are cached, the requests in ``shared`` replace them (except for decode columns). Raises
+    SimulationError if a tier cannot be met at any rate.
     """
     by_tier = _cases_by_tier(hardware, m, g, lengths, seed, burstiness, shared)
     return SizedPool(tuple((tier, _in_part_or_whole(case, tier)) for tier, case in by_tier))
@@ -91,7 +91,7 @@ def sized_alone(
     burstiness: Burstiness = 1.0,
     shared: SharedPrompts | None = None,
 ) -> float:
-    """Return one instance's requests/s with another ``profile``, the lowest of all tiers.
+    """Return one replica's requests/s with another ``profile``, the lowest of all tiers.
 
     ``model_column`` is an index (model, GPU column). ``shared`` has the cached tokens or prompt
     blocks of the model; None: not known.
@@ -105,9 +105,9 @@ def _cases_by_tier(
     hardware: Hardware, m: int, g: int, lengths: Lengths, seed: int, burstiness: Burstiness,
     shared: SharedPrompts | None,
 ) -> list[tuple[Tier, SizingCase]]:  # fmt: skip
-    """Return the simulation inputs of a capacity curve for each of the strictest tiers.
+    """Return each of the strictest tiers with the simulation inputs of its capacity curve.
 
-    ``m`` and ``g`` are the indices of model and column. ``shared`` has cached prompts, if known.
+    The arguments are those of ``sized_pool``.
     """
     role = hardware.columns[g].role
     link = hardware.kv_link(m) if role == "decode" else None
@@ -127,10 +127,10 @@ def _cases_by_tier(
 def cached_blocks(
     hardware: Hardware, m: int, lengths: Lengths, shared: SharedPrompts | None
 ) -> tuple[Lengths, Prefixes | None]:
-    """Return the lengths of a model's requests, and their prompt blocks or cached tokens.
+    """Return (lengths, prefixes) of the requests to size model ``m`` for.
 
     If the model's serving caches prefixes and ``shared`` is given, both come from ``shared``.
-    Otherwise the lengths stay, without blocks.
+    Otherwise they are ``lengths`` and None.
     """
     if shared is None or not hardware.serving[m].prefix_caching:
         return lengths, None
@@ -158,11 +158,11 @@ def workload_of(
 def pair_of_curves(
     prefill: SizingCase, decode: SizingCase
 ) -> tuple[tuple[FloatArray, str], tuple[FloatArray, str]]:
-    """Return the capacities of 1, 2, ... prefill and decode instances, each with what limits them.
+    """Return (rps, limit) of the prefill pool and of the decode pool.
 
-    Capacities are in requests/s, as plans use them. Both cases must have all latency limits of the
-    tier; each role gets its part of them here. Raise SimulationError if a role cannot meet its part
-    at any rate.
+    ``rps`` are the requests/s of 1, 2, ... replicas, as plans use them. ``limit`` is what limits a
+    single replica. Both cases must have all latency limits of the tier; each role gets its part
+    here. Raises SimulationError if a role cannot meet its part at any rate.
     """
     curves = []
     for pool in (prefill, decode):
@@ -170,30 +170,30 @@ def pair_of_curves(
         curve = _in_part_or_whole(part, pool.tier)
         # Capacities count the input tokens of the requests served, in both roles.
         rps = curve.planned_tps(MAX_INSTANCES) / curve.mean_isl
-        curves.append((rps, curve.alone.bound_by))  # what limits one instance alone
+        curves.append((rps, curve.alone.bound_by))
     return curves[0], curves[1]
 
 
 def curve_of(case: SizingCase) -> PoolCurve:
     """Return the capacity curve of a case.
 
-    Raise SimulationError if one instance cannot meet the tier at any rate.
+    Raise SimulationError if one replica cannot meet the tier at any rate.
     """
     values = tuple(getattr(case, field.name) for field in fields(case))
     return _curve(_CurveKey(digest_of(values), case))
 
 
 def _in_part_or_whole(case: SizingCase, tier: Tier) -> PoolCurve:
-    """Return the curve for the part of the tier in ``case``, or else for the whole ``tier``.
+    """Return the capacity curve within the tier of ``case``, or else within the whole ``tier``.
 
-    The part can be unreachable even at the smallest rate. Using the whole tier assumes that the
-    other role misses no limit.
+    The tier of ``case`` has only the limits that apply to its role.
     """
     try:
         return curve_of(case)
     except SimulationError:
         if case.tier == tier:
             raise
+        # The role cannot meet its part at any rate. Assume that the other role misses no limit.
         return curve_of(replace(case, tier=tier))
 
 
@@ -204,19 +204,15 @@ def _curve(key: _CurveKey) -> PoolCurve:
 
 
 def strictest_tiers(tiers: list[Tier]) -> list[Tier]:
-    """Return the tiers that are not implied by another tier.
-
-    A tier is implied if another has limits at least as tight and an attainment target at least as
-    high.
-    """
+    """Return the tiers that a fleet can miss although it meets all the others."""
 
     def implied(easy: Tier, hard: Tier) -> bool:
         """Return whether a fleet that meets ``hard`` also meets ``easy``."""
-        limits = [
-            (getattr(easy, name), getattr(hard, name)) for name in ("ttft_s", "tbt_s", "e2e_s")
-        ]
-        looser = all(a is None or (b is not None and b <= a) for a, b in limits)
-        return looser and hard.attainment >= easy.attainment
+        for name in ("ttft_s", "tbt_s", "e2e_s"):
+            limit_s, hard_limit_s = getattr(easy, name), getattr(hard, name)
+            if limit_s is not None and (hard_limit_s is None or hard_limit_s > limit_s):
+                return False
+        return hard.attainment >= easy.attainment
 
     strictest: list[Tier] = []
     for tier in tiers:
@@ -229,7 +225,7 @@ def strictest_tiers(tiers: list[Tier]) -> list[Tier]:
 def unsized_sentences(hardware: Hardware, trace: Trace) -> tuple[str, ...]:
     """Return a sentence for every model and tier of ``trace`` that the sizes ignore.
 
-    The sizes ignore a tier if none of its requests was known when they were computed.
+    They ignore a tier that had no requests of the model before the window.
     """
     sentences = []
     for m, model in enumerate(hardware.models):
@@ -247,7 +243,7 @@ def unsized_sentences(hardware: Hardware, trace: Trace) -> tuple[str, ...]:
 
 
 def most_instances(hardware: Hardware, m: int, g: int) -> int:
-    """Return the most instances of model ``m`` that GPU column ``g`` can have in one region.
+    """Return the most replicas of model ``m`` that GPU column ``g`` can have in one region.
 
     The result is between 1 and ``MAX_INSTANCES``, the length of a curve.
     """

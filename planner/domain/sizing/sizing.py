@@ -1,4 +1,4 @@
-"""Size instances of each model on each column within the SLOs, alone and in pools."""
+"""Size replicas of each model on each column within the SLOs, alone and in pools."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from simulation.sizing.workload import Burstiness
 class Sizes:
     """Capacities of pools at the strictest interactive tier, in input tokens/s.
 
-    ``pool_tps[l, g, n]`` is the capacity to plan with of n + 1 instances of model l on column g in
-    one region, up to N instances. It rises with n, and so does the capacity per instance. Beyond N,
-    each instance adds ``theta_tps[l, g] = pool_tps[l, g, N - 1] / N``. Both are 0 if the model does
+    ``pool_tps[l, g, n]`` is the capacity to plan with of n + 1 replicas of model l on column g in
+    one region, up to N replicas. It rises with n, and so does the capacity per replica. Beyond N,
+    each replica adds ``theta_tps[l, g] = pool_tps[l, g, N - 1] / N``. Both are 0 if the model does
     not run there.
 
-    ``capacity`` has the figures of a single instance by (l, g), with the tier that limits it.
+    ``capacity`` has the figures of a single replica by (l, g), with the tier that limits it.
     ``pools`` has the curves as simulated.
 
     These sizes are those of the first decision. If lengths drift, ``at`` has an index for each
@@ -48,7 +48,8 @@ class Sizes:
     def outside(self, model_column: tuple[int, int]) -> float:
         """Return the largest share of iterations outside the profile's measured range.
 
-        ``model_column`` is ``(l, g)``. All simulations of one instance and of its pools count.
+        It is the largest of all simulations of a replica and of its pools. ``model_column`` is an
+        index (model, GPU column).
         """
         points = self.pools[model_column].set_by.points if model_column in self.pools else ()
         return max(
@@ -63,8 +64,8 @@ class Sizes:
     def times(self, factor: FloatArray) -> Sizes:
         """Return the sizes with every capacity multiplied by its factor.
 
-        Factors are ``[model, GPU column]``, or ``[model, GPU column, N]`` for each size of the pool
-        in ``N``. Where needed, the capacity per instance is lowered to that of a larger pool.
+        Factors are ``[model, GPU column]``, or ``[model, GPU column, N]`` by the size of a pool.
+        The capacity per replica still rises with the size, so it is lowered where factors differ.
         """
         n = np.arange(1, self.pool_tps.shape[-1] + 1)
         per_instance = self.pool_tps * (factor if factor.ndim > 2 else factor[:, :, None]) / n
@@ -87,21 +88,20 @@ def size(
     burstiness: Sequence[Burstiness] = (),
     shared: Sequence[SharedPrompts | None] = (),
 ) -> Sizes:
-    """Return the capacity of one instance and of pools of each model and column, by simulation.
+    """Return the capacity of one replica and of pools of each model and GPU column, by simulation.
 
-    ``lengths`` has samples of lengths by model. ``burstiness`` has the arrivals by model: the
-    squared coefficient of variation of the gaps, or a pattern. Empty: 1 (Poisson). If a model's
-    serving caches prefixes, its entry of ``shared`` replaces ``lengths``, and shared prompts are
-    cached.
+    Arguments by model: ``lengths`` (input, output tokens of sampled requests), ``burstiness``
+    (their arrivals; empty: Poisson) and ``shared`` (requests that replace them if prefixes are
+    cached).
 
-    A column that cannot meet a tier at any rate is omitted, with a note. Raise ScenarioError if a
+    A column that cannot meet a tier at any rate is omitted, with a note. Raises ScenarioError if a
     model has no columns left that serve both prompts and answers.
     """
     pool_tps = np.zeros((len(hardware.models), len(hardware.gpus), MAX_INSTANCES))
     pools: dict[tuple[int, int], SizedPool] = {}
     notes: list[str] = []
     reasons: dict[int, list[str]] = {}  # by model, why columns are omitted
-    # Spot instances have the same speed as owned ones, so each profile and role is sized once.
+    # Spot replicas have the same speed as owned ones, so each profile and role is sized once.
     first_of: dict[tuple[int, int, str], int] = {}
     for done, ((m, g), profile) in enumerate(hardware.profiles.items()):
         first = first_of.setdefault((m, id(profile), hardware.columns[g].role), g)
@@ -138,10 +138,10 @@ def size(
 
 
 def size_over_time(hardware: Hardware, known: KnownLengths, seed: int, progress: Progress) -> Sizes:
-    """Return the sizes for the lengths known at each decision of a window.
+    """Return the sizes for the request lengths that each decision of a window knows.
 
-    If a model cannot be served at later lengths, those decisions keep the sizes before, with a
-    note. Raise ScenarioError if this happens at the first decision.
+    If a model cannot be served at later lengths, those decisions keep the earlier sizes, with a
+    note. Raises ScenarioError if this happens at the first decision.
     """
     first, *others = known.samples
     share = 1.0 / len(known.samples)
@@ -170,7 +170,7 @@ def size_over_time(hardware: Hardware, known: KnownLengths, seed: int, progress:
 
 
 def in_large_pools(pool_tps: FloatArray) -> FloatArray:
-    """Return the capacity per instance in the largest pool of the curve, ``[model, column]``."""
+    """Return the capacity per replica in the largest pool of the curve, ``[model, column]``."""
     return np.asarray(pool_tps[:, :, -1] / pool_tps.shape[-1], np.float64)
 
 

@@ -1,4 +1,4 @@
-"""Compare the ways to divide the GPUs of an instance between attention and experts.
+"""Compare the ways to divide the GPUs of a replica between attention and experts.
 
 Source: methods.md D6.
 """
@@ -24,12 +24,12 @@ from simulation.sizing.trial import SharedPrompts
 from simulation.sizing.workload import Burstiness, Workload
 
 At = tuple[int, int]  # model, column
-MOST_SPLITS = 31  # divisions compared per instance, in addition to the scenario's own
+MOST_SPLITS = 31  # divisions compared per replica, in addition to the scenario's own
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SplitSize:
-    """One way to divide an instance's GPUs between attention and experts.
+    """One way to divide a replica's GPUs between attention and experts.
 
     ``predicted_rps`` is by closed forms. ``max_rps`` is by simulation, only for the scenario's own
     and the best division. ``note`` says why a division has no capacity.
@@ -59,11 +59,11 @@ def splits_of(
     seed: int,
     progress: Progress,
 ) -> tuple[SplitSize, ...]:
-    """Return the divisions of every sized profile that separates attention and experts.
+    """Return the possible divisions of GPUs between attention and experts, with their capacity.
 
-    All divisions have the number of GPUs of the scenario's own. ``scv`` is the squared coefficient
-    of variation of the gaps by model, for closed forms. ``arrivals`` are those of the simulation.
-    ``requests`` has the lengths by model, and what a prefix cache finds.
+    Only profiles that state such a division have rows, all with the same number of GPUs. Arguments
+    by model: ``requests`` (lengths, cached prompts), ``arrivals`` for simulations, and ``scv``, the
+    squared coefficient of variation of the gaps, for closed forms.
     """
     divided = [
         model_column
@@ -74,7 +74,7 @@ def splits_of(
     for done, model_column in enumerate(divided):
         progress(done / len(divided), "Dividing GPUs between attention and experts")
         m, _ = model_column
-        tier = next(tier for tier in hardware.tiers if tier.name == sizes.capacity[model_column][0])
+        tier = hardware.tier(sizes.capacity[model_column][0])
         lengths, shared = requests[m]
         work = workload_of(hardware, m, lengths, shared, scv[m])
         rows = list(_splits_with_sizes(hardware, model_column, tier, work))
@@ -85,7 +85,7 @@ def splits_of(
             if row.stated:
                 rate = sizes.capacity[model_column][1].max_rps
             elif best and profile is not None:
-                with suppress(SimulationError):  # bursts too large for one instance
+                with suppress(SimulationError):  # bursts too large for one replica
                     rate = sized_alone(
                         hardware, model_column, lengths, seed, profile=profile,
                         burstiness=arrivals[m], shared=shared,
@@ -97,9 +97,9 @@ def splits_of(
 def _splits_with_sizes(
     hardware: Hardware, model_column: At, tier: Tier, work: Workload
 ) -> Iterator[tuple[SplitSize, Profile | None]]:
-    """Yield each split of the GPUs between attention and FFN, with its size by closed forms.
+    """Yield (split, profile) for each division of a profile's GPUs, sized by closed forms.
 
-    The profile is None if the split has no capacity.
+    The profile is that of a replica with this division; None: the division has no capacity.
     """
     section, (m, g) = hardware.sections[model_column], model_column
     stated = section.attention_ffn

@@ -29,56 +29,62 @@ def days(grid: Grid, lost: BoolArray, clock: str) -> Days:
     """Return the calendar days of the trace in order, each with its rank by demand.
 
     Of more than ``LISTED`` days, the busiest are listed. A day with too many unknown bins has no
-    rank. ``lost`` marks bins that are not real demand,
-    ``[bins]``. Returns no days if bins exceed a day.
+    rank. ``lost [bins]`` marks bins that are not real demand. Returns no days if bins exceed a day.
     """
     if grid.bin_s > DAY_S:
         return Days((), 0, None, None, ())
     amounts = grid.total(grid.unit)
     total = replace(amounts, values=np.where(lost, np.nan, amounts.values))
-    compared = {stretch.start_s: stretch.amount for stretch in stretches(total, DAY_S)}
-    top = max(compared.values(), default=0.0)
-    number = np.floor(grid.edges_s / DAY_S + 1e-9).astype(np.int64)
-    first, count = int(number[0]), int(number[-1] - number[0]) + 1
-    day_number = number - first
+    every_day = _every_day(grid, total, clock)
+    top_day, top_week = busiest(total, DAY_S), busiest(total, WEEK_S)
+    words = tuple(_words(every_day, total, top_week, len(grid.names), clock))
+    ranked = sum(day.rank is not None for day in every_day)
+    listed = every_day
+    if len(every_day) > LISTED:
+        words = (*words, f"{len(every_day):,} days; the {LISTED:,} busiest are listed.")
+        busy_first = sorted(every_day, key=lambda day: -(day.of_busiest or 0.0))
+        listed = sorted(busy_first[:LISTED], key=lambda day: day.start_s)
+    return Days(tuple(listed), ranked, top_day, top_week, words)
+
+
+def _every_day(grid: Grid, total: DemandSeries, clock: str) -> list[Day]:
+    """Return all calendar days of the trace in order; ``total`` is its demand over all series."""
+    day_of_bin = np.floor(grid.edges_s / DAY_S + 1e-9).astype(np.int64)
+    first, count = int(day_of_bin[0]), int(day_of_bin[-1] - day_of_bin[0]) + 1
 
     def per_day(values: FloatArray | BoolArray) -> FloatArray:
         """Return the sum of ``values [bins]`` over each day; unknown bins count as 0."""
-        return np.bincount(day_number, np.nan_to_num(values), count).astype(np.float64)
+        return np.bincount(day_of_bin - first, np.nan_to_num(values), count).astype(np.float64)
 
-    seen = per_day(~np.isnan(total.values)) * grid.bin_s / DAY_S
-    first_bins = np.searchsorted(number, first + np.arange(count))
-    bins_there = np.add.reduceat(grid.present, first_bins, axis=1, dtype=np.int64)
-    series_seen = (bins_there * grid.bin_s / DAY_S >= COVERED).sum(axis=0)
+    observed = per_day(~np.isnan(total.values)) * grid.bin_s / DAY_S
+    first_bins = np.searchsorted(day_of_bin, first + np.arange(count))
+    present_bins = np.add.reduceat(grid.present, first_bins, axis=1, dtype=np.int64)
+    series = (present_bins * grid.bin_s / DAY_S >= COVERED).sum(axis=0)
     sums = {field: per_day(grid.summed(field)) for field in grid.amounts}
-    ascending = np.sort(list(compared.values()))
-    listed = []
+    comparable = {stretch.start_s: stretch.amount for stretch in stretches(total, DAY_S)}
+    ascending = np.sort(list(comparable.values()))
+    every_day = []
     for day in range(count):
         start_s = (first + day) * DAY_S
-        amount = compared.get(start_s)
-        rank = None
+        amount = comparable.get(start_s)
+        rank = of_busiest = None
         if amount is not None:
             rank = 1 + int(ascending.size - np.searchsorted(ascending, amount, side="right"))
-        listed.append(
+            of_busiest = amount / ascending[-1] if ascending[-1] else None
+        every_day.append(
             Day(
                 start_s=start_s,
                 name=day_words(start_s, clock),
                 requests=_known_sum(sums, "requests", day),
                 input_tokens=_known_sum(sums, "input_tokens", day),
                 output_tokens=_known_sum(sums, "output_tokens", day),
-                seen=min(1.0, float(seen[day])),
-                series=int(series_seen[day]),
+                seen=min(1.0, float(observed[day])),
+                series=int(series[day]),
                 rank=rank,
-                of_busiest=amount / top if amount is not None and top else None,
+                of_busiest=of_busiest,
             )
         )
-    top_day, top_week = busiest(total, DAY_S), busiest(total, WEEK_S)
-    words = tuple(_words(listed, total, top_week, len(grid.names), clock))
-    if count > LISTED:
-        words = (*words, f"{count:,} days; the {LISTED:,} busiest are listed.")
-        busy_first = sorted(range(count), key=lambda day: -(sums[grid.unit][day]))
-        listed = [listed[day] for day in sorted(busy_first[:LISTED])]
-    return Days(tuple(listed), len(compared), top_day, top_week, words)
+    return every_day
 
 
 def _words(

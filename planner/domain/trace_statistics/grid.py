@@ -68,9 +68,9 @@ class Grid:
         return DemandSeries(ALL, self.start_s, self.bin_s, self.summed(field), field)
 
     def groups(self, most: int) -> Iterator[tuple[str, str, IntArray]]:
-        """Yield all series together, then those of each of the ``most`` largest labels of a kind.
+        """Yield (kind, label, indices of its series): for all series, then for the largest labels.
 
-        Each comes with the kind and the label.
+        There are at most ``most`` labels of each kind.
         """
         yield "all", "all", np.arange(len(self.names))
         for by in self.labels:
@@ -79,7 +79,7 @@ class Grid:
                 yield by, name, np.flatnonzero(codes == code)
 
     def codes(self, by: str) -> tuple[tuple[str, ...], IntArray]:
-        """Return the labels, largest amounts first, and the index of each series' label."""
+        """Return (labels, label of each series as an index) of one kind, largest amounts first."""
         names, codes = np.unique(np.array(self.labels[by]), return_inverse=True)
         sums = np.bincount(codes, np.nansum(self.amounts[self.unit], axis=1), len(names))
         order = np.argsort(-sums, kind="stable")
@@ -87,7 +87,7 @@ class Grid:
 
 
 def demand_grid(columns: Sequence[DemandColumns]) -> Grid:
-    """Return demand series, from a file or from counted requests, as arrays [series, bins]."""
+    """Return the grid of demand series, read from a file or counted from requests."""
     start_s, bin_s, first_bins, bins = _extent(columns)
     present = np.zeros((len(columns), bins), bool)
     for row, (first_bin, series) in enumerate(zip(first_bins, columns, strict=True)):
@@ -101,22 +101,25 @@ def demand_grid(columns: Sequence[DemandColumns]) -> Grid:
                 values[row, first_bin : first_bin + len(column)] = column
         if np.isfinite(values[present]).any():
             amounts[field] = values
-    named = {label: [getattr(series, label) for series in columns] for label in LABELS}
-    labels = {
-        label: tuple(name or UNSAID for name in names)
-        for label, names in named.items()
-        if any(names)
-    }
+    labels: dict[str, tuple[str, ...]] = {}
+    for kind in LABELS:
+        stated = [getattr(series, kind) for series in columns]
+        if any(stated):
+            labels[kind] = tuple(label or UNSAID for label in stated)
     # Series names add information only if several series have the same labels.
     names = tuple(series.name for series in columns)
-    if len(set(names)) > len(set(zip(*named.values(), strict=True))):
+    combinations = {tuple(getattr(series, kind) for kind in LABELS) for series in columns}
+    if len(set(names)) > len(combinations):
         labels["series"] = names
-    ordered = {by: labels[by] for by in BY if by in labels}
+    ordered = {kind: labels[kind] for kind in BY if kind in labels}
     return Grid(names, ordered, start_s, bin_s, amounts, present)
 
 
 def _extent(columns: Sequence[DemandColumns]) -> tuple[float, float, list[int], int]:
-    """Return start and bin width (s) of all series, the first bin of each, and the bins of all."""
+    """Return (start, bin width, first bins, bins) of the grid that holds all series.
+
+    Start and width are in seconds. Each series has a first bin, an index into the grid's bins.
+    """
     bin_s, start_s = columns[0].bin_s, min(series.start_s for series in columns)
     first = [round((series.start_s - start_s) / bin_s) for series in columns]
     ends = (begin + len(s.requests) for begin, s in zip(first, columns, strict=True))
@@ -156,7 +159,7 @@ def merge_bins(columns: Sequence[DemandColumns]) -> Sequence[DemandColumns]:
 
 
 def stored_grid(store: Path, report: IngestReport) -> Grid:
-    """Return the grid of a stored trace.
+    """Return the grid of the trace stored in the folder ``store``.
 
     A demand file keeps its bins, merged if there are too many. Requests are counted in bins of the
     narrowest round width that leaves few enough.

@@ -48,7 +48,7 @@ MAX_OUTAGES = 100  # most outages in the list; all are counted
 def characterise(store: Path | str) -> Characterisation:
     """Return the figures of a stored trace, with the data for charts and rankings.
 
-    Figures are exact for a file of requests. A file of counts per bin has fewer figures.
+    ``store`` is its folder. A file of counts per bin has fewer figures than a file of requests.
     """
     store = Path(store)
     report = read_report(store)
@@ -57,14 +57,14 @@ def characterise(store: Path | str) -> Characterisation:
     summed = grid.summed(grid.unit)
     lost = unknown_sums(grid.amounts[grid.unit], grid.bin_s)
     known_amounts = np.where(lost, np.nan, summed)
-    by = tuple(grid.labels)
-    by_label = volumes(grid, lost, utilities(store, by) if by_request else {})
+    kinds = tuple(grid.labels)
+    total, *by_label = volumes(grid, lost, utilities(store, kinds) if by_request else {})
     # Counts per bin cannot show bursts shorter than a bin.
     fine, fine_s = known_amounts, grid.bin_s
     if by_request:
         fine, fine_s = fine_counts(store, report.end_s - report.start_s)
-    lists = [imbalance(grid, kind) for kind in by]
-    found_lost = _lost_bins(grid, find_outages(summed, grid.bin_s))
+    imbalances = (imbalance(grid, kind) for kind in kinds)
+    outages = _lost_bins(grid, find_outages(summed, grid.bin_s))
     character = Character(
         trace=report.trace,
         kind=report.kind,
@@ -74,41 +74,41 @@ def characterise(store: Path | str) -> Characterisation:
         end_s=report.end_s,
         bin_s=grid.bin_s,
         series=len(grid.names),
-        total=by_label[0],
-        volumes=tuple(by_label[1:]),
+        total=total,
+        volumes=tuple(by_label),
         cells=tuple(cells(grid)),
-        imbalance=tuple(spread for spread in lists if spread is not None),
+        imbalance=tuple(row for row in imbalances if row is not None),
         levels=LEVELS,
-        lengths=tuple(request_lengths(store, by) if by_request else mean_lengths(grid)),
+        lengths=tuple(request_lengths(store, kinds) if by_request else mean_lengths(grid)),
         rhythm=rhythm(known_amounts, grid.start_s, grid.bin_s, report.clock),
         interarrival_cv=interarrival_cv(store) if by_request else None,
         burstiness=tuple(burstiness(fine, fine_s)),
         days=days(grid, lost, report.clock),
         gaps=int(np.isnan(summed).sum()),
-        outages=tuple(found_lost[:MAX_OUTAGES]),
-        outages_found=len(found_lost),
+        outages=tuple(outages[:MAX_OUTAGES]),
+        outages_found=len(outages),
         notes=_notes(report, grid, sampled=(store / LENGTHS).is_file()),
         sessions=sessions_of(store) if by_request else None,
     )
-    total = tuple(grid.total(field) for field in grid.amounts)
-    return Characterisation(character, chart_rates(grid, lost), total)
+    totals = tuple(grid.total(field) for field in grid.amounts)
+    return Characterisation(character, chart_rates(grid, lost), totals)
 
 
 def _lost_bins(grid: Grid, total_outages: tuple[Outage, ...]) -> list[LostBins]:
-    """Return outages of the total by time, then those of single series.
+    """Return the outages of the total by time, then those of single series.
 
     An outage of a series counts only outside those of the total. Of series, the outages with the
     most missing requests come first.
     """
-    of_total = outage_mask(total_outages, grid.bins)
-    alone: list[LostBins] = []
+    in_total = outage_mask(total_outages, grid.bins)
+    single: list[LostBins] = []
     if len(grid.names) > 1:
-        rows = np.where(of_total | ~grid.present, np.nan, grid.amounts[grid.unit])
-        for row in np.flatnonzero(may_have_outages(rows)):
-            outages = find_outages(rows[row], grid.bin_s)
-            alone += [_lost_bins_of(grid, grid.names[row], outage) for outage in outages]
-    alone.sort(key=lambda outage: -outage.missing)
-    return [_lost_bins_of(grid, "all", outage) for outage in total_outages] + alone
+        amounts = np.where(in_total | ~grid.present, np.nan, grid.amounts[grid.unit])
+        for row in np.flatnonzero(may_have_outages(amounts)):
+            outages = find_outages(amounts[row], grid.bin_s)
+            single += [_lost_bins_of(grid, grid.names[row], outage) for outage in outages]
+    single.sort(key=lambda outage: -outage.missing)
+    return [_lost_bins_of(grid, "all", outage) for outage in total_outages] + single
 
 
 def _lost_bins_of(grid: Grid, series: str, outage: Outage) -> LostBins:
@@ -155,8 +155,8 @@ def _notes(report: IngestReport, grid: Grid, *, sampled: bool) -> tuple[str, ...
         else:
             notes.append("The file has no lengths. Plans assume them.")
         if not grid.present.all():
-            apart = int((~grid.present).any(axis=1).sum())
-            notes.append(absent_parts(apart, len(grid.names)))
+            partial = int((~grid.present).any(axis=1).sum())
+            notes.append(absent_parts(partial, len(grid.names)))
         if grid.bin_s > HOUR_S:
             notes.append("Bins are wider than an hour, so the daily pattern is unknown.")
     return tuple(notes)
@@ -182,8 +182,7 @@ def sessions_of(store: Path) -> Sessions | None:
 
     def quantile(values: pl.Series, level: float) -> float:
         """Return the nearest value at a level from 0 to 1; 0 without values."""
-        found = values.quantile(level, "nearest")
-        return 0.0 if found is None else float(found)
+        return float(values.quantile(level, "nearest") or 0.0)
 
     return Sessions(
         sessions=counts.len(),

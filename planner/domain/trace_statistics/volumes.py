@@ -23,13 +23,14 @@ Utility = Mapping[tuple[str, str], tuple[float, float]]  # (kind, label) to sum,
 
 
 def volumes(grid: Grid, lost: BoolArray, utility: Utility) -> list[Volume]:
-    """Return the traffic of the whole trace, then of the largest LISTED labels of each kind.
+    """Return the traffic of the whole trace, then of the largest ``LISTED`` labels of each kind.
 
-    Rates are over the bins that are not ``lost``, ``[bins]``. Sums are those of the file.
+    Rates are over the bins that are not ``lost [bins]``. Sums are those of the file. ``utility`` is
+    the result of ``utilities``.
     """
-    of_series = {field: np.nansum(values, axis=1) for field, values in grid.amounts.items()}
+    series_sums = {field: np.nansum(values, axis=1) for field, values in grid.amounts.items()}
     return [
-        _volume_of_label(grid, (by, label), rows, lost, utility, of_series)
+        _volume_of_label(grid, (by, label), rows, lost, utility, series_sums)
         for by, label, rows in grid.groups(LISTED)
     ]
 
@@ -40,14 +41,15 @@ def _volume_of_label(
     rows: IntArray,
     lost: BoolArray,
     utility: Utility,
-    of_series: Mapping[str, FloatArray],
+    series_sums: Mapping[str, FloatArray],
 ) -> Volume:
     """Return the traffic of the series ``rows`` together, under one label (kind, name).
 
-    ``of_series`` has the sum of each series by field. ``lost`` marks bins that are not real demand.
+    ``series_sums`` has the sum of each series by field. ``lost`` marks bins that are not real
+    demand.
     """
-    sums = {field: float(values[rows].sum()) for field, values in of_series.items()}
-    of_trace = float(of_series[grid.unit].sum())
+    sums = {field: float(values[rows].sum()) for field, values in series_sums.items()}
+    of_trace = float(series_sums[grid.unit].sum())
     rates = np.where(lost, np.nan, grid.summed(grid.unit, rows)) / grid.bin_s
     known = rates[~np.isnan(rates)]
     # Outside its own bins a series counts as zero, so that the means of labels add up to the total.
@@ -81,16 +83,16 @@ def cells(grid: Grid) -> list[Cell]:
     kinds = [label for label in LABELS if label in grid.labels]
     if len(kinds) < 2:
         return []
-    amounts: dict[tuple[str, str, str], float] = {}
-    per_row = np.nansum(grid.amounts[grid.unit], axis=1).tolist()
+    amounts: dict[tuple[str, ...], float] = {}
+    series_amounts = np.nansum(grid.amounts[grid.unit], axis=1).tolist()
     unsaid = (UNSAID,) * len(grid.names)
-    model, region, tier = (grid.labels.get(label, unsaid) for label in LABELS)
-    for key, amount in zip(zip(model, region, tier, strict=True), per_row, strict=True):
+    labels = zip(*(grid.labels.get(kind, unsaid) for kind in LABELS), strict=True)
+    for key, amount in zip(labels, series_amounts, strict=True):
         amounts[key] = amounts.get(key, 0.0) + amount
-    of_trace = sum(per_row)
+    total = sum(series_amounts)
     largest = sorted(amounts.items(), key=lambda item: -item[1])[:MAX_CELLS]
     return [
-        Cell(model, region, tier, amount, amount / of_trace if of_trace else 0.0)
+        Cell(model, region, tier, amount, amount / total if total else 0.0)
         for (model, region, tier), amount in largest
     ]
 
@@ -136,14 +138,14 @@ def utilities(store: Path, by: Sequence[str]) -> Utility:
 
 
 def chart_rates(grid: Grid, lost: BoolArray) -> pl.DataFrame:
-    """Return the amounts over time of the largest labels of each kind, the others, and the total.
+    """Return amounts over time as rows for a chart: the total, the largest labels and the others.
 
-    Bins are merged into as many intervals as a chart can show. ``lost`` marks bins that are not
-    demand; they are gaps. An interval with at least half of its bins known is scaled up from them.
-    An interval with fewer is unknown.
+    Bins are merged into as many intervals as a chart can show. Bins that are ``lost [bins]`` are
+    gaps. An interval with at least half of its bins known is scaled up from them; else it is
+    unknown.
     """
-    joined = _bins_per_interval(grid.bins, grid.bin_s)
-    starts = np.arange(0, grid.bins, joined)
+    merged = _bins_per_interval(grid.bins, grid.bin_s)
+    starts = np.arange(0, grid.bins, merged)
     width = np.diff(np.append(starts, grid.bins))
     frames = []
     for by in ("all", *grid.labels):
@@ -166,12 +168,10 @@ def chart_rates(grid: Grid, lost: BoolArray) -> pl.DataFrame:
 
 
 def _bins_per_interval(bins: int, bin_s: float) -> int:
-    """Return how many bins a chart merges, so that it has at most CHART_BINS intervals.
-
-    If possible, a day has a whole number of intervals, or an interval a whole number of days.
-    Other widths would draw waves that are not in the data.
-    """
+    """Return how many bins a chart merges, so that it has at most ``CHART_BINS`` intervals."""
     least = max(1, -(-bins // CHART_BINS))
+    # A day should have whole intervals, or an interval whole days: other widths would draw waves
+    # that are not in the data.
     per_day = round(DAY_S / bin_s)
     if least == 1 or abs(per_day * bin_s - DAY_S) > 1e-6 * DAY_S:
         return least

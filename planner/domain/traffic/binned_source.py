@@ -79,7 +79,7 @@ class BinnedSource:
         return columns.requests
 
     def tokens(self) -> tuple[FloatArray, FloatArray]:
-        """Return the file's input and output tokens per bin, each ``[bins]``.
+        """Return (input tokens, output tokens) of the file per bin, each ``[bins]``.
 
         Tokens that it does not count are its requests times the scenario's mean lengths.
         """
@@ -111,33 +111,33 @@ class BinnedSource:
     def drawn_lengths(self, requests: float, between: slice = slice(None)) -> DrawnLengths:
         """Return the length distributions of the bins ``between``, to be mixed with other sources.
 
-        ``requests`` is the weight of the source in the mix.
+        ``requests`` is the number of requests, by which the source is weighted.
         """
         return DrawnLengths(requests, self.lengths(between), self.cached_share)
 
     def lengths(self, between: slice = slice(None)) -> IndependentLengths:
-        """Return length distributions with the mean tokens per request of the given bins.
+        """Return distributions of prompt and answer lengths, with the means of the given bins.
 
-        Their variation is that of the source's own sample, if it has one and the scenario states no
-        lengths. Otherwise the distribution is log-normal.
+        Their shape is that of the source's own sample, if it has one and the scenario states no
+        lengths; else log-normal.
         """
         columns = self.columns
         requests = self.requests()[between]
         inputs, outputs = (tokens[between] for tokens in self.tokens())
 
         def distribution_around(
-            tokens: FloatArray, stated: Lengths | None, seen: FloatArray | None
+            tokens: FloatArray, stated: Lengths | None, sample: FloatArray | None
         ) -> LengthDistribution | SampledLength:
-            """Return a distribution whose mean is ``tokens`` per request, at least 1.
+            """Return a distribution whose mean is ``tokens [bins]`` per request, at least 1.
 
-            Its variation is that of the file's sample ``seen``, unless the scenario states lengths.
+            Its shape is that of the file's ``sample``, unless the scenario states lengths.
             """
             both_known = ~np.isnan(requests) & ~np.isnan(tokens)
             total = float(requests[both_known].sum())
-            mean = float(tokens[both_known].sum()) / total if total else 1.0
-            if seen is not None and stated is None:
-                return SampledLength(seen, max(1.0, mean))
-            return LengthDistribution(max(1.0, mean), stated.cv if stated else FILE_CV)
+            mean = max(1.0, float(tokens[both_known].sum()) / total) if total else 1.0
+            if sample is not None and stated is None:
+                return SampledLength(sample, mean)
+            return LengthDistribution(mean, stated.cv if stated else FILE_CV)
 
         return IndependentLengths(
             distribution_around(inputs, self.input_lengths, columns.input_lengths),
@@ -147,7 +147,8 @@ class BinnedSource:
     def demand(self, template: Trace, edge_s: float, bin_s: float, bins: int) -> Demand:
         """Return the source's demand in ``bins`` bins of ``bin_s`` seconds from ``edge_s`` on.
 
-        A bin is a gap (NaN) if any of the source's bins within it is missing.
+        ``edge_s`` is in epoch s, ``template`` has the scenario's names. A bin is a gap (NaN) if any
+        of the source's bins within it is missing.
         """
         columns = self.columns
         first = (columns.start_s - edge_s) / bin_s
@@ -161,7 +162,7 @@ class BinnedSource:
         share = self.cells[tuple(cells.T)][:, None]
 
         def coarse(values: FloatArray) -> FloatArray:
-            """Sum ``values`` over each wider bin, times the share of each cell, ``[cells, bins]``.
+            """Return ``values`` summed over wider bins, for each cell's share, ``[cells, bins]``.
 
             A wider bin with a missing value is NaN.
             """
@@ -210,15 +211,15 @@ class BinnedSource:
     ) -> list[Trace]:
         """Draw the requests that arrive in ``[start_s, end_s)``, one trace per region and tier.
 
-        ``template`` is an empty trace with the names of models, regions and tiers. Each region and
-        tier gets its share of the requests of a bin, rounded up or down at random, so the mean is
-        exact. If the file counts tokens, the requests of a bin have as many in all. With ``parts``
-        above 1, the fleet has that many equal parts, and only the requests of one are drawn.
+        Times are epoch seconds. ``template`` is an empty trace with the scenario's names. If the
+        file counts tokens, the requests of a bin have as many in all. With ``parts`` above 1, draw
+        only the requests of one of so many equal parts of the fleet.
         """
         columns, between = self.columns, self.between(start_s, end_s)
         counts = self.requests()[between]
         traces = []
         for region, tier in np.argwhere(self.cells > 0):
+            # The share of a region and tier is rounded up or down at random: the mean is exact.
             drawn = whole_counts(counts * self.cells[region, tier] / parts, rng)
             part = np.divide(drawn, counts, out=np.zeros_like(drawn), where=counts > 0)
 
@@ -256,9 +257,9 @@ class BinnedSource:
     def arrivals(
         self, start_s: float, end_s: float, rng: np.random.Generator
     ) -> list[tuple[int, int, FloatArray]]:
-        """Draw arrivals without lengths, in the bins that overlap ``[start_s, end_s)``.
+        """Draw arrivals without lengths in ``[start_s, end_s)``, rounded out to whole bins.
 
-        Return region and tier (indices) and epoch seconds, for each of them that has traffic.
+        Return (region index, tier index, arrivals in epoch s) for each with traffic.
         """
         columns, between = self.columns, self.between(start_s, end_s)
         counts = self.requests()[between]

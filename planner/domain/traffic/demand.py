@@ -85,7 +85,10 @@ class Demand:
 def _trimmed(
     demand: Demand, key: SeriesKey, values: FloatArray, unit: str, rows: Sequence[int]
 ) -> DemandSeries:
-    """Return ``values`` of the keys ``rows`` as a series that begins at its first observed bin."""
+    """Return ``values [bins]`` as a series named ``key`` that begins at its first observed bin.
+
+    ``rows`` are the keys of ``demand`` that the values are the sum of.
+    """
     observed = np.flatnonzero(~np.isnan(values))
     first = int(observed[0]) if observed.size else 0
     return DemandSeries(
@@ -102,11 +105,10 @@ def _trimmed(
 def bin_demand(
     trace: Trace, bin_s: float, *, start_s: float | None = None, bins: int | None = None
 ) -> Demand:
-    """Count a trace's requests and tokens per bin, for every model x region x tier that occurs.
+    """Return a trace's requests and tokens per bin, for every model x region x tier that occurs.
 
-    Bins start at ``start_s`` in epoch seconds. Default: the trace's start, rounded down to a whole
-    bin. A request on an edge belongs to the bin that begins there. The trace may cover the first
-    and last bin only in part; the caller must handle that.
+    ``bins`` bins of ``bin_s`` seconds begin at ``start_s`` (epoch s); by default they cover the
+    trace. The trace may cover the first and last bin only in part; the caller must handle that.
     """
     if start_s is None:
         start_s = np.floor(trace.start_s / bin_s) * bin_s

@@ -91,20 +91,18 @@ def requests_of_path(
     traffic: Traffic, window: Window, days: DrawnDays, path: int, pattern: Trace, seed: int,
     *, cells: int = 1,
 ) -> Trace:  # fmt: skip
-    """Return the requests of one path in ``window``, as a trace.
+    """Return requests in ``window`` with the counts of one path (an index into ``days.requests``).
 
-    ``path`` is an index into ``days.requests``. ``pattern`` has requests of a window of equal
-    length. They are left out or repeated to match the path's counts, so bursts, lengths and
-    prefixes keep their structure. In bins where the pattern has none, arrivals are uniform and
-    lengths are drawn from the model's requests. ``seed`` and ``path`` start the random numbers.
-    With ``cells`` above 1, the path's counts are divided by it: the result is the traffic of one of
-    that many equal cells of the fleet.
+    They are those of ``pattern``, a window of equal length, left out or repeated to match the
+    counts, so that bursts, lengths and prefixes keep their structure. In bins where the pattern has
+    none, arrivals are uniform and lengths are drawn from the model's requests. With ``cells`` above
+    1, the result is the traffic of one of so many equal cells of the fleet.
     """
     demand, bin_s = traffic.demand, window.bin_s
     rng = generator(seed, Stream.DRAWN, path)
     lead = round((window.start_s - days.start_s) / bin_s)
-    wanted = days.requests[path][:, lead:] / cells
-    counts = np.floor(wanted + rng.random(wanted.shape)).astype(np.int64)
+    expected = days.requests[path][:, lead:] / cells
+    counts = np.floor(expected + rng.random(expected.shape)).astype(np.int64)
     bins = counts.shape[1]
     pieces: list[Trace] = []
     pattern_bin = np.minimum(pattern.arrival_s // bin_s, bins - 1).astype(np.int64)
@@ -117,8 +115,8 @@ def requests_of_path(
         rows = np.flatnonzero(
             (pattern.model == model) & (pattern.region == region) & (pattern.tier == tier)
         )
-        pattern_counts = np.bincount(pattern_bin[rows], minlength=bins)[:bins]
         pieces.append(_resampled(pattern, rows, pattern_bin[rows], counts[k], window, rng))
+        pattern_counts = np.bincount(pattern_bin[rows], minlength=bins)[:bins]
         missing = np.where(pattern_counts == 0, counts[k], 0)
         if missing.any():
             edges = np.repeat(np.arange(bins) * bin_s, missing)
@@ -148,40 +146,43 @@ def _resampled(
     window: Window,
     rng: np.random.Generator,
 ) -> Trace:
-    """Return ``counts [bins]`` requests, drawn in each bin from the requests ``rows`` of a pattern.
+    """Return about ``counts [bins]`` requests, drawn in each bin from those of a pattern.
 
-    ``bin_of`` is the bin of each row. Each request of a bin is taken as often as the bin's count
-    allows for all. The remainder is a random choice among them. A repeat arrives within a twentieth
-    of a bin of its original. A session is kept, repeated or left out as a whole, by the bin in
-    which it begins.
+    ``rows`` are the requests of the pattern to draw from, ``bin_of`` is the bin of each. A session
+    is kept, repeated or left out as a whole, by the bin in which it begins.
     """
     bins, session = len(counts), None if pattern.session is None else pattern.session[rows]
+    # A group is a session, or a single request without one.
     groups, arrived = Groups.of(session, len(rows)), pattern.arrival_s[rows]
     begin_bin = bin_of[groups.begins]
-    # Per bin: groups that begin in it, requests, and groups wanted.
-    groups_in = np.bincount(begin_bin, minlength=bins)[:bins]
-    requests_in = np.bincount(bin_of, minlength=bins)[:bins]
-    wanted_in = counts
+    groups_in_bin = np.bincount(begin_bin, minlength=bins)[:bins]
+    groups_to_draw = counts  # by bin
     if session is not None:
-        share = np.divide(counts, requests_in, out=np.zeros(bins), where=requests_in > 0)
-        wanted_in = np.floor(groups_in * share + rng.random(bins)).astype(np.int64)
-    # Groups by bin, in random order within each. The first ones get the remainder of copies.
+        requests_in_bin = np.bincount(bin_of, minlength=bins)[:bins]
+        share = np.divide(counts, requests_in_bin, out=np.zeros(bins), where=requests_in_bin > 0)
+        groups_to_draw = np.floor(groups_in_bin * share + rng.random(bins)).astype(np.int64)
+    # Groups by bin, in random order within each. All get equally many copies, and the first ones
+    # of a bin one more, until its number is reached.
     order = np.lexsort((rng.random(len(begin_bin)), begin_bin))
-    rank = np.arange(len(begin_bin)) - np.repeat(np.cumsum(groups_in) - groups_in, groups_in)
-    sizes, wanted = groups_in[begin_bin[order]], wanted_in[begin_bin[order]]
-    copies = wanted // sizes + (rank < wanted % sizes)
-    picked = np.repeat(order, copies)
-    bin_start = begin_bin[picked] * window.bin_s
-    is_repeat = np.arange(len(picked)) - np.repeat(np.cumsum(copies) - copies, copies) > 0
-    begin = arrived[groups.begins[picked]]
-    jitter = rng.uniform(-0.05, 0.05, len(picked)) * window.bin_s
-    begin = np.where(is_repeat, begin + jitter, begin)
-    begin = np.clip(begin, bin_start, bin_start + window.bin_s * (1 - 1e-9))
-    moved, original, drawn = groups.copies(arrived, picked, begin)
-    sort = np.argsort(moved, kind="stable")
-    sort = sort[moved[sort] < bins * window.bin_s]  # turns after the window are left out
+    first_in_bin = np.cumsum(groups_in_bin) - groups_in_bin
+    rank = np.arange(len(begin_bin)) - np.repeat(first_in_bin, groups_in_bin)
+    available, to_draw = groups_in_bin[begin_bin[order]], groups_to_draw[begin_bin[order]]
+    copies = to_draw // available + (rank < to_draw % available)
+    drawn = np.repeat(order, copies)
+    is_repeat = np.arange(len(drawn)) - np.repeat(np.cumsum(copies) - copies, copies) > 0
+    # A repeat begins within a twentieth of a bin of its original, in the same bin.
+    begin_s = arrived[groups.begins[drawn]]
+    jitter_s = rng.uniform(-0.05, 0.05, len(drawn)) * window.bin_s
+    bin_start_s = begin_bin[drawn] * window.bin_s
+    begin_s = np.where(is_repeat, begin_s + jitter_s, begin_s)
+    begin_s = np.clip(begin_s, bin_start_s, bin_start_s + window.bin_s * (1 - 1e-9))
+    arrival_s, original, new_session = groups.copies(arrived, drawn, begin_s)
+    in_order = np.argsort(arrival_s, kind="stable")
+    in_order = in_order[arrival_s[in_order] < bins * window.bin_s]  # no turns after the window
     resampled = pattern.repeated(
-        rows[original[sort]], moved[sort], None if session is None else drawn[sort]
+        rows[original[in_order]],
+        arrival_s[in_order],
+        None if session is None else new_session[in_order],
     )
     return replace(resampled, start_s=window.start_s)
 
@@ -197,11 +198,10 @@ def demand_paths(
 ) -> FloatArray:
     """Return ``count`` random paths of demand, ``[count, keys of the demand, bins of the window]``.
 
-    Amounts are requests per bin, as of the window's first decision. With ``with_lead``, the bins
-    from that decision to the window's start come first. Forecast errors stay correlated over hours,
-    models, regions and tiers. The paths include the scenario's growth. If the scenario describes
-    the traffic, the description is the mean, and paths keep their ratio to the mean of the
-    forecast. Raise SeriesTooShort if a series is too short for ``method``.
+    Amounts are requests per bin, forecast at the window's first decision, with the scenario's
+    growth. Errors stay correlated over hours, models, regions and tiers. With ``with_lead``, the
+    bins from the decision to the window's start come first. If the scenario describes the traffic,
+    that is the mean. Raises SeriesTooShort if a series is too short for ``method``.
     """
     known_s = float(window.origins_s[0])
     bins = round(window.duration_s / window.bin_s)

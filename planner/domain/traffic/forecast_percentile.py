@@ -88,7 +88,7 @@ class PastPeriods:
     (``HEIGHTS``), ``p`` periods, ``w`` bins of a period. NaN marks bins not observed.
     """
 
-    room: FloatArray  # [k, p] capacity of a plan at each height
+    capacity: FloatArray  # [k, p] capacity of a plan at each height
     actual: FloatArray  # [p, w] actual demand
     usd: float = 0.0  # dollars for one period of a capacity of one token per bin
     requests: float = 1.0  # requests per token
@@ -96,15 +96,14 @@ class PastPeriods:
     @property
     def late(self) -> FloatArray:
         """Return the demand in bins where it exceeded the planned capacity, by height, ``[k]``."""
-        exceeds = self.actual[None] > self.room[:, :, None] * (1 + 1e-9)
+        exceeds = self.actual[None] > self.capacity[:, :, None] * (1 + 1e-9)
         return np.asarray(np.where(exceeds, self.actual, 0.0).sum(axis=(1, 2)), np.float64)
 
 
 def share_covered(pasts: Sequence[PastPeriods]) -> FloatArray:
-    """Return the share of all past demand that plans would have covered, by height, ``[k]``.
+    """Return the share of all past demand that plans would have covered, ``[k]``.
 
-    A height is a quantile times a factor (``HEIGHTS``). The share never falls as the height rises.
-    Without demand, it is 1.
+    ``k`` are the heights of ``HEIGHTS``. Without demand, the share is 1.
     """
     actual = sum(float(np.nansum(past.actual)) for past in pasts)
     late = np.sum([past.late for past in pasts], axis=0)
@@ -116,10 +115,10 @@ def cost_by_height(pasts: Sequence[PastPeriods], late_usd: float) -> FloatArray:
 
     Each late request costs ``late_usd``. This is the newsvendor cost, summed over the past periods.
     """
-    costs = [
-        past.usd * past.room.sum(axis=1) + late_usd * past.requests * past.late for past in pasts
-    ]
-    return np.asarray(np.sum(costs, axis=0), np.float64)
+    cost = np.zeros(len(HEIGHTS))
+    for past in pasts:
+        cost += past.usd * past.capacity.sum(axis=1) + late_usd * past.requests * past.late
+    return cost
 
 
 @dataclass(eq=False)
@@ -153,24 +152,25 @@ class Quantiles:
 
     @property
     def found(self) -> tuple[tuple[bool, PlannedQuantile], ...]:
-        """Return the percentiles chosen so far, each with its ``at_once``, for the result's report.
+        """Return (at_once, percentile) of each percentile chosen so far.
 
         If no plan has needed one, return those that the scenario states, with False.
         """
         if self._found:
             return tuple(
-                (at_once, quantile) for at_once, ones in self._found.items() for quantile in ones
+                (at_once, quantile)
+                for at_once, quantiles in self._found.items()
+                for quantile in quantiles
             )
-        stated = [
-            self._stated(group)
-            for group in groups_of(self.hardware, apart=self.tiers_planned_separately)
-        ]
+        groups = groups_of(self.hardware, apart=self.tiers_planned_separately)
+        stated = map(self._stated, groups)
         return tuple((False, quantile) for quantile in stated if quantile is not None)
 
     def _stated(self, group: Group) -> PlannedQuantile | None:
         """Return the percentile that the scenario sets for a group of tiers, or None."""
-        of_tier = self.forecast.quantiles.get(group.name) if self.tiers_planned_separately else None
-        stated = self.forecast.quantile if of_tier is None else of_tier
+        stated = self.forecast.quantile
+        if self.tiers_planned_separately:
+            stated = self.forecast.quantiles.get(group.name, stated)
         if stated is None:
             return None
         level = None if stated == MEAN else float(stated)  # a level of None plans for the mean
@@ -179,10 +179,10 @@ class Quantiles:
         )
 
     def _planned_of(self, group: Group, at_once: bool, progress: Progress) -> PlannedQuantile:
-        """Return a group's percentile: the scenario's, else the one chosen by past periods.
+        """Return a group's percentile: the scenario's, else the one chosen on past periods.
 
-        With too little history for a choice, it follows from the SLO target. ``at_once``: all
-        periods are planned at the first decision.
+        With too little history, it follows from the SLO target. ``at_once``: all periods are
+        planned at the first decision.
         """
         stated = self._stated(group)
         if stated is not None:
@@ -215,16 +215,16 @@ class Quantiles:
                     )
 
     def _past_periods(self, group: Group, origins: FloatArray, at_once: bool) -> list[PastPeriods]:
-        """Return past plans and demand of the largest series (model x region) of a group.
+        """Return the past periods of the largest series (model x region) of a group.
 
-        Series with too little history, or without demand, are omitted. ``at_once``: all periods are
-        planned at the first decision.
+        ``origins`` are the times of past decisions, in epoch s. Series with too little history, or
+        without demand, are omitted. ``at_once``: all periods are planned at the first decision.
         """
         requests = dict(series_of(self.traffic, group, REQUESTS))
         pasts = []
         for (m, r), demand in largest_series(self.traffic, group):
             try:
-                room, actual = past_capacity_and_demand(
+                capacity, actual = past_capacity_and_demand(
                     demand, self.window, self.forecast.method, origins, at_once=at_once
                 )
             except SeriesTooShort:
@@ -236,7 +236,7 @@ class Quantiles:
             hours = self.window.period_s / 3600
             # Capacity for one more token in each bin of a period, in dollars.
             usd_per_token = usd_per_tps_hour * hours / self.window.bin_s
-            pasts.append(PastPeriods(room, actual, usd_per_token, requests_per_token))
+            pasts.append(PastPeriods(capacity, actual, usd_per_token, requests_per_token))
         return pasts
 
 
@@ -250,46 +250,42 @@ def largest_series(traffic: Traffic, group: Group) -> list[Placed]:
 def coverage_needed(share: float, decisions: int) -> float:
     """Return the share of past demand to cover, so that the SLO target ``share`` is met next time.
 
-    If the order of decisions is random, the next one is harder than all ``decisions`` earlier ones
-    with probability 1 / (``decisions`` + 1). That part of the permitted late share is kept in
-    reserve.
+    It is above the target, because only ``decisions`` past decisions are known.
     """
+    # The next decision is harder than all earlier ones with probability 1 / (decisions + 1). Keep
+    # that part of the permitted late share in reserve.
     return 1.0 - (1.0 - share) * decisions / (decisions + 1)
 
 
 def _choose_percentile(
     group: Group, pasts: Sequence[PastPeriods], late_usd: float | None, decisions: int, days: str
 ) -> PlannedQuantile:
-    """Choose the quantile, and the factor on it, by past periods.
+    """Return the percentile, and the factor on it, that would have been best in past periods.
 
-    If late requests have a price (``late_usd``), choose the cheapest of ``HEIGHTS``. Otherwise
-    choose the lowest that covers enough demand, or the highest if none does. ``days`` names the
-    past periods in the reason.
+    If late requests have a price (``late_usd``), it is the cheapest of ``HEIGHTS``. Otherwise it is
+    the lowest that covers enough demand, or the highest if none does. ``decisions`` is the number
+    of past decisions, ``days`` names their periods in the reason.
     """
     shares, needed = share_covered(pasts), coverage_needed(group.wanted, decisions)
     enough = np.flatnonzero(shares >= needed - 1e-12)
-    if late_usd is not None:
-        chosen = int(np.argmin(cost_by_height(pasts, late_usd)))
-    else:
-        chosen = int(enough[0]) if enough.size else len(HEIGHTS) - 1
-    height, covered = HEIGHTS[chosen], float(shares[chosen])
-    past_coverage = f"It covered {covered:.1%} of demand ({days})."
     goal = f"{group.wanted:.1%}"
     if round(needed - group.wanted, 3) > 0:
         goal = f"{needed:.1%} (target {goal}, plus the uncertainty of few decisions)"
+    remedy = ""
     if late_usd is not None:
-        reason = (
-            f"Least cost of replicas and of late requests at ${late_usd:g} each. {past_coverage}"
-        )
+        chosen = int(np.argmin(cost_by_height(pasts, late_usd)))
+        why = f"Least cost of replicas and of late requests at ${late_usd:g} each."
     elif enough.size:
-        above_top = height.times > 1.0
+        chosen = int(enough[0])
+        above_top = HEIGHTS[chosen].times > 1.0
         lowest = "smallest factor on the highest percentile" if above_top else "lowest percentile"
-        reason = f"The {lowest} that covers {goal} in backtests. {past_coverage}"
+        why = f"The {lowest} that covers {goal} in backtests."
     else:
-        reason = (
-            f"Too low, although it is the highest one tried. {past_coverage} Required: {goal}. "
-            "Choose another forecast.method, or raise load_factor."
-        )
+        chosen = len(HEIGHTS) - 1
+        why = "Too low, although it is the highest one tried."
+        remedy = f" Required: {goal}. Choose another forecast.method, or raise load_factor."
+    height, covered = HEIGHTS[chosen], float(shares[chosen])
+    reason = f"{why} It covered {covered:.1%} of demand ({days}).{remedy}"
     return PlannedQuantile(
         group.name,
         height.level,
@@ -324,10 +320,10 @@ def _bins_per_decision(window: Window, at_once: bool) -> int:
 def past_origins(window: Window, begins_s: float, *, at_once: bool) -> FloatArray:
     """Return the times of past decisions by which to choose a percentile, in epoch seconds.
 
-    Their periods follow each other without a gap, and end before the window's first decision. They
-    reach at most ``DAYS`` days or ``DECISIONS`` decisions back. They use at most half of the known
-    data, so that the first of them has as much history. With fewer than ``LEAST`` periods, the
-    result is empty. With ``at_once``, one decision plans the whole window.
+    Their periods follow each other without a gap, up to the window's first decision. They reach at
+    most ``DAYS`` days or ``DECISIONS`` decisions back, and into at most half of the data, which
+    begins at ``begins_s``. With fewer than ``LEAST`` periods, the result is empty. With
+    ``at_once``, one decision plans the whole window.
     """
     known_until_s, bin_s = float(window.origins_s[0]), window.bin_s
     steps, lead = _bins_per_decision(window, at_once), lead_bins(window)
@@ -344,12 +340,12 @@ def past_origins(window: Window, begins_s: float, *, at_once: bool) -> FloatArra
 def past_capacity_and_demand(
     series: DemandSeries, window: Window, method: str, origins: FloatArray, *, at_once: bool
 ) -> tuple[FloatArray, FloatArray]:
-    """Return the capacity that past plans would have had, ``[k, p]``, and the demand, ``[p, w]``.
+    """Return (capacity, demand): the capacity ``[k, p]`` of past plans, and demand ``[p, w]``.
 
     ``k`` are the heights of ``HEIGHTS``: each gives a period the largest bin of its forecast. The
-    ``p`` periods of ``w`` bins are those planned by the decisions at ``origins`` (epoch seconds).
-    With ``at_once``, one decision plans the whole window. Raise SeriesTooShort if the method cannot
-    be fitted on the data known then.
+    ``p`` periods of ``w`` bins are those that the decisions at ``origins`` (epoch s) planned. With
+    ``at_once``, one decision plans the whole window. Raises SeriesTooShort if ``method`` cannot be
+    fitted to the data known then.
     """
     lead, per_period = lead_bins(window), window.bins_per_period
     call = past_forecast_arguments(series, window, method, origins, at_once=at_once)
@@ -358,11 +354,11 @@ def past_capacity_and_demand(
         raise SeriesTooShort(f"{series.key}: its traffic begins after the first past decision.")
     forecasts = result_of(rolling_forecasts, *call)
     # [levels, bins of all periods], without the lead time of each decision
-    foreseen = np.concatenate([quantiles_at_levels(each)[:, lead:] for each in forecasts], axis=1)
-    peaks = foreseen.reshape(len(LEVELS), -1, per_period).max(axis=2)  # of each period
+    quantiles = np.concatenate([quantiles_at_levels(f)[:, lead:] for f in forecasts], axis=1)
+    peaks = quantiles.reshape(len(LEVELS), -1, per_period).max(axis=2)  # of each period
     above_top = np.multiply.outer(TIMES, peaks[-1])  # factors on the highest quantile
     first = round((float(origins[0]) - known_series.start_s) / window.bin_s) + lead
-    actual = known_series.values[first : first + foreseen.shape[1]].reshape(-1, per_period)
+    actual = known_series.values[first : first + quantiles.shape[1]].reshape(-1, per_period)
     return np.concatenate([peaks, above_top]), actual
 
 

@@ -75,27 +75,25 @@ def forecast_window(
     progress: Progress,
     at_once: bool = False,
 ) -> tuple[SeriesForecast, ...]:
-    """Forecast every model x region of each group of tiers, period by period.
+    """Return the forecast of every model and region, for each group of tiers.
 
     Each group comes with its height: the quantile and factor to plan for. Each period uses only
-    bins before its decision (``Window.origins_s``). With ``at_once``, all periods use the bins
-    before the first decision. Only the method "perfect" gets the actual demand.
+    bins before its decision (``Window.origins_s``); with ``at_once``, before the first decision.
+    Only the method "perfect" uses the actual demand.
     """
     series = [
-        (demand, height) for group, height in groups for _, demand in series_of(traffic, group)
+        (demand, group.tiers, height)
+        for group, height in groups
+        for _, demand in series_of(traffic, group)
     ]
-    tiers = {group.name: group.tiers for group, _ in groups}
-    done = []
-    for i, (demand, height) in enumerate(series):
-        progress(i / len(series), f"Forecasting {demand.key.model} in {demand.key.region}")
+    forecasts = []
+    for i, (demand, tiers, height) in enumerate(series):
         key = demand.key
-        described = traffic.described(key.model, key.region, tiers[key.tier], demand.unit, window)
-        done.append(
-            roll_forecast(demand, window, method, at_once=at_once, described=described).at_height(
-                height
-            )
-        )
-    return tuple(done)
+        progress(i / len(series), f"Forecasting {key.model} in {key.region}")
+        described = traffic.described(key.model, key.region, tiers, demand.unit, window)
+        rolled = roll_forecast(demand, window, method, at_once=at_once, described=described)
+        forecasts.append(rolled.at_height(height))
+    return tuple(forecasts)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -116,16 +114,16 @@ class RolledForecast:
     def level(self, level: float | None) -> FloatArray:
         """Return the forecast's quantile ``level``, or its mean if None, ``[bins of the window]``.
 
-        If the scenario describes the traffic, the description is the mean. The quantiles then keep
-        their ratio to the mean of the forecast. The result includes the scenario's growth.
+        It includes the scenario's growth. If the scenario describes the traffic, the description is
+        the mean, and quantiles keep their ratio to the mean of the forecast.
         """
-        foreseen = self._pieced(level)
+        values = self._pieced(level)
         if self.described is not None:
             mean = self._pieced(None)
-            foreseen = self.described * np.divide(
-                foreseen, mean, out=np.ones_like(mean), where=mean > 0
+            values = self.described * np.divide(
+                values, mean, out=np.ones_like(mean), where=mean > 0
             )
-        return np.asarray(foreseen * self.window.grown, np.float64)
+        return np.asarray(values * self.window.grown, np.float64)
 
     def _pieced(self, level: float | None) -> FloatArray:
         """Return a quantile (None: the mean) of the forecast, its pieces joined over the window."""
@@ -169,10 +167,10 @@ def roll_forecast(
     at_once: bool = False,
     described: FloatArray | None = None,
 ) -> RolledForecast:
-    """Forecast a series for every period of the window, each from the bins before its decision.
+    """Return forecasts of a series for every period of the window, from bins before its decision.
 
-    With ``at_once``, the first decision forecasts all periods. ``described`` is the scenario's
-    mean, ``[bins of the window]``, in place of the forecast's.
+    With ``at_once``, the first decision forecasts all periods. ``described [bins of the window]``
+    is the mean that the scenario describes; None: the forecast's.
     """
     series = series.since_launch(float(window.origins_s[0]))
     bins, bin_s = round(window.duration_s / window.bin_s), window.bin_s
@@ -180,9 +178,9 @@ def roll_forecast(
         rolling_forecasts, *window_forecast_arguments(series, window, method, at_once=at_once)
     )
     actual = np.full(bins, np.nan)  # of the window; its part after the end of the trace stays NaN
-    seen = series.window(window.start_s, window.end_s)
-    offset = round((seen.start_s - window.start_s) / bin_s) if seen.bins else 0
-    actual[offset : offset + seen.bins] = seen.values
+    observed = series.window(window.start_s, window.end_s)
+    offset = round((observed.start_s - window.start_s) / bin_s) if observed.bins else 0
+    actual[offset : offset + observed.bins] = observed.values
     return RolledForecast(series, window, tuple(pieces), lead_bins(window), actual, described)
 
 
@@ -214,9 +212,9 @@ def _errors(
     low: FloatArray,
     high: FloatArray,
 ) -> dict[str, float | None]:
-    """Return the errors of the forecasts over the window by name; None if not finite.
+    """Return the errors of the forecasts over the window by name; None: no bin was observed.
 
-    They are not finite, for example, if no bin of the window was observed.
+    ``actual``, ``mean``, ``low`` and ``high`` (10%, 90%) are amounts, ``[bins of the window]``.
     """
     history = series.values[: round((window.start_s - series.start_s) / window.bin_s)]
     actuals, means = (values.reshape(-1, window.bins_per_period) for values in (actual, mean))

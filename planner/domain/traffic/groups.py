@@ -62,12 +62,8 @@ def by_model_and_region(
     placed = []
     for m, model in enumerate(traffic.models):
         for r, region in enumerate(traffic.regions):
-
-            def belongs(k: SeriesKey, model: str = model, region: str = region) -> bool:
-                """Return whether a key is of this model and region, and of one of the tiers."""
-                return (k.model, k.region) == (model, region) and k.tier in tiers
-
-            series = traffic.demand.total(SeriesKey(model, region, name), unit, belongs)
+            summed = {SeriesKey(model, region, tier) for tier in tiers}
+            series = traffic.demand.total(SeriesKey(model, region, name), unit, summed.__contains__)
             if np.nansum(series.values) > 0:
                 placed.append(((m, r), series))
     return placed

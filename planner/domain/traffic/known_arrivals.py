@@ -15,11 +15,11 @@ MOST_DRAWN = 5_000_000  # arrivals drawn from counts, to see their pattern
 
 
 def known_arrivals(traffic: Traffic, before_s: float, seed: int) -> tuple[Burstiness, ...]:
-    """Return how bursty each model's interactive requests arrive, as known at ``before_s``.
+    """Return the arrival pattern of each model's interactive requests, as known at ``before_s``.
 
-    It is the pattern of the day before, or of all earlier requests if that day has few. Without any
-    earlier request, it is that of all the traffic. Models known only as counts, in bins as wide as
-    those of the demand and without a stated dispersion, arrive as Poisson.
+    It is that of the day before, or of all earlier requests if that day has few, or of all the
+    traffic if there are none. It is Poisson if the data do not show bursts within a bin.
+    ``before_s`` is in epoch seconds.
     """
     rng = generator(seed, Stream.ARRIVALS)
     return tuple(_pattern_of_model(traffic, m, before_s, rng) for m in range(len(traffic.models)))
@@ -28,7 +28,7 @@ def known_arrivals(traffic: Traffic, before_s: float, seed: int) -> tuple[Bursti
 def _pattern_of_model(
     traffic: Traffic, m: int, before_s: float, rng: np.random.Generator
 ) -> Burstiness:
-    """Return a model's arrival pattern: of the day before, else of a longer time."""
+    """Return the arrival pattern of model ``m``: of the day before, else of a longer time."""
     if not _bursts_known(traffic, m):
         return POISSON
     begin_s, end_s = traffic.demand.start_s, traffic.demand.end_s
@@ -36,9 +36,9 @@ def _pattern_of_model(
     # Stop at the first span with enough arrivals: the day before, all before, all of the traffic.
     for start, end in ((before_s - DAY_S, before_s), (begin_s, before_s), (begin_s, end_s)):
         arrival, series = _arrivals(traffic, m, max(start, begin_s), min(end, end_s), rng)
-        found = pattern_of(arrival, series, traffic.demand.bin_s, begin_s)
-        pattern = found or pattern
-        if found is not None and len(found.place) >= ENOUGH:
+        in_span = pattern_of(arrival, series, traffic.demand.bin_s, begin_s)
+        pattern = in_span or pattern
+        if in_span is not None and len(in_span.place) >= ENOUGH:
             break
     return POISSON if pattern is None else pattern
 
@@ -58,9 +58,9 @@ def _bursts_known(traffic: Traffic, m: int) -> bool:
 def _arrivals(
     traffic: Traffic, m: int, start_s: float, end_s: float, rng: np.random.Generator
 ) -> tuple[FloatArray, IntArray]:
-    """Return arrivals of a model's interactive requests in epoch seconds, and the region of each.
+    """Return (arrivals in epoch s, regions) of model ``m``'s interactive requests.
 
-    Arrivals of sources of counts are drawn.
+    They are those in ``[start_s, end_s)``. Arrivals of sources of counts are drawn.
     """
     interactive = [t for t, tier in enumerate(traffic.tiers) if tier not in traffic.deferrable]
     trace = traffic.measured

@@ -41,42 +41,32 @@ class KnownLengths:
 
 
 def known_lengths(traffic: Traffic, window: Window, seed: int) -> KnownLengths:
-    """Return the lengths known at each decision of ``window``, from requests that came before it.
+    """Return the request lengths known at each decision of ``window``, from earlier requests.
 
-    The first decision uses the day before, or all earlier requests if that day has too few. Each
-    later decision compares the lengths of the last period with those in use, and replaces them if
-    they differ (``lengths_differ``). If an earlier sample has about the same mean lengths, it is
-    used again. A model without requests before the first decision uses the lengths of all the
-    traffic, and a note says so.
+    A model without requests before the first decision has the lengths of all the traffic, and a
+    note says so.
     """
     rng = generator(seed, Stream.KNOWN)
-    by_model = [_samples_of_model(traffic, m, window, rng) for m in range(len(traffic.models))]
-    sample_of = np.stack([of_model for _, of_model in by_model], axis=1)  # [p, l]
-    # Periods in which every model uses the same sample share one entry of ``samples``. np.unique
-    # sorts; put the entries back into the order in which decisions first use them.
-    distinct, first_period, distinct_of_period = np.unique(
-        sample_of, axis=0, return_index=True, return_inverse=True
-    )
-    order = np.argsort(first_period)
-    used = [
-        [samples[s] for (samples, _), s in zip(by_model, row, strict=True)]
-        for row in distinct[order]
-    ]
-    samples = tuple(tuple(sample.lengths for sample in of_models) for of_models in used)
+    models = range(len(traffic.models))
+    known = [_samples_of_model(traffic, m, window, rng) for m in models]
+    # Periods in which every model uses the same sample share one entry of ``samples``.
+    choices = list(zip(*(chosen.tolist() for _, chosen in known), strict=True))  # [p][l]
+    distinct = list(dict.fromkeys(choices))
+    samples, shared = [], []
+    for choice in distinct:
+        by_model = [known[m][0][choice[m]] for m in models]
+        samples.append(tuple(sample.lengths for sample in by_model))
+        shared.append(tuple(_known_prompts(traffic, m, window, by_model[m]) for m in models))
     notes = tuple(
-        f"No request of {model} came before the first decision: its lengths come from all "
-        "traffic, the window included."
-        for model, (kept, _), of_all in zip(traffic.models, by_model, traffic.lengths, strict=True)
-        if kept[0].lengths is of_all
-    )
-    shared = tuple(
-        tuple(_known_prompts(traffic, m, window, sample) for m, sample in enumerate(of_models))
-        for of_models in used
+        f"No request of {traffic.models[m]} came before the first decision: its lengths come from "
+        "all traffic, the window included."
+        for m in models
+        if known[m][0][0].lengths is traffic.lengths[m]
     )
     has_tier = requested_tiers(traffic, float(window.origins_s[0]))
     arrivals = known_arrivals(traffic, float(window.origins_s[0]), seed)
-    entry_of_period = np.argsort(order)[distinct_of_period.ravel()]  # argsort inverts ``order``
-    return KnownLengths(samples, entry_of_period, notes, shared, has_tier, arrivals)
+    at = np.array([distinct.index(choice) for choice in choices], np.int64)
+    return KnownLengths(tuple(samples), at, notes, tuple(shared), has_tier, arrivals)
 
 
 def traffic_with_known_lengths(traffic: Traffic, known: KnownLengths) -> Traffic:
@@ -92,10 +82,10 @@ def traffic_with_known_lengths(traffic: Traffic, known: KnownLengths) -> Traffic
 
 
 def requested_tiers(traffic: Traffic, before_s: float) -> BoolArray:
-    """Return a mask of the tiers that each model has requests of, ``[l, tiers]``.
+    """Return a mask of the tiers that each model has requests of, ``[model, tier]``.
 
-    A tier of a log counts if one of its requests came before ``before_s``. A source of counts has
-    traffic of every tier that gets a share of its counts.
+    Logged requests count if they came before ``before_s`` (epoch s). Counts per bin have requests
+    of every tier that gets a share of them.
     """
     has_tier = np.zeros((len(traffic.models), len(traffic.tiers)), np.bool_)
     trace = traffic.measured
@@ -111,11 +101,10 @@ def requested_tiers(traffic: Traffic, before_s: float) -> BoolArray:
 def _known_prompts(
     traffic: Traffic, m: int, window: Window, sample: LengthSample
 ) -> SharedPrompts | None:
-    """Return the prompt blocks of a model's last requests before the first decision.
+    """Return the shared prompts of model ``m`` that a plan knows; None: no log states them.
 
-    If it had none, use the model's last requests of the whole trace, as for its lengths. Without
-    blocks, return the cached tokens of ``sample``. None means that the logs have neither blocks nor
-    cached tokens, or that the model has no request.
+    They are the blocks of its last requests before the first decision, or of the whole trace if
+    there were none. If the logs have no blocks, they are the cached tokens of ``sample``.
     """
     trace = traffic.measured
     if not isinstance(trace.blocks, PrefixBlocks):
@@ -130,10 +119,9 @@ def _known_prompts(
 
 
 def known_traffic(settings: Settings, traces: dict[str, StoredTrace]) -> Traffic:
-    """Return the traffic with the lengths that a plan of the scenario would start with.
+    """Return the scenario's traffic with the request lengths that its plan would start with.
 
-    A sizing run therefore gives the same sizes as a plan. If the traffic is too short for a plan,
-    the lengths are those of all the traffic.
+    If the traffic is too short for a plan, the lengths are those of all the traffic.
     """
     traffic = build_traffic(settings.traffic, traces)
     try:
@@ -147,11 +135,11 @@ def known_traffic(settings: Settings, traces: dict[str, StoredTrace]) -> Traffic
 def _samples_of_model(
     traffic: Traffic, m: int, window: Window, rng: np.random.Generator
 ) -> tuple[list[LengthSample], IntArray]:
-    """Return the samples of model ``m``, and the index of the sample of each period, ``[p]``.
+    """Return (samples, chosen): samples of model ``m``'s requests, and the one of each period.
 
-    The first sample is of the day before the first decision, or of all earlier requests if that day
-    has too few. It is replaced only when a period's lengths differ from it. An earlier sample that
-    is similar is then used again, because pools are sized for every sample.
+    ``chosen [p]`` are indices. The first sample is of the day before the first decision, or of all
+    earlier requests if that day has too few. Once a period's lengths differ from it
+    (``lengths_differ``), later decisions use a similar earlier sample, else a new one.
     """
     origins = window.origins_s
     begin = float(origins[0])
@@ -185,20 +173,20 @@ def known_sample(traffic: Traffic, m: int) -> LengthSample:
 def observed_lengths(
     traffic: Traffic, m: int, start_s: float, end_s: float, rng: np.random.Generator
 ) -> LengthSample:
-    """Return a sample of a model's lengths in ``[start_s, end_s)``.
+    """Return a sample of the request lengths of model ``m`` in ``[start_s, end_s)`` (epoch s).
 
-    Of sources of counts, only bins entirely within that time are used.
+    Of counts per bin, only bins entirely within that time are used.
     """
     trace = traffic.measured
     first, last = trace.before(start_s), trace.before(end_s)
     rows = first + np.flatnonzero(trace.model[first:last] == m)
-    others = []
+    drawn = []
     for source in traffic.binned:
         bins = source.between(start_s, end_s, whole=True)
         count = float(np.nansum(source.requests()[bins]) * source.cells.sum())
         if source.model == m and count > 0:
-            others.append(source.drawn_lengths(count, bins))
-    return mix_lengths(trace, rows, others, rng)
+            drawn.append(source.drawn_lengths(count, bins))
+    return mix_lengths(trace, rows, drawn, rng)
 
 
 def lengths_differ(known: LengthSample, recent: LengthSample) -> bool:

@@ -45,29 +45,29 @@ class LengthSample:
 
 
 def mix_lengths(
-    trace: Trace, rows: IntArray, others: Sequence[DrawnLengths], rng: np.random.Generator
+    trace: Trace, rows: IntArray, counted: Sequence[DrawnLengths], rng: np.random.Generator
 ) -> LengthSample:
-    """Return a sample of lengths from the requests ``rows`` of a log and from other sources.
+    """Return a sample of lengths from the requests ``rows`` of a log and ``counted`` sources.
 
     The sample has about ``SAMPLE`` requests. Each source has a share in proportion to its number of
     requests. Without any request, the sample is one request of one input and one output token.
     """
-    volumes = np.array([float(len(rows)), *(source.requests for source in others)])
+    volumes = np.array([float(len(rows)), *(source.requests for source in counted)])
     total = float(volumes.sum())
     if not total:
         return LengthSample((np.ones(1, np.int32), np.ones(1, np.int32)), 0.0)
     sizes = np.ceil(SAMPLE * volumes / total).astype(int)  # of the log, then of each source
     picked = rng.choice(rows, size=sizes[0]) if len(rows) else rows
     pairs = [(trace.input_tokens[picked], trace.output_tokens[picked])]
-    pairs += [source.lengths.sample(n, rng) for source, n in zip(others, sizes[1:], strict=True)]
+    pairs += [source.lengths.sample(n, rng) for source, n in zip(counted, sizes[1:], strict=True)]
     isl, osl = (np.concatenate(part) for part in zip(*pairs, strict=True))
     logged = trace.blocks.tokens[picked] if isinstance(trace.blocks, CachedTokens) else None
-    if logged is None and not any(source.cached_share for source in others):
+    if logged is None and not any(source.cached_share for source in counted):
         return LengthSample((isl, osl), total)
     cached = [np.zeros(len(picked), np.int32) if logged is None else logged]
     cached += [
         cached_part(inputs, source.cached_share).tokens
-        for source, (inputs, _) in zip(others, pairs[1:], strict=True)
+        for source, (inputs, _) in zip(counted, pairs[1:], strict=True)
     ]
     return LengthSample((isl, osl), total, CachedTokens(np.concatenate(cached)))
 

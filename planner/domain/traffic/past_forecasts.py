@@ -89,18 +89,26 @@ def past_forecasts_of_series(
 
 
 def _cut_to_shown_steps(series: DemandSeries, forecasts: Sequence[Forecast]) -> PastForecasts:
-    """Return past forecasts with the series they are of, cut to at most ``MOST_STEPS`` bins."""
+    """Return ``forecasts`` of a series with its demand, cut to at most ``MOST_STEPS`` bins."""
     origins_s = np.array([forecast.start_s for forecast in forecasts])
     steps = min(forecasts[0].steps, MOST_STEPS)
     end_s = float(origins_s[-1]) + steps * series.bin_s
-    seen = series.window(float(origins_s[0]) - SEEN_S, end_s)
+    observed = series.window(float(origins_s[0]) - SEEN_S, end_s)
     low, high = (
         np.stack([forecast.quantile(level)[:steps] for forecast in forecasts])
         for level in QUANTILES
     )
     mean = np.stack([forecast.mean[:steps] for forecast in forecasts])
     return PastForecasts(
-        series.key, series.bin_s, origins_s, mean, low, high, seen.start_s, seen.values, series.unit
+        series.key,
+        series.bin_s,
+        origins_s,
+        mean,
+        low,
+        high,
+        observed.start_s,
+        observed.values,
+        series.unit,
     )
 
 
@@ -141,23 +149,13 @@ def naive_comparison(
 ) -> str:
     """Return a sentence that compares the forecast's error with those of the naive methods.
 
-    Errors are WAPE over all series. If a naive method is better, the sentence says so first.
-    ``method_asked`` is the method that the scenario names, which may be "auto". Return "" if no bin
-    of the window was observed, or if they have no demand.
+    Errors are WAPE over all series. ``method_asked`` is the method that the scenario names, which
+    may be "auto". Return "" if the window has no observed demand.
     """
-    own_error = wape([(each.actual, each.mean) for each in forecasts])
+    own_error = wape([(forecast.actual, forecast.mean) for forecast in forecasts])
     if own_error is None:
         return ""
-    series = [demand for group in groups for _, demand in series_of(traffic, group)]
-    naive_errors: dict[str, float] = {}
-    for method in NAIVE:
-        try:
-            naive = [roll_forecast(demand, window, method).at_height(MEAN) for demand in series]
-        except SeriesTooShort:
-            continue
-        naive_error = wape([(each.actual, each.mean) for each in naive])
-        if naive_error is not None:
-            naive_errors[method] = naive_error
+    naive_errors = _naive_errors(groups, traffic, window)
     methods = ", ".join(dict.fromkeys(forecast.method for forecast in forecasts))
     if not naive_errors:
         return f"{methods} is off by {own_error:.1%} of demand. No naive forecast compares."
@@ -183,11 +181,23 @@ def naive_comparison(
     return sentence
 
 
-def wape(pairs: Sequence[tuple[FloatArray, FloatArray]]) -> float | None:
-    """Return the WAPE of a forecast over the observed bins of its (actual, forecast) pairs.
+def _naive_errors(groups: Sequence[Group], traffic: Traffic, window: Window) -> dict[str, float]:
+    """Return the WAPE over all series of each naive method that the traffic is long enough for."""
+    series = [demand for group in groups for _, demand in series_of(traffic, group)]
+    errors: dict[str, float] = {}
+    for method in NAIVE:
+        try:
+            naive = [roll_forecast(demand, window, method).at_height(MEAN) for demand in series]
+        except SeriesTooShort:
+            continue
+        error = wape([(forecast.actual, forecast.mean) for forecast in naive])
+        if error is not None:
+            errors[method] = error
+    return errors
 
-    It is None without demand.
-    """
-    total = sum(float(np.nansum(actual)) for actual, _ in pairs)
+
+def wape(pairs: Sequence[tuple[FloatArray, FloatArray]]) -> float | None:
+    """Return the WAPE over the observed bins of (actual, forecast) pairs; None without demand."""
+    demand = sum(float(np.nansum(actual)) for actual, _ in pairs)
     off = sum(float(np.nansum(np.abs(actual - mean))) for actual, mean in pairs)
-    return off / total if total > 0 else None
+    return off / demand if demand > 0 else None

@@ -67,16 +67,16 @@ def _level_error(columns: DemandColumns, one_in: float) -> float:
 
 
 def _amounts(columns: DemandColumns, unit: str) -> tuple[str, FloatArray] | None:
-    """Return the name and values of the file's column for ``unit``, or None without such a column.
+    """Return (unit, values per bin) of the file's column for ``unit``; None without such a column.
 
     Total tokens stand for input tokens, or for output tokens if only input tokens are counted.
     """
     values = getattr(columns, unit)
     if values is not None and not np.isnan(values).all():
         return unit, values
-    first = INPUT_TOKENS if columns.input_tokens is None else OUTPUT_TOKENS
-    if unit == first and columns.total_tokens is not None:
-        return TOTAL_TOKENS, columns.total_tokens  # only once, not for input and output both
+    replaced = INPUT_TOKENS if columns.input_tokens is None else OUTPUT_TOKENS
+    if unit == replaced and columns.total_tokens is not None:
+        return TOTAL_TOKENS, columns.total_tokens
     return None
 
 

@@ -36,10 +36,10 @@ class Groups:
     def copies(
         self, arrived: FloatArray, picked: IntArray, begin: FloatArray
     ) -> tuple[FloatArray, IntArray, Int32Array]:
-        """Return arrivals, indices of originals and new session ids of copies of some groups.
+        """Return (arrivals, originals, session ids) of the requests in copies of some groups.
 
         Group ``picked[i]`` is copied to begin at ``begin[i]``, with the same times between its
-        turns. Times have the unit of ``arrived``.
+        turns. ``originals`` are indices of requests, ``arrived`` are their arrivals.
         """
         counts = self.turns[picked]
         # Index of each copied turn: the start of its session plus its place within the session.
@@ -51,7 +51,7 @@ class Groups:
 
 
 def with_first_turns_code(codes: CodeArray, session: Int32Array) -> CodeArray:
-    """Return ``codes`` (such as regions), where every turn of a session has that of its first."""
+    """Return ``codes [requests]`` (such as regions) with the first turn's code in every turn."""
     turns = session >= 0
     # First turn of each session, and the number of the session of each turn.
     _, first, number = np.unique(session[turns], return_index=True, return_inverse=True)

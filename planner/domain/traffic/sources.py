@@ -47,15 +47,11 @@ def measured_source(
 ) -> Trace:
     """Return a source's requests with their model, region and tier, and with its scale applied.
 
-    ``template`` is an empty trace with the scenario's names. A scale below 1 keeps a random part of
-    the requests. Above 1, requests are repeated within ``REPEAT_JITTER_S`` of the original, and
-    those of a trace that is itself a sample (``sampled``) within the original's bin. Sessions are
-    kept or repeated as a whole.
+    ``template`` is an empty trace with the scenario's names. ``where`` is the source's key, for
+    errors. ``sampled``: the file is a sample of the real traffic. A scale below 1 keeps a random
+    part of the requests; above 1, it repeats them. Only unscaled requests keep their prompt blocks.
 
-    A request without an answer gets an answer of one token, which the prefill makes. Only unscaled
-    requests keep their prompt blocks. Cached tokens are used if there are no blocks.
-
-    Raise ScenarioError if a label is missing or unknown, or if there are too many requests.
+    Raises ScenarioError if a label is missing or unknown, or if there are too many requests.
     """
     isl, osl = columns.input_tokens, columns.output_tokens
     if isl is None or osl is None:
@@ -70,6 +66,7 @@ def measured_source(
         template,
         arrival_s=kept.arrival_s,
         input_tokens=kept.values(isl),
+        # A request without an answer counts as one of one token, which the prefill makes.
         output_tokens=np.maximum(kept.values(osl), 1),
         model=_codes(kept, one_model, template, columns, "model", where, rng),
         region=_codes(kept, source.regions, template, columns, "region", where, rng),
@@ -140,10 +137,10 @@ def _codes(
     where: str,
     rng: np.random.Generator,
 ) -> CodeArray:
-    """Return the index of each request's model, region or tier into the scenario's names.
+    """Return the index of each request's model, region or tier (``what``) in the scenario's names.
 
-    ``what`` says which. The index is drawn by the scenario's ``shares`` of names, else it is that
-    of the file's label. Turns of a session share one index.
+    It is drawn by ``shares``, the scenario's share of each name, or else found by the file's label.
+    Turns of a session share one index. Raises ScenarioError if a label is missing or unknown.
     """
     names: tuple[str, ...] = getattr(template, f"{what}s")
     request_codes = np.zeros(len(kept.arrival_s), np.int16)
@@ -202,8 +199,8 @@ def binned_sources(
 ) -> list[BinnedSource]:
     """Return the series of a demand file, each with its model and its shares of regions and tiers.
 
-    If the source names a series, return only that one. Raise ScenarioError if a label is missing or
-    unknown, or if requests cannot be drawn.
+    If the source names a series, return only that one. ``where`` is the source's key, for errors.
+    Raises ScenarioError if a label is missing or unknown, or if requests cannot be drawn.
     """
     if source.series is not None:
         names = tuple(series.name for series in columns)
@@ -292,10 +289,11 @@ def scaled_arrivals(
     *,
     sampled: bool,
 ) -> tuple[FloatArray, IntArray]:
-    """Return ``scale`` times the arrivals, in order, and the index of each one's original.
+    """Return (arrivals, originals): ``scale`` times the arrivals, and what each one repeats.
 
-    Times are seconds from ``start_s``. Repeats arrive within ``REPEAT_JITTER_S`` of the original.
-    With ``sampled``, or from SAMPLE_SCALE on, they are spread over a bin around the original.
+    Arrivals are in order, in seconds from ``start_s`` (epoch s) up to ``last_s``. ``originals`` are
+    indices into ``arrived``. Repeats arrive within ``REPEAT_JITTER_S`` of the original. With
+    ``sampled``, or from ``SAMPLE_SCALE`` on, they are spread over a bin around the original.
     """
     # The fraction of the scale is the probability of one more copy.
     copies = int(scale) + (rng.random(len(arrived)) < scale % 1.0)
@@ -316,10 +314,11 @@ def scaled_arrivals(
 def _repeat_span(
     arrived: FloatArray, start_s: float, last_s: float
 ) -> tuple[FloatArray, FloatArray]:
-    """Return begin and end of the time in which repeats of each request of a sample arrive.
+    """Return (begin, end) of the time in which repeats of each request may arrive, ``[requests]``.
 
-    It is a bin of the clock around the request, cut to ``[0, last_s]``. Bins have about SAMPLE_ROWS
-    requests, so that counts vary as those of the sample do. ``start_s`` is the epoch time of 0.
+    It is a bin of the clock around the request, cut to ``[0, last_s]``. All times are seconds from
+    ``start_s`` (epoch s). Bins have about ``SAMPLE_ROWS`` requests, so that counts vary as those of
+    the sample do.
     """
     rate = len(arrived) / max(last_s, 1e-9)
     wide_enough = (width_s for width_s in SAMPLE_BINS_S if width_s * rate >= SAMPLE_ROWS)
@@ -338,17 +337,16 @@ def scaled_sessions(
     *,
     sampled: bool,
 ) -> tuple[FloatArray, IntArray, Int32Array]:
-    """Return ``scale`` times the sessions: arrivals in order, indices of originals, session ids.
+    """Return (arrivals, originals, sessions) of ``scale`` times the sessions, in order of arrival.
 
-    Each session is kept, left out or repeated as a whole, with its times between turns. A request
-    without a session (-1) counts as a session of its own. ``sampled``: the file is a sample of the
-    real traffic.
+    A session is kept, left out or repeated as a whole, with its times between turns. A request
+    without a session (-1) counts as one. The other arguments are those of ``scaled_arrivals``.
     """
     groups = Groups.of(session, len(arrived))
-    copy_begin, of_copy = scaled_arrivals(
+    begins_s, original_groups = scaled_arrivals(
         arrived[groups.begins], scale, start_s, last_s, rng, sampled=sampled
     )
-    arrival, original, scaled = groups.copies(arrived, of_copy, copy_begin)
+    arrival, original, new_session = groups.copies(arrived, original_groups, begins_s)
     arrival = np.minimum(arrival, last_s)
     order = np.argsort(arrival, kind="stable")
-    return arrival[order], original[order], scaled[order]
+    return arrival[order], original[order], new_session[order]

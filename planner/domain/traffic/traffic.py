@@ -111,39 +111,39 @@ class Traffic:
     def described(
         self, model: str, region: str, tiers: Set[str], unit: str, window: Window
     ) -> FloatArray | None:
-        """Return the described demand of a series per bin of ``window``, before growth, or None.
+        """Return the demand that the scenario describes, per bin of ``window``, before growth.
 
-        A scenario describes traffic that no trace shows yet (a launch). None means that part of the
-        series comes from a trace, or that ``window`` is not after the end of the traffic.
+        It is that of a model, a region and some ``tiers`` (names), in ``unit`` per bin. A scenario
+        describes traffic that no trace shows yet (a launch). None means that part of this traffic
+        comes from a trace, or that ``window`` is not after the end of the traffic.
         """
         if not window.ahead:
             return None
         m, r = self.models.index(model), self.regions.index(region)
         tier_indices = [t for t, tier in enumerate(self.tiers) if tier in tiers]
-        of_place = (self.measured.model == m) & (self.measured.region == r)
-        if (of_place & np.isin(self.measured.tier, tier_indices)).any():
+        measured = (self.measured.model == m) & (self.measured.region == r)
+        if (measured & np.isin(self.measured.tier, tier_indices)).any():
             return None
         bins = round(window.duration_s / window.bin_s)
         total: FloatArray | None = None
-        for part in self.binned:
-            share = part.cells[r, tier_indices].sum() if part.model == m else 0.0
+        for source in self.binned:
+            share = source.cells[r, tier_indices].sum() if source.model == m else 0.0
             if not share:
                 continue
-            if part.launch is None:
+            if source.launch is None:
                 return None
-            counts = expected_counts(part.launch, window.start_s, window.bin_s, bins, self.clock)
-            of_unit = {INPUT_TOKENS: part.input_lengths, OUTPUT_TOKENS: part.output_lengths}
-            lengths = of_unit.get(unit)
-            amounts = counts * share * (lengths.mean if lengths else 1.0)
+            counts = expected_counts(source.launch, window.start_s, window.bin_s, bins, self.clock)
+            lengths = {INPUT_TOKENS: source.input_lengths, OUTPUT_TOKENS: source.output_lengths}
+            per_request = lengths.get(unit)
+            amounts = counts * share * (per_request.mean if per_request else 1.0)
             total = amounts if total is None else total + amounts
         return total
 
     def requests(self, start_s: float, end_s: float, seed: int, *, cells: int = 1) -> Trace:
         """Return the requests that arrive in ``[start_s, end_s)``, in epoch seconds.
 
-        With ``cells`` above 1, the fleet has that many equal parts, and only the requests of one
-        are returned. Each measured session, or request without a session, is kept with probability
-        1 / ``cells``. Raise ScenarioError if there are too many requests.
+        With ``cells`` above 1, return only the requests of one of so many equal parts of the fleet.
+        Raises ScenarioError if there are too many requests.
         """
         rng = generator(seed, Stream.REQUESTS)
         measured = self.measured.window(start_s, end_s)
@@ -161,19 +161,26 @@ class Traffic:
 
 
 def _in_cell(trace: Trace, cells: int, rng: np.random.Generator) -> BoolArray:
-    """Return a mask of the requests of one of ``cells`` equal parts; sessions stay together."""
+    """Return a random mask of requests: each is True with probability 1 / ``cells``.
+
+    The requests of a session are all True or all False.
+    """
     drawn = rng.random(len(trace))
     if trace.session is not None:
         turns = trace.session >= 0
-        drawn_of_session = rng.random(int(trace.session.max()) + 1)
-        drawn[turns] = drawn_of_session[trace.session[turns]]
+        session_drawn = rng.random(int(trace.session.max()) + 1)
+        drawn[turns] = session_drawn[trace.session[turns]]
     return np.asarray(drawn * cells < 1)
 
 
 def traffic_and_window(
     settings: Settings, traces: dict[str, StoredTrace]
 ) -> tuple[Traffic, Window]:
-    """Return the traffic of a scenario and the window to plan; raise ScenarioError if unfit."""
+    """Return (traffic of the scenario, window to plan).
+
+    ``traces`` are the stored traces by name. Raises ScenarioError if the sources do not fit the
+    scenario or each other, or if the window does not fit the traffic.
+    """
     traffic = build_traffic(settings.traffic, traces)
     return traffic, resolve_window(settings.window, traffic.demand, traffic.clock)
 
@@ -181,38 +188,14 @@ def traffic_and_window(
 def build_traffic(settings: TrafficSettings, traces: dict[str, StoredTrace]) -> Traffic:
     """Return the traffic of a scenario: the requests and counts of its sources on one clock.
 
-    Request logs are merged into one trace. Counts per bin, and traffic that the scenario describes,
-    are drawn later. Everything that a source changes or assumes becomes a note. Raise
+    Request logs are merged into one trace. Requests of sources with counts per bin are drawn later.
+    Everything that a source changes or assumes becomes a note. ``traces`` are by name. Raises
     ScenarioError if the sources do not fit the scenario or each other.
     """
     template = _empty_traffic(settings.models, settings.regions, settings.tiers)
     rng = generator(settings.seed, Stream.SOURCES)
-    measured: list[MeasuredSource] = []
-    binned: list[BinnedSource] = []
     notes: list[str] = []
-    read_once = cache(read_whole_demand)  # several sources may name one trace
-    for index, source in enumerate(settings.sources):
-        where = f"traffic.sources[{index}]"
-        if source.launch is not None:
-            continue  # drawn below, over the time of the other sources
-        stored = traces[source.trace or ""]
-        if stored.kind == "requests":
-            requests, prefix_notes = _requests_of_log(
-                template, settings, source, stored, where, rng
-            )
-            measured.append(requests)
-            notes += prefix_notes
-        else:
-            whole, absent = read_once(stored.store)
-            notes += [f"{stored.name}: {words}" for words in absent]
-            series = [bins_until(columns, settings.until_s) for columns in whole]
-            drawn = binned_sources(template, source, series, where)
-            drawn, words = _in_wanted_bins(drawn, settings)
-            notes += [f"{stored.name}: {words}"] if words else []
-            binned += [replace(each, sampling=_sampling_variance(source, stored)) for each in drawn]
-        if source.scale != 1:
-            name = f"{source.series} of {stored.name}" if source.series else stored.name
-            notes.append(f"{name} is scaled to {source.scale:g} times its requests.")
+    measured, binned = _read_sources(settings, traces, template, rng, notes)
     used = {source.trace or "" for source in settings.sources if source.launch is None}
     files = [stored for key, stored in traces.items() if key in used]
     notes += [f"{stored.name}: {words}" for stored in files for words in stored.assumptions]
@@ -228,8 +211,8 @@ def build_traffic(settings: TrafficSettings, traces: dict[str, StoredTrace]) -> 
         notes.append(LAUNCHED)
     trace = merge([read.trace for read in measured], replay=MEASURED) if measured else template
     notes += _prefix_notes(settings, trace, measured, binned)
-    demand, span_notes = _total_demand(settings, measured, binned, template)
-    demand, calendar_notes = _with_calendar(demand, settings, clock)
+    demand = _total_demand(settings, measured, binned, template, notes)
+    demand = _with_calendar(demand, settings, clock, notes)
     lengths = [_sample_lengths(m, trace, binned, rng) for m in range(len(settings.models))]
     return Traffic(
         models=settings.models,
@@ -238,9 +221,7 @@ def build_traffic(settings: TrafficSettings, traces: dict[str, StoredTrace]) -> 
         demand=demand,
         clock=clock,
         replay=SYNTHESISED if binned else MEASURED,
-        notes=tuple(
-            dict.fromkeys(notes + span_notes + calendar_notes)
-        ),  # sources of one file share its notes
+        notes=tuple(dict.fromkeys(notes)),  # sources of one file share its notes
         measured=trace,
         binned=tuple(binned),
         lengths=tuple(sample.lengths for sample in lengths),
@@ -249,6 +230,44 @@ def build_traffic(settings: TrafficSettings, traces: dict[str, StoredTrace]) -> 
         prefix_caching=settings.prefix_caching,
         samples=tuple(Sample.of(stored) for stored in files if stored.sample > 1),
     )
+
+
+def _read_sources(
+    settings: TrafficSettings,
+    traces: dict[str, StoredTrace],
+    template: Trace,
+    rng: np.random.Generator,
+    notes: list[str],
+) -> tuple[list[MeasuredSource], list[BinnedSource]]:
+    """Return (logs of requests, counts per bin) of the sources that name a trace.
+
+    ``template`` is an empty trace with the scenario's names. What the sources change or assume is
+    appended to ``notes``.
+    """
+    measured: list[MeasuredSource] = []
+    binned: list[BinnedSource] = []
+    read_once = cache(read_whole_demand)  # several sources may name one trace
+    for index, source in enumerate(settings.sources):
+        where = f"traffic.sources[{index}]"
+        if source.launch is not None:
+            continue  # drawn later, over the time of the other sources
+        stored = traces[source.trace or ""]
+        if stored.kind == "requests":
+            measured.append(_read_log(template, settings, source, stored, where, rng, notes))
+        else:
+            columns, absent = read_once(stored.store)
+            notes += [f"{stored.name}: {words}" for words in absent]
+            known = [bins_until(series, settings.until_s) for series in columns]
+            series_of_file = binned_sources(template, source, known, where)
+            sampling = _sampling_variance(source, stored)
+            binned += [
+                replace(series, sampling=sampling)
+                for series in _in_wanted_bins(series_of_file, settings, stored.name, notes)
+            ]
+        if source.scale != 1:
+            name = f"{source.series} of {stored.name}" if source.series else stored.name
+            notes.append(f"{name} is scaled to {source.scale:g} times its requests.")
+    return measured, binned
 
 
 def _common_clock(files: Sequence[StoredTrace]) -> str:
@@ -263,11 +282,11 @@ def _common_clock(files: Sequence[StoredTrace]) -> str:
 
 
 def _with_calendar(
-    demand: Demand, settings: TrafficSettings, clock: str
-) -> tuple[Demand, list[str]]:
-    """Return ``demand`` with its days of an own kind, and notes on ends of months and holidays.
+    demand: Demand, settings: TrafficSettings, clock: str, notes: list[str]
+) -> Demand:
+    """Return ``demand`` with its holidays; append notes on them and on ends of months.
 
-    Raise ScenarioError if the scenario names holidays and the traffic has no calendar times.
+    Raises ScenarioError if the scenario names holidays and the traffic has no calendar times.
     """
     if clock != UTC_CLOCK:
         if settings.holidays:
@@ -275,32 +294,32 @@ def _with_calendar(
                 "forecast.holidays: the traffic has no calendar times, only seconds from its "
                 "start. Leave the holidays out."
             )
-        return demand, []
-    notes = _month_end_note(demand)
+        return demand
+    notes += _month_end_note(demand)
     if not settings.holidays:
-        return replace(demand, holidays=Holidays(calendar=True)), notes
-    named, begin, end = settings.holidays, demand.start_s, demand.end_s
-    notes.append(holidays_in_words(named, begin, end))
-    return replace(demand, holidays=holidays_of(named, begin, end)), notes
+        return replace(demand, holidays=Holidays(calendar=True))
+    begin, end = demand.start_s, demand.end_s
+    notes.append(holidays_in_words(settings.holidays, begin, end))
+    return replace(demand, holidays=holidays_of(settings.holidays, begin, end))
 
 
-def _requests_of_log(
+def _read_log(
     template: Trace,
     settings: TrafficSettings,
     stated: Source,
     stored: StoredTrace,
     where: str,
     rng: np.random.Generator,
-) -> tuple[MeasuredSource, list[str]]:
-    """Return a log as a source of requests, and notes on the prompt prefixes that it names.
+    notes: list[str],
+) -> MeasuredSource:
+    """Return a log of requests; append notes on the prompt prefixes that it names.
 
     If prefix caching is on and the log has sessions but no blocks, each prompt is taken to begin
-    with the session's earlier turns.
+    with the session's earlier turns. ``where`` is the source's key, for errors.
     """
     columns = read_requests(stored.store, READ)
     source = stated.model_copy(update={"scale": stated.scale * stored.sample})
     requests = measured_source(template, source, columns, where, rng, sampled=stored.sample > 1)
-    notes = []
     if settings.prefix_caching and requests.blocks is None and requests.session is not None:
         requests = replace(requests, blocks=blocks_of_sessions(requests))
         notes.append(f"{stored.name}: {GROWING}")
@@ -308,25 +327,25 @@ def _requests_of_log(
         reason = "it is scaled" if source.scale != 1 else "its hash_ids fit no size of blocks"
         notes.append(f"{stored.name}: its hash_ids are not used, since {reason}.")
     measured = MeasuredSource(requests, *span(columns), _sampling_variance(stated, stored))
-    return requests_until(measured, settings.until_s), notes
+    return requests_until(measured, settings.until_s)
 
 
 def _in_wanted_bins(
-    sources: list[BinnedSource], settings: TrafficSettings
-) -> tuple[list[BinnedSource], str]:
-    """Return series of a file in bins no longer than the scenario wants, and a note if cut."""
+    sources: list[BinnedSource], settings: TrafficSettings, file: str, notes: list[str]
+) -> list[BinnedSource]:
+    """Return the series of a file in bins no longer than the scenario's; append a note if cut."""
     wanted_s = settings.bin_s or settings.period_s
     if wanted_s is None:
-        return sources, ""
-    cut = [replace(each, columns=with_shorter_bins(each.columns, wanted_s)) for each in sources]
-    longest_s = max((each.columns.bin_s for each in sources), default=0.0)
+        return sources
+    columns = [with_shorter_bins(source.columns, wanted_s) for source in sources]
     # Columns whose bins need no cut come back as they are.
-    if all(new.columns is old.columns for old, new in zip(sources, cut, strict=True)):
-        return sources, ""
-    return cut, (
-        f"bins of {longest_s:,g} s are interpolated in bins of {wanted_s:,g} s. Real demand varies "
-        "more within them."
-    )
+    if any(new is not old.columns for old, new in zip(sources, columns, strict=True)):
+        longest_s = max(source.columns.bin_s for source in sources)
+        notes.append(
+            f"{file}: bins of {longest_s:,g} s are interpolated in bins of {wanted_s:,g} s. Real "
+            "demand varies more within them."
+        )
+    return [replace(old, columns=new) for old, new in zip(sources, columns, strict=True)]
 
 
 def _sampling_variance(source: Source, stored: StoredTrace) -> float:
@@ -345,14 +364,15 @@ def _draw_described(
     clock: str,
     rng: np.random.Generator,
 ) -> list[BinnedSource]:
-    """Return the sources that the scenario only describes, drawn over the time of the others.
+    """Return the sources that the scenario only describes, with counts drawn at random.
 
-    That is the time from their earliest start to their earliest end.
+    They last from the earliest start to the earliest end of the ``measured`` and ``binned``
+    sources.
     """
-    others: list[MeasuredSource | BinnedSource] = [*measured, *binned]
+    traced: list[MeasuredSource | BinnedSource] = [*measured, *binned]
     span, bin_s = None, settings.bin_s
-    if others:
-        span = min(each.start_s for each in others), min(each.end_s for each in others)
+    if traced:
+        span = min(source.start_s for source in traced), min(source.end_s for source in traced)
         bin_s = _bin_width(settings, span[1] - span[0], binned)
     sources = []
     for index, source in enumerate(settings.sources):
@@ -374,9 +394,9 @@ def _empty_traffic(
 
 
 def merge(parts: Sequence[Trace], replay: str) -> Trace:
-    """Merge traces with the same names into one, in order of arrival (stable).
+    """Return one trace with the requests of all ``parts``, which have the same names.
 
-    ``replay`` is the provenance of the result.
+    Requests are in order of arrival. ``replay`` is the provenance of the result.
     """
     if len(parts) == 1:  # already in order
         return replace(parts[0], provenance=replay)
@@ -405,10 +425,11 @@ def _total_demand(
     measured: list[MeasuredSource],
     binned: list[BinnedSource],
     template: Trace,
-) -> tuple[Demand, list[str]]:
-    """Return the demand of all sources in bins of one width, and notes.
+    notes: list[str],
+) -> Demand:
+    """Return the demand of all sources in bins of one width; append notes on its end.
 
-    It lasts from the earliest start to the earliest end, or to ``traffic.until``. Raise
+    It lasts from the earliest start to the earliest end, or to ``traffic.until``. Raises
     ScenarioError if the sources have no time in common, or if the bins are too few or too many.
     """
     if not binned and not any(len(source.trace) for source in measured):
@@ -440,12 +461,11 @@ def _total_demand(
         replace(part, sampling=source.sampling * np.nansum(part.requests, axis=1))
         for part, source in zip(parts, sources, strict=True)
     ]
-    notes = []
     if settings.until_s is not None:
         notes.append(until_words(settings.until_s, min(ends), bin_s))
     elif max(ends) >= end_s + bin_s:
         notes.append("The study ends where the first of its sources ends.")
-    return _sum_of_demands(parts, edge_s, bin_s, bins), notes
+    return _sum_of_demands(parts, edge_s, bin_s, bins)
 
 
 def _check_bins(bins: int, bin_s: float, span_s: float, template: Trace) -> None:
@@ -465,10 +485,10 @@ def _check_bins(bins: int, bin_s: float, span_s: float, template: Trace) -> None
 
 
 def _bin_width(settings: TrafficSettings, span_s: float, binned: Sequence[BinnedSource]) -> float:
-    """Return the scenario's bin width, or a default by the length of the traffic, in seconds.
+    """Return the scenario's bin width, or a default for ``span_s`` seconds of traffic, in seconds.
 
-    Default: 15 minutes from two days on, 5 minutes from half a day on, else 1 minute, but no longer
-    than the time between decisions. It is rounded up to whole bins of every file. Raise
+    The default is 15 minutes from two days on, 5 minutes from half a day on, else 1 minute, but no
+    longer than the time between decisions, rounded up to whole bins of every file. Raises
     ScenarioError if the scenario's width is not a multiple of every file's.
     """
     width_s, widths = settings.bin_s, [source.columns.bin_s for source in binned]
@@ -488,7 +508,10 @@ def _bin_width(settings: TrafficSettings, span_s: float, binned: Sequence[Binned
 
 
 def _sum_of_demands(parts: list[Demand], edge_s: float, bin_s: float, bins: int) -> Demand:
-    """Return the sum of demands with the same bins, per key (model, region and tier)."""
+    """Return the sum of demands by model, region and tier.
+
+    All have ``bins`` bins of ``bin_s`` seconds from ``edge_s`` on (epoch s).
+    """
     keys = tuple(sorted({key for part in parts for key in part.keys}))
     totals: dict[str, Any] = {name: np.zeros((len(keys), bins)) for name in AMOUNTS}
     sampling = np.zeros(len(keys))
@@ -506,8 +529,8 @@ def _sample_lengths(
 ) -> LengthSample:
     """Return a sample of a model's request lengths, each source weighted by its requests."""
     rows = np.flatnonzero(trace.model == model)
-    others = [source.drawn_lengths(source.count) for source in binned if source.model == model]
-    return mix_lengths(trace, rows, others, rng)
+    drawn = [source.drawn_lengths(source.count) for source in binned if source.model == model]
+    return mix_lengths(trace, rows, drawn, rng)
 
 
 def _month_end_note(demand: Demand) -> list[str]:

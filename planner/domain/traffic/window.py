@@ -42,9 +42,9 @@ class Window:
 
     @property
     def observed_s(self) -> tuple[float, float]:
-        """Return start and end of the window; if it is ahead, of the same length just before it.
+        """Return (start, end) of the window, in epoch s; if it is ahead, of the time just before.
 
-        Both are epoch seconds.
+        That time is as long as the window.
         """
         end_s = self.start_s if self.ahead else self.end_s
         return end_s - self.duration_s, end_s

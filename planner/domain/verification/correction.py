@@ -40,9 +40,9 @@ class TierStanding:
 
 
 def tier_standings(tiers: tuple[Tier, ...], run: PolicyRun) -> dict[str, TierStanding]:
-    """Return each model's attainment at its tightest interactive tier.
+    """Return each model's attainment at its tightest interactive tier, by the name of the model.
 
-    Tiers with too few requests are skipped. ``run`` must have one row per request.
+    Tiers with fewer than ``FEW`` requests are skipped. ``run`` must have a row for each request.
     """
     requests, tier_named = run.detail.requests, {tier.name: tier for tier in tiers}
     assert requests is not None
@@ -67,18 +67,18 @@ def tier_standings(tiers: tuple[Tier, ...], run: PolicyRun) -> dict[str, TierSta
 
 @dataclass(slots=True)
 class Bracket:
-    """The search of a factor on capacity: current, largest that met and smallest that missed.
+    """The search of the largest factor on a capacity with which plans meet their SLO targets.
 
-    A plan on a larger capacity has fewer replicas. The last two are None until there is one.
+    A plan with a larger capacity has fewer replicas.
     """
 
-    factor: float = 1.0
-    held: float | None = None
-    missed: float | None = None
+    factor: float = 1.0  # to try next
+    held: float | None = None  # largest factor that met the targets; None: none yet
+    missed: float | None = None  # smallest factor that missed a target; None: none yet
 
     @property
     def has_factors_left(self) -> bool:
-        """Return whether other factors are left to try."""
+        """Return whether the search can still find a larger factor that meets the targets."""
         if self.held is None:
             return True
         return self.held < MAX_FACTOR and (
@@ -94,7 +94,7 @@ class Bracket:
         self.factor = self._between() or min(self.factor * GROWTH, MAX_FACTOR)
 
     def record_missed(self, short: float) -> None:
-        """Record that attainment missed by ``short`` at this factor, and move to a smaller one."""
+        """Record that a tier missed by ``short`` (a share of requests), and lower the factor."""
         self.missed = self.factor
         if self.held is not None and self.held >= self.missed:
             self.held = None
@@ -140,7 +140,8 @@ class Correction:
     def learn(self, standings: dict[str, TierStanding]) -> bool:
         """Change the factors of models that are not near their targets in a replay.
 
-        Models with too few requests keep their factors. Return whether factors are left to try.
+        ``standings`` are by model name. Models without one had too few requests and keep their
+        factors. Return whether any model has factors left to try.
         """
         moved = False
         for m, model in enumerate(self.hardware.models):
@@ -154,9 +155,10 @@ class Correction:
         return moved
 
     def _move(self, m: int, standing: TierStanding) -> bool:
-        """Lower or raise the model's factors, and return whether any are left to try.
+        """Lower (after a miss) or raise the factors of model ``m``.
 
-        After a miss, only the stages with most misses are lowered.
+        A miss lowers only the stages (prefill, decode) with most misses. Return whether factors are
+        left to try.
         """
         in_search = {
             stage: bracket

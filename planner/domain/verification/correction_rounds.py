@@ -36,10 +36,10 @@ class Round:
 
 
 def misses(study: Study, run: PolicyRun) -> tuple[Miss, ...]:
-    """Return where interactive tiers miss their target, by model and home region, worst first.
+    """Return the models and home regions that miss the target of a tier, the worst first.
 
-    Each model and region has only its worst tier. Those with few requests count only if no others
-    miss. So the result is empty only if every tier is met.
+    Each model and region has only its worst interactive tier. Those with fewer than ``FEW``
+    requests are left out unless they are the only ones.
     """
     targets = {tier.name: tier.attainment for tier in study.hardware.tiers if not tier.deferrable}
     missed = {
@@ -61,9 +61,10 @@ def misses(study: Study, run: PolicyRun) -> tuple[Miss, ...]:
         for row in rows
         if ALL not in (row["model"], row["region"])
     ]
-    short = [miss for miss in candidates if miss.short > EQUAL]
-    worst_first = sorted(short, key=lambda miss: -miss.short)
+    worst_first = [miss for miss in candidates if miss.short > EQUAL]
+    worst_first.sort(key=lambda miss: -miss.short)
     counted = [miss for miss in worst_first if miss.arrived >= FEW] or worst_first
-    # The last entry of a key stays, which is the worst tier in this order.
-    worst = {(miss.model, miss.region): miss for miss in reversed(counted)}
-    return tuple(miss for miss in counted if worst[miss.model, miss.region] is miss)
+    worst: dict[tuple[str, str], Miss] = {}
+    for miss in counted:
+        worst.setdefault((miss.model, miss.region), miss)
+    return tuple(worst.values())

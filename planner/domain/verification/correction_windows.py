@@ -31,47 +31,41 @@ class TestWindow:
 def correction_windows(
     study: Study, planned: PlannedWindow, seed: int, progress: Progress
 ) -> tuple[TestWindow, ...]:
-    """Return the nearest windows before the study's that can be planned and have enough requests.
+    """Return the windows before the study's on which capacities are corrected, at most ``WINDOWS``.
 
-    Their data is all before the first decision. They are planned with a perfect forecast, because a
-    capacity that makes up for a high forecast on one day would fail on the next. Without such a
-    window, return the window's own requests drawn again. That uses future data, as the description
-    says.
+    Each has enough requests and a feasible plan, and ends before the study's first decision.
+    Without such a window, return the study's window with its requests drawn again (an oracle).
     """
-    grounds = []
+    windows = []
     for earlier in past_studies(study, history_s=0.0)[:WINDOWS]:
         if len(earlier.trace) < FEW:
             continue
         try:
+            # A capacity that makes up for a wrong forecast of one day would fail on the next.
             perfect_plan = plan_window(earlier.plan_input, progress, method=PERFECT)
         except Infeasible:
             continue
-        first, last = (
-            words_of(moment_s, study.traffic.clock)
-            for moment_s in (earlier.window.start_s, earlier.window.end_s)
-        )
-        grounds.append(
-            TestWindow(
-                earlier, perfect_plan, f"the requests from {first} to {last}, before the window"
-            )
-        )
-    if grounds:
-        return tuple(grounds)
-    again = replace(study, trace=redraw_arrivals(study.trace, study.window.bin_s, seed))
+        first = words_of(earlier.window.start_s, study.traffic.clock)
+        last = words_of(earlier.window.end_s, study.traffic.clock)
+        words = f"the requests from {first} to {last}, before the window"
+        windows.append(TestWindow(earlier, perfect_plan, words))
+    if windows:
+        return tuple(windows)
+    redrawn = replace(study, trace=redraw_arrivals(study.trace, study.window.bin_s, seed))
     if not study.window.ahead:
         planned = plan_window(study.plan_input, progress, method=PERFECT)
-    return (TestWindow(again, planned, "the window's requests redrawn (oracle)"),)
+    return (TestWindow(redrawn, planned, "the window's requests redrawn (oracle)"),)
 
 
 def redraw_arrivals(trace: Trace, bin_s: float, seed: int) -> Trace:
-    """Return as many requests in each bin, drawn with replacement from those in it.
+    """Return a trace with equally many requests per bin, resampled within each bin of ``bin_s``.
 
-    They keep their order, at other random times of the bin.
+    Requests are drawn with replacement, and arrive at random times of their bin.
     """
     rng = generator(seed, Stream.VERIFYING)
-    bins = np.floor(trace.arrival_s / bin_s)  # of each request, in rising order
-    first = np.searchsorted(bins, bins)  # first request and number of requests of that bin
-    count = np.searchsorted(bins, bins, side="right") - first
+    bins = np.floor(trace.arrival_s / bin_s)  # bin of each request, in rising order
+    first = np.searchsorted(bins, bins)  # index of the first request in the same bin
+    count = np.searchsorted(bins, bins, side="right") - first  # requests in the same bin
     picked = first + np.floor(rng.random(len(trace)) * count).astype(np.int64)
     arrival = np.sort((bins + rng.random(len(trace))) * bin_s)
     return replace(trace.rows(np.sort(picked)), arrival_s=arrival)

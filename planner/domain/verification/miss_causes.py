@@ -5,6 +5,7 @@ The same requests are replayed again and again, with one more cause removed each
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import numpy as np
 
@@ -52,39 +53,35 @@ class Cause:
 def causes(
     study: Study, planned: PlannedWindow, run: PolicyRun, seed: int, progress: Progress
 ) -> tuple[Cause, ...]:
-    """Return the causes of the misses of ``run``, the replay of ``planned``, for each missed tier.
+    """Return why each missed tier missed its target in ``run``, the replay of ``planned``.
 
-    The order is faults, start-up, routing, forecast, then size. The shares add up to all misses.
-    Size comes last because more replicas make up for any cause. Causes that need a new plan come
-    after those that keep the plan.
+    Causes are in the order faults, start-up, routing, forecast, size. The shares of a tier add up
+    to all its misses.
     """
     missed = _missed_shares(study, run)
-    short = [
-        tier.name
-        for tier in study.hardware.tiers
-        if tier.name in missed and missed[tier.name] > 1.0 - tier.attainment
-    ]
-    due: list[Cause] = []
-    if not short:
+    targets = {tier.name: tier.attainment for tier in study.hardware.tiers}
+    missed_tiers = [tier for tier in targets if missed.get(tier, 0.0) > 1.0 - targets[tier]]
+    if not missed_tiers:
         return ()
-    for cause, after in _replays(study, planned, seed, progress):
-        due += [_cause(tier, cause, missed[tier], after[tier]) for tier in short]
-        missed = after
-    due += [_cause(tier, ANY_SIZE, missed[tier], 0.0) for tier in short]
-    return tuple(sorted(due, key=lambda cause: short.index(cause.tier)))
-
-
-def _cause(tier: str, cause: str, before: float, after: float) -> Cause:
-    """Return a cause from the shares of a tier that miss with and without it."""
-    return Cause(tier, cause, CHANGED[cause], before, after, before - after)
+    shares = [("", missed), *_replays(study, planned, seed, progress)]
+    shares.append((ANY_SIZE, dict.fromkeys(missed_tiers, 0.0)))
+    return tuple(
+        Cause(tier, cause, CHANGED[cause], before[tier], after[tier], before[tier] - after[tier])
+        for tier in missed_tiers
+        for (_, before), (cause, after) in pairwise(shares)
+    )
 
 
 def _replays(
     study: Study, planned: PlannedWindow, seed: int, progress: Progress
 ) -> Iterator[tuple[str, dict[str, float]]]:
-    """Yield each cause with the misses by tier after it is removed, like all before it."""
+    """Yield each cause, and the missed shares by tier in a replay without it.
+
+    The causes yielded earlier stay removed.
+    """
     changes: list[Callable[[Fleet], Fleet]] = []
-    # Causes with the change of the fleet that removes them; None: they need another plan.
+    # Causes with the change of the fleet that removes them; None: they need another plan. Size is
+    # last, because more replicas make up for any cause.
     steps: list[tuple[str, Callable[[Fleet], Fleet] | None]] = [(START_UP, without_start_up)]
     if study.hardware.faults:
         steps.insert(0, (FAULTS, without_faults))
@@ -107,8 +104,8 @@ def _replays(
                 planned = plan_window(study.plan_input, part(step, 0.0, 0.3), method=PERFECT)
             elif cause == SIZE:
                 study = _with_half_size(study)
-                again = plan_load(study.plan_input, planned.load, part(step, 0.0, 0.3))
-                planned = replace(planned, plan=again)
+                larger_plan = plan_load(study.plan_input, planned.load, part(step, 0.0, 0.3))
+                planned = replace(planned, plan=larger_plan)
         except Infeasible:  # its share goes to the causes after it
             continue
         if change is not None:

@@ -67,7 +67,7 @@ class ProfileError:
 def profile_errors(
     study: Study, planned: PlannedWindow, progress: Progress
 ) -> tuple[ProfileError, ...]:
-    """Return the error of every profile and its effect.
+    """Return the error of every profile, and the peak replicas if all profiles are off by theirs.
 
     Counts for slower and faster are None if no error is known or no plan is feasible. ``note``
     gives the reason for an infeasible plan.
@@ -87,8 +87,8 @@ def profile_errors(
             error=error.value if (error := errors[model_column]) else None,
             basis=error.basis if error else UNCHECKED,
             replicas=int(unchanged[model_column]),
-            replicas_if_slower=_peak_replicas(slower, model_column, error),
-            replicas_if_faster=_peak_replicas(faster, model_column, error),
+            replicas_if_slower=int(slower[model_column]) if error and slower is not None else None,
+            replicas_if_faster=int(faster[model_column]) if error and faster is not None else None,
             note=why_slower or why_faster,
         )
         for model_column, profile in study.hardware.profiles.items()
@@ -123,9 +123,10 @@ def _peaks_at_error(
     sign: int,
     progress: Progress,
 ) -> tuple[IntArray | None, str]:
-    """Return peak replicas ``[l, g]`` with every profile off by its error, or why there is no plan.
+    """Plan with every profile slower (``sign`` +1) or faster (-1) by its error.
 
-    ``sign`` is +1 for slower and -1 for faster. If no error is known, the result is None and "".
+    Return (peaks, reason): the peak replicas ``[model, GPU column]``, or None and why there is no
+    plan. Without a known error, they are None and "".
     """
     if not any(errors.values()):
         return None, ""
@@ -141,21 +142,8 @@ def _peaks_at_error(
     return _peaks(plan), ""
 
 
-def _peak_replicas(
-    peaks: IntArray | None, model_column: tuple[int, int], error: StatedError | None
-) -> int | None:
-    """Return the entry of ``peaks [model, column]`` for ``model_column``, an index (model, column).
-
-    None if there is no plan or the profile's error is unknown.
-    """
-    return None if peaks is None or error is None else int(peaks[model_column])
-
-
 def slower_or_faster(profile: Profile, error: float, sign: int) -> Profile:
-    """Return ``profile`` with all times off by ``error``.
-
-    They are longer if ``sign`` is +1 and shorter if it is -1.
-    """
+    """Return ``profile`` with all times longer (``sign`` +1) or shorter (-1) by share ``error``."""
     slower = 1.0 + error
     if sign > 0:
         return scaled(profile, slower)

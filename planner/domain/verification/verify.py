@@ -40,7 +40,7 @@ from simulation.arrays import FloatArray
 AGREED, NEAREST, GAVE_UP, NO_PLAN = "agreed", "nearest", "gave up", "no plan"
 WINDOW_TRIES = 4  # most plans tried on the window, of those that met the SLO before it
 ROUNDS = 8  # most rounds of planning and replay
-TOLD = 0.0005  # smallest share of a tier for which a cause is reported
+REPORTED_SHARE = 0.0005  # smallest share of a tier's requests for which a cause is reported
 OUTCOMES = {
     AGREED: "",
     NEAREST: "There every tier is met, as near to its share as whole replicas allowed.",
@@ -65,9 +65,9 @@ class TierOutcome:
 
     tier: str
     target: float
-    first: float | None
-    attainment: float | None
-    near: bool  # met by at most half a point
+    first: float | None  # with the first plan; None: no requests
+    attainment: float | None  # with the corrected plan
+    near: bool  # the corrected plan meets the target by at most half a point
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,46 +144,42 @@ class VerifiedPlan:
 def verify(
     study: Study, planned: PlannedWindow, *, seed: int, progress: Progress, rounds: int = ROUNDS
 ) -> VerifiedPlan:
-    """Correct the capacities on earlier windows, and test the corrected plan on the window.
+    """Correct replica capacities on earlier windows, and replay the corrected plan in the window.
 
-    Capacities are corrected until every model meets its targets on ``correction_windows``, by at
-    most half a point, or as near as whole replicas allow. This takes at most ``rounds`` replays. If
-    the plan then misses a target of the window by more than half a point, the next dearer plan that
-    met them is tried. That choice uses the window, and the report says so.
-
-    If no plan is feasible with the corrected capacities, the first plan is kept. ``outcome`` says
-    so.
+    Capacities are corrected until every model exceeds its SLO targets in those windows by at most
+    half a point, or as near as whole replicas allow. This takes at most ``rounds`` replays. If the
+    corrected plan misses a target in the window by more than half a point, the next dearer
+    correction is tried. The first plan is kept if no plan is feasible with corrected capacities.
     """
     first = _replay(study, planned, seed, part(progress, 0.0, 0.1))
-    grounds = correction_windows(study, planned, seed, part(progress, 0.1, 0.2))
-    tried, outcome = _try_corrections(study, grounds, seed, rounds, part(progress, 0.2, 0.6))
-    rounds_run = [attempt.round for attempt in tried]
+    earlier_windows = correction_windows(study, planned, seed, part(progress, 0.1, 0.2))
+    attempts, outcome = _try_corrections(
+        study, earlier_windows, seed, rounds, part(progress, 0.2, 0.6)
+    )
+    rounds_run = [attempt.round for attempt in attempts]
     unchanged = _Trial(study, planned, first)
     trials, conflict = _try_on_window(
-        unchanged, _best_attempts(tried), seed, part(progress, 0.6, 0.7)
+        unchanged, _best_attempts(attempts), seed, part(progress, 0.6, 0.7)
     )
     if conflict is not None:
         note = f"With these sizes there is no plan: {conflict}"
         rounds_run[-1] = replace(rounds_run[-1], note=note)
         outcome = NO_PLAN
-    nearest = min(trials or [unchanged], key=lambda trial: trial.shortfall)
-    of_first = causes(study, planned, first, seed, part(progress, 0.7, 0.85))
-    of_last = of_first
-    if nearest.run is not first:
-        of_last = causes(
-            nearest.study, nearest.planned, nearest.run, seed, part(progress, 0.85, 1.0)
-        )
+    best = min(trials or [unchanged], key=lambda trial: trial.shortfall)
+    causes_first = causes_last = causes(study, planned, first, seed, part(progress, 0.7, 0.85))
+    if best is not unchanged:
+        causes_last = causes(best.study, best.planned, best.run, seed, part(progress, 0.85, 1.0))
     return VerifiedPlan(
-        study=nearest.study,
-        planned=nearest.planned,
+        study=best.study,
+        planned=best.planned,
         first=first,
-        run=nearest.run,
+        run=best.run,
         rounds=tuple(rounds_run),
-        corrected_on=tuple(ground.words for ground in grounds),
+        corrected_on=tuple(earlier.words for earlier in earlier_windows),
         outcome=outcome,
         window_tries=len(trials),
-        causes_first=of_first,
-        causes=of_last,
+        causes_first=causes_first,
+        causes=causes_last,
     )
 
 
@@ -209,76 +205,80 @@ class _Trial:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Attempt:
-    """Capacity factors, and how well the plans made with them did before the window.
+    """Capacity factors, and the result of the plans made with them in the earlier windows."""
 
-    Factors are ``[model, GPU column]``. ``standings`` has each model's worst tier.
-    """
-
-    factors: FloatArray
-    standings: dict[str, TierStanding]
+    factors: FloatArray  # [model, GPU column]
+    standings: dict[str, TierStanding]  # worst tier of each model, by its name
     round: Round
 
     @property
     def shortfall(self) -> float:
         """Return the largest shortfall of a model from a tier's target, as a fraction."""
-        return max((max(-standing.spare, 0.0) for standing in self.standings.values()), default=0.0)
+        return max([0.0, *(-standing.spare for standing in self.standings.values())])
+
+    @property
+    def near_targets(self) -> bool:
+        """Return whether every model meets its targets by at most half a point."""
+        return all(standing.near for standing in self.standings.values())
 
 
 def _try_on_window(
     unchanged: _Trial, attempts: Sequence[_Attempt], seed: int, progress: Progress
 ) -> tuple[list[_Trial], Infeasible | None]:
-    """Plan and replay the window with the factors of each attempt, until a plan meets targets.
+    """Plan and replay the window with the factors of each attempt, until a plan meets all targets.
 
-    ``unchanged`` is the plan without a correction, with its replay. Return all trials, and the last
-    reason why there was no plan.
+    ``unchanged`` is the plan without a correction. Return (trials, reason): the plans that were
+    replayed, and why the last infeasible plan failed (None: every plan was feasible).
     """
     trials: list[_Trial] = []
     conflict = None
     study, planned = unchanged.study, unchanged.planned
     for attempt in attempts:
-        again = replace(study, sizes=study.sizes.times(attempt.factors))
         if (attempt.factors == 1.0).all():
             trials.append(unchanged)
         else:
+            corrected = replace(study, sizes=study.sizes.times(attempt.factors))
             try:
-                plan = plan_load(again.plan_input, planned.load, part(progress, 0.0, 0.5))
+                plan = plan_load(corrected.plan_input, planned.load, part(progress, 0.0, 0.5))
             except Infeasible as problem:
                 conflict = problem
                 continue
             replanned = replace(planned, plan=plan)
-            run = _replay(again, replanned, seed, part(progress, 0.5, 1.0))
-            trials.append(_Trial(again, replanned, run))
+            run = _replay(corrected, replanned, seed, part(progress, 0.5, 1.0))
+            trials.append(_Trial(corrected, replanned, run))
         if trials[-1].shortfall <= NEAR_TARGET:
             break
     return trials, conflict
 
 
 def _best_attempts(tried: Sequence[_Attempt]) -> list[_Attempt]:
-    """Return attempts that met every tier, cheapest first, else the one with least shortfall.
+    """Return up to ``WINDOW_TRIES`` attempts that met every tier, cheapest first.
 
-    At most ``WINDOW_TRIES`` are returned.
+    If there are none, return the attempt with the smallest shortfall.
     """
-    met = sorted(
-        (attempt for attempt in tried if not attempt.shortfall),
-        key=lambda attempt: attempt.round.cost_usd,
-    )
+    met = [attempt for attempt in tried if not attempt.shortfall]
+    met.sort(key=lambda attempt: attempt.round.cost_usd)
     return met[:WINDOW_TRIES] or [min(tried, key=lambda attempt: attempt.shortfall)]
 
 
 def _try_corrections(
-    study: Study, grounds: tuple[TestWindow, ...], seed: int, rounds: int, progress: Progress
+    study: Study,
+    earlier_windows: tuple[TestWindow, ...],
+    seed: int,
+    rounds: int,
+    progress: Progress,
 ) -> tuple[list[_Attempt], str]:
-    """Try different capacity factors, the first time 1; return all attempts and the outcome.
+    """Plan and replay the earlier windows with one set of capacity factors after another.
 
-    Factors that lead to a plan that was tried already are not replayed again.
+    The first factors are 1. Return (attempts, outcome), where outcome is a key of ``OUTCOMES``.
     """
     correction = Correction(study.hardware)
-    tried: dict[bytes, _Attempt] = {}
+    tried: dict[bytes, _Attempt] = {}  # by plan, so that an equal plan is not replayed again
 
     def attempt() -> _Attempt:
-        """Plan and replay all windows with the current factors, unless that plan is known."""
+        """Return the attempt with the current factors, replayed unless its plan was tried."""
         step = part(progress, len(tried) / rounds, (len(tried) + 1) / rounds)
-        windows = [_plan_again(ground, correction.factors, step) for ground in grounds]
+        windows = [_plan_again(earlier, correction.factors, step) for earlier in earlier_windows]
         key = b"".join(window.planned.plan.target.tobytes() for window in windows)
         if key not in tried:
             replaying = part(step, 0.2, 1.0)
@@ -286,9 +286,9 @@ def _try_corrections(
                 _replay(window.study, window.planned, seed, replaying, requests=True)
                 for window in windows
             ]
-            worst = _worst_standings([tier_standings(study.hardware.tiers, run) for run in runs])
+            standings = [tier_standings(study.hardware.tiers, run) for run in runs]
             report = _round_report(len(tried) + 1, correction.named, runs, study)
-            tried[key] = _Attempt(correction.factors, worst, report)
+            tried[key] = _Attempt(correction.factors, _worst_standings(standings), report)
         return tried[key]
 
     note = ""
@@ -305,18 +305,18 @@ def _try_corrections(
     attempts = list(tried.values())
     if note:
         attempts[-1] = replace(attempts[-1], round=replace(attempts[-1].round, note=note))
-    if any(all(standing.near for standing in one.standings.values()) for one in attempts):
+    if any(attempt.near_targets for attempt in attempts):
         return attempts, AGREED
-    if any(one.shortfall == 0.0 for one in attempts):
+    if any(attempt.shortfall == 0.0 for attempt in attempts):
         return attempts, NEAREST
     return attempts, NO_PLAN if note else GAVE_UP
 
 
-def _plan_again(ground: TestWindow, factors: FloatArray, progress: Progress) -> TestWindow:
-    """Return the window ``ground`` with a new plan, for capacities times ``factors``."""
-    study = replace(ground.study, sizes=ground.study.sizes.times(factors))
-    plan = plan_load(study.plan_input, ground.planned.load, part(progress, 0.0, 0.2))
-    return replace(ground, study=study, planned=replace(ground.planned, plan=plan))
+def _plan_again(earlier: TestWindow, factors: FloatArray, progress: Progress) -> TestWindow:
+    """Return the window with a new plan for its capacities times ``factors [model, column]``."""
+    study = replace(earlier.study, sizes=earlier.study.sizes.times(factors))
+    plan = plan_load(study.plan_input, earlier.planned.load, part(progress, 0.0, 0.2))
+    return replace(earlier, study=study, planned=replace(earlier.planned, plan=plan))
 
 
 def _replay(
@@ -334,10 +334,7 @@ def _replay(
 
 
 def _worst_standings(by_window: Sequence[dict[str, TierStanding]]) -> dict[str, TierStanding]:
-    """Return each model's worst standing over several windows, by model.
-
-    The worst has the smallest margin above its target.
-    """
+    """Return the standing with the smallest margin above its target, of each model by name."""
     worst: dict[str, TierStanding] = {}
     for standings in by_window:
         for model, standing in standings.items():
@@ -349,19 +346,20 @@ def _worst_standings(by_window: Sequence[dict[str, TierStanding]]) -> dict[str, 
 def _round_report(
     number: int, sizes: dict[str, float], runs: list[PolicyRun], study: Study
 ) -> Round:
-    """Return the report of one round of the correction, summed over its windows.
+    """Return the report of round ``number``: cost summed over the runs, lowest attainment.
 
-    Attainment is the lowest of all windows.
+    ``sizes`` has the capacity factors by model.
     """
-    attained = [run.summary.slo_attainment for run in runs]
-    shares = {tier: [by_tier[tier] for by_tier in attained] for tier in attained[0]}
+
+    def lowest_attainment(tier: str) -> float | None:
+        """Return the lowest attainment of a tier in any run; None without requests."""
+        shares = [run.summary.slo_attainment[tier] for run in runs]
+        return min((share for share in shares if share is not None), default=None)
+
     return Round(
         number,
         sizes=sizes,
-        attainment={
-            tier: min((share for share in of_runs if share is not None), default=None)
-            for tier, of_runs in shares.items()
-        },
+        attainment={tier: lowest_attainment(tier) for tier in runs[0].summary.slo_attainment},
         gpu_hours=sum(run.summary.gpu_hours for run in runs),
         cost_usd=sum(run.summary.cost_usd for run in runs),
         missed=tuple(miss for run in runs for miss in misses(study, run)),
@@ -382,11 +380,11 @@ def _sentence(verified: VerifiedPlan) -> str:
         sentences.append("The sizes are unchanged.")
     else:
         more = last.gpu_hours / first.gpu_hours - 1.0 if first.gpu_hours else 0.0
-        were = ", ".join(f"{row.first:.1%}" for row in rows if row.first is not None)
-        on = " and ".join(verified.corrected_on)
+        first_shares = ", ".join(f"{row.first:.1%}" for row in rows if row.first is not None)
         sentences.append(
-            f"Sizes were corrected on {on}, and the plan takes {signed_percent(more)} GPU-hours "
-            f"(SLO attainment with the first sizes: {were})."
+            f"Sizes were corrected on {' and '.join(verified.corrected_on)}, and the plan takes "
+            f"{signed_percent(more)} GPU-hours (SLO attainment with the first sizes: "
+            f"{first_shares})."
         )
     sentences.append(OUTCOMES[verified.outcome])
     if verified.window_tries > 1 and all(
@@ -394,8 +392,7 @@ def _sentence(verified: VerifiedPlan) -> str:
     ):
         sentences.append(
             f"Cheaper plans met the SLO there but not in the window: of {verified.window_tries} "
-            "tried on "
-            "it this one was chosen, in hindsight."
+            "tried on it this one was chosen, in hindsight."
         )
     elif verified.window_tries > 1:
         sentences.append(
@@ -411,22 +408,15 @@ def _sentence(verified: VerifiedPlan) -> str:
 
 def _cause_words(tier: str, causes: Sequence[Cause]) -> str:
     """Return the causes of a tier's misses in percentage points, the largest first."""
-    tier_causes = sorted(
-        (cause for cause in causes if cause.tier == tier), key=lambda cause: -cause.share
-    )
-    worth_telling = [cause for cause in tier_causes if cause.share >= TOLD]
-    if not worth_telling:
-        return ""
+    tier_causes = [cause for cause in causes if cause.tier == tier]
     missed = sum(cause.share for cause in tier_causes)
-    points = "; ".join(
-        f"{100 * min(cause.share, missed):.1f} points are {_cause_clause(cause)}"
-        for cause in worth_telling
-    )
-    return f"Of the {100 * missed:.1f} points of {tier} that are missed, {points}."
-
-
-def _cause_clause(cause: Cause) -> str:
-    """Return a cause as a clause, such as "due to start-up (met with instant starts ...)"."""
-    if cause.cause == ANY_SIZE:
-        return f"met {cause.changed}"
-    return f"due to {NAMES[cause.cause]} (met {cause.changed})"
+    clauses = []
+    for cause in sorted(tier_causes, key=lambda cause: -cause.share):
+        if cause.share >= REPORTED_SHARE:
+            why = f"met {cause.changed}"
+            if cause.cause != ANY_SIZE:
+                why = f"due to {NAMES[cause.cause]} ({why})"
+            clauses.append(f"{100 * min(cause.share, missed):.1f} points are {why}")
+    if not clauses:
+        return ""
+    return f"Of the {100 * missed:.1f} points of {tier} that are missed, {'; '.join(clauses)}."

@@ -105,7 +105,7 @@ class DemandChange:
 def answer(
     base: StoredPlan, variation: Variation, shares: Mapping[str, float] | None = None
 ) -> tuple[WhatIf, Variation]:
-    """Return the plan of ``base`` with a variation, and the variation with its GPU limits.
+    """Return (answer, variation): the plan of ``base`` with a variation, and that with GPU limits.
 
     ``shares`` limit GPU types to a share of a region's peak GPUs. They become capacities in the
     variation. Raises ScenarioError if only a run can answer.
@@ -133,8 +133,8 @@ def answer_what_if(base: StoredPlan, variation: Variation, progress: Progress = 
     interval_s = scenario.horizon.period_s if "horizon.period_s" in variation else None
     basis, notes = _at_interval(basis, interval_s)
     hardware, before = (
-        replace(build_hardware(either, base.known, spot=True), asked=basis.asked)
-        for either in (scenario, kept)
+        replace(build_hardware(each, base.known, spot=True), asked=basis.asked)
+        for each in (scenario, kept)
     )
     # The kept sizes belong to the models and columns of the run.
     if hardware.columns != before.columns or hardware.models != before.models:
@@ -179,10 +179,10 @@ def _changed_sizes(
     after: Hardware,
     cached_share: float | None,
 ) -> tuple[Sizes, Sequence[str]]:
-    """Return the sizes at the limits of ``after`` and at another ``cached_share``, and notes.
+    """Return (sizes, notes) for the SLO limits of ``after`` and another share of cached tokens.
 
     They are estimated by closed forms, once for each pair of limits and share. ``cached_share``
-    None leaves it as it was. Raise ScenarioError if another share needs a simulation.
+    None leaves the share as it was. Raises ScenarioError if another share needs a simulation.
     """
     if cached_share is not None and basis.blocks:
         raise ScenarioError(
@@ -198,7 +198,7 @@ def _changed_sizes(
 
 
 def _at_interval(basis: Basis, period_s: float | None) -> tuple[Basis, list[str]]:
-    """Return the inputs with another scaling interval in seconds, if given, and a note."""
+    """Return (inputs with the scaling interval ``period_s``, notes); None: the stored interval."""
     if period_s is None:
         return basis, []
     return basis.every(period_s), [SAME_FORECASTS if basis.flat is None else STATIC_INTERVAL]
@@ -207,7 +207,7 @@ def _at_interval(basis: Basis, period_s: float | None) -> tuple[Basis, list[str]
 def _static_answer(
     basis: Basis, fleet: StaticFleet, inputs: PlanInput, change: DemandChange, notes: Sequence[str]
 ) -> WhatIf:
-    """Return the answer for the static fleet of the run."""
+    """Return the answer of a run that recommends the static ``fleet``: its replicas, resized."""
     sizes = _size_changes(basis.sizes, inputs.sizes, inputs.hardware)
     load = load_of(basis, change)
     # The load factor is of the plan, which a static fleet does not follow.
@@ -233,8 +233,8 @@ def demand_change(before: Scenario, after: Scenario, variation: Variation) -> De
     for address in variation:
         if not ANSWERABLE.fullmatch(address) or address.rpartition(".")[0] in fixed:
             raise ScenarioError(f"{address}: the stored plan cannot answer for it. Simulate it.")
-    pairs = zip(after.traffic.sources, before.traffic.sources, strict=True)
-    factors = [new.scale / old.scale for new, old in pairs]
+    sources = zip(after.traffic.sources, before.traffic.sources, strict=True)
+    factors = [new.scale / old.scale for new, old in sources]
     if not np.allclose(factors, factors[0], rtol=1e-9, atol=0.0):
         raise ScenarioError(
             "traffic.sources: the stored plan scales all sources alike. Simulate this change."
@@ -253,17 +253,15 @@ def _cached_share(before: Scenario, after: Scenario) -> float | None:
 
     Raise ScenarioError if the new shares differ between sources.
     """
-    shares_before, shares_after = (
-        [source.cached_share for source in scenario.traffic.sources] for scenario in (before, after)
-    )
-    if shares_before == shares_after:
+    shares = [source.cached_share for source in after.traffic.sources]
+    if shares == [source.cached_share for source in before.traffic.sources]:
         return None
-    if len(set(shares_after)) > 1 or shares_after[0] is None:
+    if len(set(shares)) > 1 or shares[0] is None:
         raise ScenarioError(
             "traffic.sources: the stored plan has one cached_share for all sources. Give all the "
             "same, or simulate this change."
         )
-    return shares_after[0]
+    return shares[0]
 
 
 def _percentile(change: DemandChange) -> float | None:
@@ -276,14 +274,16 @@ def _no_plan(why: str, sizes: tuple[SizeChange, ...], notes: Sequence[str]) -> W
 
 
 def _unservable_models(before: Sizes, after: Sizes, hardware: Hardware) -> str:
-    """Return a sentence if no replica of a model can meet its limits any more, else ""."""
-    stages = hardware.stages
+    """Return a sentence if no replica of a model can meet its limits any more, else "".
+
+    ``before`` and ``after`` are the sizes without and with the change.
+    """
+    stages = hardware.stages  # prefill, decode or both, by GPU column
     for m, model in enumerate(hardware.models):
         for stage in np.unique(stages):
-            could_serve, can_serve = (
-                sizes.pool_tps[m, stages == stage, 0] for sizes in (before, after)
-            )
-            if could_serve.any() and not can_serve.any():
+            could_serve = before.pool_tps[m, stages == stage, 0].any()
+            can_serve = after.pool_tps[m, stages == stage, 0].any()
+            if could_serve and not can_serve:
                 return f"{model.name}: no replica of this scenario meets these limits. Relax them."
     return ""
 
@@ -312,11 +312,11 @@ def load_of(basis: Basis, change: DemandChange) -> Load:
 def pool_factors(
     basis: Basis, before: Hardware, after: Hardware, cached_share: float | None = None
 ) -> Factors:
-    """Return how the capacity of pools changes with the limits of ``after``, and notes.
+    """Return (factors, notes): how the capacity of pools changes with the limits of ``after``.
 
-    Factors are ``[l, g, N]``, by closed forms. ``cached_share`` replaces the cached tokens of all
-    prompts, if serving caches prefixes. A note names each replica without a closed form (factor 1),
-    or without capacity at these limits (factor 0).
+    Factors are ``[model, GPU column, N]`` for pools of 1 to N replicas, by closed forms.
+    ``cached_share`` replaces the cached share of prompt tokens; None: unchanged. A note names each
+    replica without a closed form (factor 1), or without capacity at these limits (factor 0).
     """
     pools = np.argwhere(basis.pool_tps[0, :, :, -1] > 0).tolist()
     prompts = [basis.prompts(m) for m in range(len(basis.lengths))]
@@ -338,16 +338,14 @@ def pool_factors(
 
 
 def _scaled_sizes(sizes: Sizes, factors: FloatArray) -> Sizes:
-    """Return ``sizes`` with all capacities (pools and single replicas) times ``factors``."""
+    """Return ``sizes`` with all capacities times ``factors [model, GPU column, N]``."""
     changed = sizes.times(factors)
     capacity = {}
-    for (m, g), (tier, alone) in sizes.capacity.items():
+    for (m, g), (tier, old) in sizes.capacity.items():
         factor = float(changed.pool_tps[m, g, 0] / sizes.pool_tps[m, g, 0])
         if factor > 0:
-            capacity[m, g] = (
-                tier,
-                replace(alone, max_rps=alone.max_rps * factor, input_tps=alone.input_tps * factor),
-            )
+            new = replace(old, max_rps=old.max_rps * factor, input_tps=old.input_tps * factor)
+            capacity[m, g] = tier, new
     return replace(changed, capacity=capacity)
 
 
@@ -415,20 +413,22 @@ def _peak_gpus(hardware: Hardware, target: IntArray) -> tuple[PeakGpus, ...]:
 def _period_rows(
     inputs: PlanInput, target: IntArray, demand_tps: FloatArray
 ) -> tuple[PeriodPlan, ...]:
-    """Return replicas, demand and capacity of each period."""
+    """Return replicas, demand and capacity of each period.
+
+    ``target [period, model, region, GPU column]`` are the replicas,
+    ``demand_tps [period, model, region]`` the demand.
+    """
     periods = []
     for p, start_s in enumerate(inputs.window.period_starts_s.tolist()):
         sizes = inputs.sizes.at_period(p)
-        carried = pool_capacity(sizes.theta_tps, sizes.pool_tps, target[p][None])[0]
-        places = np.ndindex(*carried.shape[:2])
+        pool_tps = pool_capacity(sizes.theta_tps, sizes.pool_tps, target[p][None])[0]
+        by_model_and_region = pool_tps.reshape(-1, pool_tps.shape[-1])
         periods.append(
             PeriodPlan(
                 begins=moment(start_s).strftime("%Y-%m-%dT%H:%M:%SZ"),
                 replicas=int(target[p].sum()),
                 demand_tps=float(demand_tps[p].sum()),
-                capacity_tps=sum(
-                    inputs.hardware.capacity_of_region(carried[place]) for place in places
-                ),
+                capacity_tps=sum(map(inputs.hardware.capacity_of_region, by_model_and_region)),
             )
         )
     return tuple(periods)

@@ -20,9 +20,9 @@ GAP = 1e-3  # least gap of the solver per point
 
 
 def pair_of(pair: str) -> tuple[str, str]:
-    """Parse a pair such as ``cost,carbon`` into two names, the one with a bound last.
+    """Return (objective to minimise, objective with a bound) of a pair such as ``cost,carbon``.
 
-    Raises ValueError for an unknown name, or if neither objective has a bound.
+    Raises ValueError for an unknown name, or if neither objective can have a bound.
     """
     names = [name.strip() for name in pair.split(",")]
     wrong = [name for name in names if name not in NAMES]
@@ -43,10 +43,11 @@ def total(answer: WhatIf, objective: str) -> float:
 def front(
     base: StoredPlan, pair: tuple[str, str], points: int, progress: Progress
 ) -> tuple[FrontPoint[tuple[WhatIf, Variation]], ...]:
-    """Return the Pareto front of a plan of all periods at once, with each point's variation.
+    """Return the Pareto front of two objectives of a stored plan, with at most ``points`` points.
 
-    Raises PlannerError if the base plans one period after the other, which has no bound over the
-    window.
+    ``pair`` is (objective to minimise, objective with a bound). Each point has its answer and its
+    variation. Raises PlannerError unless the plan decides all periods at once: else it has no
+    bound over the window.
     """
     first, second = pair
     objective = base.scenario.objective
@@ -60,15 +61,17 @@ def front(
     scale = {name: total(plan, name) or 1.0 for name in pair}
     solved = 0
 
-    def least(main: str, other: str, level: float) -> FrontPoint[tuple[WhatIf, Variation]] | None:
-        """Minimise ``main`` with the second objective at most ``level``; ``other`` breaks ties.
+    def minimised(
+        main: str, other: str, level: float
+    ) -> FrontPoint[tuple[WhatIf, Variation]] | None:
+        """Return the plan with the least ``main`` and the second objective at most ``level``.
 
-        None: no plan keeps that level.
+        ``other`` breaks ties. None: no plan keeps that level.
         """
         nonlocal solved
-        tie = TIE * scale[main] / scale[other]
+        tie_weight = TIE * scale[main] / scale[other]
         variation: dict[str, Any] = {
-            "objective.weights": {MEASURE[main]: 1.0, MEASURE[other]: tie},
+            "objective.weights": {MEASURE[main]: 1.0, MEASURE[other]: tie_weight},
             "objective.gap": max(GAP, objective.gap),
             "objective.limited": None,  # every point serves all demand
         }
@@ -85,12 +88,14 @@ def front(
         if answer.totals is None or answer.status not in (OPTIMAL, FEASIBLE):
             return None
         # The solver's bound is on both objectives with their weights; take the other's share off.
-        bound = (answer.bound or 0.0) - tie * total(answer, other)
+        bound = (answer.bound or 0.0) - tie_weight * total(answer, other)
         main_bound = min(total(answer, main), max(0.0, bound))
         return FrontPoint(
             total(answer, first), total(answer, second), main_bound, (answer, variation)
         )
 
     return pareto_front(
-        lambda level: least(first, second, level), lambda: least(second, first, math.inf), points
+        lambda level: minimised(first, second, level),
+        lambda: minimised(second, first, math.inf),
+        points,
     )

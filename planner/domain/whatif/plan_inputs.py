@@ -95,8 +95,8 @@ class Basis:
     current: IntArray  # [l, r, g]
     pool_tps: FloatArray  # [s, l, g, n] sizes at the first decision and at later changes
     sizes_at: IntArray  # [p] index s of the sizes for each period's decision
-    alone: FloatArray  # [4, l, g] max_rps, input_tps, ttft_s, tbt_s of one instance; NaN: none
-    # [2, l, g] by closed forms, of one instance and of each in a large pool; NaN: unknown
+    alone: FloatArray  # [4, l, g] max_rps, input_tps, ttft_s, tbt_s of one replica; NaN: none
+    # [2, l, g] by closed forms, of one replica and of each in a large pool; NaN: unknown
     closed_rps: FloatArray
     lengths: tuple[Lengths, ...]  # [l] sample of request lengths
     mean_lengths: FloatArray  # [l, 2] mean input and output tokens of all requests
@@ -127,20 +127,20 @@ class Basis:
         Raises ScenarioError unless that divides the stored interval, into whole bins.
         """
         window, (periods, models, regions, bins) = self.window, self.waiting_tps.shape
-        parts, bins_each = round(window.period_s / period_s), round(period_s / window.bin_s)
-        if parts * bins_each != bins or not np.isclose(bins_each * window.bin_s, period_s):
+        parts, part_bins = round(window.period_s / period_s), round(period_s / window.bin_s)
+        if parts * part_bins != bins or not np.isclose(part_bins * window.bin_s, period_s):
             minutes = (window.period_s / k / 60 for k in range(1, bins + 1) if bins % k == 0)
             raise ScenarioError(
                 "Scaling interval (horizon.period_s): the stored forecast allows "
-                f"{', '.join(f'{each:g}' for each in minutes)} min. Simulate others."
+                f"{', '.join(f'{allowed:g}' for allowed in minutes)} min. Simulate others."
             )
-        # A part of a period becomes a period of its own, [p * parts, l, r, bins].
-        by_part = self.waiting_tps.reshape(periods, models, regions, parts, bins_each)
+        # Each part of a period becomes a period, [p * parts, l, r, part_bins].
+        by_part = self.waiting_tps.reshape(periods, models, regions, parts, part_bins)
         return replace(
             self,
             window=replace(window, period_s=period_s),
             sizes_at=np.repeat(self.sizes_at, parts),
-            waiting_tps=np.moveaxis(by_part, 3, 1).reshape(-1, models, regions, bins_each),
+            waiting_tps=np.moveaxis(by_part, 3, 1).reshape(-1, models, regions, part_bins),
         )
 
     def with_spare(self, scenario: Scenario) -> Scenario:
@@ -161,26 +161,25 @@ class Basis:
     def _sizes(self, s: int) -> Sizes:
         """Return the capacities of size set ``s``, as a plan needs them."""
         pool_tps = self.pool_tps[s]
-        capacity = {
-            (m, g): ("", _capacity_alone(*self.alone[:, m, g].tolist()))
-            for m, g in np.argwhere(np.isfinite(self.alone[0])).tolist()
-        }
+        capacity = {}
+        for m, g in np.argwhere(np.isfinite(self.alone[0])).tolist():
+            max_rps, input_tps, ttft_s, tbt_s = self.alone[:, m, g].tolist()
+            capacity[m, g] = "", Capacity(max_rps, input_tps, ttft_s, tbt_s, "", np.nan)
         theta = in_large_pools(pool_tps)
         return Sizes(theta_tps=theta, pool_tps=pool_tps, capacity=capacity, notes=())
 
     @property
     def traffic(self) -> Traffic:
-        """Return traffic without requests: planning needs only names, clock and mean lengths.
+        """Return traffic without requests and demand: names, clock and mean lengths.
 
-        Demand comes from ``series``.
+        Planning takes the demand from ``series``.
         """
-        nothing, codes = np.empty(0), np.empty(0, np.int16)
-        counts = np.empty(0, np.int32)
+        times, tokens, codes = np.empty(0), np.empty(0, np.int32), np.empty(0, np.int16)
         requests = Trace(
-            nothing, counts, counts, codes, codes, codes, self.models, self.regions, (), 0.0
+            times, tokens, tokens, codes, codes, codes, self.models, self.regions, (), 0.0
         )
-        none = np.empty((0, 0))
-        demand = Demand((), self.window.start_s, self.window.bin_s, none, none, none)
+        no_bins = np.empty((0, 0))
+        demand = Demand((), self.window.start_s, self.window.bin_s, no_bins, no_bins, no_bins)
         return Traffic(
             models=self.models, regions=self.regions, tiers=(), demand=demand, clock=self.clock,
             replay="", notes=(), measured=requests, binned=(),
@@ -188,35 +187,32 @@ class Basis:
         )  # fmt: skip
 
 
-def _capacity_alone(max_rps: float, input_tps: float, ttft_s: float, tbt_s: float) -> Capacity:
-    return Capacity(max_rps, input_tps, ttft_s, tbt_s, bound_by="", attainment=np.nan)
-
-
 def basis_of(
     study: Study, planned: PlannedWindow, load_factor: float = 1.0, flat: IntArray | None = None
 ) -> Basis:
     """Return the inputs of the plan of ``study``, with the quantiles that ``planned`` used.
 
+    ``load_factor`` is the factor of the plan's policy on the forecast.
     ``flat [model, region, GPU column]`` is the static fleet that takes the place of a plan, if any.
     """
     window, traffic, sizes = study.window, study.traffic, study.sizes
-    shape = study.hardware.minimum.shape
-    alone = np.full((4, shape[0], shape[2]), np.nan)
-    for (m, g), (_, carried) in sizes.capacity.items():
-        alone[:, m, g] = carried.max_rps, carried.input_tps, carried.ttft_s, carried.tbt_s
+    models, _, columns = study.hardware.minimum.shape
+    alone = np.full((4, models, columns), np.nan)
+    for (m, g), (_, replica) in sizes.capacity.items():
+        alone[:, m, g] = replica.max_rps, replica.input_tps, replica.ttft_s, replica.tbt_s
     samples = request_samples(traffic)
     lengths = tuple(sample.lengths for sample in samples)
-    counted = [sample.shared for sample in samples]
+    cached_prompts = [sample.shared for sample in samples]
     periods, spare = len(window.period_starts_s), study.settings.plan.spare
     if flat is None:
         load_factor = _largest_factor(study, planned, load_factor)
     # The load minus the planned interactive series leaves the deferrable load.
-    interactive = planned.load.tps.copy()
+    deferrable_tps = planned.load.tps.copy()
     series = tuple(
         Series.of(forecast, traffic.models, traffic.regions) for forecast in planned.forecasts
     )
     for demand in series:
-        interactive[:, demand.model, demand.region] -= demand.planned.reshape(periods, -1)
+        deferrable_tps[:, demand.model, demand.region] -= demand.planned.reshape(periods, -1)
     return Basis(
         window=window,
         clock=traffic.clock,
@@ -226,13 +222,11 @@ def basis_of(
         ),
         sizes_at=np.zeros(periods, np.int64) if sizes.at is None else sizes.at,
         alone=alone,
-        closed_rps=closed_rates(study.hardware, sizes.capacity, lengths, counted),
+        closed_rps=closed_rates(study.hardware, sizes.capacity, lengths, cached_prompts),
         lengths=lengths,
-        mean_lengths=np.array(
-            [[np.asarray(part, float).mean() for part in length] for length in traffic.lengths]
-        ),
+        mean_lengths=np.array([(isl.mean(), osl.mean()) for isl, osl in traffic.lengths]),
         series=series,
-        waiting_tps=np.where(np.abs(interactive) > 1e-9, interactive, 0.0),
+        waiting_tps=np.where(np.abs(deferrable_tps) > 1e-9, deferrable_tps, 0.0),
         load_factor=load_factor,
         models=tuple(traffic.models),
         regions=tuple(traffic.regions),
@@ -249,7 +243,7 @@ def basis_of(
 def _largest_factor(study: Study, planned: PlannedWindow, load_factor: float) -> float:
     """Return the largest load factor, up to 1, that leads to the same plan as ``load_factor``.
 
-    With less, a what-if would let growth use capacity that the plan may need.
+    A smaller one would let the growth in a what-if use capacity that the plan may need.
     """
     if load_factor >= 1:
         return load_factor
@@ -257,10 +251,10 @@ def _largest_factor(study: Study, planned: PlannedWindow, load_factor: float) ->
     def plan(factor: float) -> list[int] | None:
         """Return the replicas planned for ``factor`` times the load; None if there is no plan."""
         try:
-            made = plan_load(study.plan_input, planned.load.times(factor), silent)
+            same_settings = plan_load(study.plan_input, planned.load.times(factor), silent)
         except Infeasible:
             return None
-        return made.target.ravel().tolist()
+        return same_settings.target.ravel().tolist()
 
     same_plan, factors = plan(load_factor), np.linspace(load_factor, 1.0, 33).tolist()
     first_other = bisect_first(lambda i: plan(factors[i]) != same_plan, 1, len(factors))
@@ -268,17 +262,15 @@ def _largest_factor(study: Study, planned: PlannedWindow, load_factor: float) ->
 
 
 def request_samples(traffic: Traffic) -> list[LengthSample]:
-    """Return a sample of each model's requests."""
-    return [
-        _sample_of_requests(lengths, traffic.shared[m] if traffic.shared else None)
-        for m, lengths in enumerate(traffic.lengths)
-    ]
+    """Return a sample of the request lengths of each model, with their cached tokens if counted."""
+    shared = traffic.shared or [None] * len(traffic.lengths)
+    return list(map(_sample_of_requests, traffic.lengths, shared))
 
 
 def _sample_of_requests(lengths: Lengths, shared: SharedPrompts | None) -> LengthSample:
     """Return up to ``SAMPLE`` requests, equally spaced in the order of prompt length.
 
-    They are the pairs of ``lengths``, or those of ``shared`` if it counts cached tokens.
+    They are those of ``shared`` if it counts cached tokens, else the pairs of ``lengths``.
     """
     cached = shared.blocks if shared and isinstance(shared.blocks, CachedTokens) else None
     isl, osl = (shared.isl, shared.osl) if shared and cached else lengths
@@ -286,8 +278,8 @@ def _sample_of_requests(lengths: Lengths, shared: SharedPrompts | None) -> Lengt
     chosen = order[np.linspace(0, len(isl) - 1, SAMPLE).round().astype(np.int64)]
     if len(isl) <= SAMPLE:
         chosen = np.arange(len(isl))
-    of_chosen = None if cached is None else cached.rows(chosen)
-    return LengthSample((isl[chosen], osl[chosen]), float(len(isl)), of_chosen)
+    chosen_cached = None if cached is None else cached.rows(chosen)
+    return LengthSample((isl[chosen], osl[chosen]), float(len(isl)), chosen_cached)
 
 
 def as_arrays(basis: Basis) -> Arrays:
@@ -301,13 +293,13 @@ def as_arrays(basis: Basis) -> Arrays:
             [window.start_s, window.end_s, window.period_s, window.lead_s, window.bin_s]
         ),
         "ahead": np.array(window.ahead),
-        "places": np.array([(one.model, one.region) for one in series], np.int64).reshape(-1, 2),
-        "tiers": np.array([one.tier for one in series], np.str_),
+        "places": np.array([(row.model, row.region) for row in series], np.int64).reshape(-1, 2),
+        "tiers": np.array([row.tier for row in series], np.str_),
         "heights": np.array(
-            [(MEAN_LEVEL if one.level is None else one.level, one.times) for one in series]
+            [(MEAN_LEVEL if row.level is None else row.level, row.times) for row in series]
         ).reshape(-1, 2),
-        "levels": np.array([one.levels for one in series]),
-        "rates": np.array([one.rates for one in series]),
+        "levels": np.array([row.levels for row in series]),
+        "rates": np.array([row.rates for row in series]),
     }
     for m, (isl, osl) in enumerate(basis.lengths):
         arrays |= {f"isl_{m}": np.asarray(isl), f"osl_{m}": np.asarray(osl)}
@@ -326,7 +318,7 @@ def from_arrays(arrays: Mapping[str, npt.NDArray[Any]]) -> Basis | None:
     plain |= {name: tuple(arrays[name].tolist()) for name in ("models", "regions")}
     plain |= {"clock": str(arrays["clock"]), "load_factor": float(arrays["load_factor"])}
     plain["blocks"] = bool(arrays.get("blocks", False))
-    if plain["closed_rps"].ndim == 2:  # runs of older versions know one instance alone
+    if plain["closed_rps"].ndim == 2:  # runs of older versions know one replica alone
         alone = plain["closed_rps"]
         plain["closed_rps"] = np.stack([alone, np.full_like(alone, np.nan)])
     columns = (arrays[name] for name in ("places", "tiers", "heights", "levels", "rates"))

@@ -13,8 +13,8 @@ from planner.optimizer.objective import totals
 from planner.optimizer.pools import pool_capacity
 from simulation.arrays import FloatArray, IntArray
 
-SHARE = 1 - 1e-9  # factor on the needed rate: a rounding error must not add an instance
-TOO_FEW = 1 - 1e-6  # share of the load that a fleet of one instance less can serve
+SHARE = 1 - 1e-9  # factor on the needed rate: a rounding error must not add a replica
+TOO_FEW = 1 - 1e-6  # share of the load that a fleet of one replica less can serve
 IN_PROPORTION = (
     "Replicas follow the peak demand and the capacity of a pool, plus the spare replicas. Simulate "
     "to confirm."
@@ -23,20 +23,17 @@ IN_PROPORTION = (
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StaticFleet:
-    """The instances ``counts`` ``[model, region, GPU column]``; ``spare`` of them may be lost.
+    """The replicas of a static fleet, by pool."""
 
-    ``more_spare`` are added to each pool.
-    """
-
-    counts: IntArray
-    spare: IntArray
-    more_spare: int
+    counts: IntArray  # [model, region, GPU column]
+    spare: IntArray  # [model, region, GPU column] how many of them may be lost
+    more_spare: int  # to add to each pool
 
 
 def spare_of(counts: IntArray, spare: int, *, by_pool: bool) -> IntArray:
-    """Return the spare instances of each pool of ``counts`` ``[model, region, GPU column]``.
+    """Return the spare replicas of each pool of ``counts``, both ``[model, region, GPU column]``.
 
-    Unless ``by_pool``, only the largest pool of a model in a region has them.
+    They are ``spare`` in each pool if ``by_pool``, else in the largest pool of a model and region.
     """
     largest = np.arange(counts.shape[2]) == counts.argmax(axis=2)[:, :, None]
     return np.where((counts > 0) & (by_pool | largest), spare, 0)
@@ -45,32 +42,32 @@ def spare_of(counts: IntArray, spare: int, *, by_pool: bool) -> IntArray:
 def instances_for(
     fleet: StaticFleet, before: Sizes, after: Sizes, peak_tps: FloatArray, growth: float
 ) -> IntArray:
-    """Return the fewest instances of each pool if capacity and load change, with the same spares.
+    """Return the fewest replicas of each pool for changed sizes and ``growth`` times the load.
 
-    The load is ``growth`` times what the pools serve now. That is their share of the peak demand
-    ``peak_tps`` ``[model, region]``, by the sizes ``before``. One instance less was too few, so it
-    exceeds the capacity of one less. The result serves the load by ``after``. -1 means that no
-    number of instances suffices.
+    The result is ``[model, region, GPU column]``, with the spare replicas of ``fleet``; -1 means
+    that no number is enough. The load of a pool is its share of ``peak_tps [model, region]``, by
+    its capacity in the sizes ``before``.
     """
     counts = fleet.counts
     serving = np.where(counts > 0, np.maximum(1, counts - fleet.spare), 0)
-    capacity, capacity_of_one_less = (
-        pool_capacity(before.theta_tps, before.pool_tps, instances)
-        for instances in (serving, np.maximum(0, serving - 1))
-    )
+    capacity = pool_capacity(before.theta_tps, before.pool_tps, serving)
     share = capacity / np.maximum(capacity.sum(axis=2, keepdims=True), 1e-300)
-    # What the pools serve now: their part of the peak, within what their counts imply.
-    served = np.clip(peak_tps[:, :, None] * share, capacity_of_one_less / TOO_FEW, capacity)
-    load = growth * served
-    instances = np.zeros_like(counts)
+    # One replica less was too few, so the load exceeds the capacity of one less.
+    one_less = pool_capacity(before.theta_tps, before.pool_tps, np.maximum(0, serving - 1))
+    load = growth * np.clip(peak_tps[:, :, None] * share, one_less / TOO_FEW, capacity)
+    needed = np.zeros_like(counts)
     for m, r, g in np.argwhere(counts > 0).tolist():
         fewest = _fewest(after.pool_tps[m, g], after.theta_tps[m, g], load[m, r, g])
-        instances[m, r, g] = fewest if fewest < 0 else fewest + counts[m, r, g] - serving[m, r, g]
-    return instances
+        needed[m, r, g] = fewest if fewest < 0 else fewest + counts[m, r, g] - serving[m, r, g]
+    return needed
 
 
 def _fewest(pool_tps: FloatArray, theta_tps: float, needed: float) -> int:
-    """Return the fewest instances with a joint capacity of ``needed`` tokens/s; -1 if none."""
+    """Return the fewest replicas with a joint capacity of ``needed`` tokens/s; -1: none is enough.
+
+    ``pool_tps`` are the capacities of pools of 1, 2, ... replicas. Beyond them, each replica adds
+    ``theta_tps``.
+    """
     if theta_tps <= 0:
         return -1
     n = int(np.searchsorted(pool_tps, needed * SHARE)) + 1
@@ -109,14 +106,17 @@ def use_of(inputs: PlanInput, load: Load, counts: IntArray) -> PlanTotals:
     hours = inputs.window.period_s / 3600
     first, *later = Periods.of(inputs, load).problems
     later = [replace(period, current=counts) for period in later]
-    hourly_totals = [totals(period, counts) for period in (first, *later)]
-    usd, gpu_hours, kwh, kg = (
-        hours * sum(getattr(taken, name) for taken in hourly_totals)
-        for name in ("usd", "gpu_hours", "kwh", "kg")
+    hourly = [totals(period, counts) for period in (first, *later)]
+    return PlanTotals(
+        usd=hours * sum(period.usd for period in hourly),
+        gpu_hours=hours * sum(period.gpu_hours for period in hourly),
+        kwh=hours * sum(period.kwh for period in hourly),
+        carbon_kg=hours * sum(period.kg for period in hourly),
+        starts=hourly[0].starts,
+        stops=hourly[0].stops,
     )
-    return PlanTotals(usd, gpu_hours, kwh, kg, hourly_totals[0].starts, hourly_totals[0].stops)
 
 
 def with_spare(counts: IntArray, more: int) -> IntArray:
-    """Return ``counts`` plus ``more`` in each pool in use, at least one instance, ``[pools]``."""
+    """Return ``counts`` plus ``more`` in each pool in use, at least one replica each."""
     return np.where(counts > 0, np.maximum(1, counts + more), counts)

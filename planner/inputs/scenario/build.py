@@ -112,6 +112,10 @@ class Hardware:
             **{name: value for name, value in taus.items() if value is not None},
         }
 
+    def tier(self, name: str) -> Tier:
+        """Return the tier with this name."""
+        return next(tier for tier in self.tiers if tier.name == name)
+
     def limits_of(self, m: int) -> list[Tier]:
         """Return the interactive tiers with SLOs that apply to model ``m``.
 

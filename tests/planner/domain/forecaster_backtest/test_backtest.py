@@ -89,8 +89,8 @@ def test_it_is_the_cheapest_of_all_plans_that_serve_as_much(stored: StoredTrace)
     planned = driver.planned(driver.heights(0.6), silent)
     in_hindsight = oracle_cost(driver, planned, silent)
     assert in_hindsight is not None
-    came, target = actual_tps(driver.given, driver), planned.plan.target
-    problems = Periods.of(driver.given, planned.load).problems
+    came, target = actual_tps(driver.inputs, driver), planned.plan.target
+    problems = Periods.of(driver.inputs, planned.load).problems
     served = [
         served_tps(problem, target[p], came[p], elsewhere=False)
         for p, problem in enumerate(problems)

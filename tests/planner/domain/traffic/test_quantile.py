@@ -70,10 +70,10 @@ def test_what_is_covered_never_falls_with_the_level_and_is_what_a_loop_counts(se
         late = came = usd = 0.0
         for past in histories:
             for p, bins in enumerate(past.actual):
-                usd += past.usd * past.room[k, p]
+                usd += past.usd * past.capacity[k, p]
                 for amount in bins[~np.isnan(bins)]:
                     came += amount
-                    if amount > past.room[k, p]:
+                    if amount > past.capacity[k, p]:
                         late += amount
                         usd += 7.0 * past.requests * amount
         assert covered[k] == pytest.approx(1 - late / came)
