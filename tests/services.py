@@ -114,6 +114,7 @@ def postgresql(folder: Path) -> Iterator[str]:
         raise Missing(f"initdb failed: {made.stderr.strip() or made.stdout.strip()}")
     options = ["listen_addresses=", f"unix_socket_directories={folder}", "max_connections=60"]
     options += ["fsync=off", "synchronous_commit=off", "full_page_writes=off"]
+    options += ["autovacuum=off", "jit=off"]  # tables are small and soon empty again
     server = find_program("postgres") or "postgres"
     command = [server, "-D", str(data), *(f"--{option}" for option in options)]
     with running("PostgreSQL", command, log, cwd=folder, **identity) as alive:

@@ -1,6 +1,5 @@
 """`bin/run` starts everything, and leaves nothing behind however it ends."""
 
-import fcntl
 import signal
 import socket
 import subprocess
@@ -18,7 +17,7 @@ from django.core.management import call_command
 
 from planner.config.supervisor import GIVES_UP, Children, Stopped, answers, listen
 from planner.services.run_limits import ENDED_WITH_RUN
-from tests.platform.conftest import ROOT, manage
+from tests.platform.conftest import ROOT, compiled_elsewhere, manage
 
 ENDS_WITHIN_S = 180.0  # on a machine that has much else to do
 
@@ -89,21 +88,22 @@ def command(process: psutil.Process) -> list[str]:
 
 @contextmanager
 def served(environment: dict[str, str]) -> Iterator[Serving]:
-    product = Serving(environment)
-    try:
-        yield product
-    finally:
-        for process in product.family:
-            if runs(process):
-                process.kill()
-        product.process.kill()
-        product.process.communicate()
+    with compiled_elsewhere(Path(environment["HEADROOM_DATA_DIR"])):
+        product = Serving(environment)
+        try:
+            yield product
+        finally:
+            for process in product.family:
+                if runs(process):
+                    process.kill()
+            product.process.kill()
+            product.process.communicate()
 
 
 def test_a_start_waits_for_no_compiler_and_no_lost_run_and_leaves_no_orphan(
     another: dict[str, str],
 ) -> None:
-    """Somebody else compiles all the time, and a run has lost its worker, of which monitors are
+    """Another process compiles all the time, and a run has lost its worker, of which monitors are
     told (/health/): the pages are there all the same. Then the supervisor is killed."""
     lost = (
         "from datetime import timedelta; from django.utils import timezone; "
@@ -114,16 +114,13 @@ def test_a_start_waits_for_no_compiler_and_no_lost_run_and_leaves_no_orphan(
     )
     done = manage(another, "shell", "--no-imports", "--command", lost)
     assert done.returncode == 0, done.stderr
-    compiling = Path(another["HEADROOM_DATA_DIR"]) / "compiling"
-    with compiling.open("w") as held:
-        fcntl.flock(held, fcntl.LOCK_EX)
-        with served(another) as product:
-            assert product.greeting.startswith("Headroom is running at")
-            address = product.greeting.split()[-1]
-            wait_for(lambda: answers(f"{address}/readyz"))  # the second web worker may still load
-            assert not any("compile" in command(child) for child in product.family)
-            product.process.kill()
-            assert not product.left()
+    with served(another) as product:
+        assert product.greeting.startswith("Headroom is running at")
+        address = product.greeting.split()[-1]
+        wait_for(lambda: answers(f"{address}/readyz"))  # the second web worker may still load
+        assert not any("compile" in command(child) for child in product.family)
+        product.process.kill()
+        assert not product.left()
 
 
 def test_a_compiler_that_fails_is_told_once_and_stops_nothing(
@@ -152,12 +149,12 @@ def test_what_dies_is_started_again_until_ctrl_c(embedded: dict[str, str]) -> No
         assert f"process {product.process.pid}, http://127.0.0.1:" in second.stderr
 
         address = product.greeting.split()[-1]
-        wait_for(lambda: len(product.children()) == 5)  # web, three workers, scheduler
+        wait_for(lambda: len(product.children()) == 4)  # web, two workers, scheduler
         for name in ("gunicorn", "worker", "beat"):
             victim = product.named(name)
             victim.kill()
             wait_for(lambda: victim.pid not in {child.pid for child in product.children()})  # noqa: B023
-        wait_for(lambda: len(product.children()) == 5 and answers(f"{address}/health/"))
+        wait_for(lambda: len(product.children()) == 4 and answers(f"{address}/health/"))
         product.process.send_signal(signal.SIGINT)
         printed, complained = product.ended()
         assert product.process.returncode == 0
@@ -262,7 +259,8 @@ with within(MAIN):
 @pytest.mark.e2e
 def test_the_demo_is_computed_and_shown(another: dict[str, str]) -> None:
     """The whole product without any server: set up, log in, compute an hour, show, stop."""
-    manage(another, "collectstatic", "--no-input", "--verbosity=0", "--ignore=widgetbundle.js")
+    quick = ("--verbosity=0", "--skip-checks", "--ignore=widgetbundle.js")
+    manage(another, "collectstatic", "--no-input", *quick)
     made = manage(another, "shell", "--no-imports", "--command", SHORT_DEMO)
     assert made.returncode == 0, made.stderr
     done = manage(another, "serve", "--check")

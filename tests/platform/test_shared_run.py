@@ -1,12 +1,13 @@
 """One run on several workers: the same result, and a killed worker loses only its own part."""
 
 import os
+import select
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from tests.conftest import _database_url
 from tests.planner.coarse import coarse_sizes
 
 ROOT = Path(__file__).parents[2]
+WITHIN_S = 240  # of each step, on a busy machine
 HORIZON = "horizon: {start: 2024-05-21T08:00:00Z, duration_s: 3600, period_s: 3600}\n"
 HORIZON += "test_days: [{kind: past, windows: 1}]\n"
 HORIZON += "forecast: {method: last-value, quantile: mean}\n"
@@ -39,12 +41,13 @@ def encode_slowly(*values):
     time.sleep(0.2)  # so that the test sees on a busy machine, too, who computes a part
     return encode(*values)
 run_parts.encode = encode_slowly
-print("ready", flush=True)
-sys.stdin.readline()
+print("free", flush=True)
 with coarse_sizes():
-    while Run.everywhere.filter(state__in=("pending", "running")).exists():
-        run_next("long")
-        time.sleep(0.05)
+    for _ in sys.stdin:
+        while Run.everywhere.filter(state__in=("pending", "running")).exists():
+            run_next("long")
+            time.sleep(0.05)
+        print("free", flush=True)
 """
 TIMES = (
     "seconds",
@@ -69,30 +72,43 @@ def document(tmp_path: Path, transactional_db: None, monkeypatch: pytest.MonkeyP
     return with_traces(text, {0: trace.name})
 
 
-@pytest.fixture
-def workers() -> Iterator[Callable[..., list[subprocess.Popen[bytes]]]]:
-    """Start workers of these names, which begin together when all have been imported."""
+Workers = dict[str, subprocess.Popen[bytes]]
+
+
+@pytest.fixture(scope="module")
+def workers(django_db_setup: None) -> Iterator[Workers]:
+    """Two processes that wait for work: to import takes longer than to compute."""
     with ExitStack() as stack:
+        started = {}
+        for name in ("one", "two"):
+            environment = {"DATABASE_URL": _database_url(), "HEADROOM_WORKER_ID": name}
+            process = subprocess.Popen(
+                [sys.executable, "-c", WORK], env=os.environ | environment, cwd=ROOT,
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0,
+            )  # fmt: skip
+            started[name] = stack.enter_context(process)
+            stack.callback(process.kill)
+        for process in started.values():
+            wait_until_free(process)
+        yield started
 
-        def start(*names: str) -> list[subprocess.Popen[bytes]]:
-            started = []
-            for name in names:
-                environment = {"DATABASE_URL": _database_url(), "HEADROOM_WORKER_ID": name}
-                process = subprocess.Popen(
-                    [sys.executable, "-c", WORK], env=os.environ | environment, cwd=ROOT,
-                    stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                )  # fmt: skip
-                started.append(stack.enter_context(process))
-                stack.callback(process.kill)
-            for process in started:
-                assert process.stdout is not None and process.stdout.readline() == b"ready\n"
-            for process in started:
-                assert process.stdin is not None
-                process.stdin.write(b"\n")
-                process.stdin.flush()
-            return started
 
-        yield start
+def wait_until_free(process: subprocess.Popen[bytes]) -> None:
+    assert process.stdout is not None
+    assert select.select([process.stdout], [], [], WITHIN_S)[0]
+    assert process.stdout.readline() == b"free\n"
+
+
+@contextmanager
+def working(*processes: subprocess.Popen[bytes]) -> Iterator[None]:
+    """Let these work together until no run is left; wait for those that were not killed."""
+    for process in processes:
+        assert process.stdin is not None
+        process.stdin.write(b"\n")
+    yield
+    for process in processes:
+        if process.poll() is None:
+            wait_until_free(process)
 
 
 def compare_run(document: str) -> Run:
@@ -130,7 +146,7 @@ def differences(a: Any, b: Any, place: str = "") -> Iterator[str]:
 def watch(run: Run, until: Callable[[], bool]) -> dict[str, set[str]]:
     """Return which parts each worker was seen computing until ``until``."""
     seen: dict[str, set[str]] = {}
-    deadline = time.monotonic() + 240
+    deadline = time.monotonic() + WITHIN_S
     while not until():
         assert time.monotonic() < deadline, f"{run.state}: {run.stage} {run.problem}"
         for part in RunPart.objects.filter(run=run, state="running").defer("result"):
@@ -141,15 +157,13 @@ def watch(run: Run, until: Callable[[], bool]) -> dict[str, set[str]]:
 
 
 @pytest.mark.e2e
-def test_one_run_on_two_workers_gives_what_it_gives_on_one(
-    document: str, workers: Callable[..., list[subprocess.Popen[bytes]]]
-) -> None:
+def test_one_run_on_two_workers_gives_what_it_gives_on_one(document: str, workers: Workers) -> None:
     with coarse_sizes():
         alone = run_execute(run_id=compare_run(document).pk)
     assert alone.state == Run.State.COMPLETED, alone.problem
     shared = compare_run(document)
-    workers("one", "two")
-    seen = watch(shared, lambda: shared.finished)
+    with working(*workers.values()):
+        seen = watch(shared, lambda: shared.finished)
     assert shared.state == Run.State.COMPLETED, shared.problem
     assert set(seen) == {"one", "two"}
     assert not seen["one"] & seen["two"]  # each part is computed once
@@ -159,11 +173,22 @@ def test_one_run_on_two_workers_gives_what_it_gives_on_one(
 
 
 @pytest.mark.e2e
-def test_a_killed_worker_loses_its_part_and_no_finished_one(
-    document: str, workers: Callable[..., list[subprocess.Popen[bytes]]]
-) -> None:
+def test_cancelling_reaches_every_worker(document: str, workers: Workers) -> None:
     run = compare_run(document)
-    (first,) = workers("one")
+    with working(*workers.values()):
+        watch(run, lambda: RunPart.objects.filter(run=run, state="running").count() == 2)
+        Run.objects.filter(pk=run.pk).update(cancel_requested=True)
+        watch(run, lambda: run.finished)
+    assert run.state == Run.State.CANCELLED
+    assert not RunPart.objects.exists()
+
+
+@pytest.mark.e2e
+def test_a_killed_worker_loses_its_part_and_no_finished_one(
+    document: str, workers: Workers
+) -> None:
+    """The last test of the module, as the other tests need both workers."""
+    run, first = compare_run(document), workers["one"]
     done = RunPart.objects.filter(run=run, state="done")
 
     def held_in_a_part() -> bool:
@@ -173,31 +198,17 @@ def test_a_killed_worker_loses_its_part_and_no_finished_one(
             first.send_signal(signal.SIGCONT)
         return held
 
-    watch(run, held_in_a_part)
-    first.kill()
-    first.wait()
+    with working(first):
+        watch(run, held_in_a_part)
+        first.kill()
+        first.wait()
     kept = set(done.values_list("pk", flat=True))
     runs.worker_ended(worker="one", end=runs.WorkerEnd("was killed by signal 9 (SIGKILL)"))
     lost = RunPart.objects.get(run=run, failures=1)
     assert lost.state == RunPart.State.WAITING
-    workers("two")
-    seen = watch(run, lambda: run.finished)
+    with working(workers["two"]):
+        seen = watch(run, lambda: run.finished)
     assert run.state == Run.State.COMPLETED, run.problem
     assert set(seen) <= {"two"}
     names = {f"{part.step}.{part.place}" for part in RunPart.objects.filter(pk__in=kept)}
     assert not names & seen["two"]
-
-
-@pytest.mark.e2e
-def test_cancelling_reaches_every_worker(
-    document: str, workers: Callable[..., list[subprocess.Popen[bytes]]]
-) -> None:
-    run = compare_run(document)
-    started = workers("one", "two")
-    watch(run, lambda: RunPart.objects.filter(run=run, state="running").count() == 2)
-    Run.objects.filter(pk=run.pk).update(cancel_requested=True)
-    watch(run, lambda: run.finished)
-    assert run.state == Run.State.CANCELLED
-    for process in started:
-        process.wait(timeout=240)
-    assert not RunPart.objects.exists()

@@ -10,14 +10,5 @@ from tests.shared_folder import TRACES, shared
 @pytest.fixture(scope="session")
 def azure_week(tmp_path_factory: pytest.TempPathFactory) -> StoredTrace:
     """Azure 2024, both services, requests per 10 s."""
-    return _shared("azure2024_requests_10s.csv.gz", "demand", tmp_path_factory)
-
-
-@pytest.fixture(scope="session")
-def azure_hour(tmp_path_factory: pytest.TempPathFactory) -> StoredTrace:
-    """Azure 2023 conversations, request by request."""
-    return _shared("azure2023_conv.csv.gz", "requests", tmp_path_factory)
-
-
-def _shared(name: str, kind: str, folders: pytest.TempPathFactory) -> StoredTrace:
-    return ingested(shared(TRACES / name), kind, folders.mktemp("azure") / "store")
+    file = shared(TRACES / "azure2024_requests_10s.csv.gz")
+    return ingested(file, "demand", tmp_path_factory.mktemp("azure") / "store")
