@@ -69,7 +69,7 @@ class Columns:
         return {column.name: column.value(item) for column in self.columns}
 
     def json(self, value: Any) -> Any:
-        """Return ``value`` as JSON: a row, or the rows of a sequence."""
+        """Return ``value`` as JSON: None, a row, or rows as a list or (with ``key``) by key."""
         if value is None:
             return None
         if self.key:

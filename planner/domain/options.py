@@ -127,15 +127,20 @@ def _option(name: str, field: dict[str, Any], required: bool) -> Option:
 
 
 def options_of(declared: type[OptionsT], values: Mapping[str, Any]) -> OptionsT:
-    """Return ``values`` as the kind's own type; raise OptionsRefused with a remedy per option."""
+    """Return ``values`` as options of the type ``declared``.
+
+    Raises OptionsRefused with a remedy for each wrong option.
+    """
     try:
         return declared.model_validate(values)
     except ValidationError as error:
         declared_options = options_in(declared)
         faults = [_fault(declared_options, fault) for fault in _first_causes(error.errors())]
-    distinct = {(fault.name, fault.value, fault.remedy): fault for fault in reversed(faults)}
     # A list can have the same fault at several places: report it once, at the first place.
-    raise OptionsRefused.of([*distinct.values()][::-1])
+    distinct: dict[tuple[str, Any, str], OptionFault] = {}
+    for fault in faults:
+        distinct.setdefault((fault.name, fault.value, fault.remedy), fault)
+    raise OptionsRefused.of([*distinct.values()])
 
 
 def _first_causes(faults: Sequence[Any]) -> Iterator[Any]:

@@ -184,7 +184,7 @@ def calibration_delete(*, calibration: Calibration, user: User | None) -> None:
 def _read_kernel_calibration(
     path: Path, file_name: str, options: CalibrationOptions
 ) -> tuple[Columns, Tables]:
-    """Return the columns and the tables of a file of measured kernels."""
+    """Return the columns of the stored row, and the tables, of a file of measured kernels."""
     format = AUTO if options.format == KERNELS else options.format
     kernels = read_kernel_file(path, file_name, format, options.gpu or "")
     columns = {
@@ -199,9 +199,9 @@ def _read_kernel_calibration(
 def _read_benchmark_rows(
     path: Path, file_name: str, options: CalibrationOptions
 ) -> tuple[Columns, Tables]:
-    """Return the columns and the tables of a file of benchmark rows.
+    """Return the columns of the stored row, and the tables, of a file of benchmark rows.
 
-    Columns that describe serving come from the file itself before those that the reader derived.
+    Columns on how each row was served are those of the file, then those that the reader derived.
     """
     read_options = options.model_dump()
     engine = {name: read_options.pop(name) for name in GIVEN_FACTS}
@@ -226,9 +226,10 @@ def _read_benchmark_rows(
 
 
 def _require_facts(file: BenchmarkFile, name: str, serving_columns: Sequence[str]) -> None:
-    """Raise IngestError that names the options for facts that no default can replace.
+    """Raise IngestError if the rows lack facts that no default can replace, and name the options.
 
-    Rows of one batch are exempt: a profile is fitted to them, and the fit asks for its facts.
+    ``name`` is the file's. ``serving_columns`` are its columns on how each row was served. Rows of
+    one batch are exempt: a profile is fitted to them, and the fit asks for its own facts.
     """
     rows = file.rows
     if np.isfinite(rows.batch).any():

@@ -194,18 +194,22 @@ def _limits(trace: Trace, draft: Scenario) -> Iterator[Assumption]:
 
 
 def _lengths(trace: Trace, draft: Scenario, speed: Profile) -> Iterator[Assumption]:
-    """Yield the assumptions on lengths, with the extra replicas if requests were longer."""
-    prompt, answer = drafts.mean_lengths(trace)
-    usual = largest_rate(speed, prompt, answer)[0]
+    """Yield the lengths that the draft assumes, and how many more replicas longer ones need.
+
+    ``speed`` is the profile of a replica.
+    """
+    isl, osl = drafts.mean_lengths(trace)
+    max_rps, _ = largest_rate(speed, isl, osl)
     for what, name, longer in (
-        ("Prompt lengths", "input_tokens", (LENGTH_FACTOR * prompt, answer)),
-        ("Answer lengths", "output_tokens", (prompt, LENGTH_FACTOR * answer)),
+        ("Prompt lengths", "input_tokens", (LENGTH_FACTOR * isl, osl)),
+        ("Answer lengths", "output_tokens", (isl, LENGTH_FACTOR * osl)),
     ):
         stated = (getattr(source, name) for source in draft.traffic.sources)
         lengths = next(filter(None, stated), None)
         if lengths is None:
             continue
-        more = usual / largest_rate(speed, *longer)[0] - 1
+        rps_if_longer, _ = largest_rate(speed, *longer)
+        more = max_rps / rps_if_longer - 1
         yield Assumption(
             "sources",
             what,
@@ -296,6 +300,7 @@ def _other_models_note(trace: Trace, profile: Profile) -> str:
     lengths, profiles = drafts.mean_lengths(trace), built_in_profiles()
 
     def gpus_per_rps(served: Profile) -> float:
+        """Return the GPUs that serve one request/s of the trace."""
         return served.tp / largest_rate(served, *lengths)[0]
 
     gpus_of_profile = gpus_per_rps(profile)

@@ -81,29 +81,29 @@ def choose_serving(trace: Trace, model: str = "", gpu: str = "") -> Serving:
 
 
 def _default_model(trace: Trace, gpu: str) -> tuple[str, int]:
-    """Return the model for a trace that names none, on a GPU type.
+    """Return the model for a trace that names none, on GPU type ``gpu``, and the reason: tokens.
 
-    The second value is the longest request in tokens if it exceeds the context of DEFAULT_MODEL and
-    another model takes it; else 0.
+    These are the tokens of the longest request, if another model is chosen since they exceed the
+    context of DEFAULT_MODEL; else 0.
     """
     if trace.kind == Trace.Kind.REQUESTS and trace.store:
         longest = longest_request(row_arrays.local_path(trace.store))
         if longest > catalogue.shape(DEFAULT_MODEL).max_context:
-            larger = models_for(longest, {gpu}, DEFAULT_MODEL)
-            return (larger[0], longest) if larger else (DEFAULT_MODEL, 0)
+            for larger in models_for(longest, {gpu}, DEFAULT_MODEL):
+                return larger, longest
     return DEFAULT_MODEL, 0
 
 
 def models_for(tokens: int, gpus: Collection[str], model: str) -> tuple[str, ...]:
-    """Return the built-in models on these GPU types that take requests of ``tokens``.
+    """Return the built-in models on the types ``gpus`` whose context holds ``tokens`` of a request.
 
-    Those without an image encoder come first, then those closest to ``model`` in size.
+    Models without an image encoder come first, then those closest to ``model`` in size.
     """
     shapes = {name: catalogue.shape(name) for name, gpu in built_in_profiles() if gpu in gpus}
     size = parameters(catalogue.shape(model)).total
 
     def difference(name: str) -> tuple[bool, float, str]:
-        """Return whether a model reads images, how far its size is (log of the ratio), its name."""
+        """Return (reads images, distance of the size as log of the ratio, ``name``), to sort by."""
         shape = shapes[name]
         return shape.encoder is not None, abs(math.log(parameters(shape).total / size)), name
 
@@ -112,9 +112,9 @@ def models_for(tokens: int, gpus: Collection[str], model: str) -> tuple[str, ...
 
 
 def model_labels(trace: Trace) -> tuple[str, ...]:
-    """Return the model names in the file, if it has several.
+    """Return the model names in the trace's file, if each can get its own profile.
 
-    The result is empty for one model, for more than MAX_MODELS, and if some requests have no model.
+    Return none for one model, for more than MAX_MODELS, and if some requests have no model.
     """
     report = trace.report
     if trace.kind == Trace.Kind.REQUESTS:
@@ -136,10 +136,10 @@ def _serving_of_model(
 ) -> Serving:
     """Return the built-in profile of ``model`` on ``gpu`` ("": the default GPU type).
 
-    ``named``: the trace names the model. Raises NotFound if there is no profile. If not ``strict``,
-    another GPU type is used if only this one has none.
+    ``named``: the trace names the model. If ``gpu`` has no profile of it, raise NotFound if
+    ``strict``, else use another GPU type. Raises NotFound for a model without any profile.
     """
-    by_gpu = {g: candidate for (m, g), candidate in profiles.items() if m == model}
+    by_gpu = {g: profile for (m, g), profile in profiles.items() if m == model}
     if not by_gpu:
         raise NotFound(f"No built-in profile serves {model!r}. Choose a model of the list.")
     if gpu and gpu not in by_gpu and strict:
@@ -162,15 +162,16 @@ def built_in_profiles() -> dict[tuple[str, str], Profile]:
 
 
 def best_tp(model: str, gpu: str) -> int:
-    """Return the GPUs per replica of the most reliable built-in profile.
+    """Return the GPUs per replica of the most reliable built-in profile of ``model`` on ``gpu``.
 
-    Measured profiles come first, then the one with the fewest GPUs.
+    A measured profile is more reliable; of equal ones, the one with the fewest GPUs is chosen.
     """
     by_tp = {tp: p for (m, g, tp), p in catalogue.profiles().items() if (m, g) == (model, gpu)}
     return min(by_tp, key=lambda tp: (by_tp[tp].provenance.kind != "measured", tp))
 
 
 def _scenario_row(profile: Profile) -> dict[str, Any]:
+    """Return the row of a scenario's ``profiles`` for a built-in profile."""
     row: dict[str, Any] = {"model": profile.model, "gpu": profile.gpu, "tp": profile.tp}
     if profile.kind == "roofline":
         precision = catalogue.published_precision(profile.model)

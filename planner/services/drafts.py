@@ -66,15 +66,19 @@ def scenario_draft(
         raise NotReady(f"Trace {trace.name} is not ready. Wait until it has been read.")
     serving, series, ended = serving or choose_serving(trace), trace.report.get("series", []), ""
     if horizon is None:
-        serving, series, ended = _in_window(trace, serving, window)
-    profiles = [each_serving.profile for each_serving in serving.all]
+        series, ended = _series_in_window(trace, window)
+    if ended:
+        labels = {one.get("model") for one in series}
+        used = {label: model for label, model in serving.labels.items() if label in labels}
+        serving = replace(serving, labels=MappingProxyType(used))
+    profiles = [model.profile for model in serving.all]
     ttft_ms = max(_ttft_ms(trace, profile) for profile in profiles)
     data: Row = {
         "version": 1,
         "name": free_name(f"Plan for {trace.name}"),
         "description": " ".join(filter(None, (_ignored_labels(trace, serving), ended))),
         "models": [profile.model for profile in profiles],
-        "profiles": [dict(each_serving.row) for each_serving in serving.all],
+        "profiles": [dict(model.row) for model in serving.all],
         "regions": [_region_row(trace, profiles)],
         "tiers": [
             {"name": FAST, "ttft_ms": ttft_ms, "tbt_ms": 100},
@@ -96,30 +100,27 @@ def scenario_draft(
     return document
 
 
-def _in_window(
-    trace: Trace, serving: Serving, window: WindowChoice | None
-) -> tuple[Serving, list[Row], str]:
-    """Return the serving and the series of a demand file that last into the window, and a note.
+def _series_in_window(trace: Trace, window: WindowChoice | None) -> tuple[list[Row], str]:
+    """Return the series of a demand file that last into the window, and a note on the others.
 
-    Series that ended before have no demand to plan. The window is the last day by default.
+    Series that end before have no demand to plan. If all do, return all of them. ``window`` None:
+    the last day of the trace. The note is "" if no series is left out.
     """
     series = trace.report.get("series", [])
     start_s = trace.report.get("end_ns", 0) / 1e9 - DAY_S if window is None else window.start_s
-    lasting = [each for each in series if _seconds(each.get("end", "")) > start_s]
-    ended = [each["name"] for each in series if each not in lasting]
+    lasting = [one for one in series if _seconds(one.get("end", "")) > start_s]
+    ended = [one["name"] for one in series if one not in lasting]
     if not lasting or not ended:
-        return serving, series, ""
-    labels = {each.get("model") for each in lasting}
-    used = {label: served for label, served in serving.labels.items() if label in labels}
+        return series, ""
     names = f"{', '.join(ended[:6])}{' ...' if len(ended) > 6 else ''}"
-    note = f"Left out, because they end before the window: {names}."
-    return replace(serving, labels=MappingProxyType(used)), lasting, note
+    return lasting, f"Left out, because they end before the window: {names}."
 
 
 def _seconds(moment: str) -> float:
-    """Return a time of a trace's report in seconds: "+600s" from its start, or a date.
+    """Return a ``moment`` of a trace's report in seconds: since 1970 for a date, else as stated.
 
-    "" is later than all others.
+    Without dates it is the time since the start of the trace, such as "+600s". For "", return
+    infinity.
     """
     if not moment:
         return inf
@@ -131,8 +132,8 @@ def _seconds(moment: str) -> float:
 def _region_row(trace: Trace, profiles: Sequence[Profile]) -> Row:
     """Return the only region of a draft, with GPUs for the trace's peak on ``profiles``.
 
-    Its prices are those of the built-in region that has the most of these GPU types. For the other
-    types it states the median of the known prices, if there are any.
+    Prices are those of the built-in region that has the most of these GPU types. Other types get
+    the median of the known prices, if there are any.
     """
     peak_rps = PEAK_TO_MEAN * sum(rate for _, rate in _series_rates(trace))
     capacity: dict[str, int] = {}
@@ -149,11 +150,13 @@ def _region_row(trace: Trace, profiles: Sequence[Profile]) -> Row:
 
 
 def _sources(trace: Trace, serving: Serving, all_series: Sequence[Row]) -> list[Row]:
-    """Return the traffic sources of a draft: one per series, per label, or for the whole trace."""
-    model = serving.profile.model
+    """Return the traffic sources of a draft: one per series of a demand file.
+
+    A trace of requests gets one source per label of ``serving``, or one in all.
+    """
     common: Row = {
         "trace": trace.name,
-        "model": model,
+        "model": serving.profile.model,
         "regions": {REGION: 1.0},
         "tiers": {FAST: 0.7, RELAXED: 0.3},
     }
@@ -161,8 +164,8 @@ def _sources(trace: Trace, serving: Serving, all_series: Sequence[Row]) -> list[
         if not serving.labels:
             return [common]
         return [
-            common | {"series": label, "model": serving_model.profile.model}
-            for label, serving_model in serving.labels.items()
+            common | {"series": label, "model": model.profile.model}
+            for label, model in serving.labels.items()
         ]
     sources = []
     for series in all_series:
@@ -196,44 +199,53 @@ def _ignored_labels(trace: Trace, serving: Serving) -> str:
 def _fit_window(
     data: Row, trace: Trace, chosen: WindowChoice | None, horizon: HorizonChoice | None
 ) -> None:
-    """Set the window, bins and horizon of a draft in ``data``. All times are in seconds.
+    """Set the window, bins and horizon of a draft in ``data``.
 
-    By default a study plans the last day. For a short trace, the window is shorter, or it follows
-    the trace, so that enough history is left to forecast from. A large window is simulated only in
-    part.
+    By default a study plans the last day. ``chosen`` is another part of the trace. ``horizon``
+    plans the time after the trace. A large window is simulated only in part.
     """
     rates = _series_rates(trace)
-    span = max(seconds for seconds, _ in rates)  # outside its own bins, a series counts as zero
-    shortest = next(
-        (width for width in SHORT_BINS_S if width <= span / SHORT_BINS), SHORT_BINS_S[-1]
-    )
-    bin_s = max(shortest, trace.report.get("bin_s") or 0)
-    window: float = DAY_S if span >= 2 * DAY_S else span / 2
-    # The longest window that leaves history to forecast from, and time for the first cold start.
-    longest_window = span - ceil(STARTUP_S / bin_s) * bin_s - HISTORY_BINS * bin_s
-    period = ceil(SHORT_PERIOD_S / bin_s) * bin_s
-    if window > longest_window:  # a longer trace has wider bins, but its window fits
-        data["traffic"]["bin_s"] = bin_s
-        if longest_window >= period:
-            window = floor(longest_window / period) * period
-            data["horizon"] = {"duration_s": window, "period_s": period}
-        else:  # too short to hold a window: plan the time after it
-            window = max(HOUR_S, 4 * bin_s)
-            window = ceil(window / period) * period
-            data["horizon"] = {"start": "end", "duration_s": window, "period_s": period}
-            data["forecast"] = {"method": "last-value"}
+    span_s = max(seconds for seconds, _ in rates)  # outside its own bins, a series counts as zero
+    window_s = _fit_short_trace(data, span_s, trace.report.get("bin_s") or 0)
     if horizon is not None:
-        if span >= LENGTH_OF_A_DAY_S:
-            window = horizon.replayed_s if span >= LENGTH_OF_A_WEEK_S else DAY_S
-        elif window >= HOUR_S:
-            window = floor(window / HOUR_S) * HOUR_S
-        data["horizon"] = data.get("horizon", {}) | {"start": "end", "duration_s": window}
-    replayed = sum(rate for _, rate in rates) * window
+        if span_s >= LENGTH_OF_A_DAY_S:
+            window_s = horizon.replayed_s if span_s >= LENGTH_OF_A_WEEK_S else DAY_S
+        elif window_s >= HOUR_S:
+            window_s = floor(window_s / HOUR_S) * HOUR_S
+        data["horizon"] = data.get("horizon", {}) | {"start": "end", "duration_s": window_s}
+    replayed = sum(rate for _, rate in rates) * window_s
     if chosen is not None:
         replayed = chosen.requests
         data["horizon"] = {"start": _start(trace, chosen), "duration_s": chosen.duration_s}
     if replayed > MAX_REPLAYED_REQUESTS:
         data["traffic"]["max_replayed"] = MAX_REPLAYED_REQUESTS
+
+
+def _fit_short_trace(data: Row, span_s: float, file_bin_s: float) -> float:
+    """Return the length of the window (s) for a trace of ``span_s`` seconds: usually a day.
+
+    For a short trace, set narrower bins, and a shorter window in ``data``, or one after the trace,
+    so that enough history is left to forecast from. ``file_bin_s`` is the width of the file's own
+    bins, 0 if none.
+    """
+    narrow_s = next((s for s in SHORT_BINS_S if s <= span_s / SHORT_BINS), SHORT_BINS_S[-1])
+    bin_s = max(narrow_s, file_bin_s)
+    window_s: float = DAY_S if span_s >= 2 * DAY_S else span_s / 2
+    # The longest window that leaves history to forecast from, and time for the first cold start.
+    longest_s = span_s - ceil(STARTUP_S / bin_s) * bin_s - HISTORY_BINS * bin_s
+    if window_s <= longest_s:  # a longer trace has wider bins, but its window fits
+        return window_s
+    period_s = ceil(SHORT_PERIOD_S / bin_s) * bin_s
+    data["traffic"]["bin_s"] = bin_s
+    if longest_s >= period_s:
+        window_s = floor(longest_s / period_s) * period_s
+        data["horizon"] = {"duration_s": window_s, "period_s": period_s}
+        return window_s
+    # Too short to hold a window: plan the time after it.
+    window_s = ceil(max(HOUR_S, 4 * bin_s) / period_s) * period_s
+    data["horizon"] = {"start": "end", "duration_s": window_s, "period_s": period_s}
+    data["forecast"] = {"method": "last-value"}
+    return window_s
 
 
 def _start(trace: Trace, chosen: WindowChoice) -> str | int:
@@ -244,9 +256,10 @@ def _start(trace: Trace, chosen: WindowChoice) -> str | int:
 
 
 def region_gpus(peak_rps: float, replica_rps: float, tp: int) -> int:
-    """Return the GPUs of a region: twice what the peak of the traffic (requests/s) needs.
+    """Return the GPUs of a region: twice what the traffic needs at its peak.
 
-    The limit is high so that the plan, and not this limit, decides the size of the fleet.
+    ``peak_rps`` and ``replica_rps``, what one replica serves, are in requests/s. ``tp`` is the GPUs
+    of a replica. With so many, the plan and not the region's limit decides the size of the fleet.
     """
     needed = 2 * peak_rps / replica_rps * tp if replica_rps > 0 else CAPACITY_GPUS
     return max(1, ceil(needed / CAPACITY_GPUS)) * CAPACITY_GPUS
@@ -270,7 +283,7 @@ def _series_rates(trace: Trace) -> list[tuple[float, float]]:
 
 
 def _ttft_ms(trace: Trace, profile: Profile) -> int:
-    """Return a TTFT limit: twice the time of the trace's long prompts on an idle replica."""
+    """Return a TTFT limit in ms: twice the time of the trace's long prompts on an idle replica."""
     prompt = LONG_PROMPT_FACTOR * mean_lengths(trace)[0]
     iterations = ceil(prompt / profile.max_batch_tokens)
     tokens = prompt / iterations  # tokens per iteration; on average it attends to half the prompt
@@ -285,15 +298,15 @@ def cached_share(trace: Trace) -> float:
 
 
 def repeated_blocks(trace: Trace) -> float:
-    """Return the share of prompt blocks that repeat earlier ones; 0 if caches are not worth it."""
+    """Return the share of prompt blocks that repeat earlier ones; 0 if below WORTH_CACHING."""
     share = float(trace.report.get("repeated_blocks") or 0.0)
     return share if share >= WORTH_CACHING else 0.0
 
 
 def mean_lengths(trace: Trace) -> tuple[float, float]:
-    """Return the mean tokens of a prompt and of an answer, each the largest of all series.
+    """Return the mean tokens (of a prompt, of an answer), each the largest of all series.
 
-    Assumed values are used if the file does not count tokens.
+    If the file does not count tokens, they are ASSUMED_INPUT and ASSUMED_OUTPUT.
     """
     counted = [trace.report, *trace.report.get("series", [])]
 

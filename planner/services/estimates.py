@@ -199,7 +199,7 @@ def estimate_file(
 def _measured_changes(
     measurements: MeasuredCorrections | None, deployments: Sequence[Deployment], fit: EstimateFit
 ) -> list[Change | None]:
-    """Return the correction of each estimate by measurements; None where none applies."""
+    """Return the correction of each deployment's estimate by ``measurements``; None without one."""
     if measurements is None:
         return [None] * len(deployments)
     return list(changes(measurements, deployments, fit))
@@ -208,9 +208,9 @@ def _measured_changes(
 def _answer_row(
     deployed: Deployment, uncorrected: Estimate, fit: EstimateFit, change: Change | None = None
 ) -> EstimateAnswer:
-    """Return one estimate, corrected by ``change``.
+    """Return the answer for a deployment: its estimate, corrected by ``change``, and its error.
 
-    The expected error is that of similar benchmark rows. Measurements of the user's own, from which
+    The expected error is that of similar benchmark rows. The user's own measurements, from which
     ``change`` comes, can only lower it.
     """
     split = uncorrected.arranged.split  # also if the estimate chose the split itself
@@ -255,10 +255,10 @@ def _answer_row(
 def _fitted_error(
     deployed: Deployment, fit: EstimateFit, change: Change | None, *, split: bool
 ) -> ExpectedError:
-    """Return the error of similar benchmark rows.
+    """Return the expected error of a deployment's estimate: the error of similar benchmark rows.
 
-    ``change``, the correction by the user's rows, only adds to the words on its basis. ``split``:
-    prefill and decode run on separate replicas.
+    ``change``, the correction by the user's rows, only adds to the words on the basis of the error.
+    ``split``: prefill and decode run on separate replicas.
     """
     version = deployed.version and f"{deployed.engine} {deployed.version}"
     basis = fit.basis(deployed.shape.name, deployed.gpu, version)
@@ -285,7 +285,7 @@ def _fitted_error(
 
 
 def _narrowed(error: ExpectedError, change: Change | None) -> ExpectedError:
-    """Return the expected error with the user's own rows, which can only make it smaller.
+    """Return the smaller of ``error`` and the error that the user's own rows showed, per quantity.
 
     ``change`` is the correction by these rows; None: there are none.
     """
@@ -306,7 +306,8 @@ def error_properties(deployed: Deployment) -> CellSelector:
 def _error_basis(basis: str, change: Change | None, measured: str) -> str:
     """Return in words what the stated error of an estimate is based on.
 
-    ``change`` is the correction by the user's rows, if any.
+    ``basis`` is a key of BASIS, ``measured`` the words on its benchmark rows. ``change`` is the
+    correction by the user's rows; None: there are none.
     """
     basis_words = f"{BASIS[basis]}: {measured}"
     if change is None or not change.rows:
@@ -342,7 +343,7 @@ def _own_correction(
 def prefill_busy_share(deployed: Deployment, estimate: Estimate) -> float:
     """Return the share of time that the prefill workers of a disaggregated deployment are busy.
 
-    It is the rate of requests times the time of a prompt on all workers; above 1: overloaded.
+    Above 1, they are overloaded: prompts arrive faster than all workers together process them.
     """
     workers = estimate.arranged.prefill.attention_dp * estimate.arranged.prefill_workers
     requests_s = estimate.tokens_per_s / deployed.osl
@@ -363,7 +364,7 @@ def _unmeasured_notes(deployed: Deployment) -> list[str]:
 
 
 def _bottleneck_notes(deployed: Deployment, estimate: Estimate) -> list[str]:
-    """Return a note if the prefill workers that the row gives are the bottleneck."""
+    """Return a note if the stated number of prefill workers limits the throughput; else nothing."""
     if deployed.prefill_workers is None or prefill_busy_share(deployed, estimate) < ALWAYS_BUSY:
         return []
     return ["prefill workers are always busy and limit throughput. The rest wait"]

@@ -28,10 +28,10 @@ NEEDS = {"model": "the model", "gpu": "the GPU type", "tp": "the GPUs of one rep
 SHARES = ("memory", "gpu")  # measures with a target of at most 1
 
 
-class Given(RunOptions):
-    """Facts for pools whose file does not state them; ``replicas`` applies to every pool.
+class PoolFacts(RunOptions):
+    """Facts that the user states for pools whose file does not.
 
-    Command line, REST API and page take them from this declaration.
+    ``replicas`` applies to every pool. Command line, REST API and page use this declaration.
     """
 
     model: str = Field(
@@ -77,7 +77,7 @@ class _CompletePool:
     notes: tuple[str, ...] = ()
 
 
-NOTHING_GIVEN = Given()
+NO_FACTS = PoolFacts()
 
 
 def fleet_import(
@@ -86,11 +86,16 @@ def fleet_import(
     user: User | None,
     text: str,
     name: str = "fleet",
-    given: Given = NOTHING_GIVEN,
+    facts: PoolFacts = NO_FACTS,
     version: int | None = None,
 ) -> tuple[StoredScenario, Imported]:
-    """Store the fleet in ``text`` as a new version; ``version`` None: do not check it."""
-    imported = with_fleet(scenario.document, text, name, given)
+    """Store a new version of ``scenario`` with the fleet that ``text`` describes.
+
+    ``name`` is the file's name in messages. ``facts`` are those that the file does not state.
+    ``version`` is the version that the user saw: if another is stored, the import is refused.
+    None: do not check it. Returns the stored scenario and what was imported.
+    """
+    imported = with_fleet(scenario.document, text, name, facts)
     saved = scenario_update(
         scenario=scenario,
         user=user,
@@ -101,94 +106,85 @@ def fleet_import(
     return saved, imported
 
 
-def with_fleet(document: str, text: str, name: str, given: Given = NOTHING_GIVEN) -> Imported:
+def with_fleet(document: str, text: str, name: str, facts: PoolFacts = NO_FACTS) -> Imported:
     """Return ``document`` with the fleet that ``text`` describes as ``fleet.today``.
 
     Rows of the same models and regions are replaced. Missing profiles, models and GPUs of regions
-    are added. Raises ScenarioError for a fact that neither the file nor ``given`` states.
+    are added. Raises ScenarioError for a fact that neither the file nor ``facts`` states.
     """
     pools = read_fleet(text, name)
     scenario, data = parse(document), outline(document)
     known = own_hardware()
-    placed = [_in_scenario_names(pool, scenario, given, known, name) for pool in pools]
-    places = {(complete.model, complete.region) for complete in placed}
-    kept_rows = [
-        row
-        for row in (data.get("fleet") or {}).get("today") or []
-        if (row.get("model"), row.get("region")) not in places
-    ]
+    complete_pools = [_complete(pool, scenario, facts, known, name) for pool in pools]
+    imported = {(complete.model, complete.region) for complete in complete_pools}
+    today = (data.get("fleet") or {}).get("today") or []
+    other_rows = [row for row in today if (row.get("model"), row.get("region")) not in imported]
     models = [row.name for row in scenario.models]
-    new_models = dict.fromkeys(c.model for c in placed if c.model not in models)
-    profiles = list(_new_profiles(placed, scenario, known))
-    notes = [note for complete in placed for note in complete.notes]
+    new_models = dict.fromkeys(c.model for c in complete_pools if c.model not in models)
+    profiles = list(_new_profiles(complete_pools, scenario, known))
+    notes = [note for complete in complete_pools for note in complete.notes]
     changes: Row = {
-        "fleet.today": [*kept_rows, *_summed_rows([_today_row(complete) for complete in placed])]
+        "fleet.today": [*other_rows, *_summed_rows([_today_row(c) for c in complete_pools])],
+        "regions": [
+            _with_needed_gpus(row, region, [c for c in complete_pools if c.region == region.name])
+            for row, region in zip(data["regions"], scenario.regions, strict=True)
+        ],
     }
-    changes["regions"] = [
-        _with_needed_gpus(
-            row, region, [complete for complete in placed if complete.region == region.name]
-        )
-        for row, region in zip(data["regions"], scenario.regions, strict=True)
-    ]
     if new_models:
         changes["models"] = [*data["models"], *new_models]
     if profiles:
         changes["profiles"] = [*data["profiles"], *profiles]
         notes += [f"profile added: {row['model']} on {row['gpu']}, estimated" for row in profiles]
-    policy, note = _policy([complete.pool for complete in placed])
+    policy, note = _policy([complete.pool for complete in complete_pools])
     if policy:
-        other_policies = [row for row in data.get("policies") or USUAL if _label(row) != LABEL]
-        changes["policies"] = [*other_policies, policy]
-    written = edit(document, {key: value for key, value in changes.items() if value is not None})
+        policies = data.get("policies") or USUAL
+        other = [p for p in policies if not (isinstance(p, Mapping) and p.get("label") == LABEL)]
+        changes["policies"] = [*other, policy]
+    written = edit(document, changes)
     parse(written, name)
     return Imported(written, tuple(pools), tuple(dict.fromkeys(filter(None, [*notes, note]))))
 
 
-def _label(row: Any) -> str:
-    return str(row.get("label", "")) if isinstance(row, Mapping) else ""
-
-
-def _in_scenario_names(
-    pool: RunningPool, scenario: Scenario, given: Given, known: UserFacts, name: str
+def _complete(
+    pool: RunningPool, scenario: Scenario, facts: PoolFacts, known: UserFacts, name: str
 ) -> _CompletePool:
-    """Return a pool under the scenario's names; raise ScenarioError for a missing fact."""
+    """Return ``pool`` with the missing ``facts``, under the scenario's names.
+
+    ``known`` is the user's own hardware, ``name`` the file's name in messages. Raises ScenarioError
+    for a fact that is still missing.
+    """
     location = f"{name}, {pool.name}" if pool.name else name
-    if missing := [fact for fact in pool.needs if not getattr(given, fact)]:
+    if missing := [fact for fact in pool.needs if not getattr(facts, fact)]:
         raise ScenarioError(
             f"{location}: the file does not state {' and '.join(NEEDS[fact] for fact in missing)}. "
             f"Give {', '.join(missing)}."
         )
-    model = _model(pool.model or given.model, scenario, known, location)
-    gpu = _gpu(pool.gpu or given.gpu, scenario, known, location)
+    model = _model(pool.model or facts.model, scenario, known, location)
+    gpu = _gpu(pool.gpu or facts.gpu, scenario, known, location)
     notes = [f"{pool.name}: {note}" for note in pool.notes]
-    engines = pool.engines
-    width = pool.width or given.tp or 1
+    engines, width = pool.engines, pool.width or facts.tp or 1  # engines of a pod, GPUs of each
     if pool.dp and engines == 1 and not _has_experts(model, known):
         engines, width = pool.dp, max(1, width // pool.dp)
-    # Launch lines and manifests only state the replicas at the start, so ``given`` goes first.
-    replicas = pool.replicas if given.replicas is None else given.replicas
+    # Launch lines and manifests only state the replicas at the start, so ``facts`` goes first.
+    replicas = pool.replicas if facts.replicas is None else facts.replicas
     if replicas is None:
         replicas = 1 if pool.minimum is None else pool.minimum
         notes.append(f"{pool.name}: replicas are not stated; its least, {replicas}, is assumed")
     if engines > 1:
         notes.append(f"{pool.name}: each pod runs {engines} engines, which count as replicas")
-    pod_gpus = pool.gpus
-    if pod_gpus and pod_gpus != width * engines:
+    if pool.gpus and pool.gpus != width * engines:
         notes.append(
-            f"{pool.name}: its pods ask for {pod_gpus} GPUs, its engine uses {width * engines}"
+            f"{pool.name}: its pods ask for {pool.gpus} GPUs, its engine uses {width * engines}"
         )
+    least, most = (n if n is None else n * engines for n in (pool.minimum, pool.maximum))
     return _CompletePool(
-        replace(
-            pool,
-            minimum=None if pool.minimum is None else pool.minimum * engines,
-            maximum=None if pool.maximum is None else pool.maximum * engines,
-        ),
-        model,
-        gpu,
-        _region(pool.region, scenario, given, location),
-        width,
-        replicas * engines,
-        tuple(notes),
+        pool=replace(pool, minimum=least, maximum=most),
+        model=model,
+        gpu=gpu,
+        region=_region(pool.region, scenario, facts, location),
+        width=width,
+        replicas=replicas * engines,
+        notes=tuple(notes),
     )
 
 
@@ -216,6 +212,7 @@ def _model(name: str, scenario: Scenario, known: UserFacts, location: str) -> st
 
 
 def _has_experts(model: str, known: UserFacts) -> bool:
+    """Return whether a model of the user or the catalogue is a mixture of experts."""
     spec = known.models.get(model) or catalogue.models().get(model_known_as(model))
     return bool(spec and spec.shape and spec.shape.experts)
 
@@ -228,29 +225,27 @@ def _gpu(name: str, scenario: Scenario, known: UserFacts, location: str) -> str:
         canonical = catalogue.gpu_name(gpu_type(name))
     except CatalogueError as problem:
         raise ScenarioError(f"{location}: {problem} Add it to your GPUs.") from None
-    listed = [
-        *(row.gpu for row in scenario.profiles),
-        *(g for r in scenario.regions for g in r.capacity),
-    ]
-    return next(
-        (listed_name for listed_name in listed if gpu_type(listed_name) == canonical), canonical
-    )
+    listed = [row.gpu for row in scenario.profiles]
+    for region in scenario.regions:
+        listed += region.capacity
+    return next((known_as for known_as in listed if gpu_type(known_as) == canonical), canonical)
 
 
-def _region(name: str, scenario: Scenario, given: Given, where: str) -> str:
+def _region(name: str, scenario: Scenario, facts: PoolFacts, where: str) -> str:
     """Return the scenario's region for a pool; raise ScenarioError if it is unclear."""
     regions = [region.name for region in scenario.regions]
-    for candidate in (given.region, name):
+    for candidate in (facts.region, name):
         if candidate in regions:
             return candidate
-    if len(regions) == 1 and not given.region:
+    if len(regions) == 1 and not facts.region:
         return regions[0]
-    stated = given.region or name
+    stated = facts.region or name
     fault = f"the scenario has no region {stated}" if stated else "the region is not stated"
     raise ScenarioError(f"{where}: {fault}. Give region, one of {', '.join(regions)}.")
 
 
 def _today_row(complete: _CompletePool) -> Row:
+    """Return the row of ``fleet.today`` for a pool, without the fields that are not known."""
     pool = complete.pool
     row: Row = {
         "model": complete.model,
@@ -267,7 +262,7 @@ def _today_row(complete: _CompletePool) -> Row:
 
 
 def _summed_rows(rows: Sequence[Row]) -> list[Row]:
-    """Return the rows with those of one kind of replica added up."""
+    """Return the rows, with the replicas of rows that differ in nothing else added up."""
     joined: dict[tuple[Any, ...], Row] = {}
     counts = ("replicas", "minimum", "maximum")
     for row in rows:
@@ -283,10 +278,13 @@ def _summed_rows(rows: Sequence[Row]) -> list[Row]:
     return list(joined.values())
 
 
-def _with_needed_gpus(row: Mapping[str, Any], region: Any, placed: Sequence[_CompletePool]) -> Row:
-    """Return the region in ``row`` with at least as many GPUs of each type as its pools use."""
+def _with_needed_gpus(row: Mapping[str, Any], region: Any, pools: Sequence[_CompletePool]) -> Row:
+    """Return the ``row`` of a region with at least as many GPUs of each type as ``pools`` use.
+
+    ``region`` is the same row, parsed.
+    """
     used: dict[str, int] = {}
-    for complete in placed:
+    for complete in pools:
         most_replicas = max(complete.replicas, complete.pool.maximum or 0)
         used[complete.gpu] = used.get(complete.gpu, 0) + most_replicas * complete.width
     changed = add_missing_gpus(row, region, used)
@@ -297,14 +295,17 @@ def _with_needed_gpus(row: Mapping[str, Any], region: Any, placed: Sequence[_Com
 
 
 def _new_profiles(
-    placed: Sequence[_CompletePool], scenario: Scenario, known: UserFacts
+    pools: Sequence[_CompletePool], scenario: Scenario, known: UserFacts
 ) -> Iterator[Row]:
-    """Yield profiles that the scenario lacks: built-in measured ones, else estimated ones."""
+    """Yield the profiles of ``pools`` that the scenario lacks: built-in ones, else estimated ones.
+
+    ``known`` is the user's own hardware.
+    """
     present: set[tuple[str, str, int, str]] = {
         (row.model, row.gpu, row.tp * row.pp * row.attention_dp, row.role)
         for row in scenario.profiles
     }
-    for complete in placed:
+    for complete in pools:
         pool = complete.pool
         role = pool.role if pool.role in ("prefill", "decode") else "mixed"
         key = (complete.model, complete.gpu, complete.width, role)
@@ -345,18 +346,19 @@ def _parallelism(pool: RunningPool, width: int, *, experts: bool) -> Row:
     if pool.expert_parallel or pool.attention_dp:
         attention_dp = pool.dp or 1
     if experts and width % attention_dp == 0 and (pool.expert_parallel or attention_dp > 1):
-        spread: Row = {
-            "tp": width // attention_dp,
-            "moe_ep" if pool.expert_parallel else "moe_tp": width,
-        }
-        return spread | ({"attention_dp": attention_dp} if attention_dp > 1 else {})
+        experts_width = {"moe_ep" if pool.expert_parallel else "moe_tp": width}
+        attention_width = {"attention_dp": attention_dp} if attention_dp > 1 else {}
+        return {"tp": width // attention_dp} | experts_width | attention_width
     if pp > 1 and width % pp == 0:
         return {"tp": width // pp, "pp": pp}
     return {"tp": width}
 
 
 def _policy(pools: Sequence[RunningPool]) -> tuple[Row | None, str]:
-    """Return today's autoscaler as a policy, and a note if there is no such policy."""
+    """Return the autoscaler of ``pools`` as a policy, and a note.
+
+    Without such a policy, return None and why; without an autoscaler, None and "".
+    """
     if any(pool.autoscaler for pool in pools):
         return _autoscaler_policy(pools)
     triggers = {trigger for pool in pools for trigger in pool.triggers[:1]}
@@ -372,9 +374,10 @@ def _policy(pools: Sequence[RunningPool]) -> tuple[Row | None, str]:
 
 
 def _autoscaler_policy(pools: Sequence[RunningPool]) -> tuple[Row | None, str]:
-    """Return the policy of the pools' autoscalers with a note ("" if none), or None and why.
+    """Return the policy of autoscalers that set their own rule, such as Dynamo's, and a note or "".
 
-    Prefill and decode pools may share one policy.
+    Prefill and decode pools may share one policy. If the pools have several, or if a setting cannot
+    be simulated, return None and why.
     """
     joined: Row = {}
     for pool in pools:

@@ -103,10 +103,7 @@ def remember_browser(response: HttpResponse, user_id: str) -> None:
 
 
 def _known_user(request: HttpRequest, name: str) -> User | None:
-    """Return the user ``name`` if that person has signed in with this browser before.
-
-    Otherwise None.
-    """
+    """Return the user ``name`` if they signed in with this browser before; else None."""
     try:
         user_id = signing.loads(
             request.COOKIES.get(KNOWN_COOKIE, ""), salt=KNOWN_COOKIE, max_age=KNOWN_S

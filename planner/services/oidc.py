@@ -70,7 +70,7 @@ def provider() -> IdentityProvider | None:
 
 
 def sign_in_begin(*, return_url: str, verify_again: bool = False) -> tuple[str, PendingSignIn]:
-    """Return the URL of the provider to redirect to, and the data to store until it responds.
+    """Return the provider's URL to send the user to, and the data to store until they return.
 
     ``return_url`` is the address on this site to which the provider returns. With ``verify_again``,
     the provider must verify the user again, even one with an open session there.
@@ -191,7 +191,7 @@ def _claims(idp: IdentityProvider, metadata: Document, tokens: Document, nonce: 
 
 
 def _decode_token(idp: IdentityProvider, metadata: Document, token: str) -> jwt.Token:
-    """Verify the token; fetch the keys again if no cached key matches."""
+    """Return the token after verifying its signature; fetch the keys again if none matches."""
     keys = _keys(idp, metadata)
     try:
         return jwt.decode(token, keys, algorithms=ALGORITHMS)
@@ -200,6 +200,7 @@ def _decode_token(idp: IdentityProvider, metadata: Document, token: str) -> jwt.
 
 
 def _keys(idp: IdentityProvider, metadata: Document, *, fresh: bool = False) -> KeySet:
+    """Return the provider's public keys; ``fresh``: not from the cache."""
     document = _cached_document(idp, metadata["jwks_uri"], fresh=fresh)
     return KeySet.import_key_set({"keys": document.get("keys", [])})
 
@@ -260,7 +261,7 @@ def _create_account(idp: IdentityProvider, claims: Document, subject: str) -> Us
 
 
 def _sync_memberships(user: User, idp: IdentityProvider, role_of: dict[str, str]) -> dict[str, str]:
-    """Set memberships to those of the groups.
+    """Give ``user`` the roles ``role_of``, by workspace, that the groups at the provider grant.
 
     Returns the changed roles by workspace, "" for a membership that ended. The last admin of a
     workspace stays an admin.

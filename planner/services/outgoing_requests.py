@@ -120,7 +120,7 @@ def request(
 
 
 def _origin(parts: SplitResult) -> tuple[str, str, int]:
-    """Return scheme, host and port of a URL; raise ValueError if it has none."""
+    """Return (scheme, host, port) of a URL; raise ValueError unless it is http(s) with a host."""
     if parts.scheme not in PORTS or not parts.hostname:
         raise ValueError(parts.geturl())
     return parts.scheme, parts.hostname.lower(), parts.port or PORTS[parts.scheme]

@@ -111,7 +111,10 @@ def check_admin_left(person: User) -> None:
 
 
 def check_may_change_account(by: User | None, person: User, action: str) -> None:
-    """Raise NotAllowed if ``by`` may not ``action`` an account of other workspaces; None may."""
+    """Raise NotAllowed if ``by`` may not ``action`` the account, which has other workspaces too.
+
+    ``by`` None, the command line, may.
+    """
     if by is None or by.is_superuser:
         return
     workspace_id = current_workspace().pk

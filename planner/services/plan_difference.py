@@ -108,9 +108,9 @@ def plan_difference(plan: Sequence[PoolPlan], active: Sequence[PoolPlan]) -> Dif
 
 
 def _comparison_times(plan: Sequence[PoolPlan]) -> tuple[list[datetime], timedelta]:
-    """Return equally spaced times over the plan, and the interval between them.
+    """Return equally spaced times over the plan, and the time between two of them.
 
-    The interval is the length of the shortest step, limited to 5 minutes to an hour.
+    It is as long as the shortest step, but at least 5 minutes and at most an hour.
     """
     steps = [step for pool in plan for step in pool.steps]
     begins, ends = min(step.begins for step in steps), max(step.ends for step in steps)
@@ -125,10 +125,10 @@ def _replicas_at(
     times: Sequence[datetime],
     cycles: Sequence[timedelta] = CYCLES,
 ) -> FloatArray:
-    """Return the replicas of a pool at ``times``; 0 if the plan does not have the pool.
+    """Return the replicas of ``pool`` at each time; 0 if it is None: the plan lacks the pool.
 
-    Times that the plan does not cover take the replicas a number of whole ``cycles`` earlier. NaN
-    marks times without either.
+    ``pools`` are all pools of the plan. For a time after its end, they are the replicas a number of
+    whole cycles earlier, by the first of ``cycles`` that reaches the plan. NaN: no cycle does.
     """
     # A pool that the plan lacks has no steps, so the first pool shows which times are covered.
     steps = (pool or pools[0]).steps
@@ -157,10 +157,10 @@ def _cost_usd(
     before: Mapping[PoolKey, PoolPlan],
     after: Mapping[PoolKey, PoolPlan],
 ) -> float | None:
-    """Return the cost (USD) of ``counts``, which are replica-hours per pool.
+    """Return the cost (USD) of ``counts [pool, time]``, replica-hours; None if a price is unknown.
 
-    None if a price is not known. Both plans use the new plan's prices, so that only replicas make a
-    difference. Pools that only the old plan has keep its price.
+    ``keys`` are the pools. The prices are those of the plan ``after`` for both plans, so that only
+    replicas make a difference. A pool that only ``before`` has keeps its price there.
     """
     total = 0.0
     for row, key in zip(counts, keys, strict=True):
@@ -175,7 +175,10 @@ def _cost_usd(
 def _largest_change(
     old: FloatArray, new: FloatArray, keys: Sequence[PoolKey], times: Sequence[datetime]
 ) -> Change | None:
-    """Return the largest change of any pool at any time; None without a change."""
+    """Return the largest change from ``old`` to ``new``, replicas ``[pool, time]``; None if none.
+
+    ``keys`` are the pools.
+    """
     if not old.size or not np.any(new != old):
         return None
     row, hour = np.unravel_index(int(np.argmax(np.abs(new - old))), old.shape)

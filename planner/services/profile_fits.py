@@ -59,7 +59,7 @@ def profile_compute(
         user=user,
         name=spec.name,
         profile=profile,
-        made=FitRecord({"notes": [f"Kernels were measured in {n}." for n in measured]}),
+        fit_record=FitRecord({"notes": [f"Kernels were measured in {n}." for n in measured]}),
         arrangement=spec.arrangement,
         key=key,
     )
@@ -95,7 +95,7 @@ def profile_fit(
         user=user,
         name=spec.name,
         profile=fitted.profile,
-        made=FitRecord(
+        fit_record=FitRecord(
             {"rows": rows.rows, "notes": list(fitted.notes), "range": range_of(rows)},
             parameter_documents(fitted.parameters),
             residual_table(fitted.residuals, rows),
@@ -107,9 +107,9 @@ def profile_fit(
 
 
 def _base_of_linear(spec: ProfileSpec, rows: BenchmarkRows) -> core.Profile | None:
-    """Return a computed profile for what the rows of a linear profile do not show; None if nothing.
+    """Return a computed profile for what ``rows`` do not show; None if they show everything.
 
-    It is needed for a sweep over concurrency, and for rows without prefill times.
+    The fit needs it for a sweep over concurrency, and for rows without prefill times.
     """
     modelled = replace(spec, kind="operator" if spec.kernels else "roofline")
     if is_sweep(rows):
@@ -123,7 +123,7 @@ def _base_of_linear(spec: ProfileSpec, rows: BenchmarkRows) -> core.Profile | No
 
 
 def compute_profile(spec: ProfileSpec) -> core.Profile:
-    """Return the profile from measured kernels or published peaks, without benchmark rows."""
+    """Return the profile that follows from measured kernels (operator) or published peaks."""
     gpu = gpu_get(spec.gpu).spec
     tables = kernel_tables(gpu.name, spec.kernels) if spec.kind == "operator" else None
     return computed_profile(spec, model_get(spec.model).spec, gpu, tables)
@@ -141,7 +141,10 @@ def kernel_calibrations(files: Sequence[int]) -> list[Calibration]:
 
 
 def kernel_tables(gpu: str, files: Sequence[int]) -> Kernels | None:
-    """Return all kernels for ``gpu`` in the files; None without files."""
+    """Return the kernels measured on GPU type ``gpu`` in the uploads ``files``; None without files.
+
+    Raises CatalogueError if the files hold kernels of other GPU types alone.
+    """
     calibrations = kernel_calibrations(files)
     if not calibrations:
         return None
@@ -171,7 +174,10 @@ def profile_compare(
     rows_model: str,
     rows_gpu: str,
 ) -> tuple[Comparison, pl.DataFrame]:
-    """Compare a profile with rows that it was not fitted to, without storing anything."""
+    """Compare a profile with the rows of one model and GPU type in a file; store nothing.
+
+    ``version`` None: the newest. Returns the comparison, and one row of errors per row of the file.
+    """
     stored = profile_get(profile_name, version)
     rows = arrangement_rows(calibration, rows_model, rows_gpu, stored.tp)
     against = f"{rows.rows:,} rows of {calibration.name}"
@@ -185,7 +191,10 @@ def profile_compare(
 
 
 def arrangement_rows(calibration: Calibration, model: str, gpu: str, tp: int) -> BenchmarkRows:
-    """Return the rows of one model, GPU and tp in a file; rows without tp match every tp."""
+    """Return the rows of one model, GPU type and ``tp`` (GPUs per replica) in a file.
+
+    Rows without tp match every tp. Raises CatalogueError if there are none.
+    """
     if calibration.kind != Calibration.Kind.BENCHMARK:
         raise CatalogueError(f"{calibration.name} holds no benchmark rows. Upload such a file.")
     rows = calibration_rows(calibration)
@@ -200,7 +209,10 @@ def arrangement_rows(calibration: Calibration, model: str, gpu: str, tp: int) ->
 
 
 def _in_precision(rows: BenchmarkRows, precision: str, name: str) -> BenchmarkRows:
-    """Return the rows in ``precision``, if the file has several precisions."""
+    """Return the rows in ``precision``; all rows if the file has at most one precision.
+
+    ``name`` is the file's. Raises CatalogueError if the file has only other precisions.
+    """
     stated = [text.lower() for text in rows.precision.tolist()]
     stored = np.array([PRECISIONS.get(text, text) for text in stated])
     precisions = [text for text in np.unique(stored).tolist() if text]
@@ -215,7 +227,7 @@ def _in_precision(rows: BenchmarkRows, precision: str, name: str) -> BenchmarkRo
 
 
 def _kv_capacity(spec: ProfileSpec) -> int:
-    """Return the KV-cache capacity in tokens: as given, else from the memory."""
+    """Return the tokens that a replica's KV cache holds: as stated, else what its memory allows."""
     if spec.kv_capacity_tokens:
         return spec.kv_capacity_tokens
     model, gpu = model_in_precision(spec.model, spec.precision), gpu_get(spec.gpu).spec
@@ -278,5 +290,9 @@ def profile_tune(
     report = {
         "notes": notes, "covariance": tuned.covariance.tolist(), "range": observed_range(observed),
     }  # fmt: skip
-    made = FitRecord(report, parameter_documents(tuned.parameters), tuning_table(observed, tuned))
-    return profile_save(user=user, name=keep_as or name, profile=tuned.profile, made=made, key=key)
+    fit_record = FitRecord(
+        report, parameter_documents(tuned.parameters), tuning_table(observed, tuned)
+    )
+    return profile_save(
+        user=user, name=keep_as or name, profile=tuned.profile, fit_record=fit_record, key=key
+    )

@@ -26,7 +26,7 @@ TRIES = 5  # another process may take the next version's number first
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FitRecord:
-    """What a version keeps of how its profile was made."""
+    """What a version keeps of how its profile was fitted or computed."""
 
     report: Mapping[str, Any]
     parameters: Mapping[str, Any] = field(default_factory=dict)
@@ -39,21 +39,21 @@ def profile_save(
     user: User | None,
     name: str,
     profile: core.Profile,
-    made: FitRecord,
+    fit_record: FitRecord,
     arrangement: Arrangement | None = None,
     key: Key | None = None,
 ) -> ProfileVersion:
     """Store ``profile`` as the next version under ``name``; the first version creates the name.
 
-    Raises CatalogueError if the name belongs to another model, GPU type or number of GPUs. ``made``
-    states how it was made. A repeated request with the same idempotency ``key`` returns the version
-    of the first; None: no key.
+    ``fit_record`` states where the profile comes from. A repeated request with the same idempotency
+    ``key`` returns the version of the first; None: no key. Raises CatalogueError if the name
+    belongs to another model, GPU type or number of GPUs.
     """
     check_may_plan(user)
     key = key or Key()
     row = _named_row(user, check_name("profile", name, {}), profile, arrangement)
     for _ in range(TRIES):
-        version = _next_version(user, row, profile, made, key)
+        version = _next_version(user, row, profile, fit_record, key)
         try:
             with transaction.atomic():
                 version.save()
@@ -62,9 +62,9 @@ def profile_save(
             if earlier := key.earlier_row(ProfileVersion.objects.filter(created_by=user)):
                 return earlier
             continue
-        if made.residuals is not None and not made.residuals.is_empty():
+        if fit_record.residuals is not None and not fit_record.residuals.is_empty():
             version.store = f"{PROFILES}/{version.pk}"
-            row_arrays.tables_write(version.store, {RESIDUALS: made.residuals})
+            row_arrays.tables_write(version.store, {RESIDUALS: fit_record.residuals})
             row_arrays.keep(version.store)
             version.save(update_fields=["store"])
         record("profile.kept", version.profile, by=user, version=version.version)
@@ -75,9 +75,10 @@ def profile_save(
 def _named_row(
     user: User | None, name: str, profile: core.Profile, arrangement: Arrangement | None
 ) -> Profile:
-    """Return the row of the name, created if it is new.
+    """Return the stored profile ``name``, created for ``profile`` if the name is new.
 
-    Raises CatalogueError if it belongs to another model, GPU type or number of GPUs.
+    ``arrangement`` None: tensor parallelism alone. Raises CatalogueError if the name belongs to
+    another model, GPU type or number of GPUs.
     """
     row, _ = Profile.objects.get_or_create(
         name=name,
@@ -98,21 +99,21 @@ def _named_row(
 
 
 def _next_version(
-    user: User | None, row: Profile, profile: core.Profile, made: FitRecord, key: Key
+    user: User | None, row: Profile, profile: core.Profile, fit_record: FitRecord, key: Key
 ) -> ProfileVersion:
-    """Return the next version of a profile, not saved yet."""
+    """Return the next version of the stored profile ``row``, with ``profile``, not saved yet."""
     newest = row.versions.values_list("version", flat=True).first() or 0
     return ProfileVersion(
         profile=row,
         version=newest + 1,
-        parameters=dict(made.parameters),
+        parameters=dict(fit_record.parameters),
         report={
-            **made.report,
+            **fit_record.report,
             "spread": profile.spread,
             "start_s": profile.start_s,
             "phases": phase_facts(profile),
         },
-        calibration=made.calibration,
+        calibration=fit_record.calibration,
         created_by=user,
         **key.columns(),
         **profile_columns(profile),

@@ -155,8 +155,9 @@ def _fewest_gpus(
 ) -> QuickSize:
     """Return the fewest GPUs on which the mean latencies meet both limits.
 
-    ``loads`` are the requests in flight per replica to try. ``replicas_needed`` returns the
-    replicas for such a load and its estimate. The result's ``tokens_per_s`` is of one replica.
+    ``loads`` are the requests in flight per replica to try. ``replicas_needed(load, estimate)``
+    returns the replicas needed at such a load. ``tokens_per_s`` of the result is of one replica.
+    Raises PlannerError if no load meets the limits.
     """
     name, gpu_type = catalogue.model_name(question.model), catalogue.gpu_name(question.gpu)
     rows: list[dict[str, Any]] = [
@@ -168,13 +169,13 @@ def _fewest_gpus(
         for load in loads
     ]  # fmt: skip
     answers = estimate_many(rows)
-    fits = [
-        (ceil(replicas_needed(row["concurrency"], answer)) * int(row["tp"]), int(row["tp"]), answer)
-        for row, answer in zip(rows, answers, strict=True)
-        if isinstance(answer, EstimateAnswer)
-        and answer.ttft_ms <= question.ttft_ms
-        and answer.tbt_ms <= question.tbt_ms
-    ]
+    fits: list[tuple[int, int, EstimateAnswer]] = []  # GPUs of all replicas, GPUs of one, estimate
+    for row, answer in zip(rows, answers, strict=True):
+        if isinstance(answer, Refused):
+            continue
+        if answer.ttft_ms <= question.ttft_ms and answer.tbt_ms <= question.tbt_ms:
+            replicas = ceil(replicas_needed(row["concurrency"], answer))
+            fits.append((replicas * row["tp"], row["tp"], answer))
     if not fits:
         raise PlannerError(
             f"No replica of {name} on 1 to {WIDTHS[-1]} {gpu_type} meets the limits: "
@@ -196,9 +197,9 @@ def _fewest_gpus(
 
 
 def _nearest(answers: Sequence[EstimateAnswer | Refused], question: SizeQuestion) -> str:
-    """Return the figures of the deployment closest to the latency limits, and a remedy, as text.
+    """Return the latencies of the deployment closest to the limits, and a remedy, as text.
 
-    Without any estimate, it is the reason why the largest deployment has none.
+    Without any estimate, return the reason why the largest deployment has none.
     """
     nearest = min(
         (answer for answer in answers if isinstance(answer, EstimateAnswer)),

@@ -104,7 +104,10 @@ def _newest_runs_of_schedules() -> list[int]:
 
 
 def _announce(rows: QuerySet[Any], now: datetime, noun: str, days: int) -> Iterator[str]:
-    """Mark the rows as announced if they are not yet, and yield one sentence about them."""
+    """Yield a sentence that announces the removal of the rows that are not announced yet.
+
+    They are marked as announced at ``now``. ``noun`` names one row, ``days`` is its allowed age.
+    """
     fresh = [
         row
         for row in rows.filter(removal_announced_at=None).order_by("pk")[:MAX_ROWS]

@@ -124,9 +124,8 @@ def forget_refused_files(source: Source) -> None:
     """Have the next reading try refused files again: the remedy may lie outside the file."""
     if marks := source.found.get("files"):
         problems = dict(source.readings.order_by("at", "pk").values_list("file_name", "problem"))
-        source.found = {
-            "files": {name: mark for name, mark in marks.items() if not problems.get(name[:255])}
-        }
+        read = {name: mark for name, mark in marks.items() if not problems.get(name[:255])}
+        source.found = {"files": read}
         source.save(update_fields=["found"])
 
 

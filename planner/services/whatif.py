@@ -135,6 +135,7 @@ def recommended_policy(run: Run) -> SimulatedPolicy | None:
 
 
 def _answer_and_variation(base: Base, chosen: Chosen) -> tuple[WhatIf, Variation]:
+    """Return the plan for ``chosen`` values, and the values by address that it was made for."""
     variation = variation_of(base.settings, chosen)
     return answer(base.plan, variation, shares_of(chosen))
 
@@ -142,10 +143,10 @@ def _answer_and_variation(base: Base, chosen: Chosen) -> tuple[WhatIf, Variation
 def what_if_cells(
     run: Run, cells: Sequence[Mapping[str, Any]], within_s: float
 ) -> list[WhatIf | PlannerError | None]:
-    """Return the answer of each cell; None for cells that did not fit into ``within_s`` seconds.
+    """Return the answer for the values of each cell, or the error that they raise.
 
-    At least one new cell is answered. Answers are cached by their content, so the next call
-    continues where this one stopped.
+    After ``within_s`` seconds and at least one new answer, the other cells are None. Answers are
+    cached by their content, so the next call continues where this one stopped.
     """
     base, answers = base_of(run), list[WhatIf | PlannerError | None]()
     begun, new = time.monotonic(), 0
@@ -153,15 +154,15 @@ def what_if_cells(
         # The key of an answer: the stored inputs, the code, and the values.
         content = [run.pk, run.store, str(run.finished_at), code_version(), dict(chosen)]
         key = f"whatif-{sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()}"
-        found = cache.get(key)
-        if found is None and (not new or time.monotonic() - begun < within_s):
+        cell = cache.get(key)
+        if cell is None and (not new or time.monotonic() - begun < within_s):
             new += 1
             try:
-                found = _answer_and_variation(base, chosen)[0]
+                cell, _ = _answer_and_variation(base, chosen)
             except PlannerError as problem:
-                found = problem
-            cache.set(key, found, KEPT_S)
-        answers.append(found)
+                cell = problem
+            cache.set(key, cell, KEPT_S)
+        answers.append(cell)
     return answers
 
 
@@ -224,7 +225,10 @@ def front_values(run: Run, plan: int) -> dict[str, Any]:
 
 
 def _simulation(run: Run, changes: Variation) -> tuple[str, str]:
-    """Return the scenario restricted to the run's recommended policy, and that policy."""
+    """Return a run's scenario (YAML) with ``changes`` and its recommended policy alone, and which.
+
+    Without a recommendation it is the policy that follows the plan.
+    """
     result = stored_result(run)
     policy = (result.default_policy or THE_PLAN).partition(SEPARATOR)[0]
     parameters = result.recommended.parameters if result.recommended else {}

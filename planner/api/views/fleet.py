@@ -11,11 +11,11 @@ from planner.api.views.scenarios import ScenarioDetail
 from planner.domain.options import options_in
 from planner.inputs.fleet.reading import MAX_CHARACTERS
 from planner.selectors.scenarios import scenario_get
-from planner.services.fleet_imports import Given, fleet_import
+from planner.services.fleet_imports import PoolFacts, fleet_import
 
 
 class FleetRequest(OptionsSerializer):
-    declared = options_in(Given)
+    declared = options_in(PoolFacts)
     text = serializers.CharField(
         max_length=MAX_CHARACTERS,
         trim_whitespace=False,
@@ -50,7 +50,7 @@ class ScenarioFleetView(ApiView):
             scenario=stored,
             user=self.user,
             text=text,
-            given=Given(**sent),
+            facts=PoolFacts(**sent),
             version=version_held(request, stored),
         )
         return Response(

@@ -300,7 +300,7 @@ BASIS = {
 
 
 def side_of(instance: Instance, instances: int) -> Side:
-    """Return the figures of a pool of ``instances`` copies of ``instance``."""
+    """Return the figures of a pool of ``instances`` equal replicas, each like ``instance``."""
     widths = {name: getattr(instance.where, name) for name in WIDTHS}
     return Side(instances=instances, gpus=instance.gpus, **widths)
 

@@ -3,7 +3,7 @@
 import math
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from planner.domain.deployment_search.candidates import KV_CACHE, ReportProgress, instances_of
@@ -93,12 +93,7 @@ def search_deployments(
     begun = time.perf_counter()
     shape, published = _model(query, known)
     gpus = _gpus_to_search(query, known)
-    stated_prices = {
-        name if name in known.gpus else gpu_known_as(name): usd
-        for name, usd in query.prices.items()
-    }
-    prices = {gpu.name: price_of(gpu.name, stated_prices) for gpu in gpus}
-    _check_prices(stated_prices, prices)
+    prices = _prices_of(gpus, query.prices, known)
     built = instances_of(
         shape, published, gpus, prices, query.engines or ENGINES,
         lambda done, what: report(BUILDING * done, what),
@@ -179,14 +174,22 @@ def _gpus_to_search(query: DeploymentQuery, known: UserFacts) -> list[GpuSpec]:
     return list(gpus.values())
 
 
-def _check_prices(stated: Iterable[str], prices: Mapping[str, HourPrice]) -> None:
-    """Raise CatalogueError if a GPU type with a ``stated`` price is not one that is searched."""
-    for name in stated:
+def _prices_of(
+    gpus: Sequence[GpuSpec], stated: Mapping[str, float], known: UserFacts
+) -> dict[str, HourPrice]:
+    """Return the price of each of ``gpus``: as ``stated`` (USD per GPU-hour), else published.
+
+    Raises CatalogueError if a price is stated for a GPU type that is not among them.
+    """
+    usd_of = {n if n in known.gpus else gpu_known_as(n): usd for n, usd in stated.items()}
+    prices = {gpu.name: price_of(gpu.name, usd_of) for gpu in gpus}
+    for name in usd_of:
         if name not in prices:
             raise CatalogueError(
                 f"price of {name}: the search has no such GPU type. Choose from "
                 f"{', '.join(prices)}."
             )
+    return prices
 
 
 def _ranked_by(query: DeploymentQuery, best: tuple[Row, ...]) -> str:

@@ -4,6 +4,7 @@ Each forecaster drives the same planner. All are compared at equal attainment.
 """
 
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
@@ -159,16 +160,11 @@ def run(
     baselines: list[Baseline] = []
     if not options.by_coverage:
         # Matching by coverage simulates nothing, so confirm the two that the verdict compares.
-        to_confirm = [] if by_replay else [name for name in rows if name in (best, SAME_AS_NOW)]
-        confirm = partial(_confirm_by_simulation, study, scenario.seed)
-        tune = partial(_baseline_or_reason, study, scenario.seed, tune=by_replay)
-        jobs: list[Part[Forecaster | Baseline | str]] = [
-            *(Part(f"Simulate: {name}", partial(confirm, rows[name])) for name in to_confirm),
-            *(
-                Part(f"Tune: {policy_of(name).title}", partial(tune, name))
-                for name in baseline_names(options.reactive, tune=by_replay)
-            ),
-        ]
+        compared = (
+            {} if by_replay else {n: row for n, row in rows.items() if n in (best, SAME_AS_NOW)}
+        )
+        names_beside = baseline_names(options.reactive, tune=by_replay)
+        jobs = _simulations(study, scenario.seed, compared, names_beside, tune=by_replay)
         for outcome in parts.map(jobs, part(progress, 0.7, 1.0)):
             if isinstance(outcome, Forecaster):
                 rows[outcome.method] = outcome
@@ -194,6 +190,22 @@ def run(
     if baselines:
         tables["beside"] = flat_table([*result.beside.values()])
     return Outcome(result, tables)
+
+
+def _simulations(
+    study: Study, seed: int, rows: Mapping[str, Forecaster], baselines: Sequence[str], *, tune: bool
+) -> list[Part[Forecaster | Baseline | str]]:
+    """Return parts of the run that simulate the forecasters in ``rows``, and policies beside them.
+
+    ``baselines`` are the names of these policies, which do not forecast. With ``tune``, their
+    parameters are tuned on the window itself.
+    """
+    confirm = partial(_confirm_by_simulation, study, seed)
+    simulate = partial(_baseline_or_reason, study, seed, tune=tune)
+    return [
+        *(Part(f"Simulate: {name}", partial(confirm, row)) for name, row in rows.items()),
+        *(Part(f"Tune: {policy_of(name).title}", partial(simulate, name)) for name in baselines),
+    ]
 
 
 def _forecaster_or_reason(

@@ -176,19 +176,8 @@ def run(
     if not runs:
         raise Infeasible(" ".join(left_out))
     runs = with_flat_costs(study, runs, seed=scenario.seed, progress=part(progress, 0.94, 1.0))
-    notes = [
-        *unused_traffic_warning(study.window, study.traffic),
-        *busier_window_warning(study.window, study.traffic),
-        *plan_and_replay(runs),
-        *left_out,
-    ]
     recommended = None if choice is None else ChoiceOfPolicy(choice, trials.days, level)
-    comparison = compare(runs, scenario.objective.baseline, notes, recommended)
-    if comparison.recommended is not None:
-        best = comparison.run(comparison.recommended.policy)
-        comparison = comparison.with_answer(
-            answer_of(study, best, comparison.run(comparison.baseline))
-        )
+    comparison = _comparison_of(study, runs, scenario.objective.baseline, left_out, recommended)
     shown = _with_simulated_plan(planned, comparison)
     progress(1.0, "Comparing")
     tested = [*candidates, *(replace(row, policy=key) for key, row in others.items())]
@@ -223,6 +212,31 @@ def run(
             flat=_recommended_static_fleet(study, comparison),
         ),
     )
+
+
+def _comparison_of(
+    study: Study,
+    runs: Sequence[PolicyRun],
+    baseline: str | None,
+    left_out: Sequence[str],
+    recommended: ChoiceOfPolicy | None,
+) -> PolicyComparison:
+    """Return the comparison of ``runs``, with the answer for the recommended policy, if any.
+
+    ``baseline`` is the key of the policy that savings refer to; None: the default. ``left_out`` are
+    sentences on policies without a run.
+    """
+    notes = [
+        *unused_traffic_warning(study.window, study.traffic),
+        *busier_window_warning(study.window, study.traffic),
+        *plan_and_replay(runs),
+        *left_out,
+    ]
+    comparison = compare(runs, baseline, notes, recommended)
+    if comparison.recommended is None:
+        return comparison
+    best = comparison.run(comparison.recommended.policy)
+    return comparison.with_answer(answer_of(study, best, comparison.run(comparison.baseline)))
 
 
 def _simulated_early(policies: Sequence[Policy], tried: Sequence[Policy]) -> tuple[Policy, ...]:

@@ -162,11 +162,11 @@ def plan_months(
     progress: Progress,
     parts: Parts = IN_PROCESS,
 ) -> list[PlannedMonth]:
-    """Plan the representative week of ``inputs`` for each month.
+    """Return the plan of each month, for its representative week.
 
-    ``months`` are pairs of a month and its growth factor on ``load``. Months with equal factors
-    share a plan. Each week is planned twice: the second plan starts with the fleet at the end of
-    the first, as within a month.
+    ``inputs`` and ``load`` are those of the week, ``months`` pairs of a month and its growth factor
+    on ``load``. Months with equal factors share a plan. Each week is planned twice: the second plan
+    starts with the fleet at the end of the first, as within a month.
     """
     # A later item replaces an earlier one, so the reverse order keeps the first month.
     first_month = {growth: month for month, growth in reversed(months)}
@@ -181,12 +181,10 @@ def plan_months(
     planned = []
     for month, growth in months:
         occurrences = weights(month, inputs.window.start_s, inputs.window.period_s)
-        plan_or_conflict = plan_at_growth[growth]
-        if isinstance(plan_or_conflict, str):
-            conflict = plan_or_conflict
-            planned.append(PlannedMonth(month, growth, occurrences, None, conflict))
-        else:
-            planned.append(PlannedMonth(month, growth, occurrences, plan_or_conflict))
+        plan = plan_at_growth[growth]
+        conflict = plan if isinstance(plan, str) else ""
+        feasible = None if isinstance(plan, str) else plan
+        planned.append(PlannedMonth(month, growth, occurrences, feasible, conflict))
     return planned
 
 
@@ -229,7 +227,7 @@ def _commitments_on_offer(in_use: tuple[GpuUse, ...], hardware: Hardware) -> tup
 
 
 def _shortest_terms(offers: tuple[Commitment, ...]) -> tuple[Commitment, ...]:
-    """Return only the offers with the shortest term for each GPU type and region.
+    """Return the offer with the shortest term for each GPU type and region, if it pays.
 
     A horizon of at most a year says little about a term of three years.
     """

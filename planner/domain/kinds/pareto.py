@@ -98,7 +98,7 @@ class Options(RunOptions):
     @field_validator("of")
     @classmethod
     def _pair(cls, value: str) -> str:
-        """Return the two objectives, the one with a bound last; raise ValueError for others."""
+        """Return two objectives as text, the one with a bound last; ValueError for other names."""
         return ",".join(pair_of(value))
 
 
@@ -110,9 +110,9 @@ def run(
     known: UserFacts = NO_USER_FACTS,
     progress: Progress,
 ) -> Outcome:
-    """Minimise the first objective under several bounds on the second, over all periods at once.
+    """Return the plans with the least of the first objective under several bounds on the second.
 
-    Raises Infeasible if there is no plan.
+    All periods are planned at once. Raises Infeasible if there is no plan. Arguments: see ``Kind``.
     """
     begun = time.perf_counter()
     scenario = planned_together(scenario)
@@ -121,19 +121,19 @@ def run(
     basis = basis_of(study, planned)
     pair = pair_of(options.of)
     base = StoredPlan(scenario, known, basis, solve_s=SOLVE_S)
-    found = front(base, pair, options.points, part(progress, 0.5, 1.0))
-    points = tuple(map(FrontPlan.of, found))
+    front_points = front(base, pair, options.points, part(progress, 0.5, 1.0))
+    points = tuple(map(FrontPlan.of, front_points))
     if not points:
         raise Infeasible("There is no plan for either objective. Run plan to see what conflicts.")
-    best = knee([(point.first, point.second) for point in points])
+    knee_index = knee([(point.first, point.second) for point in points])
     return Outcome(
         ParetoResult(
             frame=frame_of(study),
             of=pair,
             units=(UNITS[MEASURE[pair[0]]], UNITS[MEASURE[pair[1]]]),
             points=points,
-            knee=best,
-            planned_for=tuple(dict.fromkeys(str(each.height) for each in planned.quantiles)),
+            knee=knee_index,
+            planned_for=tuple(dict.fromkeys(str(used.height) for used in planned.quantiles)),
             headline=_headline(*pair, points),
             seconds=time.perf_counter() - begun,
         ),
@@ -149,9 +149,10 @@ def planned_together(scenario: Scenario) -> Scenario:
 
 
 def _headline(first: str, second: str, plans: tuple[FrontPlan, ...]) -> str:
-    """Return what the least of one objective costs, as "Least carbon: +$4, −10 kg vs least cost".
+    """Return what the least of the second objective costs, in units of the first.
 
-    ``plans`` are the front, in rising order of the second objective.
+    For example: "Least carbon: +$4, −10 kg vs least cost". ``plans`` are the front, in rising order
+    of the second objective.
     """
     least_second, least_first = plans[0], plans[-1]
     if least_second is least_first:

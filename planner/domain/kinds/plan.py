@@ -102,7 +102,7 @@ def run(
     known: UserFacts = NO_USER_FACTS,
     progress: Progress,
 ) -> Outcome:
-    """Plan replicas over time; raise Infeasible with the conflict. Arguments: see ``Kind``."""
+    """Return a plan of replicas over time; raise Infeasible with the conflict. See ``Kind``."""
     begun = time.perf_counter()
     scenario = with_objective(scenario, options)
     study = study_of(scenario, traces, known, part(progress, 0.0, 0.4))
@@ -148,7 +148,7 @@ def run(
 
 
 def _begin_closed_forms(study: Study) -> None:
-    """Begin the closed forms that the steps after the plan need, if there is a second process."""
+    """Begin the closed forms of capacity for the steps after the plan, in other processes."""
     traffic, pools = study.traffic, study.sizes.capacity
     samples = request_samples(traffic)
     begin_closed_rates(

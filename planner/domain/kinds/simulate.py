@@ -64,7 +64,7 @@ def run(
     known: UserFacts = NO_USER_FACTS,
     progress: Progress,
 ) -> Outcome:
-    """Simulate one policy on the scenario's requests. Arguments: see ``Kind``."""
+    """Return the figures of one policy, simulated on the scenario's requests. See ``Kind``."""
     begun = time.perf_counter()
     scenario = with_seed(scenario, options.seed)
     study = study_of(scenario, traces, known, part(progress, 0.0, 0.3))

@@ -286,34 +286,11 @@ def _sized_pool(
 ) -> SizedPool:
     """Return the capacity of a replica with its limits, its errors and its closed forms."""
     m, _ = model_column
-    hardware, lengths, shared = assumed.hardware, assumed.lengths[m], assumed.shared[m]
-    tier = hardware.tier(sized.tier)
-    profile = hardware.profiles[model_column]
+    tier, profile = assumed.hardware.tier(sized.tier), assumed.hardware.profiles[model_column]
     error = stated_error(profile)
-
-    def rate_if(sign: int) -> float | None:
-        """Return the requests/s with the profile slower (+1) or faster (-1) by its error.
-
-        0: the SLO is met at no rate. None: the error is not known.
-        """
-        if error is None:
-            return None
-        try:
-            return sized_alone(
-                hardware,
-                model_column,
-                lengths,
-                seed,
-                burstiness=assumed.arrivals[m],
-                shared=shared,
-                profile=slower_or_faster(profile, error.value, sign),
-            )
-        except SimulationError:
-            return 0.0
-
     demand_rps, replicas = assumed.rates[m], None
     if demand_rps is not None:
-        demand_tps = demand_rps * float(lengths[0].mean())
+        demand_tps = demand_rps * float(assumed.lengths[m][0].mean())
         replicas = fewest_instances(sizes.pool_tps[model_column], demand_tps)
     return SizedPool(
         sized=sized,
@@ -330,9 +307,31 @@ def _sized_pool(
         replicas=replicas,
         simulated_pools=sizes.pools[model_column].set_by.points,
         closed=_closed_forms(assumed, model_column, sized),
-        max_rps_if_slower=rate_if(+1),
-        max_rps_if_faster=rate_if(-1),
+        max_rps_if_slower=_rps_at_error(assumed, model_column, +1, seed),
+        max_rps_if_faster=_rps_at_error(assumed, model_column, -1, seed),
     )
+
+
+def _rps_at_error(
+    assumed: _AssumedRequests, model_column: ModelColumn, sign: int, seed: int
+) -> float | None:
+    """Return the requests/s of a replica whose profile is slower (+1) or faster (-1) by its error.
+
+    0: no rate meets the SLO. None: the error is not known.
+    """
+    m, _ = model_column
+    profile = assumed.hardware.profiles[model_column]
+    error = stated_error(profile)
+    if error is None:
+        return None
+    try:
+        return sized_alone(
+            assumed.hardware, model_column, assumed.lengths[m], seed,
+            burstiness=assumed.arrivals[m], shared=assumed.shared[m],
+            profile=slower_or_faster(profile, error.value, sign),
+        )  # fmt: skip
+    except SimulationError:
+        return 0.0
 
 
 def _contradiction_sentences(hardware: Hardware) -> list[str]:
@@ -356,7 +355,10 @@ def _workload(assumed: _AssumedRequests, m: int) -> Workload:
 def _closed_forms(
     assumed: _AssumedRequests, model_column: ModelColumn, sized: SizedReplica
 ) -> ClosedForms:
-    """Return the closed forms at the simulated capacity of a replica; None: they find no rate."""
+    """Return what closed forms state at the simulated capacity of a replica, and their error.
+
+    ``predicted_rps``, the capacity by closed forms, is None if they find none.
+    """
     hardware, work, max_rps = assumed.hardware, _workload(assumed, model_column[0]), sized.max_rps
     pool, profile = sized_pool(hardware, *model_column), hardware.profiles[model_column]
     tier, saturated = hardware.tier(sized.tier), saturated_rps(profile, work, pool)

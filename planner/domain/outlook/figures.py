@@ -68,10 +68,10 @@ class PoolMonth:
 def month_figures(
     planned: PlannedMonth, hardware: Hardware, commitments: Sequence[Commitment]
 ) -> MonthFigures:
-    """Return the row of a month: sums over its planned periods, each times its occurrences.
+    """Return the row of a month: sums over the week's periods, each times its occurrences.
 
-    With ``commitments``, a second cost pays committed GPUs all month, used or not. A month without
-    a feasible plan has only its conflict.
+    With ``commitments``, a second cost includes committed GPUs, which are paid all month, used or
+    not. A month without a feasible plan has only its conflict.
     """
     month, plan = planned.month, planned.plan
     days, growth = month.hours / 24, planned.times
@@ -87,7 +87,7 @@ def month_figures(
     on_demand = float(by_column[~hardware.spot].sum())
     committed = cost + _commitments_extra_usd(plan, hours, hardware, commitments)
     replicas = plan.target.sum(axis=(1, 2, 3))
-    seen = planned.weights > 0
+    occurs = planned.weights > 0
     return MonthFigures(
         month=month.label,
         days=days,
@@ -102,8 +102,8 @@ def month_figures(
         energy_kwh=float(hours @ np.array([t.kwh for t in totals])),
         carbon_kg=float(hours @ np.array([t.kg for t in totals])),
         mean_replicas=float(planned.weights @ replicas / planned.weights.sum()),
-        peak_replicas=int(replicas[seen].max()),
-        peak_gpus=int(gpus.sum(axis=(1, 2, 3))[seen].max()),
+        peak_replicas=int(replicas[occurs].max()),
+        peak_gpus=int(gpus.sum(axis=(1, 2, 3))[occurs].max()),
         conflict=next((window.conflict for window in plan.windows if window.conflict), ""),
     )
 
@@ -111,21 +111,21 @@ def month_figures(
 def _commitments_extra_usd(
     plan: ScalingPlan, hours: FloatArray, hardware: Hardware, commitments: Sequence[Commitment]
 ) -> float:
-    """Return how much ``commitments`` add to a plan's cost; negative: they save money.
+    """Return how many dollars ``commitments`` add to a plan's cost; negative: they save money.
 
-    They are paid all the time, and replace the on-demand GPUs in use, up to their number. ``hours``
-    ``[period]`` is the time that each period lasts in all.
+    Committed GPUs are paid all the time, and replace the on-demand GPUs in use, up to their number.
+    ``hours [period]`` is the time that each period lasts in all.
     """
     gpus, prices = _gpus_in_use(plan), _gpu_prices(plan, hardware)
-    extra = 0.0
+    on_demand = np.flatnonzero(~hardware.spot)
+    extra_usd = 0.0
     for row in commitments:
-        used = _of_gpu_type(gpus, hardware, row.region, row.gpu)
-        on_demand = np.flatnonzero(~hardware.spot)
+        used = _gpus_of_type(gpus, hardware, row.region, row.gpu)
         g = next(g for g in on_demand if hardware.gpus[g].name == row.gpu)
         r = [region.name for region in hardware.regions].index(row.region)
-        extra += row.committed_usd_per_gpu_hour * row.gpus * float(hours.sum())
-        extra -= float(hours @ (np.minimum(used, row.gpus) * prices[:, r, g]))
-    return extra
+        extra_usd += row.committed_usd_per_gpu_hour * row.gpus * float(hours.sum())
+        extra_usd -= float(hours @ (np.minimum(used, row.gpus) * prices[:, r, g]))
+    return extra_usd
 
 
 _WORSE = ("optimal", "feasible", "timeout", "infeasible")  # solver states, the best first
@@ -137,11 +137,11 @@ def pool_months(planned: PlannedMonth, hardware: Hardware) -> tuple[PoolMonth, .
     if plan is None:
         return ()
     hours = planned.weights * (plan.period_s / 3600)
-    seen, target, rows = planned.weights > 0, plan.target, []
+    occurs, target, rows = planned.weights > 0, plan.target, []
     prices = _gpu_prices(plan, hardware)
     for m, r, g in hardware.pool_index:
         counts = target[:, m, r, g]
-        if not counts[seen].any():
+        if not counts[occurs].any():
             continue
         gpus = int(plan.gpus_per_instance[m, g])
         rows.append(
@@ -152,8 +152,8 @@ def pool_months(planned: PlannedMonth, hardware: Hardware) -> tuple[PoolMonth, .
                 arrangement=hardware.arrangement(m, g),
                 market=hardware.market(g),
                 mean_replicas=float(planned.weights @ counts / planned.weights.sum()),
-                least_replicas=int(counts[seen].min()),
-                peak_replicas=int(counts[seen].max()),
+                least_replicas=int(counts[occurs].min()),
+                peak_replicas=int(counts[occurs].max()),
                 gpu_hours=gpus * float(hours @ counts),
                 cost_usd=gpus * float(hours @ (counts * prices[:, r, g])),
             )
@@ -174,7 +174,7 @@ def gpu_uses(planned: Sequence[PlannedMonth], hardware: Hardware) -> tuple[GpuUs
             gpus, hours = [], []
             for month in planned:
                 if month.plan is not None:
-                    gpus.append(_of_gpu_type(_gpus_in_use(month.plan), hardware, region.name, gpu))
+                    gpus.append(_gpus_of_type(_gpus_in_use(month.plan), hardware, region.name, gpu))
                     hours.append(month.weights * (month.plan.period_s / 3600))
             if gpus and np.concatenate(gpus).any():
                 price = float(hardware.usd_per_gpu_hour[r, column])
@@ -185,7 +185,7 @@ def gpu_uses(planned: Sequence[PlannedMonth], hardware: Hardware) -> tuple[GpuUs
 
 
 def _gpu_prices(plan: ScalingPlan, hardware: Hardware) -> FloatArray:
-    """Return the price of a GPU in each period, in dollars per hour ``[p, r, g]``."""
+    """Return the price of a GPU, in dollars per hour ``[period, region, GPU column]``."""
     return np.stack([hardware.gpu_usd(start_s, plan.period_s) for start_s in plan.period_start_s])
 
 
@@ -194,9 +194,12 @@ def _gpus_in_use(plan: ScalingPlan) -> FloatArray:
     return np.asarray(plan.target * plan.gpus_per_instance[None, :, None, :], np.float64)
 
 
-def _of_gpu_type(gpus: FloatArray, hardware: Hardware, region: str, gpu: str) -> FloatArray:
-    """Return the on-demand GPUs of one type in a region, ``[period]``."""
-    r = next(i for i, region_of in enumerate(hardware.regions) if region_of.name == region)
+def _gpus_of_type(gpus: FloatArray, hardware: Hardware, region: str, gpu: str) -> FloatArray:
+    """Return the on-demand GPUs of type ``gpu`` in a region, by period.
+
+    ``gpus [period, model, region, GPU column]`` are those in use.
+    """
+    r = [listed.name for listed in hardware.regions].index(region)
     columns = [
         g
         for g, column in enumerate(hardware.columns)

@@ -80,12 +80,15 @@ def sensitivity_calls(
 
 
 def best_splits(services: tuple[PdService, ...], instances: int) -> tuple[Split, ...]:
-    """Return the best ratio of each service by closed forms."""
+    """Return the best ratio of ``instances`` replicas for each service, by closed forms."""
     return tuple(_best_split(ClosedForms(service), instances) for service in services)
 
 
 def sensitivity(service: PdService, instances: int, progress: Progress) -> Sensitivity:
-    """Return the best ratios at lengths times ``FACTORS`` and limits times ``LIMITS``."""
+    """Return the best ratios of ``instances`` replicas at other lengths and other latency limits.
+
+    Mean lengths are multiplied by ``FACTORS``, limits by ``LIMITS``.
+    """
     splits = results_of(
         best_splits,
         sensitivity_calls(service, instances),

@@ -97,10 +97,10 @@ def deferred_tps(inputs: PlanInput, interactive_tps: FloatArray, *, at_once: boo
 def _known_series(
     inputs: PlanInput, tier: Tier, series: DemandSeries, origin_s: float, end_s: float
 ) -> tuple[FloatArray, float, FloatArray]:
-    """Return the work of ``tier`` from the window's start to ``end_s``, as known at ``origin_s``.
+    """Return (bin starts, seconds until urgent, tokens per bin) of the work of ``tier``.
 
-    Both are epoch seconds. The result is (bin starts, seconds until urgent, tokens per bin), a part
-    of ``DeferredWork.of``.
+    It lasts from the window's start to ``end_s``, as known at ``origin_s``; all are epoch seconds.
+    The result is a part of ``DeferredWork.of``.
     """
     window = inputs.window
     bins = round((end_s - window.start_s) / window.bin_s)

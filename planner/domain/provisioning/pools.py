@@ -181,9 +181,9 @@ def _solve_phase(
 
 
 def choose_variants(cases: list[Case]) -> list[Case]:
-    """Return the cases, with those of one GPU type and precision per model and region chosen.
+    """Return ``cases``, marked as chosen on one GPU type and precision per model and region.
 
-    Chosen is the cheapest type as whole replicas, if all phases are feasible on it. Types with
+    It is the one on which whole replicas cost least, if all phases are feasible on it. Types with
     enough GPUs in the region come first.
     """
     chosen: set[tuple[str, str, str, str]] = set()  # model, region, GPU type and precision

@@ -168,10 +168,9 @@ def _way_of_level(level: Level) -> SharingWay:
 
 
 def _replay_services(cases: list[Case], shared: SharedPlan) -> tuple[float | None, bool]:
-    """Replay services on common GPUs.
+    """Return (lowest attainment of a service, whether all meet their targets) on common GPUs.
 
-    Return (lowest attainment of a service, whether all meet their targets); without a replay
-    (None, True).
+    Both come from a replay. Without a replay, return (None, True).
     """
     # A judge states the requests to replay and the required attainment.
     judges = [case.judge for case in cases if case.judge is not None and can_replay(case.problem)]

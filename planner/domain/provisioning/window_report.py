@@ -92,9 +92,9 @@ class OverTime:
 def plan_windows(
     cases: list[Case], tracked: TrackedTraffic, progress: Progress
 ) -> tuple[OverTime, pl.DataFrame]:
-    """Plan every level of ``cases`` window by window.
+    """Return (figures, table) of plans of ``cases`` at every level, made window by window.
 
-    Return (figures, table). The table has one row per window, phase and level.
+    The table has one row per window, phase and level.
     """
     tracked_cases = track_cases(cases, tracked, progress)
     return _figures(tracked_cases, tracked.startup_s), _table(tracked_cases, tracked.start_s)

@@ -180,13 +180,7 @@ def comparison_report(
     figures = {name: {**row, "name": name} for name, row in runs.items()}
     outcomes = outcomes_of(figures)
     recommendation = comparison.recommended
-    policy_of_plan = {name: tests.alternatives.get(name, "") for name in (*LEVELS, STATIC)}
-    plans = tuple(
-        Plan(name, outcomes[key], tests.levels.get(name))
-        for name, key in policy_of_plan.items()
-        if key in outcomes
-    )
-    plans = plans or tuple(_only_plan(comparison, outcomes))
+    plans = _plans(comparison, outcomes, tests)
     if not plans:
         return Report(frame.scenario, comparison.headline, ())
     wanted = chosen or (recommendation.assurance if recommendation is not None else "")
@@ -222,18 +216,28 @@ def comparison_report(
     )
 
 
-def _only_plan(comparison: PolicyComparison, outcomes: Mapping[str, Outcome]) -> Iterator[Plan]:
-    """Yield the single plan of a result without alternatives.
+def _plans(
+    comparison: PolicyComparison, outcomes: Mapping[str, Outcome], tests: Tests
+) -> tuple[Plan, ...]:
+    """Return the plans to choose from: of the levels of assurance, and the static fleet.
 
-    It is the recommended policy, else the best deployable one.
+    If the result has none of them, return the recommended policy alone, else the best deployable
+    one. ``outcomes`` are the simulated policies by key.
     """
+    policy_of_plan = {name: tests.alternatives.get(name, "") for name in (*LEVELS, STATIC)}
+    plans = tuple(
+        Plan(name, outcomes[key], tests.levels.get(name))
+        for name, key in policy_of_plan.items()
+        if key in outcomes
+    )
+    if plans or not outcomes:
+        return plans
     recommended = comparison.recommended
+    if recommended is not None and recommended.policy in outcomes:
+        return (Plan("", outcomes[recommended.policy], None),)
     best_first = [name for name in comparison.ranking if name in outcomes] or list(outcomes)
     deployable = [name for name in best_first if not outcomes[name].hindsight]
-    if recommended is not None and recommended.policy in outcomes:
-        yield Plan("", outcomes[recommended.policy], None)
-    elif best_first:
-        yield Plan("", outcomes[(deployable or best_first)[0]], None)
+    return (Plan("", outcomes[(deployable or best_first)[0]], None),)
 
 
 def _schedule(view: ComparisonView) -> Schedule | None:

@@ -61,7 +61,10 @@ def report(result: ForecastResult, tables: Tables) -> Report:
 
 
 def _facts(rows: Rows, ahead: pl.DataFrame | None) -> Iterator[Fact]:
-    """Yield the error of all series, if ``ahead`` has them, and those of the worst series."""
+    """Yield the errors (WAPE) and the coverage of past forecasts, those of the worst series.
+
+    ``ahead`` is the table of the forecast: the WAPE is that over all its series, if it has demand.
+    """
     overall = _overall_error(ahead)
     for name, label in (("wape", "WAPE"), ("peak_wape", "Peak WAPE")):
         known = [row[name] for row in rows if row.get(name) is not None]
@@ -84,7 +87,7 @@ def _facts(rows: Rows, ahead: pl.DataFrame | None) -> Iterator[Fact]:
 
 
 def _verdict(rows: Rows) -> str:
-    """Return whether past coverage of the band is enough to plan on, or "" if it is unknown."""
+    """Return a sentence on whether the 80% band covered enough of past demand; "" if unknown."""
     covered = [row["coverage80"] for row in rows if row.get("coverage80") is not None]
     if not covered:
         return ""
@@ -112,9 +115,9 @@ def _worst(series: int) -> str:
 
 
 def _charts(result: ForecastResult, tables: Tables) -> Iterator[Chart]:
-    """Yield demand and forecast: input tokens/s until the window ends, then a chart per unit.
+    """Yield a chart of demand and forecast in input tokens/s until the window ends.
 
-    The others cover the window.
+    Then yield a chart per unit of the series, over the window alone.
     """
     ahead, window = tables("forecast"), result.window
     if window is not None and not ahead.is_empty():
@@ -129,7 +132,10 @@ def _charts(result: ForecastResult, tables: Tables) -> Iterator[Chart]:
 
 
 def _chart(title: str, unit: str, rows: pl.DataFrame) -> Chart:
-    """Return a chart of the sum over all series; where one is unknown, the sum is a gap."""
+    """Return a chart of demand and forecast, summed over all series of ``rows``.
+
+    Where one series is unknown, the line has a gap.
+    """
     sums = [
         pl.when(pl.col(name).null_count() == 0).then(pl.col(name).sum()).otherwise(None).alias(name)
         for name in VALUES

@@ -18,6 +18,7 @@ from planner.domain.report import (
     Section,
     Series,
     Shape,
+    Table,
     table,
 )
 from planner.domain.reports.over_time import changes, to_end
@@ -82,13 +83,18 @@ def modules_section(
         (Head("Exact speedup", Form.NUMBER, "x"), lambda row: row[1].exact_speedup),
         title="Resources",
     )
-    parts = {
-        (model, part)
-        for policy, _ in pools
-        for model, model_parts in policy.parts.items()
-        for part in model_parts
-    }
-    memory = table(
+    charts = _charts(pools[:POOLS], frame, tables("modules"))
+    blocks: tuple[Block, ...] = (operations, resources, *charts, _memory_table(pools), *NOTES)
+    yield Section("Scaling below the replica", blocks, "Modules", group=Group.PLAN)
+
+
+def _memory_table(pools: Sequence[Pool]) -> Table:
+    """Return a table of the memory and work of each module in a layer, by model."""
+    parts = set()
+    for policy, _ in pools:
+        for model, model_parts in policy.parts.items():
+            parts |= {(model, part) for part in model_parts}
+    return table(
         sorted(parts, key=lambda row: (row[0], -row[1].memory_bytes)),
         (Head("Model", wide=2), lambda row: row[0]),
         (Head("Module of a layer", wide=2), lambda row: row[1].name),
@@ -97,9 +103,6 @@ def modules_section(
         (Head("Work for 256 tokens", Form.NUMBER, "GFLOP"), lambda row: row[1].flops / 1e9),
         title="Memory and work of a layer's modules",
     )
-    charts = _charts(pools[:POOLS], frame, tables("modules"))
-    blocks: tuple[Block, ...] = (operations, resources, *charts, memory, *NOTES)
-    yield Section("Scaling below the replica", blocks, "Modules", group=Group.PLAN)
 
 
 def _charts(pools: Sequence[Pool], frame: Frame, modules: pl.DataFrame) -> Iterator[Chart]:

@@ -68,7 +68,7 @@ def plan_sections(plan: PlanFigures | None) -> Iterator[Section]:
 
 
 def _mix(mix: Sequence[Purchase]) -> Section:
-    """Return the GPUs that the plan pays for, by market."""
+    """Return the section on the GPUs that the plan pays for, by market."""
     rows = table(
         mix,
         (Head("Region"), lambda row: row.region),
@@ -85,7 +85,10 @@ def _mix(mix: Sequence[Purchase]) -> Section:
 
 
 def _shift(shift: ShiftFigures, unit: str) -> Section:
-    """Return when and where deferrable work is done, and what that saves."""
+    """Return the section on when and where deferrable work is done, and what that saves.
+
+    ``unit`` is that of the plan's objective.
+    """
     extra = None if shift.over_bound is None else shift.over_bound - 1
     facts = Facts((
         Fact("Saving", shift.saving, form=Form.SHARE, note="vs. unshifted work, no reserved GPUs"),
@@ -99,7 +102,7 @@ def _shift(shift: ShiftFigures, unit: str) -> Section:
     def steps(
         label: str, role: Role, value: Callable[[WorkHour], float], summed: AbstractSet[str]
     ) -> Series:
-        """Return the sum of ``value`` over the regions ``summed`` by period, as a line of steps."""
+        """Return a line of steps: the sum of ``value`` over the regions ``summed``, by period."""
         sums = [
             sum(value(row) for row in shift.hours if row.period == start and row.region in summed)
             for start in starts
@@ -129,7 +132,7 @@ def _shift(shift: ShiftFigures, unit: str) -> Section:
 
 
 def _power(uses: Sequence[PowerUse]) -> Section:
-    """Return the power of the plan next to its limits."""
+    """Return the section on the peak power of the plan, next to the limits on it."""
     rows = table(
         uses,
         (Head("Limit", wide=3), lambda row: row.where),
@@ -188,7 +191,7 @@ def _cap_name(plan: CapPlan) -> str:
 
 
 def _conflicts(plan: PlanFigures) -> Section:
-    """Return what cannot be served, and why."""
+    """Return the section on demand that the plan cannot serve, and why."""
     blocks: list[Block] = [Note(sentence) for sentence in plan.conflicts]
     if plan.limited:
         blocks.append(Note(f"Method of the choice: {plan.limited}."))
@@ -210,7 +213,7 @@ def _conflicts(plan: PlanFigures) -> Section:
 
 
 def _totals(plan: PlanFigures, totals: PlanTotals) -> Section:
-    """Return cost, energy and changes over the window."""
+    """Return the section on the plan's cost, energy, carbon and changes over the window."""
     spans = "all periods at once" if plan.periods == "all" else "period by period"
     facts = [
         # Other names than the simulated figures of the same plan, which differ a little.
@@ -241,7 +244,7 @@ def _totals(plan: PlanFigures, totals: PlanTotals) -> Section:
 
 
 def _constraints(plan: PlanFigures) -> Iterator[Section]:
-    """Yield the proof of the plan and its binding constraints."""
+    """Yield the section on how close to optimal the plan is, and on its binding constraints."""
     solved = f"{plan.solver}, {duration(plan.solve_seconds)}"
     proof = Facts(
         (

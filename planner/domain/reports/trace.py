@@ -17,7 +17,7 @@ AMOUNTS = (
 
 
 def trace_report(character: Character, by: str) -> Report:
-    """Return the tables of a trace; ``by`` selects how traffic is split."""
+    """Return the report on a trace; ``by`` splits traffic: all, model, region or tier."""
     sections = (
         *_amounts(character, by),
         *_lengths(character, by),
@@ -30,13 +30,13 @@ def trace_report(character: Character, by: str) -> Report:
     return Report(character.trace, "", sections, clock=character.clock)
 
 
-def _more(kept: Sequence[object], count: int) -> str:
-    """Return the note on how many of ``count`` rows a table leaves out, or ""."""
-    return f"And {count - len(kept):,} smaller ones, in the API." if count > len(kept) else ""
+def _left_out_note(shown: Sequence[object], count: int) -> str:
+    """Return the note on how many of ``count`` rows a table that shows some leaves out, or ""."""
+    return f"And {count - len(shown):,} smaller ones, in the API." if count > len(shown) else ""
 
 
 def _amounts(character: Character, by: str) -> Iterator[Section]:
-    """Yield the volume of the whole trace and of its largest labels."""
+    """Yield the section on the volume of the whole trace, and of its largest labels of ``by``."""
     labels = [volume for volume in character.volumes if volume.by == by]
     shown: list[Volume] = [character.total, *labels[:ROWS]]
     unit = f"{character.unit.replace('_', ' ')}/s"
@@ -53,7 +53,7 @@ def _amounts(character: Character, by: str) -> Iterator[Section]:
         (Head("Repeats daily", Form.NUMBER), lambda row: row.autocorrelation_day),
         (Head("Repeats weekly", Form.NUMBER), lambda row: row.autocorrelation_week),
         (Head("Utility per request", Form.NUMBER), lambda row: row.utility_per_request),
-        note=_more(shown[1:], len(labels)),
+        note=_left_out_note(shown[1:], len(labels)),
     )
     repeats = any(volume.autocorrelation_day is not None for volume in shown)
     note = Note(
@@ -65,7 +65,7 @@ def _amounts(character: Character, by: str) -> Iterator[Section]:
 
 
 def _lengths(character: Character, by: str) -> Iterator[Section]:
-    """Yield the tokens of a request, of all requests and by label."""
+    """Yield the section on the tokens of a request, over all requests and by label of ``by``."""
     lengths = [length for length in character.lengths if length.by in ("all", by)]
     if not lengths:
         return
@@ -83,7 +83,7 @@ def _lengths(character: Character, by: str) -> Iterator[Section]:
 
 
 def _days(character: Character) -> Iterator[Section]:
-    """Yield every day with its rank, if there are several."""
+    """Yield the section on each day and its rank, if there are several days."""
     days = character.days.days
     if len(days) < 2:
         return
@@ -99,7 +99,7 @@ def _days(character: Character) -> Iterator[Section]:
 
 
 def _bursts(character: Character) -> Iterator[Section]:
-    """Yield the variation of counts by the width of bins."""
+    """Yield the section on how counts vary with the width of bins, if the trace has requests."""
     if not character.burstiness:
         return
     rows = table(
@@ -116,7 +116,7 @@ def _bursts(character: Character) -> Iterator[Section]:
 
 
 def _sessions(sessions: Sessions | None) -> Iterator[Section]:
-    """Yield the sessions of two turns or more."""
+    """Yield the section on sessions of two turns or more, if there are any."""
     if sessions is None:
         return
     rows = table(
@@ -141,11 +141,12 @@ def _sessions(sessions: Sessions | None) -> Iterator[Section]:
 
 
 def _outages(character: Character) -> Iterator[Section]:
-    """Yield the largest outages."""
+    """Yield the section on the largest outages, if there are any."""
     shown: tuple[LostBins, ...] = character.outages[:ROWS]
     if not shown:
         return
     unit = character.unit.replace("_", " ")
+    left_out = _left_out_note(shown, character.outages_found)
     rows = table(
         shown,
         (Head("Series", wide=2), lambda row: row.series),
@@ -153,13 +154,13 @@ def _outages(character: Character) -> Iterator[Section]:
         (Head("Lasts", Form.SECONDS), lambda row: row.end_s - row.start_s),
         (Head("Missing", Form.NUMBER, unit), lambda row: row.missing),
         (Head("Next bin, of the usual", Form.SHARE), lambda row: row.after),
-        note=f"Empty bins that cannot be chance. {_more(shown, character.outages_found)}".strip(),
+        note=f"Empty bins that cannot be chance. {left_out}".strip(),
     )
     yield Section("Outages", (rows,))
 
 
 def _cells(character: Character) -> Iterator[Section]:
-    """Yield the largest combinations of model, region and tier."""
+    """Yield the section on the largest combinations of model, region and tier."""
     shown = character.cells[:ROWS]
     if not shown:
         return
@@ -170,6 +171,6 @@ def _cells(character: Character) -> Iterator[Section]:
         (Head("Tier", wide=2), lambda row: row.tier),
         (Head(character.unit.replace("_", " ").capitalize(), Form.NUMBER), lambda row: row.amount),
         (Head("Share", Form.SHARE), lambda row: row.share),
-        note=_more(shown, len(character.cells)),
+        note=_left_out_note(shown, len(character.cells)),
     )
     yield Section("Models, regions and tiers together", (rows,), "Cells")

@@ -8,7 +8,7 @@ from typing import Any
 
 from planner.domain.columns import COUNT, KG, LESS, SHARE
 from planner.domain.formats import figure, signed_percent
-from planner.domain.kinds.pareto import ParetoResult
+from planner.domain.kinds.pareto import FrontPlan, ParetoResult
 from planner.domain.report import (
     Axis,
     Block,
@@ -243,6 +243,23 @@ def _front_facts(result: ParetoResult) -> Iterator[Fact]:
         yield Fact(f"{first} at the knee", knee.first, unit, note=note)
 
 
+def _front_table(points: Sequence[FrontPlan], knee: int | None) -> Table:
+    """Return a table of the plans of a front; the one at index ``knee`` is marked."""
+    return table(
+        enumerate(points),
+        (Head("Plan", Form.COUNT), lambda row: row[0] + 1),
+        (Head("Cost", Form.NUMBER, "$"), lambda row: row[1].cost),
+        (Head("GPU-hours", Form.NUMBER, "h"), lambda row: row[1].gpu_hours),
+        (Head("Energy", Form.NUMBER, "kWh"), lambda row: row[1].energy),
+        (Head("Carbon", Form.NUMBER, KG), lambda row: row[1].carbon),
+        (Head("Starts", Form.COUNT), lambda row: row[1].starts),
+        (Head("Peak replicas", Form.COUNT), lambda row: row[1].peak_instances),
+        (Head("Status"), lambda row: row[1].status),
+        marked=lambda row: row[0] == knee,
+        note="The marked plan is the knee. Energy and carbon are at rated load.",
+    )
+
+
 def front_report(result: ParetoResult, _: Tables) -> Report:
     """Return the report of a Pareto front."""
     points = result.points
@@ -261,22 +278,10 @@ def front_report(result: ParetoResult, _: Tables) -> Report:
         series("Proven lower bound", "first_bound", Role.LIMIT),
         series("Plans", "first", Role.RECOMMENDED),
     ]
-    bend = result.knee
-    if bend is not None:
-        drawn.append(series("Knee", "first", Role.MEASURED, slice(bend, bend + 1)))
-    plans = table(
-        enumerate(points, start=1),
-        (Head("Plan", Form.COUNT), lambda row: row[0]),
-        (Head("Cost", Form.NUMBER, "$"), lambda row: row[1].cost),
-        (Head("GPU-hours", Form.NUMBER, "h"), lambda row: row[1].gpu_hours),
-        (Head("Energy", Form.NUMBER, "kWh"), lambda row: row[1].energy),
-        (Head("Carbon", Form.NUMBER, KG), lambda row: row[1].carbon),
-        (Head("Starts", Form.COUNT), lambda row: row[1].starts),
-        (Head("Peak replicas", Form.COUNT), lambda row: row[1].peak_instances),
-        (Head("Status"), lambda row: row[1].status),
-        marked=lambda row: row[0] - 1 == bend,
-        note="The marked plan is the knee. Energy and carbon are at rated load.",
-    )  # fmt: skip
+    knee = result.knee
+    if knee is not None:
+        drawn.append(series("Knee", "first", Role.MEASURED, slice(knee, knee + 1)))
+    plans = _front_table(points, knee)
     axes = (
         Axis(_name(second), units[second]),
         Axis(_name(first), units[first], zero=False),

@@ -184,9 +184,9 @@ def curve_of(case: SizingCase) -> PoolCurve:
 
 
 def _in_part_or_whole(case: SizingCase, tier: Tier) -> PoolCurve:
-    """Return the capacity curve within the tier of ``case``, or else within the whole ``tier``.
+    """Return the capacity curve of ``case``, whose tier has only the limits of its role.
 
-    The tier of ``case`` has only the limits that apply to its role.
+    If one replica cannot meet them at any rate, return the curve under all limits of ``tier``.
     """
     try:
         return curve_of(case)

@@ -101,13 +101,15 @@ class PastPeriods:
 
 
 def share_covered(pasts: Sequence[PastPeriods]) -> FloatArray:
-    """Return the share of all past demand that plans would have covered, ``[k]``.
+    """Return the share of past demand that plans at each height would have covered, ``[k]``.
 
-    ``k`` are the heights of ``HEIGHTS``. Without demand, the share is 1.
+    ``k`` counts ``HEIGHTS``. Without demand, the share is 1.
     """
-    actual = sum(float(np.nansum(past.actual)) for past in pasts)
-    late = np.sum([past.late for past in pasts], axis=0)
-    return np.asarray(1.0 - late / actual if actual > 0 else np.ones_like(late), np.float64)
+    demand = sum(float(np.nansum(past.actual)) for past in pasts)
+    late = np.sum(
+        [past.late for past in pasts], axis=0
+    )  # demand of bins above the planned capacity
+    return np.asarray(1.0 - late / demand if demand > 0 else np.ones_like(late), np.float64)
 
 
 def cost_by_height(pasts: Sequence[PastPeriods], late_usd: float) -> FloatArray:

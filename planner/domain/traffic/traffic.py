@@ -312,10 +312,11 @@ def _read_log(
     rng: np.random.Generator,
     notes: list[str],
 ) -> MeasuredSource:
-    """Return a log of requests; append notes on the prompt prefixes that it names.
+    """Return the requests of the log ``stored``, and append notes on the prefixes of its prompts.
 
-    If prefix caching is on and the log has sessions but no blocks, each prompt is taken to begin
-    with the session's earlier turns. ``where`` is the source's key, for errors.
+    ``stated`` is its source in the scenario, with the key ``where`` for errors. ``template`` has
+    the names that codes refer to. If prefix caching is on and the log has sessions but no blocks,
+    each prompt is taken to begin with the session's earlier turns.
     """
     columns = read_requests(stored.store, READ)
     source = stated.model_copy(update={"scale": stated.scale * stored.sample})

@@ -5,7 +5,6 @@ The same requests are replayed again and again, with one more cause removed each
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from itertools import pairwise
 
 import numpy as np
 
@@ -63,13 +62,17 @@ def causes(
     missed_tiers = [tier for tier in targets if missed.get(tier, 0.0) > 1.0 - targets[tier]]
     if not missed_tiers:
         return ()
-    shares = [("", missed), *_replays(study, planned, seed, progress)]
-    shares.append((ANY_SIZE, dict.fromkeys(missed_tiers, 0.0)))
-    return tuple(
-        Cause(tier, cause, CHANGED[cause], before[tier], after[tier], before[tier] - after[tier])
-        for tier in missed_tiers
-        for (_, before), (cause, after) in pairwise(shares)
-    )
+    # What misses in each replay; each one differs from the one before by one removed cause.
+    without = [*_replays(study, planned, seed, progress)]
+    without.append((ANY_SIZE, dict.fromkeys(missed_tiers, 0.0)))
+    rows = []
+    for tier in missed_tiers:
+        before = missed[tier]
+        for cause, missed_without in without:
+            after = missed_without[tier]
+            rows.append(Cause(tier, cause, CHANGED[cause], before, after, before - after))
+            before = after
+    return tuple(rows)
 
 
 def _replays(

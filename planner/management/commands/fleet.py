@@ -14,7 +14,7 @@ from planner.management.options import add_options, given_options
 from planner.management.runs import load_scenario
 from planner.outputs.table_text import table_lines
 from planner.selectors.scenarios import scenario_get
-from planner.services.fleet_imports import Given, fleet_import, with_fleet
+from planner.services.fleet_imports import PoolFacts, fleet_import, with_fleet
 
 COLUMNS = {
     "name": "name", "model": "model", "GPU": "gpu", "tp": "tp", "role": "role",
@@ -35,19 +35,19 @@ class Command(HeadroomCommand):
         parser.add_argument("files", nargs="+", help="files of one deployment; - for stdin")
         parser.add_argument("--scenario", help="scenario to write fleet.today into: name or id")
         parser.add_argument("--out", help="write the scenario to this file instead of storing it")
-        add_options(parser, options_in(Given))
+        add_options(parser, options_in(PoolFacts))
 
     def answer(self, options: Namespace) -> Document:
         name = ", ".join(Path(file).name for file in options.files)
         text = "\n---\n".join(_text(file) for file in options.files)
-        given = Given(**given_options(Given, options))
+        facts = PoolFacts(**given_options(PoolFacts, options))
         if not options.scenario:
-            facts = RunningPool(model=given.model, gpu=given.gpu, tp=given.tp)
-            pools = [pool.filled_from(facts).as_dict() for pool in read_fleet(text, name)]
+            stated = RunningPool(model=facts.model, gpu=facts.gpu, tp=facts.tp)
+            pools = [pool.filled_from(stated).as_dict() for pool in read_fleet(text, name)]
             return {"pools": pools, "scenario": None, "notes": []}
         if options.out:
             document, _ = load_scenario(options.scenario, self.progress)
-            imported = with_fleet(document, text, name, given)
+            imported = with_fleet(document, text, name, facts)
             Path(options.out).write_text(imported.document, encoding="utf-8")
             stored = options.out
         else:
@@ -56,7 +56,7 @@ class Command(HeadroomCommand):
                 user=None,
                 text=text,
                 name=name,
-                given=given,
+                facts=facts,
             )
             stored = scenario.name
         return {

@@ -14,7 +14,7 @@ from planner.domain.options import options_in, options_of
 from planner.inputs.fleet.reading import MAX_CHARACTERS
 from planner.models import Scenario, User
 from planner.selectors.scenarios import scenario_get
-from planner.services.fleet_imports import Given, Imported, fleet_import
+from planner.services.fleet_imports import Imported, PoolFacts, fleet_import
 from planner.web.errors import planners_only
 from planner.web.form_responses import attempt, refused
 from planner.web.forms.options import option_field
@@ -63,7 +63,9 @@ class FleetForm(forms.Form):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.fields |= {name: option_field(option) for name, option in options_in(Given).items()}
+        self.fields |= {
+            name: option_field(option) for name, option in options_in(PoolFacts).items()
+        }
         for name in ("model", "gpu"):
             self.fields[name].widget.attrs["list"] = f"{name}-names"
         dress(self)
@@ -83,8 +85,8 @@ class FleetForm(forms.Form):
         Raises OptionsRefused or ScenarioError with the wrong or missing fact.
         """
         values = self.cleaned_data
-        given = options_of(Given, {name: values[name] for name in Given.model_fields})
+        facts = options_of(PoolFacts, {name: values[name] for name in PoolFacts.model_fields})
         text, name = values["text"], "the pasted text"
         if file := values["file"]:
             text, name = file.read().decode("utf-8-sig", errors="replace"), file.name
-        return fleet_import(scenario=scenario, user=user, text=text, name=name, given=given)[1]
+        return fleet_import(scenario=scenario, user=user, text=text, name=name, facts=facts)[1]

@@ -8,7 +8,7 @@ from planner.inputs.scenario.build import build_hardware
 from planner.inputs.scenario.document import parse
 from planner.models import Scenario
 from planner.selectors.run_hardware import hardware_of
-from planner.services.fleet_imports import Given, with_fleet
+from planner.services.fleet_imports import PoolFacts, with_fleet
 from planner.services.scenario_hardware import resolve_scenario
 from planner.services.scenarios import scenario_create
 from tests.planner import samples
@@ -67,7 +67,7 @@ def test_what_runs_becomes_the_fleet_of_today_and_the_scenario_still_builds():
 
 def test_another_model_brings_its_profile_and_leaves_other_rows():
     first = with_fleet(DOCUMENT, KEDA, "keda.yaml").document
-    second = with_fleet(first, LINE, "line", Given(gpu="p5.48xlarge"))
+    second = with_fleet(first, LINE, "line", PoolFacts(gpu="p5.48xlarge"))
     scenario = parse(second.document)
     assert [row["model"] for row in today(second.document)] == ["llama-3.1-8b", "qwen3-32b"]
     assert {row.model for row in scenario.profiles} == {"llama-3.1-8b", "qwen3-32b"}
@@ -76,9 +76,9 @@ def test_another_model_brings_its_profile_and_leaves_other_rows():
 
 
 def test_given_replicas_are_those_of_every_pool():
-    document = with_fleet(DOCUMENT, LINE, "line", Given(gpu="H100", replicas=6)).document
+    document = with_fleet(DOCUMENT, LINE, "line", PoolFacts(gpu="H100", replicas=6)).document
     assert [row["replicas"] for row in today(document)] == [6]
-    kept = with_fleet(DOCUMENT, KEDA, "keda", Given(replicas=4)).document
+    kept = with_fleet(DOCUMENT, KEDA, "keda", PoolFacts(replicas=4)).document
     assert (today(kept)[0]["replicas"], today(kept)[0]["minimum"]) == (4, 2)
 
 
@@ -93,7 +93,7 @@ def test_given_replicas_are_those_of_every_pool():
     ],
 )  # fmt: skip
 def test_the_profile_shares_the_gpus_as_the_engine_does(line, spread):
-    document = with_fleet(DOCUMENT, line, "line", Given(gpu="H200")).document
+    document = with_fleet(DOCUMENT, line, "line", PoolFacts(gpu="H200")).document
     scenario = parse(document)
     profile = scenario.profiles[-1].model_dump()
     assert {name: profile[name] for name in spread} == spread
@@ -104,10 +104,10 @@ def test_the_profile_shares_the_gpus_as_the_engine_does(line, spread):
 @pytest.mark.parametrize(
     ("text", "given", "named"),
     [
-        (LINE, Given(), "gpu"),
-        (LINE, Given(gpu="X999"), "X999"),
-        ("vllm serve nobody/knows-it", Given(gpu="H100"), "knows-it"),
-        (LINE, Given(gpu="H100", region="west"), "west"),
+        (LINE, PoolFacts(), "gpu"),
+        (LINE, PoolFacts(gpu="X999"), "X999"),
+        ("vllm serve nobody/knows-it", PoolFacts(gpu="H100"), "knows-it"),
+        (LINE, PoolFacts(gpu="H100", region="west"), "west"),
     ],
 )
 def test_what_is_missing_or_unknown_is_named(text, given, named):

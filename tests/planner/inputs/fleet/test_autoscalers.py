@@ -19,7 +19,7 @@ from planner.outputs.validation import faults
 from planner.outputs.yaml_text import yaml_text
 from planner.policies.base import Policy
 from planner.policies.choice import policy_of
-from planner.services.fleet_imports import Given, with_fleet
+from planner.services.fleet_imports import PoolFacts, with_fleet
 from simulation.policies.endpoint_picker import Signal
 from simulation.policies.static import Static
 from tests.planner.outputs.samples import asked, plan_of, pool_of
@@ -178,7 +178,7 @@ def test_the_setting_of_today_becomes_a_policy_of_the_scenario():
 @pytest.mark.parametrize(("predictor", "notes"), [("prophet", 1), ("arima", 0)])
 def test_a_predictor_that_is_not_simulated_is_noted(predictor, notes):
     text = f"optimization_target: sla\nmode: agg\nload_predictor: {predictor}\n"
-    given = Given(model="llama-3.1-8b", gpu="H100-SXM", tp=2)
+    given = PoolFacts(model="llama-3.1-8b", gpu="H100-SXM", tp=2)
     imported = with_fleet(SCENARIO, text, "planner.yaml", given)
     assert sum("predictor" in note for note in imported.notes) == notes
     assert "dynamo-sla" in imported.document
