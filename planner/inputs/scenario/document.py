@@ -10,7 +10,8 @@ from typing import Any
 from pydantic import ValidationError
 from ruamel.yaml import YAML
 from ruamel.yaml.comments import CommentedMap, CommentedSeq
-from ruamel.yaml.error import MarkedYAMLError, YAMLError
+from ruamel.yaml.error import CommentMark, MarkedYAMLError, YAMLError
+from ruamel.yaml.tokens import CommentToken
 
 from planner.errors import ScenarioError
 from planner.files.document_limits import fault_of_extent
@@ -299,13 +300,46 @@ def _put_items(old: CommentedSeq, value: list[Any]) -> None:
         same = next((j for j in range(i, len(old)) if _plain_values(old[j]) == item), None)
         if same is not None:
             for _ in range(same - i):
-                del old[i]
+                _remove(old, i)
         elif i < len(old) and _plain_values(old[i]) not in value[i:]:
             _put(old, i, item)
         else:
             old.insert(i, _in_style(item, old))
     for i in reversed(range(len(value), len(old))):
-        del old[i]  # a negative index would move the comments of all rows
+        _remove(old, i)
+
+
+def _remove(items: CommentedSeq, i: int) -> None:
+    """Remove an item of a list with the comments above it; those above the next item stay.
+
+    ruamel.yaml stores the lines above an item with the end of the item before it.
+    """
+    tokens, slot = _end_comment(items, i)
+    below = tokens[slot].value.partition("\n")[2] if tokens[slot] else ""
+    if i:
+        tokens, slot = _end_comment(items, i - 1)
+        same_line = tokens[slot].value.partition("\n")[0] if tokens[slot] else ""
+        mark = tokens[slot].start_mark if tokens[slot] else CommentMark(0)
+        text = f"{same_line}\n{below}"
+        tokens[slot] = CommentToken(text, mark) if same_line or below else None
+    elif below:
+        column = CommentMark(len(below) - len(below.lstrip(" ")))
+        lines = [CommentToken(f"{line.strip()}\n", column) for line in below.splitlines()]
+        if items.ca.comment and items.ca.comment[1] is not None:
+            items.ca.comment[1][:] = lines  # the mapping around the list has the same comment
+        else:
+            items.ca.comment = [None, lines]
+    del items[i]  # a negative index would move the comments of all rows
+
+
+def _end_comment(node: Any, key: Any) -> tuple[list[Any], int]:
+    """Return the list and the index of the comment that follows an entry of a mapping or list."""
+    child = node[key]
+    if isinstance(child, CommentedMap | CommentedSeq) and child and not child.fa.flow_style():
+        last = len(child) - 1 if isinstance(child, CommentedSeq) else next(reversed(child))
+        return _end_comment(child, last)
+    tokens = node.ca.items.setdefault(key, [None] * 4)
+    return tokens, 0 if isinstance(node, CommentedSeq) else 2
 
 
 def _in_style(item: Any, siblings: CommentedSeq) -> Any:

@@ -421,10 +421,7 @@ def test_rows_keep_their_comments_when_others_are_changed_or_removed(fates: list
     assert outline(changed)["rows"] == rows
     for i, fate in enumerate(fates):
         if fate == "kept":
-            assert f"- name: row{i}  # beside {i}\n" in changed
-            # A comment above a row belongs to the row before it.
-            alone = i == 0 or "removed" in fates[:i]
-            assert alone or f"# above {i}\n  - name: row{i} " in changed
+            assert f"  # above {i}\n  - name: row{i}  # beside {i}\n" in changed
 
 
 def test_traces_take_the_place_of_files() -> None:
