@@ -15,7 +15,7 @@ from planner.inputs.scenario.document import outline
 from planner.models import Run, Scenario
 from planner.selectors.lookup import row_by_name
 
-NEWEST = 5  # scenarios whose models a list shows first; reading one may take some milliseconds
+NEWEST = 5  # scenarios whose models and GPU types come first; reading one takes milliseconds
 
 
 def scenarios_list() -> QuerySet[Scenario]:
@@ -31,9 +31,24 @@ def scenarios_with(condition: Callable[[Mapping[str, Any]], bool]) -> list[str]:
 
 def models_of_scenarios() -> set[str]:
     """Return the names of the models in the scenarios that were changed last."""
-    documents = Scenario.objects.values_list("document", flat=True)[:NEWEST]
-    rows = [row for document in documents for row in outline(document).get("models") or ()]
+    rows = [row for data in _newest_outlines() for row in data.get("models") or ()]
     return {str(row.get("name", "")) if isinstance(row, Mapping) else str(row) for row in rows}
+
+
+def gpus_of_scenarios() -> list[str]:
+    """Return the GPU types of the scenarios that were changed last, those of today's fleets first.
+
+    The newest scenario comes first.
+    """
+    newest = _newest_outlines()
+    fleets = [row for data in newest for row in (data.get("fleet") or {}).get("today") or ()]
+    profiles = [row for data in newest for row in data.get("profiles") or ()]
+    return list(dict.fromkeys(str(row["gpu"]) for row in (*fleets, *profiles) if "gpu" in row))
+
+
+def _newest_outlines() -> list[Any]:
+    """Return the documents of the scenarios that were changed last, as plain data."""
+    return [outline(text) for text in Scenario.objects.values_list("document", flat=True)[:NEWEST]]
 
 
 @dataclass(frozen=True, slots=True)

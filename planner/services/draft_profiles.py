@@ -1,7 +1,7 @@
 """Choose the profile that serves a draft's traffic.
 
-It is a model that the trace names, or a recent one. It runs on the most common GPU type, in the
-arrangement with the best data.
+It is a model that the trace names, or a recent one. It runs on the GPU type of the newest
+scenarios, else on the most common one, in the arrangement with the best data.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ from planner.domain.trace_statistics.context_limits import longest_request
 from planner.errors import NotFound
 from planner.inputs import catalogue
 from planner.inputs.catalogue.hardware import known_model
-from planner.inputs.catalogue.rule_based_profiles import modelled_profiles
+from planner.inputs.catalogue.rule_based_profiles import modelled_profile, modelled_profiles
 from planner.models import Trace
+from planner.selectors.scenarios import gpus_of_scenarios
 from planner.storage import row_arrays
 from simulation.performance.parameters import parameters
 from simulation.performance.profile import Profile
@@ -56,7 +57,8 @@ def choose_serving(trace: Trace, model: str = "", gpu: str = "") -> Serving:
     Raises NotFound with the available names.
     """
     profiles = built_in_profiles()
-    built_in = {name for name, _ in profiles}
+    built_in, gpus = ({names[i] for names in profiles} for i in (0, 1))
+    usual = next(name for name in (*gpus_of_scenarios(), DEFAULT_GPU) if name in gpus)
     known = {label: known_model(label) for label in trace.report.get("models") or []}
     # Built-in models by their label in the trace. A chosen model replaces all of them.
     named = {label: name for label, name in known.items() if name in built_in and not model}
@@ -65,18 +67,18 @@ def choose_serving(trace: Trace, model: str = "", gpu: str = "") -> Serving:
     default, longest = DEFAULT_EMBEDDER if embeds else DEFAULT_MODEL, 0
     needs_default = not model and (not named or labels)
     if needs_default and not embeds:
-        default, longest = _default_model(trace, gpu or DEFAULT_GPU)
+        default, longest = _default_model(trace, gpu or usual)
     if labels and named:
         by_label = {
             label: _serving_of_model(
-                profiles, named.get(label, default), gpu, label in named, strict=False
+                profiles, named.get(label, default), gpu, usual, label in named, strict=False
             )
             for label in labels
         }
-        first = _serving_of_model(profiles, next(iter(named.values())), gpu, named=True)
+        first = _serving_of_model(profiles, next(iter(named.values())), gpu, usual, named=True)
         return replace(first, labels=MappingProxyType(by_label))
     chosen = model or next(iter(named.values()), default)
-    serving = _serving_of_model(profiles, chosen, gpu, bool(named))
+    serving = _serving_of_model(profiles, chosen, gpu, usual, bool(named))
     return replace(serving, longest=longest)
 
 
@@ -131,10 +133,11 @@ def _serving_of_model(
     profiles: Mapping[tuple[str, str], Profile],
     model: str,
     gpu: str,
+    usual: str,
     named: bool,
     strict: bool = True,
 ) -> Serving:
-    """Return the built-in profile of ``model`` on ``gpu`` ("": the default GPU type).
+    """Return the built-in profile of ``model`` on ``gpu`` ("": on ``usual``, else the default).
 
     ``named``: the trace names the model. If ``gpu`` has no profile of it, raise NotFound if
     ``strict``, else use another GPU type. Raises NotFound for a model without any profile.
@@ -142,12 +145,15 @@ def _serving_of_model(
     by_gpu = {g: profile for (m, g), profile in profiles.items() if m == model}
     if not by_gpu:
         raise NotFound(f"No built-in profile serves {model!r}. Choose a model of the list.")
+    spec = catalogue.gpus().get(chosen := gpu or usual)
+    # Not every type that computes in the precision of the weights is in the catalogue's rule.
+    if chosen not in by_gpu and spec and catalogue.published_precision(model) in spec.peak_flops:
+        by_gpu |= {chosen: made} if (made := modelled_profile(model, chosen)) else {}
     if gpu and gpu not in by_gpu and strict:
         raise NotFound(
             f"No built-in profile has {model} on {gpu!r}. Choose from {', '.join(by_gpu)}."
         )
-    default_gpu = DEFAULT_GPU if DEFAULT_GPU in by_gpu else next(iter(by_gpu))
-    profile = by_gpu[gpu if gpu in by_gpu else default_gpu]
+    profile = by_gpu[next(name for name in (gpu, usual, DEFAULT_GPU, *by_gpu) if name in by_gpu)]
     return Serving(profile, _scenario_row(profile), named)
 
 
@@ -156,8 +162,8 @@ def built_in_profiles() -> dict[tuple[str, str], Profile]:
     profiles: dict[tuple[str, str], Profile] = {}
     for model, gpu, _ in catalogue.profiles():
         profiles[model, gpu] = catalogue.profiles()[model, gpu, best_tp(model, gpu)]
-    for modelled_profile in modelled_profiles():
-        profiles.setdefault((modelled_profile.model, modelled_profile.gpu), modelled_profile)
+    for modelled in modelled_profiles():
+        profiles.setdefault((modelled.model, modelled.gpu), modelled)
     return profiles
 
 

@@ -90,14 +90,23 @@ def modelled_profiles() -> tuple[ModelledProfile, ...]:
     measured.
     """
     return tuple(
-        ModelledProfile(name, gpu, tp, precision)
+        modelled
         for name in sorted(models())
         if name.startswith(FAMILIES)
-        for precision in (published_precision(name),)
         for gpu in GPUS
-        if (tp := _fewest_gpus(shape(name), gpus()[gpu], precision)) is not None
-        and (name, gpu, tp) not in profiles()
+        if (modelled := modelled_profile(name, gpu)) is not None
+        and (name, gpu, modelled.tp) not in profiles()
     )
+
+
+def modelled_profile(model: str, gpu: str) -> ModelledProfile | None:
+    """Return the profile of a model on a GPU type by the rule above.
+
+    None: one server of that type has too little memory.
+    """
+    precision = published_precision(model)
+    tp = _fewest_gpus(shape(model), gpus()[gpu], precision)
+    return None if tp is None else ModelledProfile(model, gpu, tp, precision)
 
 
 def _fewest_gpus(shape_of_model: ModelShape, gpu: GpuSpec, precision: str) -> int | None:

@@ -127,6 +127,13 @@ def test_a_draft_is_served_by_what_the_trace_names_or_a_recent_model_and_says_so
             choose_serving(preferred, model, gpu)
 
 
+def test_a_draft_runs_on_the_gpus_of_the_newest_scenario(planner: User) -> None:
+    first = requests(300).profiles[0].gpu
+    fleet = "{today: [{gpu: A100-80GB}]}, profiles: [{gpu: L4}]"
+    StoredScenario.objects.create(name="a", owner=planner, document=f"{{name: a, fleet: {fleet}}}")
+    assert requests(300).profiles[0].gpu == "A100-80GB" != first
+
+
 def test_each_model_of_a_file_is_served_by_its_own() -> None:
     """All of it was put on whichever model was known, and the draft said that the file named it."""
     report = {
