@@ -10,10 +10,10 @@
     plotlyServerURL: "",
     showSendToCloud: false,
   };
-  const NARROW = 576; // px: a phone, where the legend is above the chart
   const ROWS = 500; // of the table behind a chart
   const POINTS = 2000; // of a line that others follow
-  const RESIZED = 300; // ms until Plotly has resized a chart
+  const LINE = 20; // px of a legend with one line, which the height of a figure includes
+  const GAP = 4; // px below a legend
   const LEGEND = 5; // entries of a legend before the others are asked for
 
   // A variable may hold an expression, so let the browser resolve it to a colour.
@@ -26,30 +26,74 @@
     return resolved;
   };
 
-  // On a phone the legend takes a line per entry, which must not come out of the chart's height.
-  const legendHeight = (frame, figure) => {
-    if (frame.clientWidth >= NARROW || figure.layout.showlegend === false) return 0;
-    return 19 * figure.data.filter((line) => line.showlegend !== false).length;
+  const STYLES = { dash: "dashed", dashdot: "dashed", dot: "dotted" }; // of a line; others: solid
+  const swatch = (line) => {
+    const mark = document.createElement("i");
+    const paint = line.line?.color ?? line.marker?.color;
+    const edge = `${STYLES[line.line?.dash] ?? "solid"} ${paint}`;
+    if (line.fillpattern) {
+      mark.className = "striped";
+      mark.style.color = paint;
+    } else if (line.fill || line.stackgroup || line.type === "bar") {
+      mark.style.background = line.fillcolor ?? paint;
+      if (line.line?.width) mark.style.borderTop = `1px ${edge}`;
+    } else if (line.mode === "markers") {
+      mark.className = "point";
+      mark.style.background = paint;
+    } else {
+      mark.className = "line";
+      mark.style.borderTop = `${line.line?.width ?? 2}px ${edge}`;
+    }
+    return mark;
   };
 
-  // A long legend hides the chart, so that its later entries wait for a button.
-  const shorten = (frame, figure) => {
-    const later = figure.data.filter((line) => line.showlegend !== false).slice(LEGEND);
-    // A button takes more room than a single entry.
-    if (later.length < 2 || figure.layout.showlegend === false || frame.dataset.legend === "all") return;
-    for (const line of later) line.showlegend = false;
-    if (frame.nextElementSibling?.matches("[data-legend-more]")) return;
-    const button = document.createElement("button");
-    button.type = "button";
-    button.className = "btn btn-sm mb-1";
-    button.dataset.legendMore = "";
-    button.textContent = `${later.length} more in the legend`;
-    button.addEventListener("click", () => {
-      frame.dataset.legend = "all";
-      button.remove();
-      draw(frame);
-    });
-    frame.after(button);
+  // Lines of one group, such as a band and its middle, come and go together.
+  const choose = (frame, at, entry) => {
+    const shown = entry.getAttribute("aria-checked") !== "true";
+    const group = frame.data[at].legendgroup;
+    const lines = frame.data.flatMap((line, i) => (i === at || (group && line.legendgroup === group) ? [i] : []));
+    entry.setAttribute("aria-checked", String(shown));
+    Plotly.restyle(frame, { visible: shown || "legendonly" }, lines);
+  };
+
+  const button = (words, act) => {
+    const made = document.createElement("button");
+    made.type = "button";
+    made.dataset.legend = "";
+    made.append(...words);
+    made.addEventListener("click", () => act(made));
+    return made;
+  };
+
+  // Plotly's own legend takes a line per entry on a phone, and no key reaches it.
+  const legendOf = (frame, figure) => {
+    if (frame.nextElementSibling?.matches(".chart-legend")) frame.nextElementSibling.remove();
+    const lines = figure.data.map((line, at) => [line, at]).filter(([line]) => line.name && line.showlegend !== false);
+    if (!(figure.layout.showlegend ?? lines.length > 1)) return null;
+    const legend = document.createElement("div");
+    legend.className = "chart-legend";
+    legend.append(...lines.map(([line, at]) => {
+      const entry = button([swatch(line), line.name], (made) => choose(frame, at, made));
+      entry.setAttribute("role", "checkbox");
+      entry.setAttribute("aria-checked", String(line.visible !== "legendonly"));
+      return entry;
+    }));
+    const later = [...legend.children].slice(LEGEND);
+    if (later.length > 1) { // a button takes as much room as a single entry
+      for (const entry of later) entry.hidden = true;
+      legend.append(button([`${later.length} more`], (more) => {
+        for (const entry of later) entry.hidden = false;
+        more.remove();
+      }));
+    }
+    frame.after(legend);
+    return legend;
+  };
+
+  // The legend stands on the upper margin of its chart, which grows with its lines.
+  const sizeOf = (figure, legend) => {
+    const lines = legend?.offsetHeight ? legend.offsetHeight + GAP : 0;
+    return { "height": figure.layout.height + Math.max(0, lines - GAP - LINE), "margin.t": figure.layout.margin.t + lines };
   };
 
   // The blue of lines is too dim on a dark surface.
@@ -74,37 +118,6 @@
       out[key] = { ...out[key], title, gridcolor: grid, linecolor: grid, zerolinecolor: grid };
     }
     return out;
-  };
-
-  // Lines are chosen in the legend by keyboard too.
-  const reachable = (frame) => {
-    if (frame.querySelectorAll(".legend .traces").length < 2) return;
-    for (const entry of frame.querySelectorAll(".legend .traces")) {
-      const toggle = entry.querySelector(".legendtoggle");
-      const line = entry.__data__?.[0]?.trace;
-      if (!toggle || !line) continue;
-      toggle.setAttribute("tabindex", "0");
-      toggle.setAttribute("role", "checkbox");
-      toggle.setAttribute("aria-label", entry.textContent);
-      toggle.setAttribute("aria-checked", String(line.visible !== "legendonly"));
-      toggle.onkeydown = (event) => {
-        if (event.key !== " " && event.key !== "Enter") return;
-        event.preventDefault();
-        choose(frame, line, entry.textContent);
-      };
-    }
-  };
-
-  // Lines of one group, such as a band and its middle, come and go together, as under a pointer.
-  const choose = (frame, line, name) => {
-    const visible = line.visible === "legendonly" ? true : "legendonly";
-    const group = frame.data.flatMap((other, at) => (
-      at === line.index || (line.legendgroup && other.legendgroup === line.legendgroup) ? [at] : []
-    ));
-    Plotly.restyle(frame, { visible }, group).then(() => {
-      const toggles = [...frame.querySelectorAll(".legend .legendtoggle")];
-      toggles.find((toggle) => toggle.getAttribute("aria-label") === name)?.focus();
-    });
   };
 
   // Charts over time share zoom and cursor. The address keeps the range: ?from=…&to=…
@@ -201,14 +214,24 @@
     const dark = document.documentElement.getAttribute("data-bs-theme") === "dark";
     const drawn = figureOf(frame);
     const figure = dark ? JSON.parse(JSON.stringify(drawn).replaceAll(`"${BLUE}"`, `"${BLUE_ON_DARK}"`)) : drawn;
-    shorten(frame, figure);
-    figure.layout.height += legendHeight(frame, figure);
+    const legend = legendOf(frame, figure);
+    let size = sizeOf(figure, legend);
     // When the window changes, Plotly takes the height of the frame.
-    frame.style.minHeight = `${figure.layout.height}px`;
-    Plotly.react(frame, figure.data, themed(figure.layout), CONFIG).then(() => {
-      reachable(frame);
+    frame.style.minHeight = `${size.height}px`;
+    const { margin } = figure.layout;
+    const layout = { ...themed(figure.layout), showlegend: false, height: size.height, margin: { ...margin, t: size["margin.t"] } };
+    Plotly.react(frame, figure.data, layout, CONFIG).then(() => {
+      if (legend) {
+        new ResizeObserver(() => {
+          const now = sizeOf(figure, legend);
+          if (!legend.isConnected) return; // another drawing replaced it
+          if (now.height === size.height && now["margin.t"] === size["margin.t"]) return;
+          size = now;
+          frame.style.minHeight = `${size.height}px`;
+          Plotly.relayout(frame, size);
+        }).observe(legend);
+      }
       if (!frame.dataset.drawn) {
-        frame.on("plotly_afterplot", () => reachable(frame));
         share(frame);
         numberDays(frame);
         if (range() && overTime(frame)) Plotly.relayout(frame, { "xaxis.range": range() });
@@ -281,7 +304,9 @@
 
   // The picture has a ground of its own: the page's would not come along.
   const picture = async (frame) => {
-    const layout = { ...frame.layout, paper_bgcolor: colour("--tblr-bg-surface") };
+    const showlegend = frame.nextElementSibling?.matches(".chart-legend");
+    const margin = { ...frame.layout.margin, t: 8 };
+    const layout = { ...frame.layout, showlegend, margin, paper_bgcolor: colour("--tblr-bg-surface") };
     const { clientWidth: width, clientHeight: height } = frame;
     const address = await Plotly.toImage({ data: frame.data, layout }, { format: "png", scale: 2, width, height });
     const bytes = Uint8Array.from(atob(address.split(",")[1]), (letter) => letter.charCodeAt(0));
@@ -319,8 +344,6 @@
     new MutationObserver(() => drawAll(document)).observe(document.documentElement, {
       attributeFilter: ["data-bs-theme"],
     });
-    // When a phone is turned, the legend would lie on the chart. Plotly resizes it first.
-    matchMedia(`(max-width: ${NARROW}px)`).addEventListener("change", () => setTimeout(drawAll, RESIZED, document));
   });
   // What was drawn in a closed section has no width until it opens.
   document.addEventListener("toggle", (event) => {

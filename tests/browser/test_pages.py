@@ -169,7 +169,8 @@ def test_a_chart_has_a_table_behind_it(result: Any) -> None:
 
 def test_lines_are_chosen_in_the_legend_by_keyboard(result: Any, console: list[str]) -> None:
     """It was the only way to another policy, and a pointer the only way to it."""
-    demand = result.locator("#over-time-1").get_by_role("checkbox", name="Demand", exact=True)
+    box = result.locator(".chart-box", has=result.locator("#over-time-1"))
+    demand = box.get_by_role("checkbox", name="Demand", exact=True)
     before = demand.get_attribute("aria-checked")
     demand.focus()
     result.keyboard.press("Space")

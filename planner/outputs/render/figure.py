@@ -180,14 +180,14 @@ def _layout(
     if right:
         axes["yaxis2"] = {"title": {"text": right}} | _RIGHT
     if overrides.get("bare"):
-        axes["xaxis"]["title"] = {"text": ""}
+        axes["xaxis"] |= {"title": {"text": ""}, "automargin": False}
     legend = {"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0}
     if together:
         legend["traceorder"] = "normal"
         layout["hovermode"] = "x unified"
     return {
         "height": height,
-        "margin": {"l": 56, "r": 16, "t": 8, "b": 24 if overrides.get("bare") else 40},
+        "margin": {"l": 56, "r": 16, "t": 8, "b": 40},
         "legend": legend,
         **{name: axis | layout.pop(name, {}) for name, axis in axes.items()},
         **layout,
