@@ -6,7 +6,7 @@ from itertools import cycle
 
 import polars as pl
 
-from planner.outputs.render.figure import DASHES, GREY, PALETTE, Figure, figure, line
+from planner.outputs.render.figure import DASHES, GREY, PALETTE, Figure, PlotlyData, figure, line
 from planner.web.charts.over_time import axis_title, steps, times
 
 HOUR_MS = 3.6e6
@@ -17,12 +17,14 @@ class Course:
     """The ready replicas of a run over time.
 
     ``table`` has columns time, ready and, where known, usd_per_hour. ``base`` marks the run that
-    the others are compared with.
+    the others are compared with. ``added`` marks replicas above those of the course before it,
+    which the chart fills.
     """
 
     label: str
     table: pl.DataFrame
     base: bool = False
+    added: bool = False
 
 
 def course_figure(
@@ -40,6 +42,9 @@ def course_figure(
     line_styles = iter(zip(cycle(PALETTE), cycle(DASHES)))
     for course in drawn:
         colour, dash = (GREY, "dash") if course.base else next(line_styles)
+        look: PlotlyData = {"dash": dash, "width": 3.0 if with_base and not course.base else 2.0}
+        if course.added:
+            look = {"width": 0.0, "fill": "tonexty"}
         rows = steps(course.table, "time", value, every="1h")
         epoch_ms = rows["time"].dt.epoch("ms")
         hours = (epoch_ms - epoch_ms.min()) / HOUR_MS
@@ -49,10 +54,9 @@ def course_figure(
                 rows[value].round(3),
                 course.label,
                 colour,
-                dash=dash,
-                width=3.0 if with_base and not course.base else 2.0,
                 line_shape="hv",
                 hover=f"%{{y:,.4~r}} {unit}",
+                **look,
             )
         )
     x = "hours from the start of each window" if apart else axis_title(clock)

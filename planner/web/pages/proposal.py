@@ -1,15 +1,17 @@
 """Build the page of a proposal: both comparisons, comments and allowed actions."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from html import escape
 
+import polars as pl
 from django.utils import timezone
 
 from planner.domain.formats import NOTHING, minus
 from planner.domain.reports.change import BEFORE, NOW, Simulated, change_tiles, simulated
 from planner.domain.reports.policies import Span, span_text
+from planner.domain.reports.schedule import schedule_of
 from planner.domain.results.stored import StoredResult
 from planner.models import Proposal, ProposalEntry, Run, User
 from planner.outputs.proposal_changes import (
@@ -22,6 +24,7 @@ from planner.outputs.proposal_changes import (
     replay_of,
 )
 from planner.outputs.render.figure import RED, Figure, points
+from planner.outputs.reports import tables_of
 from planner.policies.base import TODAY
 from planner.selectors.review import approvals_of, authors_of, proposal_entries, review_rules
 from planner.selectors.run_comparison_figures import ComparedFigure
@@ -263,10 +266,14 @@ def _charts(
     if run is None:
         return {}
     base, policy, label = _comparison_base(proposal, now=now)
-    courses = [course]
-    if base is not None:
-        courses.insert(0, _course(base, policy, label, base=True))
-    drawn = [course for course in courses if course is not None]
+    courses = [_course(base, policy, label, base=True)] if base is not None else []
+    schedule = _schedule_course(*outcome_of(proposal, run), course) if course else None
+    if schedule is not None and course is not None:
+        guarded = "guard" in stored_result(run).labels.get(proposal.policy, "")
+        label = "With the guard, simulated" if guarded else "As simulated"
+        courses.append(schedule)
+        course = replace(course, label=label, added=True)
+    drawn = [each for each in (*courses, course) if each is not None]
     comments = [entry for entry in entries if entry.revision == proposal.revision]
     result = stored_result(run)
     different_windows = base is not None and _start(stored_result(base)) != _start(result)
@@ -282,6 +289,25 @@ def _charts(
         f"{name}_figure": _with_comments(its_figure, name, comments)
         for name, its_figure in figures.items()
     }
+
+
+def _schedule_course(run: Run, policy: str, simulated: Course) -> Course | None:
+    """Return the replicas of a policy's schedule over the time of its simulation.
+
+    None if it has no schedule, or scales by its own rule.
+    """
+    schedule = schedule_of(tables_of(run), policy)
+    if schedule is None or schedule.by_itself:
+        return None
+    times = simulated.table["time"]
+    first, last = times.min(), times.max()
+    counts = {
+        max(row.period or row.begins, first): count  # type: ignore[type-var]
+        for row, count in zip(schedule.rows, schedule.totals, strict=True)
+    }
+    counts[last] = schedule.totals[-1]
+    steps = {"time": list(counts), "ready": list(counts.values())}
+    return Course("Schedule", pl.DataFrame(steps, schema_overrides={"time": times.dtype}))
 
 
 def _start(result: StoredResult) -> datetime | None:
