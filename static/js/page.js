@@ -5,6 +5,7 @@
 //   data-copy-table               copy the table next to this button as CSV; every list gets one
 //   data-ticked="2"               a button that is disabled until so many choices of its form are ticked
 //   data-fits                     show controls of this form with data-for only for these choices
+//   data-fills="id"               put data-now of the chosen option into that field
 //   data-progress="id"            while this form's answer is awaited, that element asks how far it is
 (() => {
   "use strict";
@@ -18,6 +19,11 @@
     if (control) control.form.requestSubmit();
   });
 
+  document.addEventListener("change", (event) => {
+    const select = event.target.closest("[data-fills]");
+    if (select) document.getElementById(select.dataset.fills).value = select.selectedOptions[0].dataset.now ?? "";
+  });
+
   document.addEventListener("htmx:beforeRequest", (event) => {
     const form = event.target;
     const shown = form.dataset.progress && document.getElementById(form.dataset.progress);
@@ -28,6 +34,12 @@
       clearInterval(asking);
       shown.hidden = true;
     }, { once: true });
+  });
+
+  // On a phone the answer of a form is below it.
+  document.addEventListener("htmx:afterSwap", (event) => {
+    if (event.target.id !== "answer" || !event.detail.requestConfig.elt.matches("form")) return;
+    if (event.target.getBoundingClientRect().top > 0.7 * innerHeight) event.target.scrollIntoView();
   });
 
   document.addEventListener("click", async (event) => {

@@ -62,15 +62,14 @@ def answer_report(title: str, before: WhatIf | None, now: WhatIf, *, same: bool 
     """Return the report of the what-if answer ``now``.
 
     ``before`` is the plan without the change; None: not known. With ``same``, nothing is changed:
-    the answer is then the simulated plan, if the run has one.
+    the headline then has the cost of the simulated plan too, if the run has one.
     """
     simulated = now.recommended if same else None
-    blocks: list[Block] = []
-    if now.totals is None:
-        blocks.append(Note(now.conflict))
-    # A simulated plan has its figures in the headline; those of the optimizer would differ.
-    elif not (simulated and now.periods):
-        blocks.append(Facts(tuple(_fact(shown, before, now) for shown in TILES)))
+    blocks: list[Block] = [
+        Note(now.conflict)
+        if now.totals is None
+        else Facts(tuple(_fact(shown, before, now) for shown in TILES))
+    ]
     plans = ((before, "Before", Role.BASELINE), (now, "After", Role.RECOMMENDED))
     lines = tuple(
         _replicas(plan, label, role)
@@ -92,25 +91,22 @@ def answer_report(title: str, before: WhatIf | None, now: WhatIf, *, same: bool 
             )
         )
     details = [Note(sentence) for sentence in (*now.binding, *now.notes)]
-    sections = (
-        Section("Before and after" if before else "Optimizer's plan", tuple(blocks)),
-        _notes(details),
-    )
+    title_of_plan = "Before and after, as planned" if before else "Plan, not simulated"
+    sections = (Section(title_of_plan, tuple(blocks)), _notes(details))
     return Report(title, _headline(before, now, simulated), sections)
 
 
 def _headline(before: WhatIf | None, now: WhatIf, simulated: SimulatedPolicy | None) -> str:
-    """Return the cost and the replicas: of the simulated plan, else of the optimizer's answer."""
-    if simulated is not None:
-        count = f", {span_text(simulated.replicas)} replicas" if simulated.replicas else ""
-        return f"{figure(simulated.cost_usd, '$')}{count} as simulated"
+    """Return the planned cost and replicas, with the cost of the ``simulated`` plan."""
     if now.totals is None:
         return f"No such {'fleet' if now.flat else 'plan'}"
     status = STATUS_TEXTS.get(now.status, f" ({now.status})")
     replicas = f"{span_text((now.least, now.most))} replica{'s' * (now.most != 1)}{status}"
     cost = figure(now.totals.usd, "$")
+    if simulated is not None:
+        return f"Planned cost {cost} (simulated {figure(simulated.cost_usd, '$')}), {replicas}"
     if before is None or before.totals is None or not before.totals.usd:
-        return f"{cost}, {replicas}"
+        return f"Planned cost {cost}, {replicas}"
     change = signed_percent(now.totals.usd / before.totals.usd - 1)
     return f"Planned cost {figure(before.totals.usd, '$')} → {cost} ({change}), {replicas}"
 
@@ -232,15 +228,16 @@ def _front_facts(result: ParetoResult) -> Iterator[Fact]:
     """Yield the plans at both ends of a front and at its knee, each with its other objective."""
     points, (first, second) = result.points, map(_name, result.of)
     unit, second_unit = result.units
+    ahead = " planned ahead" if result.planned_for else ""
     low, high = points[-1], points[0]  # in the first objective
     note = f"{second} {figure(low.second, second_unit)}"
-    yield Fact(f"{first}, lowest", low.first, unit, note=note)
+    yield Fact(f"{first}{ahead}, lowest", low.first, unit, note=note)
     note = f"{first} {figure(high.first, unit)}"
-    yield Fact(f"{second}, lowest", high.second, second_unit, note=note)
+    yield Fact(f"{second}{ahead}, lowest", high.second, second_unit, note=note)
     if result.knee is not None:
         knee = points[result.knee]
         note = f"{second} {figure(knee.second, second_unit)}"
-        yield Fact(f"{first} at the knee", knee.first, unit, note=note)
+        yield Fact(f"{first}{ahead}, at the knee", knee.first, unit, note=note)
 
 
 def _front_table(points: Sequence[FrontPlan], knee: int | None) -> Table:
@@ -292,9 +289,9 @@ def front_report(result: ParetoResult, _: Tables) -> Report:
         answer=result.headline,
         facts=tuple(_front_facts(result)),
         warnings=(
-            "A limit over the window needs all periods planned at once, before the window, for "
-            f"{' and '.join(result.planned_for)} of the forecast. A plan that decides period by "
-            "period has newer forecasts, so it may need fewer replicas.",
+            "These plans fix all periods before the window, because the limit is on all of them. "
+            f"They cover {' and '.join(result.planned_for)} of the forecast. A comparison decides "
+            "period by period with newer forecasts, so its plan may cost far less.",
         )
         if result.planned_for
         else (),

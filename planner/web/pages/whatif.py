@@ -109,13 +109,18 @@ def question_of(settings: Mapping[str, Setting], params: QueryDict) -> Question:
         setting = settings[line.name]
         if line.to.strip():
             axes.append(Axis(line.name, _range(setting, line)))
-        else:
+        elif line.value != present_text(setting):
             fixed[line.name] = _number(setting.label, line.value)
     if len(axes) > MOST_AXES:
         raise PlannerError(f"{len(axes)} settings have a range. Use at most {MOST_AXES}.")
     if prod(len(axis.values) for axis in axes) > MOST_ON_PAGE:
         raise PlannerError(f"More than {MOST_ON_PAGE} combinations. Use fewer steps.")
     return Question(tuple(lines), fixed, tuple(axes))
+
+
+def present_text(setting: Setting) -> str:
+    """Return the present value of a setting as its field shows it; "" if there is none."""
+    return "" if setting.value is None else f"{setting.value:.6g}"
 
 
 def _range(setting: Setting, line: Line) -> tuple[float, ...]:
@@ -160,13 +165,17 @@ def page_context(run: Run, params: QueryDict) -> TemplateContext:
     useless = "" if base.plan.basis.series and base.plan.basis.flat is None else "quantile"
     offered = [setting for setting in base.settings.values() if setting.name != useless]
     chosen = question_of(base.settings, params).lines
-    lines = list(enumerate(chosen or [Line("growth")], start=1))
+    lines = list(enumerate(chosen or [Line("growth", "1")], start=1))
     empty = max(LINES - len(chosen), int(len(chosen) < MOST_LINES))
     return {
         "result": run_result(run),
         "tables": run_tables(run),
         "groups": {
-            group: [(s.name, f"{s.label} ({_hint(s)})") for s in offered if s.group == group]
+            group: [
+                (setting.name, f"{setting.label} ({_hint(setting)})", present_text(setting))
+                for setting in offered
+                if setting.group == group
+            ]
             for group in dict.fromkeys(s.group for s in offered)
         },
         "lines": lines,
