@@ -22,6 +22,7 @@ from planner.selectors.traces import ready_trace
 from planner.services.draft_windows import DEFAULT_WINDOW, window_choices
 from planner.services.drafts import scenario_draft
 from planner.services.estimates import STORED_MEASUREMENTS, MeasurementSource
+from planner.services.launch_drafts import LaunchDescription, launch_draft
 
 NO_LIMITS: Mapping[str, float | None] = {}
 
@@ -64,14 +65,17 @@ def scenario_with_deployments(
     limits: Mapping[str, float | None] = NO_LIMITS,
     scenario: str = "",
     trace: str = "",
+    launch: LaunchDescription | None = None,
 ) -> str:
     """Return the document of a scenario with the chosen deployments.
 
-    It is a stored scenario, or a new draft for a trace. Raises PlannerError unless exactly one of
-    ``scenario`` and ``trace`` is named.
+    It is a stored scenario, or a new draft for a trace or a ``launch``. Raises PlannerError unless
+    exactly one of them is given.
     """
-    if bool(scenario) == bool(trace):
+    if sum(map(bool, (scenario, trace, launch))) != 1:
         raise PlannerError("Name a scenario or a trace to put the deployments into, one of them.")
+    if launch:
+        return replace_deployments(launch_draft(launch), model, profiles, limits, in_place=True)
     if scenario:
         base = scenario_get(scenario)
         text = replace_deployments(base.document, model, profiles)

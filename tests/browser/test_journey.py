@@ -77,7 +77,7 @@ def study(site: Any) -> str:
     site.get_by_role("link", name="Make a scenario from this trace").click()
     site.get_by_role("link", name="Backtest", exact=True).click()  # ahead, where one does not ask
     site.get_by_label("Name", exact=True).fill("Half a percent of the week")
-    site.get_by_label("Lasts, hours or time").fill("2")
+    site.get_by_label("Lasts").fill("2")
     site.locator("#sources-title").click()
     for scale in site.locator("[data-rows=sources] tbody [data-row]").get_by_label("Scale").all():
         scale.fill("0.005")

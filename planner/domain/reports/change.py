@@ -136,7 +136,7 @@ def _attainment(new: Outcome, old: Outcome | None, tier: str, was: str) -> Fact:
     points = None if share is None or old_share is None else share - old_share
     met = all(new.slo_met.values())
     return Fact(
-        f"SLO attainment, tier {tier}", share, form=Form.SHARE,
+        f"SLO attainment, {tier}", share, form=Form.SHARE,
         change="" if points is None or abs(points) < POINTS
         else minus(f"{100 * points:+.1f} points"),
         note=_note(was, None if old_share is None else percent(old_share)),

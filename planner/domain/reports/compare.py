@@ -355,7 +355,7 @@ def _attainment_tile(view: ComparisonView) -> Iterator[Fact]:
     notes = ("simulated", f"target {percent(target, 0)}" if target is not None else "")
     met = all(outcome.slo_met.values())
     yield Fact(
-        f"SLO attainment, tier {tier}", outcome.slo_attainment[tier], form=Form.SHARE,
+        f"SLO attainment, {tier}", outcome.slo_attainment[tier], form=Form.SHARE,
         note=" · ".join(filter(None, notes)), meaning=Meaning.MET if met else Meaning.MISSED,
     )  # fmt: skip
 

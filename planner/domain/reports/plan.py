@@ -122,7 +122,7 @@ def _attainment(attainment: dict[str, float | None] | None, met: bool | None) ->
         return
     tier = min(known, key=lambda tier: known[tier])
     meaning = Meaning.NEUTRAL if met is None else Meaning.MET if met else Meaning.MISSED
-    yield Fact(f"SLO attainment, tier {tier}", known[tier], form=Form.SHARE, meaning=meaning)
+    yield Fact(f"SLO attainment, {tier}", known[tier], form=Form.SHARE, meaning=meaning)
 
 
 def _sections(result: PlanResult, schedule: Schedule | None) -> Iterator[Section]:

@@ -1,6 +1,7 @@
 """Define the form of the deployment search: the model, the limits and the hardware."""
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 from django import forms
@@ -10,12 +11,18 @@ from planner.domain.deployment_search.candidates import PRECISIONS
 from planner.domain.deployment_search.query import ASKED, DeploymentQuery
 from planner.domain.options import options_of
 from planner.errors import PlannerError
+from planner.services.draft_windows import DAY_S, HORIZONS
+from planner.services.launch_drafts import LaunchDescription
+from planner.web.forms.launch import next_monday
 from planner.web.forms.options import option_field
 from planner.web.forms.widgets import dress
 from simulation.performance.estimate.calibration import ENGINES
 
 FIELDS = ("model", "isl", "osl", "ttft_ms", "tbt_ms", "rps")
-INITIAL = {"model": "llama-3.3-70b", "isl": 1024, "osl": 256, "ttft_ms": 1000, "tbt_ms": 50}
+TTFT_MS, TBT_MS = 1000, 50
+INITIAL = {
+    "model": "llama-3.3-70b", "isl": 1024, "osl": 256, "ttft_ms": TTFT_MS, "tbt_ms": TBT_MS,
+}  # fmt: skip
 
 
 class ConfigureForm(forms.Form):
@@ -79,8 +86,8 @@ class ConfigureForm(forms.Form):
 def chosen_deployments(posted: QueryDict) -> dict[str, Any]:
     """Return the arguments for ``scenario_with_deployments`` from the rows that a user selected.
 
-    Each row is the JSON of its profiles. ``base`` is scenario:NAME or trace:NAME. Raises
-    PlannerError if the page did not send it so.
+    Each row is the JSON of its profiles. ``base`` is scenario:NAME, trace:NAME, or requests for a
+    launch of the searched requests. Raises PlannerError if the page did not send it so.
     """
     kind, _, name = posted.get("base", "").partition(":")
     try:
@@ -91,7 +98,21 @@ def chosen_deployments(posted: QueryDict) -> dict[str, Any]:
         }
         if not all(isinstance(row, dict) and "gpu" in row for row in profiles):
             raise ValueError
-    except (ValueError, TypeError):
+        model = posted.get("model") or next((str(row["model"]) for row in profiles), "")
+        arguments = {"model": model, "profiles": profiles, "limits": limits}
+        if kind == "requests" and profiles:
+            return arguments | {"launch": _launch(posted, str(profiles[0]["gpu"]), limits)}
+    except (ValueError, TypeError, LookupError):
         raise PlannerError("The selection is not valid. Search again.") from None
-    arguments = {"model": posted.get("model", ""), "profiles": profiles, "limits": limits}
     return arguments | ({kind: name} if kind in ("scenario", "trace") else {})
+
+
+def _launch(posted: QueryDict, gpu: str, limits: Mapping[str, float | None]) -> LaunchDescription:
+    """Return a launch with a steady rate of requests as long as those searched for."""
+    rps, isl, osl = (float(posted.get(name, "")) for name in ("rps", "isl", "osl"))
+    return LaunchDescription(
+        model=posted.get("model", ""), gpu=gpu, region="", requests_per_day=DAY_S * rps,
+        input_tokens=isl, output_tokens=osl, day="flat", weekend=None, utc_offset_h=0,
+        growth_per_month=0, begins=next_monday(), ttft_ms=limits["ttft_ms"] or TTFT_MS,
+        tbt_ms=limits["tbt_ms"] or TBT_MS, horizon=HORIZONS["week"],
+    )  # fmt: skip

@@ -183,7 +183,7 @@ SCALARS: dict[str, Scalar] = {
     "name": Scalar("name", "Name"),
     "description": Scalar("description", "Description"),
     "start": Scalar("horizon.start", "Begins (UTC)"),
-    "duration_h": Scalar("horizon.duration_s", "Lasts, hours or time", is_duration=True),
+    "duration_h": Scalar("horizon.duration_s", "Lasts", is_duration=True),
     "period_min": Scalar("horizon.period_s", "Decide every, min", MINUTE, "60"),
     "lead_min": Scalar("horizon.lead_s", "Lead time, min", MINUTE),
     "bin_s": Scalar("traffic.bin_s", "Demand bins, s", 1),

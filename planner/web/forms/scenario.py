@@ -107,7 +107,7 @@ class StudyForm(forms.Form):
     start = forms.CharField(
         required=False,
         label=SCALARS["start"].label,
-        widget=forms.TextInput(attrs={"placeholder": "default: last day of the trace"}),
+        widget=forms.TextInput(attrs={"placeholder": "default: last day"}),
         help_text="Such as 2024-05-18T00:00:00Z. “end”: after the trace.",
     )
     policies = forms.MultipleChoiceField(

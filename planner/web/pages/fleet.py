@@ -252,6 +252,24 @@ def _report(plan: ActivePlan) -> Report | None:
     return None if plan.run is None else policy_report(plan.run, plan.policy)
 
 
+def without_today(report: Report) -> Report:
+    """Return a report that calls the stated fleet the one before, since a plan is active now."""
+    facts = (
+        replace(fact, change=_before(fact.change), note=_before(fact.note)) for fact in report.facts
+    )
+    charts = (
+        replace(
+            chart, series=tuple(replace(line, label=_before(line.label)) for line in chart.series)
+        )
+        for chart in report.charts
+    )
+    return replace(report, facts=tuple(facts), charts=tuple(charts))
+
+
+def _before(text: str) -> str:
+    return text.replace("today", "before")
+
+
 def _key_facts(report: Report) -> Iterator[Fact]:
     """Yield cost and SLO attainment of the active plan.
 

@@ -1,5 +1,7 @@
 """Map each kind of run to its page, as planner.domain.kinds.registry maps it to its work."""
 
+import json
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -8,21 +10,30 @@ from functools import partial
 from django.http import QueryDict
 
 from planner.domain.formats import figure
+from planner.domain.kinds.pd_ratio import PdRatioResult, beats_aggregated
 from planner.domain.planning.figures import Decision
 from planner.domain.report import Fact, Report
 from planner.domain.reports.schedule import schedule_of
 from planner.domain.results.stored import PlannedReplicas, StoredResult
+from planner.inputs.scenario.document import outline
 from planner.models import Run
 from planner.outputs.manifests.kinds import MANIFESTS
 from planner.outputs.render.html import charts_shown, sections_shown
 from planner.outputs.reports import run_report, tables_of
-from planner.selectors.active_plans import active_plan_of_policy, against_active
+from planner.selectors.active_plans import (
+    active_plan_of_policy,
+    active_plan_of_run,
+    against_active,
+)
 from planner.selectors.explanation import explanation_chains
 from planner.selectors.runs import run_get, run_result, run_tables, stored_result, typed_result
 from planner.selectors.scenarios import latest_comparisons
 from planner.services.provisioning import SWEEPS
 from planner.services.whatif import month_to_replay
+from planner.web.forms.document import Row, rows_of
+from planner.web.forms.profile_choice import ROLES, ProfileChoice
 from planner.web.pages import place, provision, whatif
+from planner.web.pages.fleet import without_today
 from planner.web.pages.forecast import forecast_context, moment_context
 from planner.web.pages.replica_minutes import minutes_context
 from planner.web.pages.served_groups import groups_context
@@ -34,6 +45,8 @@ def report_context(run: Run, params: Mapping[str, str]) -> TemplateContext:
     result, alternative = stored_result(run), params.get("alternative", "")
     report = run_report(run, alternative)
     policy = result.alternatives.get(alternative, result.recommended_policy)
+    if active_plan_of_run(run) is not None:
+        report = without_today(report)
     return {
         "run": run,
         "result": run_result(run),
@@ -122,9 +135,46 @@ def outlook_context(run: Run, _: QueryDict) -> TemplateContext:
     return {"to_replay": month_to_replay(run)}
 
 
+def deployments_context(run: Run, _: QueryDict) -> TemplateContext:
+    """Return the deployments of each model with several, as JSON that a copy of the scenario takes.
+
+    Pools for prefill and decode on the same GPUs are one deployment.
+    """
+    groups: dict[ProfileChoice, list[Row]] = {}
+    for row in _profiles(run):
+        groups.setdefault(replace(ProfileChoice.of(row), role=""), []).append(row)
+    count = Counter(choice.model for choice in groups)
+    return {
+        "uses": [
+            (choice.label, json.dumps(rows))
+            for choice, rows in groups.items()
+            if count[choice.model] > 1
+        ]
+    }
+
+
+def _ratio_uses(run: Run) -> list[tuple[str, str]]:
+    """Return the better of aggregated and disaggregated serving, if the scenario has the other."""
+    result, service = typed_result(run, PdRatioResult), run.options.get("service")
+    rows = [row for row in _profiles(run) if service in (None, row.get("model"))]
+    split, first = any(row.get("role") in ROLES for row in rows), dict(next(iter(rows), {}))
+    first.pop("role", None)
+    if not first or split == beats_aggregated(result.best.figures, result.mixed):
+        return []
+    if split:
+        return [("aggregated serving", json.dumps([first]))]
+    return [("prefill and decode pools", json.dumps([first | {"role": role} for role in ROLES]))]
+
+
+def _profiles(run: Run) -> list[Row]:
+    """Return the profiles in a run's scenario."""
+    return rows_of(outline(run.document), "profiles")
+
+
 def pd_ratio_context(run: Run, params: QueryDict) -> TemplateContext:
     """Return the report of a ratio, with that of the scenario's newest comparison next to it."""
     context = report_context(run, params)
+    context |= {"uses": _ratio_uses(run), "beside": "web/_use_this.html"}
     newest = latest_comparisons([run.scenario]).get(run.scenario.pk) if run.scenario else None
     if newest is None:
         return context
@@ -155,7 +205,7 @@ PAGES: dict[str, Page] = {
         "web/_place.html", place.page_context, {"tree": ("web/_place_tree.html", None)}
     ),
     Run.Kind.SHARE: REPORT,
-    Run.Kind.SIZE: REPORT,
+    Run.Kind.SIZE: report_with("web/_use_this.html", deployments_context),
     Run.Kind.PD_RATIO: Page("report", pd_ratio_context),
     Run.Kind.BACKTEST: REPORT,
     Run.Kind.OUTLOOK: report_with("web/_outlook_simulation.html", outlook_context),

@@ -20,7 +20,7 @@ from planner.inputs.scenario import document as yaml
 from planner.models import Run, Scenario, Trace
 from planner.outputs.reports import run_report
 from planner.policies.choice import policy_groups
-from planner.selectors.active_plans import against_active
+from planner.selectors.active_plans import active_plan_of_run, against_active
 from planner.selectors.analyses import analyses_of
 from planner.selectors.lookup import id_of, version_of
 from planner.selectors.runs import recent_runs, runs_with_answers
@@ -42,6 +42,7 @@ from planner.web.forms.editor import Editor
 from planner.web.forms.launch import CurrentFleetForm, LaunchForm
 from planner.web.forms.options import options_posted
 from planner.web.hardware_names import choice_names
+from planner.web.pages.fleet import without_today
 from planner.web.paging import is_short, paged
 from planner.web.request import Request, TemplateContext
 
@@ -140,7 +141,12 @@ def _draft(request: Request, trace: Trace) -> HttpResponse:
         "today": fleet["today"],
         "apart": model_labels(trace),
         "models": list(dict.fromkeys(model for model, _ in built_in_profiles())),
-        "gpus": [gpu for model, gpu in built_in_profiles() if model == serving.profile.model],
+        "gpus": sorted(
+            {
+                serving.profile.gpu,
+                *(gpu for name, gpu in built_in_profiles() if name == serving.profile.model),
+            }
+        ),
         "assumed": draft_assumptions(trace, text, serving),
     }
     problems = scenario_warnings(text)
@@ -375,6 +381,8 @@ def _show(
         states = analyses_of(scenario)
         plan = next(state for state in states if state.analysis.kind == Run.Kind.COMPARE)
         report = _report_of(plan.result)
+        if plan.result and report and active_plan_of_run(plan.result):
+            report = without_today(report)
         # The page's head has the figures of the newest plan.
         others = [state for state in states if not report or state is not plan]
         context |= {

@@ -103,6 +103,21 @@ def test_what_is_chosen_opens_in_the_editor_that_keeps_it(client: Client, pools:
     assert Scenario.objects.count() == 1
 
 
+def test_a_scenario_of_a_search_has_its_rate_and_lengths(client: Client, planner: User) -> None:
+    row = {"model": "llama-3.1-8b", "gpu": "H100-SXM", "tp": 1}
+    sent = {
+        "model": row["model"], "base": "requests", "chosen": json.dumps([row]), "rps": "4",
+        "isl": "1500", "osl": "300", "ttft_ms": "900", "tbt_ms": "",
+    }  # fmt: skip
+    page = client.post(reverse("web:scenario-new"), sent)
+    drafted = parse(page.context["text"])
+    (source,), (tier,) = drafted.traffic.sources, drafted.tiers
+    assert source.launch and source.launch.requests_per_day == 4 * 86_400
+    assert source.input_tokens and source.output_tokens
+    assert (source.input_tokens.mean, source.output_tokens.mean) == (1500, 300)
+    assert tier.ttft_ms == 900 and [profile.tp for profile in drafted.profiles] == [1]
+
+
 def test_the_document_has_the_chosen_ones_and_their_gpus() -> None:
     before = parse(DOCUMENT)
     model = before.models[0].name
