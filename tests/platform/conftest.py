@@ -1,6 +1,5 @@
 """The embedded deployment in a folder of its own, as `bin/run` starts it."""
 
-import fcntl
 import os
 import runpy
 import secrets
@@ -8,7 +7,6 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -73,15 +71,6 @@ def plain(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> pytest.MonkeyPatch
         monkeypatch.delenv(name)
     monkeypatch.setenv("HEADROOM_DATA_DIR", str(tmp_path / "data"))
     return monkeypatch
-
-
-@contextmanager
-def compiled_elsewhere(data: Path) -> Iterator[None]:
-    """Hold the lock of the compiler: nobody compiles, and what waits for it computes nothing."""
-    data.mkdir(parents=True, exist_ok=True)
-    with (data / "compiling").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
 
 
 def load() -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """`bin/run` starts everything, and leaves nothing behind however it ends."""
 
+import fcntl
 import signal
 import socket
 import subprocess
@@ -17,7 +18,7 @@ from django.core.management import call_command
 
 from planner.config.supervisor import GIVES_UP, Children, Stopped, answers, listen
 from planner.services.run_limits import ENDED_WITH_RUN
-from tests.platform.conftest import ROOT, compiled_elsewhere, manage
+from tests.platform.conftest import ROOT, manage
 
 ENDS_WITHIN_S = 180.0  # on a machine that has much else to do
 
@@ -88,22 +89,21 @@ def command(process: psutil.Process) -> list[str]:
 
 @contextmanager
 def served(environment: dict[str, str]) -> Iterator[Serving]:
-    with compiled_elsewhere(Path(environment["HEADROOM_DATA_DIR"])):
-        product = Serving(environment)
-        try:
-            yield product
-        finally:
-            for process in product.family:
-                if runs(process):
-                    process.kill()
-            product.process.kill()
-            product.process.communicate()
+    product = Serving(environment)
+    try:
+        yield product
+    finally:
+        for process in product.family:
+            if runs(process):
+                process.kill()
+        product.process.kill()
+        product.process.communicate()
 
 
 def test_a_start_waits_for_no_compiler_and_no_lost_run_and_leaves_no_orphan(
     another: dict[str, str],
 ) -> None:
-    """Another process compiles all the time, and a run has lost its worker, of which monitors are
+    """Somebody else compiles all the time, and a run has lost its worker, of which monitors are
     told (/health/): the pages are there all the same. Then the supervisor is killed."""
     lost = (
         "from datetime import timedelta; from django.utils import timezone; "
@@ -114,13 +114,16 @@ def test_a_start_waits_for_no_compiler_and_no_lost_run_and_leaves_no_orphan(
     )
     done = manage(another, "shell", "--no-imports", "--command", lost)
     assert done.returncode == 0, done.stderr
-    with served(another) as product:
-        assert product.greeting.startswith("Headroom is running at")
-        address = product.greeting.split()[-1]
-        wait_for(lambda: answers(f"{address}/readyz"))  # the second web worker may still load
-        assert not any("compile" in command(child) for child in product.family)
-        product.process.kill()
-        assert not product.left()
+    compiling = Path(another["HEADROOM_DATA_DIR"]) / "compiling"
+    with compiling.open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        with served(another) as product:
+            assert product.greeting.startswith("Headroom is running at")
+            address = product.greeting.split()[-1]
+            wait_for(lambda: answers(f"{address}/readyz"))  # the second web worker may still load
+            assert not any("compile" in command(child) for child in product.family)
+            product.process.kill()
+            assert not product.left()
 
 
 def test_a_compiler_that_fails_is_told_once_and_stops_nothing(
