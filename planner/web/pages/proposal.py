@@ -267,19 +267,18 @@ def _charts(
         return {}
     base, policy, label = _comparison_base(proposal, now=now)
     courses = [_course(base, policy, label, base=True)] if base is not None else []
-    schedule = _schedule_course(*outcome_of(proposal, run), course) if course else None
-    if schedule is not None and course is not None:
-        guarded = "guard" in stored_result(run).labels.get(proposal.policy, "")
-        label = "With the guard, simulated" if guarded else "As simulated"
-        courses.append(schedule)
-        course = replace(course, label=label, added=True)
     drawn = [each for each in (*courses, course) if each is not None]
+    replicas = drawn
+    if course and (schedule := _schedule_course(*outcome_of(proposal, run), course)) is not None:
+        guarded = "guard" in stored_result(run).labels.get(proposal.policy, "")
+        simulated_label = "With the guard, simulated" if guarded else "As simulated"
+        replicas = [*drawn[:-1], schedule, replace(course, label=simulated_label, added=True)]
     comments = [entry for entry in entries if entry.revision == proposal.revision]
     result = stored_result(run)
     different_windows = base is not None and _start(stored_result(base)) != _start(result)
     figures = {
         REPLICAS: course_figure(
-            drawn, "ready", "replicas", clock=result.clock, apart=different_windows
+            replicas, "ready", "replicas", clock=result.clock, apart=different_windows
         ),
         COST: course_figure(
             drawn, "usd_per_hour", "$ an hour", clock=result.clock, apart=different_windows
