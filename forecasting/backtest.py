@@ -119,8 +119,8 @@ def bias(actual: FloatArray, mean: FloatArray) -> float:
 def peak_wape(actual: FloatArray, mean: FloatArray) -> float:
     """Return the error of the largest bin of each row: ``sum |max y - max f| / sum max y``.
 
-    A row is a forecast of several bins. Both maxima are over its observed bins. Rows without any
-    are ignored.
+    A row is a forecast of several bins. Both maxima are taken over its observed bins. Rows without
+    observed bins are ignored.
     """
     seen = ~np.isnan(actual)
     has_bins = seen.any(axis=1)
@@ -130,10 +130,11 @@ def peak_wape(actual: FloatArray, mean: FloatArray) -> float:
 
 
 def mase(actual: FloatArray, mean: FloatArray, history: FloatArray) -> float:
-    """Return the mean absolute error over that of repeating the last bin in ``history``.
+    """Return the mean absolute error over that of the naive forecast in ``history``.
 
-    The latter is one bin ahead. A good forecast of more than one bin ahead may exceed 1. Hyndman
-    and Koehler 2006, International Journal of Forecasting 22, eq. for q_t.
+    The naive forecast repeats the last bin, one bin ahead. A good forecast of more than one bin
+    ahead may therefore exceed 1. Hyndman and Koehler 2006, International Journal of Forecasting 22,
+    eq. for q_t.
     """
     steps = np.abs(np.diff(history))
     steps = steps[~np.isnan(steps)]

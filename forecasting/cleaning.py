@@ -91,8 +91,8 @@ def clean(values: FloatArray, bin_s: float) -> Cleaned:
 def newly_cleaned(values: FloatArray, bin_s: float, since: int) -> tuple[IntArray, IntArray]:
     """Return rows and bins of ``values [series, bins]`` that are no demand, as two index arrays.
 
-    Only series with suspect bins from bin ``since`` on are cleaned, to save time. A zero before the
-    last bin is suspect, and so is a bin far above all bins before ``since``.
+    To save time, only series with suspect bins from bin ``since`` on are cleaned. Suspect bins are
+    zeros before the last bin, and bins far above all bins before ``since``.
     """
     late = values[:, since:]
     largest_before = np.fmax.reduce(values[:, :since], axis=1, initial=0.0)

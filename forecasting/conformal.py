@@ -56,7 +56,8 @@ def comparable_scores(
     """Return the scores ``past [s, o, c]`` of forecasts near ``forecast [s, c]``, NaN for others.
 
     ``past_forecasts [s, o, c]`` are the amounts that were forecast. Near means within the factor
-    COMPARABLE. A column with fewer than FEWEST_SCORES of these keeps all scores.
+    COMPARABLE. A column with fewer than FEWEST_SCORES near forecasts keeps all scores. ``scale [s,
+    1]`` is the mean amount of each series.
     """
     ratio = log_ratio_scores(forecast[:, None], past_forecasts, scale[:, :, None])
     near = (np.abs(ratio) <= np.log(COMPARABLE)) & ~np.isnan(past)
@@ -77,10 +78,17 @@ def quantiles(
     """Return the quantiles of ``forecast [s, c]`` at each level, ``[s, levels, c]``.
 
     ``s`` are series, and ``c`` columns of the forecast, such as its steps. Quantiles rise with the
-    level. ``past [s, o, c]`` are the scores of past origins in order. A column with fewer than
-    FEWEST_SCORES of them also uses ``history [s, n]``, as log ratios to its median. ``scale`` has
-    the shape ``[s, 1]``. ``prior [s, n, c]`` are further log ratios. Further ahead than the window,
-    ``adapt`` is False: levels stay as they are, and scores have FAR_OFFSET.
+    level.
+
+    - ``past [s, o, c]`` are the scores of past origins in order.
+    - ``history [s, n]`` are the observed amounts. A column with fewer than FEWEST_SCORES scores
+      also
+      uses their log ratios to their median.
+    - ``scale [s, 1]`` is the mean amount of each series.
+    - ``prior [s, n, c]`` are further log ratios.
+    - ``adapt`` is False for forecasts further ahead than the window: levels then stay as they are,
+      and
+      scores have FAR_OFFSET.
     """
     offset = OFFSET if adapt else FAR_OFFSET
     if not past.shape[1]:
@@ -119,7 +127,7 @@ def _quantiles_with_history(
 
     ``past [o, c]`` are the scores of one series. Columns with equally many of them share one call.
     """
-    found = np.empty((len(levels), past.shape[1]))
+    result = np.empty((len(levels), past.shape[1]))
     count = observed.sum(axis=0)
     for n in np.unique(count):
         alike = np.flatnonzero(count == n)
@@ -128,8 +136,8 @@ def _quantiles_with_history(
             columns = alike[begin : begin + most]
             scores = past.T[columns][observed.T[columns]].reshape(columns.size, n)
             sample = np.hstack([scores, np.tile(spread, (columns.size, 1))])
-            found[:, columns] = np.quantile(sample, levels, axis=1)
-    return found
+            result[:, columns] = np.quantile(sample, levels, axis=1)
+    return result
 
 
 def prior_share(days: float) -> float:
@@ -159,11 +167,11 @@ def growth_prior(
 ) -> FloatArray | None:
     """Return assumed log ratios for growth, ``[s, n, c]``, until history is long enough for scores.
 
-    None from PRIOR_DAYS of history on. They are quantiles of a normal distribution. Its standard
-    deviation is ``growth [s]``, that of a day's log growth. With less than a day of history, an
-    unknown daily rhythm is added, over the days ``lead_days [c]`` since the last known bin. The
-    number ``n`` rises with ``count``, the number of past forecasts, and falls with the ``days`` of
-    history.
+    None from PRIOR_DAYS ``days`` of history on. The ratios are quantiles of a normal distribution
+    with the standard deviation ``growth [s]`` of a day's log growth. With less than a day of
+    history, an unknown daily rhythm is added, over the days ``lead_days [c]`` since the last known
+    bin. The number ``n`` rises with ``count``, the number of past forecasts, and falls with
+    ``days``.
     """
     if days >= PRIOR_DAYS:
         return None
@@ -180,9 +188,10 @@ def growth_prior(
 def _adapted_levels(past: FloatArray, observed: BoolArray, levels: FloatArray) -> FloatArray:
     """Return the levels to read from past scores so that each quantile covers its share.
 
-    The result has the shape ``[s, levels, c]``. A level moves after each past origin whose score
-    could be ranked among those before it: up if the score exceeded the quantile, else down.
-    ``observed [s, o, c]`` is the mask of the known scores ``past``. ``levels`` are to be covered.
+    The result has the shape ``[s, levels, c]``. ``levels`` are the shares to cover. After each past
+    origin, a level moves up if the score of the origin exceeded the quantile, else down. Only
+    scores that can be ranked among earlier ones count. ``observed [s, o, c]`` is the mask of the
+    known scores ``past``.
     """
     series, _, columns = past.shape
     adapted = np.broadcast_to(levels[:, None], (series, len(levels), columns)).copy()
@@ -220,9 +229,9 @@ def _sample_quantiles(ordered: FloatArray, count: IntArray, levels: FloatArray) 
     # Of n scores the share (n + 1) level lies below the next one.
     position = np.clip(levels * (count[:, None] + 1) - 1, 0, last)
     low = np.floor(position).astype(np.int64)
-    left = np.take_along_axis(ordered, low, axis=1)
+    lower = np.take_along_axis(ordered, low, axis=1)
     right = np.take_along_axis(ordered, np.minimum(low + 1, last), axis=1)
-    return np.where(count[:, None] > 0, left + (right - left) * (position - low), 0.0)
+    return np.where(count[:, None] > 0, lower + (right - lower) * (position - low), 0.0)
 
 
 def widened(
@@ -231,7 +240,7 @@ def widened(
     """Return ``quantiles [series, levels, steps]``, widened because demand was sampled.
 
     ``errors [series]`` is the standard error of sampling as a share of the forecast ``middle
-    [series, steps]``. It is independent of the errors of past forecasts, so that squares of
+    [series, steps]``. It is independent of the errors of past forecasts, so the squares of both
     deviations add up.
     """
     deviations = np.array([NormalDist().inv_cdf(level) for level in levels])[None, :, None]

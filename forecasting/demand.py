@@ -88,8 +88,8 @@ class DemandSeries:
     def since_launch(self, before_s: float) -> DemandSeries:
         """Return the series without the zeros before its first demand, which forecasts would learn.
 
-        They stay if the series is seldom busy after them, up to ``before_s``: then it is idle, and
-        not new.
+        The zeros stay if the series is mostly idle after its first demand, up to ``before_s``: then
+        it is an idle series and not a new one.
         """
         known = self.window(self.start_s, before_s).values
         first = int(np.argmax(np.nan_to_num(known) > 0)) if known.size else 0

@@ -63,8 +63,8 @@ def detect_drift(past: PastPeaks) -> Drift:
 def _recent_windows(starts: FloatArray) -> BoolArray:
     """Return the mask of the recent windows among those that begin at ``starts``.
 
-    They are about the last eighth of all, in whole days if these are at most the share WHOLE_DAYS
-    of all.
+    About the last eighth of all windows are recent, in whole days if these are at most the share
+    WHOLE_DAYS of all.
     """
     count = len(starts)
     if not count:

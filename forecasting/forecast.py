@@ -69,7 +69,7 @@ class Forecast:
     def peak(self, level: float | None = None) -> float:
         """Return the amount per bin of the largest bin in the last window.
 
-        It is the quantile at ``level``, a probability; None: the expected one.
+        ``level`` is a probability: the result is the quantile at it. None: the expected peak.
         """
         if self.tops is not None and self.peaks is not None:
             tops = self.tops if level is None else self._at_level(level, self.peaks)

@@ -47,8 +47,8 @@ class Harmonics:
         return np.asarray(np.r_[0 : 1 + 2 * self.daily, weekly : weekly + 2 * self.weekly])
 
     def __str__(self) -> str:
-        named = [(self.daily, "daily"), (self.weekly, "weekly")]
-        parts = [f"{k} {name} harmonic{'s' if k > 1 else ''}" for k, name in named if k]
+        counts = [(self.daily, "daily"), (self.weekly, "weekly")]
+        parts = [f"{k} {name} harmonic{'s' if k > 1 else ''}" for k, name in counts if k]
         return " + ".join(parts)
 
 
@@ -57,9 +57,9 @@ def candidate_harmonics(
 ) -> tuple[Harmonics, ...]:
     """Return the numbers of harmonics that ``bins`` of history can identify, simplest first.
 
-    Daily terms need two days and bins below 12 h, weekly ones two weeks, since one cycle looks like
-    a trend. Terms stay below the Nyquist frequency. There are at most six weekly harmonics, since
-    the seventh is the first daily one.
+    Daily harmonics need two days and bins below 12 h, weekly ones two weeks, because a single cycle
+    looks like a trend. Terms stay below the Nyquist frequency. There are at most six weekly
+    harmonics, because the seventh is the first daily one.
     """
     span_s = bins * bin_s
     top_daily = min(max_daily, int((DAY_S / bin_s - 1) // 2)) if span_s >= 2 * DAY_S else 0
@@ -77,8 +77,9 @@ def choose_harmonics(
 ) -> Harmonics:
     """Return the option with the least AIC of a regression with autoregressive errors.
 
-    ``values [bins]`` are NaN in gaps. They are differenced ``d`` times (0 or 1) to ``w``. ``design
-    [bins, columns]`` is that of the last option, which has the most harmonics.
+    ``values [bins]`` are NaN in gaps, and are differenced ``d`` times (0 or 1) to ``w``.
+    ``options`` are the numbers of harmonics to choose among. ``design [bins, columns]`` is that of
+    the last option, which has the most harmonics.
 
     Each option is the least-squares fit of ``w[t] = c + sum_i phi_i w[t - i] + X[t] gamma + e[t]``.
     A lag only shifts the phase of a sinusoid, so this equals the regression on the harmonics ``X``

@@ -106,23 +106,23 @@ class HolidayRatio:
 def ratios_of(
     holidays: Holidays, values: FloatArray, start_s: float, bin_s: float
 ) -> tuple[HolidayRatio, ...]:
-    """Return the ratios of holidays and of month ends in ``values [series, bins]``, if any."""
+    """Return the ratios of holidays and of month ends in ``values [series, bins]``, if known."""
     of_holidays = HolidayRatio.fit(holidays, values, start_s, bin_s)
-    found = () if of_holidays is None else (of_holidays,)
+    ratios = () if of_holidays is None else (of_holidays,)
     if not holidays.calendar:
-        return found
+        return ratios
     bins = values.shape[1]
     usual = values if of_holidays is None else values / of_holidays.factor(start_s, bin_s, bins)
     month_ends = unusual_month_ends(usual, start_s, bin_s)
     if month_ends is None:
-        return found
+        return ratios
     days = _day_and_phase(start_s, bin_s, bins)[0]
     span = np.arange(days[0], days[-1] + AHEAD_DAYS)
     ends = Holidays(tuple(span[_days_left(span) < month_ends.days].tolist()))
     of_ends = HolidayRatio.fit(ends, usual, start_s, bin_s)
     if of_ends is None:
-        return found
-    return (*found, replace(of_ends, ratio=of_ends.ratio / month_ends.growth))
+        return ratios
+    return (*ratios, replace(of_ends, ratio=of_ends.ratio / month_ends.growth))
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,9 +140,10 @@ class MonthEnds:
 def unusual_month_ends(values: FloatArray, start_s: float, bin_s: float) -> MonthEnds | None:
     """Return how the ends of months differ in ``values [series, bins]``; None if they do not.
 
-    Ratios are those of a day to like days of the week before. The mean ratio of each month's end
-    must lie on the same side of the median of other days, beyond CLEAR_RATIO and beyond most other
-    days. So must the mean ratio of each of the last days.
+    A day's ratio compares it with like days of the week before. Deviations are from the median
+    ratio of ordinary days. Month ends differ if the mean deviation of each month's last days has
+    the same sign and exceeds CLEAR_RATIO and most ordinary days. The mean deviation of each
+    position, such as the last day, must do so too.
     """
     observed = ~np.isnan(values).all(axis=0)
     amounts = np.where(observed, np.nansum(values, axis=0), np.nan)
@@ -150,25 +151,31 @@ def unusual_month_ends(values: FloatArray, start_s: float, bin_s: float) -> Mont
     day, first, bins_of_day = np.unique(days, return_index=True, return_counts=True)
     is_whole = bins_of_day == np.median(bins_of_day)
     totals = np.where(is_whole, np.add.reduceat(amounts, first), np.nan)
-    left = _days_left(day)
+    days_left = _days_left(day)
     for last_days in range(MOST_LAST_DAYS, 0, -1):
-        is_end = left < last_days
+        is_end = days_left < last_days
         ratio = _log_ratios(day, totals, is_end)
         known = np.isfinite(ratio)
-        others = ratio[known & ~is_end]
-        if not others.size:
+        ordinary_ratios = ratio[known & ~is_end]
+        if not ordinary_ratios.size:
             continue
-        deviation = ratio - np.median(others)
+        deviation = ratio - np.median(ordinary_ratios)
         known_end = known & is_end
-        month = (day + left)[known_end]  # its last day
+        month = (day + days_left)[known_end]  # its last day
         by_month = _means(deviation[known_end], month)
-        by_position = _means(deviation[known_end], left[known_end])  # days before a month's last
-        ordinary = np.quantile(np.abs(deviation[known & ~is_end]), UNUSUAL)
-        least = max(float(np.log(CLEAR_RATIO)), float(ordinary))
+        by_position = _means(
+            deviation[known_end], days_left[known_end]
+        )  # days before a month's last
+        usual_deviation = np.quantile(np.abs(deviation[known & ~is_end]), UNUSUAL)
+        threshold = max(float(np.log(CLEAR_RATIO)), float(usual_deviation))
         side = np.sign(by_month.sum())
         enough = by_month.size >= MONTHS and by_position.size == last_days
-        if enough and (side * by_month > least).all() and (side * by_position > least).all():
-            growth = float(np.exp(np.median(others)))
+        if (
+            enough
+            and (side * by_month > threshold).all()
+            and (side * by_position > threshold).all()
+        ):
+            growth = float(np.exp(np.median(ordinary_ratios)))
             return MonthEnds(last_days, float(np.exp(by_month.mean())), growth)
     return None
 
@@ -224,7 +231,8 @@ def _mean_by_phase(values: FloatArray, mask: BoolArray, phase: IntArray, phases:
 def _usual_days(days: IntArray, holiday: int, holidays: Holidays) -> IntArray:
     """Return the observed days of the week before a holiday to compare it with.
 
-    They are days of the same kind, working days or weekends. If there are none, they are all days.
+    They are of the holiday's own kind, working days or weekends, or all days if none is of that
+    kind.
     """
     before = np.arange(holiday - DAYS_BEFORE, holiday)
     before = before[~np.isin(before, holidays.days) & np.isin(before, days)]

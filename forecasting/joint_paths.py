@@ -28,11 +28,11 @@ def panel_forecast(
 def joint_paths(forecast: PanelForecast, count: int, seed: int) -> FloatArray:
     """Return ``count`` random paths of all series, ``[count, series, steps]``, in amounts per bin.
 
-    Most paths repeat a past origin: its errors have a rank among those of all past origins, at each
-    step and series, and the path takes the quantiles of these ranks. Other paths have one rank at
-    all steps and series. Their share is the weight of the prior for growth, or larger if fewer than
-    FEWEST_SCORES past origins are complete. Quantiles continue linearly beyond the outermost
-    levels.
+    Most paths repeat the errors of a past origin. At each step and series, an error has a rank
+    among those of all past origins, and the path takes the quantile of that rank. Other paths have
+    one rank at all steps and series. The share of these paths is the weight of the prior for
+    growth, or larger if fewer than FEWEST_SCORES past origins are complete. Quantiles continue
+    linearly beyond the outermost levels.
     """
     rng = np.random.default_rng(seed)
     ranks = _path_ranks(forecast, count, rng)

@@ -40,8 +40,9 @@ def block_edges(window: int, day: int, steps: int) -> tuple[int, ...]:
 def _windows_apart(stride: int, horizon: int, end: int) -> float:
     """Return the distance of origins in windows, by which errors of a block are discounted.
 
-    An error of a block up to step ``end`` counts half after HALF_LIFE_LEADS times that lead, if
-    this is longer than HALF_LIFE windows of ``horizon`` bins. Origins are ``stride`` bins apart.
+    Origins are ``stride`` bins apart, and a window has ``horizon`` bins. The error of a block
+    counts half after HALF_LIFE windows, or after HALF_LIFE_LEADS times the block's last step
+    ``end`` if that is longer.
     """
     return stride / horizon * min(1.0, HALF_LIFE * horizon / (HALF_LIFE_LEADS * end))
 
@@ -105,12 +106,13 @@ class LeadWeights:
     def mix(
         self, rows: IntArray, paths: FloatArray, number: IntArray, near: FloatArray, age: int
     ) -> tuple[FloatArray, FloatArray]:
-        """Return the weighted mean of ``paths [methods, rows, o, steps]``, ``[rows, o, steps]``.
+        """Return the weighted mean of ``paths [methods, rows, o, steps]``, and the last weights.
 
-        Steps of the first block are NaN. The second array has the weights of the last step,
-        ``[methods, rows, o]``. ``number`` is the index of each origin among all. ``near`` are the
-        weights of the first block. They are used until an error at a longer lead time is known. The
-        last observed bin is ``age`` bins before the origins, which adds to the lead time.
+        The mean is ``[rows, o, steps]``, NaN in the steps of the first block. The weights are those
+        of the last step, ``[methods, rows, o]``. ``rows`` are the series, and ``number`` is the
+        index of each origin among all. ``near`` are the weights of the first block, used until an
+        error at a longer lead time is known. The last observed bin is ``age`` bins before the
+        origins, which adds to the lead time.
         """
         weights = at_end = near
         mixed = np.full(paths.shape[1:], np.nan)

@@ -56,7 +56,7 @@ class DiscountedMeans:
         return replace(self, means=means, total=total[-1], weight=weight[-1])
 
     def at(self, origins: IntArray) -> FloatArray:
-        """Return the means at ``origins``, ``[..., o]``. Later origins have the last mean."""
+        """Return the means at ``origins``, ``[..., o]``; origins beyond the last have its mean."""
         last = np.minimum(origins, self.end - 1)
         if not self.end:
             return np.full((*self.total.shape, len(last)), self.default)

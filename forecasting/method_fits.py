@@ -84,10 +84,11 @@ class MethodFits:
         return fitted.labels if isinstance(fitted, FittedArima) else ("",) * series
 
     def _fit_bins(self, panel: Panel, origin: int) -> tuple[int, int]:
-        """Return how many bins the fit for ``origin`` uses, and how many the next fit uses.
+        """Return how many bins the fit for ``origin`` uses, and how many the next fit will use.
 
-        Within the first panel, a fit follows each growth by ``GROWTH``. After it, fits are at most
-        a day apart. A holiday's end also begins a new fit, since the holiday was then observed.
+        Within the first panel, each fit has ``GROWTH`` times the bins of the one before. After it,
+        fits are at most a day apart. The end of a holiday also begins a new fit, which can use the
+        holiday.
         """
         day = panel.season_bins(DAY_S)
         bins = self.first if origin < self.fitted else self.fitted

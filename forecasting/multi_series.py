@@ -44,8 +44,8 @@ def past_forecasts_each(
 ) -> list[list[Forecast]]:
     """Forecast each series ``ahead_s`` seconds ahead from up to ``moments`` past origins.
 
-    Origins are a horizon apart in the second half of the series, the last one at its end. The list
-    of a series that is too short is empty.
+    Origins are a horizon apart in the second half of the series, the last one at its end. A series
+    that is too short has an empty list.
     """
 
     def forecasts_of(part: Sequence[DemandSeries], window: int) -> list[list[Forecast]]:

@@ -71,8 +71,8 @@ def without_outages(series: DemandSeries) -> DemandSeries:
 def unknown_sums(rows: FloatArray, bin_s: float) -> BoolArray:
     """Return the mask of bins where the sum over ``rows [series, bins]`` is not known, ``[bins]``.
 
-    It is unknown in an outage of the sum. It is also unknown where busy series with an outage would
-    have contributed more than LOST_SHARE of it. Zeros of other series show nothing.
+    A sum is unknown in an outage of the sum itself. It is also unknown if busy series with an
+    outage would have had more than LOST_SHARE of it. Zeros of other series do not show an outage.
     """
     total = rows.sum(axis=0)
     lost = outage_mask(find_outages(total, bin_s), len(total))
@@ -104,10 +104,10 @@ def outage_mask(outages: Sequence[Outage], bins: int) -> BoolArray:
 
 
 def _improbable_runs(values: FloatArray, runs: IntArray, bins_per_sum: int) -> BoolArray:
-    """Return the mask of empty ``runs [n, 2]`` that are improbable, by the bins around them.
+    """Return the mask of empty ``runs [n, 2]`` that chance does not explain.
 
-    A run is (first bin, end), end exclusive. Improbable means that a sum of ``bins_per_sum`` bins
-    within it is empty, although that is less likely than CHANCE.
+    A run is (first bin, end), end exclusive. The probability that a sum of ``bins_per_sum`` bins
+    within the run is empty follows from the bins around it. It must be below CHANCE.
     """
     improbable = np.zeros(len(runs), bool)
     if not len(runs) or (runs[:, 1] - runs[:, 0]).max() < bins_per_sum:

@@ -157,8 +157,8 @@ class _PanelPart:
     def predict(self, steps: int) -> PanelForecast:
         """Return the forecast of the selected methods, with quantiles from past scores.
 
-        Past scores count from as many bins after their origin as the series has had no data
-        (``age``).
+        The ``age`` of a series is the number of bins since its last observed bin. Past forecasts
+        are compared at the same age: their scores begin ``age`` bins after their origin.
         """
         panel = self.panel
         seen = panel.observed
@@ -378,9 +378,10 @@ class _PanelPart:
     ) -> SelectedForecast:
         """Return the forecast of the selected method, or the last value where it has none.
 
-        ``paths [methods, series, o, steps]`` and their peaks ``both_tops`` are forecasts from the
-        origins with the indices ``number [o]``. ``ages [series]`` are the bins since the last
-        observed one. Beyond the window, the ensemble's weights at each lead time mix the paths.
+        ``paths [methods, series, o, steps]`` are forecasts from the origins with the indices
+        ``number [o]``, ``both_tops`` their peaks, and ``recent`` the errors known there. ``last``
+        repeats the last value. ``ages [series]`` are the bins since the last observed one. Beyond
+        the window, the ensemble's weights at each lead time mix the paths.
         """
         mixed, mixed_top = self._mix(paths, both_tops, recent.errors, last)
         if self.method == ENSEMBLE:
@@ -512,15 +513,15 @@ def _peak_weights(both_tops: FloatArray, errors: FloatArray) -> FloatArray:
 
 
 def _weight_by_method(weights: FloatArray) -> FloatArray:
-    """Return the weights of each method's uncorrected and corrected peak together.
+    """Return the weight of each method, summed over its uncorrected and its corrected peak.
 
-    ``weights [2 methods, ...]`` are those of both.
+    ``weights [2 methods, ...]`` has the uncorrected peaks first.
     """
     methods = len(weights) // 2
     return np.asarray(weights[:methods] + weights[methods:])
 
 
 def _smaller_of_both(errors: FloatArray, methods: int) -> FloatArray:
-    """Return the smaller of each method's two errors, then the ensemble's error."""
+    """Return the smaller of each method's two errors, followed by the ensemble's error."""
     smaller = np.minimum(errors[:methods], errors[methods : 2 * methods])
     return np.concatenate([smaller, errors[-1:]])

@@ -22,12 +22,15 @@ COUNTED_ROWS = 1 << 16
 
 
 def row_slices(rows: int) -> Iterator[slice]:
-    """Return slices of ``PIECE_ROWS`` that cover all rows, in order."""
+    """Yield slices of at most ``PIECE_ROWS`` rows that together cover ``rows`` rows, in order."""
     return (slice(i, min(i + PIECE_ROWS, rows)) for i in range(0, rows, PIECE_ROWS))
 
 
 def count_codes(codes: Array, kinds: int) -> IntArray:
-    """Return how often each of ``kinds`` codes occurs, ``[kinds]``; it needs little memory."""
+    """Return how often each of the codes 0 to ``kinds - 1`` occurs in ``codes``, ``[kinds]``.
+
+    The codes are counted in pieces, which keeps memory use small.
+    """
     if kinds == 1:
         return np.array([len(codes)], np.int64)
     counts = np.zeros(kinds, np.int64)

@@ -31,8 +31,8 @@ class ArrivalPattern:
     def unit_arrivals(self, n: int, rng: np.random.Generator) -> FloatArray:
         """Return ``n`` arrival times in seconds, at one request per second on average.
 
-        A block of k requests lasts a gamma-distributed time of mean k seconds. So blocks of evenly
-        spread requests are a Poisson process.
+        A block of k requests lasts a random time of mean k seconds (gamma distribution). If the
+        requests of each block are evenly spread, the arrivals are therefore a Poisson process.
         """
         size = np.diff(self.start)
         parts: list[FloatArray] = []
@@ -64,7 +64,7 @@ def pattern_of(
     since = (np.asarray(arrival_s, np.float64) - start_s) / block_s  # in blocks
     number = np.floor(since).astype(np.int64)
     order = np.lexsort((since, number, series))
-    number, series, place = number[order], series[order], (since - number)[order]
+    number, series, position = number[order], series[order], (since - number)[order]
     begins_block = np.ones(len(number), np.bool_)
     begins_block[1:] = (np.diff(number) != 0) | (np.diff(series) != 0)
     block = np.cumsum(begins_block) - 1
@@ -73,19 +73,19 @@ def pattern_of(
     if not len(large_enough):
         return None
     stride = -(-int(size[large_enough].sum()) // MOST)
-    kept = np.zeros(len(size), np.bool_)
-    kept[large_enough[::stride]] = True
-    starts = np.concatenate([[0], np.cumsum(size[kept])])
-    return ArrivalPattern(place[kept[block]], starts)
+    in_sample = np.zeros(len(size), np.bool_)
+    in_sample[large_enough[::stride]] = True
+    starts = np.concatenate([[0], np.cumsum(size[in_sample])])
+    return ArrivalPattern(position[in_sample[block]], starts)
 
 
 def dispersion(arrival_s: FloatArray, scale_s: float, block_s: float) -> float:
     """Return variance over mean of the requests per ``scale_s``, within blocks of ``block_s``.
 
-    It is 1 for a Poisson process. Variance and mean are those within each block, so slower changes
-    do not count. ``arrival_s`` must not decrease. The last block is left out, since it may be
-    incomplete. The result is NaN without a whole block, or if a block is shorter than two times
-    ``scale_s``.
+    The result is 1 for a Poisson process. Variance and mean are taken within each block, so changes
+    slower than a block do not count. ``arrival_s`` must not decrease. The last block may be
+    incomplete and is left out. The result is NaN if no block is complete, or if a block is shorter
+    than two times ``scale_s``.
     """
     cells_per_block = int(block_s // scale_s)
     blocks = int(arrival_s[-1] // block_s) if len(arrival_s) else 0

@@ -6,10 +6,10 @@ from collections.abc import Callable
 def bisect_first(
     passes: Callable[[int], bool], low: int, high: int, start: int | None = None
 ) -> int:
-    """Return the first index in ``[low, high)`` that passes, by bisection; ``high`` if none.
+    """Return the first index in ``[low, high)`` for which ``passes`` is true; ``high`` if none is.
 
-    All indices after the first that passes must pass too. With ``start``, the search begins there
-    and continues in growing steps.
+    ``passes`` must be true for all later indices too. The search is a bisection. With ``start``, it
+    begins there and continues in growing steps.
     """
     index, step = (low + high) // 2 if start is None else start, 1
     while low < high:

@@ -19,21 +19,21 @@ from simulation.trace import CachedTokens, Trace
 def in_flight(before: Trace, ttft_s: FloatArray, tbt_s: FloatArray, start_s: float) -> Trace:
     """Return the requests of ``before`` that are in flight at ``start_s`` (epoch seconds).
 
-    Their tokens are those that they still need. ``ttft_s`` and ``tbt_s`` ``[models]`` are the usual
-    latencies in seconds. A request past its first token has a prompt of one token and the rest of
-    its output. One before its first token needs everything. All arrive at ``start_s``.
+    They all arrive at ``start_s``. A request that has its first token gets a prompt of one token
+    and the outputs that it still lacks. Any other request keeps all its tokens. ``ttft_s`` and
+    ``tbt_s`` ``[models]`` are the usual latencies in seconds, which tell how far a request is.
     """
     age = start_s - (before.start_s + before.arrival_s)
     since_first = age - ttft_s[before.model]
     gap = np.maximum(tbt_s[before.model], 1e-9)
-    done = np.where(since_first > 0, 1 + np.floor(since_first / gap), 0)
-    remaining = before.output_tokens - np.minimum(done, before.output_tokens)
+    tokens_done = np.where(since_first > 0, 1 + np.floor(since_first / gap), 0)
+    remaining = before.output_tokens - np.minimum(tokens_done, before.output_tokens)
     is_unfinished = (age > 0) & (remaining >= 1)
     unfinished = replace(
         before,
-        input_tokens=np.where(done > 0, 1, before.input_tokens),
+        input_tokens=np.where(tokens_done > 0, 1, before.input_tokens),
         output_tokens=np.maximum(remaining, 1).astype(np.int32),
-        blocks=CachedTokens(np.where(done > 0, 0, before.blocks.tokens))
+        blocks=CachedTokens(np.where(tokens_done > 0, 0, before.blocks.tokens))
         if isinstance(before.blocks, CachedTokens)
         else None,
         session=None,
@@ -43,36 +43,30 @@ def in_flight(before: Trace, ttft_s: FloatArray, tbt_s: FloatArray, start_s: flo
 
 
 def without_carried(result: SimulationResult, carried: Trace) -> SimulationResult:
-    """Return ``result`` without the ``carried`` requests, the first of its trace.
+    """Return ``result`` without the requests ``carried``, which are the first of its trace.
 
-    The work after the window is reduced, for each model, by the output tokens that they needed.
+    Their output tokens are also taken out of the work after the window, model by model.
     """
-    kept = slice(len(carried), None)
-    log = rows(result.requests, kept)
+    window_rows = slice(len(carried), None)
+    log = rows(result.requests, window_rows)
     carried_output = np.bincount(carried.model, carried.output_tokens, len(carried.models))
-    after, names = result.after, [pool.model for pool in result.fleet.pools]
-    output_after = {
-        name: float(after.output_tokens[[other == name for other in names]].sum())
-        for name in set(names)
-    }
     carried_tokens = dict(zip(carried.models, carried_output.tolist(), strict=True))
-
-    def share_paid(model: str) -> float:
-        """Return the share of a model's work after the window that exceeds the carried work."""
-        if output_after[model] <= 0:
-            return 1.0
-        carried_share = float(carried_tokens.get(model, 0.0)) / output_after[model]
-        return max(0.0, 1.0 - carried_share)
-
-    paid = np.array([share_paid(name) for name in names])  # by pool
+    after, models = result.after, np.array([pool.model for pool in result.fleet.pools])
+    # By pool: the share of its model's work after the window that is not of carried requests.
+    own_share = np.ones(len(models))
+    for model in set(models.tolist()):
+        output_tokens = float(after.output_tokens[models == model].sum())
+        if output_tokens > 0:
+            carried_share = carried_tokens.get(model, 0.0) / output_tokens
+            own_share[models == model] = max(0.0, 1.0 - carried_share)
     parts = {
-        column.name: getattr(after, column.name) * paid
+        column.name: getattr(after, column.name) * own_share
         for column in fields(AfterWindow)
         if column.name != "until_s"
     }
     return replace(
         result,
-        trace=result.trace.rows(kept),
+        trace=result.trace.rows(window_rows),
         requests=log,
         after=replace(after, **parts),
         reject_reasons=reject_reasons(log),

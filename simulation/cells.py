@@ -65,29 +65,29 @@ def simulate_cell(
     (``carry_over.in_flight``). They are served, but are not in the result. Streams and traces with
     prompt blocks ignore them. ``watch`` counts late requests and may end the replay.
     """
-    inner = fleet
+    cell_fleet = fleet
     if cells > 1:
-        inner = replace(fleet, pools=tuple(_cell_pool(pool, cells) for pool in fleet.pools))
-    rule = policy if cells == 1 else _FleetPolicyInCell(policy, fleet, cells)
-    stream = is_long(len(trace)) and not keep
-    if stream or isinstance(trace.blocks, PrefixBlocks) or not len(trace):
+        cell_fleet = replace(fleet, pools=tuple(_cell_pool(pool, cells) for pool in fleet.pools))
+    cell_policy = policy if cells == 1 else _FleetPolicyInCell(policy, fleet, cells)
+    is_stream = is_long(len(trace)) and not keep
+    if is_stream or isinstance(trace.blocks, PrefixBlocks) or not len(trace):
         carried = None
     if watch is not None and carried is not None:
         watch.skip(len(carried))
-    play = simulate_long_trace if stream else simulate
-    of_cell: Replayed = play(
+    simulate_cell_trace = simulate_long_trace if is_stream else simulate
+    result: Replayed = simulate_cell_trace(
         trace if carried is None else join_traces([carried, trace]),
-        inner,
-        rule,
+        cell_fleet,
+        cell_policy,
         seed=seed,
         duration_s=duration_s,
         interval_s=interval_s,
         progress=progress,
         watch=watch,
     )
-    if carried is not None and isinstance(of_cell, SimulationResult):
-        of_cell = without_carried(of_cell, carried)
-    return of_cell if cells == 1 else _scale_to_fleet(of_cell, fleet, cells)
+    if carried is not None and isinstance(result, SimulationResult):
+        result = without_carried(result, carried)
+    return result if cells == 1 else _scale_to_fleet(result, fleet, cells)
 
 
 def _cell_pool(pool: Pool, cells: int) -> Pool:

@@ -12,9 +12,9 @@ from simulation.trace import Trace
 def due_s(trace: Trace, tiers: Sequence[Tier]) -> FloatArray:
     """Return the time in seconds at which each request is due, ``[requests]``.
 
-    From then on it is late if unfinished. It is the arrival plus the lower of the tier's TTFT and
-    E2E limits. Without either limit, a deferrable request is never due (inf), and any other is due
-    at its arrival.
+    A request that is unfinished at this time is late. The time is its arrival plus the lower of the
+    tier's TTFT and E2E limits. Without these limits, a deferrable request is never due (inf), and
+    any other is due at its arrival.
     """
     limit_by_name = {tier.name: _tier_limit_s(tier) for tier in tiers}
     limits_s = np.array([limit_by_name[name] for name in trace.tiers] or [0.0], np.float64)
@@ -23,6 +23,6 @@ def due_s(trace: Trace, tiers: Sequence[Tier]) -> FloatArray:
 
 
 def _tier_limit_s(tier: Tier) -> float:
-    """Return the lower of the TTFT and E2E limits (s); without one inf or 0, see ``due_s``."""
+    """Return the lower of the TTFT and E2E limits (s); without them, inf if deferrable, else 0."""
     limits = [limit for limit in (tier.ttft_s, tier.e2e_s) if limit is not None]
     return min(limits, default=np.inf if tier.deferrable else 0.0)

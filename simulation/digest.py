@@ -46,11 +46,11 @@ def cached_by_value(
 ) -> Callable[[Callable[[*Ts], T]], Callable[[*Ts], T]]:
     """Return a decorator that keeps the last ``kept`` results for calls with equal arguments.
 
-    ``inputs`` returns what the result depends on; None: all arguments.
+    ``inputs`` returns the arguments on which the result depends; None: all arguments.
     """
 
     def decorate(function: Callable[[*Ts], T]) -> Callable[[*Ts], T]:
-        """Return the function with a cache of its last results, by the digest of its inputs."""
+        """Return the function with a cache of its last results, by the digest of its arguments."""
 
         @lru_cache(maxsize=kept)
         def cached(arguments: _Arguments) -> _Result[T]:

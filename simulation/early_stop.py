@@ -106,9 +106,10 @@ class LateCounter:
 
     @property
     def _limits(self) -> list[dict[str, float]]:
-        """Return the TTFT and E2E limits of each tier that are at most the time between two checks.
+        """Return the TTFT and E2E limits (s) of each tier that are shorter than the check interval.
 
-        A limit is in seconds, under the record's field of its token, ``first`` or ``last``.
+        A TTFT limit has the key ``first``, an E2E limit ``last``: the field of a request's record
+        with the time of that token.
         """
         return [
             {
@@ -120,7 +121,7 @@ class LateCounter:
         ]
 
     def _count_due(self, now: float, requests: Array) -> int:
-        """Return how many of the first requests arrived so long ago that their outcome is known."""
+        """Return how many requests, from the first on, are certain by now to be on time or late."""
         longest = max((max(limits.values(), default=0.0) for limits in self._limits), default=0.0)
         # numpy's searchsorted would copy the column
         return bisect_left(requests["arrival"], now - (SLACK_S + longest))

@@ -100,7 +100,8 @@ def _electricity_usd(
 ) -> float:
     """Return the cost of electricity, at the price of the UTC hour of each interval.
 
-    Energy before and after the window has the mean price of the day.
+    ``kwh`` is the energy of each interval. Energy before and after the window (``before_kwh``,
+    ``after_kwh``) has the mean price of the day.
     """
     by_hour = np.array(region.electricity_usd_per_kwh)
     hours = hours_of(len(kwh), result.start_s, result.series.interval_s)
@@ -146,10 +147,10 @@ def _busy_watts(result: Replay, p: int, busy_s: FloatArray) -> FloatArray:
 
 
 def carbon_kg(kwh: FloatArray, region: Region, result: Replay) -> float:
-    """Return the emissions in kg of ``kwh [intervals]``.
+    """Return the emissions in kg of the energy ``kwh [intervals]``.
 
-    The rate is that of the UTC hour at the middle of the interval if the region has hourly values,
-    and the region's mean otherwise.
+    The carbon intensity is that of the UTC hour at the middle of each interval. A region without
+    hourly values has its mean.
     """
     if region.carbon_hourly_g_per_kwh is None:
         return float(kwh.sum()) * region.carbon_g_per_kwh / 1000.0

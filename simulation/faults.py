@@ -117,10 +117,10 @@ def check_faults(
         raise SimulationError("retries of requests whose replica failed must be 0 to 100.")
     for i, fault in enumerate(faults):
         fault_words = f"Fault {i + 1} ({type(fault).__name__})"
-        named = getattr(fault, "pools", None)
+        pool_indices = getattr(fault, "pools", None)
         if isinstance(fault, Crash | SlowInstance):
-            named = (fault.pool,)
-        if any(not 0 <= p < pools for p in named or ()):
+            pool_indices = (fault.pool,)
+        if any(not 0 <= p < pools for p in pool_indices or ()):
             raise SimulationError(f"{fault_words}: its pool must be 0 to {pools - 1}.")
         if isinstance(fault, Crash | SlowInstance) and fault.instance < 0:
             raise SimulationError(f"{fault_words}: its replica must be 0 or more.")
@@ -153,9 +153,9 @@ def fault_events(
 ) -> npt.NDArray[np.void]:
     """Return the begin and end events of all faults that begin before ``duration_s``, by time.
 
-    The result ``[events]`` has the dtype ``EVENT``. ``maxima [pools]`` is the maximum of instances,
-    each of which may crash. Raises ``SimulationError`` if more than MAX_CRASHES of a pool are
-    expected.
+    The result ``[events]`` has the dtype ``EVENT``. ``maxima [pools]`` is the largest number of
+    instances of each pool: each of them may crash. Raises ``SimulationError`` if more than
+    MAX_CRASHES crashes of a pool are expected.
     """
     rows: list[tuple[float, int, int, int, float, float]] = []  # the fields of ``EVENT``
     for i, fault in enumerate(faults):
@@ -188,9 +188,10 @@ def fault_events(
 def _drawn_crashes(
     expected: float, slots: int, duration_s: float, rng: np.random.Generator
 ) -> list[tuple[float, int]]:
-    """Return the times in seconds and the slots of a pool's random crashes, ``expected`` of them.
+    """Draw the random crashes of a pool: pairs of a time in seconds and the slot that crashes.
 
-    They are a Poisson process per slot. Crashes of empty slots have no effect.
+    ``expected`` is their mean number. They are a Poisson process per slot. The crash of an empty
+    slot has no effect.
     """
     count = int(rng.poisson(expected))
     times_s = rng.uniform(0, duration_s, count)
@@ -199,9 +200,9 @@ def _drawn_crashes(
 
 
 def failing_starts(faults: tuple[Fault, ...], pools: int, seed: int) -> npt.NDArray[np.bool_]:
-    """Return whether each start of a pool fails, in order, ``[pools, STARTS]``.
+    """Return a mask of the starts that fail, ``[pools, STARTS]``, in order of starting.
 
-    ``[pools, 0]``: none fails.
+    The shape is ``[pools, 0]`` if no start fails.
     """
     chosen = [(i, fault) for i, fault in enumerate(faults) if isinstance(fault, FailedStarts)]
     fails = np.zeros((pools, STARTS if chosen else 0), np.bool_)

@@ -45,8 +45,8 @@ class Tier:
 def mean_over(by_hour: FloatArray, start_s: float, period_s: float) -> FloatArray:
     """Return the mean of hourly values over a period of ``period_s`` from ``start_s`` (epoch).
 
-    ``by_hour [24, ...]`` are by UTC hour. Each hour counts by its seconds in the period. Equal
-    values give exactly that value.
+    ``by_hour [24, ...]`` are the values by UTC hour. The weight of an hour is its seconds within
+    the period. If all values are equal, the result is exactly that value.
     """
     end_s = start_s + period_s
     first = int(start_s // HOUR_S)
@@ -261,10 +261,10 @@ class Fleet:
 
     @property
     def islands(self) -> npt.NDArray[np.int64]:
-        """Return a number per pool, ``[pools]``: equal if their regions can exchange requests.
+        """Return a group number per pool, ``[pools]``: equal if regions can exchange requests.
 
-        A path may be open in one direction only, or lead through other regions. So pools of a group
-        may serve each other's requests.
+        Regions also belong to one group if a path is open in one direction only, or leads through
+        other regions.
         """
         names = [region.name for region in self.regions]
         linked = np.isfinite(self.latency_s) | np.isfinite(self.latency_s.T)

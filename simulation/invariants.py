@@ -91,8 +91,8 @@ def check_state(pools: npt.NDArray[Any], instances: npt.NDArray[Any], still_open
         "hours by kind do not add up to instance lifetimes",
     )
     alive = instances[instances["status"] != OFF]
-    counted = np.zeros((len(pools), STATUSES), np.int64)
-    np.add.at(counted, (alive["pool"], alive["status"]), 1)
+    counts = np.zeros((len(pools), STATUSES), np.int64)
+    np.add.at(counts, (alive["pool"], alive["status"]), 1)
     for name, status in (
         ("starting", STARTING),
         ("ready", READY),
@@ -100,7 +100,7 @@ def check_state(pools: npt.NDArray[Any], instances: npt.NDArray[Any], still_open
         ("lent", LENT),
     ):
         _require(
-            counted[:, status] == pools[name], f"a pool miscounts its instances that are {name}"
+            counts[:, status] == pools[name], f"a pool miscounts its instances that are {name}"
         )
     if not still_open:
         occupied_fields = ("kv", "context", "decodes", "running", "sending")
@@ -130,12 +130,13 @@ def _check_conservation(log: RequestLog, arrived: int) -> None:
     _require(
         (log.reason >= 0) == (log.outcome == REJECTED), "a rejection without reason, or the reverse"
     )
-    done = log.outcome == COMPLETED
+    completed = log.outcome == COMPLETED
     _require(
-        np.isfinite(log.last_token_s) == done, "a last token without completion, or the reverse"
+        np.isfinite(log.last_token_s) == completed,
+        "a last token without completion, or the reverse",
     )
-    _require(np.isfinite(log.first_token_s) | ~done, "a completed request has no first token")
-    _require((log.pool >= 0) | ~done, "a completed request was served nowhere")
+    _require(np.isfinite(log.first_token_s) | ~completed, "a completed request has no first token")
+    _require((log.pool >= 0) | ~completed, "a completed request was served nowhere")
     _require((log.pool < 0) | (log.outcome != REJECTED), "a rejected request was served")
 
 
@@ -145,9 +146,11 @@ def _check_causality(log: RequestLog, duration_s: float) -> None:
     # One ulp of slack: iteration boundaries are products, while arrivals are given.
     slack = 1e-9 * (1.0 + duration_s)
     _require((log.ttft_s >= -slack) | ~started, "a first token came before its arrival")
-    done = log.outcome == COMPLETED
-    _require((log.last_token_s >= log.first_token_s) | ~done, "a last token came before the first")
-    _require((log.e2e_s >= log.ttft_s) | ~done, "end to end is shorter than the first token")
+    completed = log.outcome == COMPLETED
+    _require(
+        (log.last_token_s >= log.first_token_s) | ~completed, "a last token came before the first"
+    )
+    _require((log.e2e_s >= log.ttft_s) | ~completed, "end to end is shorter than the first token")
 
 
 def _check_hours(result: Replay, last_s: float) -> None:

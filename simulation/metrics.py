@@ -106,9 +106,9 @@ class Usage:
 
     @property
     def recurring_usd(self) -> float:
-        """Return the cost without starts before and work after the window, which happen once.
+        """Return the cost that each further day would have too.
 
-        A forecast of the cost of more days multiplies it.
+        It excludes starts before the window and work after it, which happen once.
         """
         return self.cost_usd - self.before_cost_usd - self.after_cost_usd
 
@@ -195,23 +195,22 @@ def _hourly_attainment(result: SimulationResult, ok: BoolArray) -> HourlyAttainm
     hours = int(trace.arrival_s[-1] // HOUR_S) + 1 if len(trace) else 1
     # Arrivals are sorted, so the edges of hours replace a division per request.
     edges = np.searchsorted(trace.arrival_s, np.arange(hours + 1) * HOUR_S)
-    arrived, met = (
-        np.array([
-            [np.count_nonzero(rows[begin:end] & (trace.tier[begin:end] == tier))
-             for tier in range(tiers)]
-            for begin, end in pairwise(edges)
-        ])
-        for rows in (due, due & ok)
-    )  # fmt: skip
+    arrived, met = np.zeros((2, hours, tiers), np.int64)
+    for hour, (begin, end) in enumerate(pairwise(edges)):
+        for tier in range(tiers):
+            of_tier = due[begin:end] & (trace.tier[begin:end] == tier)
+            arrived[hour, tier] = np.count_nonzero(of_tier)
+            met[hour, tier] = np.count_nonzero(of_tier & ok[begin:end])
     return hourly_attainment(arrived, met, trace.tiers, result.fleet.tiers)
 
 
 def hourly_attainment(
     arrived: IntArray, met: IntArray, names: Sequence[str], tiers: Sequence[Tier]
 ) -> HourlyAttainment:
-    """Return the attainment by hour from the requests of each hour, ``[hours, names]``.
+    """Return the attainment by hour from the requests of each hour.
 
-    ``names`` are those of the columns. ``tiers`` have their targets.
+    ``arrived`` and ``met`` ``[hours, names]`` are all requests and those within their limits.
+    ``names`` are the columns (tiers). ``tiers`` have the targets.
     """
     targets = {tier.name: tier.attainment for tier in tiers}
     # An hour with few requests is neither the worst nor missed.
@@ -246,7 +245,7 @@ def within_limits(log: RequestLog, tier: Tier) -> BoolArray:
 def summarise(result: SimulationResult, *, brief: bool = False) -> Summary:
     """Return all figures of one result.
 
-    ``brief`` drops the figures by model and all percentiles. They take most of the time, and a
+    ``brief`` leaves out figures by model and all percentiles. They take most of the time, and a
     search needs none of them.
     """
     trace = result.trace
@@ -283,9 +282,10 @@ def summary_of(
     hours: HourlyAttainment,
     tokens_in_time: int,
 ) -> Summary:
-    """Return the figures of a replay, given those of its groups of requests.
+    """Return the figures of a replay from the summaries of its requests.
 
-    ``of_all`` is the summary of all requests. ``tiers`` and ``models`` are as in ``Summary``.
+    ``of_all`` is the summary of all requests. ``tiers`` and ``models`` are those by tier and by
+    model, as in ``Summary``.
     """
     shares = {name: group.attainment for name, group in tiers.items()}
     energies = [pool_energy(result, p) for p in range(len(result.fleet.pools))]
@@ -338,9 +338,10 @@ class _Requests:
     def by_group(
         self, group: Array, groups: int, spans: Sequence[str] = SPANS
     ) -> list[GroupSummary]:
-        """Return a summary of each of ``groups``; ``group [requests]`` is the number of the group.
+        """Return a summary of each of the ``groups`` numbers of groups.
 
-        ``spans`` names the latencies with percentiles.
+        ``group [requests]`` is the group number of each request. ``spans`` names the latencies that
+        get percentiles.
         """
         if groups == 1:
             return [self.summary(spans) if spans != SPANS else self.of_all]
@@ -348,7 +349,7 @@ class _Requests:
 
     @cached_property
     def of_all(self) -> GroupSummary:
-        """Return the summary of all requests; it is that of a tier too if there is only one."""
+        """Return the summary of all requests, which is also that of a single tier."""
         return self.summary()
 
     def summary(
@@ -357,7 +358,7 @@ class _Requests:
         """Return the summary of ``rows``, with percentiles of ``spans`` only."""
         outcome = self.outcome[rows]
         counts = self.cells * count_codes(outcome, 4)
-        done = outcome == COMPLETED
+        completed = outcome == COMPLETED
         # requests not yet due count as neither met nor missed
         due = int(counts.sum() - counts[NOT_DUE])
         return GroupSummary(
@@ -366,8 +367,8 @@ class _Requests:
             rejected=int(counts[REJECTED]),
             unfinished=int(counts[UNFINISHED]),
             attainment=self.cells * int(self.ok[rows].sum()) / due if due else None,
-            input_tokens=self.cells * int(self.input_tokens[rows][done].sum(dtype=np.int64)),
-            output_tokens=self.cells * int(self.output_tokens[rows][done].sum(dtype=np.int64)),
+            input_tokens=self.cells * int(self.input_tokens[rows][completed].sum(dtype=np.int64)),
+            output_tokens=self.cells * int(self.output_tokens[rows][completed].sum(dtype=np.int64)),
             ttft_ms=_percentiles(self.ttft_s[rows] if "ttft" in spans else NOTHING),
             tbt_ms=_percentiles(self.tbt_s[rows] if "tbt" in spans else NOTHING),
             e2e_ms=_percentiles(self.e2e_s[rows] if "e2e" in spans else NOTHING),

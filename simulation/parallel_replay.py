@@ -112,9 +112,9 @@ class _PartSync:
         return answer
 
     def latest_due(self, i: int, due_s: float) -> float:
-        """Return the latest due time over all parts, until which each waits for its requests.
+        """Return the latest of the due times that all parts state.
 
-        ``due_s`` is that of part ``i``.
+        Part ``i`` states ``due_s``. Each part waits for its requests until the latest time.
         """
         latest_s: float = self._exchange(i, due_s, lambda each: [max(each)] * len(each))
         return latest_s
@@ -131,9 +131,9 @@ class _PartSync:
             answers.put(_FirstPartEnded())
 
     def _exchange(self, i: int, what: Any, answered: Callable[[list[Any]], list[Any]]) -> Any:
-        """Exchange one message per part: wait for all parts and return the answer for part ``i``.
+        """Send ``what`` as the message of part ``i``, wait for all parts, and return the answer.
 
-        ``answered`` maps the messages of all parts to the answers. It runs in the thread of part 0.
+        ``answered`` maps the messages of all parts to their answers, in the thread of part 0.
         """
         if i:
             self.messages.put((i, what))

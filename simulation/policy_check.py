@@ -120,10 +120,10 @@ def observations(fleet: Fleet) -> Iterator[Observation]:
 def _check_answers(make: Factory, fleet: Fleet, name: str) -> None:
     """Check that answers have the right form, and repeat for equal observations."""
     policy, second_policy = make(), make()
-    shown = list(observations(fleet))
+    seen = list(observations(fleet))
     first_answers = [_checked_actions(policy.reset(fleet), fleet, name, 0.0)]
     _checked_actions(second_policy.reset(fleet), fleet, name, 0.0)
-    for observation in shown:
+    for observation in seen:
         before = deepcopy(observation)
         answer = policy.decide(observation)
         first_answers.append(_checked_actions(answer, fleet, name, observation.time_s))
@@ -139,7 +139,7 @@ def _check_answers(make: Factory, fleet: Fleet, name: str) -> None:
         answers = [_checked_actions(again.reset(fleet), fleet, name, 0.0)]
         answers += [
             _checked_actions(again.decide(observation), fleet, name, observation.time_s)
-            for observation in shown
+            for observation in seen
         ]
         for index, (old, new) in enumerate(zip(first_answers, answers, strict=True)):
             if not np.array_equal(old.targets, new.targets):

@@ -155,8 +155,8 @@ def arrivals_from_bins(
     bins = np.repeat(np.arange(len(per_bin)), per_bin)
     n = len(bins)
     poisson = dispersion == 1.0
-    place = rng.random(n) if poisson else _clustered(bins, bin_s, dispersion, rng)
-    arrival = start_s + (bins + place) * bin_s
+    position = rng.random(n) if poisson else _clustered(bins, bin_s, dispersion, rng)
+    arrival = start_s + (bins + position) * bin_s
     # Rounding may move the last arrival of a bin to the start of the next one.
     arrival = np.minimum(arrival, np.nextafter(start_s + (bins + 1) * bin_s, -np.inf))
     arrival.sort()

@@ -70,7 +70,7 @@ class Topology:
         return len(self.gpu)
 
     def above(self, level: int) -> IntArray:
-        """Return the number of each node's parent at ``level``, shape ``[n]``."""
+        """Return the index of each node's parent at ``level``, ``[n]``."""
         if level == NODE:
             return np.arange(len(self))
         under: IntArray = (self.rack, self.s1, self.s2, self.centre)[level - RACK]
@@ -129,9 +129,9 @@ def build_topology(
 ) -> Topology:
     """Return the tree of the data centres ``centres``.
 
-    Each is its name, its shape, and its number of nodes by GPU type. ``gpus_per_node`` is by GPU
-    type. Raises ``SimulationError`` if a shape has too few places for its nodes, or if all shapes
-    have more than MOST_PLACES.
+    A data centre is its name, its shape, and its number of nodes by GPU type. ``gpus_per_node`` is
+    by GPU type too. Raises ``SimulationError`` if a shape has too few places for its nodes, or if
+    all shapes together have more than MOST_PLACES.
     """
     node_count = sum(shape.nodes for _, shape, _ in centres)
     if node_count > MOST_PLACES:
@@ -167,12 +167,13 @@ def build_topology(
     )
 
 
-def _filled_places(shape: Shape, left: IntArray) -> list[tuple[int, int]]:
+def _filled_places(shape: Shape, remaining: IntArray) -> list[tuple[int, int]]:
     """Return the filled places of a data centre, as pairs of a place and the index of its GPU type.
 
-    ``left`` are the nodes of each GPU type, reduced in place. A block of places is filled with the
-    type that has the most nodes left. If its parent must be mixed, types that the parent already
-    has are skipped. Nodes left over go to any free place.
+    ``remaining`` has the nodes of each GPU type that have no place yet, and is reduced in place. A
+    block of places is filled with the type that has the most nodes remaining. If the block's parent
+    must be mixed, types that the parent already has are skipped. Nodes without a block go to any
+    free place.
     """
     filled: list[tuple[int, int]] = []
     mixed_s2 = shape.s2 - shape.mixed_s1 if shape.mixed_s2 is None else shape.mixed_s2
@@ -188,12 +189,14 @@ def _filled_places(shape: Shape, left: IntArray) -> list[tuple[int, int]]:
         for start in range(s2 * per_s2, (s2 + 1) * per_s2, block):
             if start % parent == 0:
                 types_in_parent: set[int] = set()
-            other_types = np.array([0 if t in types_in_parent else n for t, n in enumerate(left)])
-            gpu = int(np.argmax(other_types if other_types.any() else left))
-            count = min(block, int(left[gpu]))
+            other_types = np.array(
+                [0 if t in types_in_parent else n for t, n in enumerate(remaining)]
+            )
+            gpu = int(np.argmax(other_types if other_types.any() else remaining))
+            count = min(block, int(remaining[gpu]))
             filled += [(start + i, gpu) for i in range(count)]
-            left[gpu] -= count
+            remaining[gpu] -= count
             types_in_parent.add(gpu)
     free = sorted(set(range(shape.nodes)) - {slot for slot, _ in filled})
-    remaining = np.repeat(np.arange(len(left)), left)
-    return filled + [(slot, int(gpu)) for slot, gpu in zip(free, remaining, strict=False)]
+    types_left = np.repeat(np.arange(len(remaining)), remaining)
+    return filled + [(slot, int(gpu)) for slot, gpu in zip(free, types_left, strict=False)]

@@ -207,11 +207,11 @@ def joined_sessions(parts: Sequence[Trace]) -> Int32Array | None:
     """
     if all(part.session is None for part in parts):
         return None
-    columns, free = [], 0
+    columns, next_session = [], 0
     for part in parts:
         session = np.full(len(part), -1, np.int32) if part.session is None else part.session
-        columns.append(np.where(session < 0, -1, session + free))
-        free = max(free, int(columns[-1].max(initial=-1)) + 1)
+        columns.append(np.where(session < 0, -1, session + next_session))
+        next_session = max(next_session, int(columns[-1].max(initial=-1)) + 1)
     return np.concatenate(columns).astype(np.int32)
 
 
@@ -243,27 +243,29 @@ def join_traces(parts: Sequence[Trace], *, shared: bool = False) -> Trace:
 
 
 def joined_prefixes(parts: Sequence[Trace], *, shared: bool = False) -> Prefixes | None:
-    """Return the blocks of several traces, or their cached tokens, one after the other.
+    """Return the prompt blocks of several traces, or their cached tokens, one after the other.
 
-    Each trace's ids are renumbered, so that no two traces share a block, except if ``shared``. If
-    some traces have blocks, cached tokens of the others are not used. Return None if no trace has
-    either, or if block sizes differ.
+    Ids are renumbered so that no two traces share a block, except if ``shared``. If some traces
+    have blocks, the cached tokens of the others are not used. Return None if no trace has either,
+    or if block sizes differ.
     """
-    known = [part.blocks for part in parts if isinstance(part.blocks, PrefixBlocks)]
-    if not known:
+    block_sizes = {
+        part.blocks.block_tokens for part in parts if isinstance(part.blocks, PrefixBlocks)
+    }
+    if not block_sizes:
         return joined_cached(parts)
-    if len({blocks.block_tokens for blocks in known}) > 1:
+    if len(block_sizes) > 1:
         return None
-    counts, ids, free = [], [], 0  # ``free``: the first id that no trace so far has
+    counts, ids, next_id = [], [], 0  # ``next_id``: the first id that no trace so far has
     for part in parts:
         if not isinstance(part.blocks, PrefixBlocks):
             counts.append(np.zeros(len(part), np.int64))
             continue
         counts.append(np.diff(part.blocks.start))
-        ids.append(part.blocks.ids + free)
-        free = 0 if shared else int(ids[-1].max(initial=free - 1)) + 1
+        ids.append(part.blocks.ids + next_id)
+        next_id = 0 if shared else int(ids[-1].max(initial=next_id - 1)) + 1
     start = np.concatenate([[0], np.cumsum(np.concatenate(counts))])
-    return PrefixBlocks(start, np.concatenate(ids), known[0].block_tokens)
+    return PrefixBlocks(start, np.concatenate(ids), block_sizes.pop())
 
 
 def joined_cached(parts: Sequence[Trace]) -> CachedTokens | None:

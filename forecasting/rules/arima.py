@@ -99,12 +99,12 @@ class FittedArima:
         filled = np.empty((len(ar) + rest.shape[1], len(rest)))
         filled[: len(ar)] = np.where(is_walk, begin, 0.0)
         shocks = np.zeros((len(ma) + rest.shape[1], len(rest)))
-        whole = known.all(axis=1)
-        for row in np.flatnonzero(whole):  # a compiled recursion does for rows without gaps
+        has_no_gap = known.all(axis=1)
+        for row in np.flatnonzero(has_no_gap):  # a compiled recursion does for rows without gaps
             filled[len(ar) :, row] = rest[row]
             unexplained = np.convolve(filled[:, row], np.r_[1.0, -self.ar[row]], mode="valid")
             shocks[len(ma) :, row] = recursion(unexplained[None], self.ma[row])
-        gappy = np.flatnonzero(~whole)
+        gappy = np.flatnonzero(~has_no_gap)
         if gappy.size:
             self._filter_by_bin(rest[gappy], gappy, filled, shocks)
         return filled.T, shocks.T

@@ -133,20 +133,22 @@ def read_secret_files() -> None:
 
     Processes that this one starts inherit NAME and read no file again.
     """
-    for named in [name for name in os.environ if name.endswith("_FILE")]:
-        name = named.removesuffix("_FILE")
+    for variable in [name for name in os.environ if name.endswith("_FILE")]:
+        name = variable.removesuffix("_FILE")
         if name not in IN_FILES and not name.startswith(OF_SOURCES):
             continue
-        path = os.environ[named].strip()
+        path = os.environ[variable].strip()
         if not path:
             continue
         if os.environ.get(name):
-            raise ImproperlyConfigured(f"{name} and {named} are both set. Leave one of them out.")
-        os.environ[name] = _secret_of(Path(path), named)
-        del os.environ[named]
+            raise ImproperlyConfigured(
+                f"{name} and {variable} are both set. Leave one of them out."
+            )
+        os.environ[name] = _secret_of(Path(path), variable)
+        del os.environ[variable]
 
 
-def _secret_of(path: Path, named: str) -> str:
+def _secret_of(path: Path, variable: str) -> str:
     """Return the secret in a file; the message of an error names the variable, not the secret."""
     try:
         with path.open("rb") as file:
@@ -154,12 +156,12 @@ def _secret_of(path: Path, named: str) -> str:
     except (OSError, ValueError) as problem:
         why = getattr(problem, "strerror", None) or "it is not text"
         raise ImproperlyConfigured(
-            f"{named} is {path}, which cannot be read ({why}). Mount the secret there, readable by "
-            "the user that Headroom runs as."
+            f"{variable} is {path}, which cannot be read ({why}). Mount the secret there, readable "
+            "by the user that Headroom runs as."
         ) from None
     if not secret or len(secret) > SECRET_BYTES:
         raise ImproperlyConfigured(
-            f"{named} is {path}, which holds no secret of 1 to {SECRET_BYTES:,} bytes."
+            f"{variable} is {path}, which holds no secret of 1 to {SECRET_BYTES:,} bytes."
         )
     return secret
 

@@ -64,7 +64,7 @@ def health(request: HttpRequest) -> JsonResponse:
 def work_stalled() -> bool:
     """Return True if a running run has an old heartbeat, or if runs wait and none progresses.
 
-    None progresses if no run is running, one has waited for WAITS_S, and none has finished in the
+    The latter means: no run is running, one has waited for WAITS_S, and none has finished in the
     last WAITS_S.
     """
     since = timezone.now() - timedelta(seconds=WAITS_S)

@@ -58,12 +58,12 @@ def applied_migrations() -> set[str]:
 def own_migrations() -> tuple[set[str], set[str]]:
     """Return the names of the migrations of this version, and of those that they replace."""
     package = import_module(f"{APP}.migrations")
-    own = {module.name for module in iter_modules(package.__path__)}
+    names = {module.name for module in iter_modules(package.__path__)}
     replaced: set[str] = set()
-    for name in own:
+    for name in names:
         migration = getattr(import_module(f"{package.__name__}.{name}"), "Migration", None)
         replaced |= {old for app, old in getattr(migration, "replaces", ()) if app == APP}
-    return own, replaced
+    return names, replaced
 
 
 def unknown_migrations() -> list[str]:
@@ -71,15 +71,16 @@ def unknown_migrations() -> list[str]:
 
     A migration is known if its file is here, or if ``replaces`` of a file here lists it.
     """
-    here, replaced = own_migrations()
-    return sorted(applied_migrations() - here - replaced)
+    known, replaced = own_migrations()
+    return sorted(applied_migrations() - known - replaced)
 
 
 def check_migrations_known() -> None:
     """Raise UnfitDatabase if the database has migrations that this version cannot go on from.
 
-    NewerDatabase: it has one that this version does not know. OlderDatabase: it has only some of
-    those that a file here replaces, so neither they nor the file can be applied.
+    NewerDatabase: the database has a migration that this version does not know. OlderDatabase: it
+    has some, but not all, of the migrations that a file here replaces, so the rest cannot be
+    applied.
 
     A database that does not answer, or does not exist yet, raises nothing here: the code that needs
     it reports it.
@@ -97,8 +98,8 @@ def check_migrations_known() -> None:
         if opened_here:  # the web server forks later, and children must not share a connection
             connection.close()
     if applied:
-        here, replaced = own_migrations()
-        if unknown := sorted(applied - here - replaced):
+        on_disk, replaced = own_migrations()
+        if unknown := sorted(applied - on_disk - replaced):
             raise NewerDatabase(_newer_sentence(unknown))
         if applied & replaced and (missing := sorted(replaced - applied)):
             raise OlderDatabase(_older_sentence(missing))

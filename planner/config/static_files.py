@@ -101,13 +101,13 @@ def trim(sheet: str, used: UsedClasses) -> str:
 def trim_variables(sheet: str, texts: Iterable[str]) -> str:
     """Return ``sheet`` without the settings of variables that neither it nor a text names.
 
-    A variable that only such variables name goes too.
+    A variable that is only named in such settings is removed too.
     """
     named_in_texts = {name for text in texts for name in VARIABLE.findall(text)}
     while True:
         values = SETTING.sub(lambda setting: setting[0].removeprefix(setting[1]), sheet)
-        named = named_in_texts | set(VARIABLE.findall(values))
-        unnamed = {setting[1] for setting in SETTING.finditer(sheet)} - named
+        used_names = named_in_texts | set(VARIABLE.findall(values))
+        unnamed = {setting[1] for setting in SETTING.finditer(sheet)} - used_names
         if not unnamed:
             return sheet
         sheet = _without_settings(sheet, unnamed)

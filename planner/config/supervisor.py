@@ -77,11 +77,11 @@ class Children:
         failing: str = "",
         worker: bool = False,
     ) -> None:
-        """Run ``python ARGUMENTS``; it may inherit an open file or socket.
+        """Start ``python ARGUMENTS`` as a child process; it may inherit an open file or socket.
 
-        ``name`` is the process in messages. With ``failing``, the process may end, and this is the
-        message if its exit status is not 0. Else it is restarted when it ends. A ``worker``
-        computes runs: each of its starts gets an identity and the cause of the last end.
+        ``name`` is the process in messages. It is restarted when it ends, except with ``failing``:
+        then it may end, and ``failing`` is the message if its exit status is not 0. A ``worker``
+        computes runs: each start gives it an identity and the cause of the last end.
         """
         command = [sys.executable, *arguments]
         descriptors = [inherits.fileno()] if inherits else []
@@ -92,7 +92,7 @@ class Children:
     def stop(self) -> None:
         """Request a stop, from a signal handler: the next check raises KeyboardInterrupt.
 
-        A second request raises it at once. Raised at the signal, it may leave a lock of
+        A second request raises it at once. The first does not, because it could leave a lock of
         ``subprocess`` locked forever.
         """
         if self._stop_requested:
@@ -258,8 +258,8 @@ def listen(host: str, port: int) -> socket.socket:
 
 def _unusable_port(host: str, port: int, problem: OSError) -> Stopped:
     """Return the error for a port that cannot be bound, with its remedy."""
-    taken = problem.errno == errno.EADDRINUSE
-    reason = "is taken" if taken else f"cannot be used ({problem.strerror})"
+    is_in_use = problem.errno == errno.EADDRINUSE
+    reason = "is taken" if is_in_use else f"cannot be used ({problem.strerror})"
     return Stopped(
         f"Port {port} of {host} {reason}. Stop the program on that port, or choose another with "
         "--port."

@@ -113,11 +113,11 @@ def _binding_local_needs(problem: PlanningProblem, target: IntArray) -> Iterator
 def _limiting_sides(
     problem: PlanningProblem, target: IntArray, all_sides: Sequence[Side]
 ) -> Iterator[tuple[int, int, float, int]]:
-    """Yield for each model and region the tokens/s served there, and the side that limits them.
+    """Yield the tokens/s served by each model in each region, and the side that limits them.
 
-    Rows are model, region, tokens/s, and index in ``all_sides``. A side is a group of GPU columns
-    of one role, such as prefill or decode. Each side must carry the demand. Of sides that differ
-    only in the instances lost, the weakest counts.
+    A row is model, region, tokens/s, and the index of the side in ``all_sides``. A side is a group
+    of GPU columns of one role, such as prefill or decode, and must carry the whole demand. Sides
+    that differ only in the instances lost count as their weakest.
     """
     carried = carried_tps(problem, target)
     for name in dict.fromkeys(side.name for side in all_sides):
@@ -135,7 +135,7 @@ def _binding_joint_peaks(problem: PlanningProblem, target: IntArray) -> Iterator
     """
     need, carried = global_need_tps(problem), carried_tps(problem, target)
     weakest, reported = carried.min(axis=0), set[tuple[int, str]]()
-    left = served_without_largest_region(problem, weakest)
+    remaining = served_without_largest_region(problem, weakest)
     for side_index, side in enumerate(role_sides(problem)):
         last_tps = _last_instance_tps(problem, target, side)
         for (model,) in np.argwhere(need > 0):
@@ -146,7 +146,7 @@ def _binding_joint_peaks(problem: PlanningProblem, target: IntArray) -> Iterator
             if not tight.any() or (model, side.name) in reported:
                 continue
             smallest_loss = last_tps[model][tight].min() / side.share
-            if left[model] - need[model] >= smallest_loss:
+            if remaining[model] - need[model] >= smallest_loss:
                 continue
             reported.add((model, side.name))
             where = problem.models[model] + _side_words(side)
@@ -157,7 +157,8 @@ def _binding_joint_peaks(problem: PlanningProblem, target: IntArray) -> Iterator
             )
             yield Binding(
                 "regions" if problem.lose_region else "global", where, sentence,
-                int(target[model][:, side.columns].sum()), float(need[model]), float(left[model]),
+                int(target[model][:, side.columns].sum()), float(need[model]),
+                float(remaining[model]),
             )  # fmt: skip
 
 

@@ -180,29 +180,32 @@ def _maximum_conflicts(problem: PlanningProblem) -> Iterator[str]:
 def _shortage(
     problem: PlanningProblem, need: FloatArray, capacity: IntArray, minimum: IntArray
 ) -> tuple[tuple[int, ...], IntArray, int] | None:
-    """Return the smallest set of GPU types that the models bound to it exceed; None: no shortage.
+    """Return the smallest set of GPU types whose models need more GPUs than there are.
 
-    A model is bound to a set of types if it runs on no other type. On those types, it needs at
-    least the GPUs for its tokens on the most efficient type, and at least its minimums. With
-    several sides (prefill and decode), the side that needs most GPUs counts.
+    Models of a set are those that run on no other type. On the types of the set they need at least
+    the GPUs for their tokens on the most efficient type, and at least their minimums. With several
+    sides (prefill and decode), the side that needs most GPUs counts.
 
     ``need [model]`` is in tokens/s. ``capacity [capacity row]`` and ``minimum [model, GPU column]``
-    are in GPUs. Returns the types, the GPUs needed by model, and the GPUs available.
+    are in GPUs. Returns the types, the GPUs needed by model, and the GPUs available. None: no
+    shortage.
     """
-    size = np.maximum(1, problem.gpus_per_instance)
+    gpus_of_instance = np.maximum(1, problem.gpus_per_instance)
     for types in _subsets(len(capacity)):
         inside = np.isin(problem.rows, types)
-        parts: IntArray = minimum[:, inside].sum(axis=1)
+        gpus_needed: IntArray = minimum[:, inside].sum(axis=1)
         for side in role_sides(problem):
             can_run = problem.theta_tps * side.columns > 0  # [l, g]
-            captive = can_run.any(axis=1) & ~can_run[:, ~inside].any(axis=1)
-            for (model,) in np.argwhere(captive & (need > 0)):
+            is_bound = can_run.any(axis=1) & ~can_run[:, ~inside].any(axis=1)
+            for (model,) in np.argwhere(is_bound & (need > 0)):
                 usable_types = np.flatnonzero(inside & can_run[model]).tolist()
-                needed_gpus = _fewest_gpus(problem, need[model], side, size, model, usable_types)
-                parts[model] = max(parts[model], needed_gpus)
+                needed_gpus = _fewest_gpus(
+                    problem, need[model], side, gpus_of_instance, model, usable_types
+                )
+                gpus_needed[model] = max(gpus_needed[model], needed_gpus)
         available = int(capacity[list(types)].sum())
-        if parts.sum() > available:
-            return types, parts, available
+        if gpus_needed.sum() > available:
+            return types, gpus_needed, available
     return None
 
 
@@ -216,8 +219,8 @@ def _fewest_gpus(
 ) -> int:
     """Return a lower bound on the GPUs of ``usable_types`` that serve ``need`` tokens/s.
 
-    It is exact for one type in one region. Separate pools carry no more than one pool of all their
-    instances.
+    The bound is exact for one type in one region. With several pools it stays a bound, because
+    separate pools carry no more than one pool of all their instances.
     """
     need *= side.share * (1 - TOLERANCE)
     if len(usable_types) == 1:

@@ -64,15 +64,15 @@ class Covering:
         region = np.repeat(needs.regions, gpus, axis=1)
         column = np.broadcast_to(np.tile(np.arange(gpus), needs.regions.shape[1]), region.shape)
         model = np.broadcast_to(needs.model[:, None], region.shape)
-        left = np.zeros(len(needs.tps))
+        uncovered = np.zeros(len(needs.tps))
         # Arrays above are [n, regions x columns]: every pool that can serve each need.
         for side in self._sides:
             usable = (self._problem.theta_tps[model, column] > 0) & side.columns[column]
             pools = _Pools(model, region, column, usable)
             carried = self._carried(pools, self.target[pools.index], side)
             missing = needs.tps * side.share - np.where(usable, carried, 0.0).sum(axis=1)
-            left = np.maximum(left, self._add(pools, missing, side, single) / side.share)
-        return left
+            uncovered = np.maximum(uncovered, self._add(pools, missing, side, single) / side.share)
+        return uncovered
 
     def _add(self, pools: _Pools, need: FloatArray, side: Side, single: bool) -> FloatArray:
         """Add instances of a side for ``need`` more tokens/s; return the uncovered ones, ``[n]``.
@@ -80,12 +80,12 @@ class Covering:
         In each round, each uncovered need takes the candidate with the lowest price per token/s.
         With ``single``, there is only one round, of one instance each.
         """
-        left, slack = need.copy(), TOLERANCE * np.maximum(need, 0.0)
-        uncovered = np.flatnonzero(left > slack)  # needs that are not covered yet
+        remaining, slack = need.copy(), TOLERANCE * np.maximum(need, 0.0)
+        uncovered = np.flatnonzero(remaining > slack)  # needs that are not covered yet
         while uncovered.size:
             candidates = pools.of_needs(uncovered)
             count, added, price_per_token = self._price_next(
-                candidates, left[uncovered], side, single
+                candidates, remaining[uncovered], side, single
             )
             best = np.argmin(price_per_token, axis=1)
             rows = np.arange(len(uncovered))
@@ -98,20 +98,20 @@ class Covering:
             model, region, column = chosen
             gpus = added_counts * self._problem.gpus_per_instance[model, column]
             self.free[region, self._problem.rows[column]] -= gpus
-            left[uncovered] -= added[rows, best]
+            remaining[uncovered] -= added[rows, best]
             if single:
                 break
-            uncovered = uncovered[left[uncovered] > slack[uncovered]]
-        return np.where(left > slack, left, 0.0)
+            uncovered = uncovered[remaining[uncovered] > slack[uncovered]]
+        return np.where(remaining > slack, remaining, 0.0)
 
     def _price_next(
         self, pools: _Pools, need: FloatArray, side: Side, single: bool
     ) -> tuple[IntArray, FloatArray, FloatArray]:
         """Return number, added tokens/s and price of the next instances of each pool, ``[n, p]``.
 
-        The number is that of instances which ``need`` uses in full, at least one. The price is in
-        charge per useful token/s. It is infinite if nothing fits. Capacity beyond the need is not
-        useful, so it makes an instance dearer per token. With ``single``, the number is 1.
+        The number is the most instances that ``need`` uses in full, at least one, or 1 with
+        ``single``. The price is the charge per useful token/s, infinite if nothing fits. Capacity
+        beyond the need is not useful, so it raises the price.
         """
         problem, cells, need = self._problem, pools.index, need[:, None]
         model, region, column = cells

@@ -40,8 +40,8 @@ def served_without_largest_region(problem: PlanningProblem, served: FloatArray) 
     ``served`` is by region, ``[model, region]``. If no region may be lost, it is summed over all
     regions.
     """
-    left: FloatArray = served.sum(axis=1)
-    return left - served.max(axis=1) if problem.lose_region else left
+    remaining: FloatArray = served.sum(axis=1)
+    return remaining - served.max(axis=1) if problem.lose_region else remaining
 
 
 def gpus_used(problem: PlanningProblem, target: IntArray) -> IntArray:

@@ -5,6 +5,8 @@ from collections.abc import Sequence
 
 from planner.optimizer.problem import PlanningProblem
 
+MOST_NAMES = 8  # in a list
+
 
 def tokens_words(tps: float) -> str:
     """Return a demand such as "5,401 tokens/s", rounded up so that it is never understated."""
@@ -35,10 +37,10 @@ def join_names(names: Sequence[str]) -> str:
     return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]])) if names else "none"
 
 
-def first_names(items: Sequence[str], count: int = 8) -> str:
-    """Return the first ``count`` items as a list, and the number of further ones."""
-    more = [f"{len(items) - count} more"] if len(items) > count else []
-    return join_names([*items[:count], *more])
+def first_names(names: Sequence[str]) -> str:
+    """Join the first ``MOST_NAMES`` names as ``join_names`` does, and count the others."""
+    more = [f"{len(names) - MOST_NAMES} more"] if len(names) > MOST_NAMES else []
+    return join_names([*names[:MOST_NAMES], *more])
 
 
 def redundancy_words(problem: PlanningProblem) -> str:

@@ -99,9 +99,9 @@ def _removable(
 ) -> BoolArray:
     """Return True for pools that can lose an instance with all demand still covered.
 
-    The shape is ``[model, region, GPU column]``. Each pool is tested as if it alone lost one.
-    Removals elsewhere never make a pool removable that was not. ``served_by [side, model, region]``
-    is in tokens/s by side, ``local [model, region]`` and ``total [model]`` too.
+    The shape is ``[model, region, GPU column]``. Each pool is tested as if no other pool lost an
+    instance. A removal never makes another pool removable. ``served_by [side, model, region]``,
+    ``local [model, region]`` and ``total [model]`` are in tokens/s.
     """
     served = served_by.min(axis=0)
     others = served.sum(axis=1, keepdims=True) - served

@@ -181,12 +181,12 @@ class _GreedyFleet:
         # Add one instance at a time, so that a step over the budget or carbon cap can be undone.
         while True:
             before = self.saved()
-            left = float(self._covering.cover(needs, single=True)[0])
+            unserved = float(self._covering.cover(needs, single=True)[0])
             if not _within_caps(problem, self.target):
                 self.restore(before)
-                return max(left, TOLERANCE)
-            if single or left <= 0 or self.target.sum() == before[0].sum():
-                return left
+                return max(unserved, TOLERANCE)
+            if single or unserved <= 0 or self.target.sum() == before[0].sum():
+                return unserved
 
 
 def _within_caps(problem: PlanningProblem, target: IntArray) -> bool:
@@ -220,11 +220,11 @@ def unserved_by_tier(
                 unserved_part = min(float(missing), float(regional[tier, model, region]))
                 out[tier, model] += unserved_part
                 missing -= unserved_part
-        left = float(joint[model])
+        remaining = float(joint[model])
         for tier in order:
-            unserved_part = min(left, float(peak[tier, model] - out[tier, model]))
+            unserved_part = min(remaining, float(peak[tier, model] - out[tier, model]))
             out[tier, model] += unserved_part
-            left -= unserved_part
+            remaining -= unserved_part
     return out
 
 
@@ -260,8 +260,8 @@ def _split_by_weight(
 ) -> Iterator[_Workload]:
     """Split a model's ``need`` (tokens/s) into workloads by the weight of its tiers, highest first.
 
-    The tiers with at least a given weight get the share of the need that equals the ratio of two
-    peaks: their own, and that of all tiers. ``region`` -1 stands for the joint peak.
+    All tiers of at least a given weight together get a share of the need: their own peak over that
+    of all tiers. ``region`` -1 stands for the joint peak.
     """
     if tiers is None:
         yield _Workload(float(weight[model]), model, region, need, need)

@@ -4,7 +4,7 @@ Solving again is exact for whole instances, up to the gaps of both plans. The du
 relaxation are a quick figure for small fractions of a move.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from operator import attrgetter
 
@@ -50,19 +50,15 @@ def capacity_values(
     gap: float = 1e-4,
     time_limit_s: float = 10.0,
     count: int = 6,
-    check: Callable[[], None] = lambda: None,
 ) -> tuple[MarginalValue, ...]:
     """Return the hourly saving by more GPUs or kilowatts, enough for one more instance.
 
-    There is one for each GPU type and region, and for each power limit. Those with enough left for
-    another instance are omitted. Of GPUs and of power limits, the ``count`` with the highest value
-    in the linear relaxation are solved again. ``time_limit_s`` applies to each.
+    There is a value for each GPU type and region, and for each power limit, unless another instance
+    fits without more. The limits with the highest values in the linear relaxation are solved again,
+    the ``count`` best of GPUs and of power limits. ``time_limit_s`` applies to each.
     """
-    optimum, duals, power_duals = _relaxation_duals(problem, check)
+    optimum, gpu_duals, power_duals = _relaxation_duals(problem)
     options = {"solver": solver, "gap": gap, "time_limit_s": time_limit_s}
-    scarce = [*_scarce_gpus(problem, plan.target, duals)]
-    kilowatts = [*_scarce_power(problem, plan.target, power_duals)]
-    by_dual = attrgetter("dual")
     return tuple(
         solve_moved(
             limit.moved,
@@ -70,10 +66,12 @@ def capacity_values(
             limit.move,
             relaxed=None if optimum is None else limit.dual,
             options=options,
-            check=check,
         )
-        for limits in (scarce, kilowatts)
-        for limit in sorted(limits, key=by_dual, reverse=True)[:count]
+        for limits in (
+            _scarce_gpus(problem, plan.target, gpu_duals),
+            _scarce_power(problem, plan.target, power_duals),
+        )
+        for limit in sorted(limits, key=attrgetter("dual"), reverse=True)[:count]
     )
 
 
@@ -153,7 +151,6 @@ def solve_moved(
     options: dict[str, object],
     relaxed: float | None = None,
     before: PlanningProblem | None = None,
-    check: Callable[[], None] = lambda: None,
 ) -> MarginalValue:
     """Solve the problem ``moved`` and return its saving against ``plan``.
 
@@ -162,28 +159,26 @@ def solve_moved(
     compared too. They show a value that is too small to save a whole instance.
     """
     if before is not None:
-        optimum, moved_optimum = (_relaxation_duals(p, check)[0] for p in (before, moved))
+        optimum, moved_optimum = (_relaxation_duals(p)[0] for p in (before, moved))
         relaxed = None
         if optimum is not None and moved_optimum is not None:
             relaxed = optimum - moved_optimum
-    limit = move.family, move.what, move.step, move.unit
-    moved_plan = solve_window(moved, check=check, **options)  # type: ignore[arg-type]
+    moved_limit = move.family, move.what, move.step, move.unit
+    moved_plan = solve_window(moved, **options)  # type: ignore[arg-type]
     if moved_plan.status not in (OPTIMAL, FEASIBLE):
-        return MarginalValue(*limit, None, 0.0, relaxed)  # no plan, so no saving is known
+        return MarginalValue(*moved_limit, None, 0.0, relaxed)  # no plan: the saving is unknown
     saves = plan.objective_usd - moved_plan.objective_usd
     uncertainty = (plan.objective_usd - plan.bound_usd) + (
         moved_plan.objective_usd - moved_plan.bound_usd
     )
-    return MarginalValue(*limit, saves, uncertainty / 2, relaxed)
+    return MarginalValue(*moved_limit, saves, uncertainty / 2, relaxed)
 
 
-def _relaxation_duals(
-    problem: PlanningProblem, check: Callable[[], None]
-) -> tuple[float | None, FloatArray, FloatArray]:
+def _relaxation_duals(problem: PlanningProblem) -> tuple[float | None, FloatArray, FloatArray]:
     """Return the optimum of the linear relaxation, and the values of one more GPU and kilowatt.
 
-    They have shapes ``[region, capacity row]`` and [number of power limits]. The optimum is None if
-    the relaxation was not solved.
+    The values are ``[region, capacity row]`` and one per power limit. The optimum is None if the
+    relaxation was not solved.
     """
     draft = draft_program(single_period(problem), cuts=False)
     duals = np.zeros(problem.capacity_gpus.shape)
@@ -192,7 +187,7 @@ def _relaxation_duals(
         return None, duals, power_duals
     highs = silent_highs(time_limit_s=RELAXATION_LIMIT_S)
     load_program(highs, draft.builder.program().highs(relaxed=True))
-    run(highs, check)
+    run(highs, lambda: None)
     if highs.getModelStatus() != highspy.HighsModelStatus.kOptimal:
         return None, duals, power_duals
     values = np.maximum(0.0, -np.array(highs.getSolution().row_dual))

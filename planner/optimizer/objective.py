@@ -76,9 +76,9 @@ def start_cost(problem: PlanningProblem) -> FloatArray:
 def true_bound(windows: Sequence[PlanningProblem], bound: float) -> float:
     """Return a lower bound on the true cost, from a bound on the program's objective.
 
-    With h the share that ``STICKINESS`` adds, the objective exceeds the true cost by at most h *
-    usd * starts <= h * fleet. So true cost >= objective / (1 + h). h is 0 if every start costs at
-    least STICKINESS of a price.
+    Let h be the share that ``STICKINESS`` adds to the cost of a start, 0 if every start costs more
+    anyway. The objective exceeds the true cost by at most h * usd * starts <= h * fleet. So the
+    true cost is at least objective / (1 + h).
     """
     cheapest = STICKINESS
     for window in windows:
@@ -107,7 +107,7 @@ def caps(problem: PlanningProblem) -> tuple[Cap, ...]:
 
 
 def power_caps(problem: PlanningProblem) -> Iterator[Cap]:
-    """Yield the power limits of racks and sites; a start adds nothing to that of its instance."""
+    """Yield the power limits of racks and sites; a start adds nothing to its instance's power."""
     if problem.power_kw is None or problem.kw is None:
         return
     for region, row in np.argwhere(np.isfinite(problem.power_kw)):

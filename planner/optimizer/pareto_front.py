@@ -42,9 +42,9 @@ def pareto_front(
     if best_second is None or best_first is None:
         return ()
     limits = np.linspace(best_second.second, best_first.second, points)
-    found = [best_first, *(least_first(float(limit) * (1 + SLACK)) for limit in limits[:-1])]
+    plans = [best_first, *(least_first(float(limit) * (1 + SLACK)) for limit in limits[:-1])]
     candidates = sorted(
-        (point for point in found if point is not None), key=lambda p: (p.second, p.first)
+        (point for point in plans if point is not None), key=lambda p: (p.second, p.first)
     )
     front: list[FrontPoint[T]] = []
     for candidate in candidates:

@@ -34,8 +34,9 @@ def pool_capacity(
 ) -> FloatArray:
     """Return the joint capacity of each pool of ``target``, in tokens/s.
 
-    ``theta_tps [model, GPU column]`` is that of one instance. ``pool_tps [model, GPU column, n]``
-    is that of pools of n + 1 instances; None: capacity is proportional to the instances.
+    ``theta_tps [model, GPU column]`` is the capacity of one instance. ``pool_tps [model, GPU
+    column, n]`` is the capacity of pools of n + 1 instances; None: capacity is proportional to the
+    instances.
     """
     models, columns = theta_tps.shape
     curves = CapacityCurves(theta_tps, known_capacity(theta_tps, pool_tps))
@@ -97,9 +98,9 @@ def capacity_curve(
     """Return the tokens/s of 0 to ``max_count`` instances when ``lost`` of them are gone."""
     pools = problem.pool_tps
     known = np.zeros(1) if pools is None else np.append(0.0, pools[model, column])
-    left = np.maximum(0, np.arange(max_count + 1) - lost)
-    within = np.minimum(left, len(known) - 1)  # further ones carry theta each
-    return np.asarray(known[within] + problem.theta_tps[model, column] * (left - within))
+    remaining = np.maximum(0, np.arange(max_count + 1) - lost)
+    within = np.minimum(remaining, len(known) - 1)  # further ones carry theta each
+    return np.asarray(known[within] + problem.theta_tps[model, column] * (remaining - within))
 
 
 def fewest_instances(

@@ -29,10 +29,10 @@ class Side:
 
 @lru_cache(maxsize=8)  # a problem's sides are needed about ten times, all in one solve
 def role_sides(problem: PlanningProblem) -> tuple[Side, ...]:
-    """Return the sides: the groups of columns that must each carry a share of the demand.
+    """Return the sides: groups of columns that must each have capacity for the whole demand.
 
-    There is one side, except with separate prefill and decode columns, a limit on spot, or
-    different losses of instances in a region.
+    There are several with separate prefill and decode columns, with a limit on spot, or if
+    different instances of a region may be lost. Otherwise there is one.
     """
     all_columns = np.ones(len(problem.gpus), dtype=bool)
     none_lost = np.zeros(len(problem.gpus), np.int64)
@@ -60,8 +60,8 @@ def role_sides(problem: PlanningProblem) -> tuple[Side, ...]:
 def _with_losses(problem: PlanningProblem, side: Side) -> list[Side]:
     """Return copies of ``side`` with spare instances lost, one copy for each way to lose them.
 
-    By pool, each pool loses ``spare`` of them, which is one way. By region, a model loses ``spare``
-    of all its instances there, of any columns.
+    By pool there is one way: each pool loses ``spare`` instances. By region, a model loses
+    ``spare`` of all its instances in a region, in any columns.
     """
     if not problem.spare:
         return [side]

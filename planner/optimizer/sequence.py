@@ -48,11 +48,11 @@ def plan_sequence(
     windows: list[WindowPlan] = []
     first = problems[0]
     current = first.current
-    for done, problem in enumerate(problems):
+    for solved, problem in enumerate(problems):
         if progress:
-            progress(done, len(problems))
-        check = partial(progress, done, len(problems)) if progress else None
-        window = solve(replace(problem, current=current), done, check)
+            progress(solved, len(problems))
+        check = partial(progress, solved, len(problems)) if progress else None
+        window = solve(replace(problem, current=current), solved, check)
         windows.append(window)
         current = window.target
     if progress:

@@ -19,8 +19,8 @@ MOST_EXACT = 10  # models: each subset is tested
 def pack(sizes: FloatArray, fits: Fits) -> tuple[Group, ...]:
     """Return groups of models that share a GPU, as few as first fit in several orders finds.
 
-    ``fits(group)`` tells whether models fit together. ``sizes`` gives the orders. Then groups are
-    dissolved whose models all find a place in other groups.
+    ``fits(group)`` tells whether the models of a group fit together. ``sizes`` gives the orders. At
+    the end, a group is dissolved if all its models find a place in other groups.
     """
     test = remembered(fits)
     largest_first = sorted(range(len(sizes)), key=lambda i: (-sizes[i], i))

@@ -46,10 +46,10 @@ def cheapest_shift(
 ) -> Shift | None:
     """Return when and where to do ``work`` on top of the demand of ``problem`` at the lowest cost.
 
-    ``reach [home region, serving region]`` states which regions (columns) may serve a home region
-    (row). Within a period, work fills the capacity below the peak of the other demand. Times are
-    those of the best fleet of whole replicas that the solver finds in its time, else of the
-    fractional one. None: not even a fractional fleet does all work in time.
+    ``reach [home region, serving region]`` states which regions may serve the work of a home
+    region. Within a period, work fills the capacity below the peak of the other demand. The times
+    are those of the best fleet of whole replicas found in time, or else of the fractional fleet.
+    None: not even a fractional fleet does all work in time.
     """
     # Every replica has the capacity of one in a large pool, which bounds that of smaller ones.
     windows = tuple(replace(window, pool_tps=None) for window in problem.windows)
@@ -67,16 +67,16 @@ def cheapest_shift(
     draft, flows = _program_with_work(problem, work, reach)
     program = draft.builder.program()
     start = _rounded_up(draft, program, counts, flows.variable, rates)
-    whole = SOLVERS[solver](
+    solution = SOLVERS[solver](
         program, gap=gap, time_limit_s=time_limit_s, check=lambda: None, start=start
     )
-    values = start if whole.values is None else whole.values
+    values = start if solution.values is None else solution.values
     if values is not None:
         rates = values[flows.variable]
     target = None if values is None else draft.whole_counts(values, draft.x)
     tokens, arrived = np.zeros((2, len(windows), *problem.first.current.shape[:2]))
-    done = np.maximum(0.0, rates) * problem.period_s
-    np.add.at(tokens, (flows.period, work.model[flows.part], flows.region), done)
+    work_tokens = np.maximum(0.0, rates) * problem.period_s
+    np.add.at(tokens, (flows.period, work.model[flows.part], flows.region), work_tokens)
     np.add.at(arrived, (work.arrival, work.model, work.home), work.tokens)
     other = np.stack([window.demand_tps for window in windows])
     return Shift(tokens, arrived, other, bound, target)
@@ -96,8 +96,8 @@ def _rounded_up(
     """
     target = np.zeros((len(counts), *draft.problem.first.current.shape), np.int64)
     for more in range(3):
-        whole = np.where(counts > ZERO, np.ceil(counts - ZERO) + more, 0)
-        target[(slice(None), *draft.cell)] = whole
+        rounded = np.where(counts > ZERO, np.ceil(counts - ZERO) + more, 0)
+        target[(slice(None), *draft.cell)] = rounded
         values = draft.values_of(target)
         values[variable] = rates
         if program.is_feasible(values):
@@ -153,8 +153,8 @@ def _add_coverage_of_work(
         flow_now, model_now = flow[in_period], model[in_period]
         pair_now = model_now * regions + region[in_period]
         mean = window.demand_tps.mean(axis=2)
-        own: list[Entry] = [*draft.served_tps(p, pairs), (pair_now, flow_now, -window.epsilon)]
-        draft.builder.add("local", own, window.epsilon * mean.ravel(), INF, draft.pairs)
+        entries: list[Entry] = [*draft.served_tps(p, pairs), (pair_now, flow_now, -window.epsilon)]
+        draft.builder.add("local", entries, window.epsilon * mean.ravel(), INF, draft.pairs)
         lost_regions = range(regions) if window.lose_region else ()
         for lost in (None, *lost_regions):  # None: no region is lost
             remains = (pairs % regions != lost).astype(float)

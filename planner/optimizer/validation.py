@@ -259,9 +259,18 @@ def _raise_for(
     if not wrong.any():
         return
     index = tuple(int(i) for i in np.argwhere(wrong)[0])
-    named = {"l": problem.models, "r": problem.regions, "g": problem.gpus, "t": problem.row_names}
+    names_of_axis = {
+        "l": problem.models,
+        "r": problem.regions,
+        "g": problem.gpus,
+        "t": problem.row_names,
+    }
     where = ", ".join(
-        named[axis][i] if axis in named else f"window {i}" if axis == "w" else f"{i + 1} replicas"
+        names_of_axis[axis][i]
+        if axis in names_of_axis
+        else f"window {i}"
+        if axis == "w"
+        else f"{i + 1} replicas"
         for axis, i in zip((AXES | OPTIONAL)[field], index, strict=True)
     )
     raise ScenarioError(f"{field} of {where} is {values[index]}: {remedy}.")

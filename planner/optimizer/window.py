@@ -33,7 +33,6 @@ from planner.optimizer.program.section5 import solve_window_program
 from planner.optimizer.roles import role_sides
 from planner.optimizer.solvers import Solution
 from planner.optimizer.validation import validate
-from simulation.arrays import IntArray
 
 AUTO, PULP, WHOLE, DECOMPOSED = METHODS = ("auto", "pulp", "whole", "decomposed")
 # Cells (models x regions x columns) below which ``auto`` solves the program in PuLP. Seconds to a
@@ -80,7 +79,7 @@ def solve_window(
     effort = Effort(solver, gap, time_limit_s, stable, check)
     effort = replace(effort, gap=_objective_gap(problem, gap))
     solve = SOLVE[_chosen_method(problem, method, solver)]
-    outcome, build_seconds, solve_seconds = _checked_outcome(problem, solve, effort)
+    outcome = _checked_outcome(problem, solve, effort)
     target = greedy_target(problem) if outcome.target is None else outcome.target
     conflict = ""
     if outcome.status == INFEASIBLE:
@@ -89,17 +88,19 @@ def solve_window(
         died = f"The solver {outcome.died}: try the other one. " if outcome.died else ""
         conflict = (died + unserved_sentence(problem, target)).strip()
     target.setflags(write=False)
-    objective, bound, relative = _certificate(problem, target, outcome.bound)
+    fleet = fleet_usd(problem, target)
+    objective = fleet + start_usd(problem, target)
+    bound = min(objective, true_bound((problem,), outcome.bound))
     return WindowPlan(
         status=outcome.status,
         target=target,
         objective_usd=objective,
-        fleet_usd=fleet_usd(problem, target),
+        fleet_usd=fleet,
         bound_usd=bound,
-        gap=relative,
+        gap=(objective - bound) / fleet if fleet > 0 else 0.0,
         solver=solver,
-        build_seconds=build_seconds,
-        solve_seconds=solve_seconds,
+        build_seconds=outcome.build_s,
+        solve_seconds=outcome.solve_s,
         binding=() if conflict else binding_constraints(problem, target),
         conflict=conflict,
         totals=totals(problem, target),
@@ -138,19 +139,20 @@ def _chosen_method(problem: PlanningProblem, method: str, solver: str) -> str:
     return PULP if (problem.theta_tps > 0).any() else WHOLE
 
 
-def _solve_in_pulp(problem: PlanningProblem, effort: Effort) -> tuple[Outcome, float, float]:
-    """Solve the program in PuLP and return the outcome, seconds to build and seconds to solve."""
+def _solve_in_pulp(problem: PlanningProblem, effort: Effort) -> Outcome:
+    """Solve the program in PuLP."""
     solved, target, build_s, solve_s = solve_window_program(problem, effort)
     bound = solved.bound if np.isfinite(solved.bound) else 0.0
-    return Outcome(solved.status, target, bound), build_s, solve_s
+    return Outcome(solved.status, target, bound, build_s=build_s, solve_s=solve_s)
 
 
-def _solve_whole(problem: PlanningProblem, effort: Effort) -> tuple[Outcome, float, float]:
-    """Solve one program and return the outcome, seconds to build and seconds to solve."""
+def _solve_whole(problem: PlanningProblem, effort: Effort) -> Outcome:
+    """Solve the whole window as one program of arrays."""
     began = perf_counter()
     search = Search.from_problem(single_period(problem), effort)
     built = perf_counter()
-    return _outcome_of_solution(search, search.best()), built - began, perf_counter() - built
+    outcome = _outcome_of_solution(search, search.best())
+    return replace(outcome, build_s=built - began, solve_s=perf_counter() - built)
 
 
 def _outcome_of_solution(search: Search, solved: Solution) -> Outcome:
@@ -162,11 +164,10 @@ def _outcome_of_solution(search: Search, solved: Solution) -> Outcome:
     return Outcome(solved.status, target, bound, solved.died)
 
 
-def _solve_decomposed(problem: PlanningProblem, effort: Effort) -> tuple[Outcome, float, float]:
+def _solve_decomposed(problem: PlanningProblem, effort: Effort) -> Outcome:
     """Solve by decomposition, or as one program in the remaining time if that cannot decide.
 
-    For a stable plan, what time is left goes to a search for fewer starts and stops. Returns the
-    outcome, seconds to build and seconds to solve.
+    For a stable plan, the time that is left goes to a search for fewer starts and stops.
     """
     # Compile before the clock starts, so that the time limit does not pay for it.
     compiled()
@@ -176,13 +177,17 @@ def _solve_decomposed(problem: PlanningProblem, effort: Effort) -> tuple[Outcome
     cells = Cells.from_problem(problem)
     built = perf_counter()
     if cells is None:
-        return Outcome(INFEASIBLE, target=None, bound=0.0), built - began, 0.0
+        return Outcome(INFEASIBLE, target=None, bound=0.0, build_s=built - began)
     outcome = decompose(cells, gap=effort.gap, time_limit_s=limit_s, check=effort.check)
     ended = perf_counter()
     if outcome is None:
         rest = replace(effort, time_limit_s=max(LEAST_S, limit_s - (ended - began)))
-        outcome, build_s, solve_s = _solve_whole(problem, rest)
-        return outcome, built - began + build_s, ended - built + solve_s
+        by_program = _solve_whole(problem, rest)
+        return replace(
+            by_program,
+            build_s=built - began + by_program.build_s,
+            solve_s=ended - built + by_program.solve_s,
+        )
     is_small, left_s = cells.need.size < STABLE_BELOW, limit_s - (ended - built)
     if effort.stable and is_small and left_s > 0 and outcome.target is not None:
         search = Search.from_problem(single_period(problem), effort)
@@ -191,34 +196,30 @@ def _solve_decomposed(problem: PlanningProblem, effort: Effort) -> tuple[Outcome
         stable = search.fewer_changes(Solution(outcome.status, values, outcome.bound))
         outcome = replace(_outcome_of_solution(search, stable), bound=outcome.bound)
         ended = perf_counter()
-    return outcome, built - began, ended - built
+    return replace(outcome, build_s=built - began, solve_s=ended - built)
 
 
 SOLVE = {PULP: _solve_in_pulp, WHOLE: _solve_whole, DECOMPOSED: _solve_decomposed}
 
 
 def _checked_outcome(
-    problem: PlanningProblem,
-    solve: Callable[[PlanningProblem, Effort], tuple[Outcome, float, float]],
-    effort: Effort,
-) -> tuple[Outcome, float, float]:
-    """Return the outcome of ``solve``, and its seconds of building and solving.
+    problem: PlanningProblem, solve: Callable[[PlanningProblem, Effort], Outcome], effort: Effort
+) -> Outcome:
+    """Return the outcome of ``solve``, without a target if it is infeasible or the solver died.
 
-    It has no target if the solver died or returned an infeasible plan. The plan is checked against
-    the problem itself, in case the program or the solver is wrong.
+    The plan is checked against the problem itself, in case the program or the solver is wrong.
     """
     began = perf_counter()
     try:
-        outcome, build_seconds, solve_seconds = solve(problem, effort)
+        outcome = solve(problem, effort)
     except SolverFailed as failed:
         reason = str(failed).rstrip(".").partition(":")[0]
-        outcome = Outcome(TIMEOUT, target=None, bound=0.0, died=f"gave no answer ({reason})")
-        return outcome, 0.0, perf_counter() - began
-    if outcome.target is not None and not is_feasible(problem, outcome.target):
-        outcome = Outcome(
-            TIMEOUT, target=None, bound=0.0, died="returned a plan that breaks its limits"
-        )
-    return outcome, build_seconds, solve_seconds
+        died, seconds = f"gave no answer ({reason})", perf_counter() - began
+        return Outcome(TIMEOUT, target=None, bound=0.0, died=died, solve_s=seconds)
+    if outcome.target is None or is_feasible(problem, outcome.target):
+        return outcome
+    died = "returned a plan that breaks its limits"
+    return replace(outcome, status=TIMEOUT, target=None, bound=0.0, died=died)
 
 
 def _objective_gap(problem: PlanningProblem, gap: float) -> float:
@@ -231,13 +232,3 @@ def _objective_gap(problem: PlanningProblem, gap: float) -> float:
     priced = hourly > 0
     worst = (start[priced] / hourly[priced]).max(initial=0.0)
     return gap / (1.0 + float(worst))
-
-
-def _certificate(
-    problem: PlanningProblem, target: IntArray, program_bound: float
-) -> tuple[float, float, float]:
-    """Return objective, bound and gap = (objective - bound) / fleet cost of ``target``."""
-    fleet = fleet_usd(problem, target)
-    objective = fleet + start_usd(problem, target)
-    bound = min(objective, true_bound((problem,), program_bound))
-    return objective, bound, (objective - bound) / fleet if fleet > 0 else 0.0

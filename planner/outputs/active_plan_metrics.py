@@ -50,9 +50,9 @@ def desired_by_pool(plan: ActivePlan, now: datetime) -> list[Desired]:
 
 
 def replicas_at(plan: ActivePlan, pool: StoredPool) -> Callable[[datetime], int | None]:
-    """Return a function that gives the requested replicas of a pool at a local time.
+    """Return a function from local time to the requested replicas of a pool.
 
-    It gives None outside the dates of a dated plan. Preparing it once makes many calls fast.
+    It returns None outside the dates of a dated plan. The function is fast for many calls.
     """
     steps = pool.steps
     if plan.repeat == "once":
@@ -109,7 +109,7 @@ def next_change(plan: ActivePlan, now: datetime) -> Change | None:
 def gpu_hours_requested(plan: ActivePlan, begins: datetime, ends: datetime) -> float:
     """Return the GPU-hours that an active plan requests from ``begins`` to ``ends``.
 
-    A plan that repeats has them at any time, not only in the dates of its schedule.
+    A repeating plan requests GPUs at any time, not only on the dates of its schedule.
     """
     if plan.repeat == "once":
         return gpu_hours_planned(plan, begins, ends)

@@ -130,8 +130,8 @@ def _settings(
 ) -> tuple[tuple[Setting, ...], int]:
     """Return the settings that differ between the two scenarios, and the number of equal ones.
 
-    Runs keep their own copy of the scenario. Settings that cannot be read are reported in
-    ``notes``.
+    They are those of the copies that the runs stored. ``notes`` gets a sentence for a scenario that
+    cannot be read.
     """
     by_run = []
     for plan in (old, new):

@@ -30,8 +30,8 @@ class Guard:
     def staffing(self, least: int, most: int) -> tuple[float, float]:
         """Return (a, k): n replicas have the capacity of a * (n - k sqrt(n)) in a large pool.
 
-        This is the square-root staffing rule of ``simulation.sizing.pool``. It is fitted through
-        the pool sizes ``least`` and ``most``.
+        This is the square-root staffing rule of ``simulation.sizing.pool``, fitted through the pool
+        sizes ``least`` and ``most``. Capacity is counted in replicas of a large pool.
         """
         if not self.shares:
             return 1.0, 0.0
@@ -56,7 +56,7 @@ def guards_of(settings: Sequence[Setting]) -> dict[str, Guard]:
         settings_of_place.setdefault(setting.where, {})[setting.what] = setting.value
     shared = settings_of_place.pop("", {})  # settings without a place apply to all pools
     return {
-        place: Guard(
+        pool_name: Guard(
             prompt_tps=float(values.get(PROMPT, np.nan)),
             output_tps=float(values.get(OUTPUT, np.nan)),
             in_flight=float(values[IN_FLIGHT]),
@@ -67,6 +67,6 @@ def guards_of(settings: Sequence[Setting]) -> dict[str, Guard]:
                 (n, float(values[what])) for n, what in PER_POOL_OR_REGION.items() if what in values
             ),
         )
-        for place, values in settings_of_place.items()
+        for pool_name, values in settings_of_place.items()
         if IN_FLIGHT in values
     }

@@ -77,7 +77,7 @@ class Pool:
     def replicas_at(self, moment: datetime) -> int:
         """Return the replicas at a local time.
 
-        Before and after the schedule, they are those of its first and last step.
+        Before the schedule they are those of its first step, and after it those of its last step.
         """
         for step in self.steps:
             if moment < step.ends:
@@ -100,8 +100,8 @@ class Rule:
 
     def computed_for(self, pool: Pool, what: str) -> float | None:
         """Return the value named ``what`` that the run computed for a pool, or None."""
-        place = place_of(pool.model, pool.region, pool.arrangement)
-        return self.computed.get(place, {}).get(what)
+        pool_name = place_of(pool.model, pool.region, pool.arrangement)
+        return self.computed.get(pool_name, {}).get(what)
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,13 +218,13 @@ def plan_of(run: Run, options: ExportOptions, now: datetime) -> Plan:
 Row = tuple[Key, datetime, int]  # pool, time in UTC when scaling to these replicas starts, replicas
 
 
-def _policy_name(run: Run, result: StoredResult, asked: str | None) -> str:
-    """Return the policy to export: the one that is ``asked`` for, else the recommended one.
+def _policy_name(run: Run, result: StoredResult, requested: str | None) -> str:
+    """Return the policy to export: ``requested``, or by default the recommended policy.
 
-    Raises NotReady if the run recommends none, and NotFound if it has not the one asked for.
+    Raises NotReady if the run recommends none, and NotFound if it has no policy ``requested``.
     """
     recommended = result.recommended or StoredRecommendation()
-    policy = asked or recommended.policy
+    policy = requested or recommended.policy
     if not policy:
         raise NotReady(
             f"Run {run.pk} recommends no policy, because all use future data. Name one with policy."
@@ -246,8 +246,8 @@ def _rows_and_rule(
 ) -> tuple[list[Row], Rule | None]:
     """Return the schedule of a policy as rows, and its reactive rule.
 
-    A policy with a schedule has no rule. For a rule, the rows are the replica limits of each pool.
-    Raises NotReady if the policy has neither.
+    A policy with a schedule has no rule (None). For a policy with a rule, the rows are the replica
+    limits of each pool. Raises NotReady if the policy has neither schedule nor rule.
     """
     recommended = result.recommended or StoredRecommendation()
     timetable = recommended.timetable if policy == recommended.policy else None
@@ -363,8 +363,8 @@ def _rows_of_limits(
     plan = typed_result(run, PlannedReplicas).plan
     # The plan has a decision per period. Any of them tells the replica of its pool.
     decisions = {_place(row): row for row in (plan.decisions if plan else ())}
-    for place, decision in decisions.items():
-        limits = {setting.what: setting.value for setting in settings if setting.where == place}
+    for pool_name, decision in decisions.items():
+        limits = {setting.what: setting.value for setting in settings if setting.where == pool_name}
         if names[-1] in limits:
             for name in names:
                 yield _row(decision.replica, decision.region, begins, int(limits[name]))
@@ -435,39 +435,39 @@ def _name_pools(pools: Sequence[Pool], pairs: Sequence[str]) -> list[Pool]:
         for pool in pools
     ]  # fmt: skip
     defaults = unique_names(parts, [(pool.arrangement,) for pool in pools])
-    given = dict(pair.split("=", 1) for pair in pairs)
+    chosen_names = dict(pair.split("=", 1) for pair in pairs)
     stored = stored_names()
-    if unknown := [name for name in given if name not in defaults]:
+    if unknown := [name for name in chosen_names if name not in defaults]:
         raise NotFound(
             f"names: there is no deployment {unknown[0]!r}. Known: {', '.join(defaults)}."
         )
-    named = [
-        replace(pool, default_name=name, name=given.get(name) or stored.get(name, name))
+    named_pools = [
+        replace(pool, default_name=name, name=chosen_names.get(name) or stored.get(name, name))
         for pool, name in zip(pools, defaults, strict=True)
     ]
     seen: set[tuple[str, str]] = set()
-    for pool in named:  # each region is its own cluster
+    for pool in named_pools:  # each region is its own cluster
         if (pool.region, pool.name) in seen:
             raise PlannerError(
                 f"names: {pool.name} is the name of two deployments of {pool.region}. Give each "
                 "its own."
             )
         seen.add((pool.region, pool.name))
-    return named
+    return named_pools
 
 
 def _chosen_pools(pools: Sequence[Pool], options: ExportOptions, run: Run) -> list[Pool]:
     """Return the pools of the region and the model that the options choose."""
-    left = list(pools)
-    for what, chosen in (("region", options.region), ("model", options.model)):
-        known = dict.fromkeys(getattr(pool, what) for pool in left)
-        left = [pool for pool in left if chosen is None or getattr(pool, what) == chosen]
-        if not left:
+    chosen = list(pools)
+    for attribute, option in (("region", options.region), ("model", options.model)):
+        known = dict.fromkeys(getattr(pool, attribute) for pool in chosen)
+        chosen = [pool for pool in chosen if option is None or getattr(pool, attribute) == option]
+        if not chosen:
             raise NotFound(
-                f"The plan of run {run.pk} has nothing for {what} {chosen!r}. Known: "
+                f"The plan of run {run.pk} has nothing for {attribute} {option!r}. Known: "
                 f"{', '.join(known) or 'none'}."
             )
-    return left
+    return chosen
 
 
 def _repeat(

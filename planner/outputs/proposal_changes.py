@@ -76,8 +76,9 @@ class Proposed:
 def proposed_of(proposal: Proposal) -> Proposed | None:
     """Return what a proposal changes; None if its run was removed.
 
-    The base is the first of these that exists: a replay of the active plan on the same traffic, the
-    base run, the active plan in the proposed run. Without an active plan: that run's baseline.
+    The proposal is compared with the first of these that exists: a replay of the active plan on the
+    same traffic, the base run, the active plan in the proposed run. If no plan is active, it is
+    compared with the baseline of its run.
     """
     run, base = proposal.run, proposal.base_run
     if run is None:
@@ -88,12 +89,12 @@ def proposed_of(proposal: Proposal) -> Proposed | None:
         comparison = compare_runs(
             [base, run], policy_per_run=[_base_policy(proposal), proposal.policy]
         )
-    pair, names = compared_policies(proposal, run)  # each as [base, proposed]
-    result = pair[1]
+    results, names = compared_policies(proposal, run)  # each as [base, proposed]
+    result = results[1]
     notes = list(comparison.notes if comparison else ())
     # Without a base run to compare, and with a replay of the active plan, only replays compare.
     if comparison is None or base is None or replay_of(proposal) is not None:
-        groups = tuple(replay_groups(pair, names, "", ())) if names[0] else ()
+        groups = tuple(replay_groups(results, names, "", ())) if names[0] else ()
     else:
         if outcome_run != run:
             groups = compare_runs([base, outcome_run], policy_per_run=names).groups
@@ -110,14 +111,14 @@ def proposed_of(proposal: Proposal) -> Proposed | None:
     fair = not any(group.note for group in groups if group.title == REPLAYS)
     pools, total = _replica_changes(proposal, run)
     return Proposed(
-        against=_against(proposal, pair, names),
+        against=_against(proposal, results, names),
         base_run=base.pk if base else None,
         settings=comparison.differences if comparison else (),
         same=comparison.same if comparison else 0,
         groups=groups,
         worse=tuple(_marked_rows(rows, WORSE)),
         better=tuple(_marked_rows(rows, BETTER)),
-        saving=_saving(pair, names) if fair else None,
+        saving=_saving(results, names) if fair else None,
         pools=pools,
         total=total,
         notes=tuple(notes),
@@ -133,8 +134,8 @@ def replay_of(proposal: Proposal) -> Run | None:
 def compared_policies(proposal: Proposal, run: Run) -> tuple[list[StoredResult], list[str]]:
     """Return the results and the policy names to compare, each as [base, proposed].
 
-    Without a base run, both are of the proposed run. The base is then the active plan, or the run's
-    baseline if no plan is active. Its name is "" if the run did not simulate it.
+    Without a base run, both results are those of the proposed run. The base is then the active
+    plan, or the run's baseline if no plan is active. Its name is "" if the run did not simulate it.
     """
     outcome_run, policy = outcome_of(proposal, run)
     result, base = stored_result(outcome_run), proposal.base_run

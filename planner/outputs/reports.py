@@ -48,14 +48,14 @@ def run_report(run: Run, alternative: str = "") -> Report:
         )
     key, tables = (run.pk, alternative, zone_name()), tables_state(run.store)
     with _lock:
-        kept = _kept.pop(key, None)
-    if kept is None or (kept.tables, kept.result) != (tables, result):
-        kept = _Kept(result, tables, _build(run, alternative))
+        cached = _kept.pop(key, None)
+    if cached is None or (cached.tables, cached.result) != (tables, result):
+        cached = _Kept(result, tables, _build(run, alternative))
     with _lock:
-        _kept[key] = kept
+        _kept[key] = cached
         while len(_kept) > KEPT:
             _kept.popitem(last=False)
-    return kept.report
+    return cached.report
 
 
 def _build(run: Run, alternative: str) -> Report:
@@ -70,7 +70,7 @@ def tables_of(run: Run) -> Tables:
 
 
 def policy_report(run: Run, policy: str) -> Report | None:
-    """Return the report of a run about ``policy``; None if there is none about it."""
+    """Return the report of a run about ``policy``; None if the run has no such report."""
     if run.state != Run.State.COMPLETED:
         return None
     result = stored_result(run)

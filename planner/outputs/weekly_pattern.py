@@ -64,10 +64,11 @@ def folded(steps: Sequence[Step], repeat: Repeat) -> IntArray:
 
 
 def repeated(steps: Sequence[Step], repeat: Repeat) -> IntArray:
-    """Return ``folded`` with a count in every minute, unless there are no steps.
+    """Return the replicas by minute of the day or week, with a count in every minute.
 
-    In a minute of the week without a step, the largest count of other days at that time of day
-    applies. If no day has one, the last count holds.
+    They are those of ``folded``. In a minute of the week without a step, the largest count of other
+    days at that time of day applies, or else the last count before it. Without any step, all stay
+    UNKNOWN.
     """
     counts = folded(steps, repeat)
     if len(counts) == WEEK:

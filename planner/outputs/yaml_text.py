@@ -27,7 +27,7 @@ def _lines_of(head: Sequence[str]) -> Iterator[str]:
     """Yield the lines of a comment, split at every break, so that none of its text leaves it."""
     for line in head:
         # YAML 1.1 also breaks lines at NEL, LS and PS.
-        yield from (part for part in re.split(r"[\r\n\x85\u2028\u2029]", line))
+        yield from re.split(r"[\r\n\x85\u2028\u2029]", line)
 
 
 def _block(value: Any, depth: int) -> Iterator[str]:

@@ -42,7 +42,7 @@ _ADAPTER: TypeAdapter[Policy] = TypeAdapter(AnyPolicy)
 
 
 def policy_of(name: str, **parameters: Any) -> Policy:
-    """Return the policy ``name`` with ``parameters``, the others at their defaults.
+    """Return the policy ``name`` with ``parameters``; other parameters have their defaults.
 
     Raises pydantic's ValidationError if a parameter is invalid.
     """
@@ -56,7 +56,7 @@ def policy_groups() -> list[tuple[str, list[tuple[str, str, str]]]]:
         for name, traits in TRAITS.items() if traits.group == group
     ] for group in Group}  # fmt: skip
     rows[Group.OWN] = [(name, name, "") for name in own_policies()]
-    return [(group.value, listed) for group, listed in rows.items() if listed]
+    return [(group.value, policies) for group, policies in rows.items() if policies]
 
 
 def known_policy(key: str) -> bool:

@@ -168,7 +168,7 @@ class PolicyContext:
         return BuiltPolicy(limited, fleet, source_pools)
 
     def _priority(self, pool: Pool, p: int, fleet: Fleet) -> float:
-        """Return the priority, if GPUs are scarce, of a part ``pool`` of the scenario's pool ``p``.
+        """Return the priority of ``pool``, a part of the scenario's pool ``p``, if GPUs are scarce.
 
         It is the weight of its model times the largest weight of the tiers that it serves.
         """

@@ -57,8 +57,8 @@ def name_of(key: str) -> str:
 def plan_policy(keys: Iterable[str]) -> str | None:
     """Return the key that figures and sentences call "the plan"; None: no policy has a plan.
 
-    ``keys`` come best first. Among keys of one policy name the first counts, and among names the
-    first in lists.
+    ``keys`` come best first. Only the best key of each policy name counts. Among these, the name
+    that comes first in lists wins.
     """
     first = {name_of(key): key for key in reversed(list(keys))}
     plans = (name for name, traits in TRAITS.items() if traits.plan and not traits.reads_future)

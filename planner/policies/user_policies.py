@@ -61,10 +61,10 @@ def _load_class(name: str) -> Callable[..., Any]:
     path = own_policies()[name]
     module, _, attribute = path.partition(":")
     try:
-        listed: Callable[..., Any] = getattr(import_module(module), attribute)
+        policy_class: Callable[..., Any] = getattr(import_module(module), attribute)
     except (ImportError, AttributeError) as problem:
         raise ScenarioError(
             f"{SETTING}: {name!r} cannot be loaded from {path} ({problem}). Correct the path, or "
             "install the package where the worker runs."
         ) from None
-    return listed
+    return policy_class

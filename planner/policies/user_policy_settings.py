@@ -15,9 +15,9 @@ ENTRY = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*)=((?:[A-Za-z_]\w*\.)*[A-Za-z_]\
 
 def own_policies() -> dict[str, str]:
     """Return the dotted path of each name; raise ScenarioError if an entry is malformed."""
-    listed = [part.strip() for part in os.environ.get(SETTING, "").split(",") if part.strip()]
+    entries = [part.strip() for part in os.environ.get(SETTING, "").split(",") if part.strip()]
     paths: dict[str, str] = {}
-    for entry in listed:
+    for entry in entries:
         match = ENTRY.fullmatch(entry)
         if match is None or match[1] in paths:
             raise ScenarioError(

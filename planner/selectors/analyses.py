@@ -57,8 +57,8 @@ ANALYSES = (
 
 def analyses_of(scenario: Scenario) -> list[AnalysisState]:
     """Return every analysis with its newest run of ``scenario``."""
-    own = scenario.runs.filter(sweep=None)
-    by_kind = own.order_by().values_list("kind")
+    runs = scenario.runs.filter(sweep=None)
+    by_kind = runs.order_by().values_list("kind")
     newest = dict(by_kind.annotate(Max("pk")))
     results = dict(by_kind.filter(state=Run.State.COMPLETED).annotate(Max("pk")))
     rows = runs_with_answers().filter(pk__in={*newest.values(), *results.values()})

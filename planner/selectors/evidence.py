@@ -113,7 +113,7 @@ def evidence_of(calibration: Calibration) -> Evidence:
     deployments = _compared([row.deployment for row in usable], hardware)
     effects = _effects(before, after, deployments, fit)
     facts = facts_of(calibration)
-    stated = {
+    stated_facts = {
         name: ", ".join(dict.fromkeys(str(row[name]) for row in facts if row.get(name)))
         for name in FACTS
     }
@@ -122,8 +122,8 @@ def evidence_of(calibration: Calibration) -> Evidence:
         effects=tuple(effects[:LISTED]),
         changed=len(effects),
         compared=len(deployments),
-        stated=tuple(StatedFact(name, words) for name, words in stated.items() if words),
-        missing=tuple(name for name in ASKED if not stated[name]),
+        stated=tuple(StatedFact(name, words) for name, words in stated_facts.items() if words),
+        missing=tuple(name for name in ASKED if not stated_facts[name]),
     )
 
 
@@ -139,19 +139,20 @@ def _files(calibration: Calibration) -> tuple[list[Row], Row]:
 
 
 def _row_uses(
-    calibration: Calibration, known: MeasuredCorrections | None, kept: Sequence[Measurement]
+    calibration: Calibration, known: MeasuredCorrections | None, measurements: Sequence[Measurement]
 ) -> tuple[RowUse, ...]:
     """Return for each row of a file whether estimates use it, its weight, and why not.
 
-    ``known`` are the corrections that estimates use; ``kept`` are the rows that they could use.
+    ``known`` are the corrections that estimates use. ``measurements`` are the rows that the
+    estimates could use.
     """
-    weights = {row.row: row.weight for row in kept}
+    weights = {row.row: row.weight for row in measurements}
     notes = known.notes if known else ()
     uses = []
     for number, row in enumerate(calibration_table(calibration).to_dicts(), 1):
-        place = f"{calibration.name}, row {number}"
-        notes_of_row = [note for note in notes if note.startswith((f"{place} ", f"{place}:"))]
-        reason = notes_of_row[-1].removeprefix(place).lstrip(" :") if notes_of_row else ""
+        row_name = f"{calibration.name}, row {number}"
+        notes_of_row = [note for note in notes if note.startswith((f"{row_name} ", f"{row_name}:"))]
+        reason = notes_of_row[-1].removeprefix(row_name).lstrip(" :") if notes_of_row else ""
         missing = [name for name in REQUIRED_COLUMNS if row.get(name) in (None, "")]
         if all(row.get(name) is None for name in MS_COLUMNS):
             missing.append("ttft or tbt")
@@ -185,8 +186,8 @@ def _effects(
     """
     old, new = (changes(known, deployments, fit) for known in (before, after))
     effects = [_effect(*compared) for compared in zip(deployments, old, new, strict=True)]
-    listed = [effect for effect in effects if max(effect.size, effect.error_change) > LEAST]
-    return sorted(listed, key=lambda effect: -effect.size)
+    notable = [effect for effect in effects if max(effect.size, effect.error_change) > LEAST]
+    return sorted(notable, key=lambda effect: -effect.size)
 
 
 def _effect(deployed: Deployment, old: Change, new: Change) -> Effect:

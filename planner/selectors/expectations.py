@@ -74,16 +74,16 @@ def expectations() -> list[Expectation]:
     ]
 
 
-def coverage(stated: Sequence[Expectation]) -> dict[str, tuple[int, int]]:
+def coverage(expectations: Sequence[Expectation]) -> dict[str, tuple[int, int]]:
     """Return (intervals that contain the outcome, all intervals), for cost and for attainment."""
     inside: dict[str, list[bool]] = {COST: [], "SLO attainment": []}
-    for each in stated:
-        inside[COST if each.what == COST else "SLO attainment"].append(each.inside)
+    for expectation in expectations:
+        inside[COST if expectation.what == COST else "SLO attainment"].append(expectation.inside)
     return {name: (sum(within), len(within)) for name, within in inside.items()}
 
 
 def _expectations_of_run(pk: int, name: str, result: _ComparedResult) -> list[Expectation]:
-    """Return what one run expected of its policies, beside what was measured in the end."""
+    """Return what one run expected of its policies, with what was measured afterwards."""
     levels_of_policy: dict[str, list[str]] = {}
     for level, policy in result.alternatives.items():
         if level in result.assurance and policy in result.policies:

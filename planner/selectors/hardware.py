@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from math import inf
+from operator import attrgetter
 from typing import Any, Generic, TypeVar
 
 from django.db import OperationalError, ProgrammingError
@@ -178,9 +179,11 @@ def prices_list(
     ``search`` matches parts of provider, region, GPU and list. The other filters are exact.
     ``order`` is one of PRICE_ORDERS.
     """
+    names = [field.name for field in fields(catalogue.Price)]
+    built_in = [PriceRow(*attrgetter(*names)(price)) for price in catalogue.prices()]
     prices = [
         row
-        for row in (*_own_prices(), *_built_in_prices())
+        for row in (*_own_prices(), *built_in)
         if gpu in (None, "", row.gpu)
         and provider in ("", row.provider)
         and region in ("", row.region)
@@ -197,11 +200,6 @@ def lowest_usd_per_gpu_hour() -> dict[str, float]:
         if row.usd_per_gpu_hour is not None:
             lowest[row.gpu] = min(row.usd_per_gpu_hour, lowest.get(row.gpu, inf))
     return lowest
-
-
-def _built_in_prices() -> list[PriceRow]:
-    names = [field.name for field in fields(catalogue.Price)]
-    return [PriceRow(*(getattr(price, name) for name in names)) for price in catalogue.prices()]
 
 
 def _own_prices() -> list[PriceRow]:

@@ -103,8 +103,8 @@ def facts_of(calibration: Calibration) -> list[Row]:
         known = {name: row[name] for name in SERVED_COLUMNS if row[name] not in (None, "")}
         times = {ms: row[name] * 1e3 for name, ms in in_ms.items() if row[name] is not None}
         counts = {name: row[name] for name in COUNTS if row.get(name) is not None}
-        stated = {name: value for name, value in serving_row.items() if value is not None}
-        rows.append({**engine, **known, **times, **counts, **stated, "row": number})
+        known_facts = {name: value for name, value in serving_row.items() if value is not None}
+        rows.append({**engine, **known, **times, **counts, **known_facts, "row": number})
     return rows
 
 

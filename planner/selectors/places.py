@@ -140,8 +140,8 @@ def how_tos() -> dict[str, str]:
     """Return the titles of the how-to pages by name, in order of their titles."""
     pages = (settings.BASE_DIR / "docs" / "how-to").glob("*.md")
     titles = {page.stem: how_to_text(page.stem).partition("\n")[0] for page in pages}
-    named = {name: title.removeprefix("# ") for name, title in titles.items()}
-    return dict(sorted(named.items(), key=lambda item: item[1]))
+    titles_by_name = {name: title.removeprefix("# ") for name, title in titles.items()}
+    return dict(sorted(titles_by_name.items(), key=lambda item: item[1]))
 
 
 @cache
@@ -153,8 +153,8 @@ def how_to_text(name: str) -> str:
 def how_tos_with(text: str) -> list[tuple[str, str]]:
     """Return name and title of the how-to pages that contain ``text``, in their title first."""
     text = text.lower()
-    found = [item for item in how_tos().items() if text in how_to_text(item[0]).lower()]
-    return sorted(found, key=lambda item: text not in item[1].lower())
+    matching = [item for item in how_tos().items() if text in how_to_text(item[0]).lower()]
+    return sorted(matching, key=lambda item: text not in item[1].lower())
 
 
 def help_of(page: str) -> str:

@@ -91,7 +91,7 @@ class KnownProfile:
     def stated_check(self) -> Check | None:
         """Return the check that states the profile's error in plans, or None.
 
-        For profiles computed by rule it has no rows, only their expected error.
+        A profile computed by rule has a check without rows, which only has its expected error.
         """
         return stated_error(self.profile)
 
@@ -131,11 +131,11 @@ def profile_get(name: str, version: int | None = None) -> KnownProfile:
         raise NotFound(f"There is no profile {name!r}. Some profiles: {have}.")
     versions = row.versions.select_related("profile", "calibration", "created_by")
     # Newest first.
-    found = (versions if version is None else versions.filter(version=version)).first()
-    if found is None:
+    stored_version = (versions if version is None else versions.filter(version=version)).first()
+    if stored_version is None:
         numbers = ", ".join(str(n) for n in row.versions.values_list("version", flat=True))
         raise NotFound(f"Profile {name} has no version {version}; it has {numbers or 'none'}.")
-    return _profile_version(found, row.versions.count())
+    return _profile_version(stored_version, row.versions.count())
 
 
 def profile_versions(name: str) -> list[ProfileVersion]:
@@ -170,8 +170,8 @@ def _own_profiles() -> list[KnownProfile]:
     versions = ProfileVersion.objects.filter(profile=OuterRef("profile")).order_by("-version")
     rows = ProfileVersion.objects.filter(version=Subquery(versions.values("version")[:1]))
     rows = rows.select_related("profile", "calibration", "created_by").order_by("profile__name")
-    counted = Profile.objects.annotate(count=Count("versions")).values_list("pk", "count")
-    counts = dict(counted)
+    version_counts = Profile.objects.annotate(count=Count("versions")).values_list("pk", "count")
+    counts = dict(version_counts)
     return [_profile_version(row, counts[row.profile_id]) for row in rows]
 
 

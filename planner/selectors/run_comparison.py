@@ -62,8 +62,8 @@ def compare_runs(
 ) -> RunComparison:
     """Compare completed runs with the first of them.
 
-    ``policy`` is the policy to compare in the runs that simulated it. ``policy_per_run`` names one
-    policy per run instead. By default, and in runs without ``policy``, it is the recommended one.
+    The recommended policy of each run is compared. ``policy`` replaces it in the runs that
+    simulated that policy. ``policy_per_run`` names one policy per run instead.
     """
     for run in runs:
         if run.kind == Run.Kind.INGEST:

@@ -166,8 +166,8 @@ def replay_groups(
         )
     attainments = [row.slo_attainment if row else {} for row in figures]
     rows = []
-    for column, key, label in _columns(attainments):
-        values = [_value_of_tier(row, column.name, key) for row in figures]
+    for column, tier, label in _columns(attainments):
+        values = [_value(row, column.name, tier) for row in figures]
         if not any(values) or len({isinstance(value, str) for value in values if value}) > 1:
             continue
         latency = column.name.endswith("_ms")
@@ -178,7 +178,7 @@ def replay_groups(
 
 
 def _columns(attainments: Sequence[Attainment]) -> Iterator[tuple[Column, str, str]]:
-    """Yield the columns of the tables of policies; columns by tier once per tier."""
+    """Yield (column, tier, label) of the tables of policies; columns by tier once per tier."""
     tiers = list(dict.fromkeys(tier for attainment in attainments for tier in attainment))
     for table in (POLICY_TABLE, *DETAIL_TABLES):
         for column in POLICIES.on(table):
@@ -283,9 +283,10 @@ def _has_several(parts: Sequence[Any]) -> bool:
     return sum(bool(part) for part in parts) > 1
 
 
-def _value_of_tier(row: StoredPolicy | None, name: str, key: str) -> Any:
+def _value(row: StoredPolicy | None, name: str, tier: str) -> Any:
+    """Return the value of a column, or that of ``tier`` in a column by tier; None without one."""
     value = row.columns.get(name) if row else None
-    return (value or {}).get(key) if key else value
+    return (value or {}).get(tier) if tier else value
 
 
 def _compare(column: Column, label: str, values: Sequence[Any], *, fair: bool) -> ComparedFigure:

@@ -43,10 +43,10 @@ def runs_with_answers() -> QuerySet[Run]:
     )
 
 
-def recent_runs(most: int = RECENT) -> list[Run]:
+def recent_runs() -> list[Run]:
     """Return the newest runs with answers, without imports of traces and parts of sweeps."""
     answers = runs_with_answers().filter(sweep=None).exclude(kind=Run.Kind.INGEST)
-    return list(answers[:most])
+    return list(answers[:RECENT])
 
 
 def scheduled_runs() -> list[Run]:
@@ -57,20 +57,20 @@ def scheduled_runs() -> list[Run]:
 
 def answer_of(run: Run) -> str:
     """Return the answer or the problem of a run of ``runs_with_answers`` in a few words, or ""."""
-    parts = vars(run)
-    if parts["policy_label"] and parts["policy_usd"]:
+    figures = vars(run)
+    if figures["policy_label"] and figures["policy_usd"]:
         basis = ", not simulated" if run.kind == Run.Kind.PLAN else ""
-        return f"{parts['policy_label']}: {figure(float(parts['policy_usd']), '$')}{basis}"
-    if parts["headline"]:
-        return re.split(r"[.;]( |$)", parts["headline"])[0]
-    if parts["plan_usd"]:
-        return f"{figure(float(parts['plan_usd']), '$')} as planned"
-    if parts["first_rps"]:
-        more = ", and other pools" if parts["other_model"] else ""
-        rps = figure(float(parts["first_rps"]))
-        return f"{parts['first_model']}: {rps} req/s per replica{more}"
-    if run.kind == Run.Kind.INGEST and parts["read_requests"]:
-        return f"{int(parts['read_requests']):,} requests"
+        return f"{figures['policy_label']}: {figure(float(figures['policy_usd']), '$')}{basis}"
+    if figures["headline"]:
+        return re.split(r"[.;]( |$)", figures["headline"])[0]
+    if figures["plan_usd"]:
+        return f"{figure(float(figures['plan_usd']), '$')} as planned"
+    if figures["first_rps"]:
+        more = ", and other pools" if figures["other_model"] else ""
+        rps = figure(float(figures["first_rps"]))
+        return f"{figures['first_model']}: {rps} req/s per replica{more}"
+    if run.kind == Run.Kind.INGEST and figures["read_requests"]:
+        return f"{int(figures['read_requests']):,} requests"
     return run.problem.partition("\n")[0]
 
 

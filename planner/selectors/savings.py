@@ -13,9 +13,9 @@ def savings(
 ) -> dict[str, dict[str, dict[str, float | None]]]:
     """Return {policy: {measure: {"value", "baseline", "saved", "fraction", "equal"}}}.
 
-    A negative saving is a loss. ``fraction`` is a share of the baseline's value, None if that is
-    zero. ``equal`` is the fraction of the cost at the baseline's SLO attainment. It is None if the
-    attainment is equal or the cost is not known.
+    A negative saving is a loss. ``fraction`` is a share of the baseline's value, None if that value
+    is zero. ``equal`` is the share of cost saved at the baseline's SLO attainment. It is None if
+    the attainments are equal or a cost is not known.
     """
     base = policies[baseline]
     savings: dict[str, dict[str, dict[str, float | None]]] = {}

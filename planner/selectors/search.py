@@ -57,6 +57,6 @@ def things_found(text: str) -> list[Found]:
 def _rows(
     rows: QuerySet[Any, Any], kind: str, page: str, *, named: bool = False
 ) -> Iterator[Found]:
-    """Yield the first rows; with ``named``, their URL has the name instead of the number."""
+    """Yield the first rows; their URL has the number, or with ``named`` the name."""
     for row in rows.only("pk", "name")[:MOST]:
         yield Found(kind, row.name, page, row.name if named else row.pk)

@@ -27,7 +27,7 @@ SIMULATED = {
 
 
 def run_figures(run: Run) -> dict[str, float | None]:
-    """Return the figures of the recommended policy, else of the plan; None: a figure is unknown."""
+    """Return the figures of a run's recommended policy, or else of its plan; None: unknown."""
     result = stored_result(run)
     policy = result.policies.get(result.default_policy)
     totals = result.plan and result.plan.totals
@@ -91,13 +91,13 @@ def figure_by_name(name: str, figures: Sequence[Figure] = FIGURES) -> Figure:
 def sweep_cells(sweep: Sweep) -> list[Cell]:
     """Return every cell with the figures of its run, row by row."""
     runs, cells = {run.cell: run for run in _runs(sweep)}, []
-    for place, values in enumerate(product(*(axis["values"] for axis in sweep.axes))):
-        run = runs.get(place)
+    for index, values in enumerate(product(*(axis["values"] for axis in sweep.axes))):
+        run = runs.get(index)
         if run is None:
             cells.append(Cell(values, {}, "removed"))
             continue
-        done = run.state == Run.State.COMPLETED
-        figures = run_figures(run) if done else {}
+        is_completed = run.state == Run.State.COMPLETED
+        figures = run_figures(run) if is_completed else {}
         cells.append(Cell(values, figures, run.state, run.problem, run.pk))
     return cells
 
@@ -112,13 +112,13 @@ def sweep_grid(sweep: Sweep, figure: Figure = DEFAULT) -> Grid:
     columns = len(sweep.axes[1]["values"]) if sweep.axes[1:] else 1
     states = [cell.state for cell in cells if cell.run is not None]
     going = sum(state in Run.ACTIVE_STATES for state in states)
-    done = states.count(Run.State.COMPLETED)
+    completed = states.count(Run.State.COMPLETED)
     return Grid(
         figure=figure.name,
         unit=figure.unit,
         rows=tuple(tuple(cells[i : i + columns]) for i in range(0, len(cells), columns)),
-        done=done,
-        failed=len(states) - going - done,
+        done=completed,
+        failed=len(states) - going - completed,
         going=going,
         seconds_left=_seconds_left(list(_runs(sweep)), going),
     )
@@ -127,7 +127,7 @@ def sweep_grid(sweep: Sweep, figure: Figure = DEFAULT) -> Grid:
 def _seconds_left(runs: list[Run], going: int) -> float | None:
     """Return the estimated seconds until all runs have ended, or None.
 
-    The pace is that from the first start to the last end.
+    It is an extrapolation from the first start to the last end so far.
     """
     spans = [(run.started_at, run.finished_at) for run in runs]
     ended = [(begun, end) for begun, end in spans if begun is not None and end is not None]

@@ -10,8 +10,8 @@ from planner.models import Run, User, Workspace
 def workspaces_list() -> QuerySet[Workspace]:
     """Return all workspaces, each with the counts ``people`` and ``runs``."""
     runs = Run.everywhere.filter(workspace=OuterRef("pk")).order_by().values("workspace")
-    counted = Subquery(runs.annotate(n=Count("pk")).values("n"), output_field=IntegerField())
-    return Workspace.objects.annotate(people=Count("memberships"), runs=Coalesce(counted, 0))
+    run_count = Subquery(runs.annotate(n=Count("pk")).values("n"), output_field=IntegerField())
+    return Workspace.objects.annotate(people=Count("memberships"), runs=Coalesce(run_count, 0))
 
 
 def workspace_for(user: User, slug: str = "") -> Workspace:

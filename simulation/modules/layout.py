@@ -83,8 +83,8 @@ class Layout:
     def most_tokens(self) -> float:
         """Return the tokens of KV cache that fit if caches move to the best places.
 
-        The caches of at least one layer stay at home. The others move in turn to the devices that
-        are not home. Every number of moved caches is tried.
+        The caches of at least one layer stay at home. The other caches are dealt out to the
+        remaining devices in turn. Every number of moved caches is tried.
         """
         others = np.setdiff1d(np.arange(self.room_bytes.size), self.home)
         start = self.start
@@ -136,11 +136,11 @@ class Layout:
               busy: float | FloatArray = 0.0) -> float:  # fmt: skip
         """Return the speed of a placement relative to everything at home on own devices.
 
-        Layers with copies run as in ``reading``, limited by the slowest copy. Each run of copies
-        costs one scatter and gather. So does each layer, feed-forward part or KV cache away from
-        the module that it works with. Weights on the host cross to the GPU in every pass. A pass
-        may ignore copies, so copies alone never slow the instance. ``batch`` is the number of
-        sequences. For ``busy`` see ``device_speeds``.
+        ``batch`` is the number of sequences. For ``busy`` see ``device_speeds``. The slowest copy
+        of a layer limits the layer. Each run of copies costs one scatter and one gather. So does
+        each layer, feed-forward part or KV cache on another device than the module that it works
+        with. Weights on the host cross to the GPU in every pass. A pass may ignore copies, so
+        copies never slow the instance.
         """
         n = self.home.size
         pass_time_s = self.pass_s(profile, batch)
@@ -170,8 +170,8 @@ class Layout:
                 busy: float | FloatArray = 0.0) -> ModuleProblem:  # fmt: skip
         """Return the problem of which layers to copy to which devices.
 
-        Memory for ``reserve`` KV-cache tokens stays free on the devices with caches. For ``busy``
-        see ``device_speeds``.
+        Memory for ``reserve`` tokens of KV cache stays free on the devices with caches. ``batch``
+        is the number of sequences. For ``busy`` see ``device_speeds``.
         """
         caches = np.bincount(state.kv_home, minlength=self.room_bytes.size)
         originals = self.weight_bytes_on(replace(state, replicated=np.zeros_like(state.replicated)))

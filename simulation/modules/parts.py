@@ -20,9 +20,9 @@ class Module:
 def modules_of(shape: ModelShape, precision: str = "bf16", tokens: int = 256) -> tuple[Module, ...]:
     """Return the modules of a layer with their bytes and FLOPs, as in table 1 of the source.
 
-    FLOPs are of a prompt of ``tokens`` (there 256), two per weight that a token uses. Attention
-    scores add two per token pair and head dimension, twice. They are not halved for the causal
-    mask, as in the source.
+    FLOPs are those of a prompt of ``tokens`` tokens (256 in the source), two per weight that a
+    token uses. Attention scores add four per pair of tokens and head dimension. As in the source,
+    the causal mask does not halve them.
     """
     parts, n = parameters(shape), shape.layers
     attention, feed_forward = parts.attention / n, (parts.feed_forward + parts.experts) / n

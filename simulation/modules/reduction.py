@@ -110,8 +110,9 @@ def reduce(
 ) -> Reduction:
     """Change placement ``state`` until ``assess`` finds no violation, or no step helps.
 
-    ``sizes`` are the bytes of a layer. ``speed [D]`` is that of the devices; None: all equal. A
-    migration or eviction is kept only if it improves the assessment (``_is_improvement``).
+    ``sizes`` are the bytes of a layer. ``speed [D]`` are the relative speeds of the devices; None:
+    all equal. A migration or eviction counts only if it improves the assessment
+    (``_is_improvement``).
     """
     pace = np.ones(state.replicated.shape[1]) if speed is None else speed
     actions: list[Action] = []
@@ -156,10 +157,10 @@ def _is_improvement(before: Assessment, after: Assessment) -> bool:
 def _migrate(
     state: Instance, now: Assessment, sizes: LayerBytes, speed: FloatArray
 ) -> tuple[Instance, Action] | None:
-    """Return the state after one module left the device with the largest violation (section 3.3).
+    """Move one module away from the device with the largest violation (section 3.3).
 
-    It is the last suitable module. None if no module can move. The order of kinds is that of phase
-    1 of this file's docstring.
+    The last suitable module moves. Kinds of modules are tried in the order of phase 1 in this
+    file's docstring. Returns the new state and the action; None if no module can move.
     """
     source = _device_most_in_need(state, now)
     free_bytes = -now.over_bytes
@@ -235,10 +236,10 @@ def _device_most_in_need(state: Instance, now: Assessment) -> int:
 def _evict(
     state: Instance, now: Assessment, sizes: LayerBytes, speed: FloatArray
 ) -> tuple[Instance, Action] | None:
-    """Return the state after the eviction of a copy from the fullest device.
+    """Remove one copy from the fullest device; return the new state and the action.
 
-    The copy that costs least goes: one at the end of a run, of the layer with most copies. None
-    without a memory shortage, since an eviction would only slow the instance.
+    The copy at the end of a run, of the layer with most copies, costs least to lose. None without a
+    memory shortage, because removing a copy would only slow the instance.
     """
     d = int(now.over_bytes.argmax())
     copied = np.flatnonzero(state.replicated[:, d])

@@ -32,9 +32,9 @@ def algorithm1(problem: ModuleProblem, *, vacancy_threshold: float = 0.0) -> Rep
     """Return the copies that the greedy Algorithm 1 chooses.
 
     Devices are tried in order of falling free share, and layers in the order of ``_by_continuity``.
-    A copy is kept only if it raises the speed-up S. The first layer of a run pays gamma alone. So
-    with a gamma above the saving of one layer the result is empty, although a long run might pay.
-    ``optimum`` finds such runs.
+    A copy stays only if it raises the speed-up S. The first layer of a run pays gamma alone. If
+    gamma exceeds the saving of one layer, the result is therefore empty, although a long run might
+    pay. ``optimum`` finds such runs.
     """
     n, devices = problem.home.size, problem.free_bytes.size
     replicated = np.zeros((n, devices), np.bool_)
@@ -56,7 +56,8 @@ def algorithm1(problem: ModuleProblem, *, vacancy_threshold: float = 0.0) -> Rep
 def _by_continuity(problem: ModuleProblem, replicated: BoolArray, d: int) -> list[int]:
     """Return the layers that may be copied to device ``d``, in order of preference.
 
-    Least copied layers come first, then those in the longest run of such layers, then by index.
+    Layers with the fewest copies come first. Among them, layers of the longest run come first, and
+    then layers with a low index.
     """
     copies = replicated.sum(axis=1)
     order: list[tuple[int, int, int]] = []  # copies, length of the run (negative), layer

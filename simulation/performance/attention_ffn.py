@@ -162,8 +162,8 @@ def kv_tokens(
     token_bytes = gpu_kv_bytes(shape, context, attending) / context
     tokens = attending.attention_dp * int(max(room[0], 0.0) // token_bytes)
     counts = {"attention": split.attention, "ffn": split.ffn}
-    for (name, count), left, weights in zip(counts.items(), room, side_weights, strict=True):
-        if left < 0 or not tokens:
+    for (name, count), free_bytes, weights in zip(counts.items(), room, side_weights, strict=True):
+        if free_bytes < 0 or not tokens:
             raise SimulationError(
                 f"{shape.name} does not fit with {count} x {gpu.name} for {name}: each keeps "
                 f"{weights / 1e9:.0f} GB of weights and gives "
@@ -279,8 +279,8 @@ def _transfer(
 ) -> _Transfer:
     """Return the network transfer between attention and FFN GPUs.
 
-    A token goes once to each GPU with at least one of its experts, with the input of the shared
-    experts. Each of these GPUs returns 16 bits per element.
+    A token goes once to each GPU that has one of its experts. The input of the shared experts goes
+    with it. Each of these GPUs returns 16 bits per element.
     """
     # Expected number of FFN GPUs with at least one of a token's experts
     ranks = split.ffn * (1.0 - (1.0 - 1.0 / split.ffn) ** shape.experts_per_token)
@@ -336,10 +336,10 @@ class _Stations:
         return np.asarray(layers + self._total(self.attention, it, ENDS, within=True), np.float64)
 
     def _layers(self, whole: Iteration, m: int) -> FloatArray:
-        """Return the seconds of all layers if the batch is cut into ``m`` micro-batches.
+        """Return the seconds of all layers if the batch ``whole`` is cut into ``m`` micro-batches.
 
-        They pass the stations of a layer one behind the other. So the busiest station limits them,
-        or the time of one micro-batch through all stations.
+        Micro-batches pass the stations of a layer one behind the other. The limit is the busiest
+        station, or the time of one micro-batch through all stations.
         """
         micro_batch = Iteration(
             whole.decodes / m,
@@ -380,8 +380,9 @@ class _Stations:
 def _curve(stations: _Stations, attention_gpus: Arrangement, overhead_s: float) -> Curve:
     """Return a curve of the stations with separate decode and prefill parts.
 
-    A mixed iteration takes as long as both parts in sequence. On an instance of one role it occurs
-    only if a preempted request is computed again. ``overhead_s`` is added to every iteration.
+    A mixed iteration takes as long as its decode part and then its prefill part. On an instance of
+    one role it occurs only if a preempted request is computed again. ``overhead_s`` is added to
+    every iteration.
     """
     copies = attention_gpus.attention_dp
     keys = keys_knots(stations.shape.max_context)

@@ -106,10 +106,11 @@ def _all_measured(
 
 
 def _measured_ends(y: FloatArray, inside: BoolArray) -> tuple[FloatArray, FloatArray]:
-    """Return the first and the last measured y at each x, ``[n]`` each.
+    """Return the smallest and the largest measured y at each x, ``[n]`` each.
 
-    ``inside [n, m]`` is the mask of measured points. Where nothing was measured, the first is above
-    the last, so that no y is inside. A part with a single y has no limits there.
+    ``inside [n, m]`` is the mask of measured points. Where nothing was measured, the smallest y
+    exceeds the largest, so that no y is between them. A part with a single y has no limits at that
+    x.
     """
     first, last = (y[0], y[-1]) if y.size > 1 else (-ANY, ANY)
     if y.size == 1:

@@ -147,10 +147,10 @@ def grid(
 
 @kernel
 def _segment(values: Any, first: int, count: int, value: float) -> tuple[int, float]:
-    """Return the knot at the begin of the segment that contains ``value``, and its position there.
+    """Return the knot at the begin of the segment that contains ``value``, and the position in it.
 
     There are ``count`` knots from index ``first`` of ``values`` on. The position is 0 at the begin
-    of the segment and 1 at its end. It is below 0 before the first knot, above 1 after the last,
+    of the segment and 1 at its end. It is negative before the first knot, above 1 after the last,
     and 0 for a single knot.
     """
     if count == 1:
@@ -202,8 +202,8 @@ def iteration_seconds(
 ) -> float:
     """Return the seconds of one iteration from ``Curve.values``, at least 0.
 
-    It has ``decodes`` sequences with ``context`` tokens in all, and ``prompt`` tokens of prompts
-    with ``pairs`` of tokens in their attention.
+    The iteration has ``decodes`` sequences with ``context`` tokens in all, and ``prompt`` tokens of
+    prompts. ``pairs`` is the number of token pairs in the attention of these prompts.
     """
     if values[KIND] == LINEAR:
         base = values[ALPHA] if decodes > 0 else 0.0
@@ -243,9 +243,9 @@ def _measured_limits(values: Any, start: int, x: float) -> tuple[float, float]:
 def decode_growth(values: Any, decodes: float, total_context: float) -> tuple[float, int]:
     """Return the growth in seconds per iteration of a run of decodes, and the length of the run.
 
-    The iterations decode the same sequences, the first with ``total_context`` tokens in all. The
-    mean context grows by one token per iteration. A run is one segment of the curve, and ends at a
-    border of the measured range.
+    All iterations decode the same ``decodes`` sequences. At the first they have ``total_context``
+    tokens in all. The mean context grows by one token per iteration. A run ends where the curve
+    changes its slope, or at a border of the measured range.
     """
     if values[KIND] == LINEAR:
         return 0.0, FOREVER
@@ -359,7 +359,7 @@ def inside(curve: Curve, *loads: npt.ArrayLike) -> BoolArray:
 def measured_to(curve: Curve) -> str:
     """Return the largest fitted sizes of a LINEAR curve in brackets; "" for a GRID curve.
 
-    A grid has limits for each knot, which a phrase cannot list.
+    A GRID curve has limits for each knot, which a phrase cannot list.
     """
     if curve.kind != LINEAR:
         return ""

@@ -167,9 +167,9 @@ class Efficiencies:
 
 
 def _lag(family: str) -> float:
-    """Return the factor by which kernels of ``family`` take longer than by Hopper's factors."""
-    own = "hopper" if family in NEAREST else family
-    return REACHED["hopper"] / REACHED.get(own, min(REACHED.values()))
+    """Return the seconds of kernels of ``family`` over those by Hopper's factors."""
+    fitted_family = "hopper" if family in NEAREST else family
+    return REACHED["hopper"] / REACHED.get(fitted_family, min(REACHED.values()))
 
 
 def kind_of(operator: Operator) -> str:
@@ -201,7 +201,7 @@ def unpacks(operator: Operator, gpu: GpuSpec) -> bool:
 def scaled_by_block(operator: Operator, gpu: GpuSpec) -> bool:
     """Return whether ``operator`` computes in 8 bits, with a scale for each block of weights.
 
-    So do models with experts. The measured kernels have one scale for all weights. A GPU without
+    Models with experts do so. The measured kernels have one scale for all weights. A GPU without
     8-bit units unpacks the weights to 16 bits.
     """
     if not gpu.peak_flops.get("fp8"):
@@ -225,13 +225,13 @@ def computed_in(operator: Operator, gpu: GpuSpec) -> tuple[str, ...]:
     """
     precision = operator.precision if isinstance(operator, Gemm | Experts) else "bf16"
     choices = ("bf16",) if unpacks(operator, gpu) else COMPUTED_IN[precision]
-    found = tuple(name for name in choices if gpu.peak_flops.get(name))
-    if not found:
+    precisions = tuple(name for name in choices if gpu.peak_flops.get(name))
+    if not precisions:
         raise SimulationError(
             f"{gpu.name} has no published peak for {precision}. Add peak_flops in its catalogue "
             "entry."
         )
-    return found
+    return precisions
 
 
 def peak_flops(operator: Operator, gpu: GpuSpec) -> float:
@@ -290,7 +290,7 @@ def bandwidth_of(gpu: GpuSpec) -> float:
 
 
 def features(operator: Operator, it: Iteration) -> tuple[FloatArray, FloatArray]:
-    """Return the units and elements of ``operator`` that the module's formula counts."""
+    """Return the units and the elements of ``operator`` in the sense of the module's formula."""
     rows = operator.rows(it)
     none = np.zeros_like(rows)
     if isinstance(operator, Gemm):
@@ -359,9 +359,9 @@ def modelled_s(
 
 
 def combine(flops: FloatArray, moved: FloatArray, sharpness: float) -> FloatArray:
-    """Return ``(flops^q + moved^q)^(1/q)`` without overflow, ``q`` the ``sharpness``.
+    """Return ``(flops^q + moved^q)^(1/q)`` without overflow, with ``sharpness`` as q.
 
-    It is a little more than the longer of both times.
+    The result is a little more than the longer of the two times ``flops`` and ``moved``.
     """
     larger = np.maximum(np.maximum(flops, moved), 1e-30)
     smaller = np.minimum(flops, moved) / larger

@@ -70,10 +70,10 @@ def operator_graph(shape: ModelShape, arrangement: Arrangement) -> OperatorGraph
     operators += builder.attention()
     operators += builder.feed_forward()
     operators += builder.end()
-    kept = with_adapters([o for o in operators if o.count], shape)
-    names = {o.name for o in kept}
-    kept = [replace(o, after=tuple(a for a in o.after if a in names)) for o in kept]
-    return OperatorGraph(shape, where, tuple(kept))
+    present = with_adapters([o for o in operators if o.count], shape)
+    names = {o.name for o in present}
+    present = [replace(o, after=tuple(a for a in o.after if a in names)) for o in present]
+    return OperatorGraph(shape, where, tuple(present))
 
 
 def _checked_arrangement(shape: ModelShape, arrangement: Arrangement) -> Arrangement:

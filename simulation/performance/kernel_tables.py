@@ -310,26 +310,28 @@ class Kernels:
 
 def kernels(gpu: str, source: str, rows: Iterable[KernelRows]) -> Kernels:
     """Build tables from the measured rows of one GPU type."""
-    of_op: dict[str, list[KernelRows]] = defaultdict(list)
+    rows_by_operator: dict[str, list[KernelRows]] = defaultdict(list)
     for measured in rows:
-        of_op[measured.op].append(measured)
+        rows_by_operator[measured.op].append(measured)
     gemms: dict[str, dict[tuple[int, int], Line]] = defaultdict(dict)
-    for (precision, n, k), line in _lines(of_op["gemm"], ("n", "k"), "m").items():
+    for (precision, n, k), line in _lines(rows_by_operator["gemm"], ("n", "k"), "m").items():
         gemms[precision][n, k] = line
-    simple = [each for op in ELEMENTWISE for each in of_op[op]]
+    elementwise_rows = [measured for op in ELEMENTWISE for measured in rows_by_operator[op]]
     return Kernels(
         gpu=gpu,
         source=source,
         gemm={precision: GemmTable(lines) for precision, lines in gemms.items()},
-        prefill=_attention(of_op["attention_prefill"], "isl"),
-        decode=_attention(of_op["attention_decode"], "context"),
-        beside=_attention([_medians(each) for each in of_op["attention_beside"]], "context"),
-        experts=_lines(of_op["experts"], EXPERT_COLUMNS, "tokens"),
-        elementwise={(k, n): line for (_, k, n), line in _lines(simple, ("k", "n"), "m").items()},
+        prefill=_attention(rows_by_operator["attention_prefill"], "isl"),
+        decode=_attention(rows_by_operator["attention_decode"], "context"),
+        beside=_attention([_medians(m) for m in rows_by_operator["attention_beside"]], "context"),
+        experts=_lines(rows_by_operator["experts"], EXPERT_COLUMNS, "tokens"),
+        elementwise={
+            (k, n): line for (_, k, n), line in _lines(elementwise_rows, ("k", "n"), "m").items()
+        },
         collectives={
             (kind, gpus): lines
             for kind in COLLECTIVES
-            for gpus, lines in _lines_by_gpus(of_op[kind]).items()
+            for gpus, lines in _lines_by_gpus(rows_by_operator[kind]).items()
         },
     )
 

@@ -125,19 +125,19 @@ def gpu_weight_bytes(shape: ModelShape, arrangement: Arrangement) -> float:
     Attention and dense feed-forward layers are divided over ``tp``, experts over
     ``moe_tp * moe_ep``, and layers over ``pp``. Each GPU of a stage has all its norms and routers.
     """
-    of_experts, of_others = bytes_per_weight(shape, arrangement.weights)
+    bytes_of_expert_weight, bytes_of_other_weight = bytes_per_weight(shape, arrangement.weights)
     parts, tp = parameters(shape, arrangement.tp), arrangement.tp
     spread = arrangement.moe_tp * arrangement.moe_ep
     expert_gpus = spread if spread > 1 else tp * arrangement.attention_dp
     layers = (
-        of_experts * parts.experts / expert_gpus
-        + of_others * (parts.attention + parts.feed_forward / tp)
+        bytes_of_expert_weight * parts.experts / expert_gpus
+        + bytes_of_other_weight * (parts.attention + parts.feed_forward / tp)
         + BYTES["bf16"] * (parts.router + parts.norms)
     )
-    ends = (parts.embedding, parts.head)  # on the first and on the last stage
-    outside = sum(ends) if arrangement.pp == 1 else max(ends)
+    end_parts = (parts.embedding, parts.head)  # on the first and on the last stage
+    end_weights = sum(end_parts) if arrangement.pp == 1 else max(end_parts)
     weights = _layer_share(shape, arrangement) * layers
-    weights += BYTES["bf16"] * (outside + parts.encoder) / tp
+    weights += BYTES["bf16"] * (end_weights + parts.encoder) / tp
     return weights + adapter_bytes(shape, arrangement)
 
 

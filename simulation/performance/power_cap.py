@@ -17,11 +17,10 @@ from simulation.performance.specs import Provenance
 
 @dataclass(frozen=True, slots=True)
 class PowerCap:
-    """A power cap of GPUs, and the speeds of prompts and decodes that remain under it."""
+    """A power cap of GPUs, and the speed of prompts that remains under it."""
 
     share: float  # of TDP
     prefill_speed: float  # of the speed without a cap, (0, 1]
-    decode_speed: float
     clock_mhz: float | None = None  # locked GPU clock that draws this power, if it is known
 
 

@@ -104,13 +104,13 @@ class BenchmarkRows:
 
     def single_arrangement(self) -> tuple[str, str, int]:
         """Return the model, GPU and TP of all rows; raise SimulationError if rows differ."""
-        found = [key for key, _ in self.arrangements()]
-        if len(found) != 1:
-            names = ", ".join(f"{model} on {tp} x {gpu}" for model, gpu, tp in found)
+        arrangements = [key for key, _ in self.arrangements()]
+        if len(arrangements) != 1:
+            names = ", ".join(f"{model} on {tp} x {gpu}" for model, gpu, tp in arrangements)
             raise SimulationError(
                 f"A profile is of one arrangement, these rows are of {names}. Choose one."
             )
-        return found[0]
+        return arrangements[0]
 
     def arrangements(self) -> Iterator[tuple[tuple[str, str, int], BenchmarkRows]]:
         """Yield the rows by (model, GPU, TP), in the order of first appearance.

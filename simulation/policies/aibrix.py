@@ -81,11 +81,10 @@ def replicas_by_kpa(
 ) -> int:
     """Return the replicas that KPA requests for a pool of ``n`` replicas.
 
-    ``stable`` is the metric's mean over the long window, ``panic`` that over the short one. If
-    their ratio exceeds ``panic_threshold``, the larger request of the two counts, else that of the
-    long window. As in the source, the request is the mean metric of a pod divided by ``target``,
-    rounded up. It is not multiplied by ``n``. For ``tolerances`` and ``rates`` see
-    ``replicas_by_apa``.
+    ``stable`` is the metric's mean over the long window, ``panic`` over the short window. Each
+    gives a request: the mean metric of a pod divided by ``target``, rounded up (as in the source,
+    not times ``n``). The larger request counts if panic / stable exceeds ``panic_threshold``, else
+    that of the long window. For ``tolerances`` and ``rates`` see ``replicas_by_apa``.
     """
 
     (tolerance_out, tolerance_in), (rate_out, rate_in) = tolerances, rates
@@ -103,22 +102,22 @@ def replicas_by_kpa(
 
 
 def replicas_with_pending(
-    strategy: Strategy, asked: int, value: float, target: float, ready: int, n: int
+    strategy: Strategy, desired: int, value: float, target: float, ready: int, n: int
 ) -> int:
-    """Return ``asked``, moved toward ``n`` because only ``ready`` of the ``n`` replicas serve.
+    """Return ``desired``, moved toward ``n`` because only ``ready`` of the ``n`` replicas serve.
 
     On scale-out, replicas that start count as idle. On scale-in, they count as used at the target.
     ``value`` is the mean metric of a ready pod.
     """
     starting = n - ready
-    if asked == n or starting <= 0:
-        return asked
+    if desired == n or starting <= 0:
+        return desired
     load = value * ready / target  # in replicas at the target
-    if asked < n:
-        return min(max(ceil(load + starting - ROUNDING), asked), n)
+    if desired < n:
+        return min(max(ceil(load + starting - ROUNDING), desired), n)
     if strategy == "kpa":  # as in ``replicas_by_kpa``, the metric of one pod gives the count
         load /= n
-    return min(max(ceil(load - ROUNDING), n), asked)
+    return min(max(ceil(load - ROUNDING), n), desired)
 
 
 @dataclass(eq=False)
@@ -176,22 +175,26 @@ class PodAutoscaler(ScalingPolicy):
         """Return each pool's stabilised recommendation by its metric, within its limits."""
         values = per_instance(self.metric, observation, self._kv)
         now, present = observation.time_s, observation.ready + observation.starting
-        least, most = self._limits(now)
+        fewest, most = self._limits(now)
         targets = present.copy()
         for p, value in enumerate(values):
-            n = int(present[p])
-            if n < least[p] or n > most[p]:  # return to the limits, whatever the metric says
-                targets[p] = min(max(n, least[p]), most[p])
-            elif n and np.isfinite(value):
+            replicas = int(present[p])
+            if (
+                replicas < fewest[p] or replicas > most[p]
+            ):  # return to the limits, whatever the metric says
+                targets[p] = min(max(replicas, fewest[p]), most[p])
+            elif replicas and np.isfinite(value):
                 self._values[p].append((now, float(value)))
-                asked, window_mean = self._recommended_replicas(p, now, n)
-                asked = min(max(asked, least[p]), most[p])
+                requested, window_mean = self._recommended_replicas(p, now, replicas)
+                requested = min(max(requested, fewest[p]), most[p])
                 if self.pending_guard:
-                    asked = replicas_with_pending(
-                        self.strategy, asked, window_mean, float(self._target[p]),
-                        int(observation.ready[p]), n,
+                    requested = replicas_with_pending(
+                        self.strategy, requested, window_mean, float(self._target[p]),
+                        int(observation.ready[p]), replicas,
                     )  # fmt: skip
-                targets[p] = min(max(self._stabilised(p, now, n, asked), least[p]), most[p])
+                targets[p] = min(
+                    max(self._stabilised(p, now, replicas, requested), fewest[p]), most[p]
+                )
         return targets
 
     def gauge(self, observation: Observation) -> Gauge:
@@ -211,8 +214,8 @@ class PodAutoscaler(ScalingPolicy):
     def _limits(self, now: float) -> tuple[list[int], list[int]]:
         """Return the least and the most replicas of each pool at ``now``.
 
-        They are those of the row of ``bounds`` that applies, else ``min_replicas`` and the pool's
-        maximum.
+        The row of ``bounds`` that applies at ``now`` gives them, or else ``min_replicas`` and the
+        pool's maximum.
         """
         since_monday_s = (self.offset_s + now) % WEEK_S
         for row in self.bounds:
@@ -236,25 +239,27 @@ class PodAutoscaler(ScalingPolicy):
         if self.strategy == "apa":
             return replicas_by_apa(stable, target, n, tolerances, rates), stable
         panic = sum(recent) / len(recent)
-        asked = replicas_by_kpa(stable, panic, target, n, tolerances, rates, self.panic_threshold)
-        return asked, panic if in_panic(stable, panic, self.panic_threshold) else stable
+        requested = replicas_by_kpa(
+            stable, panic, target, n, tolerances, rates, self.panic_threshold
+        )
+        return requested, panic if in_panic(stable, panic, self.panic_threshold) else stable
 
-    def _stabilised(self, p: int, now: float, n: int, asked: int) -> int:
+    def _stabilised(self, p: int, now: float, n: int, requested: int) -> int:
         """Return the replicas of pool ``p`` that the cooldowns allow.
 
-        ``n`` are present, ``asked`` is the present recommendation.
+        ``n`` are present, ``requested`` is the present recommendation.
         """
         recent = self._recommended[p]
-        recent.append((now, asked))
+        recent.append((now, requested))
         while recent[0][0] <= now - max(self.up_cooldown_s, self.down_cooldown_s, 1e-9):
             recent.popleft()
         # A window of 0 s has the present recommendation alone.
         in_up_window, in_down_window = (
-            [count for t, count in recent if t > now - window_s] or [asked]
+            [count for t, count in recent if t > now - window_s] or [requested]
             for window_s in (self.up_cooldown_s, self.down_cooldown_s)
         )
         if self.holds:  # the smallest recommendation limits scale-out, the largest scale-in
             return min(max(n, min(in_up_window)), max(in_down_window))
-        if asked == n:
+        if requested == n:
             return n
-        return max(in_up_window) if asked > n else min(in_down_window)
+        return max(in_up_window) if requested > n else min(in_down_window)

@@ -108,8 +108,9 @@ class Chiron(ScalingPolicy):
     ) -> None:
         """Scale the interactive and mixed instances of a model and region in ``targets``.
 
-        Their number becomes the mean number of busy ones over ``theta``. If it is fewer than now,
-        one is removed. A fleet without instances starts one when a request waits.
+        Their new number is the mean number of busy instances over ``theta``. If it is below the
+        present number, one instance is removed. A fleet without instances starts one when a request
+        waits.
         """
         pools = [*interactive, *mixed]
         present = int(targets[pools].sum())
@@ -170,9 +171,9 @@ class Chiron(ScalingPolicy):
             else:
                 queue.append([now, change])
         while change < 0 and queue:
-            gone = min(queue[0][1], -change)
-            queue[0][1] -= gone
-            change += gone
+            completed = min(queue[0][1], -change)
+            queue[0][1] -= completed
+            change += completed
             if not queue[0][1]:
                 queue.popleft()
 

@@ -134,32 +134,36 @@ class Kalman:
 
 
 def within_budget(
-    current: Sequence[int], asked: Sequence[int], cost: Sequence[float], budget: float, least: int
+    current: Sequence[int],
+    requested: Sequence[int],
+    cost: Sequence[float],
+    budget: float,
+    least: int,
 ) -> tuple[int, ...]:
-    """Return the counts nearest to the requested ``asked`` that cost at most ``budget``.
+    """Return the counts nearest to ``requested`` that cost at most ``budget``.
 
-    ``cost`` is of one replica, in the unit of the ``budget`` (GPUs or watts). Each count is
-    between its ``current`` and its requested value. At a full budget, nothing grows unless
-    something else shrinks. If the ``current`` counts cost more than the budget, all shrink in
-    proportion, to at least ``least`` each.
+    ``cost`` is of one replica, in the unit of ``budget`` (GPUs or watts). Each count is between its
+    ``current`` and its ``requested`` value. At a full budget, nothing grows unless something else
+    shrinks. If the ``current`` counts cost more than the budget, all shrink in proportion, to at
+    least ``least`` each.
     """
 
     def price(counts: Sequence[int]) -> float:
         return sum(n * of_replica for n, of_replica in zip(counts, cost, strict=True))
 
     def distance(counts: Sequence[int]) -> int:
-        return sum(abs(target - count) for target, count in zip(asked, counts, strict=True))
+        return sum(abs(target - count) for target, count in zip(requested, counts, strict=True))
 
     total = price(current)
     if total > budget + ROUNDING:
         return tuple(max(least, int(count * budget / total)) for count in current)
-    grows = any(target > count for target, count in zip(asked, current, strict=True))
-    shrinks = any(target < count for target, count in zip(asked, current, strict=True))
+    grows = any(target > count for target, count in zip(requested, current, strict=True))
+    shrinks = any(target < count for target, count in zip(requested, current, strict=True))
     if total >= budget - ROUNDING and grows and not shrinks:
         return tuple(current)
     choices = [
         range(min(count, target), max(count, target) + 1)
-        for count, target in zip(current, asked, strict=True)
+        for count, target in zip(current, requested, strict=True)
     ]
     affordable = [counts for counts in product(*choices) if price(counts) <= budget + ROUNDING]
     return min(affordable, key=distance, default=tuple(current))
@@ -251,11 +255,11 @@ class DynamoPlanner(ScalingPolicy):
             ready = [int(observation.ready[p]) for p in unit]
             pending = [int(observation.starting[p]) for p in unit]
             if self.target == "sla":
-                asked = self._by_demand(i, unit, ready, observation)
+                requested = self._by_demand(i, unit, ready, observation)
             else:
                 counts = zip(unit, ready, pending, strict=True)
-                asked = [self._by_load(*pool_counts, observation) for pool_counts in counts]
-            targets[list(unit)] = self._within_limits(i, ready, pending, asked)
+                requested = [self._by_load(*pool_counts, observation) for pool_counts in counts]
+            targets[list(unit)] = self._within_limits(i, ready, pending, requested)
         return targets
 
     def gauge(self, observation: Observation) -> Gauge:
@@ -339,11 +343,11 @@ class DynamoPlanner(ScalingPolicy):
         down_counts = by_load or (is_prefill and self.target == "latency")
         is_low = load < down or (load == down and down_counts)
         if (ready > 1 or pending) and is_low:
-            asked = max(ready - 1, self.min_replicas)
+            requested = max(ready - 1, self.min_replicas)
             # The rest must not be above the threshold at once.
-            if 0 < asked < ready and load * ready / asked >= up:
+            if 0 < requested < ready and load * ready / requested >= up:
                 return ready
-            return asked
+            return requested
         return None
 
     def _by_demand(
@@ -359,29 +363,29 @@ class DynamoPlanner(ScalingPolicy):
         if self.predictor != "constant":
             requests = self._forecasts[i].predict()
         demand = requests / self.interval_s
-        asked: list[int | None] = []
+        requested: list[int | None] = []
         for p, n in zip(unit, ready, strict=True):
             count = max(ceil(demand / self._capacity[p]), self.min_replicas)
             bounded = min(max(count, max(0, n - self.max_step)), n + self.max_step)
-            asked.append(max(bounded, self.min_replicas))
-        return asked
+            requested.append(max(bounded, self.min_replicas))
+        return requested
 
     def _within_limits(
-        self, i: int, ready: list[int], pending: list[int], asked: list[int | None]
+        self, i: int, ready: list[int], pending: list[int], requested: list[int | None]
     ) -> list[int]:
         """Return the targets of unit ``i`` (a pool or a pair), within its minimum and its budgets.
 
         Each list has a number per pool: ``ready`` replicas serve, ``pending`` ones start, and
-        ``asked`` are requested, None for no change. While replicas start, nothing is added.
+        ``requested`` are requested, None for no change. While replicas start, nothing is added.
         """
         if any(pending):  # no change or growth keeps the starts, a lower request cancels them
             return [
                 serving + starting if request is None or request > serving else request
-                for serving, starting, request in zip(ready, pending, asked, strict=True)
+                for serving, starting, request in zip(ready, pending, requested, strict=True)
             ]
         wanted = [
             max(serving if request is None else request, self.min_replicas)
-            for serving, request in zip(ready, asked, strict=True)
+            for serving, request in zip(ready, requested, strict=True)
         ]
         budgets = (self.max_gpus, self._gpus), (self._budgets_w[i], self._watts)
         for budget, cost in budgets:

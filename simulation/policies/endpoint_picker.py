@@ -117,8 +117,9 @@ def replicas_by_latency(
 def replicas_guarded(demand: FloatArray, present: IntArray, ready: IntArray) -> FloatArray:
     """Return the replicas that the guard of the queue signal requests, ``[pools]``.
 
-    It prevents that replicas which start are requested twice. A ``demand`` (in replicas) above the
-    ``present`` ones is reduced by those that start, but never below the present ones.
+    The guard prevents a second request for replicas that already start. A ``demand`` (in replicas)
+    above the ``present`` replicas is reduced by those that start, but not below ``present``.
+    ``ready`` replicas serve.
     """
     guarded = np.maximum(demand - (present - ready), present)
     return np.asarray(np.where(demand <= present, demand, guarded), np.float64)
@@ -131,9 +132,11 @@ def replicas_by_total(
 
     They are ``total / target``, or those ``present`` if that differs by at most ``tolerance``.
     """
-    asked = total / target
-    within_tolerance = np.abs(asked - present) <= (tolerance + ROUNDING) * present
-    out: IntArray = np.where(within_tolerance, present, np.ceil(asked - ROUNDING)).astype(np.int64)
+    requested = total / target
+    within_tolerance = np.abs(requested - present) <= (tolerance + ROUNDING) * present
+    out: IntArray = np.where(within_tolerance, present, np.ceil(requested - ROUNDING)).astype(
+        np.int64
+    )
     return out
 
 
@@ -211,13 +214,16 @@ class EndpointPicker(ScalingPolicy):
 
     def decide(self, observation: Observation) -> IntArray:
         present = observation.ready + observation.starting
-        asked = self._requested_replicas(observation, present)
+        requested = self._requested_replicas(observation, present)
         # KEDA wakes a pool without pods on requests that wait for it.
-        asked = np.where(present > 0, np.maximum(asked, self._least), observation.waiting > 0)
-        return np.array([
-            self._behaviour.limited_replicas(p, observation.time_s, int(present[p]), int(asked[p]))
-            for p in range(len(present))
-        ], np.int64)  # fmt: skip
+        requested = np.where(
+            present > 0, np.maximum(requested, self._least), observation.waiting > 0
+        )
+        limited = (
+            self._behaviour.limited_replicas(p, observation.time_s, int(now), int(target))
+            for p, (now, target) in enumerate(zip(present, requested, strict=True))
+        )
+        return np.fromiter(limited, np.int64, len(present))
 
     def gauge(self, observation: Observation) -> Gauge:
         """Return the signal per replica, and its values above and below which pools scale."""

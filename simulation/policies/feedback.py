@@ -85,7 +85,7 @@ class Feedback(ServiceController):
         return counts
 
     def wanted(self, i: int, observation: Observation) -> tuple[int, int]:
-        """Return the direction, and the driving role's instances of service ``i`` after a step."""
+        """Return the direction of service ``i``, and its driving role's instances after a step."""
         service = self.services[i]
         pools = list(self.driving_pools(service))
         ready = int(observation.ready[pools].sum())

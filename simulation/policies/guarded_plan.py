@@ -156,7 +156,8 @@ class Guarded(ScalingPolicy):
     def never_acts(self, fleet: Fleet, seen: FloatArray) -> bool:
         """Return whether the guard would add nothing to a ``fleet`` that observed ``seen``.
 
-        ``seen`` is that of a guard with the same interval and a fleet that never changed.
+        ``seen`` is that property of another guard, with the same interval and a fleet that never
+        changed.
         """
         rule = replace(self, recorded=0)  # threads may ask at the same time
         planned = rule.reset(fleet).astype(np.float64)

@@ -488,8 +488,8 @@ class ModuleScaling(ScalingPolicy):
         elastic.wanted, elastic.until_s = after, now + seconds
         # Stop using removed copies now, since the operation needs their memory.
         if removed:
-            kept = before.replicated & after.replicated
-            elastic.state, elastic.speeds = replace(before, replicated=kept), {}
+            remaining_copies = before.replicated & after.replicated
+            elastic.state, elastic.speeds = replace(before, replicated=remaining_copies), {}
         self.events.append(
             Event(
                 now, now + seconds, p, kind, copied, layers, projections, caches, removed,

@@ -37,7 +37,10 @@ class ScheduleFollower(ScalingPolicy):
         return self._schedule.reset(fleet)
 
     def decide(self, observation: Observation) -> IntArray | Actions:
-        """Return the present step. Of its counts, the targets are those that are not lent."""
+        """Return the present step as actions.
+
+        Instances that the step lends are no part of its targets.
+        """
         self._schedule.observe(observation)
         step = self._schedule.step_at(observation.time_s)
         if step.lent is None:

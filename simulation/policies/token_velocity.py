@@ -152,8 +152,8 @@ class TokenVelocity(ScalingPolicy):
     ) -> tuple[int, int]:
         """Return the change of prefill and decode replicas to the split with the least pressure.
 
-        That is the larger need per replica of both roles. (0, 0) if it is within ``target``, or
-        would fall by less than ``gain``.
+        Pressure is the larger need per replica of the two roles. The change is (0, 0) if the
+        pressure is within ``target``, or would fall by less than ``gain``.
         """
         if min(present) < 1:
             return 0, 0
@@ -207,14 +207,14 @@ class TokenVelocity(ScalingPolicy):
 
         Only pools of the same model, region and GPUs exchange replicas. Returns the number moved.
         """
-        left = count
+        to_move = count
         for taker in takers:
             for giver in reversed(givers):
                 if self._replica_kinds[giver] == self._replica_kinds[taker]:
                     ready = int(observation.ready[giver]) - int(moves[giver].sum())
-                    moves[giver, taker] = min(left, max(ready, 0))
-                    left -= int(moves[giver, taker])
-        return count - left
+                    moves[giver, taker] = min(to_move, max(ready, 0))
+                    to_move -= int(moves[giver, taker])
+        return count - to_move
 
     def _needs(self, service: Service, observation: Observation) -> tuple[float, float]:
         """Return the replicas that the prefill and the decode of a service need, as fractions."""

@@ -180,19 +180,19 @@ def prefill_loads(instances: Sequence[Instance], requests: Requests) -> Loads:
     return Loads(share / crowd_prompt_s, ttft, np.zeros_like(ttft))
 
 
-def _interpolate_rows(n: FloatArray, values: FloatArray, at: FloatArray) -> FloatArray:
-    """Interpolate ``values [instances, POINTS]``, given at ``n`` sequences, to ``at`` sequences.
+def _interpolate_rows(n: FloatArray, values: FloatArray, wanted_n: FloatArray) -> FloatArray:
+    """Interpolate ``values [instances, POINTS]`` at ``n`` sequences to ``wanted_n`` sequences.
 
     ``n [instances, POINTS]`` has even steps of its logarithm.
     """
     log_max = np.log(np.maximum(n[:, -1:], 1.0 + NEVER))
-    position = np.log(np.maximum(at, 1.0)) / log_max * (POINTS - 1)
+    position = np.log(np.maximum(wanted_n, 1.0)) / log_max * (POINTS - 1)
     position = np.clip(np.nan_to_num(position), 0.0, POINTS - 1.0)
     low = np.minimum(position.astype(np.int64), POINTS - 2)
     part = position - low
-    left = np.take_along_axis(values, low, axis=1)
-    right = np.take_along_axis(values, low + 1, axis=1)
-    return np.asarray(left + part * (right - left))
+    lower = np.take_along_axis(values, low, axis=1)
+    upper = np.take_along_axis(values, low + 1, axis=1)
+    return np.asarray(lower + part * (upper - lower))
 
 
 def _normal_quantile(requests: Requests) -> float:

@@ -53,7 +53,7 @@ def search(
     *,
     top: int,
     seed: int = 0,
-    report: ReportProgress = lambda done, what: None,
+    report: ReportProgress = lambda number, what: None,
 ) -> SearchResult:
     """Return the ``top`` deployments by cost for the requests, each simulated, and the fronts.
 
@@ -75,8 +75,8 @@ def search(
     closed = sorted(_rated(judged), key=lambda rated: cost_key(rated, requests))
     best: list[Rated] = []
     simulated = closed[: int(np.ceil(SPARE * top))]
-    for done, rated in enumerate(simulated):
-        report(0.5 + 0.4 * done / len(simulated), "Simulating the best")
+    for number, rated in enumerate(simulated):
+        report(0.5 + 0.4 * number / len(simulated), "Simulating the best")
         best += _rated([rate_by_simulation(rated.candidate, requests, rated.rate, seed)])
     dropped = len(judged) - len(closed) + len(simulated) - len(best)
     if dropped:
@@ -115,8 +115,8 @@ def copies_needed(rate: float, rps: float) -> int:
 def kind_of(candidate: Candidate) -> Kind:
     """Return a key that is equal for deployments that a planner considers the same.
 
-    It has the GPUs of an instance, but not how a layer is divided among them, nor the engine.
-    Each deployment then comes with its best engine, and not once with every engine.
+    It includes the GPUs of an instance, but neither how they divide a layer nor the engine. A
+    search therefore returns each deployment once, with its best engine.
     """
     decode, first = candidate.decode, candidate.prefill
     size = (0, 0, 0) if first is None else (first.gpus, candidate.prefills, candidate.decodes)
@@ -219,8 +219,8 @@ def _aggregated_points(table: Table, complete: Loads, requests: Requests) -> Poi
 def _pair_points(table: Table, second: Loads, requests: Requests) -> Points:
     """Return prefill-decode pairs at ``PAIR_LOADS`` loads of their decode instances, as points.
 
-    A point is a row of the table, its requests/s, TTFT and TBT (seconds). Their TTFT is NaN here,
-    so they are on the TBT front only. ``second`` are the loads of decode instances.
+    A point is a row of the table, its requests/s, TTFT and TBT (seconds). TTFT is NaN, so pairs are
+    only on the front of TBT. ``second`` are the loads of decode instances.
     """
     rows = np.flatnonzero(table.prefill >= 0)
     instance = table.decode[rows]

@@ -69,9 +69,9 @@ def table_of(
     gpus = np.array([instance.gpus for instance in instances], np.int64)
     price = np.array([instance.usd_per_gpu_hour for instance in instances])
     aggregated = np.flatnonzero(rates > 0.0)
-    ones, no_prefill = np.ones(len(aggregated), np.int64), np.full(len(aggregated), NONE)
+    single, no_prefill = np.ones(len(aggregated), np.int64), np.full(len(aggregated), NONE)
     # Prefill and decode instances, their numbers, rates and GPUs.
-    parts = [(no_prefill, aggregated, ones, ones, rates[aggregated], gpus[aggregated])]
+    blocks = [(no_prefill, aggregated, single, single, rates[aggregated], gpus[aggregated])]
     evaluated = candidate_count(instances)
     prompts, answers = first.best(requests), second.best(requests)
     # One-token answers need no decode instances.
@@ -93,15 +93,15 @@ def table_of(
         ):
             ruled_out[reason] += engines * int(excluded.sum())
         p, d = np.nonzero(fits)
-        parts.append(
+        blocks.append(
             (rows[p], rows[d], pairs.prefills[p, d], pairs.decodes[p, d], pairs.rate[p, d],
              pairs.gpus[p, d])
         )  # fmt: skip
-    columns = [np.concatenate(column) for column in zip(*parts, strict=True)]
-    prefill, decode, prefills, decodes, rate, whole_gpus = columns
+    columns = [np.concatenate(column) for column in zip(*blocks, strict=True)]
+    prefill, decode, prefills, decodes, rate, total_gpus = columns
     # Both sides of a pair have the same GPU type, so one price applies.
-    usd = whole_gpus * price[decode]
-    table = Table(prefill, decode, prefills, decodes, rate, whole_gpus, usd)
+    total_usd = total_gpus * price[decode]
+    table = Table(prefill, decode, prefills, decodes, rate, total_gpus, total_usd)
     return table, +ruled_out, evaluated
 
 

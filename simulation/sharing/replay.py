@@ -148,21 +148,23 @@ def replay_gpu(
         <= room - (all_weights if host.by_memory else model.weight_bytes)
         for model in models
     ]
-    kept = [np.flatnonzero(fitting) for fitting in fits]
+    fitting_rows = [np.flatnonzero(fitting) for fitting in fits]
     # By model and tier: requests that may still miss a limit. Rejected ones have missed it.
     allowed = [
         model.allowed_misses - np.bincount(model.tier[~fitting], minlength=len(model.attainment))
         for model, fitting in zip(models, fits, strict=True)
     ]
     limits = np.concatenate(allowed)
-    state, order = _state(models, kept, host, room, limits if not to_the_end else None)
+    state, order = _state(models, fitting_rows, host, room, limits if not to_the_end else None)
     end_s = replay(state) if to_the_end or (limits >= 0).all() else 0.0
     missed = np.split(state.missed, np.cumsum([len(part) for part in allowed])[:-1])
-    # Row of each kept request of each model, in the order of ``kept``.
-    rows = np.split(order.argsort(), np.cumsum([len(own) for own in kept])[:-1])
+    # Row of each kept request of each model, in the order of ``fitting_rows``.
+    rows = np.split(
+        order.argsort(), np.cumsum([len(model_rows) for model_rows in fitting_rows])[:-1]
+    )
     return GpuReplay(
         tuple(
-            _model_replay(state, m, kept[m], rows[m], fits[m], missed[m] <= allowed[m])
+            _model_replay(state, m, fitting_rows[m], rows[m], fits[m], missed[m] <= allowed[m])
             for m in range(len(models))
         ),
         end_s,
@@ -172,7 +174,8 @@ def replay_gpu(
 def _room(models: Sequence[SharingModel], host: SharedHost) -> float:
     """Return the bytes for weights and KV caches on the GPU.
 
-    They are those of the model with the least, less the memory of further engines if ``by_memory``.
+    It is the smallest room of any model. With ``by_memory``, the memory of the further engines is
+    subtracted.
     """
     processes = len(models) - 1 if host.by_memory else 0
     return min(model.room_bytes for model in models) - processes * host.process_bytes
@@ -180,16 +183,18 @@ def _room(models: Sequence[SharingModel], host: SharedHost) -> float:
 
 def _state(
     models: Sequence[SharingModel],
-    kept: Sequence[IntArray],
+    fitting: Sequence[IntArray],
     host: SharedHost,
     room: float,
     allowed: IntArray | None,
 ) -> tuple[State, IntArray]:
     """Return the state before the first request, and the order of the requests in it.
 
-    The host's memory gets weights in the order of the models. None as ``allowed``: never end early.
+    ``fitting`` has, per model, the indices of the requests that fit into memory. ``room`` is the
+    GPU memory in bytes. ``allowed`` is the number of requests of each group that may be late; None:
+    never end early. The host's memory gets weights in the order of the models.
     """
-    requests, order = _requests(models, kept)
+    requests, order = _requests(models, fitting)
     rows = np.zeros(len(models), MODEL)
     gpu = np.zeros(1, GPU)
     gpu["room_bytes"], gpu["host_bytes"], gpu["switch_s"] = room, host.host_bytes, host.switch_s
@@ -218,19 +223,22 @@ def _state(
     return State(requests, rows, gpu, packed, batch, np.zeros(groups, np.int64), limits), order
 
 
-def _requests(models: Sequence[SharingModel], kept: Sequence[IntArray]) -> tuple[Array, IntArray]:
-    """Return the requests ``kept`` of all models as records by arrival.
+def _requests(
+    models: Sequence[SharingModel], fitting: Sequence[IntArray]
+) -> tuple[Array, IntArray]:
+    """Return the ``fitting`` requests of all models as records, by arrival.
 
-    Also return their indices in the concatenation of the models, in that order.
+    ``fitting`` has the indices of requests per model. The second value is the index of each record
+    in the concatenation of the models.
     """
 
     def joined(name: str) -> FloatArray:
-        """Return the column ``name`` of the kept requests of all models."""
-        parts = [getattr(model, name)[rows] for model, rows in zip(models, kept, strict=True)]
+        """Return the column ``name`` of the fitting requests of all models."""
+        parts = [getattr(model, name)[rows] for model, rows in zip(models, fitting, strict=True)]
         return np.concatenate(parts)
 
-    requests = np.zeros(sum(len(rows) for rows in kept), REQUEST)
-    owner = np.concatenate([np.full(len(rows), m, np.int64) for m, rows in enumerate(kept)])
+    requests = np.zeros(sum(len(rows) for rows in fitting), REQUEST)
+    owner = np.concatenate([np.full(len(rows), m, np.int64) for m, rows in enumerate(fitting)])
     first_group = np.concatenate([[0], np.cumsum([len(model.attainment) for model in models])])
     # TTFT and E2E count the seconds before the first iteration, which use no GPU.
     outside_s = np.array([model.profile.start_s for model in models])[owner]
@@ -245,19 +253,23 @@ def _requests(models: Sequence[SharingModel], kept: Sequence[IntArray]) -> tuple
 
 
 def _model_replay(
-    state: State, m: int, kept: IntArray, rows: IntArray, fits: BoolArray, met: BoolArray
+    state: State, m: int, fitting: IntArray, rows: IntArray, fits: BoolArray, met: BoolArray
 ) -> ModelReplay:
     """Return times and lateness of the requests of model ``m``, in their own order.
 
-    ``fits`` marks those that fit into memory; the others are late and have no times. ``kept`` are
-    the indices of those that fit, and ``rows`` their rows in ``state``. ``met`` says by
-    tier whether few enough are late.
+    ``fits`` marks the requests that fit into memory; all others are late and have no times.
+    ``fitting`` has the indices of the marked requests, and ``rows`` their rows in ``state``.
+    ``met`` states by tier whether few enough requests are late.
     """
     first, end = np.full(len(fits), np.nan), np.full(len(fits), np.nan)
     late = np.ones(len(fits), np.bool_)
     requests, model = state.requests[rows], state.models[m]
-    first[kept], end[kept], late[kept] = requests["first_s"], requests["end_s"], requests["late"]
+    first[fitting], end[fitting], late[fitting] = (
+        requests["first_s"],
+        requests["end_s"],
+        requests["late"],
+    )
     return ModelReplay(
-        first, end, late, len(fits) - len(kept), bool(met.all()), int(model["loads"]),
+        first, end, late, len(fits) - len(fitting), bool(met.all()), int(model["loads"]),
         float(model["load_s"]), float(model["busy_s"]),
     )  # fmt: skip

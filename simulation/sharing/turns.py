@@ -170,8 +170,9 @@ def _most_urgent(state: State, t: float, current_has_work: bool) -> int:
 def wake_time(state: State, m: int, t: float) -> tuple[bool, float]:
     """Return whether other models have work, and the time at which ``m`` may have to give way.
 
-    That is now (``t``) if all with work are on the GPU, since they take turns by iteration. Else it
-    is the end of the turn, or earlier if a prompt must start to keep its TTFT.
+    If all models with work are on the GPU, the time is now (``t``), because they take turns by
+    iteration. Otherwise it is the end of the turn, or earlier if a prompt must start to keep its
+    TTFT.
     """
     others, all_resident = False, True
     for j in range(state.models.size):

@@ -317,7 +317,7 @@ def _gap_spread(speed: Speeds, occupied: FloatArray, workload: Workload) -> Spre
     """Return the distribution of a sequence's mean gap between output tokens, in seconds.
 
     ``occupied`` is the probability of 0, 1, 2, ... running sequences on an instance. A sequence
-    meets different numbers of others during its life. Prompts of others delay it too.
+    meets different numbers of other sequences during its life. Their prompts delay it too.
     """
     answers = workload.facts.osl_points[workload.facts.osl_points > 1.0]
     if not len(answers):
@@ -384,8 +384,8 @@ def _longest_s(profile: Profile, workload: Workload, decodes: float) -> float:
 def _decode_cases(occupied: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Return two numbers of decodes that stand for their distribution, and their probabilities.
 
-    They are no decodes, and the mean number when there are some. A case without probability is left
-    out.
+    The first is 0 decodes. The second is the mean number if there are decodes. A number without
+    probability is left out.
     """
     with_decodes = 1.0 - float(occupied[0])
     mean = float(occupied @ np.arange(len(occupied)))

@@ -84,8 +84,8 @@ def capacity(case: SizingCase, *, requests: int = REQUESTS) -> Capacity:
     """Return the largest rate at which one instance meets the tier, by simulation.
 
     Bisection finds the rate to 1%. Runs share their random numbers: the same requests and unit
-    gaps, stretched to the rate. A second draw of twice as many requests must meet the tier too.
-    So one lucky draw near saturation cannot set the size. The result never exceeds the saturated
+    gaps, stretched to the rate. A second draw of twice as many requests must meet the tier too, so
+    that a lucky draw near saturation does not set the size. The result never exceeds the saturated
     throughput, measured with all requests queued at the start.
 
     Raises SimulationError if even the smallest rate misses the SLO.
@@ -127,9 +127,10 @@ def capacity(case: SizingCase, *, requests: int = REQUESTS) -> Capacity:
 
 
 def routing_for(role: str, routing: Routing | None) -> Routing:
-    """Return the routing for a trial of ``role``; in front of decode instances, senders take turns.
+    """Return the routing for a trial of ``role``; senders take turns in front of decode instances.
 
-    The senders are always equally idle. By load, the first one would send everything.
+    The senders are always equally idle, so routing by load would send everything from the first
+    one.
     """
     chosen = routing or Routing()
     return replace(chosen, instance="round-robin") if role == "decode" else chosen

@@ -30,10 +30,10 @@ def queue_wait(law: Occupancy, rate: float) -> Spread:
 
 
 def transfer_time(link: KvLink | None, workload: Workload, senders: int) -> Spread:
-    """Return the distribution of the time to send a KV cache over both links.
+    """Return the distribution of the time to send a KV cache over the sender's and the shared link.
 
-    They are the sender's link and the shared one. Each is a queue with one server. The time is
-    infinite if a link cannot keep up.
+    Each link is a queue with one server. The time is infinite if a link cannot keep up. ``senders``
+    is the number of prefill instances.
     """
     if link is None:
         return AT_ONCE

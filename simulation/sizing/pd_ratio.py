@@ -154,10 +154,10 @@ class ClosedForms:
         ``evaluated`` gives the evaluation of the pool at a rate. Rates are in requests/s.
         """
         tier = self.service.tier
-        found = largest_rate(evaluated, tier, most, PRECISION / 2)
-        if found is None:
+        largest = largest_rate(evaluated, tier, most, PRECISION / 2)
+        if largest is None:
             return SideLimit(0.0, 0.0, "slo")
-        low, high = found
+        low, high = largest
         saturated = high >= NEARLY * upper
         return SideLimit(
             low, high, "throughput" if saturated else most_missed(evaluated(high), tier)
@@ -199,9 +199,9 @@ class ClosedForms:
     def best_split(self, instances: int, near: int | None = None) -> tuple[int, float]:
         """Return the prefill instances of the best split of ``instances``, and its requests/s.
 
-        More prefill instances serve more prompts and leave fewer instances for decode. The best
-        split is where the two capacities cross. The search begins at ``near`` prefill instances.
-        The rate is 0 if the tier is missed there.
+        More prefill instances serve more prompts and leave fewer instances for decode. The
+        capacities of the two roles cross at the best split. The search begins at ``near`` prefill
+        instances. The rate is 0 if the tier is missed there.
         """
 
         def decode_binds(prefill: int) -> bool:
@@ -222,7 +222,10 @@ def closed_forms(service: PdService) -> ClosedForms:
 
 
 def _prefill_inputs(service: PdService) -> tuple[object, ...]:
-    """Return what a prefill pool depends on: no output lengths, decode pool or tier."""
+    """Return what the closed forms of a prefill pool depend on, as a cache key.
+
+    Output lengths, the decode pool and the tier are not part of it.
+    """
     work = service.workload
     return service.prefill, work.isl, work.burstiness, work.cached
 

@@ -192,19 +192,19 @@ def _largest_pool_rate(trial: Trial, n: int, full: float, guess: float) -> PoolP
 
     The search begins at the share ``guess`` of that.
     """
-    counted: list[int] = []
+    requests_counted: list[int] = []
     outside: list[float] = []
 
     def excess_at(share: float) -> float:
         """Return ``excess_log_odds`` at a share of the saturated rate."""
         run = trial.at(share * n * full)
         attained, judged_requests = trial.attained(run)
-        counted.append(judged_requests)
+        requests_counted.append(judged_requests)
         outside.append(outside_share(run))
         return excess_log_odds(attained, judged_requests, trial.tier)
 
     share = falling_root(excess_at, guess, STEP, PRECISION)
-    return PoolPoint(n, share * n * full, counted[-1], len(counted), outside[-1])
+    return PoolPoint(n, share * n * full, requests_counted[-1], len(requests_counted), outside[-1])
 
 
 def excess_log_odds(attained: float, requests: int, tier: Tier) -> float:

@@ -75,10 +75,10 @@ class Iterations:
 
     def seconds_of_one(self, tokens: float) -> float:
         """Return the same as ``seconds`` for a single number of tokens, but much faster."""
-        place = min(tokens / self.room, 1.0) * (len(self.took_s) - 1)
-        low = min(int(place), len(self.took_s) - 2)
+        position = min(tokens / self.room, 1.0) * (len(self.took_s) - 1)
+        low = min(int(position), len(self.took_s) - 2)
         begin, end = float(self.took_s[low]), float(self.took_s[low + 1])
-        return begin + (end - begin) * (place - low)
+        return begin + (end - begin) * (position - low)
 
     def before_last(self, tokens: FloatArray) -> FloatArray:
         """Return how many full iterations come before the one that completes ``tokens``."""
@@ -219,31 +219,31 @@ def _delays_in_iteration(
     by kind of running iteration. ``eighth`` is the transform of the arrivals in an eighth of it.
     """
     rate, isl = workload.rate, workload.facts.prefill_points
-    own = thin(spread(isl), OWN)
-    length = own.values[:, None]
+    own_length = thin(spread(isl), OWN)
+    length = own_length.values[:, None]
     alone_s = iterations.all_s(length)
     tokens_per_s = rate * float(isl.mean())
-    parts: list[list[FloatArray]] = [[], [], [], []]
+    columns: list[list[FloatArray]] = [[], [], [], []]
     # Transform of the tokens that wait at a moment: those at the start, and arrivals since then.
     transform, quarter = np.fft.rfft(lines) * eighth, eighth**2
     for moment in MOMENTS:
         ahead = np.fft.irfft(transform, lines.shape[1])  # probability of tokens ahead of a prompt
         transform *= quarter
-        row, column = np.nonzero(ahead >= min(SEEN, float(ahead.max())))
-        remaining_s, tokens = (1.0 - moment) * iteration_s_by_kind[row], column * cell
+        row, cells = np.nonzero(ahead >= min(SEEN, float(ahead.max())))
+        remaining_s, tokens = (1.0 - moment) * iteration_s_by_kind[row], cells * cell
         wait_s = remaining_s + np.floor(tokens / iterations.room + 1e-9) * iterations.full_s
         full_s = iterations.before_last(tokens + length) * iterations.full_s
         prompts_s = (1.0 - moment) * np.maximum(iteration_s_by_kind[row] - running_s, 0.0)
         found_s = prompts_s + iterations.all_s(tokens + length) - alone_s
         later_tokens = tokens_per_s * (remaining_s + full_s)
         late_s = remaining_s + iterations.all_s(tokens + length, later_tokens) - alone_s
-        weight = ahead[row, column] * own.weights[:, None]
+        weight = ahead[row, cells] * own_length.weights[:, None]
         values = (
             np.broadcast_to(wait_s, found_s.shape), late_s, np.maximum(found_s, 0.0), weight,
         )  # fmt: skip
-        for part, value in zip(parts, values, strict=True):
-            part.append(value.ravel())
-    waits, lates, founds, weights = (np.concatenate(part) for part in parts)
+        for column_parts, column_values in zip(columns, values, strict=True):
+            column_parts.append(column_values.ravel())
+    waits, lates, founds, weights = (np.concatenate(column_parts) for column_parts in columns)
     return (
         spread_of_many(waits, weights),
         spread_of_many(lates, weights),

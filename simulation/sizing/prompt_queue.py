@@ -68,10 +68,11 @@ class PromptQueue:
     def times(self, running_s: float = 0.0) -> PromptTimes:
         """Return the times of a prompt; an iteration without prompts takes ``running_s``.
 
-        With ``running_s`` 0, there are no such iterations. One instance with Poisson arrivals
-        follows ``prompt_chain``. For pools and bursts, the chain's probabilities and delays are
-        scaled by the ratio of two birth-and-death processes, of the pool and of one instance (Lee
-        and Longton 1959). Several servers change the times as they do with exponential service.
+        ``running_s`` is 0 if there are no such iterations. One instance with Poisson arrivals
+        follows ``prompt_chain``. For pools and bursts, the probabilities and delays of the chain
+        are scaled by the ratio of two birth-and-death processes, that of the pool and that of one
+        instance (Lee and Longton 1959). More servers change these times as they do with exponential
+        service.
         """
         rate = self.workload.rate / self.servers
         delayed = None
@@ -137,7 +138,11 @@ def prompt_queue(profile: Profile, workload: Workload, servers: int, decodes: fl
     law = solve_occupancy(
         workload.rate, death, servers=servers, burstiness=workload.burstiness, service_scv=scv
     )
-    one = law
+    law_of_one = law
     if servers > 1 or workload.burstiness != 1.0:
-        one = solve_occupancy(workload.rate / servers, served_rps, servers=1, service_scv=scv)
-    return PromptQueue(profile, workload, servers, decodes, law, one, alone, float(death[-1]))
+        law_of_one = solve_occupancy(
+            workload.rate / servers, served_rps, servers=1, service_scv=scv
+        )
+    return PromptQueue(
+        profile, workload, servers, decodes, law, law_of_one, alone, float(death[-1])
+    )

@@ -152,8 +152,8 @@ class Trial:
         lifetimes_s = log.e2e_s[np.isfinite(log.e2e_s)]
         mean_s = float(lifetimes_s.mean()) if len(lifetimes_s) else np.inf
         lifetime_s = min(mean_s, arrival[-1] / (2 * WARM_UP + 1))
-        counted = (arrival >= WARM_UP * lifetime_s) & (arrival <= arrival[-1] - lifetime_s)
-        return float(meets_slo(run)[counted].mean()), int(counted.sum())
+        is_counted = (arrival >= WARM_UP * lifetime_s) & (arrival <= arrival[-1] - lifetime_s)
+        return float(meets_slo(run)[is_counted].mean()), int(is_counted.sum())
 
     def met_in_second_draw(self, rate: float, pools: Pools | None = None) -> bool:
         """Return whether the second draw meets the tier; ``pools`` None: those of the trial."""
@@ -162,8 +162,8 @@ class Trial:
     def saturated_rps(self, pools: Pools | None = None) -> float:
         """Return completions per second if all requests wait from the start.
 
-        The first and last fifth of the completions are ignored: the pool fills and drains then.
-        Raises SimulationError if no request completes.
+        The first and the last fifth of the completions are ignored, because the pool fills and
+        drains then. Raises SimulationError if no request completes.
         """
         drawn, pools = self.draws[0], pools or self.pools
         log = self._run(drawn, np.zeros(len(drawn.arrival)), pools).requests

@@ -78,7 +78,7 @@ def merge_parts(
     # Whether a part has requests that are unfinished or not due (columns 2 and 3).
     has_requests_left = [bool(result.tally.outcomes[:, 2:].any()) for result in results]
     due_s = max(result.last_due_s for result in results)
-    if any(left and end < due_s for left, end in zip(has_requests_left, ends, strict=True)):
+    if any(has_left and end < due_s for has_left, end in zip(has_requests_left, ends, strict=True)):
         raise SimulationError("Requests remained after the window. Simulate it in one part.")
     # Parts list their own pools; restore the order of the whole fleet.
     order = np.argsort(np.concatenate([part.pool_indices for part in parts]))

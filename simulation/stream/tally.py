@@ -94,12 +94,12 @@ class Tally:
         shape = (len(trace.models), len(trace.regions), len(trace.tiers))
         group = np.ravel_multi_index((trace.model, trace.region, trace.tier), shape)
         tokens = trace.input_tokens.astype(np.int64) + trace.output_tokens
-        done = log.outcome == COMPLETED
+        completed = log.outcome == COMPLETED
         _add_counts(self.outcomes, group, log.outcome)
         np.add.at(self.met, group[ok], 1)
         np.add.at(self.in_time, group[ok], tokens[ok])
         for i, column in enumerate((trace.input_tokens, trace.output_tokens)):
-            np.add.at(self.tokens[:, i], group[done], column[done])
+            np.add.at(self.tokens[:, i], group[completed], column[completed])
         for i, name in enumerate(LATENCIES):
             self._count_latency(i, group, getattr(log, name))
         hour, due = (trace.arrival_s // HOUR_S).astype(np.int64), log.outcome != NOT_DUE

@@ -61,8 +61,8 @@ class _Request(StrictSerializer):
 
     def facts(self) -> Values:
         """Return the given values apart from name, kind and source: the quantities, or a config."""
-        given = self.validated_data.items()
-        return {name: value for name, value in given if name not in ("name", "kind", "source")}
+        values = self.validated_data.items()
+        return {name: value for name, value in values if name not in ("name", "kind", "source")}
 
 
 class GpuRequest(_Request):
@@ -119,8 +119,8 @@ class GpuItem(_Item):
     @extend_schema_field({"type": "object", "additionalProperties": True})
     def get_facts(self, entry: Entry[GpuSpec, OwnGpu]) -> Values:
         """Return what users would give for this GPU type, as in a request that adds one."""
-        given = user_hardware.gpu_given(entry.spec)
-        facts = {quantity.name: given.get(quantity.name) for quantity in user_hardware.GPU}
+        values = user_hardware.gpu_given(entry.spec)
+        facts = {quantity.name: values.get(quantity.name) for quantity in user_hardware.GPU}
         return {**facts, "family": entry.spec.family}
 
 

@@ -55,9 +55,11 @@ class OptionsSerializer(StrictSerializer):
 
     def get_fields(self) -> FieldsByName:
         """Return the declared fields, and one for each other option."""
-        own = super().get_fields()
-        options = {name: option for name, option in self.declared.items() if name not in own}
-        return own | {name: field_of(option) for name, option in options.items()}
+        declared_fields = super().get_fields()
+        options = {
+            name: option for name, option in self.declared.items() if name not in declared_fields
+        }
+        return declared_fields | {name: field_of(option) for name, option in options.items()}
 
 
 class ReadingRequest(StrictSerializer):

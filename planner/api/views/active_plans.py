@@ -62,8 +62,8 @@ class InForceRequest(WhySaid, OptionsSerializer):
 
     def validate(self, attrs: Values) -> Values:
         """Return run and message, and separately the options of the export."""
-        named = {name: attrs.pop(name) for name in ("run", "message")}
-        return named | {"options": chosen_values(ExportOptions, attrs)}
+        plan = {name: attrs.pop(name) for name in ("run", "message")}
+        return plan | {"options": chosen_values(ExportOptions, attrs)}
 
 
 class InForceAsked(StrictSerializer):

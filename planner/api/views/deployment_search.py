@@ -43,10 +43,10 @@ class ConfigureRequest(OptionsSerializer):
 
     def get_fields(self) -> FieldsByName:
         """Return the fields; limits may be null, which means no limit."""
-        asked = super().get_fields()
+        declared = super().get_fields()
         for name in LIMITS:
-            asked[name].allow_null = True
-        return asked
+            declared[name].allow_null = True
+        return declared
 
 
 class IntoScenario(StrictSerializer):

@@ -113,9 +113,9 @@ class EstimateView(ApiView):
         holds the values before the adjustment.
         """
         query = dict(valid(EstimateRequest(data=request.data)))
-        rows, kept = query.pop("measured", []), query.pop("kept")
+        rows, use_stored = query.pop("measured", []), query.pop("kept")
         # A measured row inherits the fields that it does not give.
-        measured = estimates.MeasurementSource([query | row for row in rows], use_stored=kept)
+        measured = estimates.MeasurementSource([query | row for row in rows], use_stored=use_stored)
         return Response(as_json(estimates.estimate_one(query, measured)))
 
 

@@ -129,8 +129,10 @@ class AccountView(ApiView):
         person = person_get(name)
         sent = valid(PersonRemoval(data=request.query_params))
         heir = person_get(sent["to"]) if sent["to"] else None
-        done = account_remove(by=self.user, person=person, confirm=sent["confirm"], new_owner=heir)
-        return Response(AccountRemoved({"user": done.name, "passed": done.passed}).data)
+        removal = account_remove(
+            by=self.user, person=person, confirm=sent["confirm"], new_owner=heir
+        )
+        return Response(AccountRemoved({"user": removal.name, "passed": removal.passed}).data)
 
 
 class InvitationView(ApiView):

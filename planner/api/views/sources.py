@@ -303,10 +303,10 @@ class SourceSamplesView(ApiView):
         """
         source = source_get(name)
         sent = valid(SamplesRequest(data=request.data))
-        taken = samples_store(
+        summary = samples_store(
             source=source, user=self.user, rows=sent["samples"], now=timezone.now()
         )
-        return Response(as_json(taken))
+        return Response(as_json(summary))
 
 
 @lists(Reading, 404)

@@ -151,8 +151,8 @@ class Upload(ApiView):
             options=sent.options(file.name),
             idempotency_key=idempotency_key(request),
         )
-        done = {"trace": trace, "run": run, "known": not new}
-        body = UploadDone(done, context={"request": request}).data
+        answer = {"trace": trace, "run": run, "known": not new}
+        body = UploadDone(answer, context={"request": request}).data
         if run is None:
             return Response(body)
         return started(run, request, body)

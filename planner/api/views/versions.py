@@ -125,8 +125,8 @@ class VersionRestoreView(ApiView):
         """
         sent = valid(RestorePartRequest(data=request.data))
         version = version_get(scenario_get(scenario), number)
-        named = sent.pop("into")
-        into = scenario_get(named) if named else None
+        target = sent.pop("into")
+        into = scenario_get(target) if target else None
         saved = scenario_restore(version=version, user=self.user, into=into, **sent)
         return self.shown(ScenarioDetail, saved)
 

@@ -65,5 +65,7 @@ class WorkspaceView(ApiView):
         workspace = workspace_for(self.user, slug)
         workspaces.check_installation_admin(self.user)
         sent = valid(RemovalAsked(data=request.query_params))
-        done = workspace_remove(by=self.user, workspace=workspace, confirm=sent["confirm"])
-        return Response(WorkspaceRemoved({"rows": done.rows, "file": Path(done.path).name}).data)
+        removal = workspace_remove(by=self.user, workspace=workspace, confirm=sent["confirm"])
+        return Response(
+            WorkspaceRemoved({"rows": removal.rows, "file": Path(removal.path).name}).data
+        )

@@ -54,15 +54,15 @@ def grid(name: str, provider: str = "") -> Grid:
     Raises CatalogueError for an unknown name, or if providers differ and none is given.
     """
     plain = name.lower().replace(" ", "")
-    found = [g for g in grids() if g.name.lower() == plain and provider in ("", g.provider)]
-    if not found:
+    matching = [g for g in grids() if g.name.lower() == plain and provider in ("", g.provider)]
+    if not matching:
         raise CatalogueError(
             f"Region {name!r} has no published carbon factor. Give carbon_g_per_kwh yourself."
         )
-    if len({each.carbon_g_per_kwh for each in found}) > 1:
-        providers = ", ".join(each.provider for each in found)
+    if len({each.carbon_g_per_kwh for each in matching}) > 1:
+        providers = ", ".join(each.provider for each in matching)
         raise CatalogueError(f"Region {name!r} is one of {providers}. Name the provider.")
-    return found[0]
+    return matching[0]
 
 
 def cycles() -> dict[str, Cycle]:
@@ -81,13 +81,16 @@ def cycles() -> dict[str, Cycle]:
 
 
 def hourly(name: str, mean_g_per_kwh: float) -> tuple[float, ...]:
-    """Return 24 values in g CO2e per kWh by UTC hour, of grid ``name`` scaled to a yearly mean."""
+    """Return 24 values in g CO2e per kWh by UTC hour for the grid ``name``.
+
+    They have the shape of the grid's fitted cycle and the mean ``mean_g_per_kwh``.
+    """
     return tuple(np.maximum(mean_g_per_kwh * _relative_values(name), 0.0).tolist())
 
 
 @cache
 def _relative_values(name: str) -> FloatArray:
-    """Return the yearly means of grid ``name`` by UTC hour, with mean 1, ``[24]``.
+    """Return the yearly mean in each UTC hour of grid ``name``, relative to all hours, ``[24]``.
 
     Results are cached, since many regions share a grid.
     """

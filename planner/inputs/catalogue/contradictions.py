@@ -26,9 +26,9 @@ def capacity_rps(profile: LinearProfile, isl: float = ISL, osl: float = OSL) -> 
 
 
 def contradictions(known: Mapping[Key, LinearProfile]) -> dict[Key, str]:
-    """Return a warning for each profile that contradicts another one, by profile.
+    """Return a warning for each profile that contradicts another profile, by key.
 
-    In such a pair, the same model on more GPUs of a type has less capacity.
+    Two profiles contradict each other if a model has less capacity on more GPUs of the same type.
     """
     sentences: dict[Key, str] = {}
     for few, many in combinations(sorted(known), 2):  # the key with fewer GPUs is the first

@@ -58,7 +58,7 @@ class EstimateFit:
         return "version" if version and version not in self.versions else "seen"
 
     def newest_before(self, engine: str, version: str) -> str:
-        """Return an engine's newest measured version if ``version`` is later still, else ""."""
+        """Return an engine's newest measured version if ``version`` is later than it; else ""."""
         measured = [
             name.partition(" ")[2] for name in self.versions if name.startswith(f"{engine} ")
         ]

@@ -334,8 +334,10 @@ class _Reader:
             return layers - sum(by_layer[:layers])
         step = self.number("expert_step") or 1
         if routed_list:
-            listed = routed_list.split(",") if isinstance(routed_list, str) else routed_list
-            return layers - len(listed)
+            layers_with_experts = (
+                routed_list.split(",") if isinstance(routed_list, str) else routed_list
+            )
+            return layers - len(layers_with_experts)
         if period:
             return sum(i % period != offset for i in range(layers))
         end = layers if last is None or last < 0 else min(last + 1, layers)

@@ -15,9 +15,10 @@ EVEN_SHARE = 0.5  # split of a GPU between two operators; the nearest measured s
 
 
 def published_interference(gpu: str) -> InterferenceTable | None:
-    """Return the published table of a GPU type; None if there is none.
+    """Return the published interference table of a GPU type; None if there is none.
 
-    It has matrix products beside other kinds. Other pairs use the physical model.
+    The table has matrix products next to other kinds of operators. For other pairs, the physical
+    model is used.
     """
     document = read("interference")
     if gpu_known_as(gpu) not in document["gpus"]:

@@ -62,7 +62,7 @@ def find_model(name: str, known: Mapping[str, str]) -> str | None:
 def stated_precision(name: str) -> str | None:
     """Return the weight precision in a repository's name, such as ``-FP8``; None without one.
 
-    Of two, it is the lower.
+    If the name has two precisions, the lower one is returned.
     """
     parts = re.split(r"[-.]", plain_name(name))
     precisions = [PRECISION[part] for part in parts if part in PRECISION]
@@ -75,5 +75,5 @@ class UnknownName(CatalogueError):
     def __init__(self, what: str, name: str, known: Mapping[str, str]) -> None:
         forms = difflib.get_close_matches(plain_name(name), known, n=8, cutoff=0.0)
         self.nearest = ", ".join(dict.fromkeys(known[form] for form in forms))
-        shown = name if len(name) <= 100 else f"{name[:100]}..."
-        super().__init__(f"{what} {shown!r} is not built in. The nearest are {self.nearest}.")
+        short_name = name if len(name) <= 100 else f"{name[:100]}..."
+        super().__init__(f"{what} {short_name!r} is not built in. The nearest are {self.nearest}.")

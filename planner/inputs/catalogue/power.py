@@ -23,7 +23,8 @@ SIBLINGS = {
 def power_model(gpu: GpuSpec) -> PowerModel:
     """Return the power parameters of a GPU type.
 
-    They are fitted on the type itself, else on a similar type, else the mean of all fits.
+    They were fitted to this type, or else to a similar type. Without either, they are the mean over
+    all fitted types.
     """
     document = read("power")
     shared = {k: v for k, v in document["shared"].items() if isinstance(v, float)}

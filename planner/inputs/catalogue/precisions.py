@@ -33,14 +33,14 @@ def _precision_of_section(section: Any, key: str) -> str:
     layers, groups = section.get("quantized_layers"), section.get("config_groups")
     algorithm = str(section.get("quant_algo") or "")
     if "mixed" in algorithm.lower() and isinstance(layers, Mapping):
-        named = Counter(
+        algorithms = Counter(
             str(part.get("quant_algo")) for part in layers.values() if isinstance(part, Mapping)
         )
-        algorithm = named.most_common(1)[0][0] if named else algorithm
+        algorithm = algorithms.most_common(1)[0][0] if algorithms else algorithm
         return _precision(algorithm, f"{key}.quantized_layers")
     for field in ("quant_algo", "format", "qformat_weight", "moe_quant_type", "quant_method"):
-        if found := _precision_in(str(section.get(field) or "")):
-            return found
+        if precision := _precision_in(str(section.get(field) or "")):
+            return precision
     if isinstance(groups, Mapping):
         return _precision_of_groups(groups, f"{key}.config_groups")
     for field in BITS:
@@ -84,10 +84,10 @@ def _precision_in(text: str) -> str:
 
 def _precision(text: str, key: str) -> str:
     """Return the precision in ``text``; raise CatalogueError naming ``key`` if unknown."""
-    found = _precision_in(text)
-    if not found:
+    precision = _precision_in(text)
+    if not precision:
         raise _unknown(key, text)
-    return found
+    return precision
 
 
 def _unknown(key: str, value: Any) -> CatalogueError:

@@ -34,20 +34,23 @@ def regions() -> Mapping[str, CatalogueRegion]:
     offers: dict[tuple[str, str], list[Price]] = {}
     for price in prices():
         offers.setdefault((price.provider, price.region), []).append(price)
-    found = {entry["name"]: _curated(entry, document["sources"]) for entry in document["regions"]}
+    by_name = {entry["name"]: _curated(entry, document["sources"]) for entry in document["regions"]}
     for grid in carbon.grids():
-        if (grid.provider, grid.name) in offers and grid.name not in found:
-            found[grid.name] = _region_of_grid(grid, document)
+        if (grid.provider, grid.name) in offers and grid.name not in by_name:
+            by_name[grid.name] = _region_of_grid(grid, document)
     return MappingProxyType(
         {
             name: _with_offers(region, offers.get((region.provider, name), []))
-            for name, region in found.items()
+            for name, region in by_name.items()
         }
     )
 
 
 def _curated(entry: dict[str, Any], texts: dict[str, str]) -> CatalogueRegion:
-    """Build a region of regions.yaml; ``texts`` has the source that each figure cites by a name."""
+    """Build a region from its ``entry`` in regions.yaml.
+
+    ``texts`` maps the name of a source, which the figures cite, to its text.
+    """
     figures = {name: entry[name] for name in ("carbon_g_per_kwh", "pue")}
     figures |= entry["usd_per_gpu_hour"]
     values = {name: float(figure["value"]) for name, figure in figures.items()}

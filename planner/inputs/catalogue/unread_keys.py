@@ -55,8 +55,8 @@ def encoder_mark(config: Mapping[str, Any]) -> str:
         "causal": lambda value: value is False,
         "use_bidirectional_attention": lambda value: value in (True, "all"),
     }
-    found = (key for key, check in is_mark.items() if key in config and check(config[key]))
-    return next(found, "")
+    marks = (key for key, check in is_mark.items() if key in config and check(config[key]))
+    return next(marks, "")
 
 
 def _unread(config: Mapping[str, Any], path: str = "") -> Iterator[str]:

@@ -148,9 +148,10 @@ def _values(
     facts: Mapping[str, Any],
     words: tuple[str, ...] = (),
 ) -> dict[str, Any]:
-    """Return ``facts`` in SI units, by attribute; raise CatalogueError naming the field.
+    """Return ``facts`` in SI units, by attribute; raise CatalogueError naming the wrong field.
 
-    ``words`` are the names of text fields that ``facts`` may also contain.
+    ``quantities`` are the number fields. ``words`` are the text fields that ``facts`` may also
+    have.
     """
     names = [*(quantity.name for quantity in quantities), *words]
     if unknown := next((key for key in facts if key not in names), None):

@@ -60,9 +60,9 @@ def at_rate(deployment: Deployment, rate: float, known: UserFacts, *, any_engine
     rate above saturation.
     """
     if deployment.prefill is not None or deployment.drafted > 0:
-        what = "prefill and decode apart" if deployment.prefill else "speculative decoding"
+        feature = "prefill and decode apart" if deployment.prefill else "speculative decoding"
         raise PlannerError(
-            f"rate with {what} is not estimated. Give concurrency, or size a scenario with its "
+            f"rate with {feature} is not estimated. Give concurrency, or size a scenario with its "
             "profiles."
         )
     section = built_in_section(deployment, any_engine)
@@ -88,14 +88,14 @@ def at_rate(deployment: Deployment, rate: float, known: UserFacts, *, any_engine
     except SimulationError as problem:
         raise PlannerError(str(problem)) from None
     ttft, tbt, e2e = (np.concatenate(parts) for parts in zip(*logs, strict=True))
-    finite = tbt[np.isfinite(tbt)]
+    known_tbt = tbt[np.isfinite(tbt)]
     return AtRate(
         rate=rate,
         most=max_rate,
         ttft_s=float(ttft.mean()),
-        tbt_s=float(finite.mean()) if finite.size else float("nan"),
+        tbt_s=float(known_tbt.mean()) if known_tbt.size else float("nan"),
         ttft_99_s=float(np.quantile(ttft, 0.99)),
-        tbt_99_s=float(np.quantile(finite, 0.99)) if finite.size else float("nan"),
+        tbt_99_s=float(np.quantile(known_tbt, 0.99)) if known_tbt.size else float("nan"),
         in_flight=rate * float(e2e.mean()),
         profile=profile,
         built_in=section is not None,
@@ -109,9 +109,9 @@ def _steady_state_times(
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Return TTFT, TBT and end-to-end times (s) of the requests that arrived in steady state.
 
-    Requests of the warm-up are excluded. So are those of the last mean lifetime before the end,
-    because fewer requests run at the same time. In short runs, these are at most half and a quarter
-    of the run.
+    Requests of the warm-up are excluded, and so are those of the last mean lifetime, because fewer
+    requests run at the end. At most half and a quarter of a short run are excluded for these
+    reasons.
     """
     arrival = log.first_token_s - log.ttft_s + start_s
     lifetime_s, last = float(log.e2e_s.mean()), float(arrival.max())
@@ -125,8 +125,8 @@ def requested_estimate(
 ) -> tuple[Deployment, AtRate | None]:
     """Return the deployment of a row, and its simulation if the row gives a request rate.
 
-    With a rate, the deployment's concurrency is the mean number of requests in flight of the
-    simulation. A concurrency or batch in the row takes precedence over the rate.
+    The concurrency of the deployment is then the simulation's mean number of requests in flight. A
+    concurrency or batch in the row takes precedence over the rate. ``known`` are the user's facts.
     """
     fields = named_fields(row)
     if "rate" not in fields or "concurrency" in fields or "batch" in fields:
@@ -170,10 +170,9 @@ def compare_with_built_in(deployment: Deployment, estimate: Estimate) -> tuple[s
 
 
 def built_in_section(deployment: Deployment, any_engine: bool = False) -> Section | None:
-    """Return the scenario section of the deployment's built-in profile.
+    """Return the scenario section of the deployment's built-in profile; None without one.
 
-    None: there is no such profile, or only one of another engine. With ``any_engine``, those of
-    another engine count too.
+    A profile of another engine counts only with ``any_engine``.
     """
     where = deployment.decode
     # Profiles were measured with plain tensor parallelism, 16 bits and no adapters.

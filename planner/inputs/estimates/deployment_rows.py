@@ -115,16 +115,16 @@ class _Row(dict[str, Any]):
 def deployment(row: Mapping[str, Any], known: UserFacts = NO_USER_FACTS) -> Deployment:
     """Return the deployment of a row, with built-in models and GPUs or the user's own.
 
-    Weights of 16 bits that the row does not state and that do not fit get the most bits that do.
-    Raises PlannerError with the field and the remedy.
+    If the row states no precision and weights of 16 bits do not fit, they get the most bits that
+    fit. Raises PlannerError with the field and the remedy.
     """
     fields = _Row(named_fields(row))
     shape = _shape(fields.text("model"), known)
     if adapters := fields.adapters():
         shape = replace(shape, adapters=adapters)
-    weights, stated = _precision(fields, known)
+    weights, is_stated = _precision(fields, known)
     described = _deployment(fields, shape, weights, known)
-    if stated or weights != "bf16" or _fits(described):
+    if is_stated or weights != "bf16" or _fits(described):
         return described
     for fewer in ("fp8", "fp4"):
         fitted = _deployment(fields, shape, fewer, known)
@@ -240,8 +240,8 @@ def _precision(fields: _Row, known: UserFacts) -> tuple[str, bool]:
         if precision := PRECISIONS.get(str(fields.get(field, "")).strip().lower()):
             return precision, True
     name = fields.text("model")
-    if stated := stated_precision(name):
-        return stated, True
+    if in_name := stated_precision(name):
+        return in_name, True
     return "bf16" if name in known.models else catalogue.published_precision(name), False
 
 
@@ -255,11 +255,11 @@ def _fits(deployment: Deployment) -> bool:
 
 
 def _default_kv_precision(shape: ModelShape, gpu: GpuSpec, engine: str, weights: str) -> str:
-    """Return the default precision of the KV cache: 16 bits, as in the engines.
+    """Return the default precision of the KV cache: 16 bits, as in the engines, or 8 bits.
 
-    It is 8 bits in three cases. First, fp4 weights, as NVIDIA publishes them. Second and third,
-    weights of at most 8 bits with TensorRT-LLM, or with SGLang and latent attention (InferenceX,
-    dsr1_fp8_b200.sh and dsr1_fp8_mi355x.sh).
+    It is 8 bits for fp4 weights, as NVIDIA publishes them. It is also 8 bits for weights of at most
+    8 bits with TensorRT-LLM, and with latent attention on SGLang (InferenceX, dsr1_fp8_b200.sh and
+    dsr1_fp8_mi355x.sh).
     """
     latent = engine == "sglang" and bool(shape.kv_lora_rank) and gpu.family in LATENT_IN_8_BITS
     in_8_bits = weights == "fp4" or engine == "trtllm" or latent
@@ -295,8 +295,8 @@ def _aggregated_arrangement(
     """
     arrangement = _arrangement(fields, "", weights, cache)
     workers = fields.workers("workers")
-    stated = {"batch", "concurrency"} <= fields.keys()
-    if workers is not None or not stated or arrangement.attention_dp > 1:
+    has_both = {"batch", "concurrency"} <= fields.keys()
+    if workers is not None or not has_both or arrangement.attention_dp > 1:
         return arrangement, workers
     batches = fields.number("concurrency") / max(fields.number("batch"), 1.0)
     ranks = round(batches)

@@ -165,10 +165,10 @@ def corrections_from(
 def _comparable(
     rows: list[Measurement], fit: EstimateFit, sentences: list[str]
 ) -> list[tuple[Measurement, Estimate]]:
-    """Return the measurements that have an estimate and a weight, each with its estimate.
+    """Return the measurements that have an estimate and a weight above 0, each with its estimate.
 
-    They are at most MOST_ROWS, and have all their defects. A sentence about each other row is
-    added to ``sentences``.
+    At most MOST_ROWS are returned, each with all its defects. ``sentences`` gets a sentence about
+    each other measurement.
     """
     if len(rows) > MOST_ROWS:
         sentences.append(f"{MOST_ROWS} of {len(rows):,} measured rows are used, spread evenly.")
@@ -272,9 +272,10 @@ def changes(
 def _factors_and_errors(
     name: str, learnt: LearnedCorrections, traits: Traits, fit: EstimateFit
 ) -> list[tuple[float, tuple[float, float]]]:
-    """Return each deployment's factor on a time, and its errors (of half, of nine of ten).
+    """Return each deployment's factor on a time, and its errors.
 
-    ``name`` is "tbt" or "ttft".
+    ``name`` is "tbt" or "ttft". The errors are relative: half of the values are within the first,
+    nine of ten within the second.
     """
     shift = learnt.at(traits)
     median, nine = fit.alike[name].stated.of_shift(traits.split, shift)
@@ -335,7 +336,7 @@ def next_measurement(
 
 
 def _with_row_twice(rows: Traits, others: Traits, which: int) -> Traits:
-    """Return ``rows`` with row number ``which`` of ``others`` added twice, as two measurements."""
+    """Return ``rows`` with row ``which`` of ``others`` appended twice, as two measurements."""
     more = others.take(np.array([which, which]))
     labels = {name: np.append(rows.labels[name], more.labels[name]) for name in more.labels}
     return Traits(labels, np.vstack([rows.load, more.load]), np.append(rows.split, more.split))

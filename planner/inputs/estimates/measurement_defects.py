@@ -32,17 +32,17 @@ class Defect:
 
 def defects(row: Mapping[str, Any], concurrency: float) -> Iterator[Defect]:
     """Yield the defects that the columns of a measured row show."""
-    done, failed = (_number(row, name) for name in ("completed", "failed"))
-    share = failed / (failed + done) if failed > 0 and failed + done > 0 else 0.0
+    completed, failed = (_number(row, name) for name in ("completed", "failed"))
+    share = failed / (failed + completed) if failed > 0 and failed + completed > 0 else 0.0
     if share > FEW_FAILED:
         weight = 0.0 if share > MANY_FAILED else LESS
         yield Defect("failed", f"{share:.0%} of its requests failed", weight)
-    if done < FEW_REQUESTS:
-        yield Defect("few", f"it has only {done:.0f} requests")
-    elif done < ROUNDS * concurrency:
+    if completed < FEW_REQUESTS:
+        yield Defect("few", f"it has only {completed:.0f} requests")
+    elif completed < ROUNDS * concurrency:
         yield Defect(
             "unsteady",
-            f"its queue is not steady: {done:.0f} requests with {concurrency:.0f} in flight",
+            f"its queue is not steady: {completed:.0f} requests with {concurrency:.0f} in flight",
         )
     if assumed := row.get("assumed"):
         yield Defect("unstated", f"it does not state all facts. Assumed: {assumed}", UNSTATED)

@@ -51,8 +51,8 @@ def scaled_object_row(body: Body) -> Row | None:
         # The formula states the targets. KEDA ignores the triggers' thresholds then.
         row["name"] = "epp-queue-guard"
         for key, signal in (("target", "queue"), ("second_target", "running")):
-            if stated := re.search(rf"{signal}_per_replica\s*=\s*{NUMBER}", formula):
-                row[key] = float(stated[1])
+            if target := re.search(rf"{signal}_per_replica\s*=\s*{NUMBER}", formula):
+                row[key] = float(target[1])
     if not row:
         return None
     behaviour = section(spec, "advanced", "horizontalPodAutoscalerConfig", "behavior")
@@ -145,8 +145,10 @@ def _schedule(row: Body) -> Row:
 def planner_row(body: Body) -> Row | None:
     """Return the policy in a PlannerConfig, or in a ConfigMap that contains one, or None."""
     if one_line(body.get("kind")) == "ConfigMap":
-        found = (planner_row(text) for text in map(_parsed_mapping, section(body, "data").values()))
-        return next(filter(None, found), None)
+        policies = (
+            planner_row(text) for text in map(_parsed_mapping, section(body, "data").values())
+        )
+        return next(filter(None, policies), None)
     if body.get("kind") or not PLANNER_KEYS & body.keys():
         return None
     target = one_line(body.get("optimization_target")) or "throughput"

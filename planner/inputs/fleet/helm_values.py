@@ -115,24 +115,24 @@ def _pool_of_role(part: Body) -> RunningPool:
     pod = {**part, "containers": part.get("containers") or [part]}
     facts = pod_facts({"spec": pod}, always=True) or RunningPool()
     degree, kind = section(part, "parallelism"), section(part, "acceleratorType")
-    stated = RunningPool(
+    pool_facts = RunningPool(
         tp=whole_number(degree.get("tensor")),
         dp=whole_number(degree.get("data")),
         gpu=gpu_type(one_line(kind.get("labelValue"))) if kind else "",
     )
-    return stated.filled_from(facts)
+    return pool_facts.filled_from(facts)
 
 
 def _picker_autoscaling(scaled: Body) -> RunningPool:
     """Return the limits and triggers of llm-d's autoscaling by its endpoint picker, as a pool."""
-    stated = keda_triggers(
+    triggers = keda_triggers(
         [{"type": "prometheus", "metadata": row} for row in rows(scaled.get("triggers"))]
     )
     return RunningPool(
         minimum=whole_number(scaled.get("minReplicas")),
         maximum=whole_number(scaled.get("maxReplicas")),
         scaled=True,
-        triggers=stated or (Trigger("llm-d", SATURATION),),
+        triggers=triggers or (Trigger("llm-d", SATURATION),),
     )
 
 

@@ -61,14 +61,14 @@ def kubernetes_pools(objects: Sequence[Body]) -> list[RunningPool]:
     pools = {(namespace_of(body), name): pool for body in objects for name, pool in _serving(body)}
     scalers = sorted(filter(None, map(_scaler, objects)), key=lambda scaler: scaler.rank)
     for scaler in scalers:
-        place = next(
+        key_of_target = next(
             (key for key in pools if key[1] == scaler.target and scaler.namespace in ("", key[0])),
             (scaler.namespace, scaler.target),
         )
-        scaled = pools.get(place) or replace(
+        scaled = pools.get(key_of_target) or replace(
             _named_model(scaler.kind, scaler.target), name=scaler.target
         )
-        pools[place] = scaler.facts.filled_from(scaled)
+        pools[key_of_target] = scaler.facts.filled_from(scaled)
     planners = [row for row in map(planner_row, objects) if row]
     if planners and not pools:
         pools["", "planner"] = RunningPool(name="planner", scaled=True)
@@ -93,8 +93,11 @@ def _serving(body: Body) -> Pools:
         return
     name = one_line(section(body, "metadata").get("name"))
     for suffix, pool in reader(body):
-        named = replace(pool, name=f"{name}{suffix}")
-        yield named.name, _facts_of_labels(body, several_pools=bool(suffix)).filled_from(named)
+        scaled = replace(pool, name=f"{name}{suffix}")
+        yield (
+            scaled.name,
+            _facts_of_labels(body, several_pools=bool(suffix)).filled_from(scaled),
+        )
 
 
 def _workload(body: Body) -> Pools:
@@ -149,7 +152,7 @@ def _llm_inference_service(body: Body) -> Pools:
         scaling = section(part, "scaling")
         replicas = whole_number(part.get("replicas"))
         role = "prefill" if suffix else "decode" if prefill else pod.role
-        stated = RunningPool(
+        declared = RunningPool(
             model=name,
             tp=whole_number(degree.get("tensor")),
             pp=whole_number(degree.get("pipeline")),
@@ -163,7 +166,7 @@ def _llm_inference_service(body: Body) -> Pools:
             triggers=keda_triggers(section(scaling, "keda").get("triggers")),
             notes=(*pod.notes, *cron_notes(section(scaling, "keda").get("triggers"))),
         )
-        yield suffix, stated.filled_from(pod)
+        yield suffix, declared.filled_from(pod)
 
 
 def _dynamo_graph(body: Body) -> Pools:
@@ -210,14 +213,16 @@ SERVING: Mapping[str, Callable[[Body], Pools]] = {
 def _with_replicas(body: Body, pool: RunningPool) -> RunningPool:
     """Return the pool with the replicas that its object states; the Kubernetes default is 1."""
     ready = whole_number(section(body, "status").get("replicas"))
-    stated = whole_number(section(body, "spec").get("replicas"))
-    return replace(pool, replicas=ready if ready is not None else 1 if stated is None else stated)
+    requested = whole_number(section(body, "spec").get("replicas"))
+    return replace(
+        pool, replicas=ready if ready is not None else 1 if requested is None else requested
+    )
 
 
 def _facts_of_labels(body: Body, *, several_pools: bool) -> RunningPool:
     """Return the facts about a pool in labels and annotations, as Headroom's manifests have them.
 
-    ``several_pools``: the object holds several, so only model and region count.
+    ``several_pools``: the object has several pools, so only model and region are of this one.
     """
     meta = section(body, "metadata")
     noted, labels = section(meta, "annotations"), section(meta, "labels")
@@ -237,9 +242,9 @@ def _facts_of_labels(body: Body, *, several_pools: bool) -> RunningPool:
 
 
 def pod_facts(template: Body, *, always: bool = False) -> RunningPool | None:
-    """Return the facts of a pod about its engine.
+    """Return the facts that a pod states about its engine.
 
-    If it has neither engine nor GPUs, return None; with ``always``, return the other facts.
+    None if it has neither engine nor GPUs, except with ``always``.
     """
     spec = section(template, "spec")
     containers = rows(spec.get("containers"))
@@ -288,10 +293,10 @@ def _container_facts(container: Body) -> RunningPool:
         facts = engine_facts(command, variables, engine_of_image(image))
     else:
         facts = RunningPool(engine=engine_of_image(image))
-    named = next((variables[name] for name in MODEL_VARIABLES if variables.get(name)), "")
+    model_variable = next((variables[name] for name in MODEL_VARIABLES if variables.get(name)), "")
     return replace(
         facts,
-        model=facts.model or model_of_path(named),
+        model=facts.model or model_of_path(model_variable),
         engine_version=version_of_image(image) if facts.engine else "",
     )
 
@@ -311,7 +316,7 @@ def _gpu_type_of(spec: Body) -> tuple[str, str]:
 
     The second value is a note if several types are possible.
     """
-    named = {key: [value] for key, value in section(spec, "nodeSelector").items()}
+    values_by_label = {key: [value] for key, value in section(spec, "nodeSelector").items()}
     affinity = section(spec, "affinity", "nodeAffinity")
     required = section(affinity, "requiredDuringSchedulingIgnoredDuringExecution")
     terms = rows(required.get("nodeSelectorTerms"))
@@ -320,10 +325,10 @@ def _gpu_type_of(spec: Body) -> tuple[str, str]:
     for term in terms:
         for match in rows(term.get("matchExpressions")):
             if match.get("operator", "In") == "In" and isinstance(match.get("values"), list):
-                named.setdefault(one_line(match.get("key")), list(match["values"]))
+                values_by_label.setdefault(one_line(match.get("key")), list(match["values"]))
     types = dict.fromkeys(
         gpu_type(one_line(value))
-        for key, values in named.items()
+        for key, values in values_by_label.items()
         if GPU_LABELS.search(str(key))
         for value in values
         if one_line(value) not in ("", "true", "nvidia", "gpu", "amd")
@@ -382,9 +387,10 @@ def _triggers(rule: str, spec: Body) -> tuple[Trigger, ...]:
 
 
 def _named_model(kind: str, target: str) -> RunningPool:
-    """Return the model that the name of a scale target states, as facts of its pool.
+    """Return a pool with the model that the name of a scale target states, if it does.
 
-    AIBrix names both alike. Otherwise the name counts if the catalogue knows it.
+    AIBrix gives a deployment the name of its model. Otherwise the name counts if the catalogue
+    knows it as a model. ``kind`` is the autoscaler.
     """
     if not target or (kind != "aibrix" and not is_known(target)):
         return RunningPool()
@@ -404,9 +410,9 @@ SCALERS = {
 AUTOSCALERS = {"ScaledObject": scaled_object_row, "PodAutoscaler": pod_autoscaler_row}
 
 
-def cron_notes(listed: Any) -> tuple[str, ...]:
-    """Return a note if KEDA's triggers set a minimum by the time of day (the largest counts)."""
-    if all(one_line(row.get("type")) != "cron" for row in rows(listed)):
+def cron_notes(triggers: Any) -> tuple[str, ...]:
+    """Return a note if KEDA's ``triggers`` include cron triggers, which are not imported."""
+    if all(one_line(row.get("type")) != "cron" for row in rows(triggers)):
         return ()
     return (
         "its cron triggers are not imported, because a simulated autoscaler has one minimum for "
@@ -414,10 +420,10 @@ def cron_notes(listed: Any) -> tuple[str, ...]:
     )
 
 
-def keda_triggers(listed: Any) -> tuple[Trigger, ...]:
-    """Return the load triggers of KEDA; ``cron_notes`` tells of the others."""
+def keda_triggers(entries: Any) -> tuple[Trigger, ...]:
+    """Return the load triggers among the ``triggers`` of a KEDA object, without cron triggers."""
     triggers = []
-    for row in rows(listed):
+    for row in rows(entries):
         meta, kind = section(row, "metadata"), one_line(row.get("type"))
         if kind == "cron":
             continue
@@ -432,10 +438,10 @@ def keda_triggers(listed: Any) -> tuple[Trigger, ...]:
     return tuple(triggers)
 
 
-def _hpa_triggers(listed: Any) -> tuple[Trigger, ...]:
+def _hpa_triggers(metrics: Any) -> tuple[Trigger, ...]:
     """Return the metrics of an HPA with their targets."""
     triggers = []
-    for row in rows(listed):
+    for row in rows(metrics):
         kind = one_line(row.get("type"))
         part = section(row, kind[:1].lower() + kind[1:])
         metric = one_line(section(part, "metric").get("name")) or one_line(part.get("name"))

@@ -170,12 +170,12 @@ def _flags(command: Sequence[str], variables: Mapping[str, str]) -> tuple[dict[s
     """Return a command's known flags with their values, and its first positional argument."""
     words = list(command[_start(command) :])
     flags: dict[str, str] = {}
-    for place, word in enumerate(words):
+    for index, word in enumerate(words):
         if not FLAG.match(word):
             continue
         flag, equals, value = word.partition("=")
-        if not equals and place + 1 < len(words) and not FLAG.match(words[place + 1]):
-            value = words[place + 1]
+        if not equals and index + 1 < len(words) and not FLAG.match(words[index + 1]):
+            value = words[index + 1]
         if name := NAMES.get(flag.lstrip("-").replace("_", "-")):
             flags[name] = resolved(value, variables)
     first = words[0] if words and not FLAG.match(words[0]) else ""
@@ -190,7 +190,11 @@ def _start(command: Sequence[str]) -> int:
 
 
 def _model(path: str, served: str) -> str:
-    """Return the name of a model: a repository, or the last part of a path."""
+    """Return the name of a model: its repository, or the last part of its path.
+
+    ``served`` are the names under which the engine serves it. The first of them counts if the
+    catalogue knows only that one, or without a path.
+    """
     hub = HUB.search(path)
     if hub:
         return f"{hub[1]}/{hub[2]}"
@@ -211,8 +215,8 @@ def is_known(name: str) -> bool:
 
 def _precision(quantization: str, model: str) -> str:
     """Return the precision that the flag or else the model's name states, or ""."""
-    stated = next((PRECISION[part] for part in PRECISION if part in quantization.lower()), "")
-    return stated or (stated_precision(model) or "" if model else "")
+    precision = next((PRECISION[part] for part in PRECISION if part in quantization.lower()), "")
+    return precision or (stated_precision(model) or "" if model else "")
 
 
 def _role(flags: Mapping[str, str]) -> str:

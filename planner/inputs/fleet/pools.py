@@ -100,7 +100,7 @@ class RunningPool:
         return tuple(name for name, value in known.items() if not value)
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the pool as data for JSON. Without an autoscaler, the limits are its replicas."""
+        """Return the pool as data for JSON. Without an autoscaler, both limits are its replicas."""
         still = None if self.scaled else self.replicas
         trigger = self.triggers[0] if self.triggers else None
         return {

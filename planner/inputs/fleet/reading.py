@@ -86,5 +86,5 @@ def _documents(text: str, name: str) -> Iterator[Mapping[str, Any]]:
         if isinstance(document, list):
             yield from rows(document)
         elif isinstance(document, Mapping):
-            listed = rows(document.get("items"))
-            yield from listed if one_line(document.get("kind")).endswith("List") else [document]
+            items = rows(document.get("items"))
+            yield from items if one_line(document.get("kind")).endswith("List") else [document]

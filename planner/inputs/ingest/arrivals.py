@@ -27,7 +27,10 @@ SAMPLE = 20_000  # largest number of prompt lengths kept per series
 
 
 def read_arrivals(reading: Reading) -> Content:
-    """Read one row per request, and count the requests in bins of ten seconds; a gap is 0."""
+    """Read one row per request, and count requests and prompt tokens in bins of ten seconds.
+
+    A bin without a request is 0, not unknown.
+    """
     content = read_request_file(reading, answers=False)
     parts = reading.folder / REQUESTS
     ns = (pl.col("arrival_s") * 1e9).round().cast(pl.Int64) + content.start_ns
@@ -38,12 +41,9 @@ def read_arrivals(reading: Reading) -> Content:
     bins = requests.group_by(*LABELS, "ns", maintain_order=True).agg(
         counts, input_tokens=pl.col("tokens").sum().cast(pl.Float64)
     )
-    unknown = AMOUNTS[2:]
-    cells, keys = number_keys(
-        bins.with_columns(pl.lit(0).alias("line"), *(pl.lit(np.nan).alias(n) for n in unknown))
-        .collect(engine="streaming"),
-        LABELS,
-    )  # fmt: skip
+    unknown = {field: pl.lit(np.nan) for field in AMOUNTS[2:]}
+    bins = bins.with_columns(line=pl.lit(0), **unknown)
+    cells, keys = number_keys(bins.collect(engine="streaming"), LABELS)
     prompts = requests.group_by(*LABELS, "tokens").agg(counts).collect(engine="streaming")
     shutil.rmtree(parts)
     file = base_name(reading.name)
@@ -76,9 +76,9 @@ def _sample(prompts: pl.DataFrame, keys: pl.DataFrame, grids: list[Grid]) -> pl.
 
     A series with few requests gives all its lengths. ``prompts`` has the requests of each length.
     """
-    counted = prompts.join(keys, on=list(LABELS), how="left", nulls_equal=True)
-    counted = counted.sort("number", "tokens")
-    number, requests = counted["number"].to_numpy(), counted["requests"].to_numpy()
+    counts = prompts.join(keys, on=list(LABELS), how="left", nulls_equal=True)
+    counts = counts.sort("number", "tokens")
+    number, requests = counts["number"].to_numpy(), counts["requests"].to_numpy()
     edges = np.searchsorted(number, np.arange(len(grids) + 1))
     rows, points = [], []
     for first, end in pairwise(edges.tolist()):
@@ -91,6 +91,6 @@ def _sample(prompts: pl.DataFrame, keys: pl.DataFrame, grids: list[Grid]) -> pl.
         {
             "series": names.gather(np.repeat(np.arange(len(grids)), points)),
             "field": pl.Series(["input_tokens"]).new_from_index(0, sum(points)),
-            "tokens": counted["tokens"].cast(pl.Float64).gather(np.concatenate(rows)),
+            "tokens": counts["tokens"].cast(pl.Float64).gather(np.concatenate(rows)),
         }
     )

@@ -67,8 +67,8 @@ def record_blocks(
 
 def all_records(data: bytes, name: str, *, quoted: bool) -> Records:
     """Return the records of a whole file; raise IngestError for a quote that is never closed."""
-    whole = list(record_blocks([data], name=name, size=len(data) + 1, quoted=quoted))
-    return records(whole[0], quoted=quoted)
+    blocks = list(record_blocks([data], name=name, size=len(data) + 1, quoted=quoted))
+    return records(blocks[0], quoted=quoted)
 
 
 def _split_block(block: Block, quoted: bool) -> Iterator[Block]:

@@ -85,16 +85,17 @@ class Tally:
         if rows == 0:
             raise IngestError(f"{self._name} has column names but no rows. Export it again.")
         if rows == sum(self.left_out.values()):
-            listed = "; ".join(self.left_out)
+            reasons = "; ".join(self.left_out)
             raise IngestError(
-                f"{self._name}: none of its {rows:,} rows is load ({listed}). where=all keeps them."
+                f"{self._name}: none of its {rows:,} rows is load ({reasons}). where=all keeps "
+                "them."
             )
         faulty = self.total - sum(self.left_out.values())
         if rows == self.total or (rows >= FEW and faulty > rows / 2):
             first = next(s for s in self.samples if s.reason not in self.left_out)
-            counted = f"all {rows:,}" if rows == self.total else f"{faulty:,} of {rows:,}"
+            refused_rows = f"all {rows:,}" if rows == self.total else f"{faulty:,} of {rows:,}"
             raise IngestError(
-                f"{self._name}: {counted} rows were rejected, the first ({self._unit} "
+                f"{self._name}: {refused_rows} rows were rejected, the first ({self._unit} "
                 f"{first.line}, {first.text!r}) for: {first.reason}. Check format and mapping."
             )
 

@@ -97,7 +97,7 @@ class Clock:
     form: str = ""  # of calendar text that is not ISO 8601
     zone: str = ""  # of local times, as in the IANA database
     certain: bool = True  # whether the file or the caller states unit and zone
-    first: int = 0  # number of the first hour of a day beside a column of dates
+    first_hour: int = 0  # number of a day's first hour (0 or 1) next to a column of dates
     ranges: bool = False  # cells are ranges such as 08:00-09:00, of which the beginning counts
 
     @property
@@ -162,23 +162,24 @@ def choose_clock(
     zone: str = "",
     dates: str = "",
 ) -> Clock:
-    """Return the clock of a file from its first rows.
+    """Return the clock (time notation) of the time ``columns`` of a file, from its first rows.
 
-    ``unit`` of numbers and ``zone`` are those that the caller states, ``default`` is the unit of
-    the format. ``dates`` is DAY_FIRST, MONTH_FIRST, or "" to find out.
+    The caller may state the ``unit`` of numbers and the ``zone``. ``default`` is the unit of the
+    file's format. ``dates`` is DAY_FIRST, MONTH_FIRST, or "" to find out.
 
     Raises IngestError if no row of the probe has a readable time, and AmbiguousDates if its dates
     can begin with the day or with the month.
     """
     if len(columns) > 1 and not all(time_numbers(probe[column]).size for column in columns):
-        whole, hours = " ".join(columns), time_numbers(probe[columns[1]])
-        first = int(hours.size and hours.min() == 1 and hours.max() == 24)
-        joined = pl.DataFrame({whole: _date_and_time(probe, columns, first)})
+        # A date and a time of day, whose hours may be 1 to 24.
+        joined_name, hours = " ".join(columns), time_numbers(probe[columns[1]])
+        first_hour = int(hours.size and hours.min() == 1 and hours.max() == 24)
+        joined = pl.DataFrame({joined_name: _date_and_time(probe, columns, first_hour)})
         clock = choose_clock(
-            joined, [whole], name=name, unit=unit, default=default, zone=zone, dates=dates
+            joined, [joined_name], name=name, unit=unit, default=default, zone=zone, dates=dates
         )
-        return replace(clock, columns=tuple(columns), first=first)
-    if len(columns) > 1:
+        return replace(clock, columns=tuple(columns), first_hour=first_hour)
+    if len(columns) > 1:  # numbers that add up
         units = tuple(unit_of(column) or "s" for column in columns)
         note = _relative_note(" plus ".join(columns))
         return Clock(tuple(columns), units, kind=RELATIVE, note=note)
@@ -196,15 +197,15 @@ def choose_clock(
     aware_rows = int(_calendar(text.str.extract(_OFFSET, 1), form).is_not_null().sum())
     if numbers.size > max(naive, aware_rows):
         clock = _numeric_clock(column, numbers, unit or default or unit_of(column))
-        named = not default and unit_of(column) is not None
-        return replace(clock, certain=unit is not None or named or clock.certain)
+        has_unit_in_name = not default and unit_of(column) is not None
+        return replace(clock, certain=unit is not None or has_unit_in_name or clock.certain)
     if naive or aware_rows:
         clock = Clock((column,), aware=aware_rows > naive, form=form, ranges=ranges)
         return _local(clock, zone)
-    shown = next((value for value in text if value and value.lower() not in BLANK), "")
+    example = next((value for value in text if value and value.lower() not in BLANK), "")
     raise IngestError(
         f"{name}: column {column} holds no time that can be read in its first {series.len():,} "
-        f"rows ({shown[:40]!r}). Write times as 2024-05-10 13:45:00+00:00 or as numbers."
+        f"rows ({example[:40]!r}). Write times as 2024-05-10 13:45:00+00:00 or as numbers."
     )
 
 
@@ -213,7 +214,7 @@ def _are_ranges(text: pl.Series) -> bool:
 
     An offset such as 08:00+09:00 can look like one.
     """
-    parts = [text.str.extract(_UNSPACED_RANGE, place).cast(pl.Int32) for place in (2, 3, 4, 5)]
+    parts = [text.str.extract(_UNSPACED_RANGE, group).cast(pl.Int32) for group in (2, 3, 4, 5)]
     begin, end = parts[0] * 60 + parts[1], parts[2] * 60 + parts[3]
     lengths = ((end - begin) % 1440).drop_nulls()
     return bool(lengths.n_unique() == 1 and begin.drop_nulls().n_unique() > 1)
@@ -228,14 +229,14 @@ def _local(clock: Clock, zone: str) -> Clock:
 
 
 def possible_zones(probe: pl.DataFrame, clock: Clock) -> tuple[str, ...]:
-    """Return the zones that local times may have.
+    """Return the time zones that local times may have.
 
-    The name of their column, a mark such as CST, or a column of time zones shows them.
+    Sources are the name of their column, a mark such as CST in a cell, and a column of time zones.
     """
     if not clock.may_be_local:
         return ()
-    named = re.findall(r"[A-Z]\w+/[A-Z]\w+", " ".join(clock.columns))
-    if zones := tuple(zone for zone in named if zone in available_timezones()):
+    names_of_zones = re.findall(r"[A-Z]\w+/[A-Z]\w+", " ".join(clock.columns))
+    if zones := tuple(zone for zone in names_of_zones if zone in available_timezones()):
         return zones
     if shift := re.search(r"(?:UTC|GMT) ?([+-])0?(\d{1,2})\b", " ".join(clock.columns)):
         # The names of these zones count hours west.
@@ -249,8 +250,8 @@ def possible_zones(probe: pl.DataFrame, clock: Clock) -> tuple[str, ...]:
     if zones := next((_ZONE_NAMES[w.lower()] for w in words if w.lower() in _ZONE_NAMES), ()):
         return zones
     of_rows = next((c for c in probe.columns if compact_name(c) in ("timezone", "tz")), None)
-    listed = _text(probe[of_rows]).drop_nulls().unique().head(6) if of_rows else ()
-    return tuple(zone for zone in listed if zone in available_timezones() - {"UTC"})
+    values = _text(probe[of_rows]).drop_nulls().unique().head(6) if of_rows else ()
+    return tuple(zone for zone in values if zone in available_timezones() - {"UTC"})
 
 
 class AmbiguousDates(IngestError):
@@ -308,7 +309,7 @@ def _numeric_clock(column: str, numbers: FloatArray, unit: str | None) -> Clock:
     Without a stated unit, the typical magnitude shows the unit of epoch times. Offsets from the
     start are taken as seconds.
     """
-    stated = unit
+    stated_unit = unit
     typical = float(np.median(numbers))
     low, high = _EXCEL_DAYS
     if unit is None and low <= numbers.min() <= numbers.max() < high and (numbers % 1).any():
@@ -317,9 +318,9 @@ def _numeric_clock(column: str, numbers: FloatArray, unit: str | None) -> Clock:
     if unit is None:
         unit = next((name for name, least in _EPOCHS if typical >= least), "s")
     if typical * UNITS_NS[unit] / 1e9 >= _EPOCH_S:
-        note = "" if stated else f"{column} holds epoch times, read as {unit}."
+        note = "" if stated_unit else f"{column} holds epoch times, read as {unit}."
         return Clock((column,), (unit,), note=note)
-    note = _relative_note(column if stated else f"{column}, read as s,")
+    note = _relative_note(column if stated_unit else f"{column}, read as s,")
     return Clock((column,), (unit,), kind=RELATIVE, note=note, certain=False)
 
 
@@ -338,7 +339,7 @@ def read(frame: pl.DataFrame, clock: Clock, order: Order | None = None) -> Times
     if clock.ranges:
         (column,) = clock.columns
         frame = frame.with_columns(pl.col(column).str.replace(_UNSPACED_RANGE, "$1"))
-    series = _date_and_time(frame, clock.columns, clock.first)
+    series = _date_and_time(frame, clock.columns, clock.first_hour)
     if series.dtype.is_temporal():
         # Their unit may reach beyond 64-bit nanoseconds, so the range is checked before scaling.
         unit = series.dtype.time_unit if isinstance(series.dtype, pl.Datetime) else None
@@ -352,10 +353,11 @@ def read(frame: pl.DataFrame, clock: Clock, order: Order | None = None) -> Times
     return _to_utc(times, clock.zone, order or Order()) if clock.zone else times
 
 
-def _date_and_time(frame: pl.DataFrame, columns: Sequence[str], first: int) -> pl.Series:
+def _date_and_time(frame: pl.DataFrame, columns: Sequence[str], first_hour: int) -> pl.Series:
     """Return a column of times; a date and a time of day in two columns become one text.
 
-    The time of day may be a number, such as hours that begin with ``first``, or a range.
+    The time of day may be a number, such as an hour of a day whose first hour is ``first_hour``, or
+    a range, which counts by its begin.
     """
     if len(columns) == 1:
         return frame[columns[0]]
@@ -368,7 +370,7 @@ def _date_and_time(frame: pl.DataFrame, columns: Sequence[str], first: int) -> p
     number = time.cast(pl.Float64, strict=False)
     if number.is_not_null().any():
         unit = "h" if "hour" in columns[1].lower() else unit_of(columns[1]) or "h"
-        since = ((number - first) * UNITS_NS[unit]).cast(pl.Int64)
+        since = ((number - first_hour) * UNITS_NS[unit]).cast(pl.Int64)
         time = since.cast(pl.Time, strict=False).cast(pl.String)
     return date.str.replace(r"[ T]00:00.*$", "") + " " + time
 
@@ -376,8 +378,8 @@ def _date_and_time(frame: pl.DataFrame, columns: Sequence[str], first: int) -> p
 def _to_utc(times: Times, zone: str, order: Order) -> Times:
     """Return local times as UTC.
 
-    In a repeated hour the rows count as the first pass until the times jump back. A time that the
-    clock skips in spring is read as if the clock had not been set.
+    The first rows in a repeated hour count as its first pass, until the times jump back. A time
+    that the clock skips in spring is read as if the clock had not been set.
     """
     local = pl.Series(times.ns).cast(pl.Datetime("ns"))
     first = _in_zone(local, zone, "earliest")
@@ -400,17 +402,17 @@ def _in_zone(local: pl.Series, zone: str, which: str) -> IntArray:
 def _second_pass(ns: IntArray, order: Order) -> BoolArray:
     """Return a mask of the rows in the second pass of a repeated hour.
 
-    It lasts from a jump back until a row is later than all before.
+    The second pass begins with a jump back in time, and ends with a row later than all before.
     """
     if not ns.size:
         return np.zeros(0, dtype=np.bool_)
     latest = np.maximum.accumulate(np.concatenate(([order.latest_ns], ns)))
     behind_ns = latest[:-1] - ns  # below 0 for a row later than all before
-    place = np.arange(ns.size)
+    index = np.arange(ns.size)
     # A jump of less than a few minutes is a row out of order. One of many hours is another series.
     jumped = (behind_ns > 5 * UNITS_NS["min"]) & (behind_ns <= 2 * UNITS_NS["h"])
-    last_jump = np.maximum.accumulate(np.where(jumped, place, -1 if not order.second else 0))
-    last_ahead = np.maximum.accumulate(np.where(behind_ns < 0, place, -1))
+    last_jump = np.maximum.accumulate(np.where(jumped, index, -1 if not order.second else 0))
+    last_ahead = np.maximum.accumulate(np.where(behind_ns < 0, index, -1))
     second = last_jump > last_ahead
     order.latest_ns, order.second = int(latest[-1]), bool(second[-1])
     return second
@@ -434,9 +436,9 @@ def folds_in(ns: int, zone: str) -> bool:
 
 @cache
 def _set_back_s(local_ns: int, zone: str) -> float:
-    """Return the seconds by which a zone sets its clock back at a local time; 0 if it does not.
+    """Return by how many seconds a zone sets its clock back at a local time; 0 if it does not.
 
-    Negative: ahead.
+    The result is negative if the clock is set ahead.
     """
     when = datetime.fromtimestamp(local_ns / 1e9, tz=UTC_ZONE).replace(tzinfo=None)
     before, after = (ZoneInfo(zone).utcoffset(when.replace(fold=fold)) for fold in (0, 1))
@@ -486,24 +488,24 @@ def _other_unit(number: FloatArray, column: pl.Series, clock: Clock) -> tuple[in
     """Return the first row that is an epoch time in a unit other than the column's, and why.
 
     Epoch times since 2000 in s, ms, us and ns have separate ranges, so a number shows its unit. In
-    a column of epoch times, each number of another unit is reported. In a column of offsets, only
-    numbers beyond 30 years are: 1715731200 ms after the start may be correct.
+    a column of offsets from the start, numbers below 30 years are not reported: 1715731200 ms after
+    the start may be correct.
     """
     (name,), (unit,) = clock.columns, clock.units
     low, end = _epoch_range(unit)
     is_epoch = clock.kind == UTC
     if number.max() < low or (is_epoch and low <= number.min() and number.max() < end):
         return None
-    found = []
+    first_rows = []
     for other, _ in _EPOCHS:
         first, last = _epoch_range(other)
         strange = (number >= first) & (number < last)
         strange &= other != unit if is_epoch else number >= low
         if strange.any():
-            found.append((int(strange.argmax()), other))
-    if not found:
+            first_rows.append((int(strange.argmax()), other))
+    if not first_rows:
         return None
-    row, other = min(found)
+    row, other = min(first_rows)
     moment = moment_text(round(number[row] * UNITS_NS[other]), UTC)
     return row, (
         f"column {name} mixes units of time. The first rows are in {_UNIT_WORDS[unit]}, but "
@@ -646,7 +648,7 @@ def _strip(series: pl.Series) -> pl.Series:
 
 
 def _numbers(series: pl.Series) -> FloatArray:
-    """Return a column as numbers; NaN where a cell is none. A comma may be the decimal point."""
+    """Return a column as numbers, NaN for other cells. A comma may be the decimal point."""
     written = series if series.dtype.is_numeric() else _strip(series)
     number = written.cast(pl.Float64, strict=False)
     if number.null_count() and written.dtype == pl.String:  # perhaps a decimal comma

@@ -73,7 +73,7 @@ class Expression:
 
     @property
     def single(self) -> str | None:
-        """Return the column, if the expression is a single column; else None."""
+        """Return the column if the expression is a single column; else None."""
         return self.columns[0] if len(self.columns) == 1 else None
 
     def __str__(self) -> str:
@@ -236,15 +236,15 @@ class Resolver:
 
     def column(self, field: str) -> str | None:
         """Return the only column of a field; None if it has none or several."""
-        found = self.expression(field)
-        return found.single if found else None
+        expression = self.expression(field)
+        return expression.single if expression else None
 
     def expression(self, field: str) -> Expression | None:
         """Return the columns that have a field's values; None if the file has none."""
         if field in self.mapping:
             return self._exact_sum(field, self.mapping[field])
-        if (declared := self.of_format.get(field)) and (found := self._declared(declared)):
-            return found
+        if (declared := self.of_format.get(field)) and (columns := self._declared(declared)):
+            return columns
         column = self._known(SYNONYMS.get(field, ())) or self._by_words(field)
         if field == "requests" and column and NAMED["moment_s"].search(column):
             return None
@@ -386,20 +386,20 @@ def _dated(columns: tuple[str, ...], probe: pl.DataFrame) -> tuple[str, ...]:
     """
     if len(columns) > 1:
         return columns
-    named = columns[0]
-    others = [c for c in probe.columns if c != named and _words(c) & _MOMENTS]
-    if _all_match(probe[named], f"{_OF_DAY}|{_RANGE}"):
+    column = columns[0]
+    others = [c for c in probe.columns if c != column and _words(c) & _MOMENTS]
+    if _all_match(probe[column], f"{_OF_DAY}|{_RANGE}"):
         dates = (c for c in others if _all_match(probe[c], _DATE))
-        return next(((date, named) for date in dates), columns)
-    if _all_match(probe[named], _DATE):
+        return next(((date, column) for date in dates), columns)
+    if _all_match(probe[column], _DATE):
         hours = (
             c
             for c in probe.columns
             if _all_match(probe[c], _HOUR if compact_name(c) in _HOURS else _RANGE, _MOST)
-            or (probe[named].is_duplicated().all() and _all_match(probe[c], _OF_DAY, _MOST))
+            or (probe[column].is_duplicated().all() and _all_match(probe[c], _OF_DAY, _MOST))
         )
-        return next(((named, hour) for hour in hours), columns)
-    small = time_numbers(probe[named])
+        return next(((column, hour) for hour in hours), columns)
+    small = time_numbers(probe[column])
     if not small.size or small.size < probe.height or np.abs(small).max() >= _DURATION_S:
         return columns
     unsorted = small.size < 2 or (np.diff(small) < 0).mean() > 0.05 or np.ptp(small) == 0
@@ -416,59 +416,68 @@ def _all_match(series: pl.Series, pattern: str, share: float = 1.0) -> bool:
 def _sums_of_parts(
     find: Resolver, tokens: Mapping[str, Expression], probe: pl.DataFrame
 ) -> tuple[dict[str, Expression], tuple[str, ...]]:
-    """Return sums for input and output tokens whose columns leave out some of their parts.
+    """Return sums for input and output tokens whose columns leave out some of their tokens.
 
-    Parts are cached or reasoning tokens, for example. The name of the prompt's column shows that
-    they are left out, or else the total of the file. Without both, it is shown by parts that exceed
-    the column, or by a column of tokens written to the cache: tools that count these count all
-    three parts of a prompt separately. The second value has a note on each sum.
+    Such tokens are in columns of their own, for example cached or reasoning tokens ("parts"). The
+    name of the prompt's column can show that it leaves them out. Otherwise the file's total shows
+    it. Without a total, a part that exceeds the column shows it, and so do two columns of cached
+    tokens (read and written), because tools that count both count all three parts of a prompt
+    separately. The second value has a note on each sum.
     """
     parts = _token_parts(find, tokens)
 
     def sum_of(expressions: Iterable[Expression]) -> FloatArray:
         """Return the sum of the columns per row of the probe; an empty cell counts as 0."""
-        values = [np.nan_to_num(each.values(probe)) for each in expressions]
+        values = [np.nan_to_num(expression.values(probe)) for expression in expressions]
         return np.asarray(np.sum(values, axis=0) if values else np.zeros(probe.height))
 
-    named = "input_tokens" in parts and bool(NAMED["apart"].search(str(tokens["input_tokens"])))
+    name_shows_it = "input_tokens" in parts and bool(
+        NAMED["apart"].search(str(tokens["input_tokens"]))
+    )
     total = find.expression("total_tokens")
-    if total is not None and not named:
-        counted = [tokens[field] for field in ("input_tokens", "output_tokens") if field in tokens]
-        missing = sum_of([total]) - sum_of(counted)
-        subsets = [list(each) for n in range(len(parts) + 1) for each in combinations(parts, n)]
-        sums = [sum_of(part for field in fields for part in parts[field]) for fields in subsets]
-        incomplete = subsets[int(np.argmin([np.abs(missing - each).sum() for each in sums]))]
+    if total is not None and not name_shows_it:
+        # The fields whose parts come nearest to what the total has beyond the columns.
+        columns = [tokens[field] for field in ("input_tokens", "output_tokens") if field in tokens]
+        missing = sum_of([total]) - sum_of(columns)
+        subsets = [fields for n in range(len(parts) + 1) for fields in combinations(parts, n)]
+
+        def distance(fields: tuple[str, ...]) -> float:
+            return float(np.abs(missing - sum_of(p for f in fields for p in parts[f])).sum())
+
+        incomplete = min(subsets, key=distance)
     else:
-        incomplete = [
-            field for field, its_parts in parts.items()
-            if len(its_parts) > 1 or (named and field == "input_tokens")
-            or (sum_of(its_parts) > sum_of([tokens[field]])).any()
-        ]  # fmt: skip
-    found = {f: Expression(((*tokens[f].columns, *map(str, parts[f])),)) for f in incomplete}
-    notes = (f"{f} is the sum {each}: its parts are counted apart." for f, each in found.items())
-    return found, tuple(notes)
+        incomplete = tuple(
+            field
+            for field, field_parts in parts.items()
+            if len(field_parts) > 1
+            or (name_shows_it and field == "input_tokens")
+            or (sum_of(field_parts) > sum_of([tokens[field]])).any()
+        )
+    sums = {f: Expression(((*tokens[f].columns, *map(str, parts[f])),)) for f in incomplete}
+    notes = (f"{f} is the sum {s}: its parts are counted apart." for f, s in sums.items())
+    return sums, tuple(notes)
 
 
 def _token_parts(find: Resolver, tokens: Mapping[str, Expression]) -> dict[str, list[Expression]]:
-    """Return, for input and output tokens, the columns of tokens that they may not include.
+    """Return the columns of tokens that the columns of input and output tokens may not include.
 
-    These are tokens read from the cache or written to it, and reasoning tokens. A field that the
-    user or the format states is complete.
+    These are tokens read from the cache or written to it (input), and reasoning tokens (output). A
+    field that the user or the format states is complete.
     """
     reads, writes = tokens.get("cached_tokens"), find.expression("cache_writes")
     reasoning = find.expression("reasoning_tokens")
-    found = {}
-    # Tokens written to the cache show a separate count only beside those read from it.
-    for field, parts, needed in (
+    parts_by_field = {}
+    # Tokens written to the cache are a separate count only if those read from it have a column too.
+    for field, candidates, needed in (
         ("input_tokens", (writes, reads), reads),
         ("output_tokens", (reasoning,), reasoning),
     ):
-        column, stated = tokens.get(field), field in find.mapping or field in find.of_format
-        known = [part for part in parts if part and part.single]
-        is_separate = needed in known and column not in known
-        if column and column.single and not stated and is_separate:
-            found[field] = known
-    return found
+        column, is_stated = tokens.get(field), field in find.mapping or field in find.of_format
+        parts = [part for part in candidates if part and part.single]
+        is_separate = needed in parts and column not in parts
+        if column and column.single and not is_stated and is_separate:
+            parts_by_field[field] = parts
+    return parts_by_field
 
 
 def declared_layout(connector: Connector) -> DemandLayout:
@@ -496,8 +505,10 @@ def demand_layout(
     if "time" not in options.mapping and not known:
         time = _dated(time, probe)
     free = [label for label in LABELS if options.constant(label) is None]
-    found = {field: find.column(field) for field in ("series", *free)}
-    labels = {field: column for field, column in found.items() if column and column not in time}
+    label_columns = {field: find.column(field) for field in ("series", *free)}
+    labels = {
+        field: column for field, column in label_columns.items() if column and column not in time
+    }
     parts: tuple[str, ...] = ()
     sources = _source_per_column(find, probe)
     if not sources and (sources := _panel(find, probe)):
@@ -513,20 +524,27 @@ def demand_layout(
         failed = list(filter(NAMED["failed"].search, counts))
         if failed and "requests" not in find.mapping and not find.expression("requests"):
             notes += (f"{' and '.join(failed[:5])}: failed requests do not count as load.",)
-    basis = options.amounts
-    if basis == AUTO:
-        amount = str(sources[0].amounts.get("requests", ""))
-        unnamed = sources[0].model is not None or amount in _VALUES or bool(_words(amount) & _MEAN)
-        bare = unnamed and not any(source.basis for source in sources)
-    else:
-        bare = False
-        fields = () if basis == COUNTS else AMOUNTS[1:] if basis == PER_REQUEST else AMOUNTS
-        sources = [
-            replace(s, basis={field: basis for field in fields if field in s.amounts})
-            for s in sources
-        ]
+    unknown_unit = options.amounts == AUTO and _is_unit_unknown(sources)
+    if options.amounts != AUTO:
+        sources = _with_basis(sources, options.amounts)
     timed = tuple(replace(source, time=time, time_unit=unit) for source in sources)
-    return DemandLayout(timed, labels, notes, unknown_unit=bare, parts=parts)
+    return DemandLayout(timed, labels, notes, unknown_unit=unknown_unit, parts=parts)
+
+
+def _is_unit_unknown(sources: Sequence[Amounts]) -> bool:
+    """Return whether no name tells if amounts are counts or rates, such as in a column "value"."""
+    amount = str(sources[0].amounts.get("requests", ""))
+    is_unnamed = sources[0].model is not None or amount in _VALUES or bool(_words(amount) & _MEAN)
+    return is_unnamed and not any(source.basis for source in sources)
+
+
+def _with_basis(sources: Sequence[Amounts], basis: str) -> list[Amounts]:
+    """Return the sources with ``basis`` as stated by the caller: COUNTS, PER_REQUEST or a rate."""
+    fields = {COUNTS: (), PER_REQUEST: AMOUNTS[1:]}.get(basis, AMOUNTS)
+    return [
+        replace(source, basis={field: basis for field in fields if field in source.amounts})
+        for source in sources
+    ]
 
 
 def _distinguishing_columns(
@@ -570,9 +588,9 @@ def _stated_basis(column: str, probe: pl.DataFrame) -> str:
 
 
 def _stated_bases(amounts: Mapping[str, Expression], probe: pl.DataFrame) -> dict[str, str]:
-    """Return ``_stated_basis`` of the amounts' columns by field, where they state one."""
-    stated = {field: _stated_basis(each.columns[0], probe) for field, each in amounts.items()}
-    return {field: basis for field, basis in stated.items() if basis}
+    """Return ``_stated_basis`` of each amount's column, by field; amounts per bin are left out."""
+    bases = {field: _stated_basis(each.columns[0], probe) for field, each in amounts.items()}
+    return {field: basis for field, basis in bases.items() if basis}
 
 
 def _single_source(
@@ -580,10 +598,12 @@ def _single_source(
 ) -> tuple[Amounts, tuple[str, ...]]:
     """Return the amounts of a file in which one column per field has them, and notes on them.
 
-    ``time`` are the columns of the time, which are no amounts.
+    ``time`` are the columns of the time. They hold no amounts, whatever they are called.
     """
-    found = {field: find.expression(field) for field in AMOUNTS}
-    amounts = {name: each for name, each in found.items() if each and each.columns[0] not in time}
+    expressions = {field: find.expression(field) for field in AMOUNTS}
+    amounts = {
+        name: each for name, each in expressions.items() if each and each.columns[0] not in time
+    }
     notes: tuple[str, ...] = ()
     if "input_tokens" in amounts:
         sums, notes = _sums_of_parts(find, amounts, probe)
@@ -610,7 +630,7 @@ def _single_source(
 def _source_per_column(find: Resolver, probe: pl.DataFrame) -> list[Amounts]:
     """Return one source per column of requests, if a file has several (one per service).
 
-    They are mapped, or found by name. Empty if one column has all requests.
+    The mapping or the names of the columns show them. Empty if one column has all requests.
     """
     mapped = find.mapping.get("requests", "")
     if mapped not in find.columns and "," in mapped:
@@ -632,7 +652,7 @@ def _source_per_column(find: Resolver, probe: pl.DataFrame) -> list[Amounts]:
             field: Expression(((other,),))
             for field in ("input_tokens", "output_tokens")
             for other in find.columns
-            if (named := WIDE[field].match(other)) and named[1] == prefix
+            if (wide_name := WIDE[field].match(other)) and wide_name[1] == prefix
         }
         sources.append(Amounts(prefix, amounts, _stated_bases(amounts, probe)))
     return sources
@@ -673,7 +693,7 @@ def _panel_columns(probe: pl.DataFrame) -> list[str]:
 def _panel(find: Resolver, probe: pl.DataFrame) -> list[Amounts]:
     """Return one source per column of a table exported from a dashboard's panel.
 
-    The name of a column is that of its model. Empty if the table is none.
+    The name of a column is that of its model. Empty if the table is no such panel.
     """
     if find.mapping or not panel_like(probe):
         return []
@@ -690,8 +710,8 @@ def _without_parts(
 ) -> tuple[list[Amounts], tuple[str, ...]]:
     """Return the sources without double counts, and notes.
 
-    If one source is the sum of all others in every row, only that one remains, or in a panel of
-    models, only the others.
+    A source that is the sum of all others in every row is kept alone. In a panel of models it is
+    left out instead.
     """
     if len(sources) < 3:
         return sources, ()
@@ -707,6 +727,6 @@ def _without_parts(
             parts = " and ".join(str(each.amounts["requests"]) for each in others)
             if source.model is not None:  # of a panel, whose parts are models
                 return others, (f"{column} is the sum of {parts}, and is not counted again.",)
-            whole = Amounts("", source.amounts, source.basis)
-            return [whole], (f"{column} is the sum of {parts}: only {column} is counted.",)
+            total = Amounts("", source.amounts, source.basis)
+            return [total], (f"{column} is the sum of {parts}: only {column} is counted.",)
     return sources, ()

@@ -74,8 +74,8 @@ def report_finding(
 ) -> str:
     """Return the sentence of a finding on the file ``name``; "" without a finding.
 
-    True asks as declared. Raise Question if the check asks the user, and IngestError if it refuses
-    the file.
+    A finding of True asks the declared question. Raise Question if the finding asks the user, and
+    IngestError if it refuses the file.
     """
     if not finding:
         return ""
@@ -93,7 +93,7 @@ def report_finding(
 def time_unit(clock: Clock, numbers: FloatArray, *, declared: bool, bins: bool) -> Finding | None:
     """Ask whether ``numbers`` count seconds or milliseconds from the start.
 
-    None: the unit is certain, ``declared`` by the format, or plausible for the gaps between the
+    None if the unit is certain, ``declared`` by the format, or plausible for the gaps between the
     times. ``bins``: the times are those of bins, not of requests.
     """
     if clock.kind != RELATIVE or clock.certain or numbers.size < FEW_TIMES:
@@ -143,8 +143,8 @@ def clock_change(
         ("an hour at the end of summer time comes twice", False, (*jump_ns[:50], *doubled)),
         ("the hour that clocks skip for summer time has no row", True, absent),
     ):
-        found = (changing_zones(local, skipped=skipped) for local in local_times)
-        if zones := next(filter(None, found), ()):
+        zones_of_times = (changing_zones(local, skipped=skipped) for local in local_times)
+        if zones := next(filter(None, zones_of_times), ()):
             return Finding(values={"what": words}, choices=zone_choices(zones[:4]))
     return None
 
@@ -194,10 +194,10 @@ def twelve_hours(clock: Clock, hours: Mapping[int, int]) -> bool:
 
 
 def coarse_times(times: IntArray) -> Finding | None:
-    """Return a finding if many times (ns) repeat and are whole minutes.
+    """Return a finding if many of ``times`` (ns) repeat and are whole minutes.
 
-    It is a statement if their step divides an hour. Otherwise it asks, since the times are rounded
-    or have no time of day.
+    It states the step of the times if that divides an hour. Otherwise it asks, because the times
+    are rounded or have no time of day.
     """
     if times.size < FEW_TIMES or 3 * np.unique(times).size > times.size:
         return None
@@ -211,7 +211,7 @@ def coarse_times(times: IntArray) -> Finding | None:
 
 
 def unsorted_offsets(clock: Clock, numbers: FloatArray) -> bool:
-    """Return whether numbers rise and fall, as gaps do; times from the start would rise."""
+    """Return whether numbers rise and fall like gaps, unlike times from the start."""
     if clock.kind != RELATIVE or numbers.size < FEW_TIMES:
         return False
     falls = float((np.diff(numbers) < 0).mean())
@@ -220,17 +220,17 @@ def unsorted_offsets(clock: Clock, numbers: FloatArray) -> bool:
 
 
 def stray_clocks(clock: Clock, hours: Mapping[int, int]) -> Finding | None:
-    """Refuse a file if many of its times are years away from the others.
+    """Return a finding if some times are years away from the others.
 
-    State it if there are few, which the reader sets aside. ``hours`` has the rows by hour since the
-    epoch.
+    It refuses the file if many are. Few are set aside, which the finding states. ``hours`` has the
+    rows by hour since the epoch.
     """
     bounds = stray_bounds(hours)
     low, high = bounds or (min(hours, default=0), max(hours, default=0))
-    places = np.array(sorted(place for place in hours if low <= place <= high))
-    gaps = np.diff(places)
+    hours_with_rows = np.array(sorted(hour for hour in hours if low <= hour <= high))
+    gaps = np.diff(hours_with_rows)
     if gaps.size and gaps.max() > FAR_HOURS and sum(hours.values()) >= FEW_TIMES:
-        before = int(places[int(gaps.argmax())])
+        before = int(hours_with_rows[int(gaps.argmax())])
         moment = moment_text(before * HOUR_NS, clock.kind)
         return Finding("refuses", {"years": gaps.max() / 8766, "moment": moment})
     return None if bounds is None else Finding("states")
@@ -239,23 +239,32 @@ def stray_clocks(clock: Clock, hours: Mapping[int, int]) -> Finding | None:
 def stray_bounds(hours: Mapping[int, int]) -> tuple[int, int] | None:
     """Return the first and last hour of the rows with a correct clock; None if all are correct.
 
-    Correct is the largest group of rows without a gap of more than a day. Other rows are strays if
-    they are few and far from it.
+    The correct rows are the largest group without a gap of more than a day. The other rows have a
+    wrong clock if they are few and far from that group. ``hours`` has the rows by hour since the
+    epoch.
     """
     if len(hours) < 2:
         return None
-    places = np.array(sorted(hours), dtype=np.int64)
-    rows = np.array([hours[place] for place in places.tolist()])
+    hours_with_rows = np.array(sorted(hours), dtype=np.int64)
+    rows = np.array([hours[hour] for hour in hours_with_rows.tolist()])
     total = int(rows.sum())
     most_strays = max(1.0, STRAY_SHARE * total)
-    if total < 10 or places[-1] - places[0] <= 24:
+    if total < 10 or hours_with_rows[-1] - hours_with_rows[0] <= 24:
         return None
-    low, high, aside = 0, len(places) - 1, 0
+    low, high, aside = 0, len(hours_with_rows) - 1, 0
     # Drop an end while the rest is compact in comparison and only few rows go.
     while low < high:
         ends = (
-            (low, places[low + 1] - places[low], places[high] - places[low + 1]),
-            (high, places[high] - places[high - 1], places[high - 1] - places[low]),
+            (
+                low,
+                hours_with_rows[low + 1] - hours_with_rows[low],
+                hours_with_rows[high] - hours_with_rows[low + 1],
+            ),
+            (
+                high,
+                hours_with_rows[high] - hours_with_rows[high - 1],
+                hours_with_rows[high - 1] - hours_with_rows[low],
+            ),
         )
         far = [
             end
@@ -266,7 +275,7 @@ def stray_bounds(hours: Mapping[int, int]) -> tuple[int, int] | None:
             break
         aside += int(rows[far[0]])
         low, high = (low + 1, high) if far[0] == low else (low, high - 1)
-    return (int(places[low]), int(places[high])) if aside else None
+    return (int(hours_with_rows[low]), int(hours_with_rows[high])) if aside else None
 
 
 def only_grows(before: FloatArray, after: FloatArray, *, restarts: bool = True) -> bool:
@@ -285,10 +294,11 @@ def only_grows(before: FloatArray, after: FloatArray, *, restarts: bool = True) 
 
 
 def repeated_ids(repeats: int, *, parts: bool, events: Sequence[tuple[str, str]]) -> Finding | None:
-    """State that ids repeat at other times, as retries do; ask if most do, as in event logs.
+    """Return a finding if ids repeat: a statement for retries, a question for event logs.
 
-    ``repeats`` are the rows with the id of another row and another time. ``parts``: most ids come
-    again with the same prompt. ``events`` are the column and value of rows that each id has once.
+    ``repeats`` is the number of rows that share an id but not the time. With ``parts``, most ids
+    come again with the same prompt. ``events`` are the column and value of rows that each id has
+    once.
     """
     choices = tuple(Choice(f"rows of {v}", "where", f'{c} = "{v}"') for c, v in events)
     if parts:
@@ -299,7 +309,7 @@ def repeated_ids(repeats: int, *, parts: bool, events: Sequence[tuple[str, str]]
 def latency_gaps(start: FloatArray, latency: FloatArray) -> Finding | None:
     """State that requests start when others end, as in a benchmark with a fixed concurrency.
 
-    ``start`` and ``latency`` (s) are those of each request. None if they do not.
+    ``start`` and ``latency`` are in seconds, ``[requests]``. None if requests start independently.
     """
     if start.size < FEW_TIMES or not (latency > 0).all():
         return None
@@ -319,10 +329,10 @@ def latency_gaps(start: FloatArray, latency: FloatArray) -> Finding | None:
 
 
 def absent_bins(counts: FloatArray) -> Finding | None:
-    """Return a finding if many bins are absent and hardly one is zero.
+    """Ask what absent bins mean if many bins are absent and hardly any is zero.
 
-    Counts grouped by time have no row for an empty bin. A few outages are no doubt: their bins are
-    unknown.
+    Tools that group rows by time write no row for an empty bin. A few absent bins are outages, and
+    stay unknown.
     """
     unknown = np.isnan(counts)
     begins = np.count_nonzero(np.diff(unknown.astype(np.int8)) == 1)
@@ -340,8 +350,8 @@ def counter(column: str, before: FloatArray, after: FloatArray) -> Finding | Non
     """
     if not only_grows(before, after):
         return None
-    named = column.lower().endswith(COUNTER_NAMES)
-    return Finding("states" if named else "asks")
+    is_named_counter = column.lower().endswith(COUNTER_NAMES)
+    return Finding("states" if is_named_counter else "asks")
 
 
 def sums_or_means(requests: FloatArray, tokens: FloatArray) -> bool:

@@ -149,8 +149,8 @@ def _metric_block(lines: Records, delimiter: str, name: str) -> tuple[list[str],
     """
     block: dict[str, list[str]] = {}
     last = 0
-    for place, line in enumerate(lines.line[:_BLOCK].tolist()):
-        cells = _cells(lines.text(place), delimiter, name, line)
+    for index, line in enumerate(lines.line[:_BLOCK].tolist()):
+        cells = _cells(lines.text(index), delimiter, name, line)
         if re.match(r"\d", cells[0]):
             break
         block[compact_name(cells[0])], last = cells, line
@@ -166,14 +166,14 @@ def _metric_block(lines: Records, delimiter: str, name: str) -> tuple[list[str],
 
 def _number_columns(columns: Sequence[str]) -> tuple[str, ...]:
     """Return the columns with the bins of a day, named by consecutive numbers or times of day."""
-    numbers = [column for column in columns if column.isdecimal() and len(column) < 6]
-    numbers = numbers or [column for column in columns if _OF_DAY.match(column)]
-    if len(numbers) < _NUMBERED or _DAY_S % len(numbers) or len(numbers) == len(columns):
+    names = [column for column in columns if column.isdecimal() and len(column) < 6]
+    names = names or [column for column in columns if _OF_DAY.match(column)]
+    if len(names) < _NUMBERED or _DAY_S % len(names) or len(names) == len(columns):
         return ()
-    minutes = 1440 / len(numbers)
-    parts = (number.partition(":") for number in numbers)
-    places = [(int(h) * 60 + int(m)) / minutes if colon else int(h) for h, colon, m in parts]
-    return tuple(numbers) if places == [places[0] + i for i in range(len(places))] else ()
+    minutes = 1440 / len(names)
+    parts = (name.partition(":") for name in names)
+    numbers = [(int(h) * 60 + int(m)) / minutes if colon else int(h) for h, colon, m in parts]
+    return tuple(names) if numbers == [numbers[0] + i for i in range(len(numbers))] else ()
 
 
 def _delimiter(lines: Records) -> str | None:
@@ -199,9 +199,9 @@ def batch(lines: Records, header: Header, columns: Sequence[str], name: str) -> 
         return _one_row_per_bin(lines, header, columns, name, faults)
     frame = _parse(lines, header, columns, name)
     again = frame[columns[0]].is_in(header.columns) if columns else pl.Series(dtype=pl.Boolean)
-    for place in again.arg_true().head(_SAMPLE):  # files that were joined have their header again
-        line = int(lines.line[place])
-        cells = _cells(lines.text(place), header.delimiter, name, line)
+    for index in again.arg_true().head(_SAMPLE):  # files that were joined have their header again
+        line = int(lines.line[index])
+        cells = _cells(lines.text(index), header.delimiter, name, line)
         if set(cells) == set(header.columns) and tuple(cells) != header.columns:
             raise IngestError(
                 f"{name}, line {line} names the columns in another order. Split the file there."
@@ -212,11 +212,11 @@ def batch(lines: Records, header: Header, columns: Sequence[str], name: str) -> 
 def _one_row_per_bin(
     lines: Records, header: Header, columns: Sequence[str], name: str, faults: list[RefusedRows]
 ) -> Batch:
-    """Return one row per bin of a table that has one column per bin of the day."""
+    """Return a table with one column per bin of the day as one row per bin."""
     others = [column for column in header.columns if column not in header.numbered]
     wide = _parse(lines, header, header.columns, name).with_row_index("row")
     step = _DAY_S // len(header.numbered)
-    starts = {column: place * step for place, column in enumerate(header.numbered)}
+    starts = {column: index * step for index, column in enumerate(header.numbered)}
     long = wide.unpivot(
         header.numbered, index=["row", *others], variable_name=_BIN, value_name=_AMOUNT
     ).with_columns(pl.col(_BIN).replace_strict(starts, return_dtype=pl.Int64))
@@ -240,10 +240,10 @@ def _parse(lines: Records, header: Header, columns: Sequence[str], name: str) ->
     if not lines.start.size:
         return pl.DataFrame(schema=dict.fromkeys(columns, pl.String))
     # polars would take names such as * and ^a$ for patterns.
-    places = {column: str(place) for place, column in enumerate(header.columns)}
-    schema = dict.fromkeys(places.values(), pl.String)
+    number_of_column = {column: str(number) for number, column in enumerate(header.columns)}
+    schema = dict.fromkeys(number_of_column.values(), pl.String)
     scan = pl.scan_csv(lines.joined(), has_header=False, separator=header.delimiter, schema=schema)
-    frame = scan.select(places[column] for column in columns).collect()
+    frame = scan.select(number_of_column[column] for column in columns).collect()
     frame.columns = list(columns)
     # Unusual quoting can make polars see other rows. Line numbers would then be wrong.
     if frame.height != lines.start.size:

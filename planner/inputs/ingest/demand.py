@@ -42,7 +42,7 @@ from planner.inputs.ingest.requests import CACHED, clock_notes
 from planner.inputs.ingest.rows import Batch, RefusedRows
 from planner.inputs.ingest.source import base_name
 from planner.inputs.ingest.store import write_demand
-from simulation.arrays import BoolArray
+from simulation.arrays import BoolArray, FloatArray, IntArray
 
 MAX_CELLS = 20_000_000
 BY_CHANCE = 10_000  # amounts below this may equal the sum of two others by chance
@@ -108,11 +108,11 @@ class _Reader:
             kinds = labels(probe[column]).drop_nulls().unique().head(10)
             planned = kinds.filter(kinds.str.contains(NAMED["planned"].pattern))
             if 0 < planned.len() < kinds.len() < 10:
-                found = Finding(values={"value": planned[0]})
-                self._reading.check("planned_rows", found, column)
+                finding = Finding(values={"value": planned[0]})
+                self._reading.check("planned_rows", finding, column)
 
     def take(self, batch: Batch) -> None:
-        """Check one batch; a bad cell refuses its whole row."""
+        """Check one batch and add its rows to the table; a bad cell refuses its whole row."""
         self.rows += self._reading.tally.begin(batch)
         batch = self._reading.kept(batch, self._conditions)
         for part in self._layout.parts:
@@ -129,14 +129,29 @@ class _Reader:
             expression: amounts(expression.series(frame), str(expression), points=self._points)
             for expression in self._amounts_read
         }
-        refused = [each.refused for each in times.values()]
+        refused = [read.refused for read in times.values()]
         refused += [reasons for _, reasons in cells.values()]
         bad = self._reading.tally.refuse(refused, batch)
         self._reading.tally.close_batch()
         keep = np.flatnonzero(~bad)
-        if not keep.size:
-            return
-        found = {
+        if keep.size:
+            self._append_rows(batch, keep, times, cells)
+        if self._cells > MAX_CELLS:
+            raise IngestError(f"{self._reading.name}: over {MAX_CELLS:,} bins. Use wider bins.")
+
+    def _append_rows(
+        self,
+        batch: Batch,
+        keep: IntArray,
+        times: Mapping[tuple[str, ...], clock.Times],
+        cells: Mapping[Expression, tuple[FloatArray, Any]],
+    ) -> None:
+        """Append the rows ``keep`` of a batch to the table, once per source of amounts.
+
+        ``times`` are by time columns. ``cells`` has the amounts of each expression first.
+        """
+        frame = batch.frame
+        keys = {
             field: _label(labels(frame[column].gather(keep)), field)
             for field, column in self._layout.labels.items()
         }
@@ -144,7 +159,7 @@ class _Reader:
         metrics = self._metrics
         counter = frame.drop(metrics.time, metrics.value).columns if metrics else self._layout.parts
         if counter:
-            found["counter"] = frame.select(counter).hash_rows(seed=0).gather(keep)
+            keys["counter"] = frame.select(counter).hash_rows(seed=0).gather(keep)
         for number, source in enumerate(self._layout.sources):
             self._offsets |= times[source.time].offsets
             values = {
@@ -158,31 +173,30 @@ class _Reader:
             table = {
                 "line": batch.lines[keep],
                 "ns": times[source.time].ns[keep],
-                **found,
+                **keys,
                 **values,
             }
-            absent = {"source": pl.lit(number, pl.Int32)} | {
-                name: value for name, value in _ABSENT.items() if name not in table
-            }
-            self._frames.append(pl.DataFrame(table).with_columns(**absent).select(_TABLE))
+            defaults = {name: value for name, value in _ABSENT.items() if name not in table}
+            source_number = pl.lit(number, pl.Int32)
+            self._frames.append(
+                pl.DataFrame(table).with_columns(source=source_number, **defaults).select(_TABLE)
+            )
             self._cells += keep.size
-        if self._cells > MAX_CELLS:
-            raise IngestError(f"{self._reading.name}: over {MAX_CELLS:,} bins. Use wider bins.")
 
     def _rows_of_load(self, batch: Batch, part: str) -> Batch:
         """Return the rows that are demand, by the words in the column ``part``.
 
-        Left out and counted are sums of other rows, answers of a cache, and failures.
+        Sums of other rows, answers from a cache and failures are left out and counted.
         """
         sums = labels(batch.frame[part]).str.contains(f"(?i){NAMED['total'].pattern}")
         reason = f"the sum of other rows ({part})"
         batch = self._reading.without(batch, sums.fill_null(False).to_numpy(), reason)
-        kinds, named = batch.frame[part], compact_name(part)
+        kinds, column_name = batch.frame[part], compact_name(part)
         if self._reading.options.filter is not None:
             return batch
-        if named in SYNONYMS["cache_hit"]:
+        if column_name in SYNONYMS["cache_hit"]:
             return self._reading.without(batch, outcomes.cache_hits(kinds), f"{CACHED} ({part})")
-        if named in SYNONYMS["status"]:
+        if column_name in SYNONYMS["status"]:
             failed = outcomes.failed(kinds, part)
             return self._reading.without(batch, failed, f"failed requests ({part})")
         return batch
@@ -192,9 +206,9 @@ class _Reader:
         grids, when = self._grids(), next(iter(self._clocks.values()))
         figures = demand_figures(grids, when.kind)
         if all(each.gaps == each.bins for each in figures["series"]):
-            listed = " or ".join(sorted(set(map(str, self._amounts_read))))
+            columns = " or ".join(sorted(set(map(str, self._amounts_read))))
             raise IngestError(
-                f"{self._reading.name}: no row has a number in {listed}. Map the columns that do."
+                f"{self._reading.name}: no row has a number in {columns}. Map the columns that do."
             )
         write_demand(self._reading.folder, grids)
         for label, names in self.names.items():
@@ -255,8 +269,8 @@ class _Reader:
         )
         lengths_s = (end.ns - start.ns)[start.good & end.good] / 1e9
         unsure = self._reading.options.amounts == AUTO
-        found = consistency.bin_ends(lengths_s, step_s) if unsure else None
-        self._reading.check("bin_ends", found, ends)
+        finding = consistency.bin_ends(lengths_s, step_s) if unsure else None
+        self._reading.check("bin_ends", finding, ends)
 
     def _without_sums(self, table: pl.DataFrame) -> pl.DataFrame:
         """Return the rows without those that are the sum of all others, such as of model "Total".
@@ -275,16 +289,16 @@ class _Reader:
             name, largest_sum = max(
                 sums.iter_rows(), key=lambda row: (bool(NAMED["total"].search(row[0])), row[1])
             )
-            named = bool(NAMED["total"].search(name))
-            tolerance = 0.02 if named and name else 1e-9
+            is_named_total = bool(NAMED["total"].search(name))
+            tolerance = 0.02 if is_named_total and name else 1e-9
             sum_of_others = sums[field].sum() - largest_sum
             if abs(largest_sum - sum_of_others) > tolerance * largest_sum:
                 continue
             # Few small amounts add up by chance.
-            by_chance = 2 if named or largest_sum >= BY_CHANCE else 3
-            if not (named and name) and sums.height <= by_chance:
+            by_chance = 2 if is_named_total or largest_sum >= BY_CHANCE else 3
+            if not (is_named_total and name) and sums.height <= by_chance:
                 continue
-            if not named and (column := self._layout.labels.get(label)):
+            if not is_named_total and (column := self._layout.labels.get(label)):
                 self._reading.check("sum_rows", Finding(values={"value": name}), column)
             is_sum = table[label].fill_null("") == name
             lines = table["line"].filter(is_sum)
@@ -295,7 +309,7 @@ class _Reader:
         return table
 
     def _second_pass(self, table: pl.DataFrame) -> pl.DataFrame:
-        """Return the bins, with those in the second pass of a repeated hour one hour later.
+        """Return the bins; those in the second pass of a repeated hour become one hour later.
 
         Raises Question for times without a time zone in which a change of clocks shows.
         """
@@ -303,20 +317,24 @@ class _Reader:
         if self._metrics or when.kind == RELATIVE or (when.certain and not when.zone):
             return table
         # Rows with the local time of an earlier row of the same counter.
-        again = ~table.select(*_COUNTER, "ns").to_struct("key").is_first_distinct()
+        is_repeated = ~table.select(*_COUNTER, "ns").to_struct("key").is_first_distinct()
         if not when.zone:
-            hours = np.unique(table["ns"].to_numpy() // HOUR_NS, return_counts=True)
-            rows_by_hour = dict(zip(*(each.tolist() for each in hours), strict=True))
-            jump_ns = table["ns"].filter(again).unique().to_list()
-            changed = consistency.clock_change(when, jump_ns=jump_ns, hours=rows_by_hour, bins=True)
-            self._reading.check("clock_change", changed, when.columns[0])
-            halved = consistency.twelve_hours(when, rows_by_hour)
-            self._reading.check("twelve_hours", halved, when.columns[0])
+            hours, counts = np.unique(table["ns"].to_numpy() // HOUR_NS, return_counts=True)
+            rows_by_hour = dict(zip(hours.tolist(), counts.tolist(), strict=True))
+            jump_ns = table["ns"].filter(is_repeated).unique().to_list()
+            clock_change = consistency.clock_change(
+                when, jump_ns=jump_ns, hours=rows_by_hour, bins=True
+            )
+            self._reading.check("clock_change", clock_change, when.columns[0])
+            twelve_hours = consistency.twelve_hours(when, rows_by_hour)
+            self._reading.check("twelve_hours", twelve_hours, when.columns[0])
             return table
-        if not again.any():
+        if not is_repeated.any():
             return table
-        folded = [ns for ns in table["ns"].filter(again).unique() if clock.folds_in(ns, when.zone)]
-        later = again & table["ns"].is_in(folded)
+        repeated_ns = [
+            ns for ns in table["ns"].filter(is_repeated).unique() if clock.folds_in(ns, when.zone)
+        ]
+        later = is_repeated & table["ns"].is_in(repeated_ns)
         return table.with_columns(pl.col("ns") + clock.UNITS_NS["h"] * later.cast(pl.Int64))
 
     def _amounts(self, table: pl.DataFrame) -> pl.DataFrame:
@@ -357,8 +375,8 @@ class _Reader:
             if self._layout.unknown_unit:
                 self._reading.check("bare_amounts", unsure, column)
             if growing:
-                found = consistency.counter(column, before, after) if unsure else None
-                self._reading.check("counter", found, column)
+                finding = consistency.counter(column, before, after) if unsure else None
+                self._reading.check("counter", finding, column)
             else:
                 falls = unsure and only_grows(after, before, restarts=False)
                 self._reading.check("falling_amounts", falls, column)
@@ -378,9 +396,9 @@ class _Reader:
         """Return name, model, region and tier of a series; the caller's options win over labels."""
         options, parts = self._reading.options, [*(labels[key] for key in _KEYS), source.name]
         name = " / ".join(part for part in parts if part) or base_name(self._reading.name)
-        found = {label: options.constant(label) or labels[label] for label in LABELS}
-        model = options.model or source.model or found["model"]
-        return {"name": name, **found, "model": model}
+        names = {label: options.constant(label) or labels[label] for label in LABELS}
+        model = options.model or source.model or names["model"]
+        return {"name": name, **names, "model": model}
 
     def _notes(self) -> tuple[str, ...]:
         """Return sentences on what was not read, on times, and on how amounts were converted."""
@@ -432,58 +450,67 @@ FIRST_TIMES = 3  # of the usual growth: a first value up to this is of the first
 def counter_growth(
     table: pl.DataFrame, fields: Sequence[str], name: str, *, instants: bool
 ) -> tuple[pl.DataFrame, int]:
-    """Turn counters into their growth per bin; also return the number of missing readings.
+    """Return counters as their growth per bin, and the number of missing readings.
 
-    A value below the one before follows a restart. The growth across missing readings is spread
-    evenly over their bins. With ``instants``, the growth between two readings belongs to the time
-    of the first. Otherwise a row is a bin, and its value is the counter at the end of the bin.
+    A value below the value before follows a restart. The growth across missing readings is spread
+    evenly over their bins. With ``instants``, rows are readings, and the growth between two of them
+    belongs to the bin of the first. Otherwise rows are bins, and a value is the counter at the end
+    of its bin. ``fields`` are the columns with counters, and ``name`` is the file's name for
+    errors.
     """
-    others = [pl.lit(np.nan).alias(field) for field in fields]
-    parts, missing = [] if instants else [table.with_columns(others)], 0
+    unknown = {field: pl.lit(np.nan) for field in fields}
+    parts, missing = [] if instants else [table.with_columns(**unknown)], 0
     for field in fields:
-        value, begin = pl.col(field), pl.col("begin")
-        rows = table.filter(value.is_not_nan()).sort(*_COUNTER, "ns", nulls_last=True)
-        before = value.shift(1).over(_COUNTER)
-        rows = rows.with_columns(
-            grown=pl.when(value < before).then(value).otherwise(value - before),
-            begin=pl.col("ns").shift(1).over(_COUNTER),
-        ).with_columns(since=pl.col("ns") - begin)
-        steps = rows["since"].filter(rows["since"] > 0).mode().sort()
-        step = int(steps[0]) if steps.len() else 1
-        # A series that begins later, such as that of a new replica, began at 0 in its first bin.
-        first = begin.is_null() & (value <= FIRST_TIMES * pl.col("grown").median())
-        later = pl.col("ns") > table["ns"].min() if instants else pl.lit(True)
-        rows = rows.with_columns(
-            pl.when(first & later).then(value).otherwise(pl.col("grown")).alias("grown"),
-            (pl.col("since") / step).round().cast(pl.Int64).clip(1).fill_null(1).alias("bins"),
-        ).filter(pl.col("grown").is_not_null())
-        if (bins := int(rows["bins"].sum())) > MAX_CELLS:
-            raise IngestError(
-                f"{name}: a counter has {bins:,} bins of {step / 1e9:g} s. Check the times."
-            )
-        far = rows["since"].filter(rows["since"] > FAR_HOURS * HOUR_NS)
-        if far.len():
-            years = int(far[0]) / HOUR_NS / 8766
-            raise IngestError(
-                f"{name}: no counter reading for {years:,.1f} years. Correct the time."
-            )
-        missing += bins - rows.height
-        rows = rows.with_columns(at=pl.int_ranges("bins")).explode("at")
+        growth, step = _growth_between_readings(table, field, name, instants=instants)
+        missing += int(growth["bins"].sum()) - growth.height
+        rows = growth.with_columns(bin=pl.int_ranges("bins")).explode("bin")
         # Growth until the begin and until the end of each bin. Whole counts stay whole in each bin,
         # and their sum is the growth.
-        grown, bins_of = pl.col("grown"), pl.col("bins")
+        grown, bins, index = pl.col("grown"), pl.col("bins"), pl.col("bin")
         until_begin, until_end = (
-            pl.when(at == bins_of).then(grown).otherwise((grown * at / bins_of).round())
-            for at in (pl.col("at"), pl.col("at") + 1)
+            pl.when(edge == bins).then(grown).otherwise((grown * edge / bins).round())
+            for edge in (index, index + 1)
         )
-        moment = pl.col("ns") + (pl.col("at") + 1 - bins_of - int(instants)) * step
-        others = [pl.lit(np.nan).alias(other) for other in fields if other != field]
-        rows = rows.with_columns(
-            moment.alias("ns"), (until_end - until_begin).alias(field), *others
-        )
-        parts.append(rows.select(table.columns))
+        moment = pl.col("ns") + (index + 1 - bins - int(instants)) * step
+        columns = unknown | {"ns": moment, field: until_end - until_begin}
+        parts.append(rows.with_columns(**columns).select(table.columns))
     by_bin = pl.concat(parts).group_by(*_COUNTER, "ns", maintain_order=True)
     return by_bin.agg(pl.col("line").last(), *map(_sum_of_known, AMOUNTS)), missing
+
+
+def _growth_between_readings(
+    table: pl.DataFrame, field: str, name: str, *, instants: bool
+) -> tuple[pl.DataFrame, int]:
+    """Return the readings of a counter with ``grown`` and ``bins``, and the usual step in ns.
+
+    ``grown`` is the growth since the reading before, and ``bins`` the bins that it covers. Raise
+    IngestError for too many bins, or for a gap of years.
+    """
+    value, begin = pl.col(field), pl.col("begin")
+    rows = table.filter(value.is_not_nan()).sort(*_COUNTER, "ns", nulls_last=True)
+    before = value.shift(1).over(_COUNTER)
+    rows = rows.with_columns(
+        grown=pl.when(value < before).then(value).otherwise(value - before),
+        begin=pl.col("ns").shift(1).over(_COUNTER),
+    ).with_columns(since=pl.col("ns") - begin)
+    steps = rows["since"].filter(rows["since"] > 0).mode().sort()
+    step = int(steps[0]) if steps.len() else 1
+    # A series that begins later, such as that of a new replica, began at 0 in its first bin.
+    first = begin.is_null() & (value <= FIRST_TIMES * pl.col("grown").median())
+    later = pl.col("ns") > table["ns"].min() if instants else pl.lit(True)
+    rows = rows.with_columns(
+        pl.when(first & later).then(value).otherwise(pl.col("grown")).alias("grown"),
+        (pl.col("since") / step).round().cast(pl.Int64).clip(1).fill_null(1).alias("bins"),
+    ).filter(pl.col("grown").is_not_null())
+    if (bins := int(rows["bins"].sum())) > MAX_CELLS:
+        raise IngestError(
+            f"{name}: a counter has {bins:,} bins of {step / 1e9:g} s. Check the times."
+        )
+    gaps = rows["since"].filter(rows["since"] > FAR_HOURS * HOUR_NS)
+    if gaps.len():
+        years = int(gaps[0]) / HOUR_NS / 8766
+        raise IngestError(f"{name}: no counter reading for {years:,.1f} years. Correct the time.")
+    return rows, step
 
 
 def _sum_of_known(field: str) -> pl.Expr:
@@ -507,13 +534,13 @@ class _Metrics:
 
     @classmethod
     def of(cls, reading: Reading) -> _Metrics | None:
-        """Return how a table of one row per metric and time is read; None for any other table."""
+        """Return how to read a table of one row per metric and time; None for other tables."""
         connector = reading.format
         if not connector.metric:
             return None
-        named = {compact_name(column): column for column in reading.table.columns}
+        by_name = {compact_name(column): column for column in reading.table.columns}
         metric, value = (
-            next((named[k] for k in map(compact_name, each.split("|")) if k in named), each)
+            next((by_name[k] for k in map(compact_name, each.split("|")) if k in by_name), each)
             for each in (connector.metric, connector.value)
         )
         find = Resolver(reading.table.columns, reading.options, reading.name, connector.columns)
@@ -527,9 +554,9 @@ class _Metrics:
         """Return the layout with the column of values in place of the amounts."""
         source, meant = layout.sources[0], self.reading.options.amounts
         amounts = dict.fromkeys(self.connector.metrics, Expression(((self.value,),)))
-        stated = dict.fromkeys(amounts, meant) if meant in RATES else {}
+        bases = dict.fromkeys(amounts, meant) if meant in RATES else {}
         return DemandLayout(
-            (replace(source, name="", model=None, amounts=amounts, basis=stated),),
+            (replace(source, name="", model=None, amounts=amounts, basis=bases),),
             {label: column for label, column in layout.labels.items() if label != "series"},
             layout.notes,
             unknown_unit=self.metric not in self.columns and meant == AUTO,
@@ -579,8 +606,10 @@ class _Metrics:
         """
         if self.metric not in frame.columns:
             return {"requests": values["requests"]}
-        named, unknown = self._fields(frame), pl.Series([np.nan])
-        return {field: each.zip_with(named == field, unknown) for field, each in values.items()}
+        field_of_row, unknown = self._fields(frame), pl.Series([np.nan])
+        return {
+            field: each.zip_with(field_of_row == field, unknown) for field, each in values.items()
+        }
 
 
 def _label(values: pl.Series, field: str) -> pl.Series:

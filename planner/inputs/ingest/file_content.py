@@ -47,7 +47,7 @@ class Reading:
     findings: dict[str, str] = field(default_factory=dict)  # check to its sentence
 
     def check(self, name: str, finding: Finding | bool | None, column: str = "") -> None:
-        """Keep the sentence of what a rule of ``consistency`` found; "" if it found nothing.
+        """Store the sentence of a rule's ``finding`` under ``name``; "" without a finding.
 
         Raise Question if the rule asks the user, and IngestError if it refuses the file.
         """
@@ -105,30 +105,30 @@ class Reading:
         return times
 
     def conditions(self) -> tuple[Conditions, ...]:
-        """Return the conditions that rows must meet, each with the reason to leave others out.
+        """Return the conditions that rows must meet, each with the reason to leave other rows out.
 
-        They are the caller's filter, or else the format's.
+        The caller's filter replaces the conditions of the format.
         """
         text = self.options.filter
         declared = self.format.where if text is None else [(text, "")] if text else []
-        found = [
+        conditions = [
             (condition, reason or f"excluded by where: {row_filter.condition_text(condition)}")
             for text, reason in declared
             for condition in row_filter.parse(text)
         ]
         if self.options.filter is None:  # a declaration may name columns that this file lacks
-            named = {compact_name(column): column for column in self.table.columns}
-            found = [
-                (replace(condition, column=named[key]), reason)
-                for condition, reason in found
-                if (key := compact_name(condition.column)) in named
+            column_by_name = {compact_name(column): column for column in self.table.columns}
+            conditions = [
+                (replace(condition, column=column_by_name[key]), reason)
+                for condition, reason in conditions
+                if (key := compact_name(condition.column)) in column_by_name
             ]
-        conditions = (condition for condition, _ in found)
-        row_filter.check_columns(conditions, self.table.columns, self.name)
-        return tuple(found)
+        on_columns = (condition for condition, _ in conditions)
+        row_filter.check_columns(on_columns, self.table.columns, self.name)
+        return tuple(conditions)
 
     def kept(self, batch: Batch, conditions: Sequence[Conditions]) -> Batch:
-        """Return the rows that meet every condition; count the others, which are no load."""
+        """Return the rows of a batch that meet every condition; count the other rows as no load."""
         for condition, reason in conditions:
             batch = self.without(batch, ~condition.keeps(batch.frame[condition.column]), reason)
         return batch

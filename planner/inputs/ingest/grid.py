@@ -47,7 +47,10 @@ class Grid:
 
 
 def number_keys(frame: pl.DataFrame, keys: Sequence[str]) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Add a column ``number`` of the distinct ``keys``, as they appear; also return those keys."""
+    """Return ``frame`` with a column ``number`` of its distinct ``keys``, and these keys in order.
+
+    Numbers count from 0 in order of appearance.
+    """
     distinct = frame.select(keys).unique(maintain_order=True).with_row_index("number")
     joined = frame.join(
         distinct, on=list(keys), how="left", nulls_equal=True, maintain_order="left"
@@ -104,7 +107,7 @@ def bin_width(number: IntArray, ns: IntArray, name: str, bin_s: float | None) ->
 
 
 def _regular_step(steps: IntArray, usual: int) -> int:
-    """Return a second step that also comes REGULAR times in a row; 0 if there is none."""
+    """Return a step other than ``usual`` that occurs REGULAR times in a row; 0: none."""
     begin = np.flatnonzero(np.concatenate(([True], steps[1:] != steps[:-1])))
     length = np.diff(np.append(begin, steps.size))
     other = (steps[begin] != usual) & (length >= REGULAR)
@@ -131,23 +134,23 @@ def lay_out(
 ) -> tuple[list[Grid], list[RefusedRows]]:
     """Return the grid of every series, and the refused rows that do not fit on a grid.
 
-    ``rows`` has columns number (an index into ``identities`` and ``rates``, one per series), line,
-    ns and AMOUNTS. A bin without a row is a gap, or 0 with ``zero``. A cell without a value is
-    always a gap. A row that repeats another exactly is refused.
+    ``rows`` has the columns number (the index of the row's series), line, ns and AMOUNTS.
+    ``identities`` and ``rates`` have an entry per series. ``width`` is that of a bin, in ns. A bin
+    without a row is a gap, or 0 with ``zero``. A cell without a value is always a gap. A row that
+    repeats another exactly is refused.
 
     Raises IngestError for two rows that contradict each other, and for far more bins than rows.
     """
-    off = _off_grid(rows["number"].to_numpy(), rows["ns"].to_numpy(), width)
-    reason = pl.lit(f"time off the grid of {width / 1e9:g} s bins").alias("reason")
-    refused = [rows.filter(off).with_columns(reason)]
-    rows = rows.filter(~off).sort("number", "ns", "line")
-    repeats = (rows["number"] == rows["number"].shift(1)) & (rows["ns"] == rows["ns"].shift(1))
-    repeats = repeats.fill_null(False)
-    if repeats.any():
-        _require_equal(rows, repeats, identities, name, unit)
-        repeated = pl.lit("bin repeated").alias("reason")
-        refused.append(rows.filter(repeats).with_columns(repeated))
-        rows = rows.filter(~repeats)
+    is_off_grid = _off_grid(rows["number"].to_numpy(), rows["ns"].to_numpy(), width)
+    reason = f"time off the grid of {width / 1e9:g} s bins"
+    refused = [rows.filter(is_off_grid).with_columns(reason=pl.lit(reason))]
+    rows = rows.filter(~is_off_grid).sort("number", "ns", "line")
+    is_repeat = (rows["number"] == rows["number"].shift(1)) & (rows["ns"] == rows["ns"].shift(1))
+    is_repeat = is_repeat.fill_null(False)
+    if is_repeat.any():
+        _require_equal(rows, is_repeat, identities, name, unit)
+        refused.append(rows.filter(is_repeat).with_columns(reason=pl.lit("bin repeated")))
+        rows = rows.filter(~is_repeat)
     number, ns = rows["number"].to_numpy().astype(np.int64), rows["ns"].to_numpy()
     first = np.searchsorted(number, np.arange(len(identities)))
     count = np.diff(np.append(first, number.size))
@@ -155,7 +158,7 @@ def lay_out(
     bins = (ns[first + count - 1] - start) // width + 1
     _require_room(bins, count, [identity["name"] for identity in identities], width, name)
     edges = np.concatenate(([0], np.cumsum(bins)))
-    place = edges[number] + (ns - start[number]) // width
+    index = edges[number] + (ns - start[number]) // width
     amounts: dict[str, FloatArray] = {}
     for field in AMOUNTS:
         column = rows[field].to_numpy()
@@ -166,9 +169,9 @@ def lay_out(
         values = np.full(edges[-1], np.nan)
         # An amount that the series never has stays unknown, even with ``zero``.
         if zero:
-            counted = np.logical_or.reduceat(~np.isnan(column), first)
-            values[np.repeat(counted, bins)] = 0.0
-        values[place] = column * factor[number]
+            has_amount = np.logical_or.reduceat(~np.isnan(column), first)
+            values[np.repeat(has_amount, bins)] = 0.0
+        values[index] = column * factor[number]
         amounts[field] = values
     parts = zip(identities, start.tolist(), pairwise(edges.tolist()), strict=True)
     grids = [

@@ -88,16 +88,16 @@ def unwrapped(pieces: Iterable[bytes], head: bytes, name: str, size: int) -> Ite
     lines = [text for text in head.decode("utf-8", errors="replace").splitlines() if text.strip()]
     # The last line may be cut off.
     probed = [_unwrap_line(line) for line in lines[:PROBED] if line != lines[-1] or len(lines) == 1]
-    rows = [_line_of_envelope(*found) for found in probed if found]
+    rows = [_line_of_envelope(*envelope) for envelope in probed if envelope]
     patterns = [connector.line for connector in CONNECTORS.values() if connector.line]
     has_load = any(row[:1] == "{" or any(re.search(p, row) for p in patterns) for row in rows)
     if not has_load or len(rows) < len(probed) / 2:
         return None
     return (
         "".join(
-            _line_of_envelope(*found) + "\n"
+            _line_of_envelope(*envelope) + "\n"
             for line in block.data.decode("utf-8", errors="replace").splitlines()
-            if (found := _unwrap_line(line))
+            if (envelope := _unwrap_line(line))
         ).encode()
         for block in record_blocks(pieces, name=name, size=size, quoted=False)
     )

@@ -128,9 +128,9 @@ class IngestOptions:
 
 
 def _one_in(text: str | None) -> float | None:
-    """Return n of a sample of one in n requests, given as n or as the share 1/n. None without text.
+    """Return n of a sample of one in n requests, from a text with n or with the share 1/n.
 
-    Raise IngestError for another text.
+    None without text. Raise IngestError for another text.
     """
     if text is None:
         return None

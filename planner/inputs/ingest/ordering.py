@@ -47,25 +47,26 @@ def merge_in_order(
     *,
     on_range: Callable[[], None],
     range_rows: int = RANGE_ROWS,
-    kept: tuple[float, float] = (-np.inf, np.inf),
+    first_s: float = -np.inf,
+    end_s: float = np.inf,
 ) -> None:
     """Rewrite ``parts`` so that they follow each other in time.
 
-    Arrivals are then counted from ``shift_s`` (s). Nothing changes if the parts are already in
-    order and ``shift_s`` is 0. Requests with the same arrival keep the order of the file. Memory
-    use is about ``range_rows`` rows, and one sample per SAMPLE_ROWS rows of all parts.
+    Arrivals before ``first_s`` and from ``end_s`` on are dropped. Then ``shift_s`` (s) is
+    subtracted from all arrivals. Files stay as they are if nothing has to change. Requests with the
+    same arrival keep their order. Memory use is about ``range_rows`` rows, and one sample per
+    SAMPLE_ROWS rows of all parts.
 
-    Arrivals outside ``kept``, [first, end), are dropped. ``on_range`` is called after each range of
-    rows, and may raise to cancel.
+    ``on_range`` is called after each range of rows, and may raise to cancel.
     """
     in_order = all(a.last_s <= b.first_s for a, b in pairwise(parts))
-    if in_order and shift_s == 0.0 and kept == (-np.inf, np.inf):
+    if in_order and shift_s == 0.0 and (first_s, end_s) == (-np.inf, np.inf):
         return
     # The samples cut time into ranges of about ``range_rows`` rows without reading the parts.
     sample = np.sort(np.concatenate([part.sample for part in parts]))
     step = max(1, range_rows // SAMPLE_ROWS)
     cuts = np.unique(sample[step::step])
-    edges = [kept[0], *cuts[(cuts > kept[0]) & (cuts < kept[1])].tolist(), kept[1]]
+    edges = [first_s, *cuts[(cuts > first_s) & (cuts < end_s)].tolist(), end_s]
     sorted_folder = folder / "sorted"
     sorted_folder.mkdir()
     count = 0

@@ -29,8 +29,8 @@ def _matches(
     """Return the mask of rows whose word fits ``pattern`` and not ``but``, ``[rows]``."""
     text = series.cast(pl.String, strict=False).fill_null("").str.strip_chars().str.to_lowercase()
     words = text.unique().to_list()
-    found = [word for word in words if pattern.search(word) and not (but and but.search(word))]
-    fits = found if len(words) <= MOST_WORDS else []
+    matching = [word for word in words if pattern.search(word) and not (but and but.search(word))]
+    fits = matching if len(words) <= MOST_WORDS else []
     return np.asarray(text.is_in(fits).to_numpy(), dtype=np.bool_)
 
 

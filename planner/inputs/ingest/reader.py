@@ -125,8 +125,8 @@ def _read(
     reading = Reading(
         source.name, table, format, options, tally, work, lambda: progress(table.fraction)
     )
-    listed = ", ".join(f"{name[:40]} ({kind[:40]})" for name, kind in table.left_out.items())
-    left_out = (f"Ignored columns (no number, text or time): {listed[:400]}.",) if listed else ()
+    reasons = ", ".join(f"{name[:40]} ({kind[:40]})" for name, kind in table.left_out.items())
+    left_out = (f"Ignored columns (no number, text or time): {reasons[:400]}.",) if reasons else ()
     # Ignored columns may be the cause of the error, so the message lists them.
     try:
         content = READERS[format.kind](reading)
@@ -137,12 +137,12 @@ def _read(
         raise
     shutil.rmtree(scratch, ignore_errors=True)
     kind = content.clock.kind
-    found: dict[str, Any] = {
+    figures: dict[str, Any] = {
         each.name: getattr(content, each.name)
         for each in fields(Content)
         if each.name not in ("clock", "names", "notes")
     }
-    found |= {f"{label}s": content.names[label].seen for label in LABELS}
+    figures |= {f"{label}s": content.names[label].seen for label in LABELS}
     return IngestReport(
         trace=source.name,
         format=format.name,
@@ -160,7 +160,7 @@ def _read(
         left_out=dict(sorted(tally.left_out.items())),
         checks=reading.findings,
         assumptions=tuple(_assumptions(content, reading, tally)),
-        **found,
+        **figures,
     )
 
 

@@ -72,26 +72,28 @@ def read_request_file(reading: Reading, *, answers: bool = True) -> Content:
 
 
 def _check_tokens(reading: Reading, layout: RequestLayout) -> None:
-    """Check the first rows for tokens that are counters or totals, or of several requests."""
+    """Check the first rows for token columns that are counters, totals, or sums over requests."""
     probe, options = reading.table.probe, reading.options
-    stated = options.format != AUTO or bool(reading.format.known_by)
-    stated |= "arrival" in options.mapping
-    counted = {field: each.values(probe) for field, each in layout.tokens.items()}
+    is_stated = options.format != AUTO or bool(reading.format.known_by)
+    is_stated |= "arrival" in options.mapping
+    tokens = {field: each.values(probe) for field, each in layout.tokens.items()}
     # Counters of one table grow together, so the one that grows least decides.
-    least = min(counted.values(), key=lambda values: (np.diff(values) > 0).sum())
-    reading.check("growing_tokens", not stated and only_grows(least[:-1], least[1:]))
-    answers = counted["output_tokens"]
+    least = min(tokens.values(), key=lambda values: (np.diff(values) > 0).sum())
+    reading.check("growing_tokens", not is_stated and only_grows(least[:-1], least[1:]))
+    answers = tokens["output_tokens"]
     if session := layout.fields.get("session"):
         turns = pl.DataFrame({"session": probe[session], "after": answers})
         turns = turns.with_columns(before=pl.col("after").shift(1).over("session")).drop_nulls()
         before, after = turns["before"].to_numpy(), turns["after"].to_numpy()
-        reading.check("growing_tokens", not stated and only_grows(before, after))
+        reading.check("growing_tokens", not is_stated and only_grows(before, after))
     if layout.weight and "sample_rate" not in layout.fields and not options.sample:
         weights = numbers(probe[layout.weight])[0]
-        reading.check("row_weights", not stated and consistency.row_weights(weights), layout.weight)
+        reading.check(
+            "row_weights", not is_stated and consistency.row_weights(weights), layout.weight
+        )
     if layout.total and "input_tokens" not in options.mapping:
-        beyond_prompt = layout.total.values(probe) - counted["input_tokens"]
-        equal = not stated and consistency.token_totals(answers, beyond_prompt)
+        beyond_prompt = layout.total.values(probe) - tokens["input_tokens"]
+        equal = not is_stated and consistency.token_totals(answers, beyond_prompt)
         reading.check("token_totals", equal, str(layout.tokens["input_tokens"]))
 
 
@@ -129,14 +131,14 @@ def _check_repeats(reading: Reading, layout: RequestLayout, when: clock.Clock) -
 
 
 def _check_nesting(reading: Reading, layout: RequestLayout) -> None:
-    """Check the first rows for spans of a trace whose tokens are the sum of their children's."""
-    probe, named = reading.table.probe, {compact_name(c): c for c in reading.table.probe.columns}
-    parent = next((named[name] for name in PARENTS if name in named), None)
-    ids = next((named[name] for name in SPANS if name in named), None)
+    """Check the first rows for parent spans whose tokens are the sum of their child spans."""
+    probe, by_name = reading.table.probe, {compact_name(c): c for c in reading.table.probe.columns}
+    parent = next((by_name[name] for name in PARENTS if name in by_name), None)
+    ids = next((by_name[name] for name in SPANS if name in by_name), None)
     if parent is None or ids is None:
         return
-    own = pl.Series(layout.tokens["input_tokens"].values(probe))
-    rows = pl.DataFrame({"id": probe[ids], "parent": probe[parent], "own": own})
+    tokens = pl.Series(layout.tokens["input_tokens"].values(probe))
+    rows = pl.DataFrame({"id": probe[ids], "parent": probe[parent], "own": tokens})
     # "below": the tokens of the spans under a span.
     below = rows.group_by("parent").agg(pl.col("own").fill_nan(0).sum().alias("below"))
     parents = rows.join(below, left_on="id", right_on="parent").filter(pl.col("below") > 0)
@@ -168,15 +170,15 @@ def _check_latency(reading: Reading, when: clock.Clock) -> None:
     It needs a latency column whose name has a unit.
     """
     probe = reading.table.probe
-    named = [c for c in probe.columns if LATENCY.search(c) and clock.unit_of(c)]
-    if not named or named[0] in when.columns:
+    columns = [c for c in probe.columns if LATENCY.search(c) and clock.unit_of(c)]
+    if not columns or columns[0] in when.columns:
         return
-    unit_s = clock.UNITS_NS[clock.unit_of(named[0]) or "s"] / 1e9
-    latency = numbers(probe[named[0]])[0] * unit_s
+    unit_s = clock.UNITS_NS[clock.unit_of(columns[0]) or "s"] / 1e9
+    latency = numbers(probe[columns[0]])[0] * unit_s
     times = clock.read(probe, when)
     good = times.good & np.isfinite(latency)
     start = (times.ns[good] - times.ns.min(initial=2**62)) / 1e9
-    reading.check("latency_gaps", consistency.latency_gaps(start, latency[good]), named[0])
+    reading.check("latency_gaps", consistency.latency_gaps(start, latency[good]), columns[0])
 
 
 class _Reader:
@@ -232,8 +234,8 @@ class _Reader:
         unit = clock.unit_of(column) or next(iter(self._clock.units), None)
         if unit is None:
             turn = probe[self._fields[self._links[0]]].cast(pl.String)
-            at, think = clock.read(probe, self._clock).ns / 1e9, numbers(probe[column])[0]
-            frame = pl.DataFrame({"turn": turn, "at": at, "think": think})
+            time, think = clock.read(probe, self._clock).ns / 1e9, numbers(probe[column])[0]
+            frame = pl.DataFrame({"turn": turn, "at": time, "think": think})
             frame = frame.with_columns(gap=pl.col("at").diff().over("turn"))
             frame = frame.filter(pl.col("gap").is_not_null(), pl.col("think") > 0)
             too_long = (frame["think"] > frame["gap"]).to_numpy()
@@ -258,13 +260,13 @@ class _Reader:
             self._reading.tally.leave_out(batch.refused(REPEATED, repeated))
             bad |= repeated
         self._reading.tally.close_batch()
-        kept = np.flatnonzero(~bad)
+        accepted = np.flatnonzero(~bad)
         if bad.any():
-            ns, frame, lines = ns[kept], frame.filter(~bad), lines[kept]
-            tokens = {name: values[kept] for name, values in tokens.items()}
+            ns, frame, lines = ns[accepted], frame.filter(~bad), lines[accepted]
+            tokens = {name: values[accepted] for name, values in tokens.items()}
         if ns.size:
             ends = [
-                (int(ns[i]), int(lines[i]), batch.text(int(kept[i])))
+                (int(ns[i]), int(lines[i]), batch.text(int(accepted[i])))
                 for i in (int(ns.argmin()), int(ns.argmax()))
             ]
             self.ends = [min(*self.ends, *ends), max(*self.ends, *ends)]
@@ -272,9 +274,9 @@ class _Reader:
             self._write(ns, tokens, frame)
 
     def _with_delays(self, batch: Batch) -> Batch:
-        """Return the batch with times for turns that only state a delay after the turn before.
+        """Return the batch with times for turns that only state a delay after the previous turn.
 
-        The time of the answer in between is not known, so these turns come earlier than in reality.
+        The time of the answer in between is unknown, so these turns come earlier than in reality.
         """
         delay, session = self._think, self._fields.get("session")
         if delay is None or session is None or not self._clock.units or batch.frame.is_empty():
@@ -287,21 +289,21 @@ class _Reader:
         frame = batch.frame.join(before, on=session, how="left", nulls_equal=True)
         # Turns without a time of their own: it is absent, or that of the turn before.
         untimed = (time.is_null() | (time == time.shift(1).over(session))) & wait.is_not_null()
-        stated = pl.when(untimed).then(None).otherwise(time)
-        base = stated.forward_fill().over(session).fill_null(pl.col("begun"))
+        stated_time = pl.when(untimed).then(None).otherwise(time)
+        base = stated_time.forward_fill().over(session).fill_null(pl.col("begun"))
         # The delays of the turns since the last stated time add up.
-        stretch = stated.is_not_null().cum_sum().over(session)
+        stretch = stated_time.is_not_null().cum_sum().over(session)
         waited = pl.when(untimed).then(wait).otherwise(0.0).cum_sum().over(session, stretch)
-        found = frame.select(session, (base + waited).alias("time"))
-        self._begun = pl.concat([self._begun, found.drop_nulls()]).unique(session, keep="last")
+        times = frame.select(session, (base + waited).alias("time"))
+        self._begun = pl.concat([self._begun, times.drop_nulls()]).unique(session, keep="last")
         if not frame.select(untimed.any()).item():
             return batch
         self._reading.findings["delays"] = (
             f"A turn starts {delay} after the start of the turn before it. A simulation also waits "
             "for the answer."
         )
-        kept = batch.frame.with_columns(found["time"].alias(arrival))
-        return Batch(kept, batch.lines, batch.text, batch.faults)
+        with_times = batch.frame.with_columns(times["time"].alias(arrival))
+        return Batch(with_times, batch.lines, batch.text, batch.faults)
 
     def _rows_of_load(self, batch: Batch) -> Batch:
         """Return the rows that pass the filter and put load on a GPU."""
@@ -319,7 +321,7 @@ class _Reader:
     def _tokens(
         self, frame: pl.DataFrame
     ) -> tuple[dict[str, IntArray], list[dict[str, BoolArray]]]:
-        """Return the tokens of each field, and the refused rows by reason."""
+        """Return the tokens of each field (0 if refused), and masks of refused rows by reason."""
         limit, layout = self._reading.options.max_tokens, self._layout.tokens
         prompt, bad_in = token_counts(
             layout["input_tokens"].series(frame), "input tokens", limit, "input tokens zero"
@@ -332,10 +334,10 @@ class _Reader:
             answers = answers.set(pl.Series(cancelled) & empty, "0" if is_text else 0)
         answer, bad_out = token_counts(answers, "output tokens", limit)
         tokens = {"input_tokens": prompt, "output_tokens": answer}
-        for name, whole in PARTS_OF_TOKENS.items():
+        for name, total in PARTS_OF_TOKENS.items():
             if name in layout:
                 part = np.nan_to_num(layout[name].values(frame), posinf=0.0, neginf=0.0)
-                tokens[name] = np.clip(part, 0, tokens[whole]).astype(np.int64)
+                tokens[name] = np.clip(part, 0, tokens[total]).astype(np.int64)
         return tokens, [bad_in, bad_out]
 
     def _cancelled_rows(self, frame: pl.DataFrame) -> BoolArray:
@@ -345,9 +347,10 @@ class _Reader:
         return outcomes.cancelled(frame[column], column) if column else none
 
     def _repeated_rows(self, frame: pl.DataFrame, ns: IntArray, good: BoolArray) -> BoolArray:
-        """Return the good rows that repeat the id and time of an earlier row.
+        """Return a mask of the ``good`` rows that repeat the id and time of an earlier row.
 
-        Only rows of overlapping times are compared, so that a long sorted file costs nothing.
+        Rows are compared only with batches of overlapping times, so a long sorted file costs
+        nothing.
         """
         column, repeated = self._fields.get("request_id"), np.zeros(ns.size, dtype=np.bool_)
         if column is None or not ns.size:
@@ -391,6 +394,20 @@ class _Reader:
             self.first_ns = self.start_ns = self.latest_ns = int(ns[0])
         latest = np.maximum.accumulate(np.concatenate(([self.latest_ns], ns)))
         late = int((ns < latest[:-1]).sum())
+        part = self._stored_columns(ns, tokens, frame)
+        # Most files are in order, so sort only parts with late rows.
+        if late:
+            part = part.sort("arrival_s", maintain_order=True)
+            self.start_ns = min(self.start_ns, int(ns.min()))
+        self.late += late
+        self.latest_ns = int(latest[-1])
+        self.accepted += ns.size
+        self.parts.append(SortedPart.write(part, self._folder, len(self.parts)))
+
+    def _stored_columns(
+        self, ns: IntArray, tokens: dict[str, IntArray], frame: pl.DataFrame
+    ) -> pl.DataFrame:
+        """Return accepted rows with the columns that a trace stores; count missing utilities."""
         part = pl.DataFrame(
             {
                 "arrival_s": (ns - self.first_ns) / 1e9,
@@ -411,14 +428,7 @@ class _Reader:
             utility = np.where(np.isfinite(utility), utility, np.nan)
             self.no_utility += int(np.isnan(utility).sum())
             part = part.with_columns(pl.Series("utility", utility).fill_nan(None))
-        # Most files are in order, so sort only parts with late rows.
-        if late:
-            part = part.sort("arrival_s", maintain_order=True)
-            self.start_ns = min(self.start_ns, int(ns.min()))
-        self.late += late
-        self.latest_ns = int(latest[-1])
-        self.accepted += ns.size
-        self.parts.append(SortedPart.write(part, self._folder, len(self.parts)))
+        return part
 
     def _label(self, label: str, frame: pl.DataFrame) -> pl.Series:
         """Return a label column: the caller's fixed label, the file's column, or null."""
@@ -447,7 +457,12 @@ class _Reader:
             self._remove_stray_rows(low_s, high_s)
         shift_s = (self.start_ns - self.first_ns) / 1e9
         merge_in_order(
-            self.parts, self._folder, shift_s, on_range=reading.on_batch, kept=(low_s, high_s)
+            self.parts,
+            self._folder,
+            shift_s,
+            on_range=reading.on_batch,
+            first_s=low_s,
+            end_s=high_s,
         )
         return Content(
             kind="requests",
@@ -469,9 +484,9 @@ class _Reader:
         )
 
     def _remove_stray_rows(self, low_s: float, high_s: float) -> None:
-        """Take rows that arrive outside [low_s, high_s) out of the totals, and report them.
+        """Take rows with a wrong clock out of the totals, and report them as left out.
 
-        Their clock is wrong.
+        These are the rows that arrive outside [low_s, high_s).
         """
         arrival = pl.col("arrival_s")
         stored = pl.scan_parquet([part.path for part in self.parts])
@@ -479,18 +494,20 @@ class _Reader:
         sums = stored.filter(arrival >= low_s, arrival < high_s).select(
             *tokens, rows=pl.len(), begin=arrival.min(), end=arrival.max()
         )
-        kept = sums.collect().row(0, named=True)
-        self.tokens = {name: kept[name] for name in self.tokens}
-        count, self.accepted = self.accepted - kept["rows"], kept["rows"]
-        arrivals = ((each[0] - self.first_ns) / 1e9 for each in self.ends)
-        strays = [not low_s <= arrival_s < high_s for arrival_s in arrivals]
-        shown = [each for each, stray in zip(self.ends, strays, strict=True) if stray]
-        # Only the outermost rows have their text; the others count with them.
-        shown += shown[-1:] * (count - len(shown))
-        lines = np.array([line for _, line, _ in shown[:count]], dtype=np.int64)
-        self._reading.tally.leave_out(RefusedRows(STRAY, lines, lambda i: shown[i][2]))
-        self.start_ns = self.first_ns + round(kept["begin"] * 1e9)
-        self.latest_ns = self.first_ns + round(kept["end"] * 1e9)
+        totals = sums.collect().row(0, named=True)
+        self.tokens = {name: totals[name] for name in self.tokens}
+        count, self.accepted = self.accepted - totals["rows"], totals["rows"]
+        samples = [
+            (line, text)
+            for ns, line, text in self.ends
+            if not low_s <= (ns - self.first_ns) / 1e9 < high_s
+        ]
+        # Only the first and the last row have a text. The last sample stands for all other strays.
+        samples += samples[-1:] * (count - len(samples))
+        lines = np.array([line for line, _ in samples[:count]], dtype=np.int64)
+        self._reading.tally.leave_out(RefusedRows(STRAY, lines, lambda i: samples[i][1]))
+        self.start_ns = self.first_ns + round(totals["begin"] * 1e9)
+        self.latest_ns = self.first_ns + round(totals["end"] * 1e9)
 
     def _sample(self) -> float:
         """Return n if the file samples one in n requests; 1 for all requests."""

@@ -63,17 +63,17 @@ def parse(text: str) -> tuple[Condition, ...]:
     if len(text) > MAX_TEXT:
         raise IngestError(f"where: the filter has over {MAX_TEXT} characters. Shorten it.")
     conditions: list[Condition] = []
-    place = 0
-    while place < len(text):
-        match = _CONDITION.match(text, place)
+    position = 0
+    while position < len(text):
+        match = _CONDITION.match(text, position)
         if match is None or len(conditions) == MAX_CONDITIONS:
             raise IngestError(
-                f"where: {text[place : place + 60]!r} is no condition. Write COLUMN = VALUE, "
+                f"where: {text[position : position + 60]!r} is no condition. Write COLUMN = VALUE, "
                 f"!= VALUE, in (A, B), not in (A, B), in 1..9 or >= 5, joined by and, at most "
                 f"{MAX_CONDITIONS}."
             )
         conditions.append(_condition(match))
-        place = match.end()
+        position = match.end()
     return tuple(conditions)
 
 
@@ -109,7 +109,7 @@ def _bound(text: str) -> float:
 
 
 def check_columns(conditions: Iterable[Condition], columns: Sequence[str], name: str) -> None:
-    """Raise IngestError if one of ``conditions`` is on none of the ``columns`` of file ``name``."""
+    """Raise IngestError if a condition names a column that the file ``name`` lacks."""
     for condition in conditions:
         if condition.column not in columns:
             raise IngestError(

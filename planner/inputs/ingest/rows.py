@@ -31,7 +31,7 @@ class RefusedRows:
     text: Callable[[int], str]
 
     def only(self, mask: BoolArray) -> RefusedRows:
-        """Return those of the refused rows that are in ``mask``."""
+        """Return only the refused rows in ``mask``."""
         rows = np.flatnonzero(mask)
         return RefusedRows(self.reason, self.lines[rows], lambda i: self.text(int(rows[i])))
 

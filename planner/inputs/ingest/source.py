@@ -77,8 +77,8 @@ def base_name(name: str) -> str:
     """Return ``name`` without its extensions: ``week`` for ``week.csv.gz``."""
     stem = Path(name).name
     for endings in (COMPRESSED, EXTENSIONS):
-        found = next((ending for ending in endings if stem.lower().endswith(ending)), "")
-        stem = stem[: len(stem) - len(found)] or stem
+        extension = next((ending for ending in endings if stem.lower().endswith(ending)), "")
+        stem = stem[: len(stem) - len(extension)] or stem
     return stem
 
 

@@ -220,19 +220,19 @@ def stored_sessions(scan: pl.LazyFrame) -> Int32Array | None:
     """
     stored_columns = scan.collect_schema().names()
     if SESSION in stored_columns:
-        named = scan.select(SESSION).collect()[SESSION]
+        names = scan.select(SESSION).collect()[SESSION]
     elif {"request_id", "parent"} <= set(stored_columns):
         links = scan.select("request_id", "parent").collect()
-        named = _first_of_chain(links["request_id"], links["parent"])
+        names = _first_of_chain(links["request_id"], links["parent"])
     else:
         return None
     # Sessions of one request have nothing to wait for.
-    several = named.is_not_null() & named.is_duplicated()
+    several = names.is_not_null() & names.is_duplicated()
     if not several.any():
         return None
-    session = np.full(named.len(), -1, np.int32)
+    session = np.full(names.len(), -1, np.int32)
     rows = several.to_numpy()
-    session[rows] = np.unique(named.filter(several).to_numpy(), return_inverse=True)[1]
+    session[rows] = np.unique(names.filter(several).to_numpy(), return_inverse=True)[1]
     session.setflags(write=False)
     return session
 
@@ -240,11 +240,13 @@ def stored_sessions(scan: pl.LazyFrame) -> Int32Array | None:
 def _first_of_chain(ids: pl.Series, parents: pl.Series) -> pl.Series:
     """Return for each request the index of the first request in its chain of parents."""
     rows = pl.DataFrame({"id": ids, "row": np.arange(ids.len())}).unique("id", keep="first")
-    found = pl.DataFrame({"id": parents}).join(rows, on="id", how="left", maintain_order="left")
-    root = found["row"].fill_null(-1).to_numpy().astype(np.int64)
-    own = np.arange(len(root))
+    parent_rows = pl.DataFrame({"id": parents}).join(
+        rows, on="id", how="left", maintain_order="left"
+    )
+    root = parent_rows["row"].fill_null(-1).to_numpy().astype(np.int64)
+    index = np.arange(len(root))
     # A parent must come before, so that chains end.
-    root = np.where((root >= 0) & (root < own), root, own)
+    root = np.where((root >= 0) & (root < index), root, index)
     while not np.array_equal(further := root[root], root):
         root = further
     return pl.Series(root)
@@ -314,7 +316,7 @@ def read_demand(store_dir: Path | str) -> list[DemandColumns]:
         for field in AMOUNTS
         if field in frame.columns
     }
-    counted = {
+    has_amounts = {
         field: np.logical_or.reduceat(~np.isnan(values), edges[:-1])
         for field, values in amounts.items()
     }
@@ -325,7 +327,7 @@ def read_demand(store_dir: Path | str) -> list[DemandColumns]:
             name, model, region, tier, starts[i], report.bin_s,
             requests=amounts["requests"][edges[i] : edges[i + 1]],
             **{
-                field: amounts[field][edges[i] : edges[i + 1]] if counted[field][i] else None
+                field: amounts[field][edges[i] : edges[i + 1]] if has_amounts[field][i] else None
                 for field in AMOUNTS[1:]
                 if field in amounts
             },
@@ -345,13 +347,13 @@ def read_whole_demand(store_dir: Path | str) -> tuple[list[DemandColumns], list[
     columns = read_demand(store_dir)
     first_s = min(series.start_s for series in columns)
     last_s = max(series.start_s + len(series.requests) * series.bin_s for series in columns)
-    whole = [_padded(series, first_s, last_s) for series in columns]
+    padded = [_padded(series, first_s, last_s) for series in columns]
     shorter = sum(
         series.start_s - first_s > 1.5 * series.bin_s
         or last_s - series.start_s - len(series.requests) * series.bin_s > 1.5 * series.bin_s
         for series in columns
     )
-    return whole, [absent_parts(shorter, len(columns))] if shorter else []
+    return padded, [absent_parts(shorter, len(columns))] if shorter else []
 
 
 def absent_parts(shorter: int, total: int) -> str:
@@ -363,7 +365,10 @@ def absent_parts(shorter: int, total: int) -> str:
 
 
 def _padded(series: DemandColumns, first_s: float, last_s: float) -> DemandColumns:
-    """Return a series with zeros from ``first_s`` and to ``last_s``, in all that it counts."""
+    """Return a series that reaches from ``first_s`` to ``last_s``, with zeros in the added bins.
+
+    Amounts that the series does not count stay unknown in the added bins too.
+    """
     before = round((series.start_s - first_s) / series.bin_s)
     after = round((last_s - series.start_s) / series.bin_s) - len(series.requests)
     if not before and not after:
@@ -388,8 +393,8 @@ def label_code(report: IngestReport) -> pl.Expr:
     """
     code = pl.lit(0, dtype=pl.Int64)
     for label, names in _label_names(report).items():
-        named = pl.col(label).fill_null("").cast(pl.Enum(names))
-        code = code * len(names) + named.to_physical().cast(pl.Int64)
+        category = pl.col(label).fill_null("").cast(pl.Enum(names))
+        code = code * len(names) + category.to_physical().cast(pl.Int64)
     return code
 
 
@@ -398,10 +403,10 @@ def labels_of(
 ) -> list[tuple[str | None, str | None, str | None]]:
     """Return model, region and tier of each code; None for a missing label."""
     names = list(_label_names(report).values())
-    places = np.unravel_index(codes, [len(each) for each in names])
+    indices = np.unravel_index(codes, [len(each) for each in names])
     columns = (
-        [label_names[place] or None for place in label_places.tolist()]
-        for label_names, label_places in zip(names, places, strict=True)
+        [label_names[index] or None for index in label_places.tolist()]
+        for label_names, label_places in zip(names, indices, strict=True)
     )
     return list(zip(*columns, strict=True))
 

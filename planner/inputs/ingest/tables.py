@@ -85,9 +85,9 @@ def open_table(source: Source, options: IngestOptions, scratch: Path) -> Table:
     stream.head, unit = _text_head(stream.head, name), "line"
     is_json = bool(_JSON.match(stream.head)) or ".jsonl" in name.lower()
     if is_json and (nested := _nested(stream.head, name)) is not None:
-        whole, path = nested
+        is_document, path = nested
         rows = as_lines(documents(stream, name), path)
-        unit = "row" if whole else "request"
+        unit = "row" if is_document else "request"
         expansion = Expansion(name, source.bytes, options.max_expanded_bytes)
         stream = _Stream(_join_lines(rows, expansion))
         if not stream.head:
@@ -118,8 +118,8 @@ class _Stream:
     def pieces(self, size: int) -> Iterator[bytes]:
         """Yield all bytes, the first of them in pieces of ``size``; the stream keeps none."""
         head, self.head = self.head, b""
-        for at in range(0, len(head), size):
-            yield head[at : at + size]
+        for start in range(0, len(head), size):
+            yield head[start : start + size]
         del head
         yield from self._rest
 

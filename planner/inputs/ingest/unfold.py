@@ -43,7 +43,7 @@ def unfold_rows(value: Any, path: Sequence[str], above: Row | None = None) -> It
         if isinstance(value, dict):
             yield above | _flatten_key_values(value)
         elif isinstance(value, list):
-            yield above | {str(place): item for place, item in enumerate(value)}
+            yield above | {str(index): item for index, item in enumerate(value)}
         return
     step, rest = path[0], path[1:]
     if step == "[]" and isinstance(value, list):
@@ -51,9 +51,9 @@ def unfold_rows(value: Any, path: Sequence[str], above: Row | None = None) -> It
             yield from unfold_rows(item, rest, above)
     elif step == "*" and isinstance(value, dict):
         columns = {key: item for key, item in value.items() if isinstance(item, list)}
-        own = above | _inherited_fields(value)
+        fields = above | _inherited_fields(value)
         for row in zip(*columns.values(), strict=False):
-            yield own | dict(zip(columns, row, strict=True))
+            yield fields | dict(zip(columns, row, strict=True))
     elif isinstance(value, dict) and step in value:
         yield from unfold_rows(value[step], rest, above | _inherited_fields(value))
 
@@ -102,8 +102,8 @@ def _inherited_fields(value: Mapping[str, Any]) -> Row:
 def path_of(record: Any, *, document: bool) -> tuple[str, ...]:
     """Return the path to the rows in a record; empty if the record itself is a row.
 
-    The formats of known tools are tried first. Otherwise a ``document`` has its rows in its only
-    list of objects.
+    The paths of known formats are tried first. Otherwise the rows of a ``document`` (as opposed to
+    one of many records) are its only list of objects.
     """
     if not isinstance(record, dict):
         return ()
@@ -115,8 +115,11 @@ def path_of(record: Any, *, document: bool) -> tuple[str, ...]:
                 return path
     if not document:
         return ()
-    listed = {key: value for key, value in record.items() if isinstance(value, list) and value}
-    lists = [key for key, value in listed.items() if isinstance(value[0], dict)]
+    lists = [
+        key
+        for key, value in record.items()
+        if isinstance(value, list) and value and isinstance(value[0], dict)
+    ]
     if len(lists) == 1 or (lists and lists[0].lower() in _LISTS):
         return (lists[0], "[]")
     for key, value in record.items():
@@ -143,23 +146,23 @@ def documents(pieces: Iterable[bytes], name: str) -> Iterator[Any]:
             waiting += text.decode(piece or b"", final=piece is None)
         except UnicodeDecodeError:
             raise IngestError(f"{name} is not UTF-8 text. Save the file as UTF-8.") from None
-        place = 0
+        position = 0
         if not started and waiting.strip():
             started, array = True, waiting.lstrip()[0] == "["
-            place = waiting.index("[") + 1 if array else 0
+            position = waiting.index("[") + 1 if array else 0
         while True:
-            place = _SPACE.match(waiting, place).end()  # type: ignore[union-attr]
-            if place >= len(waiting) or (array and waiting[place] == "]"):
+            position = _SPACE.match(waiting, position).end()  # type: ignore[union-attr]
+            if position >= len(waiting) or (array and waiting[position] == "]"):
                 break
             try:
-                value, end = decoder.raw_decode(waiting, place)
+                value, end = decoder.raw_decode(waiting, position)
             except ValueError:
                 break
             if end == len(waiting) and piece is not None and not isinstance(value, dict | list):
                 break  # a number may go on in the next piece
             yield value
-            count, place = count + 1, end
-        waiting = waiting[place:]
+            count, position = count + 1, end
+        waiting = waiting[position:]
         most_bytes = MAX_RECORD_BYTES if array else DOCUMENT_BYTES
         if len(waiting) > most_bytes:
             raise IngestError(

@@ -90,9 +90,9 @@ def aggregate(table: Any, columns: Mapping[str, str], bin_s: int) -> Aggregated:
             f"The demand has over {DEMAND_ROWS:,} rows: choose wider bins (--bin), or fewer labels."
         )
     lengths = pl.concat([_lengths(good, field) for field in ("input", "output")])
-    counted = int(demand["requests"].sum())
+    requests = int(demand["requests"].sum())
     total = int(rows.count().to_pyarrow().as_py())
-    if not counted:
+    if not requests:
         raise IngestError(
             f"None of {total:,} rows is a request. A request has a time, and 1 to "
             f"{MAX_TOKENS:,} tokens in {columns['input_tokens']} and in "
@@ -100,7 +100,7 @@ def aggregate(table: Any, columns: Mapping[str, str], bin_s: int) -> Aggregated:
         )
     moments = pl.from_epoch(demand["bin"], time_unit="s").dt.strftime("%Y-%m-%dT%H:%M:%SZ")
     demand = demand.select(moments.alias("bin_start"), pl.exclude("bin"))
-    return Aggregated(demand, lengths, total, total - counted)
+    return Aggregated(demand, lengths, total, total - requests)
 
 
 def _rows(table: Any, columns: Mapping[str, str], bin_s: int) -> Any:
@@ -118,8 +118,8 @@ def _rows(table: Any, columns: Mapping[str, str], bin_s: int) -> Any:
 
 def _lengths(rows: Any, field: str) -> pl.DataFrame:
     """Return the number of requests of each length of ``field``, "input" or "output"."""
-    counted = rows.group_by(tokens=rows[f"{field}_tokens"]).aggregate(requests=rows.count())
-    lengths = _fetch(counted).sort("tokens")
+    histogram = rows.group_by(tokens=rows[f"{field}_tokens"]).aggregate(requests=rows.count())
+    lengths = _fetch(histogram).sort("tokens")
     return lengths.select(pl.lit(field).alias("of"), "tokens", "requests")
 
 

@@ -190,8 +190,8 @@ class Bucket:
     def _refuse_other_address(self, request: Any, **_: Any) -> None:
         """Refuse every request of the library to another address or with another method.
 
-        After a redirect the library sends HEAD requests for the bucket's region. It repeats them
-        without end if the response is a redirect too.
+        After a redirect the library asks for the bucket's region with HEAD requests. If the
+        response is a redirect too, it would repeat them without end.
         """
         target = urlsplit(request.url)
         if (target.scheme, target.netloc) != self._origin or request.method not in self._methods:

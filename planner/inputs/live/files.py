@@ -24,9 +24,10 @@ STEPS = 4  # buckets of lengths per doubling of tokens
 def samples_of_file(store: Path, report: IngestReport, bin_s: int, others: pl.DataFrame) -> Samples:
     """Return the demand in a file of a live source as samples in bins of ``bin_s`` seconds.
 
-    ``store`` is the file's column store. ``others`` is the table of GrowingSeries.origins, which
-    lists the bins that other files reported. Requests are added to those of other files in the same
-    bin, because logs may be cut within a bin. Counts per bin replace earlier counts.
+    ``store`` is the folder of the imported file, and ``report`` its report. ``others`` is the table
+    of GrowingSeries.origins, which lists the bins that other files reported. Requests are added to
+    those of other files in the same bin, because logs may be cut within a bin. Counts per bin
+    replace earlier counts.
 
     Raises IngestError for a file without calendar times, with bins that do not fit, or with
     requests that another file has.
@@ -100,10 +101,10 @@ def _bins_of_demand(store: Path, report: IngestReport, bin_s: int) -> pl.DataFra
 
 
 def _sum_bins(values: FloatArray, wide_bin: np.ndarray, per_bin: int) -> FloatArray:
-    """Return sums of a file's bins over the wider bins of the source, ``[wide bins]``.
+    """Return the sums of a file's bins over the wider bins of the source, ``[wide bins]``.
 
-    ``wide_bin`` is the index of the wider bin of each value. ``per_bin`` values make a bin. A sum
-    is NaN if one of them is unknown or missing.
+    ``wide_bin`` is the index of the wider bin of each value. Each wider bin has ``per_bin`` values.
+    Its sum is NaN if one of them is unknown or missing.
     """
     total = np.bincount(wide_bin, np.nan_to_num(values))
     known = np.bincount(wide_bin, ~np.isnan(values))
@@ -134,10 +135,10 @@ def _lengths(store: Path, bin_s: int, origin: str) -> pl.DataFrame:
     report, scan = scan_requests(store)
     start = ((pl.col("arrival_s") + report.start_s) / bin_s).floor().cast(pl.Int64) * bin_s
     keys = [pl.col(key).cast(pl.String).fill_null("") for key in KEYS]
-    counted = []
+    histograms = []
     for what in ("input_tokens", "output_tokens"):
         bucket = (pl.col(what).clip(1).log(2) * STEPS).ceil()
-        counted.append(
+        histograms.append(
             scan.select(*keys, bin_start=start, most=2 ** (bucket / STEPS))
             .group_by(*KEYS, "bin_start", "most")
             .agg(pl.len().alias("count"))
@@ -146,4 +147,6 @@ def _lengths(store: Path, bin_s: int, origin: str) -> pl.DataFrame:
             )
             .collect(engine="streaming")
         )
-    return pl.concat(counted).select(pl.col(name).cast(kind) for name, kind in HISTOGRAMS.items())
+    return pl.concat(histograms).select(
+        pl.col(name).cast(kind) for name, kind in HISTOGRAMS.items()
+    )

@@ -59,14 +59,14 @@ def series_name(model: str, region: str, tier: str, name: str) -> str:
 
 def _grids(samples: Samples, name: str) -> tuple[list[Grid], list[str]]:
     """Return a grid of bins per series over one span of time, and notes on gaps and corrections."""
-    counted = samples.bins.filter(pl.any_horizontal(pl.col(*AMOUNTS).is_not_null()))
-    if counted.is_empty():
+    known_bins = samples.bins.filter(pl.any_horizontal(pl.col(*AMOUNTS).is_not_null()))
+    if known_bins.is_empty():
         raise IngestError(
             f"Source {name} has counted no request or token yet. Read it again once it has."
         )
-    start, end = int(str(counted["bin_start"].min())), int(str(counted["bin_start"].max()))
+    start, end = int(str(known_bins["bin_start"].min())), int(str(known_bins["bin_start"].max()))
     bins = (end - start) // samples.bin_s + 1
-    groups = counted.partition_by(*KEYS, as_dict=True, maintain_order=True)
+    groups = known_bins.partition_by(*KEYS, as_dict=True, maintain_order=True)
     if bins * len(groups) > MAX_BINS:
         raise IngestError(
             f"Source {name} has {bins * len(groups):,} bins of {samples.bin_s} s, and {MAX_BINS:,} "
@@ -112,8 +112,8 @@ def _raise_to_one_per_request(amounts: dict[str, FloatArray]) -> int:
 
 def _lengths(samples: Samples, name: str) -> Iterator[pl.DataFrame]:
     """Yield tables of SAMPLE request lengths, for each series and each of LENGTH_FIELDS."""
-    counted = samples.histograms.filter(pl.col("what").is_in(LENGTH_FIELDS))
-    groups = counted.sort(*KEYS, "what").partition_by(*KEYS, "what", as_dict=True)
+    histograms = samples.histograms.filter(pl.col("what").is_in(LENGTH_FIELDS))
+    groups = histograms.sort(*KEYS, "what").partition_by(*KEYS, "what", as_dict=True)
     for (model, region, tier, what), group in groups.items():
         tokens = sample_of(group)
         if tokens is None:

@@ -141,16 +141,16 @@ def samples_of_rows(rows: Sequence[Mapping[str, Any]], bin_s: int, now: datetime
                 f"{location}.time: {time:%Y-%m-%dT%H:%M:%SZ} is not the start of a bin of "
                 f"{bin_s} s. Send sums of whole bins, with their start as time."
             )
-        place = {**{key: row.get(key, "") for key in KEYS}, "bin_start": start}
-        if tuple(place.values()) in seen:
+        keys = {**{key: row.get(key, "") for key in KEYS}, "bin_start": start}
+        if tuple(keys.values()) in seen:
             raise SourceError(f"{location}: this bin of this series is in the message twice.")
-        seen.add(tuple(place.values()))
-        bins.append(place | {name: row.get(name) for name in FIGURES})
+        seen.add(tuple(keys.values()))
+        bins.append(keys | {name: row.get(name) for name in FIGURES})
         for field, what in HISTOGRAM_FIELDS.items():
             buckets = row.get(field) or {}
             counts = sorted((float(bound), float(count)) for bound, count in buckets.items())
             histograms += [
-                {**place, "origin": "", "what": what, "least": least, "most": most, "count": count}
+                {**keys, "origin": "", "what": what, "least": least, "most": most, "count": count}
                 for (least, _), (most, count) in pairwise([(0.0, 0.0), *counts])
             ]
     return Samples(bin_s, bins_frame(bins), pl.DataFrame(histograms, schema=HISTOGRAMS))

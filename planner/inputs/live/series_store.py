@@ -65,13 +65,13 @@ class GrowingSeries:
                 self._compact()
 
     def read(self, until_s: float | None = None, since_s: float | None = None) -> Samples:
-        """Return bins from ``since_s`` on that end by ``until_s`` (epoch s; None: no limit).
+        """Return the bins from ``since_s`` on that end by ``until_s`` (epoch s; None: no limit).
 
-        There is one row per model, region, tier and bin, in order. Amounts of bins that were seen
-        only in part are null.
+        The result has one row per model, region, tier and bin, in this order. Amounts of bins that
+        were only partly seen are null.
         """
-        bins, counted = self.bins(until_s, since_s), self.histograms(until_s, since_s)
-        return Samples(self.bin_s, bins, counted)
+        bins, histograms = self.bins(until_s, since_s), self.histograms(until_s, since_s)
+        return Samples(self.bin_s, bins, histograms)
 
     def bins(self, until_s: float | None = None, since_s: float | None = None) -> pl.DataFrame:
         """Return only the bins of :meth:`read`; None: no limit."""
@@ -102,9 +102,9 @@ class GrowingSeries:
         return _joined_histograms(_until(latest, self.bin_s, until_s))
 
     def origins(self) -> pl.DataFrame:
-        """Return a row per bin and origin (a file or a reading) that reported it.
+        """Return a row for each bin and each origin (a file or a reading) that reported it.
 
-        ``whole`` tells whether the origin saw all of the bin.
+        ``whole`` is true if the origin saw the complete bin.
         """
         bins = _latest_bins(self._read("bins", BINS, None))
         return bins.select(*_PLACE, "origin", "whole")
@@ -195,13 +195,13 @@ def _until(table: pl.DataFrame, bin_s: int, until_s: float | None) -> pl.DataFra
     return table if until_s is None else table.filter(pl.col("bin_start") + bin_s <= until_s)
 
 
-def _joined_histograms(counted: pl.DataFrame) -> pl.DataFrame:
+def _joined_histograms(histograms: pl.DataFrame) -> pl.DataFrame:
     """Return histograms summed over their origins, sorted by series, bin and quantity."""
-    if counted.is_empty():
+    if histograms.is_empty():
         return no_histograms().drop("origin")
     order = pl.Enum(COUNTED)
     return (
-        counted.group_by(*_PLACE, "what", "least", "most")
+        histograms.group_by(*_PLACE, "what", "least", "most")
         .agg(pl.col("count").sum())
         .sort(*KEYS, "bin_start", pl.col("what").cast(order), "most")
     )

@@ -162,10 +162,10 @@ def settings_of(kind: str, fields: Mapping[str, Any]) -> Any:
         remedy = remedies.get(fault["type"]) or _fault_words(fault)
         raise SourceError(f"{location}: {remedy}") from None
     for pair in PAIRS:
-        given = [name for name in pair if getattr(checked, name, None)]
-        if len(given) == 1:
-            (missing_field,) = set(pair) - set(given)
-            raise SourceError(f"{missing_field}: required because {given[0]} is given.")
+        names = [name for name in pair if getattr(checked, name, None)]
+        if len(names) == 1:
+            (missing_field,) = set(pair) - set(names)
+            raise SourceError(f"{missing_field}: required because {names[0]} is given.")
     return checked
 
 

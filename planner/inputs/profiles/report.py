@@ -84,7 +84,7 @@ def parameter_documents(parameters: Iterable[Parameter]) -> dict[str, dict[str, 
 def range_words(columns: Iterable[tuple[FloatArray, str]]) -> str:
     """Return the ranges of columns in words, such as "1 to 32 sequences in a batch".
 
-    Each column comes with the noun for its values. Columns without a number are left out.
+    ``columns`` are pairs of values and the noun for them. Columns without a number are left out.
     """
     parts = []
     for values, what in columns:

@@ -58,10 +58,10 @@ def values_by_address(scenario: Scenario) -> dict[str, Any]:
 
 
 def with_values(scenario: Scenario, changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the scenario as unchecked plain data, with the values at some addresses changed.
+    """Return the scenario as unchecked plain data, with ``changes`` (address to value) applied.
 
-    None removes a value, or sets an item of a list to null. ``scenario.document.edit`` changes a
-    text and keeps its comments.
+    None removes a value, or sets an item of a list to null. To change a text and keep its comments,
+    use ``scenario.document.edit``.
     """
     plain: dict[str, Any] = scenario.model_dump(mode="json", by_alias=True, exclude_unset=True)
     for address, value in changes.items():

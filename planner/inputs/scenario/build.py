@@ -134,9 +134,9 @@ class Hardware:
         return _exact_mean(self.usd_by_hour)
 
     def gpu_usd(self, start_s: float | None, period_s: float) -> FloatArray:
-        """Return the mean price of a GPU from ``start_s`` on, ``[r, g]`` dollars per hour.
+        """Return the mean price of a GPU over ``period_s`` from ``start_s`` on, ``[r, g]`` USD/h.
 
-        Without a start, it is that of a day.
+        With ``start_s`` None, it is the mean over a day.
         """
         if start_s is None:
             return self.usd_per_gpu_hour
@@ -195,8 +195,9 @@ class Hardware:
     def capacity_of_region(self, carried_tps: FloatArray) -> float:
         """Return the input tokens/s that a model's pools in one region can serve.
 
-        ``carried_tps`` ``[GPU column]`` is the capacity of each column. The result is the lower of
-        the capacities of all columns that prefill and of all that decode; mixed columns do both.
+        ``carried_tps`` ``[GPU column]`` is the capacity of each column. Columns that prefill and
+        columns that decode have a total each, and the lower total counts. Mixed columns are in
+        both.
         """
         prefills, decodes = self.stages != STAGES["decode"], self.stages != STAGES["prefill"]
         return float(min(carried_tps[prefills].sum(), carried_tps[decodes].sum()))
@@ -214,8 +215,9 @@ class Hardware:
     ) -> tuple[FloatArray, FloatArray]:
         """Return prices in USD per GPU-hour: reserved for ``term``, and on demand.
 
-        The first are by region and GPU type, infinite for spot and without an offer. The others are
-        by period, region and GPU type. ``starts_s`` are the starts of the periods.
+        Reserved prices are ``[region, GPU type]``, and infinite for spot and without an offer.
+        Prices on demand are ``[period, region, GPU type]``. ``starts_s`` are the starts of the
+        periods.
         """
         shape = len(self.regions), len(self.gpu_types)
         prices = np.stack([self.gpu_usd(start_s, period_s) for start_s in starts_s])
@@ -310,12 +312,7 @@ def build_hardware(
     offered = [name for name in names if name in offers]
     # Spot types come after all owned types.
     spot_types = {names.index(name): len(names) + i for i, name in enumerate(offered)}
-    spot_columns = with_spot(columns, spot_types)
-    # A spot column has the profiles of its owned column.
-    for new, (g, _) in enumerate(spot_columns, len(columns)):
-        for m in [m for m, g_of in profiles if g_of == g]:
-            profiles[m, new], sections[m, new] = profiles[m, g], sections[m, g]
-    columns = (*columns, *(column for _, column in spot_columns))
+    columns = _with_spot_columns(columns, profiles, sections, spot_types)
     types = (*types, *(types[names.index(name)] for name in offered))
     on_offer = _offers(scenario, names, offered, facts, user_facts)
     gpu_of_column = [column.gpu for column in columns]
@@ -371,6 +368,23 @@ class _Offers:
     committed: tuple[CommittedPrice, ...]
 
 
+def _with_spot_columns(
+    columns: tuple[Column, ...],
+    profiles: dict[tuple[int, int], Speed],
+    sections: dict[tuple[int, int], Profile],
+    spot_types: dict[int, int],
+) -> tuple[Column, ...]:
+    """Return ``columns`` followed by their spot columns (see ``with_spot``).
+
+    Each spot column gets the profiles and sections of its owned column, by (model, column).
+    """
+    spot_columns = with_spot(columns, spot_types)
+    for spot, (owned, _) in enumerate(spot_columns, len(columns)):
+        for m in [m for m, g in profiles if g == owned]:
+            profiles[m, spot], sections[m, spot] = profiles[m, owned], sections[m, owned]
+    return (*columns, *(column for _, column in spot_columns))
+
+
 def _offers(
     scenario: Scenario,
     names: Sequence[str],
@@ -378,9 +392,9 @@ def _offers(
     facts: list[tuple[str, Provenance]],
     user_facts: UserFacts,
 ) -> _Offers:
-    """Return the offers of all regions for the GPU types ``names``, and ``offered`` as spot.
+    """Return the offers of all regions for the GPU types ``names``, and for ``offered`` as spot.
 
-    Adds the sources to ``facts``.
+    Adds the sources of the offers to ``facts``.
     """
     regions, capacity, usd, reclaims = [], [], [], []
     committed: list[CommittedPrice] = []
@@ -436,7 +450,7 @@ def _power_limits(scenario: Scenario, types: Sequence[GpuSpec]) -> dict[str, Any
 def serving_of(scenario: Scenario) -> tuple[Serving, ...]:
     """Return the serving settings of each model.
 
-    They come from the model's own row, else from the row for all models, else from the defaults.
+    A model's own row is used, or else the row for all models, or else the defaults.
     """
     rows = {row.model: row for row in scenario.serving}
     usual = rows.get(None, Serving())

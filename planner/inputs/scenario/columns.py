@@ -62,10 +62,9 @@ def columns_of(
 
 
 def with_spot(columns: Sequence[Column], spot_types: Mapping[int, int]) -> list[tuple[int, Column]]:
-    """Return the spot columns, each after the index of the owned column that it copies.
+    """Return (g, spot column) for each owned column ``g`` whose GPU type is offered as spot.
 
-    ``spot_types`` maps the index of a GPU type to that of the same type offered as spot. Types
-    without a spot offer are skipped.
+    ``spot_types`` maps the index of a GPU type to the index of the same type as spot.
     """
     return [
         (g, replace(column, gpu=spot_types[column.gpu], label=spot_name(column.label), spot=True))

@@ -21,28 +21,28 @@ def faults_of(declared: Sequence[faults.Fault], pools: Sequence[Pool]) -> tuple[
 
     Spot instances are lost at random, at the rate at which the provider reclaims them.
     """
-    made: list[Fault] = []
+    simulated: list[Fault] = []
     for fault in declared:
         if isinstance(fault, faults.Outage):
-            made.append(RegionOutage(fault.region, fault.from_s, fault.to_s))
+            simulated.append(RegionOutage(fault.region, fault.from_s, fault.to_s))
             continue
         if isinstance(fault, faults.Controller):
-            made.append(ControllerOutage(fault.from_s, fault.to_s, fault.state == "kept"))
+            simulated.append(ControllerOutage(fault.from_s, fault.to_s, fault.state == "kept"))
             continue
-        chosen = tuple(i for i, pool in enumerate(pools) if _applies_to(fault, pool))
+        matching = tuple(i for i, pool in enumerate(pools) if _applies_to(fault, pool))
         if isinstance(fault, faults.Crash):
-            made += [Crash(i, fault.at_s, fault.instance) for i in chosen]
+            simulated += [Crash(i, fault.at_s, fault.instance) for i in matching]
         elif isinstance(fault, faults.Slow):
             span = fault.from_s, fault.to_s
-            made += [SlowInstance(i, *span, fault.factor, fault.instance) for i in chosen]
+            simulated += [SlowInstance(i, *span, fault.factor, fault.instance) for i in matching]
         elif isinstance(fault, faults.Crashes):
-            made.append(RandomCrashes(fault.per_instance_hour, chosen))
+            simulated.append(RandomCrashes(fault.per_instance_hour, matching))
         else:
-            made.append(FailedStarts(fault.probability, tuple(fault.nth), chosen))
+            simulated.append(FailedStarts(fault.probability, tuple(fault.nth), matching))
     for rate in sorted({pool.reclaims_per_hour for pool in pools} - {0.0}):
         reclaimed = tuple(i for i, pool in enumerate(pools) if pool.reclaims_per_hour == rate)
-        made.append(RandomCrashes(rate, reclaimed))
-    return tuple(made)
+        simulated.append(RandomCrashes(rate, reclaimed))
+    return tuple(simulated)
 
 
 def _applies_to(

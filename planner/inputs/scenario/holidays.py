@@ -42,36 +42,44 @@ Holiday = Annotated[
 ]
 
 
-def holidays_of(named: Sequence[str], start_s: float, end_s: float) -> Holidays:
-    """Return the holidays in ``named``, which lists dates and countries.
+def holidays_of(names: Sequence[str], start_s: float, end_s: float) -> Holidays:
+    """Return the holidays in ``names``, a list of dates and countries.
 
-    They reach from ``start_s`` to AHEAD_DAYS after ``end_s``, both epoch seconds.
+    The first is on or after ``start_s`` and the last within AHEAD_DAYS after ``end_s`` (both epoch
+    seconds).
     """
-    days = tuple((day - EPOCH).days for day, _ in _days(named, start_s, end_s))
+    days = tuple((day - EPOCH).days for day, _ in _days(names, start_s, end_s))
     return Holidays(days, calendar=True)
 
 
-def holidays_in_words(named: Sequence[str], start_s: float, end_s: float) -> str:
-    """Return a sentence on the holidays in ``[start_s, end_s)``; "" if none is named."""
-    if not named:
+def holidays_in_words(names: Sequence[str], start_s: float, end_s: float) -> str:
+    """Return a sentence on the holidays in ``[start_s, end_s)``; "" if ``names`` is empty."""
+    if not names:
         return ""
-    days = [each for each in _days(named, start_s, end_s) if (each[0] - EPOCH).days * DAY_S < end_s]
+    days = [
+        (day, holiday)
+        for day, holiday in _days(names, start_s, end_s)
+        if (day - EPOCH).days * DAY_S < end_s
+    ]
     if not days:
         return (
-            f"Holidays ({', '.join(named)}): this traffic has none, so they are forecast like "
+            f"Holidays ({', '.join(names)}): this traffic has none, so they are forecast like "
             "other days."
         )
-    shown = ", ".join(f"{day:%Y-%m-%d} {holiday}".strip() for day, holiday in days[-SHOWN:])
+    listed_days = ", ".join(f"{day:%Y-%m-%d} {holiday}".strip() for day, holiday in days[-SHOWN:])
     more = f" and {len(days) - SHOWN} before" if len(days) > SHOWN else ""
-    return f"Holidays ({', '.join(named)}): {shown}{more}. Days are UTC."
+    return f"Holidays ({', '.join(names)}): {listed_days}{more}. Days are UTC."
 
 
-def _days(named: Sequence[str], start_s: float, end_s: float) -> list[tuple[date, str]]:
-    """Return each holiday with its name, in order; the name is "" if the date was given."""
+def _days(names: Sequence[str], start_s: float, end_s: float) -> list[tuple[date, str]]:
+    """Return the dates of the holidays in ``names``, in order, each with the holiday's name.
+
+    The name is "" for a holiday that is stated as a date.
+    """
     first = datetime.fromtimestamp(start_s, UTC).date()
     last = datetime.fromtimestamp(end_s, UTC).date() + timedelta(days=AHEAD_DAYS)
     days: dict[date, str] = {}
-    for name in named:
+    for name in names:
         day = _date(name)
         if day is not None:
             days.setdefault(day, "")

@@ -28,8 +28,8 @@ USERS, ISL, OSL = 32.0, 1024.0, 256.0  # load of a deployment without measuremen
 def engine_of(section: Profile, shape: ModelShape, gpu: GpuSpec, known: UserFacts) -> str:
     """Return the inference engine of a profile section.
 
-    Without a stated engine, it is that of the first measurement of the model on this GPU type. If
-    there is none, it is the default engine of estimates.
+    Without a stated engine, it is the engine of the first measurement of the model on this GPU
+    type, or else the default engine of estimates.
     """
     if section.engine or known.own is None:
         return section.engine or ENGINE
@@ -120,8 +120,8 @@ def speed_corrections(deployments: Sequence[Deployment], times: Times) -> list[S
 def _rows_of_deployment(times: Times, name: str) -> tuple[BoolArray, float, float, float]:
     """Return a mask of the TBT rows of the deployment called ``name``, and their load.
 
-    The load is requests in flight, input tokens and output tokens, as geometric means. Without rows
-    of the deployment it is the load of all rows.
+    The load is three geometric means: requests in flight, input tokens, output tokens. If the
+    deployment has no rows, it is the load of all rows.
     """
     same = np.asarray(times.tbt.rows.labels["deployment"] == name)
     load = times.tbt.rows.load[same] if same.any() else times.tbt.rows.load
@@ -164,9 +164,9 @@ def measured_speed(
 
 
 def _errors_of_own_rows(learnt: LearnedCorrections, same: BoolArray) -> tuple[Check, ...]:
-    """Return the error of a deployment's own rows, each predicted from the others.
+    """Return the error of a deployment's own rows, each predicted from the other rows.
 
-    Empty for fewer than two.
+    ``same`` is the mask of its rows. Empty for fewer than two rows.
     """
     if same.sum() < 2:
         return ()

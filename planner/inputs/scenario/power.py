@@ -52,9 +52,10 @@ def under_cap(
 ) -> AdjustedProfile:
     """Return ``profile`` under a power cap of ``share`` of the TDP.
 
-    The speeds follow the ``sweep`` of the user, or else the published curves at the power that
-    each phase draws without a cap: prompts the most that they may, decodes that of a full batch.
-    Raises ScenarioError if the power is not known, or if the cap is below the curve.
+    Speeds follow the user's ``sweep``, or else the published curves. Published curves are read at
+    the power that each phase draws without a cap: the most that prompts may draw, and what decodes
+    draw in a full batch. Raises ScenarioError if the power is not known, or if the cap is below the
+    curve.
     """
     power = power_at_load(model, gpu, profile)
     if not isinstance(power, PowerAtLoad) or gpu.tdp_w is None:
@@ -65,23 +66,23 @@ def under_cap(
     try:
         if sweep:
             prefill, decode = sweep_curves(sweep)
-            speeds = prefill.speed_at(share), decode.speed_at(share)
+            prefill_speed, decode_speed = prefill.speed_at(share), decode.speed_at(share)
         else:
             prefill, decode = cap_curves()
-            drawn = power.model.prefill, _full_batch_share(power, profile, model)
-            speeds = prefill.speed_at(share / drawn[0]), decode.speed_at(share / drawn[1])
+            prefill_speed = prefill.speed_at(share / power.model.prefill)
+            decode_speed = decode.speed_at(share / _full_batch_share(power, profile, model))
     except SimulationError as error:
         words = f"profiles: power cap {share:g} of {profile.model} on {profile.gpu}: {error}"
         raise ScenarioError(words) from None
     source = (
         f"{profile.provenance.source}; under a power cap of {share:.0%} of TDP: prefill at "
-        f"{speeds[0]:.1%} and decode at {speeds[1]:.1%} of its speed ({prefill.provenance.source}; "
-        f"{decode.provenance.source})"
+        f"{prefill_speed:.1%} and decode at {decode_speed:.1%} of its speed "
+        f"({prefill.provenance.source}; {decode.provenance.source})"
     )
     return adjusted(
         profile,
-        curve=slower_by_phase(profile.curve, 1 / speeds[0], 1 / speeds[1]),
-        cap=PowerCap(share, *speeds, clock_at(share, sweep)),
+        curve=slower_by_phase(profile.curve, 1 / prefill_speed, 1 / decode_speed),
+        cap=PowerCap(share, prefill_speed, clock_at(share, sweep)),
         provenance=Provenance("modelled", source),
     )
 

@@ -82,9 +82,9 @@ def _reachable_sections(annotation: Any, seen: list[type[BaseModel]]) -> list[ty
 
 
 def _keys(section: type[BaseModel], apart: set[str]) -> str:
-    """Return the table of a section's keys; neighbours with one meaning share a row.
+    """Return the table of a section's keys; neighbours with the same meaning share a row.
 
-    Keys of a section inside it follow as ``outer.inner``, unless ``apart`` names its class.
+    Keys of a nested section follow as ``outer.inner``, unless ``apart`` names its class.
     """
     rows = groupby(_key_rows(section, "", apart), key=lambda row: row[1:])
     lines = [
@@ -169,8 +169,8 @@ def _parameters() -> Iterator[str]:
             continue
         seen.add(declaring)
         notes = field_notes(declaring)
-        own = [n for n in declaring.__annotations__ if n in notes and n != "name"]
-        rows = [(name, _default(declaring, name), notes[name]) for name in own]
+        names = [n for n in declaring.__annotations__ if n in notes and n != "name"]
+        rows = [(name, _default(declaring, name), notes[name]) for name in names]
         lines = [f"| `{row[0]}` | {row[1]} | {row[2]} |" for row in rows if row[1] != "needed"]
         if lines:
             policies = (f"`{name}`" for name, kind in TYPES.items() if issubclass(kind, declaring))

@@ -48,11 +48,11 @@ def _unknown_names(scenario: Scenario) -> Problems:
         "role": {profile.role for profile in scenario.profiles},
     }
     for what, places in PLACES.items():
-        listed = ", ".join(sorted(known[what]))
+        known_names = ", ".join(sorted(known[what]))
         for place in places.split():
             for path, name in _names_at(scenario, STEP.findall(place)):
                 if name not in known[what]:
-                    yield path, f"{what} {name!r} is not in this scenario, which has {listed}"
+                    yield path, f"{what} {name!r} is not in this scenario, which has {known_names}"
 
 
 def _names_at(value: Any, steps: Sequence[str], path: Path = ()) -> Iterator[tuple[Path, str]]:
@@ -74,7 +74,7 @@ def _names_at(value: Any, steps: Sequence[str], path: Path = ()) -> Iterator[tup
 
 
 def _repeated_keys(entries: Iterable[Any], key: Callable[[Any], Any]) -> Iterator[tuple[int, Any]]:
-    """Yield entries that repeat the key of an earlier one, each with its index."""
+    """Yield entries that have the ``key`` of an earlier entry, each with its index."""
     seen: set[Any] = set()
     for i, entry in enumerate(entries):
         if key(entry) in seen:
@@ -83,14 +83,14 @@ def _repeated_keys(entries: Iterable[Any], key: Callable[[Any], Any]) -> Iterato
 
 
 def _profile_key(profile: Profile) -> tuple[Any, ...]:
-    """Return the values by which profiles differ; two with equal ones are duplicates."""
+    """Return the values that identify a profile; two profiles with equal values are duplicates."""
     split = profile.attention_ffn
     sides = (split.attention, split.ffn) if split else ()
     return *(getattr(profile, field) for field in TELLS_APART), *sides
 
 
 def _duplicates(scenario: Scenario) -> Problems:
-    """Yield entries with a name, or profiles with an arrangement, that an earlier one has."""
+    """Yield entries with the name of an earlier entry, and profiles with its arrangement."""
     for section in ("gpus", "models", "regions", "tiers"):
         for i, entry in _repeated_keys(getattr(scenario, section), lambda entry: entry.name):
             yield (section, i), f"{entry.name!r} is listed twice. Keep one"

@@ -44,7 +44,7 @@ def region_of(section: RegionSection, facts: Facts) -> Region:
 def _carbon(
     section: RegionSection, like: catalogue.CatalogueRegion | None, facts: Facts
 ) -> tuple[float, tuple[float, ...] | None]:
-    """Return the yearly mean and, if known, 24 values by UTC hour, in g CO2e per kWh.
+    """Return the yearly mean and 24 values by UTC hour (None: not known), in g CO2e per kWh.
 
     ``like`` is the built-in region with the defaults of the section. Append the source to
     ``facts``.
@@ -95,25 +95,22 @@ def price_of(
 ) -> tuple[float, ...]:
     """Return USD per hour of one GPU by UTC hour, on demand or as ``spot``; 0 without such GPUs.
 
-    The price is the region's own, else that of the price list, else of the built-in region. Raises
-    ScenarioError if there is none.
+    The price is that of the region, else that of the price list, else that of the built-in region.
+    Raises ScenarioError if there is none. Adds the source to ``facts``.
     """
-    name, like, own = (
-        gpu_known_as(gpu),
-        _built_in_region(section),
-        listed_price(section, gpu, known),
-    )
+    name, like = gpu_known_as(gpu), _built_in_region(section)
+    listed_prices = listed_price(section, gpu, known)
     if not spot:
-        kind, stated = "price", section.usd_per_gpu_hour.get(gpu)
-        listed = own.on_demand if own else None
+        kind, usd_stated = "price", section.usd_per_gpu_hour.get(gpu)
+        usd_listed = listed_prices.on_demand if listed_prices else None
         remedy = f"Add usd_per_gpu_hour: {{{gpu}: ...}}"
     elif (offer := section.spot.get(gpu)) is not None:
-        kind, stated = "spot price", offer.usd_per_gpu_hour
-        listed = own.spot if own else None
+        kind, usd_stated = "spot price", offer.usd_per_gpu_hour
+        usd_listed = listed_prices.spot if listed_prices else None
         remedy = "Add usd_per_gpu_hour to its spot"
     else:
         return hourly_values(0.0)
-    sources = [(stated, GIVEN), (listed, LISTED)]
+    sources = [(usd_stated, GIVEN), (usd_listed, LISTED)]
     if like is not None and (usd := _built_in_price(like, name, spot)) is not None:
         sources.append((usd, like.sources[f"spot {name}" if spot else name]))
     for price, source in sources:
@@ -152,12 +149,12 @@ def committed_of(
 
     Adds their sources to ``facts``.
     """
-    offer, listed = section.committed.get(gpu), listed_price(section, gpu, known)
+    offer, listed_prices = section.committed.get(gpu), listed_price(section, gpu, known)
     prices = []
     for term in TERMS:
         price, source = None if offer is None else getattr(offer, term), GIVEN
-        if price is None and listed is not None:
-            price, source = getattr(listed, term), LISTED
+        if price is None and listed_prices is not None:
+            price, source = getattr(listed_prices, term), LISTED
         if price is not None:
             facts.append((f"{TERMS[term]} price of {gpu} in {section.name}", source))
             prices.append(CommittedPrice(section.name, gpu, term, price))

@@ -22,13 +22,13 @@ def replica_limits(
     capacity_gpus: IntArray,
     price: FloatArray,
 ) -> tuple[IntArray, IntArray, IntArray | None, IntArray | None]:
-    """Return minimum, maximum, current and lent replicas of pools.
+    """Return minimum, maximum, current and lent replicas of pools, ``[model, region, GPU column]``.
 
-    Each is ``[model, region, GPU column]``. ``price`` ``[region, GPU column]`` is that of
-    a GPU hour. Current and lent replicas are None if not stated. The scenario's minimum per model
-    and region goes to the cheapest arrangement there. With disaggregated pools it goes to the
-    cheapest prefill and the cheapest decode arrangement. Spot is used only without an alternative.
-    A prefill pool without a possible decode pool has a maximum of 0, and vice versa.
+    Current and lent replicas are None if not stated. ``price`` ``[region, GPU column]`` is the
+    price of a GPU-hour. The scenario states one minimum per model and region. The cheapest
+    arrangement gets it, or the cheapest prefill and the cheapest decode arrangement if
+    disaggregated. Spot is used only without an alternative. A prefill pool without a possible
+    decode pool has a maximum of 0, and vice versa.
     """
     models = [model.name for model in scenario.models]
     regions = [region.name for region in scenario.regions]
@@ -41,10 +41,10 @@ def replica_limits(
         for role in ROLES.values()
     }
     # [l, r] whether a role has a pool. A prefill pool without a decode pool serves nothing.
-    possible = {role: maximum[:, :, of_role].any(axis=2) for role, of_role in by_role.items()}
+    has_pool = {role: maximum[:, :, of_role].any(axis=2) for role, of_role in by_role.items()}
     for role, other in (("prefill", "decode"), ("decode", "prefill")):
         for g in by_role[role]:
-            maximum[:, :, g][~possible[other]] = 0
+            maximum[:, :, g][~has_pool[other]] = 0
     for m in range(shape[0]):
         for r in range(shape[1]):
             for group in _columns_by_stage(by_role, maximum[m, r]):
@@ -53,6 +53,7 @@ def replica_limits(
                 minimum[m, r, cheapest] = min(scenario.fleet.minimum, maximum[m, r, cheapest])
     if not scenario.fleet.today:
         return minimum, maximum, None, None
+    # The rows of ``fleet.today`` also change minimums and maximums.
     today, lent = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
     for row in scenario.fleet.today:
         if row.spot and not any(column.spot for column in columns):
@@ -70,15 +71,15 @@ def replica_limits(
         today[cell] = row.replicas
         if row.maximum is not None:
             maximum[cell] = min(maximum[cell], row.maximum)
-        minimum_stated = minimum[cell] if row.minimum is None else row.minimum
-        minimum[cell] = min(minimum_stated, maximum[cell])
+        lowest = minimum[cell] if row.minimum is None else row.minimum
+        minimum[cell] = min(lowest, maximum[cell])
     return minimum, maximum, today, lent if lent.any() else None
 
 
 def _columns_by_stage(by_role: Mapping[str, list[int]], maximum: IntArray) -> list[list[int]]:
-    """Return the columns whose maximum is above 0, grouped by serving stage.
+    """Return the columns whose maximum is above 0, in the groups that each need the minimum.
 
-    There is one list for aggregated serving, else one for prefill and one for decode.
+    The result is one group of aggregated columns, or a group of prefill and one of decode columns.
     """
     usable = {role: [g for g in of_role if maximum[g] > 0] for role, of_role in by_role.items()}
     groups = [usable["both"]] if usable["both"] else [usable["prefill"], usable["decode"]]

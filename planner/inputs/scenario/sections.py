@@ -20,9 +20,9 @@ def section_of(document: str, name: str) -> str:
     If the document is not in block style (JSON), return the value as JSON.
     """
     lines = document.splitlines(keepends=True)
-    place = _line_range(lines, name)
-    if place is not None:
-        return "".join(lines[place[0] : place[1]])
+    line_range = _line_range(lines, name)
+    if line_range is not None:
+        return "".join(lines[line_range[0] : line_range[1]])
     if name not in document:
         return ""
     value = text.outline(document).get(name)

@@ -126,8 +126,8 @@ class PlanSettings:
     def worth(self, tiers: tuple[str, ...], waiting: frozenset[str]) -> FloatArray:
         """Return the worth (priority) of a token by tier and model, ``[k, l]``, without a unit.
 
-        There is one row without tiers. A tier without a stated worth, such as the common pool of
-        deferrable tiers, has the lowest worth of the tiers in ``waiting``.
+        There is one row without tiers. A tier without a stated worth has the lowest worth of the
+        tiers in ``waiting``. The common pool of deferrable tiers is such a tier.
         """
         if not tiers:
             return self.model_worth[None]

@@ -71,8 +71,8 @@ def _find(
 ) -> T:
     """Return the facts of ``name``; raise ScenarioError with the most similar names.
 
-    It is looked up by the catalogue's own name, then in the user's facts, then by the catalogue's
-    other names.
+    The catalogue's own names are tried first, then the user's facts, then other names of the
+    catalogue.
     """
     for facts in (built_in, own_facts):
         if name in facts:

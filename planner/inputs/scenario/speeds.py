@@ -85,9 +85,8 @@ def speed_of(
         return speed
     # A stored profile, or one stated in full, was measured under the cap.
     if section.kind == "linear" and (section.name is not None or section.in_full):
-        return adjusted(
-            speed, cap=PowerCap(section.power_cap, 1.0, 1.0, clock_at(section.power_cap, sweep))
-        )
+        clock_mhz = clock_at(section.power_cap, sweep)
+        return adjusted(speed, cap=PowerCap(section.power_cap, 1.0, clock_mhz))
     return under_cap(speed, model, gpu, section.power_cap, sweep)
 
 
@@ -154,9 +153,9 @@ def _stated_profile(section: Profile, model: ModelSpec, gpu: GpuSpec) -> LinearP
 def _capacity(section: Profile, model: ModelSpec, gpu: GpuSpec, tokens: int) -> int:
     """Return the KV-cache capacity of an instance in tokens.
 
-    It follows from the stated memory if the model's shape is unknown, or if weights and KV cache
-    are in bf16. Otherwise it follows from the arrangement. ``tokens`` is the token budget of an
-    iteration.
+    ``tokens`` is the token budget of an iteration. The capacity follows from the model's stated
+    memory if its shape is unknown, or if weights and KV cache are in bf16. Otherwise it follows
+    from shape and arrangement.
     """
     if model.shape is None or section.precision == section.kv_precision == "bf16":
         return kv_capacity_tokens(model, gpu, section.tp, tokens)
@@ -189,9 +188,14 @@ def _roofline(section: Profile, model: ModelSpec, gpu: GpuSpec, known: UserFacts
     shape = replace(model.shape, name=section.model, adapters=adapters)
     engine = engine_of(section, shape, gpu, known)
     try:
-        given = {"max_batch": section.max_batch, "max_batch_tokens": section.max_batch_tokens}
         limits = serving_limits(
-            shape, gpu, arrangement, engine=engine, recv_interval=section.recv_interval, **given
+            shape,
+            gpu,
+            arrangement,
+            engine=engine,
+            recv_interval=section.recv_interval,
+            max_batch=section.max_batch,
+            max_batch_tokens=section.max_batch_tokens,
         )
         computed = roofline_profile(shape, gpu, arrangement, efficiencies(engine), limits)
     except SimulationError as error:
@@ -251,10 +255,10 @@ def _stored_profile(section: Profile, known: UserFacts) -> Speed:
             "profile, or alpha_ms to delta_ms."
         )
     profile = known.profiles[name]
-    stated = (section.model, section.gpu, section.tp if section.tp > 1 else profile.tp)
-    if stated != (profile.model, profile.gpu, profile.tp):
+    expected = (section.model, section.gpu, section.tp if section.tp > 1 else profile.tp)
+    if expected != (profile.model, profile.gpu, profile.tp):
         raise ScenarioError(
             f"profiles: {name} is of {profile.model} on {profile.tp} x {profile.gpu}, not of "
-            f"{stated[0]} on {stated[2]} x {stated[1]}. Correct model, gpu and tp."
+            f"{expected[0]} on {expected[2]} x {expected[1]}. Correct model, gpu and tp."
         )
     return profile

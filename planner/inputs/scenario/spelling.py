@@ -65,7 +65,7 @@ def _kinds(model: type[BaseModel]) -> Iterator[type[BaseModel]]:
 def _tagged(model: type[BaseModel], tag: str | int) -> bool:
     """Return whether ``tag`` selects ``model`` in a union.
 
-    It is the name of the class, or the only value of one of its fields.
+    A tag is the name of the class, or the only value of one of its fields.
     """
     return model.__name__ == tag or any(
         get_origin(field.annotation) is Literal and tag in get_args(field.annotation)

@@ -43,8 +43,8 @@ def network_of(scenario: Scenario, hardware: Hardware) -> Network | None:
     It has no effect if no region states a topology, or if no KV caches are transferred. It is
     unknown with spot GPUs, whose place in the tree is not known.
     """
-    stated = any(region.topology is not None for region in scenario.regions)
-    if not stated or not hardware.links or hardware.spot.any():
+    has_topology = any(region.topology is not None for region in scenario.regions)
+    if not has_topology or not hardware.links or hardware.spot.any():
         return None
     unused: Facts = []  # the sources are listed elsewhere
     rules = tuple(rules_of(scenario, model.name) for model in hardware.models)
@@ -66,13 +66,13 @@ def topology_of(scenario: Scenario, hardware: Hardware, facts: Facts) -> Topolog
     types = [gpu.name for gpu in hardware.gpu_types]
     centres, sizes = [], np.ones((len(scenario.regions), len(types)), np.int64)
     for r, section in enumerate(scenario.regions):
-        stated = section.topology.gpus_per_node if section.topology else {}
-        if unknown := sorted(set(stated) - set(types)):
+        stated_sizes = section.topology.gpus_per_node if section.topology else {}
+        if unknown := sorted(set(stated_sizes) - set(types)):
             raise ScenarioError(
                 f"regions[{r}].topology.gpus_per_node: {unknown[0]!r} has no profile in this "
                 f"scenario, which has {', '.join(types)}."
             )
-        sizes[r] = [stated.get(gpu.name, gpu.gpus_per_node) for gpu in hardware.gpu_types]
+        sizes[r] = [stated_sizes.get(gpu.name, gpu.gpus_per_node) for gpu in hardware.gpu_types]
         # Round up: a partly filled node is a node.
         nodes = -(-hardware.capacity_gpus[r] // sizes[r])
         centres.append((section.name, _shape(section, int(nodes.sum())), nodes.tolist()))
@@ -100,8 +100,8 @@ def kv_shares(scenario: Scenario, facts: Facts) -> tuple[float, ...]:
     shares = list(KV_SHARE)
     section = scenario.placement
     shares[S2], shares[CENTRE] = section.across_s1, section.across_s2
-    stated = (section.across_s1, section.across_s2) != (KV_SHARE[S2], KV_SHARE[CENTRE])
-    source = Provenance("assumed", "scenario") if stated else KV_SHARE_SOURCE
+    is_stated = (section.across_s1, section.across_s2) != (KV_SHARE[S2], KV_SHARE[CENTRE])
+    source = Provenance("assumed", "scenario") if is_stated else KV_SHARE_SOURCE
     facts.append(("KV bandwidth across switches", source))
     return tuple(shares)
 
@@ -116,15 +116,15 @@ def describe(shape: Shape) -> str:
 
 def _shape(section: Region, nodes: int) -> Shape:
     """Return the stated shape of a region, or the default shape with enough S2 switches."""
-    stated = section.topology
-    if stated is None:
+    topology = section.topology
+    if topology is None:
         per_s2 = S1_PER_S2 * RACKS_PER_S1 * NODES_PER_RACK
         s2 = max(1, -(-nodes // per_s2))
         return Shape(s2, S1_PER_S2, RACKS_PER_S1, NODES_PER_RACK)
-    if stated.mixed_s1 + (stated.mixed_s2 or 0) > stated.s2:
+    if topology.mixed_s1 + (topology.mixed_s2 or 0) > topology.s2:
         raise ScenarioError(
-            f"regions: the topology of {section.name} has {stated.s2} S2 switches and "
-            f"{stated.mixed_s1 + (stated.mixed_s2 or 0)} of them are to be mixed. Lower mixed_s1 "
-            "or mixed_s2."
+            f"regions: the topology of {section.name} has {topology.s2} S2 switches and "
+            f"{topology.mixed_s1 + (topology.mixed_s2 or 0)} of them are to be mixed. Lower "
+            "mixed_s1 or mixed_s2."
         )
-    return Shape(**stated.model_dump(exclude={"gpus_per_node"}))
+    return Shape(**topology.model_dump(exclude={"gpus_per_node"}))

@@ -57,8 +57,8 @@ class Command(HeadroomCommand):
         rows.add_argument("--without-kept", action="store_true", help="ignore stored measurements")
 
     def answer(self, options: Namespace) -> DeploymentSearchResult:
-        given = given_options(DeploymentQuery, options) | {"prices": dict(options.price)}
-        query = options_of(DeploymentQuery, given)
+        values = given_options(DeploymentQuery, options) | {"prices": dict(options.price)}
+        query = options_of(DeploymentQuery, values)
         measured = measurements_from_file(options.measured, use_stored=not options.without_kept)
         return search_deployments(query, self.progress, measured)
 
@@ -93,11 +93,11 @@ def _candidate_texts(row: Row) -> dict[str, object]:
     }  # fmt: skip
 
 
-def _corrected(own: MeasuredRows | None) -> str:
+def _corrected(measured: MeasuredRows | None) -> str:
     """Return how your own measured rows changed the speeds."""
-    if own is None:
+    if measured is None:
         return ""
-    return f"decode x {own.decode_factor:.2f}, prefill x {own.prefill_factor:.2f}"
+    return f"decode x {measured.decode_factor:.2f}, prefill x {measured.prefill_factor:.2f}"
 
 
 def deployment(row: Row) -> str:

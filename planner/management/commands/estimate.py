@@ -94,22 +94,22 @@ def rate_lines(at_rate: RateAnswer | None) -> list[str]:
 
 def own_lines(answer: EstimateAnswer) -> list[str]:
     """Return the effect of your own measurements, and the most useful next one."""
-    own, further, lines = answer.own, answer.next_measurement, list(answer.notes or ())
+    own, next_row, lines = answer.own, answer.next_measurement, list(answer.notes or ())
     if own:
         lines.append(
             f"your measurements: {own.rows} rows of this deployment, {own.alike} of similar ones. "
             f"Without them: TTFT {own.ttft_ms_before:.0f} ms, TPOT {own.tbt_ms_before:.1f} ms, "
             f"{own.tokens_per_s_before:,.0f} tokens/s"
         )
-    if further is None:
+    if next_row is None:
         return lines
-    (ttft, tbt), (ttft_after, tbt_after) = further.error, further.after
+    (ttft, tbt), (ttft_after, tbt_after) = next_row.error, next_row.after
     lines.append(
-        f"to measure next: {further.concurrency} requests in flight. Error at loads from "
+        f"to measure next: {next_row.concurrency} requests in flight. Error at loads from "
         f"1 to 256 in flight: then {ttft_after:.0%} in TTFT and {tbt_after:.0%} in "
         f"TPOT, now {ttft:.0%} and {tbt:.0%} (figures above: only this load)"
     )
-    return [*lines, *(f"  {command}" for command in further.commands)]
+    return [*lines, *(f"  {command}" for command in next_row.commands)]
 
 
 def _line(row: EstimateAnswer | Refused) -> str:

@@ -45,13 +45,13 @@ class Command(HeadroomCommand):
         parser.add_argument("--most", type=int, default=MOST, help="most rows")
 
     def answer(self, options: Namespace) -> Document:
-        rows, columns = LISTS[options.what]
-        matching = [row for row in rows() if options.search.lower() in row.name.lower()]
-        shown = [
+        all_rows, columns = LISTS[options.what]
+        matching = [row for row in all_rows() if options.search.lower() in row.name.lower()]
+        rows = [
             {name: _json(attrgetter(path)(row)) for name, path in columns.items()}
             for row in matching[: options.most]
         ]
-        return {options.what: shown, "count": len(matching)}
+        return {options.what: rows, "count": len(matching)}
 
     def words(self, answer: Document) -> str:
         what, *_ = answer

@@ -106,8 +106,8 @@ class Command(HeadroomCommand):
             calibration_delete(calibration=removed, user=None)
             return {"removed": options.calibration, "name": name}
         if options.action == "list":
-            listed = profiles_list(options.search)
-            return {"profiles": [profile_document(profile) for profile in listed]}
+            profiles = profiles_list(options.search)
+            return {"profiles": [profile_document(profile) for profile in profiles]}
         if options.action == "show":
             return _detail(profile_get(options.name, options.profile_version))
         return _import(options)
@@ -146,8 +146,8 @@ def _detail(profile: KnownProfile) -> Document:
 
 def _import(options: Namespace) -> Document:
     """Fit or compute a profile from files and return it."""
-    named = {name: getattr(options, name) for name in ("format", "model", "gpu")}
-    reading = CalibrationOptions(**named, tp=options.tp or 1)
+    texts = {name: getattr(options, name) for name in ("format", "model", "gpu")}
+    reading = CalibrationOptions(**texts, tp=options.tp or 1)
     files = [
         calibration_path(user=None, path=path, options=reading, source=options.source)
         for path in options.file
@@ -218,7 +218,7 @@ def _kept_lines(answer: Document) -> list[str]:
 
 def profile_document(known: KnownProfile) -> Document:
     """Return a profile as a row of a list; ``error`` is that of its main check."""
-    stated = known.stated_check
+    check = known.stated_check
     return {
         "name": known.name,
         "version": known.version,
@@ -226,8 +226,8 @@ def profile_document(known: KnownProfile) -> Document:
         "model": known.model,
         "gpu": known.gpu,
         "tp": known.tp,
-        "error": stated.mape if stated else None,
-        "basis": f"{stated.quantity}, {stated.against}" if stated else None,
+        "error": check.mape if check else None,
+        "basis": f"{check.quantity}, {check.against}" if check else None,
         "provenance": known.profile.provenance.kind,
         "source": known.profile.provenance.source,
         "phases": {
@@ -246,24 +246,24 @@ def _spec(options: Namespace, rows: Calibration | None, kernels: tuple[int, ...]
 
     Raises PlannerError unless exactly one arrangement in the file fits the options.
     """
-    named = {key: getattr(options, key) for key in ("model", "gpu", "tp") if getattr(options, key)}
-    only: Document = {}
+    chosen = {key: getattr(options, key) for key in ("model", "gpu", "tp") if getattr(options, key)}
+    arrangement: Document = {}
     if rows is not None:
         arrangements: list[Document] = rows.report["arrangements"]
-        fitting = [arrangement for arrangement in arrangements if _agrees(arrangement, named)]
+        fitting = [candidate for candidate in arrangements if _agrees(candidate, chosen)]
         if len(fitting) != 1:
             have = "; ".join(
-                f"{its['model'] or 'no model'} on {its['tp'] or '?'} x {its['gpu'] or 'no GPU'}"
-                for its in arrangements[:10]
+                f"{row['model'] or 'no model'} on {row['tp'] or '?'} x {row['gpu'] or 'no GPU'}"
+                for row in arrangements[:10]
             )
             raise PlannerError(
                 f"{rows.name} has {len(arrangements)} arrangements. {len(fitting)} match --model, "
                 f"--gpu and --tp. Choose one of: {have}."
             )
-        only = fitting[0]
-    model = named.get("model") or model_known_as(only.get("model") or "")
-    gpu = named.get("gpu") or gpu_known_as(only.get("gpu") or "")
-    tp = int(named.get("tp") or only.get("tp") or 1)
+        arrangement = fitting[0]
+    model = chosen.get("model") or model_known_as(arrangement.get("model") or "")
+    gpu = chosen.get("gpu") or gpu_known_as(arrangement.get("gpu") or "")
+    tp = int(chosen.get("tp") or arrangement.get("tp") or 1)
     for what, value in (("model", model), ("gpu", gpu)):
         if not value:
             raise PlannerError(f"--{what} is missing. Name it.")
@@ -274,21 +274,21 @@ def _spec(options: Namespace, rows: Calibration | None, kernels: tuple[int, ...]
         model=model,
         gpu=gpu,
         tp=tp,
-        rows_model=only.get("model") or "",
-        rows_gpu=only.get("gpu") or "",
+        rows_model=arrangement.get("model") or "",
+        rows_gpu=arrangement.get("gpu") or "",
         precision=options.precision,
         kernels=kernels,
         **{limit: getattr(options, limit) for limit in LIMITS},
     )
 
 
-def _agrees(arrangement: Document, named: Document) -> bool:
+def _agrees(arrangement: Document, chosen: Document) -> bool:
     """Return whether an arrangement of a file fits the options."""
     for key, catalogue_name in (("model", model_known_as), ("gpu", gpu_known_as)):
-        stated = arrangement[key]
-        if key in named and stated and named[key] not in (stated, catalogue_name(stated)):
+        in_file = arrangement[key]
+        if key in chosen and in_file and chosen[key] not in (in_file, catalogue_name(in_file)):
             return False
-    return "tp" not in named or arrangement["tp"] in (None, named["tp"])
+    return "tp" not in chosen or arrangement["tp"] in (None, chosen["tp"])
 
 
 def _line(row: Document) -> str:

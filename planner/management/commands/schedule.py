@@ -169,9 +169,9 @@ def _fire(command: Command, options: Namespace) -> Document:
 
 def _tick(command: Command, options: Namespace) -> Document:
     """Fire all schedules that are due, and execute their runs."""
-    done = schedules_tick(now=options.now, enqueue=False)
-    fired = command.execute_runs(list(done.fired), options.now)
-    return _firings([*done.settled, *fired])
+    tick = schedules_tick(now=options.now, enqueue=False)
+    fired = command.execute_runs(list(tick.fired), options.now)
+    return _firings([*tick.settled, *fired])
 
 
 def _history(command: Command, options: Namespace) -> Document:

@@ -112,7 +112,7 @@ def _kind_and_settings(options: Namespace) -> tuple[str, Document]:
             settings[name] = getattr(options, name)
     # Without --kind, the location implies it.
     implied = {"bucket": options.bucket, "prometheus": options.url, "folder": options.path}
-    kind = options.kind or next((kind for kind, given in implied.items() if given), "samples")
+    kind = options.kind or next((kind for kind, location in implied.items() if location), "samples")
     return kind, settings
 
 

@@ -71,8 +71,10 @@ class Command(HeadroomCommand):
             )
         if action == "remove":
             heir = person_get(options.to) if options.to else None
-            done = account_remove(by=None, person=person, confirm=options.confirm, new_owner=heir)
-            return {"removed": done.name, "passed": done.passed}
+            removal = account_remove(
+                by=None, person=person, confirm=options.confirm, new_owner=heir
+            )
+            return {"removed": removal.name, "passed": removal.passed}
         if action == "leave":
             workspaces.person_leave(by=None, person=person)
         elif action == "link":

@@ -52,8 +52,8 @@ class Command(HeadroomCommand):
         workspace = workspace_of(which)
         answer: Document = {"workspace": workspace.slug, "name": workspace.name}
         if action == "remove":
-            done = workspace_remove(by=None, workspace=workspace, confirm=options.confirm)
-            return answer | {"rows": done.rows, "path": done.path}
+            removal = workspace_remove(by=None, workspace=workspace, confirm=options.confirm)
+            return answer | {"rows": removal.rows, "path": removal.path}
         if action == "rename":
             workspaces.workspace_rename(by=None, workspace=workspace, name=options.name)
         else:

@@ -33,9 +33,10 @@ def ascend(
 ) -> tuple[Prices, PricedCells]:
     """Raise the lower bound on the plan's cost by better prices, from ``begin`` or prices of 0.
 
-    It ends when ``perf_counter()`` reaches ``until`` or steps no longer help. Polyak steps aim
-    above the best bound, first by the share ``leap`` of it. The aim comes down when steps fail.
-    Returns the best prices and the cells solved at them. ``check`` may raise to end the search.
+    Returns the best prices and the cells solved at them. The search ends when ``perf_counter()``
+    reaches ``until`` or steps no longer help. Polyak steps aim above the best bound, at first by
+    the share ``leap`` of it, and by less after steps that fail. ``check`` may raise to end the
+    search.
     """
     prices = best_prices = cells.zero_prices if begin is None else begin
     best = cells.solve_at(prices)
@@ -67,31 +68,32 @@ def polish(
     """Raise the lower bound from the prices ``begin``: first demand prices, then capacity prices.
 
     With fixed capacity prices, the bound is a sum over models. With fixed demand prices, it is a
-    sum over regions. So each model, and then each region, keeps the best prices that it has seen.
-    Every price has its own step. It grows while the slope keeps its sign, and halves when the sign
-    changes (Riedmiller and Braun 1993).
+    sum over regions. Each model, and then each region, can therefore keep the best prices that it
+    has seen. Every price has its own step, which grows while the slope keeps its sign and halves
+    when the sign changes (Riedmiller and Braun 1993). Returns the prices and the cells solved at
+    them.
     """
     prices, first_step = begin, FIRST_STEP * float(cells.usd.mean())
     for of_demand in (True, False):
         trial = prices.demand if of_demand else prices.capacity
         best, step = trial.copy(), np.full(trial.shape, first_step)
         last_direction = np.zeros(trial.shape)
-        now = cells.solve_at(prices)
-        highest = _bound_parts(cells, prices, now, of_demand)
+        priced = cells.solve_at(prices)
+        highest = _bound_parts(cells, prices, priced, of_demand)
         for _ in range(ROUND):
             if perf_counter() >= until:
                 break
             check()
-            direction = np.sign(now.slope.demand if of_demand else now.slope.capacity)
+            direction = np.sign(priced.slope.demand if of_demand else priced.slope.capacity)
             direction *= (trial > 0) | (direction > 0)  # a price of 0 cannot fall
             same_sign = direction * last_direction
             step = step * np.select([same_sign > 0, same_sign < 0], [GROW_STEP, SHRINK_STEP], 1.0)
             last_direction, trial = direction, np.maximum(0.0, trial + direction * step)
-            tried = _with_prices(prices, trial, of_demand)
-            now = cells.solve_at(tried)
-            parts = _bound_parts(cells, tried, now, of_demand)
-            better = parts > highest
-            highest, best[better] = np.where(better, parts, highest), trial[better]
+            trial_prices = _with_prices(prices, trial, of_demand)
+            priced = cells.solve_at(trial_prices)
+            bound_parts = _bound_parts(cells, trial_prices, priced, of_demand)
+            is_better = bound_parts > highest
+            highest, best[is_better] = np.where(is_better, bound_parts, highest), trial[is_better]
         prices = _with_prices(prices, best, of_demand)
     return prices, cells.solve_at(prices)
 

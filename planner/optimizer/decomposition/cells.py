@@ -46,12 +46,12 @@ class Prices:
     def towards(self, other: Prices, step: float) -> Prices:
         """Return ``self + step * other``, clipped at 0."""
         pairs = zip(self.parts(), other.parts(), strict=True)
-        return Prices(*(np.maximum(0.0, own + step * others) for own, others in pairs))
+        return Prices(*(np.maximum(0.0, price + step * change) for price, change in pairs))
 
     def midway(self, other: Prices) -> Prices:
         """Return the mean of both prices."""
         pairs = zip(self.parts(), other.parts(), strict=True)
-        return Prices(*((own + others) / 2 for own, others in pairs))
+        return Prices(*((price + other_price) / 2 for price, other_price in pairs))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -181,9 +181,9 @@ class Cells:
     def solve_at(self, prices: Prices) -> PricedCells:
         """Solve every cell at ``prices``; return the solutions, the lower bound and its slope.
 
-        Prices charge for GPUs and caps, and pay for joint demand. The slope by a price is the
-        amount by which the solutions exceed its row. So it says how the bound changes with the
-        price.
+        Prices charge for GPUs and caps, and pay for joint demand. The slope of a price is the
+        amount by which the solutions exceed the limit of its row, so it tells how the bound changes
+        with the price.
         """
         x, lowest, served = np.empty_like(self.max_extra), *np.empty((2, *self.need.shape))
         cheapest_cells(self.arrays(prices), x, lowest, served)
@@ -295,9 +295,8 @@ def _scaled_caps(
 def _most_useful_instances(problem: PlanningProblem, minimum: IntArray) -> IntArray:
     """Return the most instances beyond the minimums that a best plan may need.
 
-    The shape is ``[model, region, GPU column]``. It is the larger of the running instances and
-    those that carry the joint demand alone. With these, every demand is met, so more would only
-    cost.
+    The shape is ``[model, region, GPU column]``. A running instance may be needed. Beyond these, no
+    more are needed than carry the joint demand alone, because more would only add cost.
     """
     need = global_need_tps(problem)
     for_joint_demand = np.zeros(problem.theta_tps.shape, np.int64)

@@ -81,8 +81,9 @@ def columns_near(
 ) -> Band | None:
     """Return the band at ``prices``: the columns that cost up to ``width`` above the cheapest.
 
-    Cells with too many columns get a range of counts per GPU type, a box. That is not possible if
-    capacities are curves. Return None if more than ``max_variables`` are needed.
+    A cell with too many columns gets a box instead: a range of counts per GPU type. Boxes need
+    linear capacities. Return None if the band needs more than ``max_variables`` or an impossible
+    box.
     """
     usd_running, usd_new = cells.instance_charges(prices)
     started = np.maximum(0, priced.x - cells.running)
@@ -94,8 +95,8 @@ def columns_near(
     low, high = np.empty_like(cells.max_extra), np.empty_like(cells.max_extra)
     x, begins = np.empty((max_variables, gpus), np.int32), np.empty(max_cost.size + 1, np.int64)
     max_columns = COLUMNS_PER_CELL if cells.is_linear else POOLED
-    found = CellColumns(x, begins, low, high)
-    if not cells_within(cells.arrays(prices), max_cost, max_columns, found):
+    all_columns = CellColumns(x, begins, low, high)
+    if not cells_within(cells.arrays(prices), max_cost, max_columns, all_columns):
         return None
     count = np.diff(begins)
     columns = Columns(x[: begins[-1]].copy(), np.repeat(np.arange(max_cost.size), count))

@@ -97,7 +97,7 @@ def combine(
 ) -> WholePlan:
     """Choose one column per cell, to the relative ``gap`` or until time runs out.
 
-    Plans outside ``band`` cost at least ``outside``. So the search also ends when its bound reaches
+    Plans outside ``band`` cost at least ``outside``, so the search also ends when its bound reaches
     that cost. ``start`` is a plan ``[model, region, GPU column]`` to begin from.
     """
     solved = solve_program(

@@ -90,11 +90,11 @@ def _best_move(problem: Any, now: Any, model: int, region: int, row: int) -> Any
     """Return the best move of a cell: its key, removed type and count, added type and count.
 
     A move removes up to ``AT_ONCE`` instances of one type. If demand would then be uncovered, it
-    adds the fewest instances of another type that cover it. Otherwise, the added type is -1.
+    adds the fewest instances of another type that cover it (otherwise the added type is -1).
 
-    If ``row`` is a row of capacity, only moves that free its GPUs count, and the key is the change
-    in cost per freed GPU. If ``row`` is -1, the key is the change in cost. The lowest key is best.
-    It is infinite if there is no move.
+    The move with the lowest key is best. The key is the change in cost if ``row`` is -1. If ``row``
+    is a row of capacity, only moves that free its GPUs count, and the key is the change in cost per
+    freed GPU. The key is infinite if there is no move.
     """
     cell, x = one_cell(problem.cells, model, region), now.x[model, region]
     size, rows = problem.size[model], problem.rows

@@ -44,6 +44,8 @@ class Outcome:
     target: IntArray | None  # [l, r, g]
     bound: float  # lower bound on the objective; 0 if nothing was proven
     died: str = ""  # message if the solver ended unexpectedly
+    build_s: float = 0.0  # seconds to build the program
+    solve_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -90,9 +92,9 @@ def _ascend_and_repair(
 ) -> Outcome:
     """Improve prices and repair plans alternately, until the gap is proven or nothing helps.
 
-    A repair turns the cells' own cheapest solutions into a plan. With very many cells, few must
-    choose between two columns: at most about one per joint row. So the bound is close to the
-    optimum. A plan that changes only those cells is close to it too.
+    A repair turns the cells' cheapest solutions into a plan. With very many cells, only about one
+    cell per joint row has to choose between two columns. The bound is therefore close to the
+    optimum, and so is a plan that changes only those cells.
     """
     plan: IntArray | None = None
     cost, bound = np.inf, -np.inf
@@ -123,9 +125,9 @@ def _generate_columns(
 ) -> _BestPrices:
     """Improve prices by column generation: solve the relaxation, add columns cheap at its prices.
 
-    Columns that were cheapest once stay. Columns that are only near the cheapest are replaced as
-    prices move. Each round also solves the cells at the midpoint between the relaxation's prices
-    and the best ones, which damps the swings of the former (Wentges 1997).
+    Columns that were once the cheapest of a cell stay. Columns near the cheapest are replaced as
+    prices move. Each round also solves the cells midway between the relaxation's prices and the
+    best prices, which damps swings of the relaxation's prices (Wentges 1997).
     """
     max_variables, width = FEW * cells.need.size + 1000, BAND * best.bound / cells.need.size
     band = widest_band(cells, best.prices, best.priced, at_most=width, max_variables=max_variables)
@@ -133,10 +135,10 @@ def _generate_columns(
     columns, penalty_factor = band.columns.with_more(pool), 1.0
     for _ in range(ROUNDS):
         check()
-        left = until - perf_counter()
-        if left <= 0:
+        seconds_left = until - perf_counter()
+        if seconds_left <= 0:
             break
-        relaxed = relax(cells, columns, penalty_factor, time_limit_s=left, check=check)
+        relaxed = relax(cells, columns, penalty_factor, time_limit_s=seconds_left, check=check)
         if relaxed is None:
             break
         now, midway = cells.solve_at(relaxed.prices), best.prices.midway(relaxed.prices)
@@ -160,11 +162,10 @@ def _generate_columns(
 def _branch_and_bound(
     cells: Cells, best: _BestPrices, gap: float, until: float, check: Callable[[], None]
 ) -> Outcome | None:
-    """Search ever wider bands of columns until the gap is proven.
+    """Search ever wider bands of columns until the gap is proven; None if no band has a plan.
 
-    A plan outside the band costs at least ``best.bound + band``. The smaller of that and the bound
-    proven inside the band is therefore a bound on every plan. Returns None if the widest band has
-    no plan.
+    A plan outside the band costs at least ``best.bound + band``. A bound on every plan is therefore
+    the smaller of that cost and the bound proven inside the band.
     """
     size = cells.need.size
     mean_cost, max_variables = max(best.bound, 1.0) / size, MANY * size + 10_000
@@ -175,7 +176,7 @@ def _branch_and_bound(
     plan: IntArray | None = None
     master: WholePlan | None = None
     cost, bound = np.inf, best.bound
-    while (left := until - perf_counter()) > 0:
+    while (seconds_left := until - perf_counter()) > 0:
         check()
         if master is None:
             master = combine(
@@ -184,7 +185,7 @@ def _branch_and_bound(
                 outside=best.bound + band.width,
                 start=plan,
                 gap=gap,
-                time_limit_s=ON_TIME * left,
+                time_limit_s=ON_TIME * seconds_left,
                 check=check,
             )
             if master.x is not None and _plan_usd(cells, master.x) < cost:

@@ -23,9 +23,9 @@ def rerouted_tps(problem: HorizonProblem, serving: IntArray) -> FloatArray:
 def shares_planned(problem: HorizonProblem, serving: IntArray) -> FloatArray:
     """Return the shares of home traffic by serving region, ``[period, model, home, serving]``.
 
-    Shares are those at the peak of a model's demand in all regions. Those of one home region add up
-    to 1. They are all 0 if it sends nothing elsewhere: then the simulator routes by latency, home
-    first. ``serving [period, model, region, GPU column]`` are the instances.
+    They are those at the peak of a model's demand in all regions, and add up to 1 for a home
+    region. A home region that sends nothing elsewhere has shares of 0: the simulator then routes by
+    latency, home first. ``serving [period, model, region, GPU column]`` are the instances.
     """
     sent = _sent_by_model(problem, serving)
     peaks = np.stack([_demand_at_peak(window) for window in problem.windows])[..., None]
@@ -70,7 +70,7 @@ def _sent_by_model(problem: HorizonProblem, serving: IntArray) -> FloatArray:
 def _assign_in_order(missing: FloatArray, free: FloatArray) -> FloatArray:
     """Return the traffic ``[r, r]`` from ``missing [r]`` tokens/s to ``free [r]`` capacity.
 
-    Both are used up in the order of regions, and changed in place.
+    Regions are filled in order. Both arrays are changed in place.
     """
     sent = np.zeros((len(missing), len(free)))
     for home in np.flatnonzero(missing):
@@ -84,8 +84,8 @@ def _assign_in_order(missing: FloatArray, free: FloatArray) -> FloatArray:
 def _least_traffic_flow(demand: FloatArray, served: FloatArray, max_sent: FloatArray) -> FloatArray:
     """Return the traffic ``[r, r]`` that serves as much of ``demand`` as possible.
 
-    Of all such flows, it sends the least away from home. Each route carries at most ``max_sent``
-    ``[home region, serving region]``. Traffic served at home is not included.
+    Among all such flows, it is the one that sends least to other regions. Each route carries at
+    most ``max_sent`` ``[home region, serving region]``. Traffic served at home is not included.
     """
     regions = len(demand)
     home = np.eye(regions, dtype=bool)

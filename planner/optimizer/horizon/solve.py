@@ -61,10 +61,10 @@ def solve_horizon(
 
 
 def _start_plan(search: Search) -> FloatArray | None:
-    """Return the variables of a plan to begin from: the stated one, or one made period by period.
+    """Return the variables of a plan to begin from, or None.
 
-    None if the program is small, with ``reroute`` or ``priority``, or if that plan breaks a row of
-    the program.
+    It is the stated plan, or one made period by period. None if the program is small, with
+    ``reroute`` or ``priority``, or if that plan violates a row of the program.
     """
     problem = search.draft.problem
     if problem.start is not None:
@@ -132,7 +132,7 @@ def _plan_of_solution(
 
 
 def _cost_bound(problem: HorizonProblem, program_bound: float, fleet: float) -> float:
-    """Return a lower bound on the true cost of any plan, from that on the program's objective.
+    """Return a lower bound on the true cost of any plan from one on the program's objective.
 
     The objective exceeds the true cost by at most the share ``STICKINESS`` of the ``fleet`` cost.
     """

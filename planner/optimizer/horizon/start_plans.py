@@ -40,13 +40,13 @@ def period_by_period(
     targets, current = [], problem.first.current
     until = perf_counter() + time_limit_s
     for period, window in enumerate(problem.windows):
-        left = (until - perf_counter()) / (len(problem.windows) - period)
-        if left <= 0:
+        limit_s = (until - perf_counter()) / (len(problem.windows) - period)
+        if limit_s <= 0:
             return None
         plan = solve_window(
             _window_from(problem, window, period, current),
             gap=NEAR,
-            time_limit_s=left,
+            time_limit_s=limit_s,
             method=DECOMPOSED if can_decompose(window) else AUTO,
             check=check,
         )

@@ -63,8 +63,8 @@ def _scale_out(
 ) -> tuple[list[Row], list[Unplaced]]:
     """Place ``more`` replicas of service ``s``, by role; return new rows and what found no room.
 
-    If only some roles grow, their replicas join the service's units. Else new units are placed one
-    by one. Where there is no room, the next attempt gives up affinity or preferred GPU types.
+    If only some roles grow, their replicas join existing units. Otherwise new units are placed one
+    by one. A unit without room is tried again without affinity or without preferred GPU types.
     ``ledger`` has the free GPUs and is updated.
     """
     service = problem.services[s]
@@ -75,19 +75,19 @@ def _scale_out(
     gaps: list[Unplaced] = []
     unit = int(present.unit.max(initial=-1)) + 1
     for shape, number in split_units(more, service.ratio):
-        left = number
+        to_place = number
         for narrow, alternative in _attempts(service):
             parts = unit_blocks(service, shape, alternative)
             for domain in candidate_domains(problem, ledger, present, s, narrow, parts):
-                while left and (unit_rows := ledger.place_unit(s, unit, parts, domain)):
+                while to_place and (unit_rows := ledger.place_unit(s, unit, parts, domain)):
                     rows += unit_rows
-                    unit, left = unit + 1, left - 1
-                if not left:
+                    unit, to_place = unit + 1, to_place - 1
+                if not to_place:
                     break
-            if not left:
+            if not to_place:
                 break
-        if left:
-            gaps.append(Unplaced(s, shape, left, no_room_reason(problem, ledger, s, shape)))
+        if to_place:
+            gaps.append(Unplaced(s, shape, to_place, no_room_reason(problem, ledger, s, shape)))
     return rows, gaps
 
 
@@ -160,7 +160,7 @@ def _add_to_groups(
         domain_of[u] = (s1,) if narrow else tuple(np.flatnonzero(in_subgroup).tolist())
     for r, count in enumerate(more):
         shape = tuple(int(i == r) for i in range(len(service.roles)))  # one replica of the role
-        for done in range(count):
+        for placed_count in range(count):
             unit_rows: list[Row] = []
             fewest_first = sorted(replicas, key=lambda u: (replicas[u][r], u))
             for u, alternative in product(fewest_first, service.alternatives):
@@ -173,7 +173,7 @@ def _add_to_groups(
             rows += unit_rows
             if not unit_rows:
                 reason = f"none of its groups has room for another {service.roles[r].name} replica"
-                gaps.append(Unplaced(s, shape, count - done, reason))
+                gaps.append(Unplaced(s, shape, count - placed_count, reason))
                 break
     return rows, gaps
 

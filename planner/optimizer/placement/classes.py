@@ -41,13 +41,13 @@ class SwitchClasses:
         inside: dict[Key, int] = {}
         elsewhere: Where = {}
         for key, n in where.items():
-            kind, s, k, a, place, pool = key
+            kind, s, k, a, switch, pool = key
             classes = class_of_pool if kind == "wide" else class_of_switch
             if kind == "none":
                 inside[key] = n
-            elif place in classes:
+            elif switch in classes:
                 pool_class = class_of_pool[pool] if kind == "part" else 0
-                inside[kind, s, k, a, classes[place], pool_class] = n
+                inside[kind, s, k, a, classes[switch], pool_class] = n
             else:
                 elsewhere[key] = n
         return inside, elsewhere

@@ -45,10 +45,10 @@ def place_exact(
 ) -> ExactPlacement:
     """Return the placement with the fewest penalty points, starting empty, with a proven gap.
 
-    First, identical subtrees are merged. That gives a bound, and unit counts for each class. Units
-    of a class may not all find single switches. Small networks are then solved again with every
-    switch separate. In large ones, ``improve_counts`` improves a few subgroups at a time until time
-    runs out. The gap refers to the bound in both cases.
+    First, identical subtrees are merged into classes. That gives a bound, and counts of units for
+    each class. Not all units of a class may find a single switch, so small networks are then solved
+    again with every switch separate. In large networks, ``improve_counts`` improves a few subgroups
+    at a time until time runs out. In both cases the gap refers to the bound.
 
     The result is never worse than Algorithm 4 or the topology-blind baseline. ``check`` is called
     about twice a second; an exception from it ends the search.
@@ -65,14 +65,16 @@ def place_exact(
     bound, counts = 0.0, None
     # With identical switches merged, then with every switch separate.
     for together in (True, False):
-        left = until - perf_counter()
+        seconds_left = until - perf_counter()
         penalty = points(best)
-        if left <= 0 or penalty - bound <= max(gap, ENOUGH) * penalty:
+        if seconds_left <= 0 or penalty - bound <= max(gap, ENOUGH) * penalty:
             break
         kinds = switch_classes(problem, together=together)
         program = build_program(problem, kinds, free_slots, shares)
         begin = None if counts is None else kinds.counts_by_class(problem.subgroup, counts)[0]
-        answer = solve_placement(program, gap=gap, time_limit_s=left, check=check, begin=begin)
+        answer = solve_placement(
+            program, gap=gap, time_limit_s=seconds_left, check=check, begin=begin
+        )
         bound = max(bound, answer.bound)
         if answer.counts is not None:
             counts = assign_switches(problem, kinds, free_slots, answer.counts)

@@ -81,9 +81,9 @@ def _whole_nodes(size: int, node_gpus: int) -> int:
 
 
 def _with_total(sizes: set[int]) -> set[int]:
-    """Return ``sizes``, plus 1 if they do not divide one another.
+    """Return ``sizes``, plus 1 if a size does not divide another.
 
-    Then slots of one GPU at least bound the total.
+    In that case slots of one GPU are needed to bound the total.
     """
     each_divides_next = all(next_ % size == 0 for size, next_ in pairwise(sorted(sizes)))
     return sizes if each_divides_next else sizes | {1}

@@ -42,12 +42,12 @@ def improve_counts(
     while at_once < len(order) + AT_ONCE:  # the last size is the first with all subgroups
         before = gained
         for start in range(0, len(order), at_once):
-            left = until - perf_counter()
-            if left <= LEAST_S or enough(gained):
+            seconds_left = until - perf_counter()
+            if seconds_left <= LEAST_S or enough(gained):
                 return counts
             chosen_groups = {number: groups[number] for number in order[start : start + at_once]}
             better = _place_again(
-                problem, free_slots, counts, chosen_groups, shares, min(left, EACH_S), check
+                problem, free_slots, counts, chosen_groups, shares, min(seconds_left, EACH_S), check
             )
             if better is not None:
                 counts, points = better
@@ -88,7 +88,8 @@ def _place_again(
         return None
     costs = dict(zip(program.keys, program.cost, strict=True))
     before, after = (
-        sum(costs[key] * n for key, n in counted.items()) for counted in (begin, answer.counts)
+        sum(costs[key] * n for key, n in unit_counts.items())
+        for unit_counts in (begin, answer.counts)
     )
     if after >= before - 1e-6 * abs(before):
         return None

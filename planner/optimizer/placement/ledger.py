@@ -92,16 +92,16 @@ class Ledger:
         sizes = [largest] * (count - 1) + [size - largest * (count - 1)]
         return self._deduct([(int(n), s) for n, s in zip(empty[:count], sizes, strict=True)])
 
-    def give_back(self, taken: Sequence[tuple[int, int]]) -> None:
-        """Free the (node, GPUs) that ``take`` allocated."""
-        self._deduct([(node, -gpus) for node, gpus in taken])
+    def give_back(self, allocated: Sequence[tuple[int, int]]) -> None:
+        """Free ``allocated``, the pairs (node, GPUs) that ``take`` returned."""
+        self._deduct([(node, -gpus) for node, gpus in allocated])
 
-    def _deduct(self, taken: list[tuple[int, int]]) -> list[tuple[int, int]]:
-        """Subtract the GPUs in ``taken`` from the free ones, and return ``taken``."""
-        for node, gpus in taken:
+    def _deduct(self, amounts: list[tuple[int, int]]) -> list[tuple[int, int]]:
+        """Subtract ``amounts``, pairs (node, GPUs), from the free GPUs, and return ``amounts``."""
+        for node, gpus in amounts:
             self.free[node] -= gpus
             self.free_s1[self.s1[node], self.gpu[node]] -= gpus
-        return taken
+        return amounts
 
     def place_block(self, block: Block, s1: int) -> list[tuple[Block, int, int, int, int]]:
         """Place a replica under one S1 switch; return its rows, or [] if it does not fit.
@@ -110,11 +110,11 @@ class Ledger:
         """
         rows: list[tuple[Block, int, int, int, int]] = []
         for number, (part, gpu, size) in enumerate(block.instances):
-            taken = self.take(self.nodes(s1, gpu), size)
-            if not taken:
+            nodes_and_gpus = self.take(self.nodes(s1, gpu), size)
+            if not nodes_and_gpus:
                 self.give_back([(node, gpus) for *_, node, gpus in rows])
                 return []
-            rows += [(block, part, number, node, gpus) for node, gpus in taken]
+            rows += [(block, part, number, node, gpus) for node, gpus in nodes_and_gpus]
         return rows
 
     def place_unit(
@@ -127,20 +127,20 @@ class Ledger:
         """
         if not self.has_room(parts, s1s):
             return []
-        done: list[tuple[Block, int, int, int, int]] = []
+        placed: list[tuple[Block, int, int, int, int]] = []
         used: list[int] = []
         for block in parts:
             for s1 in self._switches_to_try(block, s1s, used):
                 rows = self.place_block(block, s1)
                 if rows:
-                    done += rows
+                    placed += rows
                     if s1 not in used:
                         used.append(s1)
                     break
             else:
-                self.give_back([(node, gpus) for *_, node, gpus in done])
+                self.give_back([(node, gpus) for *_, node, gpus in placed])
                 return []
-        return list(self._rows(service, unit, done))
+        return list(self._rows(service, unit, placed))
 
     def has_room(self, parts: Sequence[Block], s1s: Sequence[int]) -> bool:
         """Return True if enough GPUs of each type are free under ``s1s``, on any nodes."""
@@ -160,11 +160,11 @@ class Ledger:
         return used + unused
 
     def _rows(
-        self, service: int, unit: int, done: list[tuple[Block, int, int, int, int]]
+        self, service: int, unit: int, placed: list[tuple[Block, int, int, int, int]]
     ) -> Iterator[Row]:
         """Yield the rows of a placed unit (``Placement.COLUMNS``); number its instances."""
         ids: dict[tuple[int, int, int], int] = {}
-        for block, part, number, node, gpus in done:
+        for block, part, number, node, gpus in placed:
             key = (block.role, block.replica, number)
             if key not in ids:
                 ids[key] = self.next_instance

@@ -190,12 +190,13 @@ def placement_of(problem: PlacementProblem, counts: Where) -> Placement:
     rows: dict[int, list[tuple[int, ...]]] = {}
     failed: set[int] = set()
     for i, (size, index, block, part, gpu, switch) in enumerate(instances):
-        taken = ledger.take(ledger.nodes(switch, gpu), size)
-        if not taken:
+        nodes_and_gpus = ledger.take(ledger.nodes(switch, gpu), size)
+        if not nodes_and_gpus:
             failed.add(index)
         service, unit, _ = units[index]
         rows.setdefault(index, []).extend(
-            (service, unit, block.role, block.replica, part, i, node, gpus) for node, gpus in taken
+            (service, unit, block.role, block.replica, part, i, node, gpus)
+            for node, gpus in nodes_and_gpus
         )
     lost = [
         (service, shape, count)
@@ -208,8 +209,10 @@ def placement_of(problem: PlacementProblem, counts: Where) -> Placement:
         Unplaced(service, problem.services[service].shapes[shape][0], count, reason)
         for service, shape, count in lost
     )
-    kept = [row for index, listed in rows.items() if index not in failed for row in listed]
-    return Placement.from_rows(kept, unplaced)
+    placed_rows = [
+        row for index, unit_rows in rows.items() if index not in failed for row in unit_rows
+    ]
+    return Placement.from_rows(placed_rows, unplaced)
 
 
 def _placed_instances(

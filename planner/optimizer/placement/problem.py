@@ -211,12 +211,13 @@ class Unplaced:
     reason: str
 
 
-def join_placements(kept: Placement, new: Placement) -> Placement:
-    """Join two placements; ``new`` already numbers its instances after those of ``kept``."""
+def join_placements(first: Placement, second: Placement) -> Placement:
+    """Join two placements; ``second`` already numbers its instances after those of ``first``."""
     columns: dict[str, Any] = {
-        name: np.concatenate([getattr(kept, name), getattr(new, name)]) for name in new.COLUMNS
+        name: np.concatenate([getattr(first, name), getattr(second, name)])
+        for name in second.COLUMNS
     }
-    return replace(new, **columns)
+    return replace(second, **columns)
 
 
 @dataclass(frozen=True, eq=False)

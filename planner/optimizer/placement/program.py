@@ -240,11 +240,11 @@ def solve_placement(
     highs = silent_highs(time_limit_s=time_limit_s, gap=gap)
     load_program(highs, program.lp())
     if begin is not None:
-        stated = [i for i, key in enumerate(program.keys) if key[0] != "open"]
+        unit_columns = [i for i, key in enumerate(program.keys) if key[0] != "open"]
         highs.setSolution(
-            len(stated),
-            np.array(stated, np.int32),
-            np.array([float(begin.get(program.keys[i], 0)) for i in stated]),
+            len(unit_columns),
+            np.array(unit_columns, np.int32),
+            np.array([float(begin.get(program.keys[i], 0)) for i in unit_columns]),
         )
     run(highs, check)
     states, status, info = highspy.HighsModelStatus, highs.getModelStatus(), highs.getInfo()

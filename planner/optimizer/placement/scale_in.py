@@ -17,9 +17,10 @@ def scale_in(
 ) -> Placement:
     """Return ``placed`` with fewer replicas of service ``s``: by ``less``, a number per role.
 
-    Whole units are removed while they have no more replicas than are left to remove. Those on
-    subgroups of the highest priority go first, then the newest. The rest comes from single units in
-    the same order, down to one replica of each role. The last replicas go only if the service ends.
+    Whole units are removed first, as long as no more replicas are removed than asked for. Units on
+    subgroups of the highest priority go first, then the newest units. Further replicas come from
+    single units in the same order, which keep one replica of each role. The last replicas go only
+    if the service ends.
     """
     roles = len(problem.services[s].roles)
     of_service = np.flatnonzero(placed.service == s)
@@ -30,12 +31,12 @@ def scale_in(
     }
     order = sorted(highest, key=lambda unit: (-highest[unit], -unit))
     count = {unit: placed_replicas(placed.rows(placed.unit == unit), s, roles) for unit in order}
-    left = np.array(less)  # replicas to remove by role
+    to_remove = np.array(less)  # replicas to remove by role
     removed = np.zeros(len(placed), bool)
     kept_units = []
     for unit in order:
-        if (np.array(count[unit]) <= left).all():
-            left = left - count[unit]
+        if (np.array(count[unit]) <= to_remove).all():
+            to_remove = to_remove - count[unit]
             removed |= (placed.service == s) & (placed.unit == unit)
         else:
             kept_units.append(unit)
@@ -47,8 +48,8 @@ def scale_in(
                     (placed.service == s) & (placed.unit == unit) & (placed.role == role) & ~removed
                 )
                 replicas = np.unique(placed.replica[members])
-                remaining = max(replicas_left, len(replicas) - int(left[role]))
-                removed_replicas = replicas[remaining:]  # the newest
-                removed |= members & np.isin(placed.replica, removed_replicas)
-                left[role] -= len(removed_replicas)
+                remaining = max(replicas_left, len(replicas) - int(to_remove[role]))
+                newest = replicas[remaining:]  # the newest
+                removed |= members & np.isin(placed.replica, newest)
+                to_remove[role] -= len(newest)
     return placed.rows(~removed)

@@ -27,11 +27,11 @@ def place_blind(problem: PlacementProblem, seed: int = 0) -> Placement:
         of_type = {t: pool[tree.gpu[pool] == t] for t in range(len(tree.gpu_types))}
         unit = 0
         for shape, number in service.shapes:
-            for done in range(number):
+            for placed_units in range(number):
                 unit_rows = _place_unit(problem, ledger, s, unit, shape, of_type)
                 if not unit_rows:
                     reason = no_room_reason(problem, ledger, s, shape)
-                    unplaced.append(Unplaced(s, shape, number - done, reason))
+                    unplaced.append(Unplaced(s, shape, number - placed_units, reason))
                     break
                 rows += unit_rows
                 unit += 1

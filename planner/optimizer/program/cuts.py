@@ -95,12 +95,15 @@ def cover_facets(
     theta, bends = problem.theta_tps[model, columns], tuple[tuple[float, ...], ...]()
     if lost.any() or is_nonlinear(problem)[model, columns].any():
         pools = list(zip(columns.tolist(), lost.tolist(), strict=True))
-        counts = [fewest_instances(problem, model, column, enough, gone) for column, gone in pools]
+        counts = [
+            fewest_instances(problem, model, column, enough, lost_instances)
+            for column, lost_instances in pools
+        ]
         if np.prod(np.array(sorted(counts)[:-1], float) + 1) > POINTS:
             return no_rows
         bends = tuple(
-            tuple(capacity_curve(problem, model, column, count, gone)[1:].tolist())
-            for (column, gone), count in zip(pools, counts, strict=True)
+            tuple(capacity_curve(problem, model, column, count, lost_instances)[1:].tolist())
+            for (column, lost_instances), count in zip(pools, counts, strict=True)
         )
     rows = facets(tuple(theta.tolist()), enough, bends).copy()
     # CBC reads 12 digits. A plan exactly on a facet could otherwise fall below it.
@@ -144,8 +147,8 @@ def facets(
     lowest = (points @ slopes.T).min(axis=0)
     unsorted = np.empty_like(slopes)
     unsorted[:, order] = slopes
-    kept = lowest > EDGE
-    rows: FloatArray = np.column_stack([unsorted[kept], np.minimum(1.0, lowest[kept])])
+    is_facet = lowest > EDGE
+    rows: FloatArray = np.column_stack([unsorted[is_facet], np.minimum(1.0, lowest[is_facet])])
     return rows
 
 

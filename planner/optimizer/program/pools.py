@@ -134,5 +134,5 @@ def _pieces(
     it is linear: then it stays in one piece.
     """
     carried = capacity_curve(window, model, column, max_count, lost)
-    whole = linear_pieces(carried, need=np.inf)
-    return whole if len(whole.slope) == 1 else linear_pieces(carried, need=need)
+    full_curve = linear_pieces(carried, need=np.inf)
+    return full_curve if len(full_curve.slope) == 1 else linear_pieces(carried, need=need)

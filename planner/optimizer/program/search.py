@@ -75,9 +75,9 @@ class Search:
     def best(self, start: FloatArray | None = None) -> Solution:
         """Return the cheapest solution, or with ``priority`` the one with the least unserved value.
 
-        Cost decides between solutions of equal unserved value. If the value is ``traded``, the sum
-        of both is the lowest. Without ``priority``, ``start`` is a known solution. It is returned
-        if the solver finds none within the time limit.
+        Among solutions of equal unserved value the cheapest wins. If the value is ``traded``, the
+        sum of value and cost is minimised. Without ``priority``, ``start`` is a known solution,
+        which is returned if the solver finds none within the time limit.
         """
         if self.draft.problem.traded:
             return self._least_cost_and_unserved()

@@ -246,28 +246,36 @@ def solve_window_program(
     time allows to find.
     """
     began = perf_counter()
-    stated = window_program(problem)
+    program = window_program(problem)
     built = perf_counter()
     if built - began >= effort.time_limit_s:
         return Solution(TIMEOUT, None, -np.inf), None, built - began, 0.0
-    solved = _solve(stated.program, effort, effort.time_limit_s)
-    target = None if solved.values is None else stated.target()
-    left = effort.time_limit_s - (perf_counter() - built)
-    if effort.stable and effort.gap > 0 and target is not None and left > 0:
-        target = _with_fewer_changes(problem, stated, solved, effort, left)
+    solved = _solve(program.program, effort, effort.time_limit_s)
+    target = None if solved.values is None else program.target()
+    seconds_left = effort.time_limit_s - (perf_counter() - built)
+    if effort.stable and effort.gap > 0 and target is not None and seconds_left > 0:
+        target = _with_fewer_changes(problem, program, solved, effort, seconds_left)
     return solved, target, built - began, perf_counter() - built
 
 
 def _with_fewer_changes(
-    problem: PlanningProblem, stated: WindowProgram, solved: Solution, effort: Effort, left_s: float
+    problem: PlanningProblem,
+    first_program: WindowProgram,
+    solved: Solution,
+    effort: Effort,
+    left_s: float,
 ) -> IntArray:
     """Return the replicas with the fewest starts and stops at a cost <= bound (1 + gap).
 
-    ``stated`` is the program with the solution ``solved``. At most ``left_s`` seconds go into
-    solving it again. If that finds nothing better, return the replicas of ``solved``.
+    ``first_program`` is the program with the solution ``solved``. At most ``left_s`` seconds go
+    into a second solution. If that finds nothing better, return the replicas of ``solved``.
     """
-    target, program, cost = stated.target(), stated.program, stated.program.objective
-    if stated.changes.value() + int(problem.current.sum()) < 0.5:
+    target, program, cost = (
+        first_program.target(),
+        first_program.program,
+        first_program.program.objective,
+    )
+    if first_program.changes.value() + int(problem.current.sum()) < 0.5:
         return target
     dollars = float(cost.value())
     bound = solved.bound if np.isfinite(solved.bound) else dollars
@@ -275,11 +283,11 @@ def _with_fewer_changes(
     # Changes are whole numbers and the scaled cost is at most about 1, so changes decide first.
     scaled = cost * (1 / allowed)
     program += scaled <= 1 + 1e-9, "cost_within_gap"
-    program.setObjective(scaled + stated.changes)
+    program.setObjective(scaled + first_program.changes)
     before = float(program.objective.value())
     again = _solve(program, effort, min(left_s, STABLE_SHARE * effort.time_limit_s))
     better = again.values is not None and float(program.objective.value()) < before
-    return stated.target() if better else target
+    return first_program.target() if better else target
 
 
 def _solve(program: pulp.LpProblem, effort: Effort, time_limit_s: float) -> Solution:

@@ -192,8 +192,8 @@ class Draft:
     def values_of(self, target: IntArray, lent: IntArray | None = None) -> FloatArray:
         """Return the values of all variables at a plan of instances ``target [p, l, r, g]``.
 
-        ``lent`` are those of them that are lent to other work and do not serve; None: none are.
-        Unserved demand and cross-region traffic stay 0.
+        ``lent`` are the instances among them that are lent to other work and do not serve; None: no
+        instance. Unserved demand and cross-region traffic stay 0.
         """
         values, cell = np.zeros(self.builder.count), (slice(None), *self.cell)
         serving = target if lent is None else target - lent

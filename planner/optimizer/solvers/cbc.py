@@ -35,12 +35,12 @@ def solve_on_cbc(
     with tempfile.TemporaryDirectory() as name:
         model, answer, log = (Path(name) / file for file in ("m.mps", "answer.txt", "log.txt"))
         as_pulp(program).writeMPS(str(model))
-        left = max(1e-9, until - time.perf_counter())
-        options = f"sec {left:g} ratio {gap:g} allow 0 timeMode elapsed solve solu {answer}"
+        seconds_left = max(1e-9, until - time.perf_counter())
+        options = f"sec {seconds_left:g} ratio {gap:g} allow 0 timeMode elapsed solve solu {answer}"
         with log.open("w") as output:
             try:
                 died = run_watched(
-                    [pulp_cbc_path, str(model), *options.split()], left, check, output
+                    [pulp_cbc_path, str(model), *options.split()], seconds_left, check, output
                 )
             except OSError as error:
                 raise SolverFailed(f"CBC did not run ({error}): try the solver highs.") from error

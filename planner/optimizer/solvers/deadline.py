@@ -53,8 +53,8 @@ def solve_program(
 ) -> Solution:
     """Solve ``program`` to ``gap`` relative to its objective, starting from solution ``start``.
 
-    The caller may have left out solutions that cost at least ``outside``. The search also ends when
-    its bound reaches ``outside`` and the best solution costs more than that by over the gap. An
+    The caller may have left out solutions that cost at least ``outside``. The search therefore also
+    ends when its bound reaches ``outside`` and the best solution is not within the gap of it. An
     exception from ``check`` ends the search and is raised here. A solver that dies without a
     solution counts as a timeout, with a message in ``died``.
 

@@ -91,7 +91,7 @@ def _by_metric(export: Export, pool: Pool, rule: Rule, policy: Aibrix) -> Docume
     target = rule.computed_for(pool, f"target of {WORDS[policy.metric]}")
     if target is None:
         raise PlannerError(f"The result has no target of {place_words(pool)}. Run it again.")
-    stated = {
+    annotations = {
         "max-scale-up-rate": f"{policy.max_up_rate:g}",
         "max-scale-down-rate": f"{policy.max_down_rate:g}",
         "scale-up-tolerance": f"{policy.up_tolerance:g}",
@@ -116,7 +116,7 @@ def _by_metric(export: Export, pool: Pool, rule: Rule, policy: Aibrix) -> Docume
         "apiVersion": API,
         "kind": KIND,
         "metadata": metadata(export, pool, annotations={
-            f"{ANNOTATIONS}/{name}": value for name, value in stated.items()
+            f"{ANNOTATIONS}/{name}": value for name, value in annotations.items()
         }),
         "spec": {
             "scalingStrategy": policy.name.removeprefix("aibrix-").upper(),
@@ -143,8 +143,8 @@ def _metric_source(metric: str, target: str) -> dict[str, str]:
 def base_replicas(counts: IntArray, least: int) -> int:
     """Return the minimum of replicas that the object needs apart from its schedules.
 
-    It is the largest of ``counts``, by minute of a day or week, in the last minute of any day,
-    because no schedule covers that minute. It is never below ``least``.
+    Schedules cover no day's last minute, so it is the largest of ``counts`` (by minute of a day or
+    week) in these minutes. It is never below ``least``.
     """
     return int(max(counts[LAST::DAY].max(), least))
 

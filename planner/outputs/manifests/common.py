@@ -32,9 +32,9 @@ class Export:
         return self.plan.local(self.options.at or self.plan.begins)
 
     def replicas(self, pool: Pool) -> int:
-        """Return the one number of replicas of a pool in a file that has no schedule.
+        """Return the number of replicas of a pool for a file that has no schedule.
 
-        It is that of ``moment``, or the lower limit of a reactive rule.
+        It is the number at ``moment``, or the lower limit of a reactive rule.
         """
         return pool.least if self.plan.rule else pool.replicas_at(self.moment)
 
@@ -126,13 +126,13 @@ def prometheus_trigger(
 
     A query without a result is 0, or an error; None leaves that to KEDA's default.
     """
-    stated: Fields = {
+    metadata: Fields = {
         "serverAddress": export.options.prometheus, "query": query, "threshold": f"{threshold:.6g}",
     }  # fmt: skip
     if no_result_is_zero is not None:
-        stated["ignoreNullValues"] = "true" if no_result_is_zero else "false"
+        metadata["ignoreNullValues"] = "true" if no_result_is_zero else "false"
     return {
-        "type": "prometheus", "name": name, "metricType": "AverageValue", "metadata": stated,
+        "type": "prometheus", "name": name, "metricType": "AverageValue", "metadata": metadata,
     }  # fmt: skip
 
 
@@ -220,14 +220,16 @@ def _cycle(plan: Plan) -> str:
     largest_note = " (the largest count, if several of its days coincide)" if length > cycle else ""
     rest = cycle - length  # of each cycle, which the plan does not cover
     if every == "day":
-        held = "its last count holds"
+        rule_for_gaps = "its last count holds"
     elif length < timedelta(minutes=DAY):
-        held = "its counts apply at the same times of day, and its last count at all others"
+        rule_for_gaps = (
+            "its counts apply at the same times of day, and its last count at all others"
+        )
     else:
-        held = "the largest count of its other days at that time of day applies"
+        rule_for_gaps = "the largest count of its other days at that time of day applies"
     rest_note = (
-        f" It does not cover {duration(rest.total_seconds())} of each {every}. There, {held} (not "
-        "simulated)."
+        f" It does not cover {duration(rest.total_seconds())} of each {every}. There, "
+        f"{rule_for_gaps} (not simulated)."
         if rest > timedelta(0)
         else ""
     )

@@ -133,9 +133,9 @@ def _triggers(
     """
     first, second = policy.targets
     namespace = export.options.namespace
-    pinned = f'namespace="{namespace}",' if namespace else ""
-    model_label = f'{pinned}model_name="{pool.model}"'
-    deployment_label = f'{pinned}deployment="{pool.name}"'
+    namespace_label = f'namespace="{namespace}",' if namespace else ""
+    model_label = f'{namespace_label}model_name="{pool.model}"'
+    deployment_label = f'{namespace_label}deployment="{pool.name}"'
     status = "kube_deployment_status_replicas"
     replicas = ("replicas", f"max({status}{{{deployment_label}}})", 1.0)
     running = f"sum({RUNNING}{{{model_label}}})"
@@ -144,21 +144,21 @@ def _triggers(
     if policy.name.startswith("epp-queue"):
         queue = f"sum({QUEUE}{{{model_label}}})"
         pending = ("pending", f"max({status}_unavailable{{{deployment_label}}})", 1.0)
-        guarding = [pending, replicas] if policy.name == "epp-queue-guard" else []
-        return [("queue", queue, first), ("running", running, second), *guarding]
+        guard = [pending, replicas] if policy.name == "epp-queue-guard" else []
+        return [("queue", queue, first), ("running", running, second), *guard]
     if policy.name == "epp-saturation":
-        saturation = f'max({SATURATION}{{{pinned}inference_pool="{pool.name}"}})'
+        saturation = f'max({SATURATION}{{{namespace_label}inference_pool="{pool.name}"}})'
         return [("saturation", saturation, first), ("running", running, second)]
     if policy.name == "epp-tokens":
         velocity = policy.prefill_tps or rule.computed_for(pool, VELOCITY)
         if velocity is None:
             raise PlannerError(f"The result has no {VELOCITY} of {place_words(pool)}.")
-        endpoints = f'{pinned}producer_name="{PRODUCER}",endpoint_name=~"{pool.name}-.*"'
+        endpoints = f'{namespace_label}producer_name="{PRODUCER}",endpoint_name=~"{pool.name}-.*"'
         backlog = f"(sum({INFLIGHT}{{{endpoints}}}) / {velocity:.6g}) or vector(0)"
-        memory = f'sum({MEMORY}{{{pinned}pod=~"{pool.name}-.*"}}) or vector(0)'
-        of_role = {"prefill": ("prefill", backlog, first), "decode": ("decode", memory, second)}
+        memory = f'sum({MEMORY}{{{namespace_label}pod=~"{pool.name}-.*"}}) or vector(0)'
+        by_role = {"prefill": ("prefill", backlog, first), "decode": ("decode", memory, second)}
         # An aggregated pool follows both.
-        return [of_role[pool.role]] if pool.role in of_role else list(of_role.values())
+        return [by_role[pool.role]] if pool.role in by_role else list(by_role.values())
     return [
         ("saturation", _latency_query(policy, pool, rule, model_label), 1.0),
         replicas,
@@ -193,13 +193,12 @@ def _quantile(metric: str, labels: str) -> str:
     return f"histogram_quantile({QUANTILE}, sum by (le) ({rate}))"
 
 
-def _scaling_direction(given: ScalingWay | None, published: Way, tolerance: float) -> Fields:
+def _scaling_direction(own: ScalingWay | None, published: Way, tolerance: float) -> Fields:
     """Return the steps of one scaling direction for the HPA's ``behavior``.
 
-    ``given`` has the scenario's rules for this direction. Without them, those of ``published``
-    apply.
+    ``own`` has the rules of the scenario for this direction. None: the ``published`` rules apply.
     """
-    direction = published if given is None else given.rule()
+    direction = published if own is None else own.rule()
     steps = (("Percent", direction.percent), ("Pods", direction.replicas))
     fields: Fields = {
         "stabilizationWindowSeconds": round(direction.window_s),

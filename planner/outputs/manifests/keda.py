@@ -195,9 +195,9 @@ def _cron_fields(minute: int, slot: Slot, later: int) -> str:
 
 
 def _days(days: tuple[int, ...], later: int) -> str:
-    """Return the days of the week, moved ``later`` by some days, as a cron field; "*": every day.
+    """Return days of the week (Monday is 0), moved ``later`` by some days, as a cron field.
 
-    Monday is 0 in ``days`` and 1 in cron, in which Sunday is 0.
+    Cron counts from Sunday, which is 0. "*" stands for every day.
     """
     runs: list[list[int]] = []  # of days in a row, which become "1-5"
     for day in sorted((day + later + 1) % DAYS for day in days):

@@ -62,8 +62,8 @@ def manifest_text(run: Run, kind: str, options: ExportOptions, now: datetime) ->
     if kind != "llm-d":  # values of a chart, which has no place for other objects
         documents += deferrable_work.documents(export)
     for document in documents:
-        named = document.body.get("metadata", {}).get("name", kind)
-        check(document.schema, document.body, f"{named} to {kind}")
+        object_name = document.body.get("metadata", {}).get("name", kind)
+        check(document.schema, document.body, f"{object_name} to {kind}")
     return yaml_text(
         [document.body for document in documents], [document.head for document in documents]
     )

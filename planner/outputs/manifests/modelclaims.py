@@ -62,19 +62,19 @@ def _footprints_gib(options: ExportOptions, models: list[str]) -> dict[str, floa
     Raises NotReady too if the options give one of a model that shares no GPU.
     """
     pairs = (text.rpartition("=") for text in options.footprints)
-    stated = {model: float(size) for model, _, size in pairs}
-    if unknown := sorted(stated.keys() - set(models)):
+    footprints = {model: float(size) for model, _, size in pairs}
+    if unknown := sorted(footprints.keys() - set(models)):
         raise NotReady(
             f"footprints: {', '.join(unknown)} shares no GPU in this run. Remove it, or use the "
             "names of the scenario."
         )
-    missing = sorted(set(models) - stated.keys())
+    missing = sorted(set(models) - footprints.keys())
     if missing:
         raise NotReady(
             f"footprints: AIBrix needs the measured GPU memory besides the KV cache of "
             f"{', '.join(missing)}. Run each engine alone, and give MODEL=GIB for each."
         )
-    return stated
+    return footprints
 
 
 def _needed_gib(

@@ -123,8 +123,8 @@ def loads_of(pool: Pool, pods: str) -> Iterator[Load]:
 def _load_in_replicas(load: Load, k: float, pool: Pool) -> Load:
     """Return the load with a query that gives replicas, for a pool with less capacity when small.
 
-    It solves n - k sqrt(n) = load / threshold for n (square-root staffing). The query is specific
-    to this pool because ``k`` is. With k = 0 it returns the load as it is.
+    The query solves n - k sqrt(n) = load / threshold for n (square-root staffing), with the ``k``
+    of this pool. With k = 0 the load is returned as it is.
     """
     if not k:
         return load

@@ -26,7 +26,7 @@ def document_of(report: Report) -> Document:
     """
     decision = [section for section in report.sections if section.group is None]
     cut = [section for section in decision if any(map(_is_long, section.tables))]
-    whole = [
+    complete = [
         replace(section, title=f"{section.title}, in full", name=f"{section.sheet}, in full")
         for section in cut
     ]
@@ -34,17 +34,13 @@ def document_of(report: Report) -> Document:
     details = [section for section in in_order if section.group is not None]
     if further_warnings := report.warnings[WARNINGS:]:
         details.insert(0, Section("More warnings", tuple(map(Note, further_warnings))))
-    return Document(report.warnings[:WARNINGS], tuple(map(_brief, decision)), (*whole, *details))
+    brief = [replace(part, blocks=tuple(map(_brief_block, part.blocks))) for part in decision]
+    return Document(report.warnings[:WARNINGS], tuple(brief), (*complete, *details))
 
 
 def _is_long(table: Table) -> bool:
     """Return whether a table has too many rows for the main part."""
     return len(table.rows) > BRIEF
-
-
-def _brief(section: Section) -> Section:
-    """Return a section with its long tables cut."""
-    return replace(section, blocks=tuple(map(_brief_block, section.blocks)))
 
 
 def _brief_block(block: Block) -> Block:

@@ -273,19 +273,19 @@ def _y_scale(series: Sequence[Series], axis: Axis) -> Scale:
 
     It begins at zero, or at the smallest value if that is negative.
     """
-    values = [y for shown in series for y in shown.y if y is not None]
+    values = [y for one_series in series for y in one_series.y if y is not None]
     for shape in (Shape.BAR, Shape.AREA):
-        stack = [shown.y for shown in series if shown.shape is shape]
+        stack = [one_series.y for one_series in series if one_series.shape is shape]
         if len(stack) > 1:  # these reach the sum
             values += [sum(y or 0.0 for y in ys) for ys in zip(*stack, strict=True)]
-    most = axis.top or max(values, default=0.0) or 1.0
-    ticks = _ticks(most)
-    least = min([0.0, *values])
-    span = ticks[-1] - least
+    largest = axis.top or max(values, default=0.0) or 1.0
+    ticks = _ticks(largest)
+    smallest = min([0.0, *values])
+    span = ticks[-1] - smallest
 
     def position(value: Value) -> float:
         inside = min(float(value), ticks[-1])  # type: ignore[arg-type]
-        return HEIGHT - BOTTOM - (HEIGHT - TOP - BOTTOM) * (inside - least) / span
+        return HEIGHT - BOTTOM - (HEIGHT - TOP - BOTTOM) * (inside - smallest) / span
 
     def label(tick: float) -> str:
         return f"{tick:.0%}" if axis.form in (Form.SHARE, Form.CHANGE) else digits(tick)

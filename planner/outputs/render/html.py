@@ -86,13 +86,13 @@ def charts_shown(
 def html_of(report: Report, cover: Cover) -> str:
     """Return a report as one HTML file."""
     document = document_of(report)
-    shown = {
+    context = {
         "report": report, "cover": cover, "charts": charts_shown(report, live=False),
         "warnings": document.warnings,
         "decision": _shown(document.decision, report.clock, live=False),
         "appendix": _shown(document.appendix, report.clock, live=False),
     }  # fmt: skip
-    return render_to_string("reports/report.html", shown)
+    return render_to_string("reports/report.html", context)
 
 
 def _shown_block(block: Block, element: str, clock: str, live: bool) -> ShownBlock:

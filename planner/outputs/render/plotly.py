@@ -42,13 +42,13 @@ def figure_of(chart: Chart, clock: str = "utc") -> Figure:
         for series in chart.series
         for trace in _traces(series, colour_of(series) or next(others), chart, clock)
     ]
-    named = any(isinstance(x, str) for series in chart.series for x in series.x)
+    has_categories = any(isinstance(x, str) for series in chart.series for x in series.x)
     moments = any(isinstance(x, datetime) for series in chart.series for x in series.x)
     time_axis = TRACE_TIME if clock == "relative" else zone_name()
     stacked = chart.stacked or chart.horizontal
     layout: PlotlyData = {
         # Names such as 2024-05 would be read as dates.
-        "xaxis": _axis(chart.x) | ({"type": "category"} if named else {}),
+        "xaxis": _axis(chart.x) | ({"type": "category"} if has_categories else {}),
         "yaxis": _axis(chart.y), "barmode": "stack" if stacked else "group",
         "showlegend": len(chart.series) > 1,
     }  # fmt: skip
@@ -142,7 +142,7 @@ def _traces(series: Series, colour: str, chart: Chart, clock: str) -> Iterator[P
 def _label_beside(x: Any, series: Series, chart: Chart, clock: str) -> PlotlyData:
     """Return the name of a vertical line at ``x``, below its top, on the side with more room.
 
-    It is to the right if over a quarter of the chart's points are there.
+    The right side has more room if over a quarter of the chart's points are there.
     """
     positions = [_position(value, clock) for other in chart.series for value in other.x]
     if sum(position > x for position in positions) > len(positions) / 4:

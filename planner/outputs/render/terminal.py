@@ -51,19 +51,18 @@ class _Terminal:
                 yield from ("", self._painted(section.title), *body)
 
     def _section(self, section: Section, clock: str) -> Iterator[str]:
-        """Yield the lines of a section.
+        """Yield the lines of a section, without charts.
 
-        Charts are left out. Of a section of details only the notes are printed, unless it
-        is marked as printed.
+        A section of details prints only its notes, unless it is marked as printed.
         """
-        shown = section.printed or section.group is None
+        is_shown = section.printed or section.group is None
         for i, block in enumerate(section.blocks):
             match block:
                 case Note():
                     yield from self._text(f"note: {block.text}")
-                case Facts() if shown:
+                case Facts() if is_shown:
                     yield from self._facts(block)
-                case Table() if shown:
+                case Table() if is_shown:
                     if i and block.title:
                         yield ""
                     yield from self._table(block, clock)
@@ -141,9 +140,11 @@ class Grid:
             )
         return widths
 
-    def columns(self, kept: Sequence[int]) -> Grid:
-        """Return the grid with only the columns ``kept``."""
-        return Grid([[row[i] for i in kept] for row in self.rows], [self.right[i] for i in kept])
+    def columns(self, indices: Sequence[int]) -> Grid:
+        """Return the grid with only the columns at ``indices``."""
+        return Grid(
+            [[row[i] for i in indices] for row in self.rows], [self.right[i] for i in indices]
+        )
 
     def turned(self, marks: Sequence[str], room: int) -> Iterator[Grid]:
         """Yield transposed grids, with as many of the original rows each as fit into ``room``."""

@@ -112,10 +112,10 @@ class Guarded(Policy):
 
 
 def _capacity_shares(carries_tps: FloatArray) -> FloatArray:
-    """Return the capacity of each of n instances over that in the largest pool, ``[pools, N]``.
+    """Return the capacity per instance of 1 to N instances, over that of N, ``[pools, N]``.
 
-    ``carries_tps [pools, N]`` is that of 1 to N instances together. The share is 1 for a pool
-    without capacity.
+    ``carries_tps [pools, N]`` is the capacity of 1 to N instances together. The share is 1 for a
+    pool without capacity.
     """
     per_instance = carries_tps / np.arange(1, carries_tps.shape[1] + 1)
     in_largest = per_instance[:, -1:]

@@ -137,12 +137,12 @@ class ModuleLevel(Policy):
         counts: IntArray,
         modules: tuple[Modules | None, ...],
     ) -> list[list[_Lender]]:
-        """Return the lenders of each pool.
+        """Return the lenders of each pool, in the order in which it borrows from them.
 
-        A pool first borrows idle GPUs of the same type. Pools of that type share them in proportion
-        to the GPUs of their instances. Then it borrows idle GPUs of other types, the fastest first,
-        and at last memory of GPUs that serve. ``modules`` are the layers of each pool's model, None
-        where they are not known.
+        Idle GPUs of the same type come first. Pools of that type share them in proportion to the
+        GPUs of their instances. Idle GPUs of other types follow, the fastest first, and at last
+        memory of GPUs that serve. ``counts [pools]`` are the instances. ``modules`` are the layers
+        of each pool's model, None if they are not known.
         """
         gpus_each = np.array([pool.gpus_per_instance for pool in today.pools])
         # By group of pools that share GPUs of one type: the pools, and the GPUs they do not use.
@@ -276,13 +276,13 @@ def _borrowed_devices(
             whole_bytes = today.pools[p].profile.tp * usable_bytes
         for device in range(lender.devices):
             # The units are dealt out evenly, the first devices get the remainder.
-            held = lender.count // lender.devices + (device < lender.count % lender.devices)
+            units = lender.count // lender.devices + (device < lender.count % lender.devices)
             yield _Device(
                 host,
-                held,
-                room_bytes=whole_bytes * min(1.0, held / count),
+                units,
+                room_bytes=whole_bytes * min(1.0, units / count),
                 speed=float(pool_modules.relative_speeds[lender.source]),
-                sharers=max(1.0, count / held),
+                sharers=max(1.0, count / units),
             )
 
 

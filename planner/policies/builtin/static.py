@@ -55,7 +55,10 @@ class FixedFleet(Policy):
     name: Literal["today", "flat-before", "flat-peak", "flat-min"]
 
     def build(self, context: PolicyContext) -> BuiltPolicy:
-        """Return a fleet of constant size. Two kinds search for the size by simulations first."""
+        """Return a fleet of constant size.
+
+        Two kinds of this policy find the size by simulations.
+        """
         searched = self.name in ("flat-min", "flat-before")
         counts = {
             "today": lambda: context.today,

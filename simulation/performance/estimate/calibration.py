@@ -89,14 +89,14 @@ class Calibration:
 
 
 def release_order(version: str) -> tuple[tuple[int, ...], float]:
-    """Return a sort key of a version; those without a number (nightly builds) come first."""
-    found = re.match(r"v?(\d+(?:\.\d+)*)[-.]?([a-z]*)[-.]?(\d*)", version.strip().lower())
-    if found is None:
+    """Return a sort key of a version; versions without a number (nightly builds) come first."""
+    match = re.match(r"v?(\d+(?:\.\d+)*)[-.]?([a-z]*)[-.]?(\d*)", version.strip().lower())
+    if match is None:
         return (), 0.0
-    numbers = tuple(int(number) for number in found[1].split("."))
+    numbers = tuple(int(number) for number in match[1].split("."))
     # A release candidate or development version precedes its release; a post-release follows.
-    side = 0.0 if not found[2] else 1.0 if found[2] == "post" else -1.0
-    return numbers, side + int(found[3] or 0) / 1e9
+    side = 0.0 if not match[2] else 1.0 if match[2] == "post" else -1.0
+    return numbers, side + int(match[3] or 0) / 1e9
 
 
 CONSTANTS = tuple(f.name for f in fields(Calibration) if f.type == "float")

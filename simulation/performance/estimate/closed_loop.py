@@ -65,10 +65,10 @@ def demands(
     it: Iteration,
     routed: Iteration | None = None,
 ) -> Demands:
-    """Return the work of one GPU for iterations ``it``, by DEMANDS: seconds of kernels, and counts.
+    """Return the work of one GPU for iterations ``it``: seconds of kernels, and counts, by DEMANDS.
 
-    The arrays have the shape of the iterations. ``routed``: iterations that the experts compute,
-    if they differ from those of one attention rank.
+    The arrays have the shape of the iterations. ``routed`` are the iterations that the experts
+    compute, if those differ from the iterations of one attention rank.
     """
     totals = {name: np.zeros(it.decodes.shape) for name in DEMANDS}
     for op in graph.operators:
@@ -200,14 +200,15 @@ def _iterations(loop: ClosedLoop, c: Calibration) -> _Iterations:
 def _are_in_step(loop: ClosedLoop) -> BoolArray:
     """Return the mask of deployments whose users stay in step.
 
-    All prompts then run one after the other before any decoding. On average half of the others'
-    prompts come before a request's first token, and half between it and the second.
+    All prompts then run one after the other before any decoding. On average half of the other
+    prompts come before a request's first token, and the other half between its first and second
+    token.
     """
     return np.asarray(loop.equal & ~loop.split & (loop.engine == SGLANG))
 
 
 def _added_to_decode(
-    loop: ClosedLoop, c: Calibration, its: _Iterations, mix: FloatArray
+    loop: ClosedLoop, c: Calibration, times: _Iterations, mix: FloatArray
 ) -> FloatArray:
     """Return the seconds that prompts of other users add to a decode iteration on average.
 
@@ -221,53 +222,54 @@ def _added_to_decode(
     prompts = mix * loop.batch / loop.osl  # in an iteration
     # A prompt among others rides on an iteration that takes place anyway.
     riding = np.maximum(iteration_s(loop, loop.mixed, c) - iteration_s(loop, loop.decode, c), 0.0)
-    riding = np.where(in_step, its.per_crowd_prompt, riding / loop.prefill_ranks)
+    riding = np.where(in_step, times.per_crowd_prompt, riding / loop.prefill_ranks)
     # More than one prompt in an iteration: the weights are read already.
-    further = np.maximum(prompts - 1.0, 0.0) * its.crowd / (loop.abreast * loop.prefill_ranks)
-    carrying = overlapped(its.kernels + riding + further, its.host) + its.drafting
+    further = np.maximum(prompts - 1.0, 0.0) * times.crowd / (loop.abreast * loop.prefill_ranks)
+    carrying = overlapped(times.kernels + riding + further, times.host) + times.drafting
     # Decodes in an iteration with prompts also lose the captured graph, except on vLLM, which
     # captures pieces of such iterations.
-    launched = np.where((loop.engine == VLLM) | in_step, 0.0, its.eager)
-    return np.asarray(np.minimum(prompts, 1.0) * (overlapped(carrying, launched) - its.decode))
+    launched = np.where((loop.engine == VLLM) | in_step, 0.0, times.eager)
+    return np.asarray(np.minimum(prompts, 1.0) * (overlapped(carrying, launched) - times.decode))
 
 
-def _prompt_s(loop: ClosedLoop, its: _Iterations, per_s: FloatArray) -> FloatArray:
-    """Return the seconds of the iteration of a request's prompt.
+def _prompt_s(loop: ClosedLoop, times: _Iterations, per_s: FloatArray) -> FloatArray:
+    """Return the seconds of the iteration that computes a request's prompt.
 
-    Attention ranks wait for each other. So an iteration lasts longer, the more ranks have a prompt.
-    Those are its own rank, and the ranks whose prompts arrived since the iteration before.
-    ``per_s``: prompts that arrive per second at the ranks.
+    Attention ranks wait for each other, so each further rank with a prompt makes the iteration
+    longer. Besides the request's own rank, these are the ranks whose prompts arrived during the
+    iteration before. ``per_s`` is the rate at which prompts arrive at a rank's worker.
     """
-    further = loop.prefill_ranks - 1.0
-    each = (its.prompt - its.lone) / np.maximum(further, 1.0)
-    # An iteration of n ranks lasts lone + (n - 1) each, while n - 1 = per_s times that arrive.
-    arrived = per_s * its.lone / np.maximum(1.0 - per_s * each, 1e-9)
-    return np.asarray(its.lone + each * np.minimum(arrived, further))
+    other_ranks = loop.prefill_ranks - 1.0
+    added_by_rank = (times.prompt - times.lone) / np.maximum(other_ranks, 1.0)
+    # With n ranks an iteration lasts lone + (n - 1) added_by_rank. In that time the prompts of
+    # n - 1 = per_s times its seconds other ranks arrive.
+    arrived = per_s * times.lone / np.maximum(1.0 - per_s * added_by_rank, 1e-9)
+    return np.asarray(times.lone + added_by_rank * np.minimum(arrived, other_ranks))
 
 
 def _ttft_without_queue(
     loop: ClosedLoop,
     c: Calibration,
-    its: _Iterations,
+    times: _Iterations,
     start: FloatArray,
     others: FloatArray,
     prompt: FloatArray,
 ) -> FloatArray:
-    """Return the seconds to a first token if no prompt of the common start comes before.
+    """Return the TTFT in seconds of a request that waits for no prompt of the first round.
 
-    ``start`` is the engine's time before the first iteration. ``others`` are the further requests
-    at the same prefill worker.
+    ``start`` is the engine's time before the first iteration. ``others`` is the number of other
+    requests at the same prefill worker. ``prompt`` is the time of the prompt's iteration.
     """
     start = start * np.where(loop.split, c.split_start, 1.0)
-    ttft = start + overlapped(prompt, its.eager) + np.where(loop.split, 0.0, its.decode)
+    ttft = start + overlapped(prompt, times.eager) + np.where(loop.split, 0.0, times.decode)
     # TensorRT-LLM delays a prompt for those of other attention ranks.
     gathers = (loop.engine == TRTLLM) & (loop.decode_ranks > 1.0)
     passing = np.where(gathers, c.gather, 0.0) + c.polls * loop.recv_interval
-    ttft = ttft + np.where(loop.split, 0.0, passing * its.decode)
+    ttft = ttft + np.where(loop.split, 0.0, passing * times.decode)
     # Requests of equal lengths keep their order of start, so each meets the prompts before it.
     in_train = loop.equal & ~loop.split & ~_are_in_step(loop)
-    marginal = (its.prompt - c.iteration_s) / loop.prefill_ranks
-    lone = np.maximum(marginal, its.eager / loop.prefill_ranks)
+    marginal = (times.prompt - c.iteration_s) / loop.prefill_ranks
+    lone = np.maximum(marginal, times.eager / loop.prefill_ranks)
     ttft = ttft + np.where(in_train, np.minimum(c.train, others), 0.0) * lone
     return np.asarray(ttft + np.where(loop.split, loop.transfer_s, 0.0))
 
@@ -275,44 +277,45 @@ def _ttft_without_queue(
 def steady_state(loop: ClosedLoop, c: Calibration) -> SteadyState:
     """Return TTFT, TBT and throughput of the deployments, with the fitted constants ``c``.
 
-    TBT is a decode iteration, plus what prompts among decodes add. TTFT is the start, the prompt,
-    the prompts of other users before it, and the wait for a place in the batch.
+    TBT is a decode iteration, plus the time that prompts of other users add. TTFT is the sum of the
+    start, the prompt, the prompts of other users before it, and the wait for a place in the batch.
     """
     mix, start, order = (
         np.choose(loop.engine, [c.of(what, engine) for engine in ENGINES]) for what in PER_ENGINE
     )
-    its = _iterations(loop, c)
-    late = _added_to_decode(loop, c, its, mix)
+    times = _iterations(loop, c)
+    added_by_prompts = _added_to_decode(loop, c, times, mix)
     # A drafted token counts only if all before it are accepted.
     chain = c.acceptance * (1.0 - c.acceptance**loop.drafted) / (1.0 - c.acceptance)
     accepted = np.where(np.isnan(loop.accepted), chain, loop.accepted)
-    tbt = its.decode / (1.0 + accepted) + np.where(loop.split, 0.0, late)
+    tbt = times.decode / (1.0 + accepted) + np.where(loop.split, 0.0, added_by_prompts)
     # Each user with a place in the batch sends a prompt every osl tokens.
     in_service = np.minimum(loop.users, loop.batch * loop.decode_workers)
-    enough = np.maximum(in_service * its.per_crowd_prompt / (loop.osl * tbt), 1.0)
-    workers = np.where(np.isnan(loop.prefill_workers), enough, loop.prefill_workers)
+    # Unless stated, as many prefill workers as compute these prompts.
+    enough_workers = np.maximum(in_service * times.per_crowd_prompt / (loop.osl * tbt), 1.0)
+    workers = np.where(np.isnan(loop.prefill_workers), enough_workers, loop.prefill_workers)
     queued = np.where(loop.split, in_service / workers, loop.batch)
     others = np.maximum(queued, 1.0) - 1.0
     per_s = in_service / np.where(loop.split, workers, loop.decode_workers) / (loop.osl * tbt)
-    prompt = _prompt_s(loop, its, per_s)
-    ttft = _ttft_without_queue(loop, c, its, start, others, prompt)
+    prompt = _prompt_s(loop, times, per_s)
+    ttft = _ttft_without_queue(loop, c, times, start, others, prompt)
     order = order * np.where(loop.split, c.split_order, 1.0)
     # The median request is not of the first round. Later rounds mix, unless prefill has a queue.
     order = np.where(loop.median & ~loop.split, 0.0, order)
     # All requests of the first round arrive at once; with more rounds it counts less.
     before = np.where(_are_in_step(loop), QUEUE_AHEAD, order * ROUNDS / loop.rounds)
-    first_wait = before * others * its.per_crowd_prompt
-    # Prompts cannot start faster than they are computed, so users who are not decoding wait. Apart,
-    # they queue before that: approximate mean value analysis of ``queued`` users who decode for
-    # ``away`` seconds between two prompts (Schweitzer 1979; Reiser and Lavenberg 1980).
+    first_wait = before * others * times.per_crowd_prompt
+    # Prompts cannot start faster than they are computed, so users who are not decoding wait.
+    # Disaggregated, they queue for prefill: approximate mean value analysis of ``queued`` users who
+    # decode for ``away`` seconds between two prompts (Schweitzer 1979; Reiser and Lavenberg 1980).
     away = (loop.osl - 1.0) * tbt
-    excess = queued * its.per_crowd_prompt - away
-    queue = (excess + np.sqrt(excess**2 + 4.0 * its.per_crowd_prompt * away)) / 2.0
-    queue = np.maximum(queue - its.per_crowd_prompt, 0.0)
-    apart = ttft + overlapped(queue, first_wait)
-    ttft = np.where(loop.split, apart, np.maximum(ttft + first_wait, excess))
+    excess = queued * times.per_crowd_prompt - away
+    queue = (excess + np.sqrt(excess**2 + 4.0 * times.per_crowd_prompt * away)) / 2.0
+    queue = np.maximum(queue - times.per_crowd_prompt, 0.0)
+    split_ttft = ttft + overlapped(queue, first_wait)
+    ttft = np.where(loop.split, split_ttft, np.maximum(ttft + first_wait, excess))
     # Users that exceed the batch wait for a place (Little's law).
     stay = ttft + away
     wait = stay * (loop.users / in_service - 1.0)
     tokens_per_s = loop.osl * in_service / stay
-    return SteadyState(ttft + wait, tbt, tokens_per_s, its.decode, its.prompt, workers)
+    return SteadyState(ttft + wait, tbt, tokens_per_s, times.decode, times.prompt, workers)

@@ -129,12 +129,12 @@ def fit_into_memory(deployment: Deployment) -> PlacedDeployment:
     gpu, ranks = deployment.gpu, arranged.decode.attention_dp
     shape = replace(deployment.shape, encoder=None)
     weights = gpu_weight_bytes(shape, arranged.decode)
-    mean, whole = (  # of a sequence at half of its output, and at its end
+    mean, longest = (  # of a sequence at half of its output, and at its end
         gpu_kv_bytes(shape, round(deployment.isl + share * deployment.osl), arranged.decode)
         for share in (0.5, 1.0)
     )
     # TensorRT-LLM starts a request only if its whole cache fits (GUARANTEED_NO_EVICT, the default).
-    cache = whole if deployment.engine == "trtllm" else mean
+    cache = longest if deployment.engine == "trtllm" else mean
     per_worker = deployment.concurrency / arranged.decode_workers
     sequences_per_rank = min(np.ceil(per_worker / ranks), deployment.max_num_seqs)
     room = gpu.memory_bytes * MEMORY_SHARE - OVERHEAD_BYTES - weights

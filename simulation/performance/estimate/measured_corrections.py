@@ -72,7 +72,7 @@ class Traits:
 
 def traits_of(deployments: Sequence[Deployment]) -> Traits:
     """Return the traits of deployments as given, before any default fills them in."""
-    named = [_labels(deployment) for deployment in deployments]
+    labels_of_deployment = [_labels(deployment) for deployment in deployments]
     load = [
         (
             deployment.concurrency,
@@ -83,7 +83,10 @@ def traits_of(deployments: Sequence[Deployment]) -> Traits:
         for deployment in deployments
     ]
     return Traits(
-        {name: np.array([names[name] for names in named], np.str_) for name in LEVELS},
+        {
+            name: np.array([names[name] for names in labels_of_deployment], np.str_)
+            for name in LEVELS
+        },
         np.log(np.array(load, np.float64).reshape(len(deployments), len(LOADS))),
         np.array([deployment.prefill is not None for deployment in deployments], np.bool_),
     )
@@ -156,8 +159,8 @@ def shared(a: Traits, b: Traits) -> SharedTraits:
 def _equal_labels(a: TextArray, b: TextArray) -> BoolArray:
     """Return the mask of pairs with equal labels, ``[a, b]``. "" equals no label."""
     names, codes = np.unique(np.concatenate([a, b]), return_inverse=True)
-    left, right = codes[: a.size], codes[a.size :]
-    return np.asarray((left[:, None] == right[None]) & (names[left] != "")[:, None])
+    codes_a, codes_b = codes[: a.size], codes[a.size :]
+    return np.asarray((codes_a[:, None] == codes_b[None]) & (names[codes_a] != "")[:, None])
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,12 +232,12 @@ class ErrorQuantiles:
     def of_shift(self, split: BoolArray, shift: Shift) -> tuple[FloatArray, FloatArray]:
         """Return the relative errors to state for corrected estimates: for 50% and 90% of them.
 
-        They are never smaller than the error that remains at the user's own rows at the load of
-        ``shift``. ``split`` marks estimates with separate prefill and decode.
+        Each is at least the error that remains at the user's own rows of the same load. ``split``
+        marks estimates with separate prefill and decode. ``shift`` are the corrections.
         """
         half, nine = self.errors(split, shift.stated)
-        own = np.expm1(shift.residual)
-        return np.maximum(half, own), np.maximum(nine, own)
+        own_rows_error = np.expm1(shift.residual)
+        return np.maximum(half, own_rows_error), np.maximum(nine, own_rows_error)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -263,16 +266,17 @@ class LearnedCorrections:
 
     @property
     def alone(self) -> BoolArray:
-        """Return the mask of rows that are too few in their deployment to be judged, ``[rows]``."""
+        """Return the mask of rows whose deployment has too few rows to judge them, ``[rows]``."""
         labels = self.rows.labels["deployment"]
         names, counts = np.unique(labels, return_counts=True)
         return np.isin(labels, names[counts < JUDGED])
 
     @property
     def weight(self) -> FloatArray:
-        """Return how much more probable the shift of a row's deployment is than none, at least 0.
+        """Return the share of each row's correction that estimates move by, 0 to 1, ``[rows]``.
 
-        It is 0 to 1, ``[rows]``. The rows of a deployment move estimates by this part of the shift.
+        The share is ``2 * belief - 1``, at least 0: how much more probable the correction of the
+        row's deployment is than no correction.
         """
         return np.maximum(2.0 * self.belief - 1.0, 0.0)
 
@@ -286,11 +290,12 @@ class LearnedCorrections:
     def at(self, traits: Traits) -> Shift:
         """Return the corrections of the estimates of ``traits``, with the errors before and after.
 
-        A correction is a sum over measured rows, weighted by how alike they are (kriging). A stated
-        error is that without the row that helps most, so that no single row decides it.
+        A correction is a sum over measured rows, weighted by how alike they are (kriging). No
+        single row decides the stated error: it is the error that remains without the most helpful
+        row.
         """
         before = self.likeness.variance(traits)
-        # Variance that the rows explain, and that they explain without the most helpful one.
+        # Variance that all rows explain, and that all but the most helpful row explain.
         explained, by_others = np.zeros(traits.size), np.zeros(traits.size)
         shift, doubt = np.zeros(traits.size), np.zeros(traits.size)
         for start in range(0, traits.size if self.rows.size else 0, BATCH_ROWS):
@@ -302,7 +307,7 @@ class LearnedCorrections:
             shift[part] = weighed @ (self.weight * self.off)
             # Sum over rows: the diagonal of weights times covariance
             explained[part] = np.einsum("ij,ij->i", weighed * self.belief, covariance)
-            # What the rows explain less if each is left out in turn, in closed form.
+            # By how much the explained variance falls without each row, in closed form.
             by_row = self.belief * weighed**2 / np.diag(self.inverse)
             by_others[part] = explained[part] - by_row.max(axis=1)
             # Mean square distance of the applied shift from the whole one, and from none.
@@ -317,16 +322,17 @@ class LearnedCorrections:
         variances = []
         for removed in (explained, by_others):
             # Never below the noise of a row, nor above the variance without rows.
-            left = np.minimum(np.maximum(before - removed, noise) + doubt, before)
-            variances.append(np.where(contradicted, before, left))
+            remaining = np.minimum(np.maximum(before - removed, noise) + doubt, before)
+            variances.append(np.where(contradicted, before, remaining))
         after, stated = np.sqrt(variances)
         residual = self._residuals(traits, shift)
         return Shift(shift, np.sqrt(before), after, stated, residual)
 
     def _residuals(self, traits: Traits, shift: FloatArray) -> FloatArray:
-        """Return the largest log error that remains of sound rows at the load of each, ``[n]``.
+        """Return the largest log error that remains at the sound rows of the same load, ``[n]``.
 
-        It is 0 if no row has the same arrangement and load.
+        ``shift [n]`` are the corrections of the estimates of ``traits``. The error is 0 if no row
+        has the same arrangement and load.
         """
         residual = np.zeros(traits.size)
         for start in range(0, traits.size if self.sound.size else 0, BATCH_ROWS):
@@ -385,7 +391,7 @@ def learn_corrections(
 
 
 def _left_out(inverse: FloatArray, off: FloatArray) -> FloatArray:
-    """Return a prediction of ``off [rows]`` for each row from the others (the book's 5.4.2)."""
+    """Predict ``off [rows]`` of each row from the other rows (the book's 5.4.2)."""
     return np.asarray(off - (inverse @ off) / np.diag(inverse))
 
 
@@ -406,8 +412,8 @@ def contradictions(
 ) -> list[tuple[int, int]]:
     """Return the index pairs of rows that contradict each other, at most one per deployment.
 
-    Both rows have the same arrangement, load and lengths, but their errors differ by more than
-    CONTRADICTION standard deviations of their noise. A deployment's pair is its widest.
+    Both rows have the same arrangement, load and lengths. Their log errors ``off`` differ by more
+    than CONTRADICTION standard deviations of their noise. Of several pairs, the widest is returned.
     """
     noise = np.sqrt(likeness.noise_of(rows))
     difference = np.abs(off[:, None] - off[None])

@@ -249,8 +249,8 @@ class _Fitter:
         prompt = None if self.waiting is None else prompt_alone(rows, self.waiting)
         if prompt is None:
             return measured, base.start_s, ()
-        one = np.ones(prompt.isl.size)
-        factors = prompt.seconds / prefill_seconds(base, one, prompt.isl)
+        ones = np.ones(prompt.isl.size)
+        factors = prompt.seconds / prefill_seconds(base, ones, prompt.isl)
         note = (
             f"The factor of prefill is of TTFT at {prompt.load:,.3g} in flight, without "
             "what the closed loop of estimates takes for waiting (modelled)."

@@ -147,9 +147,9 @@ def tune(
         gain = np.where(slope == 0, 0.0, covariance_now @ slope / variance)
         # Limit a step to a factor of e: the slope is only valid near the current state.
         log_parameters = log_parameters + np.clip(gain * error, -1.0, 1.0)
-        kept = np.eye(4) - np.outer(gain, slope)
+        retained = np.eye(4) - np.outer(gain, slope)
         # Joseph: stays symmetric.
-        covariance_now = kept @ covariance_now @ kept.T + np.outer(gain, gain) * noise
+        covariance_now = retained @ covariance_now @ retained.T + np.outer(gain, gain) * noise
         history[i] = np.exp(log_parameters)
     values, factor95 = np.exp(log_parameters), np.exp(Z95 * np.sqrt(np.diag(covariance_now)))
     alpha, beta, gamma, delta = values.tolist()

@@ -75,8 +75,8 @@ class _Model:
         phi_theta = self.parameters[1:3] / LARGEST_COEFFICIENT
         unbounded = phi_theta / np.sqrt(1 - phi_theta**2)  # the inverse of ``parameters``
         start = np.array([self.parameters[0], *unbounded, np.sqrt(self.parameters[3])])
-        found = minimize(negative_log_likelihood, start[free], method="L-BFGS-B", options=SEARCH)
-        return replace(self, parameters=parameters(found.x))
+        optimum = minimize(negative_log_likelihood, start[free], method="L-BFGS-B", options=SEARCH)
+        return replace(self, parameters=parameters(optimum.x))
 
     def next(self, values: FloatArray) -> float:
         """Return the forecast of the value after ``values``."""

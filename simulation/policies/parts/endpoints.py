@@ -70,10 +70,12 @@ class Endpoints:
     def reading(self, observation: Observation, sees: Sees) -> FloatArray:
         """Return the utilization that a policy compares with its thresholds, ``[endpoints]``.
 
-        With ``sees`` queues, it is the used share of an iteration of the ready instances, including
-        waiting requests (``Observation.load``), which exceeds 1 if requests wait. With memory, it
-        is the KV memory in use, which stays low on models with grouped-query attention, however
-        long the queue.
+        - ``sees`` queues: the used share of an iteration of the ready instances, waiting requests
+          included
+          (``Observation.load``). It exceeds 1 if requests wait.
+        - ``sees`` memory: the used share of KV memory. It stays low on models with grouped-query
+          attention,
+          however long the queue is.
         """
         if self._read is None or self._read[0] is not observation or self._read[1] != sees:
             self._read = observation, sees, self._reading(observation, sees)  # cached for gauge()
@@ -95,7 +97,8 @@ class Endpoints:
     def limits(self, sees: Sees, in_below: FloatArray, out_above: FloatArray) -> FloatArray | None:
         """Return thresholds ``[endpoints]`` of ``reading`` as ``Hold.limits``, ``[2, pools]``.
 
-        None if the engine cannot compare them: ``reading`` is of several pools, or sees memory.
+        None if the engine cannot compare them, because ``reading`` covers several pools or sees
+        memory.
         """
         unlimited = np.isneginf(in_below).all() and np.isposinf(out_above).all()
         if not unlimited and (sees != QUEUES or not self._one_each):
@@ -178,17 +181,17 @@ def services(fleet: Fleet) -> list[Service]:
     """
     ends = Endpoints(fleet)
     pools_by_key = dict(zip(ends.keys, ends.pools, strict=True))
-    found = []
+    result = []
     for (model, region, role, tiers), pools in pools_by_key.items():
         if role == "both":
-            found.append(Service(model, region, pools, pools))
+            result.append(Service(model, region, pools, pools))
         elif role == "prefill":
             decode = pools_by_key.get((model, region, "decode", tiers))
             if decode is None:  # the decode pool serves more tiers: any of the model and region
                 of_region = (model, region, "decode")
                 decode = next(pools for key, pools in pools_by_key.items() if key[:3] == of_region)
-            found.append(Service(model, region, pools, decode))
-    return found
+            result.append(Service(model, region, pools, decode))
+    return result
 
 
 def allowed_late_share(fleet: Fleet, pools: Sequence[int]) -> float:

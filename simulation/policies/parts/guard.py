@@ -112,13 +112,13 @@ def _late_load(loads: Any, p: int, settled: bool, tolerance: float, too_much: fl
     """Return the load above which requests are late, as a share of planned capacity of pool ``p``.
 
     Planned capacity assumes the lengths of earlier requests. Longer outputs use memory for longer,
-    and each token reads more of it. So an instance serves fewer requests within its limits:
+    and each token reads more of it. An instance then serves fewer requests within its limits:
     requests are late and too many are in flight, though none wait.
 
     ``too_much`` is the value at the last decision; infinite: no such load is known. It falls to the
-    present load if every decision in ``loads`` saw late requests and too many in flight. It rises
-    if a load less than ``tolerance`` below it was served in time. It falls only in a ``settled``
-    pool, where no instance starts and no requests piled up lately.
+    present load if every decision in ``loads`` saw late requests and too many in flight. This needs
+    a ``settled`` pool, where no instance starts and no requests piled up lately. It rises if a load
+    less than ``tolerance`` below it was served in time.
     """
     decisions = loads.shape[0]
     late_decisions, mean_load, least_in_flight = 0.0, 0.0, np.inf
@@ -141,9 +141,9 @@ def _instances_for_queue(
 ) -> float:
     """Return the instances of pool ``p`` that its piled-up requests require; 0 without a pile.
 
-    Requests are piled up if every decision in ``loads`` saw more than ``PILED_UP`` times those that
-    ready instances hold. The present instances are enough while the pile shrinks by more than
-    ``tolerance``. While instances start, it is enough that the pile hardly grows.
+    Requests are piled up if every decision in ``loads`` saw more than ``PILED_UP`` times the
+    requests that ready instances hold. The present instances suffice while the pile shrinks by more
+    than ``tolerance``, or, while instances start, while it hardly grows.
     """
     now = loads[-1]
     if _smallest(loads, _FLIGHT, p) <= PILED_UP * now[_HELD, p]:
@@ -248,8 +248,8 @@ def decide(time_s: float, observed: Any, guard: Any) -> None:
 def never_acts(interval_s: float, planned: Any, seen: Any, guard: Any) -> bool:
     """Return whether the guard adds nothing to ``planned [pools]`` at any decision in ``seen``.
 
-    ``seen [decisions, OBSERVED, pools]`` was observed every ``interval_s`` seconds. Its planned
-    instances are those of another guard.
+    ``seen [decisions, OBSERVED, pools]`` was observed every ``interval_s`` seconds by another
+    guard. Its planned instances are ignored.
     """
     for i in range(seen.shape[0]):
         observed = seen[i].copy()

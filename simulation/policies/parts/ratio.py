@@ -58,13 +58,13 @@ class PdRatio:
         initial = [pool.initial for pool in fleet.pools]
         self._ratios: list[float] = []
         stated = np.nan if self.value is None else np.asarray(self.value, np.float64)
-        values = np.broadcast_to(stated, len(initial))
+        stated_by_pool = np.broadcast_to(stated, len(initial))
         for service in services:
             prefills, decodes = (
                 sum(initial[p] for p in pools) for pools in (service.prefill, service.decode)
             )
             initial_ratio = prefills / decodes if prefills and decodes else 1.0
-            ratio = float(values[service.prefill[0]])
+            ratio = float(stated_by_pool[service.prefill[0]])
             self._ratios.append(ratio if ratio > 0 else initial_ratio)
         # By service: smoothed prefill and decode instances in use; None: not observed yet.
         self._smooth: list[tuple[float, float] | None] = [None] * len(services)

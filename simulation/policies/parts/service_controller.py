@@ -120,7 +120,7 @@ class ServiceController(ScalingPolicy):
                 self._set_total(targets, other_pools, needed)
 
     def _other_role(self, i: int, service: Service, driving: int) -> tuple[tuple[int, ...], int]:
-        """Return the pools of the other role, and its instances for ``driving`` ones."""
+        """Return the pools of the other role, and its instances for ``driving`` of this one."""
         if self.driving_role == PREFILL:
             return service.decode, self.ratio.decode_for(i, driving)
         return service.prefill, self.ratio.prefill_for(i, driving)

@@ -59,15 +59,15 @@ class Cooldowns:
         self.last_s[i] = time_s
 
     def use_times_of(self, other: Cooldowns) -> None:
-        """Use the times of ``other`` from now on; each object keeps its own waits."""
+        """Share the times of ``other`` from now on; each object keeps its own waits."""
         self.last_s = other.last_s
 
 
 def direction_of(expected: float, present: int, stability: Stability) -> int:
     """Return OUT, STAY or IN for ``expected`` instances instead of the ``present`` ones.
 
-    As in Algorithm 2, expected over present must be above 1 + ``theta_out``, or below 1 -
-    ``theta_in``. If none is present, any expected instance is a reason to grow.
+    As in Algorithm 2, the ratio expected / present must be above 1 + ``theta_out``, or below 1 -
+    ``theta_in``. With no instance present, any expected instance means OUT.
     """
     if present == 0:
         return OUT if expected > 0 else STAY

@@ -16,8 +16,8 @@ CHIRON_START = (10, 5, 5)  # SageServe, section 7.1: interactive, mixed, batch o
 def siloed_fleet(fleet: Fleet, batch_share: float = BATCH_SHARE) -> tuple[Fleet, list[int]]:
     """Split every pool into one for interactive and one for deferrable tiers.
 
-    ``batch_share`` of the instances go to the second one. If the pool has two or more, each part
-    has at least one. Deferrable requests have their own instances, so they are no longer deferred.
+    The second part gets ``batch_share`` of the instances. Both get at least one if the pool has two
+    or more. Deferrable requests are no longer deferred, because they have their own instances.
     Without tiers of both kinds nothing is split. Returns the new fleet, and for each of its pools
     the index of the pool it came from.
     """
@@ -47,10 +47,11 @@ def chiron_fleet(
 ) -> tuple[Fleet, list[int]]:
     """Split every pool into interactive, mixed (all tiers) and batch instances.
 
-    ``start`` instances of each kind per model and region go to its first pool with capacity. The
-    others begin empty. Without deferrable tiers there is no third kind. Returns the new fleet, and
-    for each of its pools the index of the pool it came from. Raises SimulationError for prefill and
-    decode pools, since Chiron's instances do both, and without an interactive tier.
+    In each model and region, the first pool with capacity begins with ``start`` instances of each
+    kind, and the others begin empty. Without deferrable tiers there are no batch instances. Returns
+    the new fleet, and for each of its pools the index of the pool it came from. Raises
+    SimulationError for prefill and decode pools, since Chiron's instances do both, and without an
+    interactive tier.
     """
     if any(pool.role != "both" for pool in fleet.pools):
         raise SimulationError("Chiron has no rule for prefill and decode pools, only for both.")

@@ -77,8 +77,8 @@ class CapacityLimit(Wrapper):
     def decide(self, observation: Observation) -> Actions:
         """Return the actions of the wrapped policy, with targets that fit the available GPUs.
 
-        The highest priority is served first. Lower ones give up GPUs that it lacks, and lent
-        instances are called back.
+        The highest priority is served first. If it lacks GPUs, lower priorities give some up and
+        lent instances are called back.
         """
         actions = actions_of(self._policy.decide(observation))
         present = observation.ready + observation.starting
@@ -87,9 +87,9 @@ class CapacityLimit(Wrapper):
             return actions
         draining = observation.draining  # removed instances may drain first
         lent = np.zeros_like(present) if observation.spare is None else observation.spare.copy()
-        held = present + draining + lent
+        occupying = present + draining + lent
         free = np.array([  # GPUs of each group that no instance holds
-            shared - held[pools] @ each[pools]
+            shared - occupying[pools] @ each[pools]
             for (pools, shared), each in zip(self._groups, self._each, strict=True)
         ], np.int64)  # fmt: skip
         targets = actions.targets.copy()
@@ -159,9 +159,9 @@ class CapacityLimit(Wrapper):
         for p in pools:
             lacking = max(0, int(growth[p]))
             for q in (p, *(q for q in range(len(lent)) if q != p and self._may_take[p, q])):
-                taken = min(lacking, int(lent[q]))
-                lent[q] -= taken
-                lacking -= taken
+                on_lent = min(lacking, int(lent[q]))
+                lent[q] -= on_lent
+                lacking -= on_lent
             fresh[p] = lacking
         return fresh
 
@@ -170,26 +170,26 @@ class CapacityLimit(Wrapper):
     ) -> IntArray:
         """Reduce ``targets`` in place by the instances for which there are no GPUs.
 
-        ``fresh [pools]`` are the instances of ``pools`` that need free GPUs; it is reduced too.
-        ``free [groups]`` are free GPUs. All pools of a group get the same share of what they need,
-        rounded by the largest remainder. Returns the missing GPUs, ``[groups]``.
+        Only ``pools`` are changed. ``fresh [pools]`` are their instances that need free GPUs; it is
+        reduced too. ``free [groups]`` are free GPUs. All pools of a group get the same share of
+        their need, rounded by the largest remainder. Returns the missing GPUs, ``[groups]``.
         """
         missing = np.zeros(len(self._groups), np.int64)
         for g, (group, _) in enumerate(self._groups):
             asking = [p for p in group if p in pools and fresh[p]]
             amount, requested = self._each[g][asking], fresh[asking]
-            demand, left = int(requested @ amount), max(0, int(free[g]))
-            if demand <= left:
+            demand, free_gpus = int(requested @ amount), max(0, int(free[g]))
+            if demand <= free_gpus:
                 continue
-            missing[g] = demand - left
-            exact = requested * (left / demand)
+            missing[g] = demand - free_gpus
+            exact = requested * (free_gpus / demand)
             granted = np.floor(exact + ROUNDING).astype(np.int64)
-            left -= int(granted @ amount)
+            free_gpus -= int(granted @ amount)
             # Largest remainder first.
             for i in np.argsort(granted - exact, kind="stable"):
-                if granted[i] < requested[i] and amount[i] <= left:
+                if granted[i] < requested[i] and amount[i] <= free_gpus:
                     granted[i] += 1
-                    left -= int(amount[i])
+                    free_gpus -= int(amount[i])
             targets[asking] -= requested - granted
             fresh[asking] = granted  # for the next group with these pools
         return missing
@@ -204,17 +204,18 @@ class CapacityLimit(Wrapper):
     ) -> BoolArray:
         """Lower ``targets`` of lower priorities, so that GPUs missing for higher ones become free.
 
-        ``missing [priorities, groups]`` are GPUs; those that become free anyway are deducted. The
-        lowest priority shrinks first. Returns the mask of pools that shrink, ``[pools]``; their
-        instances stop without a soft scale-in.
+        ``missing [priorities, groups]`` are GPUs. GPUs that become free anyway count, by
+        ``draining`` and ``called_back`` instances for example. The lowest priority shrinks first.
+        Returns the mask of pools that shrink, ``[pools]``; their instances stop without a soft
+        scale-in.
         """
-        firm = np.zeros(len(targets), np.bool_)
+        must_stop = np.zeros(len(targets), np.bool_)
         leaving = np.maximum(present - targets, 0)
         restored = np.maximum(targets - present, 0)  # growth takes draining instances first
         leaving += np.maximum(draining - restored, 0) + called_back
         becoming_free = np.array([
-            leaving[group] @ each[group]
-            for (group, _), each in zip(self._groups, self._each, strict=True)
+            leaving[group] @ gpus_per_instance[group]
+            for (group, _), gpus_per_instance in zip(self._groups, self._each, strict=True)
         ], np.int64)  # fmt: skip
         for level in reversed(range(1, len(self._classes))):
             need = missing[:level].sum(axis=0) - becoming_free
@@ -229,15 +230,17 @@ class CapacityLimit(Wrapper):
                     if need[g] <= 0 or not spare_gpus:
                         continue
                     share = min(1.0, need[g] / spare_gpus)
-                    cut = np.ceil(spare * share - ROUNDING).astype(np.int64)
-                    targets[service_pools] -= cut
-                    firm[service_pools] |= cut > 0
-                    need[g] -= int(cut[in_group] @ self._each[g][service_pools][in_group])
+                    reduction = np.ceil(spare * share - ROUNDING).astype(np.int64)
+                    targets[service_pools] -= reduction
+                    must_stop[service_pools] |= reduction > 0
+                    need[g] -= int(reduction[in_group] @ self._each[g][service_pools][in_group])
                     for other, (pools, _) in enumerate(self._groups):
                         in_pools = np.array([p in pools for p in service_pools])
-                        each = self._each[other][service_pools]
-                        becoming_free[other] += int(cut[in_pools] @ each[in_pools])
-        return firm
+                        gpus_per_instance = self._each[other][service_pools]
+                        becoming_free[other] += int(
+                            reduction[in_pools] @ gpus_per_instance[in_pools]
+                        )
+        return must_stop
 
 
 def _keep_ratios(
@@ -245,7 +248,7 @@ def _keep_ratios(
 ) -> None:
     """Reduce ``targets`` so that both roles of a service get the same share of their growth.
 
-    That share is the smaller one of the two, of granted over requested instances.
+    The share is granted over requested instances, of the role with the smaller share.
     """
     wanted = np.maximum(requested - present, 0)
     granted = np.maximum(targets - present, 0)

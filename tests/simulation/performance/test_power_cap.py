@@ -57,7 +57,7 @@ def test_power_stays_below_the_cap_and_below_that_without_one(share):
     gpu, shape = catalogue.gpu("H100-SXM"), catalogue.model("llama-3.1-70b").shape
     graph = operator_graph(shape, Arrangement(tp=4))
     free = power_model(gpu)
-    limited = capped(free, PowerCap(share, 0.8, 0.95))
+    limited = capped(free, PowerCap(share, 0.8))
     b = np.array([1.0, 32.0, 256.0])
     load = 0.03, b, 1000 * b, np.array([0.0, 256.0, 2048.0]), np.array([0.0, 1e5, 1e6])
     before, after = (PowerAtLoad(model, gpu, graph).watts(*load) for model in (free, limited))

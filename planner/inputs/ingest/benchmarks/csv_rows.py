@@ -63,34 +63,26 @@ def csv_rows(table: Batch, name: str, format: str) -> tuple[str, BenchmarkRows, 
     cells = frame.with_columns(pl.all().fill_null("").str.strip_chars())
     texts = {field: cells[fields[field]].to_list() for field in TEXTS if field in fields}
     kind = _format(frame.columns, fields, numbers, name, format)
-    units = _UNITS.get(kind, {}) | units
     notes = _per_replica_of(kind, numbers)
-    for field in [field for field in TIMES if field in numbers]:
-        if field not in units:
-            raise IngestError(
-                f"{name}: the column {fields[field]!r} does not say its unit. Call it "
-                f"{field}_ms or {field}_s."
-            )
-        numbers[f"{field}_s"] = numbers.pop(field) * SCALE[units[field]]
-    if "speed" in numbers and "tbt_s" not in numbers:  # tokens per second of one user
-        speed = numbers.pop("speed")
+    _convert_to_seconds(numbers, fields, _UNITS.get(kind, {}) | units, name)
+    speed = numbers.pop("speed", None)  # tokens per second of one user
+    if speed is not None and "tbt_s" not in numbers:
         numbers["tbt_s"] = np.divide(1.0, speed, out=np.full(speed.size, np.nan), where=speed > 0)
         notes.append(f"The time between tokens is 1 / {fields['speed']}.")
-    numbers.pop("speed", None)
+    used = set(fields.values())
     arrival = arrival_column(frame.columns, frame.height)
-    of_requests = arrival is not None and not {"batch", "concurrency"} & numbers.keys()
-    used = {*fields.values(), arrival} if of_requests else set(fields.values())
-    notes += unread_note(column for column in frame.columns if column not in used)
-    if arrival is not None and of_requests:
+    if arrival is not None and not {"batch", "concurrency"} & numbers.keys():
+        notes += unread_note(column for column in frame.columns if column not in used | {arrival})
         _add_times(numbers)
         if missing := [field for field in OF_REQUESTS if field not in numbers]:
             raise IngestError(
                 f"{name}: one row per request ({arrival}), but no column {', '.join(missing)}. "
                 "Add the columns, or upload one summary row per run."
             )
-        arrived = arrivals_s(frame[arrival], name)
-        rows, further = requests.runs(texts, numbers | {"arrival_s": arrived})
-        return kind, rows, further + notes, facts_of_log(rows)
+        numbers["arrival_s"] = arrivals_s(frame[arrival], name)
+        rows, notes_on_runs = requests.runs(texts, numbers)
+        return kind, rows, notes_on_runs + notes, facts_of_log(rows)
+    notes += unread_note(column for column in frame.columns if column not in used)
     if "prefill_s" in numbers and "batch" not in numbers and "concurrency" not in numbers:
         numbers["batch"] = np.ones(frame.height)
         notes.append("There is no batch column: each prefill was taken as one of a single prompt.")
@@ -106,11 +98,28 @@ def csv_rows(table: Batch, name: str, format: str) -> tuple[str, BenchmarkRows, 
     return kind, benchmark_rows(texts, numbers), notes, facts
 
 
-def _per_replica_of(kind: str, numbers: dict[str, FloatArray]) -> list[str]:
-    """Convert the columns of a known format to figures of one replica; return what was done.
+def _convert_to_seconds(
+    numbers: dict[str, FloatArray], fields: Mapping[str, str], units: Mapping[str, str], name: str
+) -> None:
+    """Replace each time in ``numbers``, such as ttft, by one in seconds, ttft_s.
 
-    ``numbers`` are changed in place. Formats differ in what a row is of, such as all data-parallel
-    replicas.
+    ``fields`` are the columns and ``units`` the units by field. Raise IngestError for a time
+    without a unit.
+    """
+    for field in [field for field in TIMES if field in numbers]:
+        if field not in units:
+            raise IngestError(
+                f"{name}: the column {fields[field]!r} does not say its unit. Call it "
+                f"{field}_ms or {field}_s."
+            )
+        numbers[f"{field}_s"] = numbers.pop(field) * SCALE[units[field]]
+
+
+def _per_replica_of(kind: str, numbers: dict[str, FloatArray]) -> list[str]:
+    """Convert the columns of a known format to figures of one replica; return notes on it.
+
+    Some formats have the figures of all data-parallel replicas in a row. ``numbers`` are changed in
+    place.
     """
     notes: list[str] = []
     if kind == "sageserve":

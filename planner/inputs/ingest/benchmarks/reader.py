@@ -70,30 +70,20 @@ def read_benchmarks(
         IngestOptions(name=name, max_bytes=max_bytes, max_expanded_bytes=max_bytes),
         (".csv", ".json", ".jsonl", ".txt", ".log", ".yaml", ".yml"),
     )
-    content = b"".join(source.pieces())
-    if what := other_file_type(content[:16]):
-        raise IngestError(f"{source.name} is {what}.")
-    try:
-        text = content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise IngestError(
-            f"{source.name} is not UTF-8 text (byte {error.start:,}). Save it as UTF-8."
-        ) from None
-    if not text.strip():
-        raise IngestError(f"{source.name} is empty. Upload the file that the benchmark wrote.")
+    text = _text_of(source)
     results, table = _results_and_table(text, source.name)
-    known = declared(results, source.name) if results else None
-    if known is None:
+    tool_rows = declared(results, source.name) if results else None
+    if tool_rows is None:
         if table and format in ("vllm", "guidellm"):
             raise IngestError(
                 f"{source.name} is not JSON. Give the JSON that {format} wrote, or format csv."
             )
-        known = csv_rows(table or _table_of(results, source.name), source.name, format)
-    elif format not in ("auto", known[0]):
+        tool_rows = csv_rows(table or _table_of(results, source.name), source.name, format)
+    elif format not in ("auto", tool_rows[0]):
         raise IngestError(
-            f"{source.name} looks like the JSON of {known[0]}, not of {format}. Use auto."
+            f"{source.name} looks like the JSON of {tool_rows[0]}, not of {format}. Use auto."
         )
-    kind, rows, notes, facts = known
+    kind, rows, notes, facts = tool_rows
     _check_times(rows, source.name)
     rows = _fill_missing(rows, given)
     if given.get("concurrency"):
@@ -139,10 +129,10 @@ def _check_times(rows: BenchmarkRows, name: str) -> None:
         )
 
 
-def _fill_missing(rows: BenchmarkRows, given: Mapping[str, str | float | None]) -> BenchmarkRows:
-    """Return the rows with ``given`` values, by column, where they have none."""
+def _fill_missing(rows: BenchmarkRows, defaults: Mapping[str, str | float | None]) -> BenchmarkRows:
+    """Return the rows with missing values replaced by ``defaults``, which has one per column."""
     filled: dict[str, Any] = {}
-    for name, value in ((name, value) for name, value in given.items() if value):
+    for name, value in ((name, value) for name, value in defaults.items() if value):
         known = getattr(rows, name)
         missing = np.isnan(known) if known.dtype.kind == "f" else known == ""
         filled[name] = np.where(missing, value, known)
@@ -163,14 +153,37 @@ def _names_gateway(content: str | list[dict[str, object]]) -> bool:
     return any(map(GATEWAY.search, texts))
 
 
+def _text_of(source: Source) -> str:
+    """Return the text of a file; raise IngestError if it is empty or not UTF-8 text."""
+    content = b"".join(source.pieces())
+    if file_type := other_file_type(content[:16]):
+        raise IngestError(f"{source.name} is {file_type}.")
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise IngestError(
+            f"{source.name} is not UTF-8 text (byte {error.start:,}). Save it as UTF-8."
+        ) from None
+    if not text.strip():
+        raise IngestError(f"{source.name} is empty. Upload the file that the benchmark wrote.")
+    return text
+
+
 def _table_of(documents: list[dict[str, object]], name: str) -> Batch:
-    """Return flat objects with a measured time as a table; raise IngestError for others."""
+    """Return flat objects with a measured time as a table.
+
+    Raise IngestError for results of a tool without completed requests, and of several tools.
+    """
     columns = list(dict.fromkeys(key for document in documents for key in document))
-    of_tool = any(tool.rows_in(document) for document in documents for tool in TOOLS.values())
-    nested = any(isinstance(cell, dict | list) for each in documents for cell in each.values())
-    timed = any(re.search("ttft|tpot|itl|tbt", str(column).lower()) for column in columns)
-    if not of_tool and not nested and timed:
-        rows = [{key: str(c) for key, c in each.items() if c is not None} for each in documents]
+    cells = [cell for document in documents for cell in document.values()]
+    is_of_tool = any(tool.rows_in(document) for document in documents for tool in TOOLS.values())
+    is_nested = any(isinstance(cell, dict | list) for cell in cells)
+    has_time = any(re.search("ttft|tpot|itl|tbt", str(column).lower()) for column in columns)
+    if has_time and not is_of_tool and not is_nested:
+        rows = [
+            {key: str(cell) for key, cell in document.items() if cell is not None}
+            for document in documents
+        ]
         frame = pl.DataFrame(rows, schema=dict.fromkeys(columns, pl.String))
         return Batch(frame, np.arange(1, frame.height + 1), str)
     for number, document in enumerate(documents, 1):
@@ -186,9 +199,9 @@ def _table_of(documents: list[dict[str, object]], name: str) -> Batch:
 def _documents(text: str, name: str) -> list[dict[str, object]]:
     """Return the objects of a JSON document, of a list, or of concatenated documents."""
     try:
-        found = list(documents(iter([text.encode()]), name))
+        results = list(documents(iter([text.encode()]), name))
     except RecursionError:
         raise IngestError(f"{name} is nested too deeply to be a benchmark result.") from None
-    if not found or not all(isinstance(document, dict) for document in found):
+    if not results or not all(isinstance(document, dict) for document in results):
         raise IngestError(f"{name} holds no results; one JSON object per benchmark is expected.")
-    return found
+    return results

@@ -54,12 +54,14 @@ def runs(
     and times are medians, as benchmarks report them.
     """
     needed = ("arrival_s", "ttft_s", "e2e_s", "isl", "osl")
-    done = np.isfinite(sum(numbers[name] for name in needed))
-    if not done.any():
+    is_complete = np.isfinite(sum(numbers[name] for name in needed))
+    if not is_complete.any():
         raise IngestError("No request has times to its first and last token. Add them.")
-    count, failed = int(done.sum()), int((~done).sum())
-    missing = dict.fromkeys(TEXTS, [""] * done.size) | {"tp": np.full(done.size, np.nan)}
-    frame = pl.DataFrame({**missing, **texts, **numbers}).filter(done).fill_nan(None)
+    count, failed = int(is_complete.sum()), int((~is_complete).sum())
+    missing = dict.fromkeys(TEXTS, [""] * is_complete.size) | {
+        "tp": np.full(is_complete.size, np.nan)
+    }
+    frame = pl.DataFrame({**missing, **texts, **numbers}).filter(is_complete).fill_nan(None)
     arrival, e2e, osl = pl.col("arrival_s"), pl.col("e2e_s"), pl.col("osl")
     # From the first arrival to the last completion.
     seconds = (arrival + e2e).max() - arrival.min()
@@ -71,7 +73,7 @@ def runs(
         osl.len().cast(pl.Float64).alias("completed"),
         (osl.len() * failed / count).alias("failed"),
     )
-    named = {name: rows[name].to_list() for name in TEXTS}
+    texts_of_run = {name: rows[name].to_list() for name in TEXTS}
     columns = {
         name: rows[name].fill_null(np.nan).to_numpy() for name in rows.columns if name not in TEXTS
     }
@@ -81,4 +83,4 @@ def runs(
     ]
     if failed:
         notes.append(f"{failed:,} requests have no times and count as failed.")
-    return benchmark_rows(named, columns), notes
+    return benchmark_rows(texts_of_run, columns), notes

@@ -73,8 +73,8 @@ class Tool:
         Empty if it has none of this tool.
         """
         if self.rows:
-            listed = value_at(document, self.rows)
-            runs = [_run(run, document, self.extras) for run in listed or ()]
+            rows = value_at(document, self.rows)
+            runs = [_run(run, document, self.extras) for run in rows or ()]
             return runs if runs and all(map(self._is_result, runs)) else []
         if self._is_result(document):
             return [document]
@@ -111,9 +111,9 @@ def _run(run: Any, report: Any, extras: Sequence[str]) -> Any:
     """
     if not isinstance(run, dict):
         return run
-    whole = {**run, "report": report}
-    added = [facts for path in extras if isinstance(facts := value_at(whole, path), dict)]
-    return {key: value for facts in (*added, whole) for key, value in facts.items()}
+    merged = {**run, "report": report}
+    added = [facts for path in extras if isinstance(facts := value_at(merged, path), dict)]
+    return {key: value for facts in (*added, merged) for key, value in facts.items()}
 
 
 TOOLS: Mapping[str, Tool] = {
@@ -154,23 +154,25 @@ def _statistic(tool: Tool, run: Any, where: str) -> str:
 
 
 def _number(run: Any, expression: str, where: str, unit_s: float = 0.0) -> float:
-    """Return the value of an arithmetic expression of paths; NaN if a part is absent.
+    """Return the value of an arithmetic expression of paths in ``run``; NaN if a part is absent.
 
     A time is returned in units of ``unit_s`` seconds, whatever unit the file states beside it.
+    Alternatives are separated by " | ". ``where`` names the run in errors.
     """
     for alternative in expression.split(" | "):
         for sign in (" - ", " / "):
-            left, found, right = alternative.partition(sign)
-            if found:
-                first, second = (_number(run, part, where, unit_s) for part in (left, right))
-                value = first - second if sign == " - " else first / second if second else math.nan
+            before, operator, after = alternative.partition(sign)
+            if operator:
+                first, second = (_number(run, part, where, unit_s) for part in (before, after))
+                ratio = first / second if second else math.nan
+                value = first - second if sign == " - " else ratio
                 break
         else:
             path = alternative.strip()
             value = _value(value_at(run, path), path, where)
-            above = path.rpartition(".")[0]
-            stated = value_at(run, f"{above}.units") or value_at(run, f"{above}.unit")
-            if unit_s and (seconds := STATED_S.get(str(stated).lower())):
+            parent = path.rpartition(".")[0]
+            file_unit = value_at(run, f"{parent}.units") or value_at(run, f"{parent}.unit")
+            if unit_s and (seconds := STATED_S.get(str(file_unit).lower())):
                 value *= seconds / unit_s
         if not math.isnan(value):
             return value
@@ -204,51 +206,61 @@ def declared(
 
 
 def _rows_of_tool(
-    tool: Tool, found: Sequence[Any], name: str
+    tool: Tool, tool_runs: Sequence[Any], name: str
 ) -> tuple[BenchmarkRows, list[str], Facts]:
-    """Return rows, notes and facts of the runs of a tool; raise IngestError if none completed."""
-    values = [_values(tool, run, f"{name}, result {i}") for i, run in enumerate(found, 1)]
-    if any(each.get("completed") == 0 for each in values):
+    """Return rows, notes and facts of the runs ``tool_runs`` in the file ``name``.
+
+    Raise IngestError if no run completed a request.
+    """
+    values = [_values(tool, run, f"{name}, result {i}") for i, run in enumerate(tool_runs, 1)]
+    if any(run.get("completed") == 0 for run in values):
         raise IngestError(f"{name}: no request was completed. Leave this result out.")
-    unread = unread_note(key for run in found for key in tool.unread(run))
+    unread = unread_note(key for run in tool_runs for key in tool.unread(run))
     if tool.requests:
         rows, notes, facts = _rows_per_run(values)
         return rows, notes + unread, facts
     # A report lists runs without a completed request too.
-    used = [each for each in values if not tool.rows or each["tbt"] > 0]
-    if not used:
+    completed = [run for run in values if not tool.rows or run["tbt"] > 0]
+    if not completed:
         raise IngestError(f"{name}: no benchmark has a completed request. Run it again.")
     notes = [
         f"Benchmark {number} is excluded: it completed no request."
-        for number, each in enumerate(values, 1)
-        if each not in used
+        for number, run in enumerate(values, 1)
+        if run not in completed
     ]
-    table = [_row(each) for each in used]
-    notes += _notes(used, table) + unread
+    table = [_row(run) for run in completed]
+    notes += _notes(completed, table) + unread
     columns = {key: [row[key] for row in table] for key in table[0] if key != "by_law"}
     texts = {key: columns.pop(key) for key in TEXTS}
-    return benchmark_rows(texts, columns), notes, {k: [each[k] for each in used] for k in FACTS}
+    return (
+        benchmark_rows(texts, columns),
+        notes,
+        {name: [run[name] for run in completed] for name in FACTS},
+    )
 
 
 def _values(tool: Tool, run: Any, where: str) -> dict[str, Any]:
-    """Return the declared fields of a run, with times in seconds."""
+    """Return the values of the fields that ``tool`` declares for a run, with times in seconds.
+
+    ``where`` names the run in errors.
+    """
     values: dict[str, Any] = {}
     for key, expression in tool.fields.items():
         if key in TEXTS:
-            found = (value_at(run, path.strip()) for path in expression.split(" | "))
-            values[key] = next((str(each) for each in found if each not in (None, "")), "")
+            texts = (value_at(run, path.strip()) for path in expression.split(" | "))
+            values[key] = next((str(text) for text in texts if text not in (None, "")), "")
             continue
         field, _, unit = key.rpartition("_")
         unit_s = SCALE[unit] if unit in SCALE and field in TIMES else 0.0
         number = _number(run, expression, where, unit_s)
         values[field if unit_s else key] = number * (unit_s or 1.0)
     values["ttft_statistic"] = _statistic(tool, run, where)
-    named = (str(value_at(run, path) or "").lower().replace("-", "") for path in ENGINE_PATHS)
-    values["engine"] = next((ENGINE_NAMES[each] for each in named if each in ENGINE_NAMES), "")
+    engines = (str(value_at(run, path) or "").lower().replace("-", "") for path in ENGINE_PATHS)
+    values["engine"] = next((ENGINE_NAMES[name] for name in engines if name in ENGINE_NAMES), "")
     versions = (value_at(run, path) for path in VERSION_PATHS)
-    values["engine_version"] = next((str(each)[:60] for each in versions if each), "")
-    stated = values.get("replicas", math.nan)
-    values["replicas"] = "" if math.isnan(stated) else f"{max(1.0, stated):g}"
+    values["engine_version"] = next((str(version)[:60] for version in versions if version), "")
+    replicas = values.get("replicas", math.nan)
+    values["replicas"] = "" if math.isnan(replicas) else f"{max(1.0, replicas):g}"
     values["loop"] = OPEN if math.isnan(values.get("concurrency", math.nan)) else CLOSED
     # A log of requests may give the time of all tokens after the first.
     if "decode" in values and values.get("osl", 0) > 1:
@@ -292,14 +304,15 @@ def _row(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _rows_per_run(values: Sequence[Mapping[str, Any]]) -> tuple[BenchmarkRows, list[str], Facts]:
-    """Summarise the requests of a log as one row per run."""
+    """Return one row per run of the requests in a log, with notes and facts."""
     columns = {
         (key if key in ("isl", "osl") else f"{key}_s"): np.array(
             [request.get(key, math.nan) for request in values]
         )
         for key in ("isl", "osl", "arrival", "e2e", "ttft", "tbt")
     }
-    rows, notes = runs({key: [str(each.get(key, "")) for each in values] for key in TEXTS}, columns)
+    texts = {key: [str(request.get(key, "")) for request in values] for key in TEXTS}
+    rows, notes = runs(texts, columns)
     return rows, notes, facts_of_log(rows)
 
 
@@ -314,9 +327,9 @@ def per_replica(rows: BenchmarkRows, facts: Facts, replicas: float) -> Benchmark
 
     The number used is recorded in ``facts``.
     """
-    stated = facts["replicas"]
-    counts = np.array([1.0 if count else replicas for count in stated])
-    facts["replicas"] = [count or f"{replicas:g}" for count in stated]
+    stated_replicas = facts["replicas"]
+    counts = np.array([1.0 if count else replicas for count in stated_replicas])
+    facts["replicas"] = [count or f"{replicas:g}" for count in stated_replicas]
     shared = ("concurrency", "throughput", "completed", "failed")
     return replace(rows, **{name: getattr(rows, name) / counts for name in shared})
 

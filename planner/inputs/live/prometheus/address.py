@@ -58,8 +58,8 @@ def allowed_address(url: str, allowed: Sequence[str]) -> Address:
     address = address_of(url)
     if any(address.within(address_of(entry, VARIABLE)) for entry in allowed):
         return address
-    listed = ", ".join(allowed) or "none so far"
+    addresses = ", ".join(allowed) or "none so far"
     raise SourceError(
-        f"url: {address.url} is not an address that sources may read ({listed}); an operator adds "
-        f"it to {VARIABLE}."
+        f"url: {address.url} is not an address that sources may read ({addresses}); an operator "
+        f"adds it to {VARIABLE}."
     )

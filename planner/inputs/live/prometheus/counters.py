@@ -36,19 +36,21 @@ def increases(
 ) -> Increases:
     """Return the increase of each series in each bin.
 
-    ``last`` ``[series, bins + 1]`` holds the last scrape within each bin, NaN without one. Its
-    first column is the bin before. ``lowest`` and ``highest`` have the same shape and hold the
-    extremes of the bin's scrapes. ``targets`` ``[series]`` numbers the process of each series.
+    ``last`` ``[series, bins + 1]`` is the last scrape within each bin, NaN without one. Its first
+    column is the bin before. ``lowest`` and ``highest`` have the same shape: the smallest and the
+    largest scrape in the bin. ``targets`` ``[series]`` is the number of the process of each series.
 
-    - A counter that fell was reset. Its present value came after the reset. Its rise above the last
-      scrape before (``highest``) came before the reset.
-    - A series that was absent and returns with no smaller value is the same process with missing
-      scrapes. Its growth is spread evenly over the bins between and the bin of its return. If these
-      are more than MOST_SPREAD, they are unknown.
-    - A series that returns smaller is a new process. Nothing was counted in between.
-    - A new series of a target that was in the bin before (a label's first event) counts from 0.
-    - A new series of a new target counts from its first scrape in the bin (``lowest``). The target
-      may have run unseen for any time.
+    - A counter that fell was reset. Its present value was counted after the reset, and its rise
+      above
+      the last scrape before (``highest``) before the reset.
+    - A series that returns after missing scrapes with no smaller value is the same process. Its
+      growth
+      is spread evenly over the bins in between and the bin of its return. If these are more than
+      MOST_SPREAD bins, they are unknown.
+    - A series that returns with a smaller value is a new process. Nothing was counted in between.
+    - A new series of a target that was seen in the bin before counts from 0: a label's first event.
+    - A new series of a new target counts from its first scrape in the bin (``lowest``), because the
+      target may have run unseen before.
     """
     series, points = last.shape
     scraped = ~np.isnan(last)
@@ -79,17 +81,17 @@ def increases(
         new_target = is_first & ~alive_before
         amount[new_target] = (last - lowest)[new_target]
 
-    missing, there = np.zeros((series, points), bool), scraped.copy()
+    missing, is_known = np.zeros((series, points), bool), scraped.copy()
     # A loop is fast enough, because few series return.
     for row, column in zip(*np.nonzero(grew & ~adjacent), strict=True):
         gap = slice(previous_column[row, column] + 1, column + 1)
         bins = gap.stop - gap.start
         if bins <= MOST_SPREAD:
             amount[row, gap] = (last - previous)[row, column] / bins
-            there[row, gap] = True
+            is_known[row, gap] = True
         else:
             missing[row, gap] = True
-    return Increases(amount[:, 1:], missing[:, 1:], there[:, 1:])
+    return Increases(amount[:, 1:], missing[:, 1:], is_known[:, 1:])
 
 
 def wants_extremes(last: FloatArray, targets: IntArray) -> bool:

@@ -51,14 +51,14 @@ class Engine:
 def _engine(name: str, declared: dict[str, Any]) -> Engine:
     """Return an engine of ``engines.toml`` with its metrics, in the order of their declaration."""
     counters, gauges, histograms = (
-        {what: _names(text) for what, text in declared.pop(table, {}).items()}
+        {quantity: _names(text) for quantity, text in declared.pop(table, {}).items()}
         for table in ("counters", "gauges", "histograms")
     )
-    metrics = [Metric(what, Kind.COUNTER, names) for what, names in counters.items()]
-    for what, names in gauges.items():
-        kind = Kind.GAUGE_MEAN if what == "kv_use" else Kind.GAUGE_SUM
-        metrics.append(Metric(what, kind, names))
-    metrics += [Metric(what, Kind.HISTOGRAM, names) for what, names in histograms.items()]
+    metrics = [Metric(quantity, Kind.COUNTER, names) for quantity, names in counters.items()]
+    for quantity, names in gauges.items():
+        kind = Kind.GAUGE_MEAN if quantity == "kv_use" else Kind.GAUGE_SUM
+        metrics.append(Metric(quantity, kind, names))
+    metrics += [Metric(quantity, Kind.HISTOGRAM, names) for quantity, names in histograms.items()]
     if "tbt_s" in histograms:
         metrics.append(Metric("tbt_mean_s", Kind.MEAN, histograms["tbt_s"]))
     signs, left_out = tuple(declared.pop("signs")), map(tuple, declared.pop("leave_out", ()))
@@ -82,17 +82,18 @@ POWER = Metric("power_w", Kind.GAUGE_SUM, ("DCGM_FI_DEV_POWER_USAGE",))
 
 
 def engines_present(on_server: frozenset[str], engine: str = "auto") -> tuple[Engine, ...]:
-    """Return the engines to read from a server, each with the metrics that it has.
+    """Return the engines to read from a server, each with the metrics that the server has.
 
-    ``on_server`` are the names of the server's metrics. With ``engine`` "auto", these are all
-    engines that count requests, or else the first front end that does.
+    ``on_server`` are the names of the server's metrics. With ``engine`` "auto", all engines that
+    count requests are returned. If none does, it is the first front end (router or gateway) that
+    does.
     """
     engines = []
     for candidate in ENGINES:
         if engine not in ("auto", candidate.name):
             continue
-        found = (metric.present(on_server) for metric in candidate.metrics)
-        metrics = tuple(metric for metric in found if metric.names)
+        declared = (metric.present(on_server) for metric in candidate.metrics)
+        metrics = tuple(metric for metric in declared if metric.names)
         counts_requests = any(metric.what == "requests" for metric in metrics)
         names = [name for metric in metrics for name in metric.names]
         has_sign = any(name.startswith(candidate.signs) for name in names)

@@ -108,21 +108,21 @@ def read_span(
     zero. If several engines count the same model, only the first is used.
     """
     tables: list[pl.DataFrame] = []
-    counted = [no_histograms()]
+    histogram_tables = [no_histograms()]
     already_read: set[Key] = set()
     for engine in present.engines:
         amounts, histograms = _EngineReader(client, settings, engine, span).read()
         own_keys = amounts.keys() - already_read
         already_read |= own_keys
         tables += [_frame(key, span, amounts[key]) for key in sorted(own_keys)]
-        counted += [table for (key, _), table in histograms.items() if key in own_keys]
+        histogram_tables += [table for (key, _), table in histograms.items() if key in own_keys]
     if present.power:
         for series in client.range(power_query(settings, span.bin_s), span.ends):
             region = settings.region or series.labels.get(settings.region_label or "", "")
             tables.append(_frame(("", region, ""), span, {"power_w": series.values}))
     known = pl.any_horizontal(pl.col(*AMOUNTS, *GAUGES).is_not_null())
     bins = pl.concat(tables).filter(known) if tables else bins_frame([]).clear()
-    return Samples(span.bin_s, bins, pl.concat(counted))
+    return Samples(span.bin_s, bins, pl.concat(histogram_tables))
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,9 +192,11 @@ class _EngineReader:
             return
         order = sorted(lasts)
         last = np.array([lasts[labels] for labels in order])
-        named = [tuple(dict(labels).get(label, "") for label in TARGET) for labels in order]
-        target_numbers = {target: number for number, target in enumerate(dict.fromkeys(named))}
-        targets = np.array([target_numbers[target] for target in named], np.int64)
+        target_of_row = [tuple(dict(labels).get(label, "") for label in TARGET) for labels in order]
+        target_numbers = {
+            target: number for number, target in enumerate(dict.fromkeys(target_of_row))
+        }
+        targets = np.array([target_numbers[target] for target in target_of_row], np.int64)
         lowest = highest = None
         # Query the extremes only if a counter was reset or a target is new.
         if wants_extremes(last, targets):
@@ -281,9 +283,9 @@ class _EngineReader:
 
 
 def _fill(row: dict[str, FloatArray], what: str, values: FloatArray) -> None:
-    """Set the unknown bins of the quantity ``what`` to ``values``.
+    """Set the unknown bins of the quantity ``what`` in ``row`` to ``values``.
 
-    Present names of a metric are read first, so a former name only fills what they lack.
+    The present names of a metric are read first. A former name only fills the bins that they lack.
     """
     row[what] = np.where(np.isnan(row[what]), values, row[what]) if what in row else values
 

@@ -59,8 +59,8 @@ class Frame:
         )
         groups = texts.with_row_index("__row").group_by(columns, maintain_order=True)
         for key, rows in groups:
-            places = rows["__row"].to_numpy()
-            part = replace(self, data=self.data[places], lines=self.lines[places])
+            indices = rows["__row"].to_numpy()
+            part = replace(self, data=self.data[indices], lines=self.lines[indices])
             yield tuple(map(str, key)), part
 
     def numbers(self, column: str, low: float = 0.0) -> FloatArray:

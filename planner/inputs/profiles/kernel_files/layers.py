@@ -241,7 +241,7 @@ def _decodes_with_chunks(
 ) -> tuple[dict[str, FloatArray], FloatArray]:
     """Return batch and context of decodes that run with a prompt chunk, and their extra seconds.
 
-    Extra is the time of the call beyond that of a call with the prompt chunk alone.
+    The extra time of a call is its time less that of a call with the prompt chunk alone.
     """
     chunk = ["prefill_chunk", "kv_prefill"]
     joined = (

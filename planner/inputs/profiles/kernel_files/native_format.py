@@ -99,8 +99,8 @@ def sharing(frame: Frame) -> tuple[Sharing, ...]:
     rows = data.select(*sizes, share.alias("share"), concurrent.alias("other"), us=seconds)
     few_rows = (pl.col("op") == "gemm") & (pl.col("m").cast(pl.Float64, strict=False) <= FEW_ROWS)
     if "m" in sizes:
-        named = pl.when(few_rows).then(pl.lit(GEMM_MEMORY_BOUND)).otherwise(pl.col("op"))
-        rows = rows.with_columns(op=named)
+        operator = pl.when(few_rows).then(pl.lit(GEMM_MEMORY_BOUND)).otherwise(pl.col("op"))
+        rows = rows.with_columns(op=operator)
     rows = rows.filter(pl.col("us") > 0, pl.col("share") > 0)
     has_interference = (pl.col("share") < 1) | (pl.col("other") != "")
     alone = rows.filter(~has_interference).group_by(sizes).agg(alone=pl.col("us").median())
@@ -168,9 +168,9 @@ def json_frame(path: Path, name: str, max_bytes: int = MAX_JSON_BYTES) -> Frame:
         raise IngestError(f"{name} is not valid JSON ({error}). Write it again.") from None
     if not isinstance(content, list) or not all(isinstance(row, dict) for row in content):
         raise IngestError(f"{name} must hold a list of objects, one per measurement.")
-    columns = {column: [row.get(column) for row in content] for column in COLUMNS}
-    filled = {column: v for column, v in columns.items() if any(x is not None for x in v)}
-    data = pl.DataFrame(
-        {column: [None if x is None else str(x) for x in v] for column, v in filled.items()}
-    )
+    texts = [
+        {name: str(row[name]) for name in COLUMNS if row.get(name) is not None} for row in content
+    ]
+    columns = [name for name in COLUMNS if any(name in row for row in texts)]
+    data = pl.DataFrame({name: [row.get(name) for row in texts] for name in columns})
     return Frame(name, "row", data, np.arange(1, len(content) + 1, dtype=np.int64))

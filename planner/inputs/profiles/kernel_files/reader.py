@@ -203,11 +203,11 @@ def plausible(rows: list[KernelRows], gpu: GpuSpec, set_aside: Counter[str]) -> 
     Removed rows are counted in ``set_aside``. Memory bandwidth is not checked, because a kernel
     that is measured repeatedly finds its data in the cache.
     """
-    kept = []
+    plausible_rows = []
     for table in rows:
         least_s = _least_seconds(table, gpu)
         if least_s is None:
-            kept.append(table)
+            plausible_rows.append(table)
             continue
         too_fast, what = table.seconds < least_s, f"{table.op} {table.precision} on {gpu.name}"
         if too_fast.mean() > MOST_IMPOSSIBLE:
@@ -217,8 +217,10 @@ def plausible(rows: list[KernelRows], gpu: GpuSpec, set_aside: Counter[str]) -> 
         if too_fast.any():
             set_aside[f"{what}: faster than the peak"] += int(too_fast.sum())
         columns = {name: values[~too_fast] for name, values in table.columns.items()}
-        kept.append(KernelRows(table.op, table.precision, columns, table.seconds[~too_fast]))
-    return kept
+        plausible_rows.append(
+            KernelRows(table.op, table.precision, columns, table.seconds[~too_fast])
+        )
+    return plausible_rows
 
 
 def _least_seconds(rows: KernelRows, gpu: GpuSpec) -> FloatArray | None:
