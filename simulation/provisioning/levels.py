@@ -138,6 +138,8 @@ def plan_level(
     bound = least_devices(name, phase, device_bytes) if proofs or method == "exact" else None
     if method == "exact" and name == "operator":
         bound = _search_devices(phase, device_bytes, levels, bound or 1, shared=shared)
+    if method == "exact" and name == "module" and shared:
+        _search_layers(phase, device_bytes, levels, bound or 1)
     best = best_level(name, levels, coarser)
     if best is None:
         return None
@@ -249,6 +251,29 @@ def _search_devices(
         levels.append(_placed_level(within, *fewer, slo_s))
         found = levels[-1].devices
     return bound
+
+
+def _search_layers(
+    phase: PhaseProblem, device_bytes: float, levels: list[Level], bound: int
+) -> None:
+    """Search plans by layers on fewer devices than ``levels``, and append those found.
+
+    ``plan_on_devices`` starts at the greedy plan of each batch and parallelism. ``bound`` is a
+    lower bound on devices.
+    """
+    found = min((level.devices for level in levels), default=MOST_DEVICES)
+    within = _phase_within(phase, phase.problem.slo_s)
+    for part, cut, fills in _subproblems("module", within, device_bytes):
+        starts = _plans_before_placement(
+            part, device_bytes, "greedy", 0.0, by_price=False, quick=False
+        )
+        while starts and starts[0] is not None and max(fills, bound) < found < MOST_DEVICES:
+            fewer = plan_on_devices(part, [starts[0]], found - 1, device_bytes)
+            if fewer is None:
+                break
+            level = _placed_level(part, *fewer, phase.problem.slo_s)
+            levels.append(replace(level, level="module", cut=cut))
+            found = level.devices
 
 
 def _is_without_plan(

@@ -108,6 +108,7 @@ def test_a_plan_needs_no_fewer_devices_than_proven_and_no_more_than_whole_replic
         )
         assert 0 < greedy.least_devices <= exact.least_devices <= exact.devices
         assert exact.devices <= greedy.devices <= replicas.devices
+        assert exact.least_devices <= exact.mean_devices <= greedy.mean_devices
         for fine in (greedy, exact):
             assert fine.latency_s <= limit
             assert savings(replicas, fine).gpus == pytest.approx(
