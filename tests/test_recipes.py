@@ -717,8 +717,8 @@ RECIPES = {
             ),
             (
                 "planner/web/pages/kinds.py",
-                "    Run.Kind.SIZE: REPORT,",
-                "    Run.Kind.COUNT: REPORT,\n    Run.Kind.SIZE: REPORT,",
+                "    Run.Kind.SHARE: REPORT,",
+                "    Run.Kind.COUNT: REPORT,\n    Run.Kind.SHARE: REPORT,",
             ),
             ("planner/management/help.py", '"share"),', '"share", "count"),'),
             (

@@ -12,6 +12,7 @@ from forecasting.holidays import Holidays, unusual_month_ends
 from planner.domain.random_streams import Stream, generator
 from planner.domain.traffic.binned_source import BinnedSource
 from planner.domain.traffic.data_cutoff import (
+    PART,
     MeasuredSource,
     bins_until,
     check_until,
@@ -443,7 +444,9 @@ def _total_demand(
         end_s = settings.until_s
     bin_s = _bin_width(settings, end_s - start_s, binned)
     edge_s = float(np.floor(start_s / bin_s) * bin_s)
-    bins = int((end_s - edge_s) / bin_s + 1e-9)
+    # A log may end shortly before its last bin does.
+    missing_share = PART if settings.until_s is None and not binned else 1e-9
+    bins = int((end_s - edge_s) / bin_s + missing_share)
     if len(starts) == 1 and starts == ends:
         raise ScenarioError(
             "traffic.sources: all requests arrive at one moment. Use a trace with at least two."

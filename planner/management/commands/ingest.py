@@ -65,6 +65,11 @@ class Command(HeadroomCommand):
                 f"  input tokens {_tokens(answer['input_tokens'])}, "
                 f"output tokens {_tokens(answer['output_tokens'])}"
             )
+        columns = answer["columns"].items()
+        lines.append("  columns " + ", ".join(f"{field}={column}" for field, column in columns))
+        for kind in ("models", "regions", "tiers"):
+            if names := answer[kind][:LISTED]:
+                lines.append(f"  {kind} {', '.join(names)}")
         lines += [f"  rejected {n:,}: {why}" for why, n in answer["reject_reasons"].items()]
         lines += [
             f"  series {each['name']}: {each['bins']:,} bins, {each['requests'] or 0:,.0f} requests"

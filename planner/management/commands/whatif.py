@@ -34,7 +34,7 @@ class Command(HeadroomCommand):
             ("--price", "GPU=TIMES", "factor on the price of a GPU type"),
             ("--limit", "TIER.LIMIT=VALUE", "ttft_ms, tbt_ms or percentile of a tier"),
             ("--mix", "GPU=SHARE", "largest share of a region's GPUs"),
-            ("--without", "GPU", "not used"),
+            ("--without", "GPU", "leave out this GPU type"),
             ("--set", "ADDRESS=VALUE", "any other value, such as objective.epsilon=0.5"),
         ):
             parser.add_argument(flag, action="append", default=[], metavar=form, help=text)

@@ -157,6 +157,17 @@ def test_first_bin_of_which_little_was_seen_is_a_gap(tmp_path: Path) -> None:
 # Demand files
 
 
+@pytest.mark.parametrize(("last_s", "bins"), [(3599.0, 60), (3598.0, 60), (3590.0, 59)])
+def test_log_that_ends_just_before_its_last_bin_does_has_that_bin(
+    tmp_path: Path, last_s: float, bins: int
+) -> None:
+    arrival_s = np.append(np.arange(0.0, 3540.0, 1.0), last_s)
+    stored = make.request_file(tmp_path, arrival_s)
+    demand = traffic_of(stored, traffic={"sources": [make.source()], "bin_s": 60}).demand
+    assert demand.bins == bins
+    assert np.nansum(demand.requests) == (3541 if bins == 60 else 3540)
+
+
 def counts(bins: int, seed: int = 0) -> list[float]:
     return np.random.default_rng(seed).poisson(30, bins).astype(float).tolist()
 
