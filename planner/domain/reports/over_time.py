@@ -23,7 +23,6 @@ MOST_POOLS = 5  # entries of a legend
 MOST_POINTS = 1500  # points of a line; a screen has fewer pixels
 OFF_SCALE = 1.8  # today's capacity over the rest of the chart, from which it is cut off
 OTHER_POOLS = "other pools"
-CAPACITY_TODAY = "Capacity today"
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +170,7 @@ def demand_chart(
     top = None  # of the y axis; None: as high as the lines
     if today is not None and today != policy:
         largest = max((y or 0.0 for line in series for y in line.y), default=0.0)
-        name = CAPACITY_TODAY if today == TODAY else "Capacity, baseline"
+        name = "Capacity today" if today == TODAY else "Capacity, baseline"
         for line in _capacity_line(tables, today, frame, name, Role.BASELINE):
             highest = max(y or 0.0 for y in line.y)
             if highest > OFF_SCALE * largest > 0:

@@ -9,7 +9,6 @@ from zoneinfo import ZoneInfo
 from planner.domain.formats import figure, when
 from planner.domain.report import Chart, Fact, Meaning, Report, Role, Series
 from planner.domain.reports.change import SEASON, days_old
-from planner.domain.reports.over_time import CAPACITY_TODAY
 from planner.domain.results.stored import StoredPolicy
 from planner.models import ActivePlan, Firing, Outcome, Proposal, Source, User
 from planner.outputs.active_plan_metrics import (
@@ -249,11 +248,12 @@ def _saved_usd(plan: ActivePlan, now: datetime, cost: float, before: float) -> f
 
 def _report(plan: ActivePlan) -> Report | None:
     """Return the report of the plan's run about the plan's policy, or None."""
-    return None if plan.run is None else policy_report(plan.run, plan.policy)
+    report = None if plan.run is None else policy_report(plan.run, plan.policy)
+    return None if report is None else today_as_before(report)
 
 
-def without_today(report: Report) -> Report:
-    """Return a report that calls the stated fleet the one before, since a plan is active now."""
+def today_as_before(report: Report) -> Report:
+    """Return ``report`` with "before" for "today": the active plan has replaced that fleet."""
     facts = (
         replace(fact, change=_before(fact.change), note=_before(fact.note)) for fact in report.facts
     )
@@ -271,13 +271,10 @@ def _before(text: str) -> str:
 
 
 def _key_facts(report: Report) -> Iterator[Fact]:
-    """Yield cost and SLO attainment of the active plan.
-
-    In their notes, "today" becomes "before the plan".
-    """
+    """Yield cost and SLO attainment of the active plan."""
     for fact in report.facts:
         if fact.label.startswith("Cost"):
-            yield replace(fact, note=fact.note.replace("today", "before the plan"))
+            yield fact
         elif fact.label.startswith("SLO attainment"):
             yield replace(fact, meaning=Meaning.NEUTRAL)  # green would look measured
 
@@ -316,7 +313,7 @@ def _dated_label(line: Series, date: str) -> str:
         return "Capacity, active plan, simulated"
     if line.role is Role.DEMAND:
         return f"{line.label} of {date}"
-    return line.label.replace(CAPACITY_TODAY, "Capacity before the plan")
+    return line.label
 
 
 def _in_window(plan: ActivePlan, now: datetime) -> datetime | None:

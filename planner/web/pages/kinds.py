@@ -33,7 +33,7 @@ from planner.services.whatif import month_to_replay
 from planner.web.forms.document import Row, rows_of
 from planner.web.forms.profile_choice import ROLES, ProfileChoice
 from planner.web.pages import place, provision, whatif
-from planner.web.pages.fleet import without_today
+from planner.web.pages.fleet import today_as_before
 from planner.web.pages.forecast import forecast_context, moment_context
 from planner.web.pages.replica_minutes import minutes_context
 from planner.web.pages.served_groups import groups_context
@@ -46,7 +46,7 @@ def report_context(run: Run, params: Mapping[str, str]) -> TemplateContext:
     report = run_report(run, alternative)
     policy = result.alternatives.get(alternative, result.recommended_policy)
     if active_plan_of_run(run) is not None:
-        report = without_today(report)
+        report = today_as_before(report)
     return {
         "run": run,
         "result": run_result(run),

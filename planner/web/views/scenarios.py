@@ -42,7 +42,7 @@ from planner.web.forms.editor import Editor
 from planner.web.forms.launch import CurrentFleetForm, LaunchForm
 from planner.web.forms.options import options_posted
 from planner.web.hardware_names import choice_names
-from planner.web.pages.fleet import without_today
+from planner.web.pages.fleet import today_as_before
 from planner.web.paging import is_short, paged
 from planner.web.request import Request, TemplateContext
 
@@ -382,7 +382,7 @@ def _show(
         plan = next(state for state in states if state.analysis.kind == Run.Kind.COMPARE)
         report = _report_of(plan.result)
         if plan.result and report and active_plan_of_run(plan.result):
-            report = without_today(report)
+            report = today_as_before(report)
         # The page's head has the figures of the newest plan.
         others = [state for state in states if not report or state is not plan]
         context |= {
