@@ -79,7 +79,6 @@ class Traits:
     reads_future: bool = False  # reads the future demand, so it cannot be deployed
     needs_current_fleet: bool = False  # needs the fleet that runs now
     always: bool = False  # in every comparison, even if the scenario does not list it
-    reference: bool = False  # on the test days only if the scenario lists it
     style: Style | None = None
 
     @property

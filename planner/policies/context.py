@@ -38,6 +38,8 @@ class FollowedPlan:
     plan: Callable[[], ScalingPlan]  # after the replay: the plan that was carried out
     expected_tps: FloatArray  # [bins, pools] forecast interactive load of the model in the region
     bin_s: float
+    # [periods] lower limits of the cost in dollars per hour, known before anything is solved
+    least_usd: Callable[[], FloatArray] | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -95,6 +97,8 @@ class BuiltPolicy:
     fleet: Fleet
     source_pools: Sequence[int]  # for each pool of ``fleet``: its pool in the scenario's fleet
     plan: Callable[[], ScalingPlan] | None = None  # after the replay: the plan it followed
+    # [periods] lower limits of the plan's cost in dollars per hour, known before the plan
+    least_usd: Callable[[], FloatArray] | None = None
     after: float = 0.0  # share of the run's work that is already done, for progress
     modules: ModuleScaling | None = None  # moves the modules, and reports on it after the replay
     keeps_floor: bool = False  # never runs less than its plan, or else its first fleet

@@ -147,12 +147,11 @@ def run(
         lambda days, tried: show(test_days=days_so_far(days, tried)),
     )  # fmt: skip
     choices: dict[str, tuple[Choice, list[Candidate]]] = {}
-    policies = [*chosen, *(policy for policy in baselines if not policy.traits.reference)]
-    everyone = (*chosen, *baselines)
+    policies = (*chosen, *baselines)
     window_runs = _WindowRuns(
         study, without_spare, planned, trials, PressureTests(study), level=level, spare=spare,
         chosen=frozenset(policy.key for policy in chosen), strict=list(options.policies) != [ALL],
-        early=_simulated_early(everyone, policies),
+        early=_simulated_early(policies),
     )  # fmt: skip
     with window_runs.begun(parts) as early_outcomes:
         for name, choice_and_candidates in choices_of(trials, policies, level):
@@ -166,11 +165,11 @@ def run(
             candidates={candidate.policy: candidate for candidate in candidates},
             alternatives=frozenset(alternatives.values()),
         )
-        late = window_runs.simulate_all(everyone, others, parts, part(progress, 0.8, 0.9))
+        late = window_runs.simulate_all(policies, others, parts, part(progress, 0.8, 0.9))
         early, errors = early_outcomes(part(progress, 0.9, 0.94))
     parts.close()
     by_key = early | late
-    outcomes = [by_key[key] for key in (*(policy.key for policy in everyone), *others)]
+    outcomes = [by_key[key] for key in (*(policy.key for policy in policies), *others)]
     runs = [outcome for outcome in outcomes if isinstance(outcome, PolicyRun)]
     left_out += [outcome for outcome in outcomes if isinstance(outcome, str)]
     if not runs:
@@ -239,17 +238,12 @@ def _comparison_of(
     return comparison.with_answer(answer_of(study, best, comparison.run(comparison.baseline)))
 
 
-def _simulated_early(policies: Sequence[Policy], tried: Sequence[Policy]) -> tuple[Policy, ...]:
-    """Return the policies whose simulation of the window does not depend on the test days.
-
-    ``tried`` are the policies that the test days try.
-    """
+def _simulated_early(policies: Sequence[Policy]) -> tuple[Policy, ...]:
+    """Return the policies whose simulation of the window does not depend on the test days."""
     early = [
         policy
         for policy in policies
-        if policy.traits.uses_future_data
-        or policy not in tried
-        or (policy.traits.flat and policy.name != STATIC)
+        if policy.traits.uses_future_data or (policy.traits.flat and policy.name != STATIC)
     ]
     # The search of an oracle takes longest, so it begins first.
     return tuple(sorted(early, key=lambda policy: not policy.traits.reads_future))

@@ -36,8 +36,6 @@ class Planned(Policy):
             Group.PLANNED,
             complexity=20,
             plan=Plan("last-value"),
-            always=True,
-            reference=True,
             style=Style("purple", "dashdot"),
         ),
         "lt-i-seasonal": Traits(
@@ -46,8 +44,6 @@ class Planned(Policy):
             Group.PLANNED,
             complexity=20,
             plan=Plan("seasonal-naive"),
-            always=True,
-            reference=True,
             style=Style("green", "dashdot"),
         ),
         "lt-i-perfect": Traits(
@@ -72,7 +68,8 @@ class Planned(Policy):
     def build(self, context: PolicyContext) -> BuiltPolicy:
         assert self.traits.plan is not None
         plan = context.followed_plan(replace(self.traits.plan, load_factor=self.load_factor))
-        return replace(plan_follower(context, plan, self.key), plan=plan.plan, keeps_floor=True)
+        built = plan_follower(context, plan, self.key)
+        return replace(built, plan=plan.plan, least_usd=plan.least_usd, keeps_floor=True)
 
 
 def plan_follower(context: PolicyContext, plan: FollowedPlan, key: str) -> BuiltPolicy:

@@ -321,8 +321,7 @@ def test_seed_of_the_command_line_draws_other_requests(folder: Path) -> None:
 
 def test_compare(folder: Path) -> None:
     result = answer("compare", folder / "plan.yml")
-    always = {"flat-before", "flat-g", "flat-peak", "flat-min", "lt-g", "lt-i-last-value",
-              "lt-i-perfect"}  # fmt: skip
+    always = {"flat-before", "flat-g", "flat-peak", "flat-min", "lt-g", "lt-i-perfect"}
     assert set(result["policies"]) == {"lt-i", *always} == set(result["ranking"])
     assert result["baselines"][:2] == ["flat-peak", "lt-i"]
     asked = {name for name, row in result["policies"].items() if row["asked"]}
