@@ -16,7 +16,7 @@ DEFAULT_THREADS = 2
 # Largest replay that runs beside others: each request takes about 140 bytes.
 MAX_PARALLEL_REQUESTS = 4_000_000
 REPORT_EVERY_S = 0.2  # interval at which progress is passed on
-NICENESS = 5  # added to threads in the background: others get about three times their time
+NICENESS = 15  # added to threads in the background: others go first
 
 
 class _Stopped(Exception):

@@ -195,14 +195,10 @@ class TestDays:
                 return [self._slower_day(declared, day)]
             case schema.MoreDemand():
                 name = f"Demand x {declared.times:g}"
-                return [day(name, self._busier_case(declared.times, self.study.window))]
+                return [day(name, self._busier_case(declared.times))]
             case schema.Crowd():
                 name = f"Crowd: x {declared.times:g} for {declared.hours:g} h"
-                return [
-                    day(
-                        name, self._busier_case(declared.times, self._busiest_hours(declared.hours))
-                    )
-                ]
+                return [day(name, self._busier_case(declared.times, declared.hours))]
             case schema.LongerOutputs():
                 return [
                     day(f"Outputs x {declared.times:g}", self._longer_outputs_case(declared.times))
@@ -229,9 +225,10 @@ class TestDays:
             return [day("Past days", reason="The traffic has no earlier window.")]
         clock = self.study.traffic.clock
         spans = [span_words(study.window.start_s, study.window.end_s, clock) for study in past]
+        makers = [partial(past.__getitem__, i) for i in range(len(past))]
         return [
-            day(f"Past: {span}", replace(_case(study), drawn=False), number=i + 1)
-            for i, (span, study) in enumerate(zip(spans, past, strict=True))
+            day(f"Past: {span}", Case(make, sizing=make, drawn=False), number=i + 1)
+            for i, (span, make) in enumerate(zip(spans, makers, strict=True))
         ]
 
     def _drawn_day(self, declared: schema.Drawn, day: Callable[..., TestDay]) -> TestDay:
@@ -293,12 +290,17 @@ class TestDays:
         name = f"Profile slower by {max(errors.values()):.0%}"
         return day(name, Case(self.forecast_day.study, change, sizing))
 
-    def _busier_case(self, factor: float, when: Window) -> Case:
-        """Return the forecast day with ``factor`` times the requests in the window ``when``."""
-        study = self.forecast_day.study()
-        trace = busier(study.trace, factor, when.start_s, when.end_s, study.window, self.seed)
-        demand = scale_demand(study.traffic.demand, AMOUNTS, factor, when.start_s, when.end_s)
-        return _case(changed(study, trace, demand))
+    def _busier_case(self, factor: float, hours: float = np.inf) -> Case:
+        """Return the forecast day with ``factor`` times the requests in its busiest ``hours``."""
+
+        @cache
+        def busier_day() -> Study:
+            study, when = self.forecast_day.study(), self._busiest_hours(hours)
+            trace = busier(study.trace, factor, when.start_s, when.end_s, study.window, self.seed)
+            demand = scale_demand(study.traffic.demand, AMOUNTS, factor, when.start_s, when.end_s)
+            return changed(study, trace, demand)
+
+        return Case(busier_day, sizing=busier_day)
 
     def _busiest_hours(self, hours: float) -> Window:
         """Return the busiest ``hours`` of the forecast day as a window, or all of a shorter day."""
@@ -313,13 +315,18 @@ class TestDays:
 
     def _longer_outputs_case(self, factor: float) -> Case:
         """Return the forecast day with outputs ``factor`` times as long in its second half."""
-        study = self.forecast_day.study()
-        middle_s = study.window.start_s + study.window.duration_s / 2
-        trace = longer_outputs(study.trace, factor, study.window.duration_s / 2)
-        demand = scale_demand(
-            study.traffic.demand, ("output_tokens",), factor, middle_s, study.window.end_s
-        )
-        return _case(changed(study, trace, demand))
+
+        @cache
+        def longer_day() -> Study:
+            study = self.forecast_day.study()
+            middle_s = study.window.start_s + study.window.duration_s / 2
+            trace = longer_outputs(study.trace, factor, study.window.duration_s / 2)
+            demand = scale_demand(
+                study.traffic.demand, ("output_tokens",), factor, middle_s, study.window.end_s
+            )
+            return changed(study, trace, demand)
+
+        return Case(longer_day, sizing=longer_day)
 
     def _without_region(self, declared: schema.RegionLost, day: Callable[..., TestDay]) -> TestDay:
         """Return the day on which a region is lost at the peak; one case for each region."""
@@ -345,10 +352,6 @@ def changed(study: Study, trace: Trace, demand: Demand) -> Study:
     changed_study = replace(study, traffic=traffic, sizes=sizes, trace=trace)
     peak, misfit = static_at_peak(changed_study.plan_input)
     return replace(changed_study, peak=peak, misfit=misfit)
-
-
-def _case(study: Study) -> Case:
-    return Case(lambda: study, sizing=lambda: study)
 
 
 def _with_fault(fleet: Fleet, fault: RegionOutage | FailedStarts) -> Fleet:
