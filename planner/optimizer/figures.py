@@ -3,8 +3,9 @@
 import numpy as np
 
 from planner.optimizer.objective import Cap, caps, price, start_price
+from planner.optimizer.pools import CapacityCurves, fewest_instances
 from planner.optimizer.problem import PlanningProblem
-from planner.optimizer.roles import carried_tps
+from planner.optimizer.roles import Side, carried_tps, role_sides
 from simulation.arrays import FloatArray, IntArray
 
 TOLERANCE = 1e-6  # share of a demand that may be missing; solvers have the same tolerance
@@ -63,6 +64,39 @@ def fleet_usd(problem: PlanningProblem, target: IntArray) -> float:
     Other weights of the objective have other units.
     """
     return float((price(problem) * target).sum())
+
+
+def least_fleet_usd(problem: PlanningProblem) -> float:
+    """Return a lower limit of what any plan of ``problem`` costs in an hour, in US dollars.
+
+    It counts whole instances of models that have one column, and fractions of instances otherwise.
+    Limits of GPUs, power and cost do not count.
+    """
+    usd, steepest = problem.usd_per_hour, CapacityCurves.from_problem(problem).steepest
+    enough = 1.0 - TOLERANCE
+    local, joint = local_need_tps(problem) * enough, global_need_tps(problem) * enough
+    by_region = (usd * problem.minimum).sum(axis=2)
+    together = np.zeros(len(problem.models))
+
+    def cheapest(i: int, side: Side, column_usd: FloatArray, need: float) -> float:
+        """Return the least cost of model ``i``'s instances in ``side`` that serve ``need``."""
+        columns = np.flatnonzero(side.columns & (problem.theta_tps[i] > 0))
+        if len(columns) == 1:
+            k, need = int(columns[0]), need * side.share
+            fewest = fewest_instances(problem, i, k, need, int(side.lost[k]))
+            return float(column_usd[k]) * fewest
+        per_tps = column_usd[columns] / steepest[i, columns]
+        return need * side.share * float(per_tps.min(initial=np.inf)) if len(columns) else 0.0
+
+    for side in role_sides(problem):
+        for i in range(len(problem.models)):
+            # Pools of all regions serve at most what one pool of all their instances serves.
+            least = cheapest(i, side, usd[i].min(axis=0), float(joint[i]))
+            together[i] = max(together[i], least)
+            for j in range(len(problem.regions)):
+                least = cheapest(i, side, usd[i, j], float(local[i, j]))
+                by_region[i, j] = max(by_region[i, j], least)
+    return float(np.maximum(by_region.sum(axis=1), together).sum())
 
 
 def start_usd(problem: PlanningProblem, target: IntArray) -> float:

@@ -34,7 +34,7 @@ from planner.inputs.scenario.settings import ALL, CHEAPEST, PlanSettings
 from planner.optimizer import solve_window
 from planner.optimizer.problem import FEASIBLE, OPTIMAL, ScalingPlan
 from planner.second_process import begin
-from simulation.arrays import BoolArray, FloatArray, IntArray
+from simulation.arrays import Array, BoolArray, FloatArray, IntArray
 from simulation.policies.parts.schedule import ScheduleTable
 from simulation.policies.schedule_follower import ScheduleFollower
 
@@ -245,11 +245,11 @@ def schedule_of(plan: ScalingPlan, window: Window) -> ScheduleTable:
     return ScheduleTable(times, targets, lent, shares, release)
 
 
-def counts_over_time(counts: IntArray, window: Window) -> tuple[FloatArray, IntArray]:
+def counts_over_time(counts: Array, window: Window) -> tuple[FloatArray, Array]:
     """Return (times, targets): when replicas ``counts [p, l, r, g]`` of the periods are requested.
 
     Times are seconds from the window's start, ``[step]``. Targets are ``[step, l, r, g]``: model,
-    region, GPU column. ``schedule_of`` describes the rule.
+    region, GPU column; the axes of ``counts`` after the first. ``schedule_of`` describes the rule.
     """
     times, active = _active_targets(window)
     return times, _largest_active(counts, active)
@@ -293,13 +293,13 @@ def _active_targets(window: Window) -> tuple[FloatArray, BoolArray]:
     return times, (begins <= times[:, None]) & (times[:, None] < ends)
 
 
-def _largest_active(counts: IntArray, active: BoolArray) -> IntArray:
-    """Return the largest of ``counts [p, l, r, g]`` over active periods, ``[step, l, r, g]``.
+def _largest_active(values: Array, active: BoolArray) -> Array:
+    """Return the largest of ``values [p, ...]`` over active periods, ``[step, ...]``.
 
     ``active [step, p]`` are the periods that count at each step.
     """
-    largest: IntArray = np.where(active[..., None, None, None], counts, 0).max(axis=1)
-    return largest
+    active = active.reshape(*active.shape, *(1 for _ in values.shape[1:]))
+    return np.asarray(np.where(active, values, 0).max(axis=1))
 
 
 def _deferrable(inputs: PlanInput) -> set[str]:

@@ -2,8 +2,8 @@
 
 All policies are tried on the hardest day and the forecast day first. Then each is tried on every
 required day, the cheapest first. A policy is left out if the replicas that it always keeps cost
-more on the weighted days than the best candidate so far. A policy without such replicas is left out
-if it is over PRUNED dearer on the forecast day.
+too much on the weighted days to win against the best candidate so far, ties included. A policy
+without such replicas is left out if it is over PRUNED dearer on the forecast day.
 """
 
 from __future__ import annotations
@@ -15,18 +15,19 @@ from math import inf, log
 
 from planner.domain.parallel import DEFAULT_THREADS, run_in_parallel
 from planner.domain.progress import Progress, part, shared
-from planner.domain.recommend.rule import NEAR, Candidate, CaseResult, Choice, recommend
+from planner.domain.recommend.rule import NEAR, TIE, Candidate, CaseResult, Choice, recommend
 from planner.domain.recommend.test_days import Case, TestDay
 from planner.domain.recommend.trials import STATIC, Trial, Trials, values
 from planner.domain.replay.replica_loss import losses_of
 from planner.domain.run_parts import Part
 from planner.inputs.scenario.schema.test_days import LEVELS
 from planner.policies.base import Policy
-from planner.policies.registry import MOST_COMPLEX
+from planner.policies.registry import simplicity
 from simulation.bisection import bisect_first
 
 PRUNED = 0.01  # a policy this much dearer than the best is not tried further
 DEAR = 1.5  # times the cost of the best, at which a harder day is not simulated on
+UNDECIDED = 0.75  # share of a cost limit from which on plans are solved for a better bound
 CENT = 0.005  # dollars, of rounding
 
 Check = tuple[TestDay, Case]
@@ -75,7 +76,6 @@ class LevelSearch:
     best: Candidate | None = field(default=None, init=False)
     # By policy, the first value that passes or costs too much. All smaller ones fail.
     first: dict[str, int] = field(default_factory=dict, init=False)
-    _simplest: int = field(default=MOST_COMPLEX, init=False)  # complexity of the best candidate
 
     def run(self, policies: Sequence[Policy], progress: Progress) -> list[Candidate]:
         """Return one candidate for each policy that can win; if no policy passes, the nearest ones.
@@ -150,7 +150,7 @@ class LevelSearch:
         return self.trials.on_forecast_day(self.best) * (1 + PRUNED) + CENT
 
     def _cannot_win(self, policy: Policy, index: int) -> bool:
-        """Return whether a parameter value costs more than the best, or as much and is no simpler.
+        """Return whether a parameter value costs too much to win, if ties go to the simpler policy.
 
         Days that were not simulated count with the least that the policy can cost there. ``index``
         is that of the value. Without a best, the result is False.
@@ -159,25 +159,32 @@ class LevelSearch:
             return False
         trials = self.trials
 
-        def least(case: Case) -> CaseResult:
+        def least(case: Case, solve: bool) -> CaseResult:
             """Return the result of a case, or a lower bound if it was not simulated."""
             trial = self._trial(policy, index, case)
             known = trials.results.get(trial)
             if known is not None and known.cost_usd < inf:
                 return known
-            return CaseResult(trials.least_cost_usd(policy, trial), {}, 0.0)
+            return CaseResult(trials.least_cost_usd(policy, trial, solve=solve), {}, 0.0)
 
-        bound = replace(
-            trials.candidate(policy, index, self.level),
-            results={
-                i: tuple(least(case) for case in day.cases)
-                for i, day in enumerate(trials.days)
-                if day.weight
-            },
-        ).expected(trials.days)
+        def bound(solve: bool) -> float:
+            """Return a lower bound of the expected cost; a better one if plans are solved."""
+            return replace(
+                trials.candidate(policy, index, self.level),
+                results={
+                    i: tuple(least(case, solve) for case in day.cases)
+                    for i, day in enumerate(trials.days)
+                    if day.weight
+                },
+            ).expected(trials.days)
+
         usd = self.best.expected(trials.days)
-        wins_ties = policy.traits.complexity < self._simplest
-        return bound >= (usd * (1 + PRUNED) + CENT if wins_ties else usd - CENT)
+        wins_ties = simplicity(policy.key) < simplicity(self.best.policy)
+        limit = usd * (1 + TIE) + CENT if wins_ties else usd / (1 + TIE) - CENT
+        before_solving = bound(solve=False)
+        if before_solving >= limit or before_solving < UNDECIDED * limit:
+            return before_solving >= limit
+        return bound(solve=True) >= limit
 
     def _trial(self, policy: Policy, index: int, case: Case) -> Trial:
         """Return the trial of a case: the policy with its parameter value number ``index``."""
@@ -230,7 +237,7 @@ class LevelSearch:
         self.candidates.append(candidate)
         usd = candidate.expected(trials.days)
         if self.best is None or usd < self.best.expected(trials.days):
-            self.best, self._simplest = candidate, policy.traits.complexity
+            self.best = candidate
 
     def _screen(self, policy: Policy, limit: float, report: Progress) -> Screened:
         """Find the first parameter value that passes the hardest case and the forecast day.

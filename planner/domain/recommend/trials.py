@@ -100,6 +100,10 @@ class Trials:
     _kept: dict[tuple[str, float | None, bool, Callable[[], Study]], Kept] = field(
         default_factory=dict, init=False
     )
+    # Costs by the same, known before plans are solved.
+    _least_usd: dict[tuple[str, float | None, bool, Callable[[], Study]], float] = field(
+        default_factory=dict, init=False
+    )
     _known: Known = field(default_factory=dict, init=False)
     _lock: RLock = field(default_factory=RLock, init=False)
     # The study of a day, and the loads that plans are made for there, with a spare replica or not.
@@ -301,15 +305,28 @@ class Trials:
             known = self.simulate(policy, day, report, whole=True)
         return losses[known.worst_loss or 0]
 
-    def least_cost_usd(self, policy: Policy, trial: Trial) -> float:
+    def least_cost_usd(self, policy: Policy, trial: Trial, *, solve: bool = True) -> float:
         """Return a lower limit of a policy's cost on a day, in dollars; 0 if unknown.
 
         It is the cost of the replicas that it always keeps, scaled to the length of the planned
-        window, as costs of trials are.
+        window, as costs of trials are. Without ``solve``, no plan is solved for it, and the limit
+        may be lower.
         """
         if trial.case.lost or trial.case.unexpected is not None:
             return 0.0
-        return self._always_kept(policy, trial).usd
+        key = trial.policy, trial.value, trial.spare, trial.case.study
+        if solve or key in self._kept:
+            return self._always_kept(policy, trial).usd
+        if key not in self._least_usd:
+            study, shared = self._inputs(policy, trial)
+            try:
+                its_policy = with_tuned_value(policy, trial.value)
+                ready = build_policy(study, its_policy, seed=self.seed, shared=shared)
+                usd = self._scale(study) * least_cost_usd(study, ready, BRIEF, solve=False)
+            except EXPECTED:
+                usd = 0.0
+            self._least_usd[key] = usd
+        return self._least_usd[key]
 
     def _inputs(self, policy: Policy, trial: Trial) -> tuple[Study, SharedInputs]:
         """Return the study of a trial, and the inputs that its policy is built from."""

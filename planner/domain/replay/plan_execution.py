@@ -1,6 +1,7 @@
 """Let a policy follow a plan in a replay: on schedule, or planned again at each decision."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 
@@ -14,6 +15,7 @@ from planner.domain.planning.period_solver import (
 )
 from planner.domain.planning.planning import decision_times_s, schedule_of
 from planner.domain.study import Study
+from planner.optimizer.figures import least_fleet_usd
 from planner.optimizer.problem import ScalingPlan
 from planner.policies.context import FollowedPlan
 from simulation.arrays import FloatArray, IntArray
@@ -73,6 +75,16 @@ class RollingPlanner:
             answers.append(self._planned(period, current))
         return plan_of(self._periods, answers)
 
+    def least_usd(self) -> FloatArray:
+        """Return a lower limit of the hourly cost in each period, ``[periods]``, in US dollars.
+
+        Nothing is solved. It is 0 if the plan may leave demand unserved.
+        """
+        settings, problems = self._periods.inputs.settings, self._periods.problems
+        if settings.limited or settings.utility_usd is not None or settings.reroute is not None:
+            return np.zeros(len(problems))
+        return np.array([least_fleet_usd(problem) for problem in problems])
+
     def _planned(self, period: int, current: IntArray) -> PeriodPlan:
         """Return the plan of a period from the fleet ``current [l, r, g]``, solved once."""
         key = period, _fleet_key(current)
@@ -94,7 +106,8 @@ def as_decided(
     schedule = RollingSchedule(
         rolling, window.period_starts_s - window.start_s, decision_times_s(window)
     )
-    return _followed_plan(study, schedule, rolling.plan, periods.load)
+    plan = _followed_plan(study, schedule, rolling.plan, periods.load)
+    return replace(plan, least_usd=rolling.least_usd)
 
 
 def by_clock(study: Study, plan: ScalingPlan, load: Load) -> FollowedPlan:

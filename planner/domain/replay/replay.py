@@ -162,11 +162,14 @@ def build_policy(
     return policy.build(context)
 
 
-def least_cost_usd(study: Study, ready: BuiltPolicy, options: ReplayOptions) -> float:
+def least_cost_usd(
+    study: Study, ready: BuiltPolicy, options: ReplayOptions, *, solve: bool = True
+) -> float:
     """Return a lower limit of a policy's cost in the window, in dollars, known without a replay.
 
     It is the cost of the replicas that the policy always keeps. It is 0 if none are known, or if
-    ``options`` or faults may remove replicas.
+    ``options`` or faults may remove replicas. Without ``solve``, no plan is solved for it, and the
+    limit may be lower.
     """
     settings, window = study.settings, study.window
     lends = settings.scale_in.lend or settings.plan.lend_share is not None
@@ -180,13 +183,17 @@ def least_cost_usd(study: Study, ready: BuiltPolicy, options: ReplayOptions) -> 
     if ready.plan is None:
         kept = np.array([pool.initial for pool in pools])
         return float(kept @ usd_per_hour) * window.duration_s / HOUR_S
-    try:
-        counts = ready.plan().target
-    except Infeasible:  # a replay may end before the period without a plan
-        return 0.0
-    times, requested = counts_over_time(counts, window)
+    if not solve and ready.least_usd is not None:
+        times, usd = counts_over_time(ready.least_usd(), window)
+    else:
+        try:
+            counts = ready.plan().target
+        except Infeasible:  # a replay may end before the period without a plan
+            return 0.0
+        times, requested = counts_over_time(counts, window)
+        usd = study.pools(requested) @ usd_per_hour
     seconds = np.diff(np.append(times, window.duration_s).clip(max=window.duration_s))
-    return float(seconds @ (study.pools(requested) @ usd_per_hour)) / HOUR_S
+    return float(seconds @ usd) / HOUR_S
 
 
 def replayed(

@@ -1,12 +1,10 @@
 """Follow a plan as the lower limit, with a reactive guard that can add instances (LT-G)."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import ClassVar, Literal
 
 import numpy as np
 
-from planner.optimizer.problem import ScalingPlan
 from planner.policies.base import (
     Above,
     Factor,
@@ -19,7 +17,7 @@ from planner.policies.base import (
     TunedParameter,
     factors,
 )
-from planner.policies.context import BuiltPolicy, Plan, PolicyContext, Pressure
+from planner.policies.context import BuiltPolicy, FollowedPlan, Plan, PolicyContext, Pressure
 from planner.schema_types import Count, Delay
 from simulation.arrays import FloatArray, IntArray
 from simulation.policies.feedback import TTFT
@@ -76,7 +74,7 @@ class Guarded(Policy):
         return FLOOR
 
     def build(self, context: PolicyContext) -> BuiltPolicy:
-        schedule, start, plan = self._floor(context)
+        schedule, start, followed = self._floor(context)
         tested = context.pressure_among_many()
         # An instance of a large pool carries more than in the test, so its readings scale up.
         large_tps = context.carries_tps[:, -1] / context.carries_tps.shape[1]
@@ -95,18 +93,19 @@ class Guarded(Policy):
             **self.fields_for(Rule),
         )
         guarded = context.starting_from(policy, start)
-        return replace(guarded, plan=plan, after=0.5, keeps_floor=True, guard=policy)
+        guarded = replace(guarded, after=0.5, keeps_floor=True, guard=policy)
+        if followed is None:
+            return guarded
+        return replace(guarded, plan=followed.plan, least_usd=followed.least_usd)
 
-    def _floor(
-        self, context: PolicyContext
-    ) -> tuple[Schedule, IntArray, Callable[[], ScalingPlan] | None]:
+    def _floor(self, context: PolicyContext) -> tuple[Schedule, IntArray, FollowedPlan | None]:
         """Return the schedule to which the guard adds, its counts at the start, and its plan.
 
         The plan is None for a static fleet.
         """
         if self.traits.plan is not None:
             plan = context.followed_plan(replace(self.traits.plan, load_factor=self.load_factor))
-            return plan.schedule, plan.start, plan.plan
+            return plan.schedule, plan.start, plan
         counts = np.ceil(context.deployable_static() * self.load_factor - 1e-9).astype(np.int64)
         return FixedSchedule(self.key, [0.0], counts[None]), counts, None
 
