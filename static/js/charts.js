@@ -228,7 +228,8 @@
           if (now.height === size.height && now["margin.t"] === size["margin.t"]) return;
           size = now;
           frame.style.minHeight = `${size.height}px`;
-          Plotly.relayout(frame, size);
+          // A height of its own would fix the width too, so let the frame size the chart.
+          Plotly.relayout(frame, { "margin.t": size["margin.t"] }).then(() => Plotly.Plots.resize(frame));
         }).observe(legend);
       }
       if (!frame.dataset.drawn) {

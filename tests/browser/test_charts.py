@@ -62,3 +62,29 @@ def test_names_stay_as_they_are_in_the_table_of_a_chart(page: Any) -> None:
     names = ["Today's fleet", "Forecast plan (LT-G)"]
     cells = table_cells(page, {"data": [{"name": "cost", "x": names, "y": [1, 2]}], "layout": {}})
     assert sorted(row[0] for row in cells[1:]) == sorted(names)
+
+
+def test_a_chart_grows_with_its_window(page: Any) -> None:
+    """The legend takes fewer lines in a wide window, so the height of the chart changes too."""
+    line = {"x": [1, 2], "y": [1, 2], "type": "scatter"}
+    names = [f"a line with a name of some length, number {number}" for number in range(5)]
+    figure = {
+        "data": [line | {"name": name} for name in names],
+        "layout": {"height": 300, "margin": {"l": 40, "r": 10, "t": 10, "b": 30}},
+    }
+    page.set_viewport_size({"width": 390, "height": 844})
+    page.set_content(
+        '<div class="chart-box"><div data-figure="data" class="chart-frame"></div>'
+        f'<script id="data" type="application/json">{json.dumps(figure)}</script></div>'
+    )
+    page.add_style_tag(content=Path("static/css/headroom.css").read_text(encoding="utf-8"))
+    page.add_script_tag(content=(VENDORED / "plotly-cartesian.min.js").read_text(encoding="utf-8"))
+    page.add_script_tag(content=Path("static/js/charts.js").read_text(encoding="utf-8"))
+    page.evaluate("document.dispatchEvent(new Event('DOMContentLoaded'))")
+    page.locator("[data-drawn]").wait_for()
+    page.set_viewport_size({"width": 1280, "height": 800})
+    page.wait_for_function(
+        "document.querySelector('.main-svg').clientWidth > 1000"
+        " && document.querySelector('.main-svg').clientWidth"
+        " == document.querySelector('[data-figure]').clientWidth"
+    )
