@@ -9,7 +9,6 @@ from django.db.models import QuerySet
 from planner.domain.deserialise import from_json
 from planner.domain.recommend.rule import TIE, Interval
 from planner.domain.results.assurance import AssuranceFigures
-from planner.domain.results.stored import StoredPolicy
 from planner.models import Run, Scenario
 
 NEWEST = 50  # comparisons that are read
@@ -37,12 +36,20 @@ class Expectation:
 
 
 @dataclass(frozen=True, slots=True)
+class _Outcome:
+    """The figures of a policy's simulation that a run predicted."""
+
+    cost_usd: float | None
+    slo_attainment: dict[str, float | None]
+
+
+@dataclass(frozen=True, slots=True)
 class _ComparedResult:
     """The parts of a comparison's result that state and measure its expectations."""
 
     assurance: dict[str, AssuranceFigures]
     alternatives: dict[str, str]  # levels of assurance and the static fleet: policies
-    policies: dict[str, StoredPolicy]
+    policies: dict[str, _Outcome]
 
 
 def _compared_result(parts: Sequence[Any]) -> _ComparedResult:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from django.conf import settings
 from django.db.models import QuerySet
@@ -86,7 +87,7 @@ def disk_usage(owner: User) -> DiskUsage:
 def _stores() -> Iterator[str]:
     """Yield the paths of stored data in the rows of the current workspace."""
     for model in (Trace, Run, Calibration, ProfileVersion, Source):
-        yield from model.objects.exclude(store="").values_list("store", flat=True)
+        yield from _stores_in(model.objects.all())
     yield from _uploads(Run.objects.all())
 
 
@@ -96,9 +97,14 @@ def _stores_of(owner: User) -> Iterator[str]:
     Live sources and profiles do not count, since they belong to the workspace.
     """
     for model in (Trace, Run, Calibration):
-        rows = model.everywhere.filter(owner=owner)
-        yield from rows.exclude(store="").values_list("store", flat=True)
+        yield from _stores_in(model.everywhere.filter(owner=owner))
     yield from _uploads(Run.everywhere.filter(owner=owner))
+
+
+def _stores_in(rows: QuerySet[Any]) -> QuerySet[Any, str]:
+    """Return the paths of stored data in the rows, each once."""
+    # The order of the model would make rows with one path differ.
+    return rows.exclude(store="").order_by().values_list("store", flat=True).distinct()
 
 
 def _uploads(runs: QuerySet[Run]) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ from planner.inputs.ingest.store import scan_requests, stored_sessions
 from simulation.trace import previous_turns
 
 MOST_COUNTED = 1_000_000  # requests whose repeated prompts are counted
+KEPT = 256  # traces whose longest request is kept
 TOTAL = pl.col("input_tokens").cast(pl.Int64) + pl.col("output_tokens").cast(pl.Int64)
 EVERY_LABEL = ""  # key of the model that serves all requests of a trace
 
@@ -33,11 +35,13 @@ def beyond_context(
 
     ``contexts`` maps a label of the trace to the model's name and its context in tokens.
     """
+    least = min(context for _, context in contexts.values())
+    if longest_request(store_dir) <= least:
+        return ()
     _, requests = scan_requests(store_dir)
     total = TOTAL.alias("total")
     by_label = EVERY_LABEL not in contexts
     label = pl.col("model").fill_null("") if by_label else pl.lit(EVERY_LABEL)
-    least = min(context for _, context in contexts.values())
     long = requests.select(total, label.alias("label")).filter(pl.col("total") > least)
     counted = long.group_by("label", "total").len().collect(engine="streaming")
     found = []
@@ -49,6 +53,7 @@ def beyond_context(
     return tuple(sorted(found, key=lambda each: -each.requests))
 
 
+@lru_cache(maxsize=KEPT)  # a stored trace does not change
 def longest_request(store_dir: Path | str) -> int:
     """Return the tokens of the longest request, prompt and answer together."""
     _, requests = scan_requests(store_dir)
