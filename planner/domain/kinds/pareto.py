@@ -13,6 +13,7 @@ from planner.domain.options import RunOptions
 from planner.domain.outcome import Outcome, Traces
 from planner.domain.preparation import planned_of, study_of
 from planner.domain.progress import Progress, part
+from planner.domain.recommend.rule import TIE
 from planner.domain.results.basis import Frame, frame_of
 from planner.domain.serialise import KEY, MERGED, as_json
 from planner.domain.whatif.answer import StoredPlan
@@ -148,15 +149,22 @@ def planned_together(scenario: Scenario) -> Scenario:
     return scenario.model_copy(update={"objective": objective})
 
 
+def has_trade_off(plans: tuple[FrontPlan, ...]) -> bool:
+    """Return whether the plans of a front differ by more than ``TIE`` in one of the objectives."""
+    least_second, least_first = plans[0], plans[-1]
+    first_ties = least_second.first <= least_first.first * (1 + TIE)
+    return not (first_ties and least_first.second <= least_second.second * (1 + TIE))
+
+
 def _headline(first: str, second: str, plans: tuple[FrontPlan, ...]) -> str:
     """Return what the least of the second objective costs, in units of the first.
 
     For example: "Least carbon: +$4, −10 kg vs least cost". ``plans`` are the front, in rising order
     of the second objective.
     """
+    if not has_trade_off(plans):
+        return f"No trade-off: {first} and {second} of all plans are within {TIE:.0%}"
     least_second, least_first = plans[0], plans[-1]
-    if least_second is least_first:
-        return f"One plan has the least {first} and the least {second}: no trade-off"
     more = figure(least_second.first - least_first.first, UNITS[MEASURE[first]])
     less = figure(least_first.second - least_second.second, UNITS[MEASURE[second]])
     return f"Least {second}: +{more}, −{less} vs least {first}"

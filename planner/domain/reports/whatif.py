@@ -8,7 +8,7 @@ from typing import Any
 
 from planner.domain.columns import COUNT, KG, LESS, SHARE
 from planner.domain.formats import figure, signed_percent
-from planner.domain.kinds.pareto import FrontPlan, ParetoResult
+from planner.domain.kinds.pareto import FrontPlan, ParetoResult, has_trade_off
 from planner.domain.report import (
     Axis,
     Block,
@@ -225,13 +225,18 @@ def _name(objective: str) -> str:
 
 
 def _front_facts(result: ParetoResult) -> Iterator[Fact]:
-    """Yield the plans at both ends of a front and at its knee, each with its other objective."""
+    """Yield the plan with the least of the first objective and, if they differ, the other plans.
+
+    The others are the plan with the least of the second objective and that at the knee.
+    """
     points, (first, second) = result.points, map(_name, result.of)
     unit, second_unit = result.units
     ahead = " planned ahead" if result.planned_for else ""
     low, high = points[-1], points[0]  # in the first objective
     note = f"{second} {figure(low.second, second_unit)}"
     yield Fact(f"{first}{ahead}, lowest", low.first, unit, note=note)
+    if not has_trade_off(points):
+        return
     note = f"{first} {figure(high.first, unit)}"
     yield Fact(f"{second}{ahead}, lowest", high.second, second_unit, note=note)
     if result.knee is not None:
@@ -253,7 +258,8 @@ def _front_table(points: Sequence[FrontPlan], knee: int | None) -> Table:
         (Head("Peak replicas", Form.COUNT), lambda row: row[1].peak_instances),
         (Head("Status"), lambda row: row[1].status),
         marked=lambda row: row[0] == knee,
-        note="The marked plan is the knee. Energy and carbon are at rated load.",
+        note="The marked plan is the knee. " * (knee is not None)
+        + "Energy and carbon are at rated load.",
     )
 
 
@@ -296,7 +302,7 @@ def front_report(result: ParetoResult, _: Tables) -> Report:
         if result.planned_for
         else (),
         sections=(
-            Section("Pareto front", (chart, plans) if len(points) > 1 else (plans,)),
+            Section("Pareto front", (chart, plans) if has_trade_off(points) else (plans,)),
             *sources_section(result.frame.provenance, result.frame.notes),
         ),
     )
