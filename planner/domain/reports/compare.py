@@ -401,10 +401,8 @@ def _next_level(view: ComparisonView) -> str:
         return ""
     higher_levels = LEVELS[LEVELS.index(view.plan.name) + 1 :]
     next_level = next((name for name in higher_levels if name in names), None)
-    if _is_untested(view, view.plan):
-        return "no test day of its own"
     if next_level is None:
-        return "highest assurance"
+        return "" if _is_untested(view, view.plan) else "highest assurance"
     next_plan = view.plans[names.index(next_level)]
     if _is_untested(view, next_plan):
         return ""
@@ -429,18 +427,31 @@ def _is_spare(view: ComparisonView, plan: Plan) -> bool:
 
 
 def _alternatives(view: ComparisonView) -> Iterator[Alternative]:
-    """Yield the plans that the reader can choose from, with their costs in the window."""
-    if len(view.plans) < 2:
+    """Yield the plans that the reader can choose from, with their costs in the window.
+
+    A level without a test day has the plan of a lower one, so it is left out unless it is the
+    recommended or the chosen one.
+    """
+    plans = [
+        plan
+        for plan in view.plans
+        if plan is view.plan or _is_recommended(view, plan) or not _is_untested(view, plan)
+    ]
+    if len(plans) < 2:
         return
-    for plan in view.plans:
+    for plan in plans:
         risky = plan.level is not None and not (plan.level.qualifies and _is_spare(view, plan))
-        untested = _is_untested(view, plan)
         price = Fact(
-            plan.label, None if untested else plan.outcome.cost_usd, "$",
-            note="no test day for this level" if untested else _plan_note(view, plan),
+            plan.label, plan.outcome.cost_usd, "$", note=_plan_note(view, plan),
             meaning=Meaning.RISK if risky else Meaning.NEUTRAL,
         )  # fmt: skip
         yield Alternative(plan.name, plan.label, price, plan is view.plan)
+
+
+def _is_recommended(view: ComparisonView, plan: Plan) -> bool:
+    """Return whether the run recommends this plan."""
+    recommended = view.comparison.recommended
+    return recommended is not None and recommended.assurance == plan.name
 
 
 def _is_untested(view: ComparisonView, plan: Plan) -> bool:
@@ -469,9 +480,9 @@ def _plan_note(view: ComparisonView, plan: Plan) -> str:
     spare = "N+1" if _is_spare(view, plan) else "without N+1"
     if plan.level is not None and plan.level.spare and not _is_spare(view, plan):
         spare = "N+1 on test days only"
-    recommended = view.comparison.recommended
-    marked = recommended is not None and recommended.assurance == plan.name
-    return " · ".join(filter(None, ("recommended" if marked else "", spare, saved)))
+    marked = "recommended" if _is_recommended(view, plan) else ""
+    untested = "no test day of its own" if _is_untested(view, plan) else ""
+    return " · ".join(filter(None, (marked, untested, spare, saved)))
 
 
 def _missed_slo_warning(view: ComparisonView) -> Iterator[str]:
