@@ -24,7 +24,7 @@ from planner.optimizer.objective import CHURN, POWER, caps, totals
 from planner.optimizer.pools import carried_by_pools
 from planner.optimizer.problem import Binding, PlanningProblem
 from planner.optimizer.roles import Side, carried_tps, role_sides
-from simulation.arrays import FloatArray, IntArray
+from simulation.arrays import BoolArray, FloatArray, IntArray
 
 
 def binding_constraints(problem: PlanningProblem, target: IntArray) -> tuple[Binding, ...]:
@@ -91,6 +91,7 @@ def _binding_local_needs(problem: PlanningProblem, target: IntArray) -> Iterator
     need, all_sides = local_need_tps(problem), role_sides(problem)
     # What the last instance of each pool carries, by side.
     last_tps = [_last_instance_tps(problem, target, side) for side in all_sides]
+    reported = set[str]()
     for model, region, served, weakest in _limiting_sides(problem, target, all_sides):
         side = all_sides[weakest]
         present = (target[model, region] > 0) & side.columns
@@ -99,9 +100,12 @@ def _binding_local_needs(problem: PlanningProblem, target: IntArray) -> Iterator
         smallest_loss = last_tps[weakest][model, region][present].min() / side.share
         if served - need[model, region] >= smallest_loss:
             continue
-        side_of_region = in_region(problem, model, region) + _side_words(side)
+        side_of_region = in_region(problem, model, region) + _side_words(problem, side, present)
+        if side_of_region in reported:  # an aggregated pool is on both sides
+            continue
+        reported.add(side_of_region)
         sentence = (
-            f"One replica less of {side_of_region} would not serve {percent(problem.epsilon)} of "
+            f"With one replica less, {side_of_region} serves under {percent(problem.epsilon)} of "
             f"its own peak{redundancy_words(problem)}."
         )
         yield Binding(
@@ -134,7 +138,7 @@ def _binding_joint_peaks(problem: PlanningProblem, target: IntArray) -> Iterator
     If a region may be lost, the other regions must serve the peak.
     """
     need, carried = global_need_tps(problem), carried_tps(problem, target)
-    weakest, reported = carried.min(axis=0), set[tuple[int, str]]()
+    weakest, reported = carried.min(axis=0), set[str]()
     remaining = served_without_largest_region(problem, weakest)
     for side_index, side in enumerate(role_sides(problem)):
         last_tps = _last_instance_tps(problem, target, side)
@@ -143,16 +147,16 @@ def _binding_joint_peaks(problem: PlanningProblem, target: IntArray) -> Iterator
             # Only pools of the weakest side bind: less of another side changes nothing.
             side_is_weakest = carried[side_index, model] <= weakest[model] * (1 + TOLERANCE)  # [r]
             tight = pools & side_is_weakest[:, None]
-            if not tight.any() or (model, side.name) in reported:
+            where = problem.models[model] + _side_words(problem, side, tight.any(axis=0))
+            if not tight.any() or where in reported:
                 continue
             smallest_loss = last_tps[model][tight].min() / side.share
             if remaining[model] - need[model] >= smallest_loss:
                 continue
-            reported.add((model, side.name))
-            where = problem.models[model] + _side_words(side)
+            reported.add(where)
             lost = " without one region" if problem.lose_region else ""
             sentence = (
-                f"One replica less of {where} would not serve the joint peak of all regions{lost}"
+                f"With one replica less, {where} does not serve the joint peak of all regions{lost}"
                 f"{redundancy_words(problem)}."
             )
             yield Binding(
@@ -168,6 +172,12 @@ def _last_instance_tps(problem: PlanningProblem, target: IntArray, side: Side) -
     return carried_by_pools(problem, target, side.lost) - less
 
 
-def _side_words(side: Side) -> str:
-    """Return the name of a side for a sentence, such as " for prefill", or ""."""
-    return f" {side.name}" if side.name else ""
+def _side_words(problem: PlanningProblem, side: Side, columns: BoolArray) -> str:
+    """Return the name of a side for a sentence on pools in ``columns``, such as " for prefill".
+
+    It is "" for a single side. Pools that serve aggregated have no role in it.
+    """
+    name = side.name
+    if problem.stages is not None and not problem.stages[columns].any():
+        name = name.removeprefix("for prefill").removeprefix("for decode").strip()
+    return f" {name}" if name else ""
