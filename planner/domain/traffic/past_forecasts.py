@@ -157,8 +157,9 @@ def naive_comparison(
         return ""
     naive_errors = _naive_errors(groups, traffic, window)
     methods = ", ".join(dict.fromkeys(forecast.method for forecast in forecasts))
+    own = f"The forecast ({methods}) is off by {own_error:.1%} of demand."
     if not naive_errors:
-        return f"{methods} is off by {own_error:.1%} of demand. No naive forecast compares."
+        return f"{own} No naive forecast compares."
     best = min(naive_errors, key=lambda method: naive_errors[method])
     error_words = "Naive forecasts: " + ", ".join(
         f"{NAIVE[method]} {share:.1%}" for method, share in naive_errors.items()
@@ -170,11 +171,8 @@ def naive_comparison(
             if method_asked == AUTO
             else f"Choose forecast.method {best}, or auto."
         )
-        return (
-            f"Worse than {NAIVE[best]}: {methods} is off by {own_error:.1%} of demand. "
-            f"{error_words}. {verdict}"
-        )
-    sentence = f"{methods} is off by {own_error:.1%} of demand. {error_words}."
+        return f"Worse than {NAIVE[best]}. {own} {error_words}. {verdict}"
+    sentence = f"{own} {error_words}."
     # An advantage below ``NEGLIGIBLE`` is none.
     if methods != best and own_error > (1 - NEGLIGIBLE) * naive_errors[best]:
         return f"{sentence} About as good as {NAIVE[best]}."

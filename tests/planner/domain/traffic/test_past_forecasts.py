@@ -65,10 +65,10 @@ def test_a_forecast_worse_than_naive_says_so_first(stored: StoredTrace) -> None:
         return naive_comparison(groups, traffic, window, made, asked or method)
 
     worse, best = said("last-value"), said("seasonal-naive")
-    assert worse.startswith("Worse than repeating the day before: last-value is off by")
+    assert worse.startswith("Worse than repeating the day before") and "last-value" in worse
     assert "forecast.method seasonal-naive" in worse
     assert said("last-value", "auto").endswith("6 periods. A backtest shows the cost.")
-    assert best.startswith("seasonal-naive is off by") and "Worse" not in best
+    assert "seasonal-naive" in best and "Worse" not in best
 
 
 def test_errors_by_hand() -> None:
