@@ -25,7 +25,7 @@ from planner.domain.results.assurance import TestDayFigures
 from planner.domain.results.stored import StoredResult
 
 SEASON = timedelta(days=7)  # demand repeats by week, so older data lacks the latest week
-NOW, BEFORE = "now", "before the plan:"
+NOW, BEFORE = "now", "before:"
 POINTS = 0.0005  # smaller differences of a share are shown as none
 
 

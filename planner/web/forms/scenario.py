@@ -108,7 +108,7 @@ class StudyForm(forms.Form):
         required=False,
         label=SCALARS["start"].label,
         widget=forms.TextInput(attrs={"placeholder": "default: last day"}),
-        help_text="Such as 2024-05-18T00:00:00Z. “end”: after the trace.",
+        help_text="A time with its zone, or “end”: after the trace.",
     )
     policies = forms.MultipleChoiceField(
         choices=lambda: _policies(), widget=forms.CheckboxSelectMultiple, label="Policies"

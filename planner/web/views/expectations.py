@@ -9,9 +9,9 @@ from planner.web.paging import paged
 from planner.web.request import Request
 
 STEPS = (  # shown while the list is empty
-    ("1. Expected", "The test days give an 80% interval for cost and SLO attainment.", ""),
-    ("2. In the window", "The simulation of the window gives the outcome.", ""),
-    ("3. In the interval", "About 80% of outcomes should be inside.", ""),
+    ("1. Expected", "Past test days give an 80% interval of cost and SLO attainment.", ""),
+    ("2. Outcome", "The simulation of the window gives the real figures.", ""),
+    ("3. Check", "About 80% of outcomes should be inside their interval.", ""),
 )
 
 

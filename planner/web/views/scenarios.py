@@ -43,6 +43,7 @@ from planner.web.forms.launch import CurrentFleetForm, LaunchForm
 from planner.web.forms.options import options_posted
 from planner.web.hardware_names import choice_names
 from planner.web.pages.fleet import today_as_before
+from planner.web.pages.trace import amounts_figure
 from planner.web.paging import is_short, paged
 from planner.web.request import Request, TemplateContext
 
@@ -85,9 +86,10 @@ def new(request: Request) -> HttpResponse:
 
 def _begin(request: Request, launch: LaunchForm, problem: str = "") -> HttpResponse:
     """Show the ways to start a scenario: from a trace, without one, or from a file."""
-    ready = traces_list().filter(state=Trace.State.READY)
+    ready = sorted(traces_list().filter(state=Trace.State.READY), key=_is_short)
     context = {
-        "traces": [(trace, _supported(trace)) for trace in sorted(ready, key=_is_short)],
+        "traces": [(trace, _supported(trace)) for trace in ready],
+        "figure": amounts_figure(ready[0]) if ready and ready[0].store else None,
         "launch": launch,
         "problem": problem,
         "built_in_regions": list(catalogue.regions()),

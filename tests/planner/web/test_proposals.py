@@ -122,7 +122,7 @@ def test_a_story_in_pages(planner: User, approver: User, viewer: User) -> None:
     pia.post(act, {"action": "amend", "run": better.pk, "text": "Kept."})
     done = anna.post(act, {"action": "approve", "text": "Good."}, follow=True)
     assert f"Proposal {proposal.pk} is approved and active" in text_of(done)
-    assert "Before the plan" in text_of(done) and "before the plan: 2 to 5" in text_of(done)
+    assert "before: 2 to 5" in text_of(done)
     held = active_plans().first()
     assert held is not None and held.proposal == proposal and held.run == better
     manifest = anna.get(f"/runs/{better.pk}/export/", {"to": "keda"}).content.decode()
