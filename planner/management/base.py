@@ -7,6 +7,7 @@ import json
 import os
 import sys
 from argparse import ArgumentParser, Namespace
+from time import monotonic
 from typing import Any, TextIO
 
 from django.conf import settings
@@ -19,6 +20,7 @@ from planner.management.help import HelpedCommand
 from planner.models.workspace import within
 from planner.version import VERSION
 
+LINE_EVERY_S = 10.0  # seconds between lines of progress in a log
 Document = dict[str, Any]  # a JSON object that a command prints
 
 
@@ -29,6 +31,10 @@ class HeadroomCommand(HelpedCommand):
     They also write ``words``, which returns the answer as text. stdout holds only the answer;
     progress and errors go to stderr.
     """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._next_line_s = monotonic() + LINE_EVERY_S  # no line for a short command
 
     def get_version(self) -> str:
         """Return the version of the product, not that of Django."""
@@ -85,8 +91,11 @@ class HeadroomCommand(HelpedCommand):
         self.stdout.write(json.dumps(_plain(answer)) if options.json else self.words(answer))
 
     def progress(self, fraction: float, stage: str) -> None:
-        """Show a progress bar on a terminal; print nothing elsewhere, so that logs stay short."""
+        """Show a progress bar on a terminal; elsewhere, print a line every ``LINE_EVERY_S``."""
         if not sys.stderr.isatty():
+            if monotonic() >= self._next_line_s:
+                self._next_line_s = monotonic() + LINE_EVERY_S
+                sys.stderr.write(f"{fraction:4.0%} {stage}\n")
             return
         filled = round(30 * fraction)
         bar = "#" * filled + "-" * (30 - filled)

@@ -28,11 +28,18 @@ from planner.services.runs import run_create
 from planner.services.traces import trace_ingest_path
 from planner.services.worker import run_execute
 
+WIDTH = 160  # characters of a line in a file or pipe
+
 
 def report_text(report: Report, stream: TextIO | OutputWrapper) -> str:
-    """Return a report as text; on a terminal in colour and fitted to its width."""
-    width = get_terminal_size().columns if stream.isatty() else None
-    return terminal_text(report, colour=wants_colour(stream), width=width)
+    """Return a report as text; on a terminal in colour and fitted to its width.
+
+    Elsewhere, sentences stay on one line, and tables have the width ``COLUMNS``, or ``WIDTH``.
+    """
+    width = get_terminal_size((WIDTH, 0)).columns
+    return terminal_text(
+        report, colour=wants_colour(stream), width=width, wraps_text=stream.isatty()
+    )
 
 
 class ReportCommand(HeadroomCommand):

@@ -16,12 +16,15 @@ NARROWEST = 14  # characters of a text column that is wrapped
 GAP = 2  # blanks between columns
 
 
-def terminal_text(report: Report, *, colour: bool = False, width: int | None = None) -> str:
+def terminal_text(
+    report: Report, *, colour: bool = False, width: int | None = None, wraps_text: bool = True
+) -> str:
     """Return a report as text for a terminal.
 
-    With ``colour``, the text has ANSI colour codes. ``width`` wraps it to that many characters.
+    With ``colour``, the text has ANSI colour codes. ``width`` wraps it to that many characters;
+    without ``wraps_text``, only tables.
     """
-    return "\n".join(_Terminal(colour, width).report(report))
+    return "\n".join(_Terminal(colour, width, wraps_text).report(report))
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +33,7 @@ class _Terminal:
 
     colour: bool
     width: int | None
+    wraps_text: bool
 
     def report(self, report: Report) -> Iterator[str]:
         """Yield the lines of a report."""
@@ -108,7 +112,7 @@ class _Terminal:
 
         ``painted`` lines have the colour of their ``meaning``.
         """
-        lines = wrap(text, self.width) if self.width else [text]
+        lines = wrap(text, self.width) if self.width and self.wraps_text else [text]
         return [self._painted(line, meaning) for line in lines] if painted else lines
 
     def _painted(self, text: str, meaning: Meaning = Meaning.NEUTRAL) -> str:

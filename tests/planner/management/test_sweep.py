@@ -25,7 +25,10 @@ def test_a_cell_is_the_run_by_itself(folder: Path) -> None:
     assert answer("plan", path)["totals"]["usd"] == cells[3] > cells[2]
 
 
-def test_a_cell_that_cannot_be_says_why_and_others_go_on(folder: Path) -> None:
+def test_a_cell_that_cannot_be_says_why_and_others_go_on(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "1000")  # so that no cell wraps
     vary = "regions[east].capacity.G=0,32"
     asked = "sweep", folder / "plan.yml", "--vary", vary, "--figure", "replicas"
     cells = [cell for row in answer(*asked)["rows"] for cell in row]
