@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from planner.domain.report import limit_name
 from planner.domain.sizing.size_errors import SIMULATION
 from planner.domain.traffic.window import words_of
 from planner.models import Run
@@ -68,7 +69,7 @@ def _steps(result: Row, pool: Row, planned: Sequence[Row], count: int) -> Iterat
             "Size",
             f"One {size.get('arrangement', size['gpu'])} alone sustains {size['input_tps']:,.0f} "
             f"input tokens/s ({size['max_rps']:.3g} requests/s) within {size['tier']}, "
-            f"bound by {size['bound_by'].upper()}, by simulation.",
+            f"bound by {limit_name(size['bound_by'])}, by simulation.",
             "capacity",
         )
     if not recommended.get("follows_plan"):

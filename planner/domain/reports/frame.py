@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from forecasting.method_choice import MARGIN
 from planner.domain.formats import local, percent, when, zone_name
-from planner.domain.report import Form, Group, Head, Section, sources_section, table
+from planner.domain.report import Form, Group, Head, Section, limit_name, sources_section, table
 from planner.domain.results.assumptions import Assumption
 from planner.domain.results.basis import Forecasts, Frame, WindowFacts
 from planner.domain.traffic.groups import tier_label
@@ -158,7 +158,7 @@ def capacity_section(frame: Frame) -> Iterator[Section]:
         (Head("Capacity", Form.NUMBER, "input tokens/s"), lambda row: row.input_tps),
         (Head("TTFT", Form.NUMBER, "ms"), lambda row: row.ttft_ms),
         (Head("TPOT", Form.NUMBER, "ms"), lambda row: row.tbt_ms),
-        (Head("Limited by", wide=2), lambda row: f"{row.bound_by} of {row.tier}"),
+        (Head("Limited by", wide=2), lambda row: f"{limit_name(row.bound_by)} of {row.tier}"),
         (Head("Pool of 8", Form.NUMBER, "input tokens/s"), lambda row: _pool(row.pool_tps, 8)),
         (Head("Pool of 64", Form.NUMBER, "input tokens/s"), lambda row: _pool(row.pool_tps, 64)),
         (Head("Provenance"), lambda row: row.provenance),

@@ -7,6 +7,7 @@ from planner.domain.deployment_search.query import ASKED, DeploymentQuery
 from planner.domain.deployment_search.results import MeasuredRows, Row, Side
 from planner.domain.deployment_search.search import DeploymentSearchResult
 from planner.domain.options import options_of
+from planner.domain.report import limit_name
 from planner.management.base import HeadroomCommand
 from planner.management.options import add_options, given_options
 from planner.outputs.table_text import table_lines
@@ -17,7 +18,7 @@ from simulation.performance.specs import WIDTHS
 COLUMNS = {
     "$/M tokens": "usd_per_mtok:.3f", "deployment": "deployment", "requests/s": "max_rps:.3g",
     "per GPU": "rps_per_gpu:.3g", "TTFT ms": "ttft_ms:,.0f", "TPOT ms": "tbt_ms:,.1f",
-    "GB per GPU": "memory_gb:.0f", "kW": "kw:.2g", "bound by": "bound_by",
+    "GB per GPU": "memory_gb:.0f", "kW": "kw:.2g", "limit": "limit",
     "checked by": "checked", "error TTFT": "error_ttft:.0%", "error TPOT": "error_tbt:.0%",
 }  # fmt: skip
 MOVED = {"your rows": "moved"}
@@ -90,6 +91,7 @@ def _candidate_texts(row: Row) -> dict[str, object]:
     return asdict(row) | {
         "error_ttft": row.expected_error.ttft, "error_tbt": row.expected_error.tbt,
         "deployment": deployment(row), "kw": row.power_w / 1000, "moved": _corrected(row.own),
+        "limit": limit_name(row.bound_by),
     }  # fmt: skip
 
 
