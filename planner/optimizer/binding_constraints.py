@@ -40,15 +40,19 @@ def binding_constraints(problem: PlanningProblem, target: IntArray) -> tuple[Bin
 
 
 def _binding_caps(problem: PlanningProblem, target: IntArray) -> Iterator[Binding]:
-    """Yield plan-wide limits with less left than the smallest instance uses (or one change)."""
+    """Yield plan-wide limits that leave too little for one more instance, or for one more change.
+
+    A change is a start or a stop.
+    """
     can_run = problem.theta_tps[:, None, :].repeat(target.shape[1], 1) > 0  # [l, r, g]
     for cap in caps(problem):
         used, limit = cap_use(problem, target, cap), cap.limit
         uses = cap.per_instance[can_run]
-        step = 1.0 if cap.family == CHURN else float(uses[uses > 0].min(initial=np.inf))
-        if limit - used >= step:
+        smallest_use = 1.0 if cap.family == CHURN else float(uses[uses > 0].min(initial=np.inf))
+        if limit - used >= smallest_use:
             continue
-        if cap.family == CHURN:  # its use counts starts and stops only up to a constant
+        if cap.family == CHURN:
+            # A constant is missing on both sides of this cap, so name the true numbers of changes.
             changes = totals(problem, target)
             used, limit = float(changes.starts + changes.stops), problem.churn
         amounts = f"{cap_words(cap.family, used)} of {cap_words(cap.family, limit)}"
@@ -60,20 +64,19 @@ def _binding_caps(problem: PlanningProblem, target: IntArray) -> Iterator[Bindin
 def _binding_capacities(problem: PlanningProblem, target: IntArray) -> Iterator[Binding]:
     """Yield capacities with fewer free GPUs than the smallest instance that could use them."""
     used = gpus_used(problem, target)
-    for region, gpu in np.argwhere(used > 0):
-        usable = (problem.theta_tps > 0) & (problem.rows == gpu)
-        sizes, name = problem.gpus_per_instance[usable], problem.row_names[gpu]
-        total = int(problem.capacity_gpus[region, gpu])
-        if total - used[region, gpu] >= sizes.min():
+    for region, row in np.argwhere(used > 0):
+        can_use = (problem.theta_tps > 0) & (problem.rows == row)
+        total = int(problem.capacity_gpus[region, row])
+        free = total - used[region, row]
+        if free >= problem.gpus_per_instance[can_use].min():
             continue
-        where = f"{name} in {problem.regions[region]}"
+        place, gpus = problem.regions[region], problem.row_names[row]
         sentence = (
-            f"{problem.regions[region]} uses all its {total:,} {name}."
-            if total == used[region, gpu]
-            else f"{problem.regions[region]} has too few of its {total:,} {name} left for another "
-            "replica."
+            f"{place} has too few of its {total:,} {gpus} left for another replica."
+            if free
+            else f"{place} uses all its {total:,} {gpus}."
         )
-        yield Binding("capacity", where, sentence)
+        yield Binding("capacity", f"{gpus} in {place}", sentence)
 
 
 def _pools_at(
@@ -89,15 +92,14 @@ def _pools_at(
 def _binding_local_needs(problem: PlanningProblem, target: IntArray) -> Iterator[Binding]:
     """Yield regions that could not serve their own demand with one instance less."""
     need, all_sides = local_need_tps(problem), role_sides(problem)
-    # What the last instance of each pool carries, by side.
-    last_tps = [_last_instance_tps(problem, target, side) for side in all_sides]
+    last_tps_by_side = [_last_instance_tps(problem, target, side) for side in all_sides]
     reported = set[str]()
     for model, region, served, weakest in _limiting_sides(problem, target, all_sides):
         side = all_sides[weakest]
         present = (target[model, region] > 0) & side.columns
         if need[model, region] <= 0 or not present.any():
             continue
-        smallest_loss = last_tps[weakest][model, region][present].min() / side.share
+        smallest_loss = last_tps_by_side[weakest][model, region][present].min() / side.share
         if served - need[model, region] >= smallest_loss:
             continue
         side_of_region = in_region(problem, model, region) + _side_words(problem, side, present)
@@ -117,18 +119,18 @@ def _binding_local_needs(problem: PlanningProblem, target: IntArray) -> Iterator
 def _limiting_sides(
     problem: PlanningProblem, target: IntArray, all_sides: Sequence[Side]
 ) -> Iterator[tuple[int, int, float, int]]:
-    """Yield the tokens/s served by each model in each region, and the side that limits them.
+    """Yield (model, region, tokens/s served, index of a side) for each model, region and role.
 
-    A row is model, region, tokens/s, and the index of the side in ``all_sides``. A side is a group
-    of GPU columns of one role, such as prefill or decode, and must carry the whole demand. Sides
-    that differ only in the instances lost count as their weakest.
+    A side is a group of GPU columns of one role, such as prefill or decode, and must carry the
+    whole demand. Sides of one role differ in the instances that they lose, and the weakest limits
+    the tokens/s.
     """
     carried = carried_tps(problem, target)
     for name in dict.fromkeys(side.name for side in all_sides):
-        same_name = [side_index for side_index, side in enumerate(all_sides) if side.name == name]
-        worst = carried[same_name].argmin(axis=0)
-        for model, region in np.ndindex(worst.shape):
-            side_index = same_name[worst[model, region]]
+        same_role = [side_index for side_index, side in enumerate(all_sides) if side.name == name]
+        weakest = carried[same_role].argmin(axis=0)
+        for model, region in np.ndindex(weakest.shape):
+            side_index = same_role[weakest[model, region]]
             yield model, region, float(carried[side_index, model, region]), side_index
 
 

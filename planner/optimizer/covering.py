@@ -60,12 +60,12 @@ class Covering:
         each need gets at most one more instance per role. Maximums and free GPUs are never
         exceeded.
         """
+        # Every pool that may serve each need, [n, regions x columns].
         gpus = len(self._problem.gpus)
         region = np.repeat(needs.regions, gpus, axis=1)
         column = np.broadcast_to(np.tile(np.arange(gpus), needs.regions.shape[1]), region.shape)
         model = np.broadcast_to(needs.model[:, None], region.shape)
         uncovered = np.zeros(len(needs.tps))
-        # Arrays above are [n, regions x columns]: every pool that can serve each need.
         for side in self._sides:
             usable = (self._problem.theta_tps[model, column] > 0) & side.columns[column]
             pools = _Pools(model, region, column, usable)
@@ -118,18 +118,17 @@ class Covering:
         chosen = self.target[cells]
         gpus_each = problem.gpus_per_instance[model, column]
         that_fit = self.free[region, problem.rows[column]] // gpus_each
-        room = np.minimum(problem.maximum[cells] - chosen, that_fit)
-        room = np.where(pools.usable, room, 0)
-        running = problem.current[cells] - chosen  # of them, not yet in the target
-        # Running instances cost no start. Take them first and price new ones in a later step.
-        limit = np.where(running > 0, np.minimum(room, running), room)
+        room = np.where(pools.usable, np.minimum(problem.maximum[cells] - chosen, that_fit), 0)
+        # Running instances cost no start. Take them first and price new ones in a later round.
+        still_running = problem.current[cells] - chosen  # not yet in the target
+        limit = np.where(still_running > 0, np.minimum(room, still_running), room)
         before = self._carried(pools, chosen, side)
-        needed = self._curves.fully_used(model, column, before + need * (1 + ROUNDING))
-        count = needed + side.lost[column] - chosen
+        fully_used = self._curves.fully_used(model, column, before + need * (1 + ROUNDING))
+        count = fully_used + side.lost[column] - chosen
         count = np.clip(count, 1, 1 if single else np.maximum(limit, 1))
         added = self._carried(pools, chosen + count, side) - before
-        starts = np.where(running > 0, 0.0, self._start[cells])
-        charge = (self._hourly[cells] + starts) / self._shared[column] * count
+        start_cost = np.where(still_running > 0, 0.0, self._start[cells])
+        charge = (self._hourly[cells] + start_cost) / self._shared[column] * count
         useful = np.minimum(added, need)
         price_per_token = charge / np.maximum(useful, ROUNDING * need)  # never divides by 0
         return count, added, np.where(room > 0, price_per_token, np.inf)

@@ -71,22 +71,22 @@ def _remove_unneeded(
         # This region has to serve its own demand, and the joint demand that others cannot.
         demand_here = max(local[model, region], total[model] - others_tps)
         required = min(float(served_here.min()), demand_here)
-        present, fewer = int(target[model, region, gpu]), int(problem.minimum[model, region, gpu])
-        drops = {}  # by side: tokens/s lost, by number of instances removed from 0 on
+        present, least = int(target[model, region, gpu]), int(problem.minimum[model, region, gpu])
+        lost_tps = {}  # by side: tokens/s lost with 0, 1, 2, ... instances removed
         for side_index, side in enumerate(all_sides):
             if side.columns[gpu]:
-                pool_tps = capacity_curve(problem, model, gpu, present, int(side.lost[gpu]))
-                pool_tps = pool_tps / side.share
-                drops[side_index] = pool_tps[present] - pool_tps[fewer : present + 1][::-1]
+                curve = capacity_curve(problem, model, gpu, present, int(side.lost[gpu]))
+                pool_tps = curve / side.share
+                lost_tps[side_index] = pool_tps[present] - pool_tps[least : present + 1][::-1]
         # Remove as many as leave every side with enough.
         spare = np.maximum(0.0, served_here - required)
-        count = min(
-            int(np.searchsorted(drop, spare[side_index], side="right")) - 1
-            for side_index, drop in drops.items()
+        removed = min(
+            int(np.searchsorted(lost, spare[side_index], side="right")) - 1
+            for side_index, lost in lost_tps.items()
         )
-        target[model, region, gpu] -= count
-        for side_index, drop in drops.items():
-            served_by[side_index, model, region] -= drop[count]
+        target[model, region, gpu] -= removed
+        for side_index, lost in lost_tps.items():
+            served_by[side_index, model, region] -= lost[removed]
 
 
 def _removable(

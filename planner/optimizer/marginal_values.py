@@ -138,9 +138,9 @@ def _with_more_capacity(problem: PlanningProblem, capacity_gpus: IntArray) -> Pl
     """Return ``problem`` with ``capacity_gpus``; maximums set by the old capacity grow with it."""
     wider = replace(problem, capacity_gpus=capacity_gpus)
     size = np.maximum(1, problem.gpus_per_instance)[:, None, :]
-    that_fit, that_fit_then = problem.room[None] // size, wider.room[None] // size
-    grown = problem.maximum + (problem.maximum >= that_fit) * (that_fit_then - that_fit)
-    return replace(wider, maximum=grown)
+    fit_before, fit_now = problem.room[None] // size, wider.room[None] // size
+    set_by_capacity = problem.maximum >= fit_before
+    return replace(wider, maximum=problem.maximum + set_by_capacity * (fit_now - fit_before))
 
 
 def solve_moved(

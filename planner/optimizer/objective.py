@@ -29,15 +29,20 @@ class Cap:
 
 
 def per_hour(problem: PlanningProblem, measure: str) -> FloatArray:
-    """Return the usd, gpu_hours, kwh or kg (``measure``) of an instance-hour, as in ``price``."""
+    """Return how much of ``measure`` an instance-hour uses, ``[model, region, column]``.
+
+    ``measure`` is usd, gpu_hours, kwh or kg. Energy and carbon are 0 where they are not known.
+    """
     shape = problem.usd_per_hour.shape
     if measure == "usd":
         return problem.usd_per_hour
     if measure == "gpu_hours":
         return np.broadcast_to(problem.gpus_per_instance[:, None, :], shape).astype(float)
     kwh = np.zeros(shape) if problem.kw is None else problem.kw
-    if measure == "kwh" or problem.kg_per_kwh is None:
-        return kwh if measure == "kwh" else np.zeros(shape)
+    if measure == "kwh":
+        return kwh
+    if problem.kg_per_kwh is None:
+        return np.zeros(shape)
     kg: FloatArray = kwh * problem.kg_per_kwh[None, :, None]
     return kg
 

@@ -97,10 +97,11 @@ def capacity_curve(
 ) -> FloatArray:
     """Return the tokens/s of 0 to ``max_count`` instances when ``lost`` of them are gone."""
     pools = problem.pool_tps
-    known = np.zeros(1) if pools is None else np.append(0.0, pools[model, column])
+    known_tps = np.zeros(1) if pools is None else np.append(0.0, pools[model, column])
     remaining = np.maximum(0, np.arange(max_count + 1) - lost)
-    within = np.minimum(remaining, len(known) - 1)  # further ones carry theta each
-    return np.asarray(known[within] + problem.theta_tps[model, column] * (remaining - within))
+    within = np.minimum(remaining, len(known_tps) - 1)
+    beyond = remaining - within  # each of them carries theta
+    return np.asarray(known_tps[within] + problem.theta_tps[model, column] * beyond)
 
 
 def fewest_instances(
@@ -153,10 +154,10 @@ def linear_pieces(carried: FloatArray, need: float) -> LinearPieces:
     ends there.
     """
     count = min(int(np.searchsorted(carried, need)), len(carried) - 1)
-    steps = np.diff(np.minimum(carried[: count + 1], need))
-    tolerance = LINEAR_TOLERANCE * float(np.max(steps, initial=0.0))
-    begins_stretch = np.append(True, np.abs(np.diff(steps)) > tolerance)[: len(steps)]
+    added = np.diff(np.minimum(carried[: count + 1], need))  # by each instance
+    tolerance = LINEAR_TOLERANCE * float(np.max(added, initial=0.0))
+    begins_stretch = np.append(True, np.abs(np.diff(added)) > tolerance)[: len(added)]
     first = np.flatnonzero(begins_stretch)
-    slope = steps[first]
-    run = np.cumsum(np.append(0, np.diff(slope) > 0)[: len(slope)])  # a new one where slope rises
-    return LinearPieces(first, np.diff(np.append(first, count)), slope, run)
+    length, slope = np.diff(np.append(first, count)), added[first]
+    begins_run = np.append(False, np.diff(slope) > 0)[: len(slope)]  # where the slope rises
+    return LinearPieces(first, length, slope, np.cumsum(begins_run))

@@ -51,7 +51,7 @@ def cheapest_shift(
     are those of the best fleet of whole replicas found in time, or else of the fractional fleet.
     None: not even a fractional fleet does all work in time.
     """
-    # Every replica has the capacity of one in a large pool, which bounds that of smaller ones.
+    # For a bound, every replica has the capacity of one in a large pool: smaller pools carry less.
     windows = tuple(replace(window, pool_tps=None) for window in problem.windows)
     draft, flows = _program_with_work(replace(problem, windows=windows), work, reach)
     relaxed = highspy.Highs()  # type: ignore[no-untyped-call]
@@ -61,9 +61,10 @@ def cheapest_shift(
     if relaxed.getModelStatus() != highspy.HighsModelStatus.kOptimal:
         return None
     fractional = np.array(relaxed.getSolution().col_value)
-    rates = fractional[flows.variable]
+    rates, counts = fractional[flows.variable], fractional[draft.x]
     bound = max(0.0, float(relaxed.getObjectiveValue()) - float(flows.ties @ rates))
-    counts = fractional[draft.x]
+
+    # Then whole replicas with the capacities of their pools, from the rounded fractional fleet.
     draft, flows = _program_with_work(problem, work, reach)
     program = draft.builder.program()
     start = _rounded_up(draft, program, counts, flows.variable, rates)
@@ -71,9 +72,9 @@ def cheapest_shift(
         program, gap=gap, time_limit_s=time_limit_s, check=lambda: None, start=start
     )
     values = start if solution.values is None else solution.values
+    target = None
     if values is not None:
-        rates = values[flows.variable]
-    target = None if values is None else draft.whole_counts(values, draft.x)
+        rates, target = values[flows.variable], draft.whole_counts(values, draft.x)
     tokens, arrived = np.zeros((2, len(windows), *problem.first.current.shape[:2]))
     work_tokens = np.maximum(0.0, rates) * problem.period_s
     np.add.at(tokens, (flows.period, work.model[flows.part], flows.region), work_tokens)
@@ -119,7 +120,10 @@ class _Flows:
 def _program_with_work(
     problem: HorizonProblem, work: Work, reach: BoolArray
 ) -> tuple[Draft, _Flows]:
-    """Return the program of all periods with the times of ``work`` as variables, in tokens/s."""
+    """Return the program of all periods with the rates of ``work`` as variables, in tokens/s.
+
+    There is one for each part of the work, period in time and region in reach.
+    """
     draft = draft_program(problem, cuts=False)
     periods = np.arange(len(problem.windows))[None, :, None]
     part, period, region = np.nonzero(
@@ -128,10 +132,11 @@ def _program_with_work(
         & (periods <= work.last[:, None, None])
     )
     rate = work.tokens / problem.period_s  # tokens/s if all is done in one period
-    highest = max(float(window.usd_per_hour.max(initial=0.0)) for window in problem.windows)
+    # A small cost that rises with the period breaks ties: of equal plans, the sooner one wins.
+    highest_usd = max(float(window.usd_per_hour.max(initial=0.0)) for window in problem.windows)
     theta = float(problem.first.theta_tps.max(initial=0.0))
-    tie = SOONER * highest / max(1e-12, theta) * problem.hours
-    ties: FloatArray = np.asarray(tie * (1.0 + period), np.float64)
+    tie_cost = SOONER * highest_usd / max(1e-12, theta) * problem.hours
+    ties: FloatArray = np.asarray(tie_cost * (1.0 + period), np.float64)
     flow = draft.builder.grid(part.shape, cost=ties)
     draft.builder.add("work", [(part, flow, 1.0)], rate, rate, len(rate))
     _add_coverage_of_work(draft, work.model[part], period, region, flow)

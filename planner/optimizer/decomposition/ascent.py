@@ -86,8 +86,8 @@ def polish(
             check()
             direction = np.sign(priced.slope.demand if of_demand else priced.slope.capacity)
             direction *= (trial > 0) | (direction > 0)  # a price of 0 cannot fall
-            same_sign = direction * last_direction
-            step = step * np.select([same_sign > 0, same_sign < 0], [GROW_STEP, SHRINK_STEP], 1.0)
+            turn = direction * last_direction  # 1: the sign is the same as before, -1: it changed
+            step = step * np.select([turn > 0, turn < 0], [GROW_STEP, SHRINK_STEP], 1.0)
             last_direction, trial = direction, np.maximum(0.0, trial + direction * step)
             trial_prices = _with_prices(prices, trial, of_demand)
             priced = cells.solve_at(trial_prices)

@@ -92,32 +92,28 @@ class Cells:
 
     @classmethod
     def from_problem(cls, problem: PlanningProblem) -> Cells | None:
-        """Return the cells of a problem, its models in its regions; None if limits contradict.
+        """Return the cells of a problem; None if a minimum exceeds a maximum or a capacity.
 
-        Instances above the minimum are what a solution chooses, so minimums are subtracted first.
-
-        Limits contradict if the minimum of a model, region and GPU type exceeds the maximum or the
-        capacity.
+        A solution chooses the instances above the minimums. Demand, capacities and caps are
+        therefore those that the minimums leave.
         """
         theta, size = problem.theta_tps, problem.gpus_per_instance
         can_run = theta[:, None, :] > 0
         minimum = np.where(can_run, problem.minimum, 0)
         that_fit = problem.room[None] // np.maximum(1, size)[:, None, :]
         max_extra = np.where(can_run, np.minimum(problem.maximum, that_fit) - minimum, 0)
-        # Without pool_tps, solving a cell is faster. Linear curves do not need it.
-        has_curves = is_nonlinear(problem).any()
-        curves = CapacityCurves.from_problem(
-            problem if has_curves else replace(problem, pool_tps=None), problem.spare
-        )
+        # Solving a cell is faster without pool_tps, and linear curves do not need it.
+        sized = problem if is_nonlinear(problem).any() else replace(problem, pool_tps=None)
+        curves = CapacityCurves.from_problem(sized, problem.spare)
         room = problem.capacity_gpus - gpus_used(problem, minimum)
         if (max_extra < 0).any() or (room < 0).any():
             return None
         # Cells are solved on tables of max_extra.max() + 1 counts, so keep it small.
         max_extra = np.minimum(max_extra, _most_useful_instances(problem, minimum))
-        start = np.where(can_run, start_cost(problem), 0.0)
         carried_tps = carried_by_pools(problem, minimum, problem.spare).sum(axis=2)
-        types = np.maximum(1, (theta > 0).sum(axis=1))
-        hourly, starts = price(problem), np.maximum(0, minimum - problem.current)
+        usable_types = np.maximum(1, (theta > 0).sum(axis=1))
+        hourly, start = price(problem), np.where(can_run, start_cost(problem), 0.0)
+        started = np.maximum(0, minimum - problem.current)  # to reach the minimums
         cap_x, cap_start, cap_room = _scaled_caps(problem, minimum)
         return cls(
             curves=curves,
@@ -131,8 +127,8 @@ class Cells:
             room=room,
             rows=problem.rows,
             minimum=minimum,
-            fixed_usd=float((hourly * minimum).sum() + (start * starts).sum()),
-            mean_tps=np.where(can_run.any(axis=(1, 2)), theta.sum(axis=1) / types, 1.0),
+            fixed_usd=float((hourly * minimum).sum() + (start * started).sum()),
+            mean_tps=np.where(can_run.any(axis=(1, 2)), theta.sum(axis=1) / usable_types, 1.0),
             cap_x=cap_x,
             cap_start=cap_start,
             cap_room=cap_room,
@@ -227,10 +223,11 @@ class Cells:
 
     def column_usd(self, x: Int32Array, cell: IntArray) -> FloatArray:
         """Return the US dollars per hour of candidate instances ``x [n, g]`` of ``cell [n]``."""
-        gpus = x.shape[1]
-        usd, start = self.usd.reshape(-1, gpus)[cell], self.start.reshape(-1, gpus)[cell]
-        beyond = np.maximum(0, x - self.running.reshape(-1, gpus)[cell])
-        cost: FloatArray = (usd * x + start * beyond).sum(axis=1)
+        usd, start_usd, running = (
+            values.reshape(-1, x.shape[1])[cell] for values in (self.usd, self.start, self.running)
+        )
+        started = np.maximum(0, x - running)
+        cost: FloatArray = (usd * x + start_usd * started).sum(axis=1)
         return cost
 
     def cap_use(self, x: Int32Array, cell: IntArray) -> FloatArray:
@@ -252,10 +249,10 @@ class Cells:
         ``x`` counts beyond the minimums. ``cell [n]`` is the cell of each row.
         """
         row, gpu = np.nonzero(x)
-        least = self.minimum.reshape(-1, x.shape[1])[cell[row], gpu]
+        minimum = self.minimum.reshape(-1, x.shape[1])[cell[row], gpu]
         model = cell[row] // self.need.shape[1]  # cells are numbered by model, then by region
-        before = self.curves.carried(model, gpu, least)
-        after = self.curves.carried(model, gpu, least + x[row, gpu])
+        before = self.curves.carried(model, gpu, minimum)
+        after = self.curves.carried(model, gpu, minimum + x[row, gpu])
         return np.bincount(row, after - before, len(cell)).astype(float)
 
     def instance_charges(self, prices: Prices) -> tuple[FloatArray, FloatArray]:

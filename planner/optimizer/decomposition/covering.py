@@ -189,32 +189,43 @@ def _hull_steps(tables: Any, item: Any, orders: Any, hull: Any) -> Any:
     cost per token/s. Types are in the order of their first step, and those without steps come last.
     ``orders`` and ``hull`` are work arrays.
     """
-    gain, cost, _, top, _ = tables
+    gain, cost = tables.gain, tables.cost
     rank, order = orders[0], orders[1]
     n = 0
-    for g in range(top.size):
-        rank[g] = -1
+    for g in range(rank.size):
         for i in range(_lower_hull(tables, g, hull)):
             step_gain = gain[g, hull[i + 1]] - gain[g, hull[i]]
             step_cost = cost[g, hull[i + 1]] - cost[g, hull[i]]
-            ratio = step_cost / step_gain
-            position = n  # insertion sort
-            while position > 0 and item[position - 1, RATIO] > ratio:
-                item[position] = item[position - 1]
-                position -= 1
-            item[position, RATIO], item[position, CARRIES] = ratio, step_gain
-            item[position, PRICE], item[position, TYPE] = step_cost, g
+            _insert_step(item, n, step_gain, step_cost, g)
             n += 1
-    # Rank the types by their first step. After the last step, those without steps follow.
-    ranks = types = 0
-    for i in range(n + top.size):
-        g = int(item[i, TYPE]) if i < n else i - n
-        if rank[g] < 0:
-            rank[g], order[ranks] = ranks, g
-            ranks += 1
-        if i == n - 1:
-            types = ranks
+    rank[:] = -1
+    types = 0
+    for i in range(n):
+        types = _rank_next(rank, order, types, int(item[i, TYPE]))
+    ranked = types
+    for g in range(rank.size):
+        ranked = _rank_next(rank, order, ranked, g)
     return Items(item, n, rank, order, types)
+
+
+@inlined_kernel
+def _insert_step(item: Any, n: int, gain: float, cost: float, g: int) -> None:
+    """Insert a step of type ``g`` into the first ``n`` of ``item``, sorted by cost per token/s."""
+    ratio, position = cost / gain, n
+    while position > 0 and item[position - 1, RATIO] > ratio:
+        item[position] = item[position - 1]
+        position -= 1
+    item[position, RATIO], item[position, CARRIES] = ratio, gain
+    item[position, PRICE], item[position, TYPE] = cost, g
+
+
+@inlined_kernel
+def _rank_next(rank: Any, order: Any, ranked: int, g: int) -> Any:
+    """Give type ``g`` the next rank if it has none; return the number of ranked types."""
+    if rank[g] >= 0:
+        return ranked
+    rank[g], order[ranked] = ranked, g
+    return ranked + 1
 
 
 @kernel
@@ -242,9 +253,10 @@ def _hull_cost(items: Any, after: int, excluded: int, missing: float) -> Any:
 
 @kernel
 def _cheapest_alone(tables: Any, g: int, missing: float) -> Any:
-    """Return two counts of type ``g`` that add ``missing`` tokens/s: the least and the cheapest.
+    """Return the least and the cheapest count of type ``g`` that add ``missing`` tokens/s.
 
-    A larger number may be cheaper. Both exceed ``top`` if the type does not suffice.
+    A larger count can be cheaper, as the value of its tokens is deducted. Both exceed ``top`` if
+    the type does not suffice.
     """
     enough = tables.origin[g]
     while enough <= tables.top[g] and tables.gain[g, enough] < missing:
@@ -262,33 +274,35 @@ def _least_cover(
 ) -> Any:
     """Return a lower bound on the cost of ``need`` > 0 tokens/s above the cheapest counts.
 
-    It is a depth-first search over the counts of each type. ``chosen [GPU column]`` is filled with
-    the cheapest counts found. Their cost equals the bound unless the search takes more than
-    ``NODES`` nodes. The bound is infinite if all types together do not suffice. ``linear`` tells
-    that every instance of a type adds the same tokens/s. ``state`` is a work array.
+    It is a depth-first search. Depth i decides the count of type ``items.order[i]``, and row i of
+    the work array ``state`` belongs to it. Counts fall from the one that covers the rest alone.
+    ``chosen [GPU column]`` is filled with the cheapest counts found. Their cost equals the bound
+    unless the search takes more than ``NODES`` nodes. The bound is infinite if all types together
+    do not suffice. ``linear`` tells that every instance of a type adds the same tokens/s.
     """
     gain, cost, origin, top, _ = tables
     order, types = items.order, items.types
     best, lower, nodes, tolerance = np.inf, np.inf, 0, 0.0
     i = 0
-    state[0, MISSING], state[0, PAID], state[0, TAKEN], state[0, BOUND] = need, 0.0, -1.0, np.inf
+    _enter_depth(state, 0, need, 0.0)
     while i >= 0:
         g, missing, paid = order[i], state[i, MISSING], state[i, PAID]
-        if state[i, TAKEN] < 0:  # Try the cheapest count that covers the rest alone.
-            enough, least_x = _cheapest_alone(tables, g, missing)
+        if state[i, TAKEN] < 0:  # the first visit of this depth
+            enough, cheapest = _cheapest_alone(tables, g, missing)
             state[i, TAKEN] = enough
-            if enough <= top[g] and paid + cost[g, least_x] < best:
-                best = paid + cost[g, least_x]
+            if enough <= top[g] and paid + cost[g, cheapest] < best:
+                best = paid + cost[g, cheapest]
                 for j in range(types):
                     chosen[order[j]] = int(state[j, TAKEN]) if j < i else origin[order[j]]
-                chosen[g] = least_x
+                chosen[g] = cheapest
+        # Take one instance less, and leave the rest to the types that follow.
         state[i, TAKEN] -= 1
         x = int(state[i, TAKEN])
         if x < origin[g] or i == types - 1:
             i -= 1
             continue
         bound = paid + cost[g, x] + _hull_cost(items, i, -1, missing - gain[g, x])
-        if bound >= best * (1.0 - tolerance):
+        if bound >= best * (1.0 - tolerance):  # no cover with this count can be cheaper
             lower = min(lower, bound)
             # Costs are convex. With linear capacity, so is the bound: it rises from here on.
             if linear and bound >= state[i, BOUND]:
@@ -301,9 +315,15 @@ def _least_cover(
             tolerance = min(0.5, max(TOLERANCE, LOOSER * tolerance))
         state[i, BOUND] = bound
         i += 1
-        state[i, MISSING], state[i, PAID] = missing - gain[g, x], paid + cost[g, x]
-        state[i, TAKEN], state[i, BOUND] = -1.0, np.inf
+        _enter_depth(state, i, missing - gain[g, x], paid + cost[g, x])
     return min(best, lower)
+
+
+@inlined_kernel
+def _enter_depth(state: Any, i: int, missing: float, paid: float) -> None:
+    """Begin depth ``i`` of a search with ``missing`` tokens/s to cover and ``paid`` so far."""
+    state[i, MISSING], state[i, PAID] = missing, paid
+    state[i, TAKEN], state[i, BOUND] = -1.0, np.inf
 
 
 @kernel
@@ -406,12 +426,12 @@ def _count_ranges(
 
 @kernel
 def _append_within(items: Any, tables: Any, need: Any, box: Any, state: Any, rows: Any) -> Any:
-    """Append every column of one cell that covers ``need`` within its limit on the cost.
+    """Append every column of one cell that covers its need within a limit on the cost.
 
-    ``need`` has the tokens/s to cover and that limit, both above the counts ``origin`` of
-    ``tables``. ``box`` is the least and the most instances of each type. ``rows`` are the array to
-    fill, its first row and the end of the rows. Returns the next free row. Returns -1 if the rows
-    do not suffice or the search takes too long.
+    ``need`` is (tokens/s to cover, that limit), both above the counts ``origin`` of ``tables``.
+    ``box`` is (least, most) instances of each type. ``rows`` is (array to fill, its first row, the
+    end of its rows). Returns the next free row, or -1 if the rows do not suffice or the search
+    takes too long. It is a depth-first search, with ``state`` as in ``_least_cover``.
     """
     gain, cost, _, _, _ = tables
     (missing, max_cost), (low, high), (x, row, end) = need, box, rows

@@ -142,17 +142,17 @@ class _BoxVariables:
     @classmethod
     def from_boxes(cls, cells: Cells, boxes: Boxes) -> _BoxVariables:
         """Return the variables of ``boxes``, without those that could only be 0."""
-        gpus = cells.max_extra.shape[2]
-        running = cells.running.reshape(-1, gpus)[boxes.cell]
-        usd = cells.usd.reshape(-1, gpus)[boxes.cell]
-        start = cells.start.reshape(-1, gpus)[boxes.cell]
-        running_part = np.minimum(boxes.low, running), np.minimum(boxes.high, running), usd
-        started_low, started_high = (np.maximum(0, n - running) for n in (boxes.low, boxes.high))
-        started_part = started_low, started_high, usd + start
-        # Rows are first the running, then the started instances of each box.
-        low, high, cost = (
-            np.concatenate(part) for part in zip(running_part, started_part, strict=True)
+        running, usd, start_usd = (
+            by_cell.reshape(-1, cells.max_extra.shape[2])[boxes.cell]
+            for by_cell in (cells.running, cells.usd, cells.start)
         )
+
+        def split(counts: IntArray) -> IntArray:
+            """Return rows with the part of ``counts`` that runs already, then the rest."""
+            return np.concatenate([np.minimum(counts, running), np.maximum(0, counts - running)])
+
+        low, high = split(boxes.low), split(boxes.high)
+        cost = np.concatenate([usd, usd + start_usd])
         row, gpu = np.nonzero(high)
         cell = np.concatenate([boxes.cell, boxes.cell])[row]
         return cls(row >= len(boxes.cell), cell, gpu, low[row, gpu], high[row, gpu], cost[row, gpu])
@@ -168,13 +168,12 @@ class _BoxVariables:
 
 def _start_values(cells: Cells, band: Band, x: IntArray) -> FloatArray:
     """Return the values of the master program's variables that stand for the plan ``x``."""
-    columns, of_box = band.columns, _BoxVariables.from_boxes(cells, band.boxes)
+    columns, in_box = band.columns, _BoxVariables.from_boxes(cells, band.boxes)
     x_by_cell = x.reshape(cells.need.size, -1)
     chosen = (columns.x == x_by_cell[columns.cell]).all(axis=1)
-    total = x_by_cell[of_box.cell, of_box.gpu]
-    running_before = cells.running.reshape(x_by_cell.shape)[of_box.cell, of_box.gpu]
-    running = np.minimum(total, running_before)
-    box_values = np.where(of_box.start, total - running, running)
+    total = x_by_cell[in_box.cell, in_box.gpu]
+    running = np.minimum(total, cells.running.reshape(x_by_cell.shape)[in_box.cell, in_box.gpu])
+    box_values = np.where(in_box.start, total - running, running)
     return np.concatenate([chosen, box_values]).astype(float)
 
 
@@ -187,7 +186,6 @@ def _master_program(cells: Cells, band: Band, penalty: float | None = None) -> B
     kind may be violated at that price per GPU or instance.
     """
     columns, in_box, builder = band.columns, _BoxVariables.from_boxes(cells, band.boxes), Builder()
-    models, regions, _ = cells.max_extra.shape
     # The relaxation needs no bound: the "cell" rows limit the sum to 1.
     upper_bound = 1.0 if penalty is None else INF
     cost = cells.column_usd(columns.x, columns.cell)
@@ -195,17 +193,15 @@ def _master_program(cells: Cells, band: Band, penalty: float | None = None) -> B
     boxed = builder.variables(
         len(in_box.cell), cost=in_box.cost, lower=in_box.low, upper=in_box.high, integral=True
     )
+    regions = cells.need.shape[1]
     model, region = np.divmod(columns.cell, regions)
     box_model, box_region = np.divmod(in_box.cell, regions)
     # Tokens/s are counted in mean instances of the model.
     serves = cells.served_tps(columns.x, columns.cell) / cells.mean_tps[model]
     box_serves = cells.curves.theta[box_model, in_box.gpu] / cells.mean_tps[box_model]
 
-    lower, upper, in_boxes = np.ones(cells.need.size), np.ones(cells.need.size), band.boxes.cell
-    lower[in_boxes] = cells.need.ravel()[in_boxes] / cells.mean_tps[in_boxes // regions]
-    upper[in_boxes] = INF
     per_cell: list[Entry] = [(columns.cell, chosen, 1.0), (in_box.cell, boxed, box_serves)]
-    builder.add("cell", per_cell, lower, upper, cells.need.size)
+    builder.add("cell", per_cell, *_cell_limits(cells, band.boxes), cells.need.size)
 
     types, all_caps = cells.room.shape[1], np.arange(len(cells.cap_room))
     capacity_row = region[:, None] * types + np.arange(types)
@@ -219,12 +215,23 @@ def _master_program(cells: Cells, band: Band, penalty: float | None = None) -> B
         (all_caps, chosen[:, None], cells.cap_use(columns.x, columns.cell)),
         (all_caps, boxed[:, None], in_box.cap_use(cells)),
     ]
-    if penalty is not None:
-        for rows, entries, sign in (
-            (cells.room.size, used, -1.0), (models, served, 1.0), (len(all_caps), cap_use, -1.0),
-        ):  # fmt: skip
+    joint = cells.joint / cells.mean_tps
+    for family, entries, lower, upper, rows in (
+        ("capacity", used, -INF, cells.room.ravel(), cells.room.size),
+        ("joint", served, joint, INF, len(joint)),
+        ("caps", cap_use, -INF, cells.cap_room, len(all_caps)),
+    ):
+        if penalty is not None:
+            sign = 1.0 if family == "joint" else -1.0  # add to what is served, or take from a use
             entries.append((np.arange(rows), builder.variables(rows, cost=penalty), sign))
-    builder.add("capacity", used, -INF, cells.room.ravel(), cells.room.size)
-    builder.add("joint", served, cells.joint / cells.mean_tps, INF, models)
-    builder.add("caps", cap_use, -INF, cells.cap_room, len(all_caps))
+        builder.add(family, entries, lower, upper, rows)
     return builder
+
+
+def _cell_limits(cells: Cells, boxes: Boxes) -> tuple[FloatArray, FloatArray]:
+    """Return the least and most of each cell's row: one column, or enough instances of a box."""
+    lower, upper = np.ones((2, cells.need.size))
+    in_box = boxes.cell
+    lower[in_box] = cells.need.ravel()[in_box] / cells.mean_tps[in_box // cells.need.shape[1]]
+    upper[in_box] = INF
+    return lower, upper

@@ -44,6 +44,16 @@ class PlanState(NamedTuple):
     surplus: Any  # [l] tokens/s beyond the joint demand; negative: short
 
 
+class Move(NamedTuple):
+    """A change of one cell: instances of one type removed, and those of another added for them."""
+
+    key: float  # the lowest is best; infinite: there is no move
+    remove_type: int
+    remove_count: int
+    add_type: int  # -1: none
+    add_count: int
+
+
 def repair_plan(cells: Cells, prices: Prices, x: IntArray) -> IntArray | None:
     """Change the cells' solutions ``x`` into a plan ``[l, r, g]`` that meets all joint rows.
 
@@ -54,13 +64,14 @@ def repair_plan(cells: Cells, prices: Prices, x: IntArray) -> IntArray | None:
     plan = np.ascontiguousarray(x, dtype=np.int64).copy()
     arrays = cells.arrays(replace(cells.zero_prices, caps=prices.caps))
     problem = RepairProblem(arrays, cells.size, cells.rows, cells.joint)
-    by_cell, all_cells = plan.reshape(cells.need.size, -1), np.arange(cells.need.size)
-    gain = cells.served_tps(by_cell, all_cells).reshape(cells.need.shape)
+    plan_by_cell, all_cells = plan.reshape(cells.need.size, -1), np.arange(cells.need.size)
+    gain = cells.served_tps(plan_by_cell, all_cells).reshape(cells.need.shape)
     free = cells.room - cells.by_row(np.einsum("lrg,lg->rg", plan, cells.size))
-    if not repair_instances(problem, PlanState(plan, free, gain, gain.sum(axis=1) - cells.joint)):
+    now = PlanState(plan, free, gain, surplus=gain.sum(axis=1) - cells.joint)
+    if not repair_instances(problem, now):  # changes ``plan`` in place
         return None
-    spent = cells.cap_use(by_cell.astype(np.int32), all_cells).sum(axis=0)
-    return plan if np.all(spent <= cells.cap_room) else None
+    cap_use = cells.cap_use(plan_by_cell.astype(np.int32), all_cells).sum(axis=0)
+    return plan if np.all(cap_use <= cells.cap_room) else None
 
 
 @kernel
@@ -87,18 +98,17 @@ def _fewest_more(cell: Any, g: int, count: int, missing: float, largest: int) ->
 
 @kernel
 def _best_move(problem: Any, now: Any, model: int, region: int, row: int) -> Any:
-    """Return the best move of a cell: its key, removed type and count, added type and count.
+    """Return the best ``Move`` of a cell.
 
     A move removes up to ``AT_ONCE`` instances of one type. If demand would then be uncovered, it
-    adds the fewest instances of another type that cover it (otherwise the added type is -1).
+    adds the fewest instances of another type that cover it.
 
-    The move with the lowest key is best. The key is the change in cost if ``row`` is -1. If ``row``
-    is a row of capacity, only moves that free its GPUs count, and the key is the change in cost per
-    freed GPU. The key is infinite if there is no move.
+    Its key is the change in cost if ``row`` is -1. If ``row`` is a row of capacity, only moves that
+    free its GPUs count, and the key is the change in cost per freed GPU.
     """
     cell, x = one_cell(problem.cells, model, region), now.x[model, region]
     size, rows = problem.size[model], problem.rows
-    best, remove_type, remove_count, add_type, add_count = np.inf, -1, 0, -1, 0
+    best = Move(np.inf, -1, 0, -1, 0)
     slack = now.gain[model, region] - cell.need
     spare = min(slack, max(0.0, now.surplus[model])) + SHARE * max(0.0, cell.need)
     for g in range(x.size):
@@ -109,8 +119,8 @@ def _best_move(problem: Any, now: Any, model: int, region: int, row: int) -> Any
             saved, freed = _cost_change(cell, g, x[g], -k), k * size[g]
             if missing <= 0.0:
                 key = saved / freed if row >= 0 else saved
-                if key < best:
-                    best, remove_type, remove_count, add_type, add_count = key, g, k, -1, 0
+                if key < best.key:
+                    best = Move(key, g, k, -1, 0)
                 continue
             for other in range(x.size):
                 if other == g or cell.theta[other] <= 0.0 or (row >= 0 and rows[other] == row):
@@ -122,20 +132,20 @@ def _best_move(problem: Any, now: Any, model: int, region: int, row: int) -> Any
                     continue
                 delta = saved + _cost_change(cell, other, x[other], count)
                 key = delta / freed if row >= 0 else delta
-                if key < best:
-                    best, remove_type, remove_count, add_type, add_count = key, g, k, other, count
-    return best, remove_type, remove_count, add_type, add_count
+                if key < best.key:
+                    best = Move(key, g, k, other, count)
+    return best
 
 
 @kernel
 def _apply_change(problem: Any, now: Any, model: int, region: int, g: int, more: int) -> None:
     """Add ``more`` instances of GPU column ``g``; update the state ``now``."""
     cell, count = one_cell(problem.cells, model, region), now.x[model, region, g]
-    carried = carried_tps(cell, g, count + more) - carried_tps(cell, g, count)
+    added_tps = carried_tps(cell, g, count + more) - carried_tps(cell, g, count)
     now.x[model, region, g] += more
     now.free[region, problem.rows[g]] -= more * problem.size[model, g]
-    now.gain[model, region] += carried
-    now.surplus[model] += carried
+    now.gain[model, region] += added_tps
+    now.surplus[model] += added_tps
 
 
 @kernel
@@ -147,22 +157,20 @@ def _move_pass(problem: Any, now: Any, region: int, row: int, keys: Any) -> floa
     """
     saved = 0.0
     for model in range(keys.size):
-        keys[model] = _best_move(problem, now, model, region, row)[0]
+        keys[model] = _best_move(problem, now, model, region, row).key
     for model in np.argsort(keys):
         if keys[model] == np.inf or (row < 0 and keys[model] >= 0.0):
             break
         if row >= 0 and now.free[region, row] >= 0:
             break
         # Moves of the models before may have taken its GPUs, so search again.
-        key, remove_type, remove_count, add_type, add_count = _best_move(
-            problem, now, model, region, row
-        )
-        if key == np.inf or (row < 0 and key >= -SHARE):
+        move = _best_move(problem, now, model, region, row)
+        if move.key == np.inf or (row < 0 and move.key >= -SHARE):
             continue
-        _apply_change(problem, now, model, region, remove_type, -remove_count)
-        if add_type >= 0:
-            _apply_change(problem, now, model, region, add_type, add_count)
-        saved -= key
+        _apply_change(problem, now, model, region, move.remove_type, -move.remove_count)
+        if move.add_type >= 0:
+            _apply_change(problem, now, model, region, move.add_type, move.add_count)
+        saved -= move.key
     return saved
 
 

@@ -26,11 +26,11 @@ def totals(problem: HorizonProblem, target: IntArray, lent: IntArray) -> tuple[T
         starting = starting if problem.lead else np.zeros_like(starting)
         usd, gpu_hours, kwh, kg = (
             float(
-                (per_hour(window, m) * (target[period] + starting)).sum()
-                + (per_start(window, m) * starts[period]).sum()
+                (per_hour(window, measure) * (target[period] + starting)).sum()
+                + (per_start(window, measure) * starts[period]).sum()
             )
             * problem.hours
-            for m in MEASURES
+            for measure in MEASURES
         )
         if problem.lend_usd is not None:
             usd -= float((problem.lend_usd * lent[period]).sum()) * problem.hours

@@ -1,6 +1,6 @@
 """Solve all periods at once: a problem in, a plan with its bound out."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from time import perf_counter
 
@@ -13,7 +13,7 @@ from planner.optimizer.horizon.cross_region import rerouted_tps
 from planner.optimizer.horizon.figures import costs, totals
 from planner.optimizer.horizon.start_plans import greedy_plan, period_by_period
 from planner.optimizer.objective import STICKINESS, true_bound
-from planner.optimizer.problem import INFEASIBLE, Binding, HorizonPlan, HorizonProblem
+from planner.optimizer.problem import INFEASIBLE, Binding, HorizonPlan, HorizonProblem, Totals
 from planner.optimizer.program.conflict import conflicting_set
 from planner.optimizer.program.search import Effort, Search
 from planner.optimizer.program.variables import Draft
@@ -144,12 +144,14 @@ def _cost_bound(problem: HorizonProblem, program_bound: float, fleet: float) -> 
 
 def _unserved_tps(draft: Draft, values: FloatArray) -> FloatArray:
     """Return the unserved tokens/s by period, tier and model, ``[period, tier, model]``."""
-    demand, models = draft.problem.demand, len(draft.problem.first.models)
+    demand = draft.problem.demand
+    periods, tiers, models = len(draft.x), len(demand), len(draft.problem.first.models)
     if draft.short is None or draft.beyond is None:
-        return np.zeros((len(draft.x), len(demand), models))
-    regional = values[draft.short].reshape(len(demand), len(draft.x), models, -1).sum(axis=3)
-    total: FloatArray = (regional + values[draft.beyond]).transpose(1, 0, 2)
-    return np.where(total > 1e-6 * max(1.0, float(demand.max())), total, 0.0)
+        return np.zeros((periods, tiers, models))
+    of_regions = values[draft.short].reshape(tiers, periods, models, -1).sum(axis=3)
+    unserved: FloatArray = (of_regions + values[draft.beyond]).transpose(1, 0, 2)
+    # Less than the solver's tolerance is no unserved demand.
+    return np.where(unserved > 1e-6 * max(1.0, float(demand.max())), unserved, 0.0)
 
 
 def _unserved_by_unproven(problem: HorizonProblem, target: IntArray) -> FloatArray:
@@ -157,12 +159,12 @@ def _unserved_by_unproven(problem: HorizonProblem, target: IntArray) -> FloatArr
 
     All of it is counted for the last tier.
     """
-    out = np.zeros((len(target), len(problem.demand), len(problem.first.models)))
+    unserved = np.zeros((len(target), len(problem.demand), len(problem.first.models)))
     for period, window in enumerate(problem.windows):
         served = carried_tps(window, target[period]).min(axis=0).sum(axis=1)
         # Within the solver's tolerance, all is served.
-        out[period, -1] = np.maximum(0.0, global_need_tps(window) * (1 - 1e-6) - served)
-    return out
+        unserved[period, -1] = np.maximum(0.0, global_need_tps(window) * (1 - 1e-6) - served)
+    return unserved
 
 
 def _binding_constraints(
@@ -179,25 +181,30 @@ def _binding_constraints(
         for binding in binding_constraints(serving, target[period] - lent[period]):
             by_place.setdefault((binding.family, binding.where), []).append(binding)
     periods = len(problem.windows)
-    out = []
+    bindings = []
     for first, *others in by_place.values():
         count = f" ({1 + len(others)} of {periods} periods)" if periods > 1 else ""
-        out.append(replace(first, sentence=first.sentence + count))
-    by_period = totals(problem, target, lent)
+        bindings.append(replace(first, sentence=first.sentence + count))
+    return *bindings, *_binding_horizon_limits(problem, totals(problem, target, lent))
+
+
+def _binding_horizon_limits(
+    problem: HorizonProblem, by_period: Sequence[Totals]
+) -> Iterator[Binding]:
+    """Yield the limits on all periods together that the totals ``by_period`` nearly use up."""
     usd, kg = sum(use.usd for use in by_period), sum(use.kg for use in by_period)
     changes = sum(use.starts + use.stops for use in by_period)
-    for family, limit, used, form in (
-        ("budget", problem.budget_usd, usd, "${:,.2f}"),
-        ("carbon", problem.carbon_kg, kg, "{:,.2f} kg CO2e"),
-        ("churn", problem.churn, changes, "{:,.0f} changes"),
+    lowest_usd = min((use.usd for use in by_period), default=0.0)
+    # A limit counts as binding within 2% of it, or within the last figure: 2% of the cheapest
+    # period, one kg or one change.
+    for family, limit, used, form, step in (
+        ("budget", problem.budget_usd, usd, "${:,.2f}", lowest_usd * 0.02),
+        ("carbon", problem.carbon_kg, kg, "{:,.2f} kg CO2e", 1.0),
+        ("churn", problem.churn, changes, "{:,.0f} changes", 1.0),
     ):
-        # A limit counts as binding within 2% of it, or within one kg or change.
-        lowest_usd = min((use.usd for use in by_period), default=0.0)
-        step = lowest_usd * 0.02 if family == "budget" else 1.0
         if np.isfinite(limit) and used > limit - max(step, 0.02 * limit):
             sentence = (
                 f"The plan takes {form.format(used)} of {form.format(limit)} allowed over all "
                 "periods."
             )
-            out.append(Binding(family, "all periods", sentence))
-    return tuple(out)
+            yield Binding(family, "all periods", sentence)

@@ -146,32 +146,28 @@ def _add_to_groups(
     rows: list[Row] = []
     gaps: list[Unplaced] = []
     narrow = service.affinity == "s1"
-    replicas = {  # by unit and role
-        int(u): [
-            len(np.unique(present.replica[(present.unit == u) & (present.role == r)]))
-            for r in range(len(service.roles))
-        ]
-        for u in np.unique(present.unit)
-    }
+    replicas: dict[int, list[int]] = {}  # by unit and role
     domain_of: dict[int, Domain] = {}
-    for u in replicas:
-        s1 = int(problem.topology.s1[present.node[present.unit == u][0]])
+    for unit in np.unique(present.unit).tolist():
+        unit_rows = present.rows(present.unit == unit)
+        replicas[unit] = list(placed_replicas(unit_rows, s, len(service.roles)))
+        s1 = int(problem.topology.s1[unit_rows.node[0]])
         in_subgroup = problem.subgroup == problem.subgroup[s1]
-        domain_of[u] = (s1,) if narrow else tuple(np.flatnonzero(in_subgroup).tolist())
+        domain_of[unit] = (s1,) if narrow else tuple(np.flatnonzero(in_subgroup).tolist())
     for r, count in enumerate(more):
         shape = tuple(int(i == r) for i in range(len(service.roles)))  # one replica of the role
         for placed_count in range(count):
-            unit_rows: list[Row] = []
-            fewest_first = sorted(replicas, key=lambda u: (replicas[u][r], u))
-            for u, alternative in product(fewest_first, service.alternatives):
+            new_rows: list[Row] = []
+            fewest_first = sorted(replicas, key=lambda unit: (replicas[unit][r], unit))
+            for unit, alternative in product(fewest_first, service.alternatives):
                 block = unit_blocks(service, shape, alternative)[0]
-                block = Block(r, replicas[u][r], block.instances)
-                unit_rows = ledger.place_unit(s, u, [block], domain_of[u])
-                if unit_rows:
-                    replicas[u][r] += 1
+                block = Block(r, replicas[unit][r], block.instances)
+                new_rows = ledger.place_unit(s, unit, [block], domain_of[unit])
+                if new_rows:
+                    replicas[unit][r] += 1
                     break
-            rows += unit_rows
-            if not unit_rows:
+            rows += new_rows
+            if not new_rows:
                 reason = f"none of its groups has room for another {service.roles[r].name} replica"
                 gaps.append(Unplaced(s, shape, count - placed_count, reason))
                 break

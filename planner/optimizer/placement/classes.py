@@ -1,6 +1,7 @@
 """Merge identical subtrees: S1 switches with equal nodes, in subgroups with equal switches."""
 
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 
@@ -67,16 +68,16 @@ def switch_classes(problem: PlacementProblem, *, together: bool) -> SwitchClasse
     """Return the classes of identical S1 switches and subgroups.
 
     S1 switches are identical if their nodes have equal GPU types, sizes and free GPUs. Subgroups
-    are if they lie in one data centre with equal priority, and have identical switches. Without
-    ``together``, each switch and each subgroup is a class of its own.
+    are identical if they lie in one data centre with equal priority, and have identical switches.
+    Without ``together``, each switch and each subgroup is a class of its own.
     """
     kind_of = _kinds_of_switches(problem, together=together)
     pools = _identical_subgroups(problem, kind_of)
     switches: list[tuple[int, ...]] = []
     pool_of_class: list[int] = []
-    for pool, copies in enumerate(pools):
+    for pool, subgroups in enumerate(pools):
         by_kind: dict[int, list[int]] = {}
-        for s1 in (s1 for members in copies for s1 in members):
+        for s1 in chain.from_iterable(subgroups):
             by_kind.setdefault(kind_of[s1], []).append(s1)
         switches += [tuple(members) for members in by_kind.values()]
         pool_of_class += [pool] * len(by_kind)
@@ -90,16 +91,14 @@ def _kinds_of_switches(problem: PlacementProblem, *, together: bool) -> dict[int
     """
     tree = problem.topology
     free = tree.gpus - problem.taken
-    nodes: dict[int, list[tuple[int, int, int]]] = {}
+    nodes_of: dict[int, list[tuple[int, int, int]]] = {}  # by switch: GPU type, GPUs, free GPUs
     for n in np.lexsort((free, tree.gpus, tree.gpu, tree.s1)).tolist():
-        nodes.setdefault(int(tree.s1[n]), []).append(
-            (int(tree.gpu[n]), int(tree.gpus[n]), int(free[n]))
-        )
-    kind_of_nodes: dict[tuple[tuple[int, int, int], ...], int] = {}
-    return {
-        s1: kind_of_nodes.setdefault(tuple(node_list), len(kind_of_nodes)) if together else s1
-        for s1, node_list in nodes.items()
-    }
+        node = (int(tree.gpu[n]), int(tree.gpus[n]), int(free[n]))
+        nodes_of.setdefault(int(tree.s1[n]), []).append(node)
+    if not together:
+        return {s1: s1 for s1 in nodes_of}
+    kinds: dict[tuple[tuple[int, int, int], ...], int] = {}
+    return {s1: kinds.setdefault(tuple(nodes), len(kinds)) for s1, nodes in nodes_of.items()}
 
 
 def _identical_subgroups(
@@ -114,7 +113,8 @@ def _identical_subgroups(
         subgroups.setdefault(int(problem.subgroup[s1]), []).append(s1)
     identical: dict[tuple[object, ...], list[tuple[int, ...]]] = {}
     for _, members in sorted(subgroups.items()):
-        centre, priority = int(problem.centre_of_s1[members[0]]), int(problem.tiers[members[0]])
+        first = members[0]  # data centre and priority are those of the subgroup
+        centre, priority = int(problem.centre_of_s1[first]), int(problem.tiers[first])
         key = (centre, priority, tuple(sorted(kind_of[s1] for s1 in members)))
         identical.setdefault(key, []).append(tuple(members))
     return tuple(tuple(copies) for copies in identical.values())

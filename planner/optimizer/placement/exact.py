@@ -58,15 +58,15 @@ def place_exact(
     free_slots, is_large = FreeSlots.from_problem(problem), len(problem.tiers) > WHOLE_UP_TO
 
     def points(placement: Placement) -> float:
+        """Return the penalty points of a placement."""
         return measure_placement(problem, placement, shares).penalty
 
     best = min(run_algorithm4(problem), place_blind(problem), key=points)
     until = began + SOLVING * time_limit_s
     bound, counts = 0.0, None
-    # With identical switches merged, then with every switch separate.
+    # Solve with identical switches merged, and then a small network with every switch separate.
     for together in (True, False):
-        seconds_left = until - perf_counter()
-        penalty = points(best)
+        seconds_left, penalty = until - perf_counter(), points(best)
         if seconds_left <= 0 or penalty - bound <= max(gap, ENOUGH) * penalty:
             break
         kinds = switch_classes(problem, together=together)
@@ -93,11 +93,12 @@ def place_exact(
             check=check,
         )
         best = min(best, placement_of(problem, counts), key=points)
-    placement = replace(best, unplaced=_merge_unplaced(best.unplaced))
-    measures = measure_placement(problem, placement, shares)
+
+    best = replace(best, unplaced=_merge_unplaced(best.unplaced))
+    measures = measure_placement(problem, best, shares)
     penalty = measures.penalty
     return ExactPlacement(
-        placement,
+        best,
         measures,
         bound=min(bound, penalty),
         gap=max(0.0, penalty - bound) / penalty if penalty > 0 else 0.0,

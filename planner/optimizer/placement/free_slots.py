@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import chain, pairwise
 
 import numpy as np
 
@@ -38,11 +38,11 @@ class FreeSlots:
         tree = problem.topology
         node_gpus = np.zeros(len(tree.gpu_types), np.int64)
         np.maximum.at(node_gpus, tree.gpu, tree.gpus)
-        sizes: dict[int, set[int]] = {}
-        for service in problem.services:
-            for part in (part for role in service.roles for part in role.parts):
-                for gpu in part.types:
-                    sizes.setdefault(gpu, set()).add(part.gpus)
+        sizes: dict[int, set[int]] = {}  # GPUs of an instance, by GPU type
+        roles = chain.from_iterable(service.roles for service in problem.services)
+        for part in chain.from_iterable(role.parts for role in roles):
+            for gpu in part.types:
+                sizes.setdefault(gpu, set()).add(part.gpus)
         entries = tuple(
             (gpu, size) for gpu in sorted(sizes) for size in sorted(_with_total(sizes[gpu]))
         )

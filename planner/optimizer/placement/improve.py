@@ -78,7 +78,7 @@ def _place_again(
         pools=tuple((tuple(members),) for members in groups.values()),
     )
     begin, unchanged = kinds.counts_by_class(problem.subgroup, counts)
-    units: dict[tuple[int, int], int] = {}
+    units: dict[tuple[int, int], int] = {}  # to place, by service and shape
     for (kind, s, k, *_), n in begin.items():
         if kind != "part":
             units[s, k] = units.get((s, k), 0) + n
@@ -86,9 +86,9 @@ def _place_again(
     answer = solve_placement(program, gap=GAP, time_limit_s=limit_s, check=check, begin=begin)
     if answer.counts is None:
         return None
-    costs = dict(zip(program.keys, program.cost, strict=True))
+    points = dict(zip(program.keys, program.cost, strict=True))
     before, after = (
-        sum(costs[key] * n for key, n in unit_counts.items())
+        sum(points[key] * n for key, n in unit_counts.items())
         for unit_counts in (begin, answer.counts)
     )
     if after >= before - 1e-6 * abs(before):

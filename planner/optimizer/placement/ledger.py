@@ -1,5 +1,6 @@
 """Track free GPUs in the network while units are placed, with virtual allocation."""
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -86,11 +87,11 @@ class Ledger:
             best = int(np.argmin(rank))
             return self._deduct([(int(nodes[best]), size)]) if rank[best] <= largest else []
         empty = nodes[(free == self.size[nodes]) & (free == largest)]
-        count = -(-size // largest) if largest else 1
+        count = math.ceil(size / largest) if largest else 1
         if len(empty) < count:
             return []
-        sizes = [largest] * (count - 1) + [size - largest * (count - 1)]
-        return self._deduct([(int(n), s) for n, s in zip(empty[:count], sizes, strict=True)])
+        gpus = [largest] * (count - 1) + [size - largest * (count - 1)]
+        return self._deduct(list(zip(empty[:count].tolist(), gpus, strict=True)))
 
     def give_back(self, allocated: Sequence[tuple[int, int]]) -> None:
         """Free ``allocated``, the pairs (node, GPUs) that ``take`` returned."""

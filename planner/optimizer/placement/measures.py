@@ -75,19 +75,19 @@ def measure_placement(
     """
     units = measure_units(problem, placement, shares)
     services = problem.services
-    has_roles = np.array([len(service.roles) > 1 for service in services], bool)
-    several = has_roles[units.service]  # of each unit: only several roles exchange KV caches
+    # Only units with several roles exchange KV caches.
+    communicates = np.array([len(spec.roles) > 1 for spec in services], bool)[units.service]
     used = problem.taken + placement.used(len(problem.topology))
     free = problem.topology.gpus - used
     fragments = int(free[(used > 0) & (free > 0)].sum())
     high = problem.tiers[problem.topology.s1] == HIGH
-    communicating_gpus = units.gpus * several
+    communicating_gpus = units.gpus * communicates
     return Measures(
         units=units,
         placed_units=len(units.unit),
         unplaced_units=sum(gap.number for gap in placement.unplaced),
         placed_gpus=int(units.gpus.sum()),
-        honoured=float(units.honoured[several].mean()) if several.any() else None,
+        honoured=float(units.honoured[communicates].mean()) if communicates.any() else None,
         missed_units=int((~units.honoured).sum()),
         split_units=int(units.split.sum()),
         bandwidth_lost=float(
@@ -128,21 +128,23 @@ def measure_units(
     The rows of ``placement`` are parts of instances, one per node.
     """
     tree, services = problem.topology, problem.services
-    service_and_unit, unit = np.unique(
+    units, unit = np.unique(
         np.stack([placement.service, placement.unit]), axis=1, return_inverse=True
     )
-    service, number = service_and_unit  # of each unit, [u]
+    service, number = units  # of each unit, [u]
     unit, count = unit.reshape(-1), len(number)  # index of each row's unit; number of units
+    s1 = tree.s1[placement.node]  # of each row
+
+    several_roles = np.array([len(spec.roles) > 1 for spec in services], bool)[service]
     level = _lowest_level(tree.above, placement.node, unit, count)
-    s1 = tree.s1[placement.node]
-    several = np.array([len(row.roles) > 1 for row in services], bool)[service]
     # The highest network level that the affinity of each service allows.
-    reach = np.array([{"s1": S1, "s2": S2, "none": CENTRE}[row.affinity] for row in services])
-    in_parts = np.array([any(len(r.parts) > 1 for r in row.roles) for row in services], bool)
+    reach = np.array([{"s1": S1, "s2": S2, "none": CENTRE}[spec.affinity] for spec in services])
+    in_parts = np.array([any(len(r.parts) > 1 for r in spec.roles) for spec in services], bool)
     broken = in_parts[service] & _has_broken_replica(placement, s1, unit, count)
+
     preferred = _preferred_types(problem)[placement.service, placement.role, placement.part]
     on_other_type = tree.gpu[placement.node] != preferred
-    needed_tier = np.array([row.need for row in services], np.int64)
+    needed_tier = np.array([spec.need for spec in services], np.int64)
     # Steps of priority that a row's subgroup is above the need of its service.
     steps_above = np.maximum(0, problem.tiers[s1] - needed_tier[placement.service])
     tier = np.zeros(count, np.int64)
@@ -152,9 +154,9 @@ def measure_units(
         unit=number,
         gpus=_group_sums(placement.gpus, unit, count),
         level=level,
-        honoured=(~several | (level <= reach[service])) & ~broken,
-        split=several & ~_single_valued(problem.subgroup[s1], unit, count),
-        share=np.where(several, np.asarray(shares, float)[level], 1.0),
+        honoured=(~several_roles | (level <= reach[service])) & ~broken,
+        split=several_roles & ~_single_valued(problem.subgroup[s1], unit, count),
+        share=np.where(several_roles, np.asarray(shares, float)[level], 1.0),
         fallback_gpus=_group_sums(placement.gpus * on_other_type, unit, count),
         dear_gpus=_group_sums(placement.gpus * steps_above, unit, count),
         tier=tier,

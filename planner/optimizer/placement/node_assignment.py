@@ -1,5 +1,9 @@
 """Turn the program's counts into nodes: a switch for every unit, then nodes, largest first."""
 
+from collections.abc import Sequence
+from itertools import chain
+from typing import NamedTuple
+
 import numpy as np
 
 from planner.optimizer.placement.classes import Key, SwitchClasses, Where
@@ -104,7 +108,9 @@ def assign_switches(
         if kind in ("unit", "wide"):
             size = problem.services[service].gpus(problem.services[service].shapes[shape][0])
             pending += [(-size, kind, service, shape, alternative, where)] * n
-    chosen = _switches_of_replicas(kinds, counts) if kinds.are_single else {}
+    chosen = {}
+    if kinds.are_single:
+        chosen = _switches_of_parts(counts, [members[0] for members in kinds.switches])
     left_over: list[tuple[int, int]] = []
     # The largest units first: they find a switch least easily.
     for _, kind, service, shape, alternative, where in sorted(pending):
@@ -136,18 +142,18 @@ def assign_switches(
     return assigner.counts
 
 
-def _switches_of_replicas(
-    kinds: SwitchClasses, counts: dict[Key, int]
+def _switches_of_parts(
+    counts: dict[Key, int], switch_of_class: Sequence[int] | None = None
 ) -> dict[tuple[int, int, int, int], list[int]]:
-    """Return the switches that the program chose for replicas of units under several switches.
+    """Return the chosen switches of the replicas of units under several switches, in rising order.
 
-    The key is service, role, alternative and class of the subgroup.
+    The key is service, role, alternative and subgroup (or its class). ``switch_of_class`` is the
+    only switch of each class; None: ``counts`` are by switch.
     """
     switches_of: dict[tuple[int, int, int, int], list[int]] = {}
-    for (kind, service, role, alternative, switch_class, pool), replicas in counts.items():
+    for (kind, service, role, alternative, where, pool), replicas in counts.items():
         if kind == "part":
-            # A class is a single switch here.
-            switch = kinds.switches[switch_class][0]
+            switch = where if switch_of_class is None else switch_of_class[where]
             key = (service, role, alternative, pool)
             switches_of.setdefault(key, []).extend([switch] * replicas)
     return {key: sorted(switches) for key, switches in switches_of.items()}
@@ -187,63 +193,79 @@ def placement_of(problem: PlacementProblem, counts: Where) -> Placement:
     """
     units, instances = _placed_instances(problem, counts)
     ledger = Ledger(problem)
-    rows: dict[int, list[tuple[int, ...]]] = {}
-    failed: set[int] = set()
-    for i, (size, index, block, part, gpu, switch) in enumerate(instances):
-        nodes_and_gpus = ledger.take(ledger.nodes(switch, gpu), size)
+    rows: dict[_Unit, list[tuple[int, ...]]] = {}
+    failed: set[_Unit] = set()
+    for i, (unit, gpus, block, part, gpu, switch) in enumerate(instances):
+        nodes_and_gpus = ledger.take(ledger.nodes(switch, gpu), gpus)
         if not nodes_and_gpus:
-            failed.add(index)
-        service, unit, _ = units[index]
-        rows.setdefault(index, []).extend(
-            (service, unit, block.role, block.replica, part, i, node, gpus)
-            for node, gpus in nodes_and_gpus
+            failed.add(unit)
+        rows.setdefault(unit, []).extend(
+            (unit.service, unit.number, block.role, block.replica, part, i, node, gpus_of_node)
+            for node, gpus_of_node in nodes_and_gpus
         )
     lost = [
         (service, shape, count)
         for (kind, service, shape, *_), count in counts.items()
         if kind == "none"
     ]
-    lost += [(units[index][0], units[index][2], 1) for index in sorted(failed)]
+    lost += [(unit.service, unit.shape, 1) for unit in units if unit in failed]
     reason = "no placement of all services together has room for it"
     unplaced = tuple(
         Unplaced(service, problem.services[service].shapes[shape][0], count, reason)
         for service, shape, count in lost
     )
-    placed_rows = [
-        row for index, unit_rows in rows.items() if index not in failed for row in unit_rows
-    ]
-    return Placement.from_rows(placed_rows, unplaced)
+    placed_rows = chain.from_iterable(
+        unit_rows for unit, unit_rows in rows.items() if unit not in failed
+    )
+    return Placement.from_rows(list(placed_rows), unplaced)
+
+
+class _Unit(NamedTuple):
+    """A unit that is placed; ``number`` counts the units of its service."""
+
+    service: int
+    number: int
+    shape: int
+
+
+class _Instance(NamedTuple):
+    """An instance of a unit that is placed under a switch."""
+
+    unit: _Unit
+    gpus: int
+    block: Block  # its replica
+    part: int
+    gpu: int  # type
+    switch: int
 
 
 def _placed_instances(
     problem: PlacementProblem, counts: Where
-) -> tuple[list[tuple[int, int, int]], list[tuple[int, int, Block, int, int, int]]]:
-    """Return the units that ``counts`` places, and their instances, the largest first.
-
-    A unit is its service, number and shape. An instance is its GPUs, index of the unit, replica
-    (block), part, GPU type and switch.
-    """
-    switches_of_parts: dict[tuple[int, int, int, int], list[int]] = {}
-    for (kind, service, role, alternative, switch, pool), count in sorted(counts.items()):
-        if kind == "part":
-            key = (service, role, alternative, pool)
-            switches_of_parts.setdefault(key, []).extend([switch] * count)
+) -> tuple[list[_Unit], list[_Instance]]:
+    """Return the units that ``counts`` places, and their instances, the largest first."""
+    switches_of_parts = _switches_of_parts(counts)
     number = [0] * len(problem.services)
-    units: list[tuple[int, int, int]] = []
-    instances: list[tuple[int, int, Block, int, int, int]] = []
+    units: list[_Unit] = []
+    instances: list[_Instance] = []
     for (kind, service, shape, alternative, where, _), count in sorted(counts.items()):
         if kind not in ("unit", "wide"):
             continue
         spec = problem.services[service]
         blocks = unit_blocks(spec, spec.shapes[shape][0], spec.alternatives[alternative])
         for _ in range(count):
-            units.append((service, number[service], shape))
+            unit = _Unit(service, number[service], shape)
+            units.append(unit)
             number[service] += 1
             for block in blocks:
                 switch = where
                 if kind == "wide":
                     switch = switches_of_parts[service, block.role, alternative, where].pop()
-                for part, gpu, size in block.instances:
-                    instances.append((size, len(units) - 1, block, part, gpu, switch))
-    instances.sort(key=lambda placed: (-placed[0], placed[1], placed[2].role, placed[2].replica))
+                for part, gpu, gpus in block.instances:
+                    instances.append(_Instance(unit, gpus, block, part, gpu, switch))
+    place = {unit: i for i, unit in enumerate(units)}
+    instances.sort(
+        key=lambda instance: (
+            -instance.gpus, place[instance.unit], instance.block.role, instance.block.replica,
+        )
+    )  # fmt: skip
     return units, instances

@@ -91,19 +91,25 @@ def build_program(
 ) -> Program:
     """Build the program that chooses how many units to place under each class of switches.
 
-    Per service, shape and set of GPU types, a column "unit" counts units within an S1 switch of a
-    class. "wide" counts units over the switches of a subgroup, whose replicas "part" places. "none"
-    counts units without a place. ``room`` has the slots of each switch. ``shares`` gives the share
-    of bandwidth at each level of switches. ``numbers`` limits the units by (service, shape) if not
-    all are to be placed.
+    The columns of a service are, by shape and set of GPU types:
+
+    - "unit": units under one S1 switch of a class
+    - "wide": units over several switches of a subgroup
+    - "part": replicas of wide units under the switches of a class
+    - "none": units without a place
+
+    ``room`` has the slots of each switch. ``shares`` gives the share of bandwidth at each level of
+    switches. ``numbers`` limits the units by (service, shape) if not all are to be placed.
 
     Indices: s service, k shape, a set of GPU types, c class of switches, p class of subgroups, r
     role.
     """
     program = Program()
     slots = np.array([room.slots[list(members)].sum(axis=0) for members in kinds.switches])
+    # A row for each class of switches and size of slot: no more are used than there are.
     slot_rows = np.array(
-        [[program.row(-highspy.kHighsInf, float(n)) for n in line] for line in slots], np.int64
+        [[program.row(-highspy.kHighsInf, float(n)) for n in of_class] for of_class in slots],
+        np.int64,
     ).reshape(slots.shape)
     node_rows = _node_rows(program, problem, kinds)
     for s, service in enumerate(problem.services):
@@ -207,9 +213,9 @@ class _ServiceColumns:
             parts = unit_blocks(self.service, one_replica, self.service.alternatives[a])
             need = self.room.of_unit(parts)
             replicas = sum(shape[r] * number for shape, number in self.shapes)
-            for c in (c for c in self.classes if self.kinds.pool[c] == p):
+            for c in self.classes:
                 fit = _units_that_fit(self.room, self.kinds.switches[c], need)
-                if fit:
+                if fit and self.kinds.pool[c] == p:
                     nodes, saved = _node_entries(self.node_rows, c, parts)
                     entries = [(row, 1.0), *_slot_entries(self.slot_rows[c], need), *nodes]
                     key = ("part", self.s, r, a, c, p)
@@ -219,10 +225,10 @@ class _ServiceColumns:
         """Return the penalty points of a unit: fallback GPUs, lost bandwidth and priority."""
         service, gpus = self.service, self.service.gpus(shape)
         tier = int(self.problem.tiers[self.kinds.switches[c][0]])
-        fallback_gpus = service.fallback_gpus(shape, service.alternatives[a])
-        base = POINTS.fallback * fallback_gpus
-        lost = POINTS.bandwidth * gpus * (len(service.roles) > 1) * (1 - bandwidth)
-        return base + lost + POINTS.tier * gpus * max(0, tier - service.need)
+        fallback = POINTS.fallback * service.fallback_gpus(shape, service.alternatives[a])
+        lost_share = 1 - bandwidth if len(service.roles) > 1 else 0.0
+        lost = POINTS.bandwidth * gpus * lost_share
+        return fallback + lost + POINTS.tier * gpus * max(0, tier - service.need)
 
 
 def solve_placement(
@@ -304,7 +310,8 @@ def _node_entries(
 ) -> tuple[list[tuple[int, float]], float]:
     """Return the entries of ``parts`` in the node rows of class ``c``, and the points they save.
 
-    A used node is charged all of its GPUs as fragments. Those of ``parts`` are no fragments.
+    ``opened`` are the rows by class and GPU type. A used node is charged for all of its GPUs, as if
+    they were fragments. The GPUs of ``parts`` are none, so their points are saved.
     """
     used: dict[int, int] = {}
     for block in parts:

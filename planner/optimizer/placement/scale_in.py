@@ -49,7 +49,7 @@ def scale_in(
                 )
                 replicas = np.unique(placed.replica[members])
                 remaining = max(replicas_left, len(replicas) - int(to_remove[role]))
-                newest = replicas[remaining:]  # the newest
+                newest = replicas[remaining:]  # replicas are numbered by age
                 removed |= members & np.isin(placed.replica, newest)
                 to_remove[role] -= len(newest)
     return placed.rows(~removed)

@@ -58,8 +58,9 @@ def add_pools(draft: Draft) -> None:
 def add_sides(draft: Draft) -> None:
     """Add  sum_{g in side} C(x - d)  >=  share served   for every side, p, l, r.
 
-    A side is a group of columns of one role, such as prefill or decode. Each must have capacity for
-    the demand served. With a single side, other rows say so already, and none are added.
+    A side is a group of columns of one role, such as prefill or decode. Each needs the capacity C
+    of its x - d serving instances for its ``share`` of the tokens/s served. A single side needs no
+    rows: those on coverage are about its capacity.
     """
     if draft.served is None:
         return
@@ -144,7 +145,8 @@ def add_capacity(draft: Draft) -> None:
 def add_reservations(draft: Draft) -> None:
     """Add  used[p]  <=  reserved  and  used[p]  <=  sum gpus (x + starting)  for every p, r, t.
 
-    They are GPUs. Only a reserved GPU that an instance occupies saves its price on demand.
+    ``reserved`` and ``used`` count GPUs. Only a reserved GPU that an instance occupies saves its
+    price on demand.
     """
     if draft.reserved is None or draft.used is None:
         return
@@ -263,7 +265,7 @@ def _add_flows(
     model, region = np.divmod(pair, regions)
     for period, window in enumerate(problem.windows):
         peak_bin = window.demand_tps.sum(axis=1).argmax(axis=1)  # [l]
-        rho = window.demand_tps[np.arange(models), :, peak_bin].ravel()  # [l * r]
+        rho = window.demand_tps[np.arange(models), :, peak_bin].ravel()  # demand then, [l * r]
         # A region may serve all of its own demand. Shares are by pair and serving region.
         shares = allowed_shares[region] + np.eye(regions)[region]  # [l * r, r]
         if lost is not None:
@@ -276,6 +278,7 @@ def _add_flows(
             entries += [(pair, tier[period][model], 1.0) for tier in draft.beyond]
         words = partial(_home_words, window, words_before + problem.within(period), rho)
         draft.builder.add("reroute", entries, rho, INF, draft.pairs, words)
+        # What each region serves must be at least the flows into it.
         serving_pair = model[:, None] * regions + np.arange(regions)
         entries = [(serving_pair, flow, -1.0), *draft.served_tps(period, pair)]
         draft.builder.add("side", entries, 0.0, INF, draft.pairs)

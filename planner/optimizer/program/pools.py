@@ -55,25 +55,28 @@ class Pools:
         ``max_counts`` ``[n]`` is the most instances of a cell that the capacity allows. ``lost``
         instances of each pool are assumed gone.
         """
-        need, pieces_of = global_need_tps(window), dict[tuple[int, int, int], LinearPieces]()
-        plain, curved = np.zeros(len(max_counts)), list[tuple[int, LinearPieces]]()
-        for n, (model, column) in enumerate(zip(cell[0].tolist(), cell[2].tolist(), strict=True)):
-            enough = min(
-                int(max_counts[n]),
-                fewest_instances(window, model, column, float(need[model]), lost),
-            )
-            key = (model, column, enough)
+        need = global_need_tps(window)
+        pieces_of: dict[tuple[int, int, int], LinearPieces] = {}  # cells of a model often share it
+        plain = np.zeros(len(max_counts))
+        curved: list[tuple[int, LinearPieces]] = []
+        cell_model, _, cell_column = cell
+        for n, (model, column) in enumerate(
+            zip(cell_model.tolist(), cell_column.tolist(), strict=True)
+        ):
+            enough = fewest_instances(window, model, column, float(need[model]), lost)
+            key = (model, column, min(int(max_counts[n]), enough))
             if key not in pieces_of:
                 pieces_of[key] = _pieces(window, *key, float(need[model]), lost)
-            if len(pieces_of[key].slope) == 1:
-                plain[n] = pieces_of[key].slope[0]
-            elif len(pieces_of[key].slope):
-                curved.append((n, pieces_of[key]))
+            pieces = pieces_of[key]
+            if len(pieces.slope) == 1:
+                plain[n] = pieces.slope[0]
+            elif len(pieces.slope):
+                curved.append((n, pieces))
         if not curved:
             return cls.linear(plain)
-        cells = np.repeat([n for n, _ in curved], [len(curve.slope) for _, curve in curved])
+        cells = np.repeat([n for n, _ in curved], [len(pieces.slope) for _, pieces in curved])
         first, length, slope, run = (
-            np.concatenate([getattr(curve, name) for _, curve in curved])
+            np.concatenate([getattr(pieces, name) for _, pieces in curved])
             for name in ("first", "length", "slope", "run")
         )
         serving = builder.variables(len(cells), upper=length)

@@ -1,7 +1,5 @@
 """Convert a program of arrays to PuLP's model, which writes ``.mps`` (for CBC) and ``.lp``."""
 
-from itertools import pairwise
-
 import numpy as np
 import pulp
 
@@ -28,10 +26,9 @@ def as_pulp(program: LinearProgram) -> pulp.LpProblem:
     lp.setObjective(pulp.LpAffineExpression([(v, cost) for v, cost in costs if cost]))
     columns, values = program.columns.tolist(), program.values.tolist()
     limits = zip(program.row_lower.tolist(), program.row_upper.tolist(), strict=True)
-    for i, ((first, beyond), (low, high)) in enumerate(
-        zip(pairwise(program.begins.tolist()), limits, strict=True)
-    ):
-        terms = [(x[columns[entry]], values[entry]) for entry in range(first, beyond)]
+    for i, (low, high) in enumerate(limits):
+        entries = range(program.begins[i], program.begins[i + 1])
+        terms = [(x[columns[entry]], values[entry]) for entry in entries]
         if low == high:
             senses = [(pulp.LpConstraintEQ, low, "")]
         else:
