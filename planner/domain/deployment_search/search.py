@@ -105,8 +105,7 @@ def search_deployments(
         excluded = candidate_count(built.instances) - candidate_count(instances)
         built.ruled_out["precision excluded by the search"] = excluded
     if not query.disaggregated:
-        aggregated = (instance for instance in instances if instance.mode != "disagg")
-        instances = [replace(instance, mode="agg") for instance in aggregated]
+        instances = [replace(i, mode="agg") for i in instances if i.mode != "disagg"]
     searched = search(
         instances, query.wanted, top=query.top, seed=query.seed,
         report=lambda done, what: report(BUILDING + (1.0 - BUILDING) * done, what),

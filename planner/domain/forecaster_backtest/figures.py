@@ -189,10 +189,10 @@ def flat_table(rows: Sequence[ForecasterFigures] | Sequence[BaselineFigures]) ->
 
 def errors_of(forecasts: Sequence[SeriesForecast], per_period: int) -> dict[str, float | None]:
     """Return the forecast errors over all series by name; None if no bin was observed."""
-    actual = np.concatenate([forecast.actual.reshape(-1, per_period) for forecast in forecasts])
-    mean = np.concatenate([forecast.mean.reshape(-1, per_period) for forecast in forecasts])
-    low = np.concatenate([forecast.low.reshape(-1, per_period) for forecast in forecasts])
-    high = np.concatenate([forecast.high.reshape(-1, per_period) for forecast in forecasts])
+    actual, mean, low, high = (
+        np.concatenate([getattr(forecast, name).reshape(-1, per_period) for forecast in forecasts])
+        for name in ("actual", "mean", "low", "high")
+    )
     seen = ~np.isnan(actual)
     actual_tps = float(actual[seen].sum())
     errors = {

@@ -166,21 +166,22 @@ def gpu_uses(planned: Sequence[PlannedMonth], hardware: Hardware) -> tuple[GpuUs
 
     Models are counted together, because a commitment covers any model.
     """
+    by_month = [(month.weights, month.plan) for month in planned if month.plan is not None]
+    if not by_month:
+        return ()
+    hours = np.concatenate([weights * (plan.period_s / 3600) for weights, plan in by_month])
+    in_use = [_gpus_in_use(plan) for _, plan in by_month]
     rows = []
     owned = [g for g, column in enumerate(hardware.columns) if not column.spot]
     for r, region in enumerate(hardware.regions):
         for gpu in dict.fromkeys(hardware.gpus[g].name for g in owned):
             column = next(g for g in owned if hardware.gpus[g].name == gpu)
-            gpus, hours = [], []
-            for month in planned:
-                if month.plan is not None:
-                    gpus.append(_gpus_of_type(_gpus_in_use(month.plan), hardware, region.name, gpu))
-                    hours.append(month.weights * (month.plan.period_s / 3600))
-            if gpus and np.concatenate(gpus).any():
+            gpus = np.concatenate(
+                [_gpus_of_type(used, hardware, region.name, gpu) for used in in_use]
+            )
+            if gpus.any():
                 price = float(hardware.usd_per_gpu_hour[r, column])
-                rows.append(
-                    GpuUse(region.name, gpu, np.concatenate(gpus), np.concatenate(hours), price)
-                )
+                rows.append(GpuUse(region.name, gpu, gpus, hours, price))
     return tuple(rows)
 
 

@@ -69,13 +69,12 @@ def deferred_tps(inputs: PlanInput, interactive_tps: FloatArray, *, at_once: boo
     with the lowest interactive load.
     """
     window = inputs.window
-    origins = np.minimum(window.origins_s, window.origins_s[0] if at_once else np.inf)
-    out = np.zeros_like(interactive_tps)
+    origins = np.full_like(window.origins_s, window.origins_s[0]) if at_once else window.origins_s
+    deferrable_tps = np.zeros_like(interactive_tps)
     series: dict[tuple[int, int], list[tuple[Tier, DemandSeries]]] = {}  # by model and region
-    for tier in inputs.hardware.tiers:
-        demands = by_model_and_region(inputs.traffic, {tier.name}, DEFERRABLE)
-        for model_region, demand in demands if tier.deferrable else ():
-            series.setdefault(model_region, []).append((tier, demand))
+    for tier in (tier for tier in inputs.hardware.tiers if tier.deferrable):
+        for cell, demand in by_model_and_region(inputs.traffic, {tier.name}, DEFERRABLE):
+            series.setdefault(cell, []).append((tier, demand))
     for (m, r), tier_series in series.items():
         served = 0.0  # deferrable tokens, by the periods so far
         for p, start_s in enumerate(window.period_starts_s):
@@ -87,11 +86,11 @@ def deferred_tps(inputs: PlanInput, interactive_tps: FloatArray, *, at_once: boo
             work = DeferredWork.of(parts).without_first(served)
             needed = work.tokens_needed(start_s, end_s) / window.bin_s
             load = interactive_tps[p, m, r]
-            out[p, m, r] = np.maximum(filled_level(load, needed) - load, 0.0)
+            deferrable_tps[p, m, r] = np.maximum(filled_level(load, needed) - load, 0.0)
             # The capacity for the interactive peak serves this much more in the other bins.
             below_peak = float((load.max() - load).sum())
             served += min(float(work.tokens.sum()), max(needed, below_peak) * window.bin_s)
-    return out
+    return deferrable_tps
 
 
 def _known_series(

@@ -189,12 +189,10 @@ def plan_figures(
     plans by power cap, purchases of GPUs, and deferrable work that was shifted in time.
     """
     hardware, settings = inputs.hardware, inputs.settings
-    hours = plan.period_s / 3600  # figures of windows are per hour
-    windows, by_window = plan.windows, [window.totals for window in plan.windows]
+    windows, hours = plan.windows, plan.period_s / 3600  # figures of windows are per hour
     fleet_cost = sum(window.fleet_usd for window in windows) * hours
     objective = sum(window.objective_usd for window in windows) * hours
     bound = sum(window.bound_usd for window in windows) * hours
-    gpu_hours = sum(totals.gpu_hours for totals in by_window) * hours
     lent = None if plan.lent is None else plan.lent * plan.gpus_per_instance[None, :, None, :]
     first = problem(inputs, np.zeros((*plan.initial.shape[:2], 1)), plan.period_s)
     statuses = {window.status for window in windows}
@@ -212,15 +210,7 @@ def plan_figures(
         minimise=settings.minimise,
         unit=settings.unit,
         periods="all" if plan.together else "one",
-        totals=PlanTotals(
-            usd=sum(totals.usd for totals in by_window) * hours,
-            gpu_hours=gpu_hours,
-            kwh=sum(totals.kwh for totals in by_window) * hours,
-            carbon_kg=sum(totals.kg for totals in by_window) * hours,
-            starts=sum(totals.starts for totals in by_window),
-            stops=sum(totals.stops for totals in by_window),
-            embodied_kg=gpu_hours * hardware.embodied_g_per_gpu_hour / 1000,
-        ),
+        totals=_plan_totals(plan, hardware),
         conflicts=tuple(dict.fromkeys(window.conflict for window in windows if window.conflict)),
         limited=plan.policy,
         unserved=_unserved_rows(plan),
@@ -233,6 +223,21 @@ def plan_figures(
         power=power_use(first, plan.target) or None,
         mix=mix or None,
         shift=shift,
+    )
+
+
+def _plan_totals(plan: ScalingPlan, hardware: Hardware) -> PlanTotals:
+    """Return cost, energy and changes of a plan over all its periods."""
+    by_window, hours = [window.totals for window in plan.windows], plan.period_s / 3600
+    gpu_hours = sum(totals.gpu_hours for totals in by_window) * hours
+    return PlanTotals(
+        usd=sum(totals.usd for totals in by_window) * hours,
+        gpu_hours=gpu_hours,
+        kwh=sum(totals.kwh for totals in by_window) * hours,
+        carbon_kg=sum(totals.kg for totals in by_window) * hours,
+        starts=sum(totals.starts for totals in by_window),
+        stops=sum(totals.stops for totals in by_window),
+        embodied_kg=gpu_hours * hardware.embodied_g_per_gpu_hour / 1000,
     )
 
 

@@ -96,26 +96,32 @@ def forecast_load(
 
 def load_of(inputs: PlanInput, forecasts: Sequence[SeriesForecast]) -> Load:
     """Return the demand to plan for: ``forecasts`` at their heights, plus deferrable load."""
-    traffic, window, settings = inputs.traffic, inputs.window, inputs.settings
+    window, settings = inputs.window, inputs.settings
     all_at_once, buffer = settings.periods == ALL, settings.forecast.niw_buffer
     names = list(dict.fromkeys(series.key.tier for series in forecasts)) or [INTERACTIVE]
     shape = (len(window.period_starts_s), *inputs.current.shape[:2], window.bins_per_period)
     # One row for each group of interactive tiers, and a last one for deferrable work.
     tier_tps, expected_tps = np.zeros((len(names) + 1, *shape)), np.zeros(shape)
     for series in forecasts:
-        m, r = traffic.models.index(series.key.model), traffic.regions.index(series.key.region)
-        rate = series.planned.reshape(shape[0], shape[3]) / window.bin_s
-        tier_tps[names.index(series.key.tier), :, m, r] = rate
-        expected_tps[:, m, r] += series.mean.reshape(shape[0], shape[3]) / window.bin_s
-    interactive_tps, shift = tier_tps[:-1].sum(axis=0), None
-    if buffer is None and settings.defer == CHEAPEST:
-        shift = shifted_work(inputs, interactive_tps)
+        m = inputs.traffic.models.index(series.key.model)
+        r = inputs.traffic.regions.index(series.key.region)
+        planned, mean = (
+            tokens.reshape(-1, window.bins_per_period) / window.bin_s
+            for tokens in (series.planned, series.mean)
+        )
+        tier_tps[names.index(series.key.tier), :, m, r] = planned
+        expected_tps[:, m, r] += mean
+    interactive_tps = tier_tps[:-1].sum(axis=0)
+
+    shift = None
     if buffer is not None:
         deferrable_tps = _deferrable_tps(inputs)
         if all_at_once:  # only the data before the first period is known
             deferrable_tps = np.broadcast_to(deferrable_tps[:1], deferrable_tps.shape)
         tier_tps[-1] = buffer * deferrable_tps[..., None]
-    elif shift is not None:
+    elif (
+        settings.defer == CHEAPEST and (shift := shifted_work(inputs, interactive_tps)) is not None
+    ):
         tier_tps[-1] = tps_of(shift.tokens, interactive_tps, window.bin_s)
     else:
         tier_tps[-1] = deferred_tps(inputs, interactive_tps, at_once=all_at_once)

@@ -13,6 +13,8 @@ from planner.optimizer.objective import price
 from planner.optimizer.problem import PlanningProblem
 from simulation.arrays import FloatArray
 from simulation.fleet import HOUR_S, Region, mean_over
+from simulation.performance.power import Power
+from simulation.sizing.capacity import Capacity
 
 
 def problem(
@@ -99,19 +101,27 @@ def instance_kw(inputs: PlanInput) -> FloatArray:
         power = power_at_load(hardware.models[m], gpu, profile)
         sized = sizes.capacity.get((m, g))
         if power is not None and sized is not None and lengths is not None:
-            _, load = sized
+            _, capacity = sized
             isl, osl = lengths[m]
-            has_tbt = np.isfinite(load.tbt_s) and load.tbt_s > 0
-            iteration_s = load.tbt_s if has_tbt else load.ttft_s
-            pooled = float(sizes.theta_tps[m, g]) / load.input_tps  # gain of a large pool
-            # Sequences in flight, by Little's law, and prompt tokens of an iteration.
-            decodes = max(1.0, pooled * load.max_rps * osl.mean() * iteration_s)
-            prompt = pooled * load.input_tps * iteration_s
-            context = decodes * (isl.mean() + osl.mean() / 2)
-            pairs = prompt * isl.mean() / 2  # of tokens in prompt attention
-            watts = float(power.watts(iteration_s, decodes, context, prompt, pairs))
+            pooling = float(sizes.theta_tps[m, g]) / capacity.input_tps  # gain of a large pool
+            watts = _rated_watts(power, capacity, pooling, float(isl.mean()), float(osl.mean()))
         kw[m, :, g] = profile.tp * (watts + host_of(gpu)[0]) * pue / 1000
     return kw
+
+
+def _rated_watts(power: Power, capacity: Capacity, pooling: float, isl: float, osl: float) -> float:
+    """Return the watts of a GPU at ``pooling`` times its replica's ``capacity``.
+
+    ``isl`` and ``osl`` are the mean prompt and output tokens of a request.
+    """
+    has_tbt = np.isfinite(capacity.tbt_s) and capacity.tbt_s > 0
+    iteration_s = capacity.tbt_s if has_tbt else capacity.ttft_s
+    # Sequences in flight, by Little's law, and prompt tokens of an iteration.
+    decodes = max(1.0, pooling * capacity.max_rps * osl * iteration_s)
+    prompt = pooling * capacity.input_tps * iteration_s
+    context = decodes * (isl + osl / 2)
+    attention_pairs = prompt * isl / 2  # of prompt tokens
+    return float(power.watts(iteration_s, decodes, context, prompt, attention_pairs))
 
 
 def electricity_usd(region: Region, start_s: float | None, period_s: float) -> float:

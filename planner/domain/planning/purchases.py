@@ -79,33 +79,34 @@ def purchases(inputs: PlanInput, planned: PlannedWindow) -> tuple[Purchase, ...]
     used = gpus_in_use(horizon, plan.target)  # [p, r, t]
     reserved = np.zeros_like(used[0]) if plan.reserved is None else plan.reserved
     term = inputs.settings.reserve or ""
-    prices, on_demand = hardware.reserved_prices(term, plan.period_start_s, plan.period_s)
+    reserved_usd, on_demand_usd = hardware.reserved_prices(term, plan.period_start_s, plan.period_s)
     hours = plan.period_s / 3600
     rows = []
     for r, t in np.ndindex(*reserved.shape):
         # Reserved GPUs are used first, and paid for in every period. Arrays are by period.
         fixed = np.full(len(used), reserved[r, t])
         others = np.maximum(used[:, r, t] - fixed, 0)
-        markets = (
-            (RESERVED, fixed, np.minimum(used[:, r, t], fixed), np.full(len(used), prices[r, t])),
-            (SPOT if t in spot else ON_DEMAND, others, others, on_demand[:, r, t]),
-        )
-        for market, paid, in_use, price in markets:
+        fixed_usd = np.full(len(used), reserved_usd[r, t])
+        for market, paid, in_use, price in (
+            (RESERVED, fixed, np.minimum(used[:, r, t], fixed), fixed_usd),
+            (SPOT if t in spot else ON_DEMAND, others, others, on_demand_usd[:, r, t]),
+        ):
             paid_hours = float(paid.sum()) * hours
-            if paid_hours:
-                usd = float(paid @ price) * hours
-                rows.append(
-                    Purchase(
-                        region=hardware.regions[r].name,
-                        gpu=hardware.gpu_types[t].name,
-                        market=market,
-                        gpus=int(paid.max()),
-                        gpu_hours=paid_hours,
-                        used_share=float(in_use.sum()) * hours / paid_hours,
-                        usd_per_gpu_hour=usd / paid_hours,
-                        usd=usd,
-                    )
+            if not paid_hours:
+                continue
+            usd = float(paid @ price) * hours
+            rows.append(
+                Purchase(
+                    region=hardware.regions[r].name,
+                    gpu=hardware.gpu_types[t].name,
+                    market=market,
+                    gpus=int(paid.max()),
+                    gpu_hours=paid_hours,
+                    used_share=float(in_use.sum()) * hours / paid_hours,
+                    usd_per_gpu_hour=usd / paid_hours,
+                    usd=usd,
                 )
+            )
     return tuple(rows)
 
 

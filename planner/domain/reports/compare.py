@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import polars as pl
 
@@ -51,7 +51,7 @@ from planner.domain.reports.policies import (
 )
 from planner.domain.reports.schedule import Schedule, schedule_from, schedule_of, schedule_table
 from planner.domain.reports.tables import Tables
-from planner.domain.results.assurance import AssuranceFigures, TestDayFigures
+from planner.domain.results.assurance import AssuranceFigures, PolicyOnDay, TestDayFigures
 from planner.domain.results.basis import Frame
 from planner.domain.results.ranking import PolicyComparison
 from planner.inputs.scenario.schema.test_days import LEVELS
@@ -671,27 +671,39 @@ def _policies(view: ComparisonView) -> Iterator[Section]:
     yield simulation_section(rows)
 
 
+class PolicyDay(NamedTuple):
+    """The result of a policy on a test day."""
+
+    day: TestDayFigures
+    policy: str
+    result: PolicyOnDay
+
+
 def _days_by_policy(view: ComparisonView) -> Table | None:
     """Return a table of every test day and policy; None if no policy was simulated on one."""
-    rows = [(day, key, on_day) for day in view.tests.days
-            for key, on_day in day.policies.items()]  # fmt: skip
+    rows = [
+        PolicyDay(day, key, result)
+        for day in view.tests.days
+        for key, result in day.policies.items()
+    ]
     if not rows:
         return None
-    tiers = list(dict.fromkeys(tier for _, _, on_day in rows for tier in on_day.attainment))
+    tiers = list(dict.fromkeys(tier for row in rows for tier in row.result.attainment))
+    labels = {key: outcome.label for key, outcome in view.outcomes.items()}
     return table(
         rows,
-        (Head("Test day", wide=3), lambda row: row[0].name),
+        (Head("Test day", wide=3), lambda row: row.day.name),
         (Head("Policy", wide=3),
-         lambda row: view.outcomes[row[1]].label if row[1] in view.outcomes else row[1]),
-        (Head("Passes"), lambda row: "yes" if row[2].passes else "no"),
-        (Head("Cost", Form.NUMBER, "$"), lambda row: row[2].cost_usd),
+         lambda row: labels.get(row.policy, row.policy)),
+        (Head("Passes"), lambda row: "yes" if row.result.passes else "no"),
+        (Head("Cost", Form.NUMBER, "$"), lambda row: row.result.cost_usd),
         *(
             (Head(f"SLO attainment: {tier}", Form.SHARE),
-             lambda row, tier=tier: row[2].attainment.get(tier))
+             lambda row, tier=tier: row.result.attainment.get(tier))
             for tier in tiers
         ),
-        (Head("Cannot run", wide=2), lambda row: row[2].reason),
-        marked=lambda row: row[1] == view.key,
+        (Head("Cannot run", wide=2), lambda row: row.result.reason),
+        marked=lambda row: row.policy == view.key,
         note="For a lost replica, the share is the time in which the others have enough capacity.",
     )  # fmt: skip
 
@@ -705,33 +717,38 @@ def _assurance(view: ComparisonView) -> Iterator[Section]:
         yield Section("Levels of assurance", (rows,), "Assurance", group=Group.POLICIES)
 
 
+class Level(NamedTuple):
+    """A level of assurance with its recommendation."""
+
+    name: str
+    figures: AssuranceFigures
+
+
 def assurance_table(recommended: Mapping[str, AssuranceFigures], marked: str = "") -> Table:
     """Return a row for each level of assurance with its recommendation; ``marked`` is one level."""
-    levels = [(name, recommended[name]) for name in LEVELS if name in recommended]
-    tiers = list(dict.fromkeys(tier for _, row in levels for tier in row.expected.attainment))
-    has_interval = any(
-        cost is not None and cost.low is not None
-        for cost in (row.expected.cost_usd for _, row in levels)
-    )
+    names = [name for name in LEVELS if name in recommended]
+    tiers = list(dict.fromkeys(t for name in names for t in recommended[name].expected.attainment))
+    costs = [recommended[name].expected.cost_usd for name in names]
+    has_interval = any(cost is not None and cost.low is not None for cost in costs)
     return table(
-        levels,
-        (Head("Assurance"), lambda row: row[0]),
-        (Head("Policy", wide=3), lambda row: row[1].label),
+        [Level(name, recommended[name]) for name in names],
+        (Head("Assurance"), lambda row: row.name),
+        (Head("Policy", wide=3), lambda row: row.figures.label),
         (Head("Parameters", wide=2), lambda row: ", ".join(
-            f"{name} {value:.4g}" for name, value in row[1].parameters.items())),
-        (Head("Passes required days"), lambda row: "yes" if row[1].qualifies else "no"),
+            f"{name} {value:.4g}" for name, value in row.figures.parameters.items())),
+        (Head("Passes required days"), lambda row: "yes" if row.figures.qualifies else "no"),
         *(
             (Head(f"Expected cost: {part}", Form.NUMBER, "$"), lambda row, part=part:
-             getattr(row[1].expected.cost_usd, part, None))
+             getattr(row.figures.expected.cost_usd, part, None))
             for part in ("mean", "low", "high")
         ),
         *(
             (Head(f"Expected SLO attainment: {tier}", Form.SHARE), lambda row, tier=tier:
-             getattr(row[1].expected.attainment.get(tier), "mean", None))
+             getattr(row.figures.expected.attainment.get(tier), "mean", None))
             for tier in tiers
         ),
-        (Head("Fails", wide=2), lambda row: ", ".join(row[1].failing)),
-        marked=lambda row: row[0] == marked,
+        (Head("Fails", wide=2), lambda row: ", ".join(row.figures.failing)),
+        marked=lambda row: row.name == marked,
         note="Expected values are over the weighted test days."
         + (" Low and high: 80% interval." if has_interval else ""),
     )  # fmt: skip

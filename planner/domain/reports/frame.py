@@ -78,20 +78,21 @@ def _merged(assumptions: Sequence[Assumption]) -> Iterator[Assumption]:
 
     So do those that differ only in the number of their source or tier, such as one per series.
     """
-    same: dict[tuple[str, str, str, str], list[Assumption]] = {}
+    same_but_value: dict[tuple[str, ...], list[Assumption]] = {}
     for row in assumptions:
-        same.setdefault((row.what, row.provenance, row.source, row.key), []).append(row)
-    alike: dict[tuple[str, ...], list[Assumption]] = {}
-    for first, *others in same.values():
+        same_but_value.setdefault((row.what, row.provenance, row.source, row.key), []).append(row)
+    same_but_number: dict[tuple[str, ...], list[Assumption]] = {}
+    for first, *others in same_but_value.values():
         row = max((first, *others), key=lambda each: each.effect or 0.0)
         if others:
             more = f"and {len(others)} other{'s' * (len(others) > 1)}"
             row = replace(row, value=f"{first.value} ({more})")
+        # Keys such as tiers[2]: rows with a number in the key may also differ in ``what``.
         key = NUMBER.sub("[]", row.key)
-        place = row.what if key == row.key else ""
-        same_but_number = place, row.value, row.provenance, row.source, key
-        alike.setdefault(same_but_number, []).append(row)
-    for rows in alike.values():
+        what = row.what if key == row.key else ""
+        group = what, row.value, row.provenance, row.source, key
+        same_but_number.setdefault(group, []).append(row)
+    for rows in same_but_number.values():
         row = max(rows, key=lambda each: each.effect or 0.0)
         if len(rows) > 1:
             row = replace(row, what=f"{rows[0].what} (and {len(rows) - 1} more)")

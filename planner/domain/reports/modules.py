@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 import polars as pl
 
@@ -37,50 +38,56 @@ NOTES = (
     Note("Cost, GPU-hours and energy include borrowed GPUs. Energy is an upper limit. Engines "
          "with captured graphs cannot do this."),
 )  # fmt: skip
-Pool = tuple[ModuleFigures, PoolModules]
+
+
+class Pool(NamedTuple):
+    """The module-level scaling of one pool by one policy."""
+
+    policy: ModuleFigures
+    pool: PoolModules
 
 
 def modules_section(
     moved: Sequence[ModuleFigures] | None, frame: Frame, tables: Tables
 ) -> Iterator[Section]:
     """Yield the pools with module-level scaling; nothing if no policy moved modules (None)."""
-    pools = [(policy, pool) for policy in moved or () for pool in policy.pools]
+    pools = [Pool(policy, pool) for policy in moved or () for pool in policy.pools]
     if not pools:
         return
-    pools.sort(key=lambda policy_pool: -policy_pool[1].operations)
+    pools.sort(key=lambda row: -row.pool.operations)
     pool_columns = (
-        (Head("Policy", wide=2), lambda row: row[0].label),
-        (Head("Model", wide=2), lambda row: row[1].model),
-        (Head("Region"), lambda row: row[1].region),
-        (Head("GPUs", wide=2), lambda row: row[1].arrangement),
+        (Head("Policy", wide=2), lambda row: row.policy.label),
+        (Head("Model", wide=2), lambda row: row.pool.model),
+        (Head("Region"), lambda row: row.pool.region),
+        (Head("GPUs", wide=2), lambda row: row.pool.arrangement),
     )
     operations = table(
         pools,
         *pool_columns,
-        (Head("Replicas", Form.COUNT), lambda row: row[1].instances),
-        (Head("Operations", Form.COUNT), lambda row: row[1].operations),
-        (Head("Duration", Form.SECONDS), lambda row: row[1].acting_s),
-        (Head("Layers", Form.COUNT), lambda row: row[1].layers),
-        (Head("Copied, mean", Form.NUMBER), lambda row: row[1].mean_copies),
-        (Head("Copied, most", Form.COUNT), lambda row: row[1].most_copies),
-        (Head("Copies removed", Form.COUNT), lambda row: row[1].given_up),
-        (Head("Layers moved", Form.COUNT), lambda row: row[1].moved_layers),
-        (Head("Projections moved", Form.COUNT), lambda row: row[1].moved_projections),
-        (Head("KV caches moved", Form.COUNT), lambda row: row[1].moved_caches),
+        (Head("Replicas", Form.COUNT), lambda row: row.pool.instances),
+        (Head("Operations", Form.COUNT), lambda row: row.pool.operations),
+        (Head("Duration", Form.SECONDS), lambda row: row.pool.acting_s),
+        (Head("Layers", Form.COUNT), lambda row: row.pool.layers),
+        (Head("Copied, mean", Form.NUMBER), lambda row: row.pool.mean_copies),
+        (Head("Copied, most", Form.COUNT), lambda row: row.pool.most_copies),
+        (Head("Copies removed", Form.COUNT), lambda row: row.pool.given_up),
+        (Head("Layers moved", Form.COUNT), lambda row: row.pool.moved_layers),
+        (Head("Projections moved", Form.COUNT), lambda row: row.pool.moved_projections),
+        (Head("KV caches moved", Form.COUNT), lambda row: row.pool.moved_caches),
         title="Operations",
     )
     resources = table(
         pools,
         *pool_columns,
-        (Head("Borrowed GPUs, mean", Form.NUMBER), lambda row: row[1].mean_borrowed_gpus),
-        (Head("Borrowed GPUs, most", Form.COUNT), lambda row: row[1].most_borrowed_gpus),
-        (Head("Speed, mean", Form.NUMBER, "x"), lambda row: row[1].mean_speed),
-        (Head("KV tokens at home", Form.COUNT), lambda row: row[1].kv_tokens),
-        (Head("KV tokens, most", Form.COUNT), lambda row: row[1].most_kv_tokens),
-        (Head("Sequences computed again", Form.COUNT), lambda row: row[1].preemptions),
-        (Head("Unused memory", Form.SHARE), lambda row: row[1].unused_memory),
-        (Head("Speedup of all idle GPUs", Form.NUMBER, "x"), lambda row: row[1].speedup),
-        (Head("Exact speedup", Form.NUMBER, "x"), lambda row: row[1].exact_speedup),
+        (Head("Borrowed GPUs, mean", Form.NUMBER), lambda row: row.pool.mean_borrowed_gpus),
+        (Head("Borrowed GPUs, most", Form.COUNT), lambda row: row.pool.most_borrowed_gpus),
+        (Head("Speed, mean", Form.NUMBER, "x"), lambda row: row.pool.mean_speed),
+        (Head("KV tokens at home", Form.COUNT), lambda row: row.pool.kv_tokens),
+        (Head("KV tokens, most", Form.COUNT), lambda row: row.pool.most_kv_tokens),
+        (Head("Sequences computed again", Form.COUNT), lambda row: row.pool.preemptions),
+        (Head("Unused memory", Form.SHARE), lambda row: row.pool.unused_memory),
+        (Head("Speedup of all idle GPUs", Form.NUMBER, "x"), lambda row: row.pool.speedup),
+        (Head("Exact speedup", Form.NUMBER, "x"), lambda row: row.pool.exact_speedup),
         title="Resources",
     )
     charts = _charts(pools[:POOLS], frame, tables("modules"))
@@ -91,8 +98,8 @@ def modules_section(
 def _memory_table(pools: Sequence[Pool]) -> Table:
     """Return a table of the memory and work of each module in a layer, by model."""
     parts = set()
-    for policy, _ in pools:
-        for model, model_parts in policy.parts.items():
+    for row in pools:
+        for model, model_parts in row.policy.parts.items():
             parts |= {(model, part) for part in model_parts}
     return table(
         sorted(parts, key=lambda row: (row[0], -row[1].memory_bytes)),

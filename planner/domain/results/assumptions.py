@@ -22,6 +22,7 @@ from planner.inputs.scenario.build import Hardware
 from planner.inputs.scenario.columns import arrangement
 from planner.inputs.scenario.regions import GIVEN
 from planner.inputs.scenario.schema import Source
+from planner.inputs.scenario.settings import PlanSettings
 from simulation.arrays import CodeArray, Int32Array, count_codes, row_slices
 from simulation.fleet import Tier
 from simulation.performance.compiled_graph import GraphProfile
@@ -385,20 +386,24 @@ def _plan(study: Study) -> Iterator[Assumption]:
     if study.hardware.spot.any():
         value = f"at most {plan.spot_share:.0%} of a model's replicas in a region"
         yield Assumption("Rests on spot", value, ASSUMED, "scenario", "objective.spot_share")
+    yield _spare(plan)
+    budgets = [
+        f"${limits.usd:,.6g} {when}"
+        for limits, when in ((plan.in_all, "in all"), (plan.each_hour, "an hour"))
+        if math.isfinite(limits.usd)
+    ]
+    if budgets:
+        yield Assumption("Budget", " and ".join(budgets), ASSUMED, "scenario", "objective.limits")
+
+
+def _spare(plan: PlanSettings) -> Assumption:
+    """Return the losses for which the plan has spare replicas."""
     losses = []
     if plan.spare.instances:
         losses.append(f"any {plan.spare.instances} replica{'s' * (plan.spare.instances > 1)}")
     if plan.spare.region:
         losses.append("any one region")
-    if losses:
-        value = " and ".join(losses)
-        yield Assumption("Spare for the loss of", value, ASSUMED, "scenario", "objective.spare")
-    else:
-        value = "no spare replicas"
-        source_words = "the scenario sets none"
-        yield Assumption("Spare", value, ASSUMED, source_words, "objective.spare")
-    money = [f"${plan.in_all.usd:,.6g} in all"] if math.isfinite(plan.in_all.usd) else []
-    if math.isfinite(plan.each_hour.usd):
-        money.append(f"${plan.each_hour.usd:,.6g} an hour")
-    if money:
-        yield Assumption("Budget", " and ".join(money), ASSUMED, "scenario", "objective.limits")
+    key = "objective.spare"
+    if not losses:
+        return Assumption("Spare", "no spare replicas", ASSUMED, "the scenario sets none", key)
+    return Assumption("Spare for the loss of", " and ".join(losses), ASSUMED, "scenario", key)

@@ -27,8 +27,8 @@ def autoscaler_sentences(
     if key is None:
         return ""
     today = next(run for run in runs if run.name == key)
-    short = today.summary.duration_s < DAY_S
-    rate = " at this window's rate" if short else ""
+    # Costs are per day, and a shorter window shows only part of one.
+    rate = " at this window's rate" if today.summary.duration_s < DAY_S else ""
     text = (
         f"Your autoscaler ({today.traits.label}) costs {_daily(today)}{rate} and {_result(today)}."
     )

@@ -152,10 +152,10 @@ def _ready_at(
 def _usd_per_hour(study: Study, counts: IntArray) -> float:
     """Return the dollars per hour of replicas ``counts [periods, pools]``, summed over periods."""
     hardware, window = study.hardware, study.window
+    _, region, column = np.array(hardware.pool_index).T  # of each pool
     gpus = np.array([hardware.profiles[m, g].tp for m, _, g in hardware.pool_index])
-    prices = np.stack([hardware.gpu_usd(t, window.period_s) for t in window.period_starts_s])
-    _, region, column = np.array(hardware.pool_index).T
-    return float((counts * gpus * prices[:, region, column]).sum())
+    gpu_usd = np.stack([hardware.gpu_usd(t, window.period_s) for t in window.period_starts_s])
+    return float((counts * gpus * gpu_usd[:, region, column]).sum())
 
 
 def _short_periods(study: Study, pool_counts: IntArray, load: Load) -> float:

@@ -128,17 +128,14 @@ def model_figures(
     ``plans`` are the shared GPUs. ``alone`` has the replay of each part of the pool on GPUs of its
     own. The requests span ``span_s`` seconds.
     """
-    place = {part: (plan, i) for plan in plans for i, part in enumerate(plan.parts)}
+    # The shared GPU of each part, and the part's index on it.
+    place_of = {part: (plan, i) for plan in plans for i, part in enumerate(plan.parts)}
     for m, model in enumerate(pool.models):
-        parts = [i for i, number in enumerate(pool.model) if number == m]
-        mine = [place[i] for i in parts]
-        on_shared = [plan.replay.models[i] for plan, i in mine]
-        others = {
-            pool.models[pool.model[i]].name
-            for plan, _ in mine
-            for i in plan.parts
-            if i not in parts
-        }
+        parts = [part for part, number in enumerate(pool.model) if number == m]
+        places = [place_of[part] for part in parts]
+        on_shared = [plan.replay.models[i] for plan, i in places]
+        neighbours = {part for plan, _ in places for part in plan.parts} - set(parts)
+        others = {pool.models[pool.model[part]].name for part in neighbours}
         loads = sum(replay.loads for replay in on_shared)
         yield ModelFigures(
             model=model.name,
@@ -150,12 +147,12 @@ def model_figures(
             weights_gb=model.weight_bytes / 1e9,
             replicas_alone=len(parts),
             shared_with=tuple(sorted(others)),
-            ways=tuple(plan.way for plan, _ in mine),
+            ways=tuple(plan.way for plan, _ in places),
             loads=loads,
             load_s=sum(replay.load_s for replay in on_shared) / loads if loads else None,
-            alone=_served_parts(pool, parts, [alone[i] for i in parts]),
+            alone=_served_parts(pool, parts, [alone[part] for part in parts]),
             shared=_served_parts(pool, parts, on_shared),
-            unseen_attainment=min(plan.unseen[i] for plan, i in mine),
+            unseen_attainment=min(plan.unseen[i] for plan, i in places),
             why_alone="" if others else _why_alone(pool, m),
             longest_tokens=model.longest,
             kv_floor_gib=pool.kv_floor_bytes[m] / 2**30,

@@ -58,18 +58,7 @@ def sharing_pools(
     A model runs on the arrangement with the cheapest replica on owned GPUs (``sharing_columns``).
     """
     for r, region in enumerate(hardware.regions):
-        # (model, GPU column) of the models that run on a GPU type and number of GPUs.
-        members_by_kind: dict[tuple[str, int], list[tuple[int, int]]] = {}
-        for m, model in enumerate(hardware.models):
-            columns = sharing_columns(hardware, m, r)
-            if columns and requests_of(trace, model.name, region.name).any():
-                usd = {
-                    g: hardware.usd_per_gpu_hour[r, g] * hardware.profiles[m, g].tp for g in columns
-                }
-                g = min(columns, key=usd.__getitem__)
-                kind = hardware.gpus[g].name, hardware.profiles[m, g].tp
-                members_by_kind.setdefault(kind, []).append((m, g))
-        for (gpu, tp), members in members_by_kind.items():
+        for (gpu, tp), members in _members_by_kind(hardware, r, trace).items():
             models = tuple(_model(hardware, m, g, r, trace) for m, g in members)
             g = members[0][1]
             host = host_of(sharing, hardware.gpus[g], tp, facts)
@@ -81,6 +70,24 @@ def sharing_pools(
                 region.name, gpu, tp, float(hardware.usd_per_gpu_hour[r, g]), models,
                 *_parts_of(models, host), host, hardware.gpus[g].memory_bytes / 2**30, floors,
             )  # fmt: skip
+
+
+def _members_by_kind(
+    hardware: Hardware, r: int, trace: Trace
+) -> dict[tuple[str, int], list[tuple[int, int]]]:
+    """Return the (model, GPU column) that run in region ``r``, by GPU type and GPUs of a replica.
+
+    Models without requests there are left out.
+    """
+    members: dict[tuple[str, int], list[tuple[int, int]]] = {}
+    for m, model in enumerate(hardware.models):
+        columns = sharing_columns(hardware, m, r)
+        if columns and requests_of(trace, model.name, hardware.regions[r].name).any():
+            usd = {g: hardware.usd_per_gpu_hour[r, g] * hardware.profiles[m, g].tp for g in columns}
+            g = min(columns, key=usd.__getitem__)
+            kind = hardware.gpus[g].name, hardware.profiles[m, g].tp
+            members.setdefault(kind, []).append((m, g))
+    return members
 
 
 def sharing_columns(hardware: Hardware, m: int, r: int) -> list[int]:

@@ -61,15 +61,17 @@ def _every_day(grid: Grid, total: DemandSeries, clock: str) -> list[Day]:
     present_bins = np.add.reduceat(grid.present, first_bins, axis=1, dtype=np.int64)
     series = (present_bins * grid.bin_s / DAY_S >= COVERED).sum(axis=0)
     sums = {field: per_day(grid.summed(field)) for field in grid.amounts}
-    comparable = {stretch.start_s: stretch.amount for stretch in stretches(total, DAY_S)}
-    ascending = np.sort(list(comparable.values()))
+    # Only days with enough known bins are compared.
+    amount_of = {stretch.start_s: stretch.amount for stretch in stretches(total, DAY_S)}
+    ascending = np.sort(list(amount_of.values()))
     every_day = []
     for day in range(count):
         start_s = (first + day) * DAY_S
-        amount = comparable.get(start_s)
+        amount = amount_of.get(start_s)
         rank = of_busiest = None
         if amount is not None:
-            rank = 1 + int(ascending.size - np.searchsorted(ascending, amount, side="right"))
+            busier = ascending.size - np.searchsorted(ascending, amount, side="right")
+            rank = 1 + int(busier)
             of_busiest = amount / ascending[-1] if ascending[-1] else None
         every_day.append(
             Day(

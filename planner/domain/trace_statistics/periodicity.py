@@ -76,8 +76,9 @@ def rhythm(values: FloatArray, start_s: float, bin_s: float, clock: str) -> Rhyt
 
     by_hour = _rates(amount.sum(axis=0), seconds.sum(axis=0))
     known_hours = [(rate, h) for h, rate in enumerate(by_hour) if rate is not None]
-    full = len(known_hours) == 24
-    high, low = (max(known_hours)[0], min(known_hours)[0]) if full else (None, None)
+    high = low = peak_hour = trough_hour = None
+    if len(known_hours) == 24:
+        (high, peak_hour), (low, trough_hour) = max(known_hours), min(known_hours)
     weekday_rate = weekend_rate = None
     if clock == UTC_CLOCK:
         (weekday_rate,) = _rates(amount[:WEEKEND].sum(), seconds[:WEEKEND].sum())
@@ -88,8 +89,8 @@ def rhythm(values: FloatArray, start_s: float, bin_s: float, clock: str) -> Rhyt
         autocorrelation_week=week,
         weekday_hour=tuple(_rates(amount[day], seconds[day]) for day in range(7)),
         hour=by_hour,
-        peak_hour=max(known_hours)[1] if full else None,
-        trough_hour=min(known_hours)[1] if full else None,
+        peak_hour=peak_hour,
+        trough_hour=trough_hour,
         peak_to_trough=high / low if high and low else None,
         weekend_to_weekday=weekend_rate / weekday_rate
         if weekday_rate and weekend_rate is not None

@@ -144,27 +144,31 @@ def chart_rates(grid: Grid, lost: BoolArray) -> pl.DataFrame:
     gaps. An interval with at least half of its bins known is scaled up from them; else it is
     unknown.
     """
-    merged = _bins_per_interval(grid.bins, grid.bin_s)
-    starts = np.arange(0, grid.bins, merged)
+    starts = np.arange(0, grid.bins, _bins_per_interval(grid.bins, grid.bin_s))
     width = np.diff(np.append(starts, grid.bins))
+    intervals = {"start_s": grid.start_s + grid.bin_s * starts, "seconds": grid.bin_s * width}
     frames = []
     for by in ("all", *grid.labels):
         for line_index, (label, rows) in enumerate(_chart_lines(grid, by)):
-            columns = {}
+            amounts = {}
             for field in grid.amounts:
                 values = np.where(lost, np.nan, grid.summed(field, rows))
-                known_bins = np.add.reduceat((~np.isnan(values)).astype(float), starts)
-                total = np.add.reduceat(np.nan_to_num(values), starts)
-                enough = known_bins * 2 >= width
-                scaled = total * width / np.maximum(known_bins, 1)
-                columns[field] = pl.Series(np.where(enough, scaled, np.nan)).fill_nan(None)
-            intervals = {
-                "start_s": grid.start_s + grid.bin_s * starts, "seconds": grid.bin_s * width,
-            }  # fmt: skip
+                amounts[field] = pl.Series(_interval_sums(values, starts, width)).fill_nan(None)
             named = pl.lit(by).alias("by"), pl.lit(label).alias("label")
             place = pl.lit(line_index, pl.Int64).alias("place")
-            frames.append(pl.DataFrame(intervals | columns).select(*named, place, pl.all()))
+            frames.append(pl.DataFrame(intervals | amounts).select(*named, place, pl.all()))
     return pl.concat(frames)
+
+
+def _interval_sums(values: FloatArray, starts: IntArray, width: IntArray) -> FloatArray:
+    """Return the sums over intervals of bins, scaled up to all bins; NaN if most are unknown.
+
+    ``starts`` and ``width`` are the first bin and the number of bins of each interval.
+    """
+    known_bins = np.add.reduceat((~np.isnan(values)).astype(float), starts)
+    total = np.add.reduceat(np.nan_to_num(values), starts)
+    scaled = total * width / np.maximum(known_bins, 1)
+    return np.where(known_bins * 2 >= width, scaled, np.nan)
 
 
 def _bins_per_interval(bins: int, bin_s: float) -> int:

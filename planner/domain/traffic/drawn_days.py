@@ -16,7 +16,7 @@ from planner.domain.traffic.prefixes import SESSION_TOKENS, blocks_of_sessions
 from planner.domain.traffic.sessions import Groups
 from planner.domain.traffic.traffic import AMOUNTS, Traffic, merge
 from planner.domain.traffic.window import HOUR_S, Window
-from simulation.arrays import FloatArray, IntArray
+from simulation.arrays import BoolArray, FloatArray, IntArray
 from simulation.trace import PrefixBlocks, Trace
 
 SHORT = "last-value"  # method if a series is too short for the scenario's
@@ -98,15 +98,14 @@ def requests_of_path(
     none, arrivals are uniform and lengths are drawn from the model's requests. With ``cells`` above
     1, the result is the traffic of one of so many equal cells of the fleet.
     """
-    demand, bin_s = traffic.demand, window.bin_s
     rng = generator(seed, Stream.DRAWN, path)
-    lead = round((window.start_s - days.start_s) / bin_s)
+    lead = round((window.start_s - days.start_s) / window.bin_s)
     expected = days.requests[path][:, lead:] / cells
     counts = np.floor(expected + rng.random(expected.shape)).astype(np.int64)
     bins = counts.shape[1]
     pieces: list[Trace] = []
-    pattern_bin = np.minimum(pattern.arrival_s // bin_s, bins - 1).astype(np.int64)
-    for k, key in enumerate(demand.keys):
+    pattern_bin = np.minimum(pattern.arrival_s // window.bin_s, bins - 1).astype(np.int64)
+    for key, key_counts in zip(traffic.demand.keys, counts, strict=True):
         model, region, tier = codes = (
             traffic.models.index(key.model),
             traffic.regions.index(key.region),
@@ -115,15 +114,11 @@ def requests_of_path(
         rows = np.flatnonzero(
             (pattern.model == model) & (pattern.region == region) & (pattern.tier == tier)
         )
-        pieces.append(_resampled(pattern, rows, pattern_bin[rows], counts[k], window, rng))
+        pieces.append(_resampled(pattern, rows, pattern_bin[rows], key_counts, window, rng))
         pattern_counts = np.bincount(pattern_bin[rows], minlength=bins)[:bins]
-        missing = np.where(pattern_counts == 0, counts[k], 0)
+        missing = np.where(pattern_counts == 0, key_counts, 0)
         if missing.any():
-            edges = np.repeat(np.arange(bins) * bin_s, missing)
-            arrival = np.sort(edges + rng.random(len(edges)) * bin_s)
-            isl, osl, prefixes = drawn_requests(traffic, model, len(arrival), rng)
-            piece = trace_of_one_pool(pattern, codes, window.start_s, arrival, isl, osl)
-            pieces.append(replace(piece, blocks=prefixes))
+            pieces.append(_uniform_requests(traffic, pattern, codes, missing, window, rng))
     pieces = [piece for piece in pieces if len(piece)]
     if not pieces:
         return replace(pattern.rows(slice(0)), start_s=window.start_s, provenance="drawn")
@@ -136,6 +131,25 @@ def requests_of_path(
         return trace
     # Copies of a session share no blocks, so blocks are derived again from the drawn sessions.
     return replace(trace, blocks=blocks_of_sessions(trace))
+
+
+def _uniform_requests(
+    traffic: Traffic,
+    pattern: Trace,
+    codes: tuple[int, int, int],
+    counts: IntArray,
+    window: Window,
+    rng: np.random.Generator,
+) -> Trace:
+    """Return ``counts [bins]`` requests that arrive uniformly in their bins.
+
+    ``codes`` are their model, region and tier. Lengths are drawn from the requests of the model.
+    """
+    bin_start_s = np.repeat(np.arange(len(counts)) * window.bin_s, counts)
+    arrival = np.sort(bin_start_s + rng.random(len(bin_start_s)) * window.bin_s)
+    isl, osl, prefixes = drawn_requests(traffic, codes[0], len(arrival), rng)
+    requests = trace_of_one_pool(pattern, codes, window.start_s, arrival, isl, osl)
+    return replace(requests, blocks=prefixes)
 
 
 def _resampled(
@@ -161,15 +175,7 @@ def _resampled(
         requests_in_bin = np.bincount(bin_of, minlength=bins)[:bins]
         share = np.divide(counts, requests_in_bin, out=np.zeros(bins), where=requests_in_bin > 0)
         groups_to_draw = np.floor(groups_in_bin * share + rng.random(bins)).astype(np.int64)
-    # Groups by bin, in random order within each. All get equally many copies, and the first ones
-    # of a bin one more, until its number is reached.
-    order = np.lexsort((rng.random(len(begin_bin)), begin_bin))
-    first_in_bin = np.cumsum(groups_in_bin) - groups_in_bin
-    rank = np.arange(len(begin_bin)) - np.repeat(first_in_bin, groups_in_bin)
-    available, to_draw = groups_in_bin[begin_bin[order]], groups_to_draw[begin_bin[order]]
-    copies = to_draw // available + (rank < to_draw % available)
-    drawn = np.repeat(order, copies)
-    is_repeat = np.arange(len(drawn)) - np.repeat(np.cumsum(copies) - copies, copies) > 0
+    drawn, is_repeat = _drawn_groups(begin_bin, groups_in_bin, groups_to_draw, rng)
     # A repeat begins within a twentieth of a bin of its original, in the same bin.
     begin_s = arrived[groups.begins[drawn]]
     jitter_s = rng.uniform(-0.05, 0.05, len(drawn)) * window.bin_s
@@ -185,6 +191,24 @@ def _resampled(
         None if session is None else new_session[in_order],
     )
     return replace(resampled, start_s=window.start_s)
+
+
+def _drawn_groups(
+    bin_of: IntArray, in_bin: IntArray, to_draw: IntArray, rng: np.random.Generator
+) -> tuple[IntArray, BoolArray]:
+    """Return the indices of ``to_draw [bins]`` groups, and which of them are repeats.
+
+    ``bin_of`` is the bin of each group, and ``in_bin [bins]`` counts them. All groups of a bin get
+    equally many copies. Some, chosen at random, get one more to reach the number.
+    """
+    order = np.lexsort((rng.random(len(bin_of)), bin_of))  # by bin, at random within each
+    first_in_bin = np.cumsum(in_bin) - in_bin
+    rank = np.arange(len(bin_of)) - np.repeat(first_in_bin, in_bin)
+    available, needed = in_bin[bin_of[order]], to_draw[bin_of[order]]
+    copies = needed // available + (rank < needed % available)
+    drawn = np.repeat(order, copies)
+    is_repeat = np.arange(len(drawn)) - np.repeat(np.cumsum(copies) - copies, copies) > 0
+    return drawn, is_repeat
 
 
 def demand_paths(

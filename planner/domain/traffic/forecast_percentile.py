@@ -106,9 +106,7 @@ def share_covered(pasts: Sequence[PastPeriods]) -> FloatArray:
     ``k`` counts ``HEIGHTS``. Without demand, the share is 1.
     """
     demand = sum(float(np.nansum(past.actual)) for past in pasts)
-    late = np.sum(
-        [past.late for past in pasts], axis=0
-    )  # demand of bins above the planned capacity
+    late = np.sum([past.late for past in pasts], axis=0)  # demand above the planned capacity
     return np.asarray(1.0 - late / demand if demand > 0 else np.ones_like(late), np.float64)
 
 
@@ -328,15 +326,15 @@ def past_origins(window: Window, begins_s: float, *, at_once: bool) -> FloatArra
     ``at_once``, one decision plans the whole window.
     """
     known_until_s, bin_s = float(window.origins_s[0]), window.bin_s
-    steps, lead = _bins_per_decision(window, at_once), lead_bins(window)
-    longest_s = max(DAYS * DAY_S, DECISIONS * steps * bin_s)
+    planned, lead = _bins_per_decision(window, at_once), lead_bins(window)  # bins
+    longest_s = max(DAYS * DAY_S, DECISIONS * planned * bin_s)
     half_known_s = (known_until_s - begins_s) / 2
-    usable_bins = min(longest_s, half_known_s) / bin_s - lead
-    decisions = int(max(0.0, usable_bins + 1e-9) // steps)
-    if decisions * steps < LEAST * window.bins_per_period:
+    usable = min(longest_s, half_known_s) / bin_s - lead
+    decisions = int(max(0.0, usable + 1e-9) // planned)
+    if decisions * planned < LEAST * window.bins_per_period:
         return np.empty(0)
-    first_s = known_until_s - (lead + decisions * steps) * bin_s
-    return np.asarray(first_s + steps * bin_s * np.arange(decisions), np.float64)
+    first_s = known_until_s - (lead + decisions * planned) * bin_s
+    return np.asarray(first_s + planned * bin_s * np.arange(decisions), np.float64)
 
 
 def past_capacity_and_demand(

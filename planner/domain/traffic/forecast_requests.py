@@ -47,17 +47,17 @@ def requests_ahead(
     notes = [DRAWN]
     expected = 0.0
     for i, key in enumerate(traffic.demand.keys):
-        series = traffic.demand.series(i, REQUESTS).since_launch(traffic.demand.end_s)
         mean = traffic.described(key.model, key.region, {key.tier}, REQUESTS, window)
-        try:
-            if mean is None:
-                model = forecaster(method, horizon_bins=window.bins_per_period)
+        if mean is None:
+            series = traffic.demand.series(i, REQUESTS).since_launch(traffic.demand.end_s)
+            model = forecaster(method, horizon_bins=window.bins_per_period)
+            try:
                 mean = model.fit(series).predict(bins).mean
-        except SeriesTooShort:
-            mean = forecaster("last-value").fit(series).predict(bins).mean
-            notes.append(
-                f"{key} is too short for {method}: later times are drawn at its last value."
-            )
+            except SeriesTooShort:
+                mean = forecaster("last-value").fit(series).predict(bins).mean
+                notes.append(
+                    f"{key} is too short for {method}: later times are drawn at its last value."
+                )
         mean = mean * window.grown / cells
         expected += float(mean.sum())
         check_requests(expected, "horizon.duration_s", "horizon.duration_s or scale", MAX_DRAWN)
@@ -97,8 +97,8 @@ def _arrivals(
     # requests are expected (time change of a point process).
     expected = np.concatenate([[0.0], np.cumsum(mean)])  # requests up to each edge of bins
     total = float(expected[-1])
-    unit, count = np.zeros(0), int(total + ENOUGH * (total + 1.0) ** 0.5)
-    while total > 0 and (not len(unit) or unit[-1] < total):
-        unit, count = unit_arrivals(count, burstiness, rng), 2 * count
+    of_rate_1, count = np.zeros(0), int(total + ENOUGH * (total + 1.0) ** 0.5)
+    while total > 0 and (not len(of_rate_1) or of_rate_1[-1] < total):
+        of_rate_1, count = unit_arrivals(count, burstiness, rng), 2 * count
     edges = np.arange(len(expected)) * bin_s
-    return np.asarray(np.interp(unit[unit < total], expected, edges), np.float64)
+    return np.asarray(np.interp(of_rate_1[of_rate_1 < total], expected, edges), np.float64)

@@ -49,19 +49,20 @@ def known_lengths(traffic: Traffic, window: Window, seed: int) -> KnownLengths:
     rng = generator(seed, Stream.KNOWN)
     models = range(len(traffic.models))
     known = [_samples_of_model(traffic, m, window, rng) for m in models]
+    samples_of = [model_samples for model_samples, _ in known]
     # Periods in which every model uses the same sample share one entry of ``samples``.
-    choices = list(zip(*(chosen.tolist() for _, chosen in known), strict=True))  # [p][l]
+    choices = list(zip(*(at_period.tolist() for _, at_period in known), strict=True))  # [p][l]
     distinct = list(dict.fromkeys(choices))
     samples, shared = [], []
     for choice in distinct:
-        by_model = [known[m][0][choice[m]] for m in models]
+        by_model = [samples_of[m][choice[m]] for m in models]
         samples.append(tuple(sample.lengths for sample in by_model))
         shared.append(tuple(_known_prompts(traffic, m, window, by_model[m]) for m in models))
     notes = tuple(
         f"No request of {traffic.models[m]} came before the first decision: its lengths come from "
         "all traffic, the window included."
         for m in models
-        if known[m][0][0].lengths is traffic.lengths[m]
+        if samples_of[m][0].lengths is traffic.lengths[m]
     )
     has_tier = requested_tiers(traffic, float(window.origins_s[0]))
     arrivals = known_arrivals(traffic, float(window.origins_s[0]), seed)

@@ -58,16 +58,18 @@ def mix_lengths(
         return LengthSample((np.ones(1, np.int32), np.ones(1, np.int32)), 0.0)
     sizes = np.ceil(SAMPLE * volumes / total).astype(int)  # of the log, then of each source
     picked = rng.choice(rows, size=sizes[0]) if len(rows) else rows
-    pairs = [(trace.input_tokens[picked], trace.output_tokens[picked])]
-    pairs += [source.lengths.sample(n, rng) for source, n in zip(counted, sizes[1:], strict=True)]
-    isl, osl = (np.concatenate(part) for part in zip(*pairs, strict=True))
+    of_log = trace.input_tokens[picked], trace.output_tokens[picked]
+    of_sources = [
+        source.lengths.sample(size, rng) for source, size in zip(counted, sizes[1:], strict=True)
+    ]
+    isl, osl = (np.concatenate(part) for part in zip(of_log, *of_sources, strict=True))
     logged = trace.blocks.tokens[picked] if isinstance(trace.blocks, CachedTokens) else None
     if logged is None and not any(source.cached_share for source in counted):
         return LengthSample((isl, osl), total)
     cached = [np.zeros(len(picked), np.int32) if logged is None else logged]
     cached += [
         cached_part(inputs, source.cached_share).tokens
-        for source, (inputs, _) in zip(counted, pairs[1:], strict=True)
+        for source, (inputs, _) in zip(counted, of_sources, strict=True)
     ]
     return LengthSample((isl, osl), total, CachedTokens(np.concatenate(cached)))
 

@@ -98,24 +98,23 @@ def _kept_requests(
     arrived = columns.arrival_s
     if arrived is None:
         raise ValueError("arrivals and lengths must have been read")
-    rows = None
+    rows, arrival, session = None, arrived, columns.session
     if source.series is not None:
         code = index_of_name(columns.models, source.series, f"{where}.series", "series")
         rows = np.flatnonzero(columns.model == code)
+        arrival = arrived[rows]
+        session = None if session is None else session[rows]
     if source.dispersion != 1:
         raise ScenarioError(
             f"{where}.dispersion: the trace has arrival times, so its bursts are known. Leave "
             "dispersion out; it is for counts per bin."
         )
-    count = len(arrived) if rows is None else len(rows)
     max_requests = MAX_REQUESTS if source.scale == 1 else MAX_DRAWN
-    check_requests(count * source.scale, where, "scale", max_requests)
-    arrival = arrived if rows is None else arrived[rows]
-    session = columns.session if rows is None or columns.session is None else columns.session[rows]
+    check_requests(len(arrival) * source.scale, where, "scale", max_requests)
     if source.scale == 1:
         # Draw and discard one number per request, as a scale below 1 does. Later draws then do not
         # depend on the scale.
-        for piece in row_slices(count):
+        for piece in row_slices(len(arrival)):
             rng.random(piece.stop - piece.start)
         return _KeptRequests(rows, arrival, session)
     clock = columns.start_s, float(arrived[-1])
@@ -143,19 +142,11 @@ def _codes(
     Turns of a session share one index. Raises ScenarioError if a label is missing or unknown.
     """
     names: tuple[str, ...] = getattr(template, f"{what}s")
-    request_codes = np.zeros(len(kept.arrival_s), np.int16)
-    if shares:
-        weights = np.array(list(shares.values()))
-        index_of = np.array([names.index(name) for name in shares], np.int16)
-        for piece in row_slices(len(request_codes)):
-            size = piece.stop - piece.start
-            drawn = rng.choice(len(shares), size=size, p=weights / weights.sum())
-            request_codes[piece] = index_of[drawn]
-        if kept.session is None:
-            return request_codes
-        return with_first_turns_code(request_codes, kept.session)
     file_codes: CodeArray | None = getattr(columns, what)
     labels: tuple[str, ...] = getattr(columns, f"{what}s")
+    if shares:
+        return _drawn_codes(kept, names, shares, rng)
+    request_codes = np.zeros(len(kept.arrival_s), np.int16)
     if file_codes is None or not any(labels):
         if len(names) == 1:
             return request_codes
@@ -278,6 +269,23 @@ def index_of_name(names: tuple[str, ...], name: str, where: str, what: str) -> i
         return names.index(name)
     have = ", ".join(name for name in names[:12] if name) or "none"
     raise ScenarioError(f"{where}: {what} {name!r} is not known here. Known: {have}.")
+
+
+def _drawn_codes(
+    kept: _KeptRequests,
+    names: tuple[str, ...],
+    shares: dict[str, float],
+    rng: np.random.Generator,
+) -> CodeArray:
+    """Return an index into ``names`` for each request, drawn by ``shares``."""
+    codes = np.zeros(len(kept.arrival_s), np.int16)
+    weights = np.array(list(shares.values()))
+    index_of = np.array([names.index(name) for name in shares], np.int16)
+    for piece in row_slices(len(codes)):
+        size = piece.stop - piece.start
+        drawn = rng.choice(len(shares), size=size, p=weights / weights.sum())
+        codes[piece] = index_of[drawn]
+    return codes if kept.session is None else with_first_turns_code(codes, kept.session)
 
 
 def scaled_arrivals(

@@ -437,25 +437,12 @@ def _total_demand(
     if not binned and not any(len(source.trace) for source in measured):
         raise ScenarioError("traffic.sources: no request is left. Check series and scale.")
     sources: list[MeasuredSource | BinnedSource] = [*binned, *measured]
-    starts, ends = [source.start_s for source in sources], [source.end_s for source in sources]
-    start_s, end_s = min(starts), min(ends)
-    if settings.until_s is not None:
-        check_until(settings.until_s, end_s)
-        end_s = settings.until_s
+    start_s, end_s = _common_span(sources, settings.until_s)
     bin_s = _bin_width(settings, end_s - start_s, binned)
     edge_s = float(np.floor(start_s / bin_s) * bin_s)
     # A log may end shortly before its last bin does.
     missing_share = PART if settings.until_s is None and not binned else 1e-9
     bins = int((end_s - edge_s) / bin_s + missing_share)
-    if len(starts) == 1 and starts == ends:
-        raise ScenarioError(
-            "traffic.sources: all requests arrive at one moment. Use a trace with at least two."
-        )
-    if max(starts) >= end_s:
-        raise ScenarioError(
-            "traffic.sources: the sources have no time in common (the last to begin starts after "
-            "the first has ended). Use traces of the same days."
-        )
     _check_bins(bins, bin_s, end_s - start_s, template)
     parts = [source.demand(template, edge_s, bin_s, bins) for source in binned]
     for log in measured:
@@ -465,11 +452,36 @@ def _total_demand(
         replace(part, sampling=source.sampling * np.nansum(part.requests, axis=1))
         for part, source in zip(parts, sources, strict=True)
     ]
+    ends = [source.end_s for source in sources]
     if settings.until_s is not None:
         notes.append(until_words(settings.until_s, min(ends), bin_s))
     elif max(ends) >= end_s + bin_s:
         notes.append("The study ends where the first of its sources ends.")
     return _sum_of_demands(parts, edge_s, bin_s, bins)
+
+
+def _common_span(
+    sources: Sequence[MeasuredSource | BinnedSource], until_s: float | None
+) -> tuple[float, float]:
+    """Return the earliest start and the earliest end of ``sources``, or ``until_s`` as the end.
+
+    All are epoch seconds. Raises ScenarioError if the sources have no time in common.
+    """
+    starts, ends = [source.start_s for source in sources], [source.end_s for source in sources]
+    end_s = min(ends)
+    if until_s is not None:
+        check_until(until_s, end_s)
+        end_s = until_s
+    if len(starts) == 1 and starts == ends:
+        raise ScenarioError(
+            "traffic.sources: all requests arrive at one moment. Use a trace with at least two."
+        )
+    if max(starts) >= end_s:
+        raise ScenarioError(
+            "traffic.sources: the sources have no time in common (the last to begin starts after "
+            "the first has ended). Use traces of the same days."
+        )
+    return min(starts), end_s
 
 
 def _check_bins(bins: int, bin_s: float, span_s: float, template: Trace) -> None:
@@ -499,7 +511,8 @@ def _bin_width(settings: TrafficSettings, span_s: float, binned: Sequence[Binned
     # The narrowest width that is whole bins of every file; 1 s without files.
     common_s = float(np.lcm.reduce([max(1, round(1000 * w)) for w in widths] or [1000])) / 1000
     if width_s is None:
-        width_s = 900.0 if span_s >= 2 * DAY_S else 300.0 if span_s >= DAY_S / 2 else 60.0
+        width_s = 300.0 if span_s >= DAY_S / 2 else 60.0
+        width_s = 900.0 if span_s >= 2 * DAY_S else width_s
         width_s = min(width_s, settings.period_s or width_s)
         width_s = float(np.ceil(max(width_s, common_s) / common_s - 1e-9) * common_s)
     for width in widths:

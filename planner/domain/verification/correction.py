@@ -54,12 +54,9 @@ def tier_standings(tiers: tuple[Tier, ...], run: PolicyRun) -> dict[str, TierSta
         tier_requests = requests.filter(model=row["model"], tier=tier.name)
         limit = np.inf if tier.ttft_s is None else 1000 * tier.ttft_s
         ttft_missed = float(np.mean(tier_requests["ttft_ms"].fill_null(np.inf).to_numpy() > limit))
-        missed = 1.0 - row["attainment"]
-        standing = TierStanding(
-            tier.name,
-            row["attainment"] - tier.attainment,
-            (ttft_missed, max(missed - ttft_missed, 0.0)),  # the others missed another limit
-        )
+        others_missed = max(1.0 - row["attainment"] - ttft_missed, 0.0)  # TBT or E2E
+        spare = row["attainment"] - tier.attainment
+        standing = TierStanding(tier.name, spare, (ttft_missed, others_missed))
         if row["model"] not in by_model or standing.spare < by_model[row["model"]].spare:
             by_model[row["model"]] = standing
     return by_model

@@ -153,13 +153,8 @@ def answer_what_if(base: StoredPlan, variation: Variation, progress: Progress = 
     if change.level is not None and basis.waiting_tps.any():
         notes.append(DEFERRABLE_AS_PLANNED)
     inputs = PlanInput(settings, hardware, basis.traffic, basis.window, sizes, basis.current)
-    if basis.peaks_before is not None:  # as in a plan, the fleet before depends on the demand
-        before_inputs = inputs
-        if kept != base.scenario:  # a level of assurance adds spare replicas to the plan alone
-            own_spare = settings_of(base.scenario).plan.spare
-            before_inputs = replace(inputs, settings=replace(settings, spare=own_spare))
-        current, _ = static_fleet_for(before_inputs, basis.peaks_before * change.growth)
-        inputs = replace(inputs, current=current)
+    if basis.peaks_before is not None:
+        inputs = _with_fleet_before(base, inputs, basis.peaks_before * change.growth)
     if basis.flat is not None:
         old, new = kept.objective.spare, scenario.objective.spare
         spare = spare_of(basis.flat, old.instances, by_pool=old.by == "pool")
@@ -202,6 +197,16 @@ def _at_interval(basis: Basis, period_s: float | None) -> tuple[Basis, list[str]
     if period_s is None:
         return basis, []
     return basis.every(period_s), [SAME_FORECASTS if basis.flat is None else STATIC_INTERVAL]
+
+
+def _with_fleet_before(base: StoredPlan, inputs: PlanInput, peaks_tps: FloatArray) -> PlanInput:
+    """Return ``inputs`` with the static fleet before the window, sized for the peaks before it."""
+    sized = inputs
+    if base.kept != base.scenario:  # a level of assurance adds spare replicas to the plan alone
+        own_spare = settings_of(base.scenario).plan.spare
+        sized = replace(inputs, settings=replace(inputs.settings, spare=own_spare))
+    current, _ = static_fleet_for(sized, peaks_tps)
+    return replace(inputs, current=current)
 
 
 def _static_answer(
@@ -296,16 +301,18 @@ def load_of(basis: Basis, change: DemandChange) -> Load:
     periods = len(basis.window.period_starts_s)
     names = list(dict.fromkeys(series.tier for series in basis.series)) or [INTERACTIVE]
     shape = basis.waiting_tps.shape
-    tiers, expected = np.zeros((len(names) + 1, *shape)), np.zeros(shape)
+    # One row for each group of interactive tiers, and a last one for deferrable work.
+    tier_tps, expected_tps = np.zeros((len(names) + 1, *shape)), np.zeros(shape)
     for series in basis.series:
+        m, r = series.model, series.region
         rate = series.planned if change.level is None else series.rate(_percentile(change))
-        tiers[names.index(series.tier), :, series.model, series.region] = rate.reshape(periods, -1)
-        expected[:, series.model, series.region] += series.rate(None).reshape(periods, -1)
-    tiers[-1] = basis.waiting_tps
-    tiers *= change.growth
-    load = Load(tiers.sum(axis=0), expected_tps=expected * change.growth)
+        tier_tps[names.index(series.tier), :, m, r] = rate.reshape(periods, -1)
+        expected_tps[:, m, r] += series.rate(None).reshape(periods, -1)
+    tier_tps[-1] = basis.waiting_tps
+    tier_tps *= change.growth
+    load = Load(tier_tps.sum(axis=0), expected_tps=expected_tps * change.growth)
     if len(names) > 1:
-        load = replace(load, tiers=(*names, DEFERRABLE), tier_tps=tiers)
+        load = replace(load, tiers=(*names, DEFERRABLE), tier_tps=tier_tps)
     return load.times(basis.load_factor)
 
 

@@ -139,13 +139,19 @@ def ranked(cells: Sequence[Cell], figure: Figure) -> list[RankedCell]:
     known = [value for value in values if value is not None]
     low, high = min(known, default=0.0), max(known, default=0.0)
     best = low if figure.better == LESS else high
-    spread = (high - low) or 1.0  # places are from 0 (lowest) to 1
+    spread = (high - low) or 1.0
     return [
-        RankedCell(cell.run, cell.state, cell.values, value,
-                   None if value is None else (value - low) / spread,
-                   low < high and value == best, cell.problem)
+        RankedCell(
+            run=cell.run,
+            state=cell.state,
+            values=cell.values,
+            value=value,
+            place=None if value is None else (value - low) / spread,
+            best=low < high and value == best,
+            problem=cell.problem,
+        )
         for cell, value in zip(cells, values, strict=True)
-    ]  # fmt: skip
+    ]
 
 
 def planned_cell(values: tuple[Any, ...], answer: WhatIf) -> Cell:

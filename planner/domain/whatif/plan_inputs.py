@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from forecasting.forecast import interpolate_quantiles
-from planner.domain.planning.inputs import PlannedWindow
+from planner.domain.planning.inputs import Load, PlannedWindow
 from planner.domain.planning.planning import peaks_before, plan_load
 from planner.domain.progress import silent
 from planner.domain.sizing.closed_form import closed_rates
@@ -196,37 +196,30 @@ def basis_of(
     ``flat [model, region, GPU column]`` is the static fleet that takes the place of a plan, if any.
     """
     window, traffic, sizes = study.window, study.traffic, study.sizes
-    models, _, columns = study.hardware.minimum.shape
-    alone = np.full((4, models, columns), np.nan)
-    for (m, g), (_, replica) in sizes.capacity.items():
-        alone[:, m, g] = replica.max_rps, replica.input_tps, replica.ttft_s, replica.tbt_s
     samples = request_samples(traffic)
     lengths = tuple(sample.lengths for sample in samples)
     cached_prompts = [sample.shared for sample in samples]
     periods, spare = len(window.period_starts_s), study.settings.plan.spare
     if flat is None:
         load_factor = _largest_factor(study, planned, load_factor)
-    # The load minus the planned interactive series leaves the deferrable load.
-    deferrable_tps = planned.load.tps.copy()
     series = tuple(
         Series.of(forecast, traffic.models, traffic.regions) for forecast in planned.forecasts
     )
-    for demand in series:
-        deferrable_tps[:, demand.model, demand.region] -= demand.planned.reshape(periods, -1)
+    prefix_blocks = [
+        shared for shared in traffic.shared if shared and isinstance(shared.blocks, PrefixBlocks)
+    ]
     return Basis(
         window=window,
         clock=traffic.clock,
         current=study.plan_input.current,
-        pool_tps=np.stack(
-            [sizes.pool_tps, *(period_sizes.pool_tps for period_sizes in sizes.later)]
-        ),
+        pool_tps=np.stack([sizes.pool_tps, *(later.pool_tps for later in sizes.later)]),
         sizes_at=np.zeros(periods, np.int64) if sizes.at is None else sizes.at,
-        alone=alone,
+        alone=_replicas_alone(study),
         closed_rps=closed_rates(study.hardware, sizes.capacity, lengths, cached_prompts),
         lengths=lengths,
         mean_lengths=np.array([(isl.mean(), osl.mean()) for isl, osl in traffic.lengths]),
         series=series,
-        waiting_tps=np.where(np.abs(deferrable_tps) > 1e-9, deferrable_tps, 0.0),
+        waiting_tps=_deferrable_tps(planned.load, series),
         load_factor=load_factor,
         models=tuple(traffic.models),
         regions=tuple(traffic.regions),
@@ -234,10 +227,26 @@ def basis_of(
         flat=flat,
         spare=np.array([spare.instances, spare.by_pool, spare.region], np.int64),
         peaks_before=None if study.hardware.today is not None else peaks_before(study.plan_input),
-        blocks=traffic.prefix_caching
-        and any(shared and isinstance(shared.blocks, PrefixBlocks) for shared in traffic.shared),
+        blocks=traffic.prefix_caching and bool(prefix_blocks),
         cached=tuple(None if sample.cached is None else sample.cached.tokens for sample in samples),
     )
+
+
+def _replicas_alone(study: Study) -> FloatArray:
+    """Return requests/s, input tokens/s, TTFT and TBT (s) of replicas alone, as ``Basis.alone``."""
+    models, _, columns = study.hardware.minimum.shape
+    alone = np.full((4, models, columns), np.nan)
+    for (m, g), (_, replica) in study.sizes.capacity.items():
+        alone[:, m, g] = replica.max_rps, replica.input_tps, replica.ttft_s, replica.tbt_s
+    return alone
+
+
+def _deferrable_tps(load: Load, series: Sequence[Series]) -> FloatArray:
+    """Return the planned ``load`` minus the planned interactive ``series``, in tokens/s."""
+    tps = load.tps.copy()
+    for demand in series:
+        tps[:, demand.model, demand.region] -= demand.planned.reshape(len(tps), -1)
+    return np.where(np.abs(tps) > 1e-9, tps, 0.0)
 
 
 def _largest_factor(study: Study, planned: PlannedWindow, load_factor: float) -> float:
@@ -274,10 +283,10 @@ def _sample_of_requests(lengths: Lengths, shared: SharedPrompts | None) -> Lengt
     """
     cached = shared.blocks if shared and isinstance(shared.blocks, CachedTokens) else None
     isl, osl = (shared.isl, shared.osl) if shared and cached else lengths
-    order = np.argsort(isl, kind="stable")
-    chosen = order[np.linspace(0, len(isl) - 1, SAMPLE).round().astype(np.int64)]
-    if len(isl) <= SAMPLE:
-        chosen = np.arange(len(isl))
+    chosen = np.arange(len(isl))
+    if len(isl) > SAMPLE:
+        by_length = np.argsort(isl, kind="stable")
+        chosen = by_length[np.linspace(0, len(isl) - 1, SAMPLE).round().astype(np.int64)]
     chosen_cached = None if cached is None else cached.rows(chosen)
     return LengthSample((isl[chosen], osl[chosen]), float(len(isl)), chosen_cached)
 

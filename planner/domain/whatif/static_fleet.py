@@ -55,10 +55,10 @@ def instances_for(
     # One replica less was too few, so the load exceeds the capacity of one less.
     one_less = pool_capacity(before.theta_tps, before.pool_tps, np.maximum(0, serving - 1))
     load = growth * np.clip(peak_tps[:, :, None] * share, one_less / TOO_FEW, capacity)
-    needed = np.zeros_like(counts)
+    needed, spare = np.zeros_like(counts), counts - serving
     for m, r, g in np.argwhere(counts > 0).tolist():
         fewest = _fewest(after.pool_tps[m, g], after.theta_tps[m, g], load[m, r, g])
-        needed[m, r, g] = fewest if fewest < 0 else fewest + counts[m, r, g] - serving[m, r, g]
+        needed[m, r, g] = fewest if fewest < 0 else fewest + spare[m, r, g]
     return needed
 
 
