@@ -320,6 +320,7 @@ class _Reader:
         a step. ``mlp_only_layers`` lists exceptions.
         """
         layers = self.layers()
+        # Read all fields, also those that another one overrules: a field counts as used once read.
         kinds = self.listed("mlp_layer_types")
         by_layer = self.get("moe_layer_freq")
         routed_list = self.get("moe_layers", "moe_layers_enum")
@@ -334,10 +335,8 @@ class _Reader:
             return layers - sum(by_layer[:layers])
         step = self.number("expert_step") or 1
         if routed_list:
-            layers_with_experts = (
-                routed_list.split(",") if isinstance(routed_list, str) else routed_list
-            )
-            return layers - len(layers_with_experts)
+            listed = routed_list.split(",") if isinstance(routed_list, str) else routed_list
+            return layers - len(listed)
         if period:
             return sum(i % period != offset for i in range(layers))
         end = layers if last is None or last < 0 else min(last + 1, layers)
@@ -392,6 +391,23 @@ class _Reader:
             return layers - layers // step
         return layers
 
+    def layer_kinds(self, layers: int) -> Sequence[Any]:
+        """Return the stated kind of each layer, or [] if none is stated.
+
+        Raises CatalogueError for an unknown kind.
+        """
+        kinds = self.listed("layer_types")[:layers]
+        for kind in kinds:
+            if kind not in (*FULL, *WINDOWS, LINEAR, MAMBA):
+                raise self.refuse(f"layer_types names {kind!r:.60}, which is not read. {REMEDY}")
+        if kinds:  # these fields repeat the kinds in another form, so mark them as read
+            self.get("global_attn_every_n_layers", "sliding_window_pattern")
+        if kinds and MAMBA not in kinds:  # Granite 4.0 Micro lists the sizes of no such layer
+            self.known("mamba_")
+        if kinds and LINEAR not in kinds:
+            self.known("linear_")
+        return kinds
+
     def hybrid(self, values: dict[str, Any]) -> dict[str, Any]:
         """Return the fields of layers with a fixed-size state in place of a KV cache.
 
@@ -404,22 +420,14 @@ class _Reader:
         kimi = self.get("linear_attn_config")
         if isinstance(kimi, Mapping) and kimi.get("kda_layers"):
             return self.kimi(kimi)
-        layers, kinds = values["layers"], self.listed("layer_types")[: values["layers"]]
-        for kind in kinds:
-            if kind not in (*FULL, *WINDOWS, LINEAR, MAMBA):
-                raise self.refuse(f"layer_types names {kind!r:.60}, which is not read. {REMEDY}")
-        if kinds:  # these fields repeat the kinds in another form, so mark them as read
-            self.get("global_attn_every_n_layers", "sliding_window_pattern")
-        if kinds and MAMBA not in kinds:  # Granite 4.0 Micro lists the sizes of no such layer
-            self.known("mamba_")
-        if kinds and LINEAR not in kinds:
-            self.known("linear_")
+        layers = values["layers"]
+        kinds = self.layer_kinds(layers)
         linear = sum(kind == LINEAR for kind in kinds)
         interval = self.number("full_attention_interval")
         if not kinds and interval:
             linear = layers - layers // interval
         lightning = self.listed("attn_type_list")[:layers].count(0)  # MiniMax-01: 0 is lightning
-        if self.kind == "minimax":
+        if self.kind == "minimax":  # what its layer_types call linear is lightning attention
             lightning, linear = linear, 0
         if linear:
             return {"linear_layers": linear} | mixers.delta_net(

@@ -22,7 +22,7 @@ from simulation.performance.estimate.defaults import Deployment
 from simulation.performance.estimate.estimate import Estimate
 from simulation.performance.profile import Profile, iteration_s
 from simulation.performance.specs import WIDTHS, Arrangement
-from simulation.results import RequestLog
+from simulation.results import RequestLog, SimulationResult
 from simulation.sizing.batch_queue import PoolShape, saturated_rps
 from simulation.sizing.trial import WARM_UP, RequestDraws, Trial, outside_share, pool_of
 from simulation.sizing.workload import Workload
@@ -67,23 +67,9 @@ def at_rate(deployment: Deployment, rate: float, known: UserFacts, *, any_engine
         )
     section = built_in_section(deployment, any_engine)
     profile = _speed(section or _computed(deployment), deployment, known)
-    isl, osl = np.full(1, round(deployment.isl)), np.full(1, round(deployment.osl))
-    instances = max(round(deployment.decode_workers or 1.0), 1)
     requests = int(np.clip(TOKENS / (deployment.isl + deployment.osl), FEWEST, REQUESTS))
     try:
-        pool = PoolShape(instances=instances)
-        max_rate = saturated_rps(profile, Workload(isl, osl, burstiness=1.0), pool)
-        draws = RequestDraws((isl, osl), seed=SEED, requests=requests)
-        trial = Trial((pool_of(profile, instances),), draws, Tier("asked"))
-        if max_rate < rate <= NEARLY * max_rate:  # closed forms are not that accurate
-            max_rate = max(max_rate, trial.saturated_rps())
-        if rate > max_rate:
-            raise PlannerError(
-                f"rate is {rate:g} requests/s, but this deployment sustains at most "
-                f"{max_rate:.3g}. Lower it, or add GPUs or workers."
-            )
-        # Two draws of requests, as for sizes.
-        runs = [trial.at(rate, draw=draw) for draw in (0, 1)]
+        runs, max_rate = _runs_at(rate, deployment, profile, requests)
         logs = [_steady_state_times(run.requests, profile.start_s) for run in runs]
     except SimulationError as problem:
         raise PlannerError(str(problem)) from None
@@ -104,6 +90,30 @@ def at_rate(deployment: Deployment, rate: float, known: UserFacts, *, any_engine
     )
 
 
+def _runs_at(
+    rate: float, deployment: Deployment, profile: Profile, requests: int
+) -> tuple[list[SimulationResult], float]:
+    """Return two simulations at ``rate`` (requests/s), and the highest rate that is sustained.
+
+    Raises PlannerError if ``rate`` is above it.
+    """
+    isl, osl = np.full(1, round(deployment.isl)), np.full(1, round(deployment.osl))
+    instances = max(round(deployment.decode_workers or 1.0), 1)
+    pool = PoolShape(instances=instances)
+    max_rate = saturated_rps(profile, Workload(isl, osl, burstiness=1.0), pool)
+    draws = RequestDraws((isl, osl), seed=SEED, requests=requests)
+    trial = Trial((pool_of(profile, instances),), draws, Tier("asked"))
+    if max_rate < rate <= NEARLY * max_rate:  # closed forms are not that accurate
+        max_rate = max(max_rate, trial.saturated_rps())
+    if rate > max_rate:
+        raise PlannerError(
+            f"rate is {rate:g} requests/s, but this deployment sustains at most "
+            f"{max_rate:.3g}. Lower it, or add GPUs or workers."
+        )
+    # Two draws of requests, as for sizes.
+    return [trial.at(rate, draw=draw) for draw in (0, 1)], max_rate
+
+
 def _steady_state_times(
     log: RequestLog, start_s: float
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
@@ -114,9 +124,10 @@ def _steady_state_times(
     reasons.
     """
     arrival = log.first_token_s - log.ttft_s + start_s
-    lifetime_s, last = float(log.e2e_s.mean()), float(arrival.max())
-    warm_s, end_s = min(WARM_UP * lifetime_s, last / 2), last - min(lifetime_s, last / 4)
-    steady = (arrival >= warm_s) & (arrival <= end_s)
+    lifetime_s, last_s = float(log.e2e_s.mean()), float(arrival.max())
+    begin_s = min(WARM_UP * lifetime_s, last_s / 2)
+    end_s = last_s - min(lifetime_s, last_s / 4)
+    steady = (arrival >= begin_s) & (arrival <= end_s)
     return log.ttft_s[steady], log.tbt_s[steady], log.e2e_s[steady]
 
 

@@ -146,7 +146,8 @@ def corrections_from(
             trust=trust[finite],
         )  # fmt: skip
         for group, belief in corrections[name].doubted.items():
-            first = rows[int(np.flatnonzero(traits.labels["deployment"] == group)[0])].deployment
+            of_group = np.flatnonzero(traits.labels["deployment"] == group)
+            first = rows[int(of_group[0])].deployment
             sentences.append(
                 f"Measured {name.upper()} of {first.shape.name} on {first.gpu.name} has a "
                 f"weight of {belief:.0%}: its rows differ by more than the error of the estimate."

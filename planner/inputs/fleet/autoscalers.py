@@ -152,10 +152,9 @@ def planner_row(body: Body) -> Row | None:
     if body.get("kind") or not PLANNER_KEYS & body.keys():
         return None
     target = one_line(body.get("optimization_target")) or "throughput"
-    sla = target == "sla"
     row: Row = {"name": f"dynamo-{target}"}
     fields = {"min_endpoint": "min_replicas", "total_gpu_power_limit": "power_w"}
-    if sla:
+    if target == "sla":
         fields |= {"ttft_ms": "ttft_ms", "itl_ms": "itl_ms",
                    "max_throughput_scaling_replicas": "max_step",
                    "throughput_adjustment_interval_seconds": "interval_s"}  # fmt: skip

@@ -80,17 +80,18 @@ def _sample(prompts: pl.DataFrame, keys: pl.DataFrame, grids: list[Grid]) -> pl.
     counts = counts.sort("number", "tokens")
     number, requests = counts["number"].to_numpy(), counts["requests"].to_numpy()
     edges = np.searchsorted(number, np.arange(len(grids) + 1))
-    rows, points = [], []
+    rows = []  # of ``counts``, by series
     for first, end in pairwise(edges.tolist()):
         cumulative = np.cumsum(requests[first:end])
-        points.append(min(SAMPLE, int(cumulative[-1])))
-        ranks = (np.arange(points[-1]) + 0.5) / points[-1] * cumulative[-1]
+        points = min(SAMPLE, int(cumulative[-1]))
+        ranks = (np.arange(points) + 0.5) / points * cumulative[-1]
         rows.append(first + np.searchsorted(cumulative, ranks))
     names = pl.Series("series", [grid.identity["name"] for grid in grids], dtype=pl.String)
+    series = np.repeat(np.arange(len(grids)), [len(of_series) for of_series in rows])
     return pl.DataFrame(
         {
-            "series": names.gather(np.repeat(np.arange(len(grids)), points)),
-            "field": pl.Series(["input_tokens"]).new_from_index(0, sum(points)),
+            "series": names.gather(series),
+            "field": pl.Series(["input_tokens"]).new_from_index(0, len(series)),
             "tokens": counts["tokens"].cast(pl.Float64).gather(np.concatenate(rows)),
         }
     )

@@ -43,8 +43,8 @@ class Tally:
         count = int(fault.lines.size)
         self.reasons[fault.reason] = self.reasons.get(fault.reason, 0) + count
         rejects = self._samples.setdefault(fault.reason, [])
-        for i in range(min(count, SAMPLES - len(rejects))):
-            rejects.append(Reject(int(fault.lines[i]), fault.reason, fault.text(i)[:TEXT]))
+        for i, line in enumerate(fault.lines[: SAMPLES - len(rejects)].tolist()):
+            rejects.append(Reject(line, fault.reason, fault.text(i)[:TEXT]))
 
     def begin(self, batch: Batch) -> int:
         """Count the unparsable rows of a batch as refused; return the number of all its rows."""
@@ -155,11 +155,15 @@ def numbers(series: pl.Series, *, whole: bool = False) -> tuple[FloatArray, Bool
         return number, np.isnan(number)
     text = series.cast(pl.String, strict=False).str.strip_chars()
     number = text.cast(pl.Float64, strict=False).fill_null(np.nan).to_numpy()
-    odd = ~np.isfinite(number) | ((np.floor(number) != number) if whole else False)
-    if not odd.any():
-        return number, odd
+    unclear = ~np.isfinite(number)
+    if whole:  # 1.7 was read, and 1700 may be meant
+        unclear |= np.floor(number) != number
+    if not unclear.any():
+        return number, unclear
     blank = (text.is_null() | text.str.to_lowercase().is_in(BLANK)).to_numpy()
-    return _numbers_as_written(text, number, whole) if (odd & ~blank).any() else number, blank
+    if (unclear & ~blank).any():
+        number = _numbers_as_written(text, number, whole)
+    return number, blank
 
 
 # Thousands with commas, blanks or apostrophes; thousands with points; a decimal comma.

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC as UTC_ZONE
 from datetime import datetime
-from functools import cache
+from functools import cache, partial
 from zoneinfo import ZoneInfo, available_timezones
 
 import numpy as np
@@ -170,21 +170,27 @@ def choose_clock(
     Raises IngestError if no row of the probe has a readable time, and AmbiguousDates if its dates
     can begin with the day or with the month.
     """
-    if len(columns) > 1 and not all(time_numbers(probe[column]).size for column in columns):
-        # A date and a time of day, whose hours may be 1 to 24.
-        joined_name, hours = " ".join(columns), time_numbers(probe[columns[1]])
-        first_hour = int(hours.size and hours.min() == 1 and hours.max() == 24)
-        joined = pl.DataFrame({joined_name: _date_and_time(probe, columns, first_hour)})
-        clock = choose_clock(
-            joined, [joined_name], name=name, unit=unit, default=default, zone=zone, dates=dates
-        )
-        return replace(clock, columns=tuple(columns), first_hour=first_hour)
-    if len(columns) > 1:  # numbers that add up
+    of_column = partial(
+        _clock_of_column, name=name, unit=unit, default=default, zone=zone, dates=dates
+    )
+    if len(columns) == 1:
+        return of_column(probe[columns[0]])
+    if all(time_numbers(probe[column]).size for column in columns):  # numbers that add up
         units = tuple(unit_of(column) or "s" for column in columns)
         note = _relative_note(" plus ".join(columns))
         return Clock(tuple(columns), units, kind=RELATIVE, note=note)
-    (column,) = columns
-    series = probe[column]
+    # A date and a time of day, whose hours may be 1 to 24.
+    hours = time_numbers(probe[columns[1]])
+    first_hour = int(hours.size and hours.min() == 1 and hours.max() == 24)
+    joined = _date_and_time(probe, columns, first_hour).alias(" ".join(columns))
+    return replace(of_column(joined), columns=tuple(columns), first_hour=first_hour)
+
+
+def _clock_of_column(
+    series: pl.Series, *, name: str, unit: str | None, default: str, zone: str, dates: str
+) -> Clock:
+    """Return the clock of one column of times; the options are those of ``choose_clock``."""
+    column = series.name
     if series.dtype.is_temporal():
         aware = isinstance(series.dtype, pl.Datetime) and series.dtype.time_zone is not None
         return _local(Clock((column,), aware=aware), zone)
@@ -411,7 +417,8 @@ def _second_pass(ns: IntArray, order: Order) -> BoolArray:
     index = np.arange(ns.size)
     # A jump of less than a few minutes is a row out of order. One of many hours is another series.
     jumped = (behind_ns > 5 * UNITS_NS["min"]) & (behind_ns <= 2 * UNITS_NS["h"])
-    last_jump = np.maximum.accumulate(np.where(jumped, index, -1 if not order.second else 0))
+    begin = 0 if order.second else -1  # a batch can begin within the second pass
+    last_jump = np.maximum.accumulate(np.where(jumped, index, begin))
     last_ahead = np.maximum.accumulate(np.where(behind_ns < 0, index, -1))
     second = last_jump > last_ahead
     order.latest_ns, order.second = int(latest[-1]), bool(second[-1])
@@ -544,8 +551,8 @@ def _read_text(series: pl.Series, clock: Clock) -> Times:
     # Fast path: offsets such as +00:00 at the end of every row. Otherwise parse each row.
     text, body, offset = series, series.str.head(-6), series.str.tail(6)
     marks = offset.unique().to_list()
-    odd = clock.form or _calendar(body.head(1), "").null_count()
-    if odd or any(not mark or not re.fullmatch(r"[+-]\d\d:\d\d", mark) for mark in marks):
+    is_iso = not clock.form and not _calendar(body.head(1), "").null_count()
+    if not is_iso or not all(mark and re.fullmatch(r"[+-]\d\d:\d\d", mark) for mark in marks):
         text = _without_brackets(series)
         body, offset = text.str.extract(_OFFSET, 1), text.str.extract(_OFFSET, 2)
         marks = offset.unique().to_list()
@@ -565,21 +572,22 @@ def _read_text(series: pl.Series, clock: Clock) -> Times:
 
 
 def _unread_by_reason(
-    text: pl.Series, parsed: pl.Series, special: pl.Series, reason: str
+    text: pl.Series, parsed: pl.Series, unfit_offset: pl.Series, unfit_reason: str
 ) -> dict[str, BoolArray]:
     """Return masks of the rows whose time could not be read, by reason.
 
+    ``unfit_offset`` marks rows with an offset in a file without, or the reverse: ``unfit_reason``.
     The masks overlap. Of several reasons of a row, the first counts.
     """
     year = text.str.extract(r"^(\d{4})-\d\d-\d\d")
-    unread = parsed.is_null()
-    masks = {
-        MISSING: pl.Series(_is_blank(text)) & unread,
-        reason: special & unread,
-        OUT_OF_RANGE: ~year.is_between("1970", "2261") & unread,
-        UNREADABLE: unread,
+    by_reason = {
+        MISSING: pl.Series(_is_blank(text)),
+        unfit_reason: unfit_offset,
+        OUT_OF_RANGE: ~year.is_between("1970", "2261"),
+        UNREADABLE: pl.repeat(True, len(text), eager=True),
     }
-    return {reason: mask.fill_null(False).to_numpy() for reason, mask in masks.items()}
+    unread = parsed.is_null()
+    return {why: (rows & unread).fill_null(False).to_numpy() for why, rows in by_reason.items()}
 
 
 def _calendar(text: pl.Series, form: str) -> pl.Series:

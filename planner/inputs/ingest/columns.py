@@ -392,19 +392,29 @@ def _dated(columns: tuple[str, ...], probe: pl.DataFrame) -> tuple[str, ...]:
         dates = (c for c in others if _all_match(probe[c], _DATE))
         return next(((date, column) for date in dates), columns)
     if _all_match(probe[column], _DATE):
-        hours = (
-            c
-            for c in probe.columns
-            if _all_match(probe[c], _HOUR if compact_name(c) in _HOURS else _RANGE, _MOST)
-            or (probe[column].is_duplicated().all() and _all_match(probe[c], _OF_DAY, _MOST))
-        )
+        several_a_day = bool(probe[column].is_duplicated().all())
+        hours = (c for c in probe.columns if _has_hours(probe[c], several_a_day))
         return next(((column, hour) for hour in hours), columns)
-    small = time_numbers(probe[column])
-    if not small.size or small.size < probe.height or np.abs(small).max() >= _DURATION_S:
-        return columns
-    unsorted = small.size < 2 or (np.diff(small) < 0).mean() > 0.05 or np.ptp(small) == 0
-    moments = (c for c in others if unsorted and _all_match(probe[c], _MOMENT))
-    return next(((moment,) for moment in moments), columns)
+    if _has_durations(probe[column]):
+        moments = (c for c in others if _all_match(probe[c], _MOMENT))
+        return next(((moment,) for moment in moments), columns)
+    return columns
+
+
+def _has_hours(series: pl.Series, several_a_day: bool) -> bool:
+    """Return whether a column has hours of a day, or with ``several_a_day`` times of a day."""
+    pattern = _HOUR if compact_name(series.name) in _HOURS else _RANGE
+    return _all_match(series, pattern, _MOST) or (
+        several_a_day and _all_match(series, _OF_DAY, _MOST)
+    )
+
+
+def _has_durations(series: pl.Series) -> bool:
+    """Return whether a column has only small numbers that do not rise as times do."""
+    small = time_numbers(series)
+    if not small.size or small.size < series.len() or np.abs(small).max() >= _DURATION_S:
+        return False
+    return bool(small.size < 2 or (np.diff(small) < 0).mean() > 0.05 or np.ptp(small) == 0)
 
 
 def _all_match(series: pl.Series, pattern: str, share: float = 1.0) -> bool:
@@ -513,17 +523,18 @@ def demand_layout(
     sources = _source_per_column(find, probe)
     if not sources and (sources := _panel(find, probe)):
         labels = {}
-    if not sources:
-        source, notes = _single_source(find, time, probe)
-        sources, parts = [source], _distinguishing_columns(probe, source, [*time, *labels.values()])
-        if parts:
-            notes += (f"Rows of one bin are its parts by {', '.join(parts)}: they are added.",)
-    else:
+    if sources:
         sources, notes = _without_parts(sources, probe)
         counts = filter(WIDE["requests"].match, probe.columns)
         failed = list(filter(NAMED["failed"].search, counts))
         if failed and "requests" not in find.mapping and not find.expression("requests"):
             notes += (f"{' and '.join(failed[:5])}: failed requests do not count as load.",)
+    else:
+        source, notes = _single_source(find, time, probe)
+        sources = [source]
+        parts = _distinguishing_columns(probe, source, [*time, *labels.values()])
+        if parts:
+            notes += (f"Rows of one bin are its parts by {', '.join(parts)}: they are added.",)
     unknown_unit = options.amounts == AUTO and _is_unit_unknown(sources)
     if options.amounts != AUTO:
         sources = _with_basis(sources, options.amounts)

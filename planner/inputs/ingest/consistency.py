@@ -245,37 +245,30 @@ def stray_bounds(hours: Mapping[int, int]) -> tuple[int, int] | None:
     """
     if len(hours) < 2:
         return None
-    hours_with_rows = np.array(sorted(hours), dtype=np.int64)
-    rows = np.array([hours[hour] for hour in hours_with_rows.tolist()])
+    hour = np.array(sorted(hours), dtype=np.int64)
+    rows = np.array([hours[h] for h in hour.tolist()])
     total = int(rows.sum())
     most_strays = max(1.0, STRAY_SHARE * total)
-    if total < 10 or hours_with_rows[-1] - hours_with_rows[0] <= 24:
+    if total < 10 or hour[-1] - hour[0] <= 24:
         return None
-    low, high, aside = 0, len(hours_with_rows) - 1, 0
+    low, high, strays = 0, len(hour) - 1, 0
     # Drop an end while the rest is compact in comparison and only few rows go.
     while low < high:
+        # Of each end: its index, the gap to its neighbour, and the span of the rest.
         ends = (
-            (
-                low,
-                hours_with_rows[low + 1] - hours_with_rows[low],
-                hours_with_rows[high] - hours_with_rows[low + 1],
-            ),
-            (
-                high,
-                hours_with_rows[high] - hours_with_rows[high - 1],
-                hours_with_rows[high - 1] - hours_with_rows[low],
-            ),
+            (low, hour[low + 1] - hour[low], hour[high] - hour[low + 1]),
+            (high, hour[high] - hour[high - 1], hour[high - 1] - hour[low]),
         )
         far = [
             end
             for end, gap, span in ends
-            if gap > max(24, STRAY_SPANS * max(1, span)) and aside + rows[end] <= most_strays
+            if gap > max(24, STRAY_SPANS * max(1, span)) and strays + rows[end] <= most_strays
         ]
         if not far:
             break
-        aside += int(rows[far[0]])
+        strays += int(rows[far[0]])
         low, high = (low + 1, high) if far[0] == low else (low, high - 1)
-    return (int(hours_with_rows[low]), int(hours_with_rows[high])) if aside else None
+    return (int(hour[low]), int(hour[high])) if strays else None
 
 
 def only_grows(before: FloatArray, after: FloatArray, *, restarts: bool = True) -> bool:

@@ -318,24 +318,27 @@ class _Reader:
             return table
         # Rows with the local time of an earlier row of the same counter.
         is_repeated = ~table.select(*_COUNTER, "ns").to_struct("key").is_first_distinct()
+        repeated_ns = table["ns"].filter(is_repeated).unique().to_list()
         if not when.zone:
-            hours, counts = np.unique(table["ns"].to_numpy() // HOUR_NS, return_counts=True)
-            rows_by_hour = dict(zip(hours.tolist(), counts.tolist(), strict=True))
-            jump_ns = table["ns"].filter(is_repeated).unique().to_list()
-            clock_change = consistency.clock_change(
-                when, jump_ns=jump_ns, hours=rows_by_hour, bins=True
-            )
-            self._reading.check("clock_change", clock_change, when.columns[0])
-            twelve_hours = consistency.twelve_hours(when, rows_by_hour)
-            self._reading.check("twelve_hours", twelve_hours, when.columns[0])
+            self._check_clock_changes(table, when, repeated_ns)
             return table
-        if not is_repeated.any():
-            return table
-        repeated_ns = [
-            ns for ns in table["ns"].filter(is_repeated).unique() if clock.folds_in(ns, when.zone)
-        ]
-        later = is_repeated & table["ns"].is_in(repeated_ns)
+        folded_ns = [ns for ns in repeated_ns if clock.folds_in(ns, when.zone)]
+        later = is_repeated & table["ns"].is_in(folded_ns)
         return table.with_columns(pl.col("ns") + clock.UNITS_NS["h"] * later.cast(pl.Int64))
+
+    def _check_clock_changes(
+        self, table: pl.DataFrame, when: clock.Clock, repeated_ns: list[int]
+    ) -> None:
+        """Check times without a zone for a change of clocks, and for hours of only half a day.
+
+        ``repeated_ns`` are times that occur twice.
+        """
+        hours, counts = np.unique(table["ns"].to_numpy() // HOUR_NS, return_counts=True)
+        rows_by_hour = dict(zip(hours.tolist(), counts.tolist(), strict=True))
+        change = consistency.clock_change(when, jump_ns=repeated_ns, hours=rows_by_hour, bins=True)
+        self._reading.check("clock_change", change, when.columns[0])
+        twelve_hours = consistency.twelve_hours(when, rows_by_hour)
+        self._reading.check("twelve_hours", twelve_hours, when.columns[0])
 
     def _amounts(self, table: pl.DataFrame) -> pl.DataFrame:
         """Return amounts per bin: counters become their growth, and rows of metrics are joined."""
@@ -365,13 +368,18 @@ class _Reader:
         ordered = table.sort(*_COUNTER, "ns", nulls_last=True)
         of_series = ordered.select(_COUNTER).hash_rows()
         same = (of_series == of_series.shift(1)).fill_null(False).to_numpy()[1:]
-        columns = {f: v for f in AMOUNTS if not np.isnan(v := ordered[f].to_numpy()).all()}
+        columns = {
+            field: values
+            for field in AMOUNTS
+            if not np.isnan(values := ordered[field].to_numpy()).all()
+        }
+        # Neighbouring values of one series: the earlier and the later ones.
         pairs = {field: (v[:-1][same], v[1:][same]) for field, v in columns.items()}
         # Counters of one table grow together.
         growing = all(only_grows(*pair) for pair in pairs.values())
         for field, values in columns.items():
-            column = str(source.amounts.get(field, field))
-            unsure, before, after = field not in source.basis, *pairs[field]
+            column, unsure = str(source.amounts.get(field, field)), field not in source.basis
+            before, after = pairs[field]
             if self._layout.unknown_unit:
                 self._reading.check("bare_amounts", unsure, column)
             if growing:
@@ -464,18 +472,23 @@ def counter_growth(
         growth, step = _growth_between_readings(table, field, name, instants=instants)
         missing += int(growth["bins"].sum()) - growth.height
         rows = growth.with_columns(bin=pl.int_ranges("bins")).explode("bin")
-        # Growth until the begin and until the end of each bin. Whole counts stay whole in each bin,
-        # and their sum is the growth.
-        grown, bins, index = pl.col("grown"), pl.col("bins"), pl.col("bin")
-        until_begin, until_end = (
-            pl.when(edge == bins).then(grown).otherwise((grown * edge / bins).round())
-            for edge in (index, index + 1)
-        )
+        index, bins = pl.col("bin"), pl.col("bins")
+        # A reading is in the last of its bins, or with ``instants`` in the bin after.
         moment = pl.col("ns") + (index + 1 - bins - int(instants)) * step
-        columns = unknown | {"ns": moment, field: until_end - until_begin}
+        in_bin = _growth_until(index + 1) - _growth_until(index)
+        columns = unknown | {"ns": moment, field: in_bin}
         parts.append(rows.with_columns(**columns).select(table.columns))
     by_bin = pl.concat(parts).group_by(*_COUNTER, "ns", maintain_order=True)
     return by_bin.agg(pl.col("line").last(), *map(_sum_of_known, AMOUNTS)), missing
+
+
+def _growth_until(edge: pl.Expr) -> pl.Expr:
+    """Return the growth up to an edge between bins, counted from the reading before.
+
+    It is rounded at inner edges. Whole counts then stay whole in each bin, and add up.
+    """
+    grown, bins = pl.col("grown"), pl.col("bins")
+    return pl.when(edge == bins).then(grown).otherwise((grown * edge / bins).round())
 
 
 def _growth_between_readings(

@@ -151,12 +151,28 @@ def lay_out(
         _require_equal(rows, is_repeat, identities, name, unit)
         refused.append(rows.filter(is_repeat).with_columns(reason=pl.lit("bin repeated")))
         rows = rows.filter(~is_repeat)
+    return _grids(rows, identities, width, name, zero, rates), _distinct_faults(pl.concat(refused))
+
+
+def _grids(
+    rows: pl.DataFrame,
+    identities: Sequence[Mapping[str, str | None]],
+    width: int,
+    name: str,
+    zero: bool,
+    rates: Sequence[Mapping[str, int]],
+) -> list[Grid]:
+    """Return the grid of every series from sorted ``rows``, at most one per bin.
+
+    The arguments are those of ``lay_out``. Raises IngestError for far more bins than rows.
+    """
     number, ns = rows["number"].to_numpy().astype(np.int64), rows["ns"].to_numpy()
     first = np.searchsorted(number, np.arange(len(identities)))
     count = np.diff(np.append(first, number.size))
     start = ns[first]
     bins = (ns[first + count - 1] - start) // width + 1
     _require_room(bins, count, [identity["name"] for identity in identities], width, name)
+    # The grids of all series follow each other in one array.
     edges = np.concatenate(([0], np.cumsum(bins)))
     index = edges[number] + (ns - start[number]) // width
     amounts: dict[str, FloatArray] = {}
@@ -174,11 +190,10 @@ def lay_out(
         values[index] = column * factor[number]
         amounts[field] = values
     parts = zip(identities, start.tolist(), pairwise(edges.tolist()), strict=True)
-    grids = [
+    return [
         Grid(identity, begin, width, {field: v[low:high] for field, v in amounts.items()})
         for identity, begin, (low, high) in parts
     ]
-    return grids, _distinct_faults(pl.concat(refused))
 
 
 def _require_room(
@@ -188,7 +203,7 @@ def _require_room(
     # The series before use up MAX_BINS. The rows of a series limit its own bins.
     room = np.minimum(MAX_BINS - (np.cumsum(bins) - bins), np.maximum(FREE_BINS, SPARSE * rows))
     if (bins > room).any():
-        i = int((bins > room).argmax())
+        i = int((bins > room).argmax())  # the first such series
         raise IngestError(
             f"{name}: series {names[i]} would have {bins[i]:,} bins of {width / 1e9:g} s, and at "
             f"most {max(0, room[i]):,} for {rows[i]:,} rows. Check the times, or give bin_s."

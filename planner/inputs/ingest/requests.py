@@ -100,34 +100,41 @@ def _check_tokens(reading: Reading, layout: RequestLayout) -> None:
 def _check_repeats(reading: Reading, layout: RequestLayout, when: clock.Clock) -> None:
     """Check the first rows for requests that occur several times: by their ids, else as rows."""
     probe, column = reading.table.probe, layout.fields.get("request_id")
-    prompt = layout.tokens["input_tokens"].columns
     column = column or ("id" if "id" in probe.columns else None)
     if column in layout.arrival:
         return
     if column:
-        rows = probe.filter(probe[column].is_not_null())
-        if status := layout.fields.get("status"):  # failed attempts without an answer are no load
-            answers = layout.tokens["output_tokens"].values(rows)
-            rows = rows.filter(~outcomes.failed(rows[status], status) | (answers > 0))
-        same = rows.group_by(column, *prompt).len()
-        share = same.filter(pl.col("len") > 1)["len"].sum() / max(1, rows.height)
-        times = rows.select(column, *layout.arrival).unique()
-        texts = rows.select(column, *prompt, *layout.tokens["output_tokens"].columns).unique()
-        finding = consistency.repeated_ids(
-            times.height - times[column].n_unique(),
-            parts=share >= MOST and max(times.height, texts.height) > same.height,
-            events=_event_values(rows.drop(layout.tokens["output_tokens"].columns), column),
-        )
-        reading.check("repeated_ids", finding, column)
+        _check_repeated_ids(reading, layout, column)
     elif when.kind == UTC and len(layout.arrival) == 1 and not layout.fields.get("session"):
-        ns = clock.read(probe, when).ns
-        exact = (ns % clock.UNITS_NS["s"] != 0).mean() > 1 - MOST
         flat = probe.select(~selectors.nested())
         repeats = flat.height - flat.n_unique()
-        exact |= flat.n_unique() >= FEW_ROWS and bool(flat.is_duplicated().all())
-        many = exact and repeats >= FEW_REPEATS
+        # Equal rows are no chance if times are finer than a second, or if every row is repeated.
+        ns = clock.read(probe, when).ns
+        is_sure = (ns % clock.UNITS_NS["s"] != 0).mean() > 1 - MOST
+        is_sure |= flat.n_unique() >= FEW_ROWS and bool(flat.is_duplicated().all())
+        many = is_sure and repeats >= FEW_REPEATS
         finding = Finding(values={"repeats": repeats}) if many else None
         reading.check("repeated_rows", finding, layout.arrival[0])
+
+
+def _check_repeated_ids(reading: Reading, layout: RequestLayout, column: str) -> None:
+    """Check the first rows for ids of requests in ``column`` that occur several times."""
+    probe = reading.table.probe
+    prompt, answer = (layout.tokens[f"{side}_tokens"].columns for side in ("input", "output"))
+    rows = probe.filter(probe[column].is_not_null())
+    if status := layout.fields.get("status"):  # failed attempts without an answer are no load
+        answers = layout.tokens["output_tokens"].values(rows)
+        rows = rows.filter(~outcomes.failed(rows[status], status) | (answers > 0))
+    same = rows.group_by(column, *prompt).len()
+    share = same.filter(pl.col("len") > 1)["len"].sum() / max(1, rows.height)
+    times = rows.select(column, *layout.arrival).unique()
+    texts = rows.select(column, *prompt, *answer).unique()
+    finding = consistency.repeated_ids(
+        times.height - times[column].n_unique(),
+        parts=share >= MOST and max(times.height, texts.height) > same.height,
+        events=_event_values(rows.drop(answer), column),
+    )
+    reading.check("repeated_ids", finding, column)
 
 
 def _check_nesting(reading: Reading, layout: RequestLayout) -> None:

@@ -348,11 +348,11 @@ def read_whole_demand(store_dir: Path | str) -> tuple[list[DemandColumns], list[
     first_s = min(series.start_s for series in columns)
     last_s = max(series.start_s + len(series.requests) * series.bin_s for series in columns)
     padded = [_padded(series, first_s, last_s) for series in columns]
-    shorter = sum(
-        series.start_s - first_s > 1.5 * series.bin_s
-        or last_s - series.start_s - len(series.requests) * series.bin_s > 1.5 * series.bin_s
-        for series in columns
-    )
+    shorter = 0
+    for series in columns:
+        end_s = series.start_s + len(series.requests) * series.bin_s
+        missing_s = max(series.start_s - first_s, last_s - end_s)
+        shorter += missing_s > 1.5 * series.bin_s
     return padded, [absent_parts(shorter, len(columns))] if shorter else []
 
 
@@ -375,6 +375,7 @@ def _padded(series: DemandColumns, first_s: float, last_s: float) -> DemandColum
         return series
 
     def with_zeros(values: FloatArray | None) -> FloatArray | None:
+        """Return amounts with zeros in the added bins before and after them."""
         if values is None:
             return None
         # Amounts that the series does not count stay unknown.
@@ -437,9 +438,9 @@ def bin_requests(store_dir: Path | str, bin_s: float) -> list[DemandColumns]:
     first = report.start_ns // width
     bins = report.end_ns // width - first + 1
     _check_bins(bins, bin_s)
-    arrival_ns = (pl.col("arrival_s") * 1e9).round().cast(pl.Int64) + (
-        report.start_ns - first * width
-    )
+    # From the begin of the first bin.
+    offset_ns = report.start_ns - first * width
+    arrival_ns = (pl.col("arrival_s") * 1e9).round().cast(pl.Int64) + offset_ns
     bin_index = (arrival_ns // width).clip(0, bins - 1)
     # One number for labels and bin, because grouping by one column is fast.
     cell = label_code(report) * bins + bin_index
@@ -462,6 +463,7 @@ def bin_requests(store_dir: Path | str, bin_s: float) -> list[DemandColumns]:
         values[row, cells % bins] = sums[field].to_numpy() * report.sample
     amounts.setflags(write=False)
     keys = labels_of(report, codes)
+    # Missing names come first.
     order = sorted(range(len(keys)), key=lambda i: [(name is not None, name) for name in keys[i]])
     start_s = first * width / 1e9
     return [

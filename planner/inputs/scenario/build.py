@@ -302,18 +302,22 @@ def build_hardware(
     facts += [(f"Memory and power of {gpu.name}", gpu.provenance) for gpu in types]
     gpus = dict(zip(names, types, strict=True))
     speeds = speeds_of(scenario, rows, models, gpus, user_facts, facts)
+
+    # Profiles and their sections by (model, column).
     columns, column_of_section = columns_of(rows, speeds, names)
     model_names = [model.name for model in models]
     model_of_section = [model_names.index(section.model) for section in rows]
     keys = list(zip(model_of_section, column_of_section, strict=True))
     profiles = dict(zip(keys, speeds, strict=True))
     sections = dict(zip(keys, rows, strict=True))
+
+    # Spot types come after all owned types.
     offers = {name for region in scenario.regions for name in region.spot} if spot else set()
     offered = [name for name in names if name in offers]
-    # Spot types come after all owned types.
     spot_types = {names.index(name): len(names) + i for i, name in enumerate(offered)}
     columns = _with_spot_columns(columns, profiles, sections, spot_types)
     types = (*types, *(types[names.index(name)] for name in offered))
+
     on_offer = _offers(scenario, names, offered, facts, user_facts)
     gpu_of_column = [column.gpu for column in columns]
     usd_by_hour = on_offer.usd_by_hour[:, :, gpu_of_column]  # [24, r, g]
@@ -381,7 +385,8 @@ def _with_spot_columns(
     spot_columns = with_spot(columns, spot_types)
     for spot, (owned, _) in enumerate(spot_columns, len(columns)):
         for m in [m for m, g in profiles if g == owned]:
-            profiles[m, spot], sections[m, spot] = profiles[m, owned], sections[m, owned]
+            profiles[m, spot] = profiles[m, owned]
+            sections[m, spot] = sections[m, owned]
     return (*columns, *(column for _, column in spot_columns))
 
 

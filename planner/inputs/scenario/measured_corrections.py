@@ -94,11 +94,11 @@ def speed_corrections(deployments: Sequence[Deployment], times: Times) -> list[S
     Decode is corrected by TBT at the measured load. Prefill is corrected by TTFT of a single
     request in flight.
     """
-    names = traits_of(deployments).labels["deployment"]
-    rows_by_name = {str(name): _rows_of_deployment(times, str(name)) for name in np.unique(names)}
-    rows_of = [rows_by_name[str(name)] for name in names]
+    names = [str(name) for name in traits_of(deployments).labels["deployment"]]
+    rows_by_name = {name: _rows_of_deployment(times, name) for name in sorted(set(names))}
     at_load = []
-    for deployment, (_, users, isl, osl) in zip(deployments, rows_of, strict=True):
+    for deployment, name in zip(deployments, names, strict=True):
+        _, users, isl, osl = rows_by_name[name]
         # The load may be that of other models, with longer contexts than this model allows.
         fit = min(1.0, deployment.shape.max_context / (isl + osl))
         isl, osl, users = (max(1.0, value) for value in (fit * isl, fit * osl, users))
@@ -107,14 +107,22 @@ def speed_corrections(deployments: Sequence[Deployment], times: Times) -> list[S
     # With one request in flight, TTFT has no time in the queue.
     ttft = times.ttft.at(traits_of([replace(each, concurrency=1.0) for each in at_load]))
     ttft_names = times.ttft.rows.labels["deployment"]
-    counts = {name: max(int(same.sum()), int((ttft_names == name).sum()))
-              for name, (same, *_) in rows_by_name.items()}  # fmt: skip
-    decode, prefill = np.exp(tbt.shift), np.exp(ttft.shift)
-    return [
-        SpeedCorrection(float(decode[i]), float(prefill[i]), users, isl, float(tbt.stated[i]),
-             float(tbt.residual[i]), counts[str(names[i])], same)
-        for i, (same, users, isl, _) in enumerate(rows_of)
-    ]  # fmt: skip
+    corrections = []
+    for i, name in enumerate(names):
+        same, users, isl, _ = rows_by_name[name]
+        corrections.append(
+            SpeedCorrection(
+                decode=float(np.exp(tbt.shift[i])),
+                prefill=float(np.exp(ttft.shift[i])),
+                users=users,
+                isl=isl,
+                spread=float(tbt.stated[i]),
+                residual=float(tbt.residual[i]),
+                rows=max(int(same.sum()), int((ttft_names == name).sum())),
+                same=same,
+            )
+        )
+    return corrections
 
 
 def _rows_of_deployment(times: Times, name: str) -> tuple[BoolArray, float, float, float]:

@@ -33,28 +33,28 @@ def replica_limits(
     models = [model.name for model in scenario.models]
     regions = [region.name for region in scenario.regions]
     shape = (len(models), len(regions), len(columns))
-    minimum, maximum = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
-    for (m, g), profile in profiles.items():
-        maximum[m, :, g] = capacity_gpus[:, columns[g].gpu] // profile.tp
-    by_role = {
+    columns_of = {
         role: [g for g, column in enumerate(columns) if column.role == role]
         for role in ROLES.values()
     }
-    # [l, r] whether a role has a pool. A prefill pool without a decode pool serves nothing.
-    has_pool = {role: maximum[:, :, of_role].any(axis=2) for role, of_role in by_role.items()}
+    maximum = np.zeros(shape, np.int64)
+    for (m, g), profile in profiles.items():
+        maximum[m, :, g] = capacity_gpus[:, columns[g].gpu] // profile.tp
+    # A prefill pool without a decode pool serves nothing, and vice versa.
+    has_pool = {role: maximum[:, :, of_role].any(axis=2) for role, of_role in columns_of.items()}
     for role, other in (("prefill", "decode"), ("decode", "prefill")):
-        for g in by_role[role]:
+        for g in columns_of[role]:
             maximum[:, :, g][~has_pool[other]] = 0
-    for m in range(shape[0]):
-        for r in range(shape[1]):
-            for group in _columns_by_stage(by_role, maximum[m, r]):
-                instance_usd = {g: price[r, g] * profiles[m, g].tp for g in group}
-                cheapest = min(group, key=lambda g: (columns[g].spot, instance_usd[g]))
-                minimum[m, r, cheapest] = min(scenario.fleet.minimum, maximum[m, r, cheapest])
+    minimum = np.zeros(shape, np.int64)
+    for m, r in np.ndindex(shape[:2]):
+        for group in _columns_by_stage(columns_of, maximum[m, r]):
+            replica_usd = {g: price[r, g] * profiles[m, g].tp for g in group}
+            cheapest = min(group, key=lambda g: (columns[g].spot, replica_usd[g]))
+            minimum[m, r, cheapest] = min(scenario.fleet.minimum, maximum[m, r, cheapest])
     if not scenario.fleet.today:
         return minimum, maximum, None, None
     # The rows of ``fleet.today`` also change minimums and maximums.
-    today, lent = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
+    today, lent = np.zeros((2, *shape), np.int64)
     for row in scenario.fleet.today:
         if row.spot and not any(column.spot for column in columns):
             continue  # this fleet is built without spot GPUs
@@ -76,12 +76,12 @@ def replica_limits(
     return minimum, maximum, today, lent if lent.any() else None
 
 
-def _columns_by_stage(by_role: Mapping[str, list[int]], maximum: IntArray) -> list[list[int]]:
+def _columns_by_stage(columns_of: Mapping[str, list[int]], maximum: IntArray) -> list[list[int]]:
     """Return the columns whose maximum is above 0, in the groups that each need the minimum.
 
     The result is one group of aggregated columns, or a group of prefill and one of decode columns.
     """
-    usable = {role: [g for g in of_role if maximum[g] > 0] for role, of_role in by_role.items()}
+    usable = {role: [g for g in of_role if maximum[g] > 0] for role, of_role in columns_of.items()}
     groups = [usable["both"]] if usable["both"] else [usable["prefill"], usable["decode"]]
     return [group for group in groups if group]
 

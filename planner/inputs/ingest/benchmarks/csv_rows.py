@@ -69,31 +69,24 @@ def csv_rows(table: Batch, name: str, format: str) -> tuple[str, BenchmarkRows, 
     if speed is not None and "tbt_s" not in numbers:
         numbers["tbt_s"] = np.divide(1.0, speed, out=np.full(speed.size, np.nan), where=speed > 0)
         notes.append(f"The time between tokens is 1 / {fields['speed']}.")
-    used = set(fields.values())
     arrival = arrival_column(frame.columns, frame.height)
-    if arrival is not None and not {"batch", "concurrency"} & numbers.keys():
-        notes += unread_note(column for column in frame.columns if column not in used | {arrival})
-        _add_times(numbers)
-        if missing := [field for field in OF_REQUESTS if field not in numbers]:
-            raise IngestError(
-                f"{name}: one row per request ({arrival}), but no column {', '.join(missing)}. "
-                "Add the columns, or upload one summary row per run."
-            )
-        numbers["arrival_s"] = arrivals_s(frame[arrival], name)
-        rows, notes_on_runs = requests.runs(texts, numbers)
-        return kind, rows, notes_on_runs + notes, facts_of_log(rows)
+    is_log = arrival is not None and not {"batch", "concurrency"} & numbers.keys()
+    used = {*fields.values(), *([arrival] if is_log else [])}
     notes += unread_note(column for column in frame.columns if column not in used)
+    if arrival is not None and is_log:
+        rows, notes_on_runs = _runs_of_log(frame[arrival], texts, numbers, name)
+        return kind, rows, notes_on_runs + notes, facts_of_log(rows)
     if "prefill_s" in numbers and "batch" not in numbers and "concurrency" not in numbers:
         numbers["batch"] = np.ones(frame.height)
         notes.append("There is no batch column: each prefill was taken as one of a single prompt.")
     statistic = statistic_of(fields["ttft"]) if "ttft" in fields else ""
-    counts = numbers.pop("replicas", np.full(frame.height, np.nan))
-    for shared in {"concurrency", "throughput", "completed", "failed"} & numbers.keys():
-        numbers[shared] = numbers[shared] / np.where(counts > 1, counts, 1.0)
+    replicas = numbers.pop("replicas", np.full(frame.height, np.nan))
+    for of_all in {"concurrency", "throughput", "completed", "failed"} & numbers.keys():
+        numbers[of_all] = numbers[of_all] / np.where(replicas > 1, replicas, 1.0)
     facts = {
         "ttft_statistic": [statistic] * frame.height,
         "loop": [CLOSED if "concurrency" in fields else ""] * frame.height,
-        "replicas": [f"{count:g}" if count >= 1 else "" for count in counts],
+        "replicas": [f"{count:g}" if count >= 1 else "" for count in replicas],
     }
     return kind, benchmark_rows(texts, numbers), notes, facts
 
@@ -145,6 +138,23 @@ def _per_replica_of(kind: str, numbers: dict[str, FloatArray]) -> list[str]:
         share = numbers["power_share"]
         numbers["power_share"] = np.where(share > 0, share, np.nan)
     return notes
+
+
+def _runs_of_log(
+    arrivals: pl.Series,
+    texts: dict[str, list[str]],
+    numbers: dict[str, FloatArray],
+    name: str,
+) -> tuple[BenchmarkRows, list[str]]:
+    """Return the runs of a log with one row per request, and notes; ``numbers`` are changed."""
+    _add_times(numbers)
+    if missing := [field for field in OF_REQUESTS if field not in numbers]:
+        raise IngestError(
+            f"{name}: one row per request ({arrivals.name}), but no column {', '.join(missing)}. "
+            "Add the columns, or upload one summary row per run."
+        )
+    numbers["arrival_s"] = arrivals_s(arrivals, name)
+    return requests.runs(texts, numbers)
 
 
 def _add_times(numbers: dict[str, FloatArray]) -> None:

@@ -132,10 +132,11 @@ def _check_times(rows: BenchmarkRows, name: str) -> None:
 def _fill_missing(rows: BenchmarkRows, defaults: Mapping[str, str | float | None]) -> BenchmarkRows:
     """Return the rows with missing values replaced by ``defaults``, which has one per column."""
     filled: dict[str, Any] = {}
-    for name, value in ((name, value) for name, value in defaults.items() if value):
-        known = getattr(rows, name)
-        missing = np.isnan(known) if known.dtype.kind == "f" else known == ""
-        filled[name] = np.where(missing, value, known)
+    for name, value in defaults.items():
+        if value:
+            known = getattr(rows, name)
+            missing = np.isnan(known) if known.dtype.kind == "f" else known == ""
+            filled[name] = np.where(missing, value, known)
     return replace(rows, **filled)
 
 

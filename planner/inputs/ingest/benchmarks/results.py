@@ -159,24 +159,27 @@ def _number(run: Any, expression: str, where: str, unit_s: float = 0.0) -> float
     A time is returned in units of ``unit_s`` seconds, whatever unit the file states beside it.
     Alternatives are separated by " | ". ``where`` names the run in errors.
     """
-    for alternative in expression.split(" | "):
-        for sign in (" - ", " / "):
-            before, operator, after = alternative.partition(sign)
-            if operator:
-                first, second = (_number(run, part, where, unit_s) for part in (before, after))
-                ratio = first / second if second else math.nan
-                value = first - second if sign == " - " else ratio
-                break
-        else:
-            path = alternative.strip()
-            value = _value(value_at(run, path), path, where)
-            parent = path.rpartition(".")[0]
-            file_unit = value_at(run, f"{parent}.units") or value_at(run, f"{parent}.unit")
-            if unit_s and (seconds := STATED_S.get(str(file_unit).lower())):
-                value *= seconds / unit_s
-        if not math.isnan(value):
-            return value
-    return math.nan
+    values = (_term(run, text, where, unit_s) for text in expression.split(" | "))
+    return next((value for value in values if not math.isnan(value)), math.nan)
+
+
+def _term(run: Any, text: str, where: str, unit_s: float) -> float:
+    """Return the value of a difference, a ratio or a path; the arguments are as in ``_number``."""
+    first, is_difference, second = text.partition(" - ")
+    if is_difference:
+        return _term(run, first, where, unit_s) - _term(run, second, where, unit_s)
+    first, is_ratio, second = text.partition(" / ")
+    if is_ratio:
+        dividend = _term(run, first, where, unit_s)
+        divisor = _term(run, second, where, unit_s)
+        return dividend / divisor if divisor else math.nan
+    path = text.strip()
+    value = _value(value_at(run, path), path, where)
+    parent = path.rpartition(".")[0]
+    file_unit = value_at(run, f"{parent}.units") or value_at(run, f"{parent}.unit")
+    if unit_s and (seconds := STATED_S.get(str(file_unit).lower())):
+        value *= seconds / unit_s
+    return value
 
 
 def _value(value: Any, path: str, where: str) -> float:
@@ -232,11 +235,8 @@ def _rows_of_tool(
     notes += _notes(completed, table) + unread
     columns = {key: [row[key] for row in table] for key in table[0] if key != "by_law"}
     texts = {key: columns.pop(key) for key in TEXTS}
-    return (
-        benchmark_rows(texts, columns),
-        notes,
-        {name: [run[name] for run in completed] for name in FACTS},
-    )
+    facts = {name: [run[name] for run in completed] for name in FACTS}
+    return benchmark_rows(texts, columns), notes, facts
 
 
 def _values(tool: Tool, run: Any, where: str) -> dict[str, Any]:
@@ -276,16 +276,16 @@ def _row(values: Mapping[str, Any]) -> dict[str, Any]:
         number = float(values.get(key, math.nan))
         return otherwise if math.isnan(number) else number
 
-    osl, ttft, completed = value("osl"), value("ttft"), value("completed", math.inf)
-    by_tokens = value("mean_ttft") + value("mean_tbt") * max(osl - 1, 0)
-    mean_e2e = value("mean_e2e", value("e2e") if math.isnan(by_tokens) else by_tokens)
+    osl, ttft = value("osl"), value("ttft")
+    e2e_of_tokens = value("mean_ttft") + value("mean_tbt") * max(osl - 1, 0)
+    mean_e2e = value("mean_e2e", value("e2e") if math.isnan(e2e_of_tokens) else e2e_of_tokens)
     # The time to the first token is apart from those between tokens.
-    tbt = value("tbt", (mean_e2e - value("mean_ttft", ttft)) / (osl - 1) if osl > 1 else math.nan)
+    mean_tbt = (mean_e2e - value("mean_ttft", ttft)) / (osl - 1) if osl > 1 else math.nan
     rate = value("rate", value("rate_per_min") / 60)
     replicas = float(values["replicas"] or 1.0)
     # Without a limit, Little's law gives the mean number in flight.
     by_law = rate * mean_e2e
-    in_flight = min(value("concurrency", by_law), completed) / replicas
+    in_flight = min(value("concurrency", by_law), value("completed", math.inf)) / replicas
     throughput = value("throughput", value("throughput_per_gpu") * value("tp")) / replicas
     return {
         **{key: values.get(key, "") for key in TEXTS},
@@ -295,7 +295,7 @@ def _row(values: Mapping[str, Any]) -> dict[str, Any]:
         "concurrency": in_flight,
         "by_law": by_law / replicas,
         "ttft_s": ttft,
-        "tbt_s": tbt,
+        "tbt_s": value("tbt", mean_tbt),
         "e2e_s": value("e2e"),
         "throughput": throughput,
         "completed": value("completed", value("total") - value("failed")) / replicas,

@@ -40,48 +40,36 @@ def increases(
     column is the bin before. ``lowest`` and ``highest`` have the same shape: the smallest and the
     largest scrape in the bin. ``targets`` ``[series]`` is the number of the process of each series.
 
-    - A counter that fell was reset. Its present value was counted after the reset, and its rise
-      above
-      the last scrape before (``highest``) before the reset.
+    - A counter that fell was reset. Its present value was counted after the reset. The rise to
+      ``highest`` above the last scrape before was counted before it.
     - A series that returns after missing scrapes with no smaller value is the same process. Its
-      growth
-      is spread evenly over the bins in between and the bin of its return. If these are more than
-      MOST_SPREAD bins, they are unknown.
+      growth is spread evenly over the bins in between and the bin of its return. If these are more
+      than MOST_SPREAD bins, they are unknown.
     - A series that returns with a smaller value is a new process. Nothing was counted in between.
     - A new series of a target that was seen in the bin before counts from 0: a label's first event.
     - A new series of a new target counts from its first scrape in the bin (``lowest``), because the
       target may have run unseen before.
     """
-    series, points = last.shape
     scraped = ~np.isnan(last)
-    columns = np.arange(points)
-    # Column of the last scrape before each column; -1: none.
-    latest_column = np.maximum.accumulate(np.where(scraped, columns, -1), axis=1)
-    previous_column = np.hstack([np.full((series, 1), -1), latest_column[:, :-1]])
-    previous = np.take_along_axis(last, np.maximum(previous_column, 0), axis=1)
-    previous[previous_column < 0] = np.nan
+    previous, previous_column = _previous_scrapes(last)
+    adjacent = previous_column == np.arange(last.shape[1]) - 1
     fell = scraped & (last < previous)
     grew = scraped & (last >= previous)
     is_first = scraped & (previous_column < 0)
-    adjacent = previous_column == columns - 1
 
-    amount = np.zeros((series, points))
-    plain = grew & adjacent
-    amount[plain] = (last - previous)[plain]
+    amount = np.where(grew & adjacent, last - previous, 0.0)
     amount[fell] = last[fell]
     if highest is not None:
-        grew_before_reset = fell & adjacent & (highest > previous)
-        amount[grew_before_reset] += (highest - previous)[grew_before_reset]
-    alive = np.zeros((int(targets.max(initial=-1)) + 1, points), bool)  # [targets, points]
-    np.logical_or.at(alive, targets, scraped)
-    alive_before = np.hstack([np.zeros((len(alive), 1), bool), alive[:, :-1]])[targets]
-    new_label = is_first & alive_before
+        rose_before_reset = fell & adjacent & (highest > previous)
+        amount[rose_before_reset] += (highest - previous)[rose_before_reset]
+    target_seen_before = _target_seen_before(scraped, targets)
+    new_label = is_first & target_seen_before
     amount[new_label] = last[new_label]
     if lowest is not None:
-        new_target = is_first & ~alive_before
+        new_target = is_first & ~target_seen_before
         amount[new_target] = (last - lowest)[new_target]
 
-    missing, is_known = np.zeros((series, points), bool), scraped.copy()
+    missing, is_known = np.zeros(last.shape, bool), scraped.copy()
     # A loop is fast enough, because few series return.
     for row, column in zip(*np.nonzero(grew & ~adjacent), strict=True):
         gap = slice(previous_column[row, column] + 1, column + 1)
@@ -92,6 +80,30 @@ def increases(
         else:
             missing[row, gap] = True
     return Increases(amount[:, 1:], missing[:, 1:], is_known[:, 1:])
+
+
+def _previous_scrapes(last: FloatArray) -> tuple[FloatArray, IntArray]:
+    """Return the scrape before each one of ``last [series, points]``, and its column.
+
+    Without one, the value is NaN and the column is -1.
+    """
+    columns = np.where(np.isnan(last), -1, np.arange(last.shape[1]))
+    latest_column = np.maximum.accumulate(columns, axis=1)
+    column = np.hstack([np.full((len(last), 1), -1), latest_column[:, :-1]])
+    previous = np.take_along_axis(last, np.maximum(column, 0), axis=1)
+    previous[column < 0] = np.nan
+    return previous, column
+
+
+def _target_seen_before(scraped: BoolArray, targets: IntArray) -> BoolArray:
+    """Return whether any series of the same target was scraped at the point before.
+
+    The shape is that of ``scraped [series, points]``. ``targets [series]`` are numbers.
+    """
+    seen = np.zeros((int(targets.max(initial=-1)) + 1, scraped.shape[1]), bool)
+    np.logical_or.at(seen, targets, scraped)
+    seen_before = np.hstack([np.zeros((len(seen), 1), bool), seen[:, :-1]])
+    return np.asarray(seen_before[targets])
 
 
 def wants_extremes(last: FloatArray, targets: IntArray) -> bool:

@@ -201,12 +201,10 @@ class _EngineReader:
         # Query the extremes only if a counter was reset or a target is new.
         if wants_extremes(last, targets):
             unknown = np.full(last.shape[1], np.nan)
-            extremes = (
-                self._by_labels(f"{which}_over_time({selector})") for which in ("min", "max")
-            )
-            lowest, highest = (
-                np.array([bounds.get(labels, unknown) for labels in order]) for bounds in extremes
-            )
+            lows = self._by_labels(f"min_over_time({selector})")
+            lowest = np.array([lows.get(labels, unknown) for labels in order])
+            highs = self._by_labels(f"max_over_time({selector})")
+            highest = np.array([highs.get(labels, unknown) for labels in order])
         growth = increases(last, lowest, highest, targets=targets)
         rows: dict[Key, list[int]] = defaultdict(list)
         for row, labels in enumerate(order):

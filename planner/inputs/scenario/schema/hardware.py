@@ -233,6 +233,7 @@ class Profile(CheckedSection):
         return [f for f in ("pp", "attention_dp", "moe_tp", "moe_ep") if getattr(self, f) > 1]
 
     def _faults_of_kind(self) -> Iterator[str]:
+        """Yield faults of fields that only computed or only measured profiles have."""
         computed = self.kind == "roofline"
         if computed and (self.name is not None or self.in_full):
             yield "kind: roofline is computed. Leave out name and alpha_ms to delta_ms"
@@ -248,6 +249,7 @@ class Profile(CheckedSection):
             yield "recv_interval exists in SGLang only. Give kind: roofline and engine: sglang"
 
     def _faults_of_split(self) -> Iterator[str]:
+        """Yield fields that a profile with attention and FFN on separate GPUs cannot have."""
         if self.kind != "roofline":
             yield "attention_ffn is computed. Give kind: roofline with it"
         if self.role == "mixed":
