@@ -123,6 +123,7 @@ def account_remove(
 
 
 def _pass_on_rows(person: User, new_owner: User) -> None:
+    """Make ``new_owner`` the owner of all rows of ``person``."""
     for field in _owner_fields():
         changes: dict[str, Any] = {OWNER_FIELD: new_owner}
         if "idempotency_key" in {column.name for column in field.model._meta.get_fields()}:

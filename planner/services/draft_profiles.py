@@ -57,11 +57,12 @@ def choose_serving(trace: Trace, model: str = "", gpu: str = "") -> Serving:
     Raises NotFound with the available names.
     """
     profiles = built_in_profiles()
-    built_in, gpus = ({names[i] for names in profiles} for i in (0, 1))
+    models = {model_name for model_name, _ in profiles}
+    gpus = {gpu_name for _, gpu_name in profiles}
     usual = next(name for name in (*gpus_of_scenarios(), DEFAULT_GPU) if name in gpus)
     known = {label: known_model(label) for label in trace.report.get("models") or []}
     # Built-in models by their label in the trace. A chosen model replaces all of them.
-    named = {label: name for label, name in known.items() if name in built_in and not model}
+    named = {label: name for label, name in known.items() if name in models and not model}
     labels = model_labels(trace)
     embeds = trace.requests and trace.report.get("unanswered") == trace.requests
     default, longest = DEFAULT_EMBEDDER if embeds else DEFAULT_MODEL, 0

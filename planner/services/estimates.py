@@ -242,7 +242,7 @@ def _answer_row(
             gpu=deployed.gpu.provenance.source,
             power=power_model(deployed.gpu).provenance.source,
         ),
-        expected_error=_narrowed(fitted, change),
+        expected_error=_smaller_errors(fitted, change),
         assumptions=(
             *estimate.assumptions,
             *_bottleneck_notes(deployed, estimate),
@@ -257,7 +257,7 @@ def _fitted_error(
 ) -> ExpectedError:
     """Return the expected error of a deployment's estimate: the error of similar benchmark rows.
 
-    ``change``, the correction by the user's rows, only adds to the words on the basis of the error.
+    ``change``, the correction by the user's rows, is only named in the basis of the error.
     ``split``: prefill and decode run on separate replicas.
     """
     version = deployed.version and f"{deployed.engine} {deployed.version}"
@@ -284,16 +284,21 @@ def _fitted_error(
     )
 
 
-def _narrowed(error: ExpectedError, change: Change | None) -> ExpectedError:
-    """Return the smaller of ``error`` and the error that the user's own rows showed, per quantity.
+def _smaller_errors(error: ExpectedError, change: Change | None) -> ExpectedError:
+    """Return for each figure the smaller of ``error`` and the error of the user's own rows.
 
     ``change`` is the correction by these rows; None: there are none.
     """
     if change is None:
         return error
-    names = ("ttft", "ttft_90", "tbt", "tbt_90")
-    measured = zip(names, (*change.ttft_error, *change.tbt_error), strict=True)
-    return replace(error, **{name: min(getattr(error, name), own) for name, own in measured})
+    (ttft, ttft_90), (tbt, tbt_90) = change.ttft_error, change.tbt_error
+    return replace(
+        error,
+        ttft=min(error.ttft, ttft),
+        ttft_90=min(error.ttft_90, ttft_90),
+        tbt=min(error.tbt, tbt),
+        tbt_90=min(error.tbt_90, tbt_90),
+    )
 
 
 def error_properties(deployed: Deployment) -> CellSelector:

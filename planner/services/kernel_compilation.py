@@ -36,6 +36,7 @@ def compile_ahead() -> None:
     began, compiled = time.monotonic(), threading.Event()
 
     def write_seconds_left() -> None:
+        """Write the expected time left into the lock file each second, for waiting processes."""
         while not compiled.wait(1.0):
             compiled_share = sum(bool(kernel.signatures) for kernel in kernels) / len(kernels)
             # At least 2 %, so that the first estimate is finite.

@@ -187,6 +187,7 @@ def _queue_delivery(channel: Channel, event: str, text: str, url: str) -> Delive
 
 
 def _send(row: Delivery) -> None:
+    """Send a notification by webhook or email; raise an error if that fails."""
     # Checked again: the operator may have changed the list of allowed addresses since.
     _check_address(row.channel)
     if row.channel.kind == Channel.Kind.WEBHOOK:

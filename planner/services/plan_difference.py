@@ -108,15 +108,16 @@ def plan_difference(plan: Sequence[PoolPlan], active: Sequence[PoolPlan]) -> Dif
 
 
 def _comparison_times(plan: Sequence[PoolPlan]) -> tuple[list[datetime], timedelta]:
-    """Return equally spaced times over the plan, and the time between two of them.
+    """Return equally spaced times over the plan, and their spacing.
 
-    It is as long as the shortest step, but at least 5 minutes and at most an hour.
+    The spacing is the shortest step of the plan, but at least 5 minutes and at most an hour.
     """
     steps = [step for pool in plan for step in pool.steps]
     begins, ends = min(step.begins for step in steps), max(step.ends for step in steps)
     shortest = min(step.ends - step.begins for step in steps if step.ends > step.begins)
     spacing = max(MIN_SPACING, min(HOUR, shortest))
-    return [begins + n * spacing for n in range(max(1, int((ends - begins) / spacing)))], spacing
+    count = max(1, int((ends - begins) / spacing))
+    return [begins + n * spacing for n in range(count)], spacing
 
 
 def _replicas_at(

@@ -73,6 +73,7 @@ def operator_sensitivity(run: Run, pool: PoolFigures) -> Answer:
     """Return how a pool's operators respond to length, batch, rate and share of a GPU; cached."""
 
     def compute() -> Answer:
+        """Return latencies of each operator by length, batch, rate and share, with the source."""
         phase_load, measured = service_of_pool(run, pool)
         responses = sensitivity(
             phase_load,
@@ -99,6 +100,7 @@ def savings_sweep(run: Run, pool: PoolFigures, by: str) -> Answer:
         raise NotFound(f"There is no sweep by {by!r}. Known: {', '.join(SWEEPS)}.")
 
     def compute() -> Answer:
+        """Return the savings at each point of the sweep, with operators placed greedily."""
         load, measured = service_of_pool(run, pool)
         points: dict[str | int, PhaseLoad] = {}
         if by == "rate":

@@ -96,6 +96,7 @@ def _removable_runs(before: datetime) -> QuerySet[Run]:
 
 
 def _newest_runs_of_schedules() -> list[int]:
+    """Return the ids of the last run of each schedule."""
     newest: dict[int, int] = {}
     firings = Firing.objects.exclude(run=None).order_by("due_at")
     for schedule, run in firings.values_list("schedule", "run"):
@@ -126,6 +127,7 @@ def _announce(rows: QuerySet[Any], now: datetime, noun: str, days: int) -> Itera
 
 
 def _is_removable(row: Run | Trace) -> bool:
+    """Return whether nothing needs the row now; a trace may be needed since it was announced."""
     try:
         if isinstance(row, Trace):
             check_not_needed(row)

@@ -148,6 +148,7 @@ def factor_reset(*, by: User | None, person: User) -> None:
 
 
 def _code_limit(user: User) -> GuessLimit:
+    """Return the limit on wrong codes of a user, however they were sent."""
     return GuessLimit(
         kind="factor",
         target=str(user.pk),
@@ -182,6 +183,7 @@ def _hash(code: str) -> str:
 
 
 def _enrolment(user: User, key: str) -> Enrolment:
+    """Return the key with the address that an authenticator app reads as a QR code."""
     address = pyotp.TOTP(key, interval=STEP_S).provisioning_uri(
         name=user.username, issuer_name="Headroom"
     )

@@ -411,6 +411,7 @@ class _RunWatch:
         return "\n".join(self._log)[-LOG_LIMIT:]
 
     def _write(self) -> None:
+        """Store heartbeat, progress and log of the run, and notice a request to cancel it."""
         shared = self._shared
         shared.exchange_progress()
         # A helper that becomes the leader continues the log of the run, not its own.
