@@ -39,7 +39,13 @@ class AnalysisState:
     outdated: bool
     seconds: float | None
 
+    @property
+    def is_in_view(self) -> bool:
+        """Return whether a list shows the analysis above "More"."""
+        return self.run is not None or self.analysis.kind in USUAL
 
+
+USUAL = (Kind.COMPARE, Kind.FORECAST, Kind.PLAN, Kind.SIZE, Kind.PD_RATIO)
 ANALYSES = (
     Analysis(Kind.COMPARE, "Replicas, cost, SLO attainment and risk"),
     Analysis(Kind.FORECAST, "Demand ahead, with its band and error"),
