@@ -236,6 +236,7 @@ def _front_facts(result: ParetoResult) -> Iterator[Fact]:
     note = f"{second} {figure(low.second, second_unit)}"
     yield Fact(f"{first}{ahead}, lowest", low.first, unit, note=note)
     if not has_trade_off(points):
+        yield Fact(f"{second}{ahead}", low.second, second_unit, note="of the same plan")
         return
     note = f"{first} {figure(high.first, unit)}"
     yield Fact(f"{second}{ahead}, lowest", high.second, second_unit, note=note)

@@ -59,7 +59,7 @@ class Line:
         """Return the name, label and value of each input field."""
         return (
             ("value", "Value", self.value),
-            ("to", "To (range)", self.to),
+            ("to", "To (optional)", self.to),
             ("steps", "Steps", self.steps),
         )
 
