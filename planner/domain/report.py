@@ -176,7 +176,8 @@ def _column_texts(form: Form, values: Sequence[Value], clock: str) -> list[str]:
         return [form.written(value, clock) for value in values]
     largest = max(numbers)
     whole = all(number == int(number) for number in numbers)
-    decimals = 0 if whole or largest >= 100 else 1 if largest >= 10 else 2 if largest >= 1 else 3
+    decimals = next((n for least, n in ((100, 0), (10, 1), (1, 2)) if largest >= least), 3)
+    decimals = 0 if whole else decimals
 
     def text(value: Value) -> str:
         """Return a value with the common decimals, unless it would lose digits."""

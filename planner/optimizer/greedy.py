@@ -64,8 +64,8 @@ def _remove_unneeded(
     droppable = np.argwhere(_removable(problem, all_sides, served_by, target, local, total))
     prices = hourly[tuple(droppable.T)]
     for model, region, gpu in droppable[np.argsort(-prices, kind="stable")]:
-        served_here, by_region = served_by[:, model, region], served_by[:, model].min(axis=0)
-        elsewhere = np.delete(by_region, region)
+        served_here = served_by[:, model, region]  # by side
+        elsewhere = np.delete(served_by[:, model].min(axis=0), region)
         # Capacity of the other regions, without the largest if a region may be lost.
         others_tps = elsewhere.sum() - (elsewhere.max(initial=0.0) if problem.lose_region else 0.0)
         # This region has to serve its own demand, and the joint demand that others cannot.

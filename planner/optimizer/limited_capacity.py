@@ -212,20 +212,20 @@ def unserved_by_tier(
     """
     regional = epsilon * tier_tps.max(axis=3)
     peak = np.maximum(regional.sum(axis=2), tier_tps.sum(axis=2).max(axis=2))
-    out = np.zeros(tier_weights.shape)
+    unserved = np.zeros(tier_weights.shape)
     for model in range(len(joint)):
         order = np.argsort(tier_weights[:, model], kind="stable")
         for region, missing in enumerate(local[model]):
             for tier in order:
                 unserved_part = min(float(missing), float(regional[tier, model, region]))
-                out[tier, model] += unserved_part
+                unserved[tier, model] += unserved_part
                 missing -= unserved_part
         remaining = float(joint[model])
         for tier in order:
-            unserved_part = min(remaining, float(peak[tier, model] - out[tier, model]))
-            out[tier, model] += unserved_part
+            unserved_part = min(remaining, float(peak[tier, model] - unserved[tier, model]))
+            unserved[tier, model] += unserved_part
             remaining -= unserved_part
-    return out
+    return unserved
 
 
 def _workloads(

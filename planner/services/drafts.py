@@ -64,10 +64,11 @@ def scenario_draft(
     """
     if trace.state != Trace.State.READY:
         raise NotReady(f"Trace {trace.name} is not ready. Wait until it has been read.")
-    serving, series, ended = serving or choose_serving(trace), trace.report.get("series", []), ""
+    serving = serving or choose_serving(trace)
+    series, ended = trace.report.get("series", []), ""
     if horizon is None:
         series, ended = _series_in_window(trace, window)
-    if ended:
+    if ended:  # models of series that ended have no demand
         labels = {one.get("model") for one in series}
         used = {label: model for label, model in serving.labels.items() if label in labels}
         serving = replace(serving, labels=MappingProxyType(used))

@@ -133,9 +133,9 @@ def _replicas_at(
     """
     # A pool that the plan lacks has no steps, so the first pool shows which times are covered.
     steps = (pool or pools[0]).steps
-    out = np.full(len(times), np.nan)
+    replicas = np.full(len(times), np.nan)
     if not steps:
-        return out
+        return replicas
     moments = np.array(times, "datetime64[us]")
     begins, ends = (
         np.array([getattr(step, edge) for step in steps], "datetime64[us]")
@@ -148,8 +148,8 @@ def _replicas_at(
         same_time_in_plan = moments - late * np.timedelta64(cycle)
         index = np.searchsorted(begins, same_time_in_plan, side="right") - 1
         covered = (index >= 0) & (same_time_in_plan < ends[index])
-        out[covered] = counts[index[covered]]
-    return out
+        replicas[covered] = counts[index[covered]]
+    return replicas
 
 
 def _cost_usd(

@@ -150,7 +150,8 @@ def read_new_files(source: Source) -> None:
         source.found = {"files": marks}
         Source.objects.filter(pk=source.pk).update(found=source.found, read_until=timezone.now())
     if refused:
-        names, reasons = (", ".join([*refused][:5]), " ".join([*refused.values()][:5]))
+        names = ", ".join([*refused][:5])
+        reasons = " ".join([*refused.values()][:5])
         raise SourceError(f"Refused: {names}{' and others' * (len(refused) > 5)}. {reasons}")
 
 

@@ -223,7 +223,7 @@ def _assumptions(
     fit: EstimateFit,
 ) -> tuple[Assumption, ...]:
     """Return what the answer assumes and the query does not state, each with its source."""
-    out = [
+    assumptions = [
         Assumption(
             "Speeds", "operators at published peaks, times the share that measured kernels reach",
             "modelled", "as kind: roofline of a scenario, with the engine's host time",
@@ -248,23 +248,23 @@ def _assumptions(
         ),
     ]  # fmt: skip
     if query.ttft_ms is None and query.tbt_ms is None:
-        out.append(Assumption("Limits", "none: throughput alone", "assumed", "none were given"))
+        assumptions.append(
+            Assumption("Limits", "none: throughput alone", "assumed", "none were given")
+        )
     if query.rps is not None:
-        out.append(
+        assumptions.append(
             Assumption(
                 "Several replicas", "each has the capacity of one replica. A pool has more",
                 "assumed", "bin/manage size shows how much more",
             )
         )  # fmt: skip
     offers = catalogue.prices()[0].provenance
-    out.append(
+    assumptions.append(
         Assumption("Prices that are not given", "of the catalogue", offers.kind, offers.source)
     )
     shown = (rated.candidate.decode.gpu.name for rated in (*searched.best, *searched.by_gpu))
     for name in dict.fromkeys(shown):
-        price = prices[name]
-        value = f"${price.usd:.2f} an hour" if price.usd > 0 else "not known"
-        out.append(
-            Assumption(f"Price of {name}", value, price.provenance.kind, price.provenance.source)
-        )
-    return tuple(out)
+        usd, source = prices[name].usd, prices[name].provenance
+        value = f"${usd:.2f} an hour" if usd > 0 else "not known"
+        assumptions.append(Assumption(f"Price of {name}", value, source.kind, source.source))
+    return tuple(assumptions)

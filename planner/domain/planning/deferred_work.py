@@ -11,7 +11,9 @@ needed, it is done too, because those replicas run anyway.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -22,6 +24,14 @@ from simulation.arrays import FloatArray
 from simulation.fleet import Tier
 
 HALVINGS = 40  # bisection steps of the search for a level
+
+
+class TierWork(NamedTuple):
+    """The deferrable work of a tier by time of arrival."""
+
+    arrival_s: FloatArray  # epoch seconds
+    urgent_after_s: float
+    tokens: FloatArray
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -36,11 +46,11 @@ class DeferredWork:
     tokens: FloatArray
 
     @classmethod
-    def of(cls, parts: list[tuple[FloatArray, float, FloatArray]]) -> DeferredWork:
-        """Return work from ``parts``: (arrival times, seconds until urgent, tokens) of each."""
-        arrival = np.concatenate([arrival for arrival, _, _ in parts])
-        urgent = np.concatenate([arrival + age for arrival, age, _ in parts])
-        tokens = np.concatenate([tokens for _, _, tokens in parts])
+    def of(cls, parts: Sequence[TierWork]) -> DeferredWork:
+        """Return the work of several tiers."""
+        arrival = np.concatenate([part.arrival_s for part in parts])
+        urgent = np.concatenate([part.arrival_s + part.urgent_after_s for part in parts])
+        tokens = np.concatenate([part.tokens for part in parts])
         order = np.argsort(urgent, kind="stable")
         return cls(arrival[order], urgent[order], tokens[order])
 
@@ -95,11 +105,10 @@ def deferred_tps(inputs: PlanInput, interactive_tps: FloatArray, *, at_once: boo
 
 def _known_series(
     inputs: PlanInput, tier: Tier, series: DemandSeries, origin_s: float, end_s: float
-) -> tuple[FloatArray, float, FloatArray]:
-    """Return (bin starts, seconds until urgent, tokens per bin) of the work of ``tier``.
+) -> TierWork:
+    """Return the work of ``tier`` per bin from the window's start to ``end_s``.
 
-    It lasts from the window's start to ``end_s``, as known at ``origin_s``; all are epoch seconds.
-    The result is a part of ``DeferredWork.of``.
+    It is as known at ``origin_s``. Both are epoch seconds.
     """
     window = inputs.window
     bins = round((end_s - window.start_s) / window.bin_s)
@@ -116,7 +125,7 @@ def _known_series(
         first = round((seen.start_s - window.start_s) / window.bin_s)
         tokens[:first] = 0.0
         tokens[first : first + seen.bins] = np.nan_to_num(seen.values)
-    return edges, tier.urgent_after_s, np.asarray(tokens, np.float64)
+    return TierWork(edges, tier.urgent_after_s, np.asarray(tokens, np.float64))
 
 
 def _mean_rate(series: DemandSeries, start_s: float, end_s: float) -> float:
@@ -144,10 +153,10 @@ def level_deferred_tps(inputs: PlanInput, start_s: float, end_s: float) -> Float
     It is 0 for models and regions without deferrable work.
     """
     hardware, traffic, bin_s = inputs.hardware, inputs.traffic, inputs.window.bin_s
-    out = np.zeros((len(traffic.models), len(traffic.regions)))
+    capacity_tps = np.zeros((len(traffic.models), len(traffic.regions)))
     tiers = [tier for tier in hardware.tiers if tier.deferrable]
     if not tiers:
-        return out
+        return capacity_tps
     loads = dict(by_model_and_region(traffic, interactive(hardware)))
     soonest_s = min(tier.urgent_after_s for tier in tiers)
     for (m, r), series in by_model_and_region(traffic, {tier.name for tier in tiers}, DEFERRABLE):
@@ -157,17 +166,19 @@ def level_deferred_tps(inputs: PlanInput, start_s: float, end_s: float) -> Float
         )
         # Gaps count as the peak: an unobserved bin must not seem to have free capacity.
         peak = np.nanmax(load) if np.any(~np.isnan(load)) else 0.0
-        out[m, r] = level_load(np.nan_to_num(load, nan=peak), work, int(soonest_s // bin_s))
-    return out
+        capacity_tps[m, r] = level_load(
+            np.nan_to_num(load, nan=peak), work, int(soonest_s // bin_s)
+        )
+    return capacity_tps
 
 
 def _dense_series(series: DemandSeries, start_s: float, end_s: float) -> FloatArray:
     """Return the tokens/s of every bin in ``[start_s, end_s)``; NaN if not observed."""
-    out = np.full(round((end_s - start_s) / series.bin_s), np.nan)
+    rates = np.full(round((end_s - start_s) / series.bin_s), np.nan)
     seen = series.window(start_s, end_s)
     first = round((seen.start_s - start_s) / series.bin_s)
-    out[first : first + seen.bins] = seen.rate()
-    return out
+    rates[first : first + seen.bins] = seen.rate()
+    return rates
 
 
 def level_load(load: FloatArray, work: FloatArray, bins: int) -> float:

@@ -290,7 +290,7 @@ def load_split(plan: ScalingPlan, hardware: Hardware, sizes: Sizes) -> tuple[Spl
     means over the periods that run several variants. Prefill and decode replicas are compared only
     with variants of the same stage.
     """
-    out = []
+    splits = []
     pools, stages = pool_capacity(sizes.theta_tps, sizes.pool_tps, plan.target), hardware.stages
     for m, model in enumerate(plan.models):
         for r, region in enumerate(plan.regions):
@@ -300,7 +300,7 @@ def load_split(plan: ScalingPlan, hardware: Hardware, sizes: Sizes) -> tuple[Spl
                 if not several.any():
                     continue
                 shares = capacity[several] / capacity[several].sum(axis=1, keepdims=True)
-                out += [
+                splits += [
                     Split(
                         model=model,
                         region=region,
@@ -313,7 +313,7 @@ def load_split(plan: ScalingPlan, hardware: Hardware, sizes: Sizes) -> tuple[Spl
                     )
                     for g in np.flatnonzero(shares.any(axis=0))
                 ]
-    return tuple(out)
+    return tuple(splits)
 
 
 def _unserved_rows(plan: ScalingPlan) -> tuple[UnservedDemand, ...]:

@@ -43,12 +43,12 @@ def tps_of(tokens: FloatArray, interactive_tps: FloatArray, bin_s: float) -> Flo
     ``tokens [period, model, region]`` first fill the bins of their period with the lowest
     interactive load. ``bin_s`` is the length of a bin in seconds.
     """
-    out = np.zeros_like(interactive_tps)
+    tps = np.zeros_like(interactive_tps)
     for cell in np.argwhere(tokens > 0):
         load = interactive_tps[tuple(cell)]
         filled = filled_level(load, float(tokens[tuple(cell)]) / bin_s)
-        out[tuple(cell)] = np.maximum(filled - load, 0.0)
-    return out
+        tps[tuple(cell)] = np.maximum(filled - load, 0.0)
+    return tps
 
 
 def on_arrival(inputs: PlanInput, shift: Shift) -> tuple[PlanInput, Load]:

@@ -13,7 +13,7 @@ FOLLOWS = ("lt-i", "lt-h")  # policies that follow a plan on the scenario's own 
 
 def plan_and_replay(runs: Sequence[PolicyRun]) -> list[str]:
     """Return a sentence, with the reason, for each run that costs more or less than its plan."""
-    out = []
+    sentences = []
     for run in runs:
         planned_usd, summary = differing_plan_usd(run), run.summary
         if planned_usd is None:
@@ -28,11 +28,11 @@ def plan_and_replay(runs: Sequence[PolicyRun]) -> list[str]:
             for usd, what in reasons
             if abs(usd) >= CENT
         )
-        out.append(
+        sentences.append(
             f"{run.label}: the plan says ${amount(planned_usd)} and its replay pays "
             f"${amount(summary.cost_usd)}: {parts}."
         )
-    return out
+    return sentences
 
 
 def differing_plan_usd(run: PolicyRun) -> float | None:

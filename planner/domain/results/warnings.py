@@ -173,20 +173,20 @@ def left_over(runs: Sequence[PolicyRun]) -> list[str]:
 
     The cost is left out if another sentence explains why the replay cost more than the plan.
     """
-    out = []
+    sentences = []
     for run in runs:
         summary = run.summary
         if summary.after_cost_usd > AFTER * summary.cost_usd and differing_plan_usd(run) is None:
-            out.append(
+            sentences.append(
                 f"{run.label}: ${amount(summary.after_cost_usd)} of its "
                 f"${amount(summary.cost_usd)} is for work left after the window."
             )
         if summary.not_due:
-            out.append(
+            sentences.append(
                 f"{run.label}: {summary.not_due:,} requests were neither finished nor late at the "
                 "end. SLO attainment leaves them out."
             )
-    return out
+    return sentences
 
 
 def beyond_measurements(runs: Sequence[PolicyRun], recommended: PolicyRun | None) -> list[str]:

@@ -349,7 +349,7 @@ def past_capacity_and_demand(
     """
     lead, per_period = lead_bins(window), window.bins_per_period
     call = past_forecast_arguments(series, window, method, origins, at_once=at_once)
-    known_series = call[0]
+    known_series, *_ = call
     if known_series.start_s > origins[0] - 1e-6:
         raise SeriesTooShort(f"{series.key}: its traffic begins after the first past decision.")
     forecasts = result_of(rolling_forecasts, *call)

@@ -151,15 +151,17 @@ def _llm_inference_service(body: Body) -> Pools:
         degree = section(part, "parallelism")
         scaling = section(part, "scaling")
         replicas = whole_number(part.get("replicas"))
-        role = "prefill" if suffix else "decode" if prefill else pod.role
+        if replicas is None and not scaling:
+            replicas = 1  # the default of Kubernetes
+        role = "decode" if prefill else pod.role
         declared = RunningPool(
             model=name,
             tp=whole_number(degree.get("tensor")),
             pp=whole_number(degree.get("pipeline")),
             dp=whole_number(degree.get("data")),
             expert_parallel=True if degree.get("expert") else None,
-            role=role,
-            replicas=(1 if replicas is None else replicas) if not scaling else None,
+            role="prefill" if suffix else role,
+            replicas=None if scaling else replicas,
             minimum=whole_number(scaling.get("minReplicas")),
             maximum=whole_number(scaling.get("maxReplicas")),
             scaled=bool(scaling),
@@ -214,9 +216,8 @@ def _with_replicas(body: Body, pool: RunningPool) -> RunningPool:
     """Return the pool with the replicas that its object states; the Kubernetes default is 1."""
     ready = whole_number(section(body, "status").get("replicas"))
     requested = whole_number(section(body, "spec").get("replicas"))
-    return replace(
-        pool, replicas=ready if ready is not None else 1 if requested is None else requested
-    )
+    counts = (ready, requested, 1)
+    return replace(pool, replicas=next(count for count in counts if count is not None))
 
 
 def _facts_of_labels(body: Body, *, several_pools: bool) -> RunningPool:

@@ -247,10 +247,13 @@ class Resolver:
             return columns
         column = self._known(SYNONYMS.get(field, ())) or self._by_words(field)
         if field == "requests" and column and NAMED["moment_s"].search(column):
+            return None  # a time, such as request_time
+        if column is None:
             return None
-        scale = NAMED["multiple"].search(column) if column and field in (*AMOUNTS, "rate") else None
-        factor = 1e6 if scale and scale[1][0] in "mM" else 1e3 if scale else 1.0
-        return Expression(((column,),), factor) if column else None
+        factor = 1.0
+        if field in (*AMOUNTS, "rate") and (multiple := NAMED["multiple"].search(column)):
+            factor = 1e6 if multiple[1][0] in "mM" else 1e3
+        return Expression(((column,),), factor)
 
     def _exact_sum(self, field: str, text: str) -> Expression:
         """Return the columns that a mapping such as ``a+b|c`` names.
@@ -710,7 +713,8 @@ def _panel(find: Resolver, probe: pl.DataFrame) -> list[Amounts]:
         return []
     sources = []
     for column in _panel_columns(probe):
-        label, amounts = NAMED["label"].search(column), {"requests": Expression(((column,),))}
+        label = NAMED["label"].search(column)
+        amounts = {"requests": Expression(((column,),))}
         name = label[1].strip() if label else column
         sources.append(Amounts(name, amounts, _stated_bases(amounts, probe), model=name))
     return sources

@@ -112,13 +112,17 @@ def _below_title(lines: Records) -> Records:
 
 
 def _is_above_names(lines: Records, start: int, counts: Mapping[str, IntArray]) -> bool:
-    """Return whether a record is a title: it has fewer cells than the names and rows below it."""
+    """Return whether a record is a title: it has fewer cells than the names and rows below it.
+
+    ``counts`` are the cells of each record, by delimiter.
+    """
     usual = {mark: int(np.median(count[start + 1 :])) for mark, count in counts.items()}
-    mark = max(usual, key=usual.__getitem__)
-    wide = np.flatnonzero(counts[mark][start + 1 :] == usual[mark])
-    if counts[mark][start] >= usual[mark] or not wide.size:
+    delimiter = max(usual, key=usual.__getitem__)
+    count = counts[delimiter]
+    full_records = start + 1 + np.flatnonzero(count[start + 1 :] == usual[delimiter])
+    if count[start] >= usual[delimiter] or not full_records.size:
         return False
-    names = lines.text(start + 1 + int(wide[0])).split(mark)
+    names = lines.text(int(full_records[0])).split(delimiter)
     return len(names) > 1 and not any(_DATA.match(cell.strip(' "')) for cell in names)
 
 
@@ -170,10 +174,14 @@ def _number_columns(columns: Sequence[str]) -> tuple[str, ...]:
     names = names or [column for column in columns if _OF_DAY.match(column)]
     if len(names) < _NUMBERED or _DAY_S % len(names) or len(names) == len(columns):
         return ()
-    minutes = 1440 / len(names)
-    parts = (name.partition(":") for name in names)
-    numbers = [(int(h) * 60 + int(m)) / minutes if colon else int(h) for h, colon, m in parts]
-    return tuple(names) if numbers == [numbers[0] + i for i in range(len(numbers))] else ()
+    bin_minutes = 1440 / len(names)
+    numbers: list[float] = []  # of the bins, by the names of their columns
+    for name in names:
+        hour, is_time, minute = name.partition(":")
+        since_midnight = int(hour) * 60 + int(minute) if is_time else 0
+        numbers.append(since_midnight / bin_minutes if is_time else int(name))
+    is_consecutive = numbers == [numbers[0] + i for i in range(len(numbers))]
+    return tuple(names) if is_consecutive else ()
 
 
 def _delimiter(lines: Records) -> str | None:

@@ -110,7 +110,9 @@ class Reading:
         The caller's filter replaces the conditions of the format.
         """
         text = self.options.filter
-        declared = self.format.where if text is None else [(text, "")] if text else []
+        declared = [(text, "")] if text else []
+        if text is None:
+            declared = list(self.format.where)
         conditions = [
             (condition, reason or f"excluded by where: {row_filter.condition_text(condition)}")
             for text, reason in declared

@@ -271,7 +271,7 @@ def _plain_columns(
         raise Damaged(
             f"{sum(lengths):,} of {report.requests:,} requests of the trace are stored; {AGAIN}."
         )
-    out = {name: np.empty(sum(lengths), DTYPES.get(name, np.int16)) for name in chosen}
+    stored = {name: np.empty(sum(lengths), DTYPES.get(name, np.int16)) for name in chosen}
     end = 0
     for part, length in zip(parts, lengths, strict=True):
         rows, end = slice(end, end + length), end + length
@@ -282,8 +282,8 @@ def _plain_columns(
                 if values.has_nulls():
                     names[name] = label_names
                 values = values.fill_null("").cast(pl.Enum(label_names)).to_physical()
-            out[name][rows] = values.to_numpy()
-    return {name: _read_only(column) for name, column in out.items()}, names
+            stored[name][rows] = values.to_numpy()
+    return {name: _read_only(column) for name, column in stored.items()}, names
 
 
 def _read_only(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
@@ -443,18 +443,7 @@ def bin_requests(store_dir: Path | str, bin_s: float) -> list[DemandColumns]:
     arrival_ns = (pl.col("arrival_s") * 1e9).round().cast(pl.Int64) + offset_ns
     bin_index = (arrival_ns // width).clip(0, bins - 1)
     # One number for labels and bin, because grouping by one column is fast.
-    cell = label_code(report) * bins + bin_index
-    sums = (
-        scan.select(cell.alias("cell"), *AMOUNTS[1:3])
-        .group_by("cell")
-        .agg(
-            pl.len().alias("requests"),
-            pl.col("input_tokens").cast(pl.Int64).sum(),
-            pl.col("output_tokens").cast(pl.Int64).sum(),
-        )
-        .sort("cell")
-        .collect(engine="streaming")
-    )
+    sums = _sums_by_cell(scan, label_code(report) * bins + bin_index)
     cells = sums["cell"].to_numpy()
     codes, row = np.unique(cells // bins, return_inverse=True)
     _check_bins(bins * len(codes), bin_s)
@@ -473,3 +462,11 @@ def bin_requests(store_dir: Path | str, bin_s: float) -> list[DemandColumns]:
         )
         for i in order
     ]  # fmt: skip
+
+
+def _sums_by_cell(scan: pl.LazyFrame, cell: pl.Expr) -> pl.DataFrame:
+    """Return requests and tokens by the number ``cell`` of each request, in its order."""
+    grouped = scan.select(cell.alias("cell"), "input_tokens", "output_tokens").group_by("cell")
+    tokens = pl.col("input_tokens", "output_tokens").cast(pl.Int64).sum()
+    sums = grouped.agg(pl.len().alias("requests"), tokens).sort("cell")
+    return sums.collect(engine="streaming")

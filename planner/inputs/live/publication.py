@@ -64,7 +64,8 @@ def _grids(samples: Samples, name: str) -> tuple[list[Grid], list[str]]:
         raise IngestError(
             f"Source {name} has counted no request or token yet. Read it again once it has."
         )
-    start, end = int(str(known_bins["bin_start"].min())), int(str(known_bins["bin_start"].max()))
+    times = known_bins["bin_start"].to_numpy()
+    start, end = int(times.min()), int(times.max())
     bins = (end - start) // samples.bin_s + 1
     groups = known_bins.partition_by(*KEYS, as_dict=True, maintain_order=True)
     if bins * len(groups) > MAX_BINS:

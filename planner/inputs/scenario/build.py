@@ -321,7 +321,7 @@ def build_hardware(
     on_offer = _offers(scenario, names, offered, facts, user_facts)
     gpu_of_column = [column.gpu for column in columns]
     usd_by_hour = on_offer.usd_by_hour[:, :, gpu_of_column]  # [24, r, g]
-    minimum, maximum, today, lent = replica_limits(
+    limits = replica_limits(
         scenario, columns, sections, profiles, on_offer.capacity, _exact_mean(usd_by_hour)
     )
     gate, serving = scenario.fleet.registration, serving_of(scenario)
@@ -340,12 +340,12 @@ def build_hardware(
         capacity_gpus=on_offer.capacity,
         usd_by_hour=usd_by_hour,
         latency_s=_latency(scenario),
-        minimum=minimum,
-        maximum=maximum,
-        today=today,
+        minimum=limits.minimum,
+        maximum=limits.maximum,
+        today=limits.today,
         startup_s=scenario.fleet.startup_s,
         starts=scenario.fleet.starts,
-        lent=lent,
+        lent=limits.lent,
         architectures=tuple(model.architecture for model in scenario.models),
         serving=serving,
         registration=Registration(gate.ratio, gate.tolerance) if gate else None,

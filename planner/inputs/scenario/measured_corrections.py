@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -98,10 +99,12 @@ def speed_corrections(deployments: Sequence[Deployment], times: Times) -> list[S
     rows_by_name = {name: _rows_of_deployment(times, name) for name in sorted(set(names))}
     at_load = []
     for deployment, name in zip(deployments, names, strict=True):
-        _, users, isl, osl = rows_by_name[name]
+        load = rows_by_name[name]
         # The load may be that of other models, with longer contexts than this model allows.
-        fit = min(1.0, deployment.shape.max_context / (isl + osl))
-        isl, osl, users = (max(1.0, value) for value in (fit * isl, fit * osl, users))
+        fit = min(1.0, deployment.shape.max_context / (load.isl + load.osl))
+        isl, osl, users = (
+            max(1.0, value) for value in (fit * load.isl, fit * load.osl, load.users)
+        )
         at_load.append(replace(deployment, isl=isl, osl=osl, concurrency=users))
     tbt = times.tbt.at(traits_of(at_load))
     # With one request in flight, TTFT has no time in the queue.
@@ -109,34 +112,39 @@ def speed_corrections(deployments: Sequence[Deployment], times: Times) -> list[S
     ttft_names = times.ttft.rows.labels["deployment"]
     corrections = []
     for i, name in enumerate(names):
-        same, users, isl, _ = rows_by_name[name]
+        load = rows_by_name[name]
         corrections.append(
             SpeedCorrection(
                 decode=float(np.exp(tbt.shift[i])),
                 prefill=float(np.exp(ttft.shift[i])),
-                users=users,
-                isl=isl,
+                users=load.users,
+                isl=load.isl,
                 spread=float(tbt.stated[i]),
                 residual=float(tbt.residual[i]),
-                rows=max(int(same.sum()), int((ttft_names == name).sum())),
-                same=same,
+                rows=max(int(load.same.sum()), int((ttft_names == name).sum())),
+                same=load.same,
             )
         )
     return corrections
 
 
-def _rows_of_deployment(times: Times, name: str) -> tuple[BoolArray, float, float, float]:
-    """Return a mask of the TBT rows of the deployment called ``name``, and their load.
+class _DeploymentRows(NamedTuple):
+    """The TBT rows of a deployment, and the geometric means of their load."""
 
-    The load is three geometric means: requests in flight, input tokens, output tokens. If the
-    deployment has no rows, it is the load of all rows.
-    """
+    same: BoolArray  # mask of them among all rows
+    users: float  # requests in flight
+    isl: float
+    osl: float
+
+
+def _rows_of_deployment(times: Times, name: str) -> _DeploymentRows:
+    """Return the rows of the deployment called ``name``; without any, the load of all rows."""
     same = np.asarray(times.tbt.rows.labels["deployment"] == name)
     load = times.tbt.rows.load[same] if same.any() else times.tbt.rows.load
     if not load.size:
-        return same, USERS, ISL, OSL
+        return _DeploymentRows(same, USERS, ISL, OSL)
     users, isl, osl = (float(value) for value in np.exp(load.mean(axis=0))[:3])
-    return same, users, isl, osl
+    return _DeploymentRows(same, users, isl, osl)
 
 
 def measured_speed(

@@ -1,6 +1,7 @@
 """Find the present, minimum and maximum instances of each pool."""
 
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -14,6 +15,15 @@ from simulation.performance.profile import Profile as Speed
 ModelColumn = tuple[int, int]  # model, column
 
 
+class ReplicaLimits(NamedTuple):
+    """Replicas of pools, ``[model, region, GPU column]``."""
+
+    minimum: IntArray
+    maximum: IntArray
+    today: IntArray | None = None  # current replicas; None: not stated
+    lent: IntArray | None = None  # None: none
+
+
 def replica_limits(
     scenario: Scenario,
     columns: Sequence[Column],
@@ -21,14 +31,13 @@ def replica_limits(
     profiles: Mapping[ModelColumn, Speed],
     capacity_gpus: IntArray,
     price: FloatArray,
-) -> tuple[IntArray, IntArray, IntArray | None, IntArray | None]:
-    """Return minimum, maximum, current and lent replicas of pools, ``[model, region, GPU column]``.
+) -> ReplicaLimits:
+    """Return the minimum, maximum, current and lent replicas of pools.
 
-    Current and lent replicas are None if not stated. ``price`` ``[region, GPU column]`` is the
-    price of a GPU-hour. The scenario states one minimum per model and region. The cheapest
-    arrangement gets it, or the cheapest prefill and the cheapest decode arrangement if
-    disaggregated. Spot is used only without an alternative. A prefill pool without a possible
-    decode pool has a maximum of 0, and vice versa.
+    ``price`` ``[region, GPU column]`` is the price of a GPU-hour. The scenario states one minimum
+    per model and region. The cheapest arrangement gets it, or the cheapest prefill and the cheapest
+    decode arrangement if disaggregated. Spot is used only without an alternative. A prefill pool
+    without a possible decode pool has a maximum of 0, and vice versa.
     """
     models = [model.name for model in scenario.models]
     regions = [region.name for region in scenario.regions]
@@ -52,7 +61,7 @@ def replica_limits(
             cheapest = min(group, key=lambda g: (columns[g].spot, replica_usd[g]))
             minimum[m, r, cheapest] = min(scenario.fleet.minimum, maximum[m, r, cheapest])
     if not scenario.fleet.today:
-        return minimum, maximum, None, None
+        return ReplicaLimits(minimum, maximum)
     # The rows of ``fleet.today`` also change minimums and maximums.
     today, lent = np.zeros((2, *shape), np.int64)
     for row in scenario.fleet.today:
@@ -73,7 +82,7 @@ def replica_limits(
             maximum[cell] = min(maximum[cell], row.maximum)
         lowest = minimum[cell] if row.minimum is None else row.minimum
         minimum[cell] = min(lowest, maximum[cell])
-    return minimum, maximum, today, lent if lent.any() else None
+    return ReplicaLimits(minimum, maximum, today, lent if lent.any() else None)
 
 
 def _columns_by_stage(columns_of: Mapping[str, list[int]], maximum: IntArray) -> list[list[int]]:

@@ -447,7 +447,8 @@ def _append_within(items: Any, tables: Any, need: Any, box: Any, state: Any, row
         visits -= 1
         if visits < 0:
             return -1
-        paid, left = state[i, PAID] + cost[g, count], state[i, MISSING] - gain[g, count]
+        paid = state[i, PAID] + cost[g, count]
+        left = state[i, MISSING] - gain[g, count]
         if paid + _hull_cost(items, i, -1, left) > max_cost:
             continue
         if i < gpus - 1:

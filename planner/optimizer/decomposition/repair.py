@@ -116,9 +116,9 @@ def _best_move(problem: Any, now: Any, model: int, region: int, row: int) -> Any
             continue
         for k in range(1, min(x[g], AT_ONCE) + 1):
             missing = carried_tps(cell, g, x[g]) - carried_tps(cell, g, x[g] - k) - spare
-            saved, freed = _cost_change(cell, g, x[g], -k), k * size[g]
+            change, freed = _cost_change(cell, g, x[g], -k), k * size[g]
             if missing <= 0.0:
-                key = saved / freed if row >= 0 else saved
+                key = change / freed if row >= 0 else change
                 if key < best.key:
                     best = Move(key, g, k, -1, 0)
                 continue
@@ -130,8 +130,8 @@ def _best_move(problem: Any, now: Any, model: int, region: int, row: int) -> Any
                 count = _fewest_more(cell, other, x[other], missing, largest)
                 if count > largest:
                     continue
-                delta = saved + _cost_change(cell, other, x[other], count)
-                key = delta / freed if row >= 0 else delta
+                in_all = change + _cost_change(cell, other, x[other], count)
+                key = in_all / freed if row >= 0 else in_all
                 if key < best.key:
                     best = Move(key, g, k, other, count)
     return best

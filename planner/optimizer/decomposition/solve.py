@@ -129,7 +129,8 @@ def _generate_columns(
     prices move. Each round also solves the cells midway between the relaxation's prices and the
     best prices, which damps swings of the relaxation's prices (Wentges 1997).
     """
-    max_variables, width = FEW * cells.need.size + 1000, BAND * best.bound / cells.need.size
+    max_variables = FEW * cells.need.size + 1000
+    width = BAND * best.bound / cells.need.size
     band = widest_band(cells, best.prices, best.priced, at_most=width, max_variables=max_variables)
     pool = cheapest_columns(best.priced)
     columns, penalty_factor = band.columns.with_more(pool), 1.0
@@ -141,7 +142,8 @@ def _generate_columns(
         relaxed = relax(cells, columns, penalty_factor, time_limit_s=seconds_left, check=check)
         if relaxed is None:
             break
-        now, midway = cells.solve_at(relaxed.prices), best.prices.midway(relaxed.prices)
+        now = cells.solve_at(relaxed.prices)
+        midway = best.prices.midway(relaxed.prices)
         between = cells.solve_at(midway)
         best = best.or_better(relaxed.prices, now).or_better(midway, between)
         if relaxed.usd - best.bound <= max(CLOSE, gap / 100) * abs(relaxed.usd):
@@ -168,7 +170,8 @@ def _branch_and_bound(
     the smaller of that cost and the bound proven inside the band.
     """
     size = cells.need.size
-    mean_cost, max_variables = max(best.bound, 1.0) / size, MANY * size + 10_000
+    mean_cost = max(best.bound, 1.0) / size
+    max_variables = MANY * size + 10_000
     band_near = partial(widest_band, cells, best.prices, best.priced)
     band = band_near(at_most=BAND * mean_cost, max_variables=FEW * size + 1000)
     if band.width < NARROW * mean_cost:  # Prices leave many columns equally good, so allow more.

@@ -51,7 +51,7 @@ def _sent_by_model(problem: HorizonProblem, serving: IntArray) -> FloatArray:
     """
     first = problem.first
     regions = len(first.regions)
-    out = np.zeros((len(serving), len(first.models), regions, regions))
+    sent = np.zeros((len(serving), len(first.models), regions, regions))
     for period, window in enumerate(problem.windows):
         served = carried_tps(replace(window, spare=0), serving[period]).min(axis=0)
         for model, peak in enumerate(_demand_at_peak(window)):
@@ -60,11 +60,11 @@ def _sent_by_model(problem: HorizonProblem, serving: IntArray) -> FloatArray:
             if not missing.any():
                 continue
             if problem.reroute is None:
-                out[period, model] = _assign_in_order(missing, free)
+                sent[period, model] = _assign_in_order(missing, free)
             else:
                 max_sent = np.minimum(1.0, problem.reroute) * peak[:, None]
-                out[period, model] = _least_traffic_flow(peak, served[model], max_sent)
-    return out
+                sent[period, model] = _least_traffic_flow(peak, served[model], max_sent)
+    return sent
 
 
 def _assign_in_order(missing: FloatArray, free: FloatArray) -> FloatArray:

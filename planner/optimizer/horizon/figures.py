@@ -19,7 +19,7 @@ def totals(problem: HorizonProblem, target: IntArray, lent: IntArray) -> tuple[T
     """
     starts, changes = problem.requested_starts(target), problem.changes(target)
     reserved = reservation_usd(problem, target, cheapest_reservation(problem, target))
-    out = []
+    by_period = []
     for period, window in enumerate(problem.windows):
         # Requested in this period or before, and not yet up.
         starting = starts[max(0, period - problem.lead + 1) : period + 1].sum(axis=0)
@@ -37,8 +37,8 @@ def totals(problem: HorizonProblem, target: IntArray, lent: IntArray) -> tuple[T
         usd += float(reserved[period]) * problem.hours
         change = changes[period]
         up, down = np.maximum(0, change).sum(), np.maximum(0, -change).sum()
-        out.append(Totals(usd, gpu_hours, kwh, kg, int(up), int(down)))
-    return tuple(out)
+        by_period.append(Totals(usd, gpu_hours, kwh, kg, int(up), int(down)))
+    return tuple(by_period)
 
 
 def costs(problem: HorizonProblem, target: IntArray, lent: IntArray) -> tuple[float, float]:

@@ -92,7 +92,8 @@ def cover_facets(
     if need <= 0 or not 0 < len(columns) <= COLUMNS:
         return no_rows
     enough = float(need * (1 - TOLERANCE))
-    theta, bends = problem.theta_tps[model, columns], tuple[tuple[float, ...], ...]()
+    theta = problem.theta_tps[model, columns]
+    bends: tuple[tuple[float, ...], ...] = ()
     if lost.any() or is_nonlinear(problem)[model, columns].any():
         pools = list(zip(columns.tolist(), lost.tolist(), strict=True))
         counts = [

@@ -20,7 +20,7 @@ from planner.inputs.ingest.benchmarks import requests
 from planner.inputs.ingest.benchmarks.requests import TEXTS, arrival_column, arrivals_s
 from planner.inputs.ingest.benchmarks.results import (
     CLOSED,
-    Facts,
+    ToolRows,
     facts_of_log,
     statistic_of,
     unread_note,
@@ -51,8 +51,8 @@ OF_REQUESTS = ("isl", "osl", "ttft_s", "tbt_s", "e2e_s")  # required in a log of
 SPLITWISE = ("prompt_size", "batch_size", "token_size", "prompt_time", "token_time", "e2e_time")
 
 
-def csv_rows(table: Batch, name: str, format: str) -> tuple[str, BenchmarkRows, list[str], Facts]:
-    """Return the format, rows, notes and facts of a table of cells as text."""
+def csv_rows(table: Batch, name: str, format: str) -> ToolRows:
+    """Return the measured rows of a table of cells as text."""
     frame, lines = table.frame, table.lines
     fields, units = _find_columns(frame.columns, name)
     numbers = {
@@ -75,7 +75,7 @@ def csv_rows(table: Batch, name: str, format: str) -> tuple[str, BenchmarkRows, 
     notes += unread_note(column for column in frame.columns if column not in used)
     if arrival is not None and is_log:
         rows, notes_on_runs = _runs_of_log(frame[arrival], texts, numbers, name)
-        return kind, rows, notes_on_runs + notes, facts_of_log(rows)
+        return ToolRows(kind, rows, notes_on_runs + notes, facts_of_log(rows))
     if "prefill_s" in numbers and "batch" not in numbers and "concurrency" not in numbers:
         numbers["batch"] = np.ones(frame.height)
         notes.append("There is no batch column: each prefill was taken as one of a single prompt.")
@@ -88,7 +88,7 @@ def csv_rows(table: Batch, name: str, format: str) -> tuple[str, BenchmarkRows, 
         "loop": [CLOSED if "concurrency" in fields else ""] * frame.height,
         "replicas": [f"{count:g}" if count >= 1 else "" for count in replicas],
     }
-    return kind, benchmark_rows(texts, numbers), notes, facts
+    return ToolRows(kind, benchmark_rows(texts, numbers), notes, facts)
 
 
 def _convert_to_seconds(

@@ -13,7 +13,14 @@ import polars as pl
 
 from planner.errors import IngestError
 from planner.inputs.ingest.benchmarks.csv_rows import csv_rows, read_table
-from planner.inputs.ingest.benchmarks.results import CLOSED, TOOLS, Facts, declared, per_replica
+from planner.inputs.ingest.benchmarks.results import (
+    CLOSED,
+    TOOLS,
+    Facts,
+    ToolRows,
+    declared,
+    per_replica,
+)
 from planner.inputs.ingest.benchmarks.text_logs import text_documents
 from planner.inputs.ingest.options import IngestOptions
 from planner.inputs.ingest.rows import Batch
@@ -72,18 +79,7 @@ def read_benchmarks(
     )
     text = _text_of(source)
     results, table = _results_and_table(text, source.name)
-    tool_rows = declared(results, source.name) if results else None
-    if tool_rows is None:
-        if table and format in ("vllm", "guidellm"):
-            raise IngestError(
-                f"{source.name} is not JSON. Give the JSON that {format} wrote, or format csv."
-            )
-        tool_rows = csv_rows(table or _table_of(results, source.name), source.name, format)
-    elif format not in ("auto", tool_rows[0]):
-        raise IngestError(
-            f"{source.name} looks like the JSON of {tool_rows[0]}, not of {format}. Use auto."
-        )
-    kind, rows, notes, facts = tool_rows
+    kind, rows, notes, facts = _tool_rows(results, table, source.name, format)
     _check_times(rows, source.name)
     rows = _fill_missing(rows, given)
     if given.get("concurrency"):
@@ -117,6 +113,27 @@ def _results_and_table(text: str, name: str) -> tuple[list[dict[str, object]], B
         rows = table.frame.iter_rows(named=True)
         results = [{key: cell for key, cell in row.items() if cell} for row in rows]
     return results, table
+
+
+def _tool_rows(
+    results: list[dict[str, object]], table: Batch | None, name: str, format: str
+) -> ToolRows:
+    """Return the measured rows of a tool's results, else of a table.
+
+    Raises IngestError if the caller's ``format`` is another.
+    """
+    of_tool = declared(results, name) if results else None
+    if of_tool is None:
+        if table and format in ("vllm", "guidellm"):
+            raise IngestError(
+                f"{name} is not JSON. Give the JSON that {format} wrote, or format csv."
+            )
+        return csv_rows(table or _table_of(results, name), name, format)
+    if format not in ("auto", of_tool.format):
+        raise IngestError(
+            f"{name} looks like the JSON of {of_tool.format}, not of {format}. Use auto."
+        )
+    return of_tool
 
 
 def _check_times(rows: BenchmarkRows, name: str) -> None:

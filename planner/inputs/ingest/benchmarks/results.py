@@ -20,7 +20,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -194,17 +194,22 @@ def _value(value: Any, path: str, where: str) -> float:
     return number
 
 
-def declared(
-    documents: Sequence[Any], name: str
-) -> tuple[str, BenchmarkRows, list[str], Facts] | None:
-    """Return the results of a declared tool: its name, rows, notes and facts.
+class ToolRows(NamedTuple):
+    """The measured rows of a file, with what is known about them."""
 
-    Return None if the documents are of no declared tool.
-    """
+    format: str  # the tool, or the kind of table
+    rows: BenchmarkRows
+    notes: list[str]
+    facts: Facts
+
+
+def declared(documents: Sequence[Any], name: str) -> ToolRows | None:
+    """Return the results of a declared tool; None if the documents are of none."""
     for tool in TOOLS.values():
         runs_by_document = [tool.rows_in(document) for document in documents]
         if runs_by_document and all(runs_by_document):
-            return tool.name, *_rows_of_tool(tool, list(chain(*runs_by_document)), name)
+            runs = list(chain(*runs_by_document))
+            return ToolRows(tool.name, *_rows_of_tool(tool, runs, name))
     return None
 
 
@@ -240,20 +245,11 @@ def _rows_of_tool(
 
 
 def _values(tool: Tool, run: Any, where: str) -> dict[str, Any]:
-    """Return the values of the fields that ``tool`` declares for a run, with times in seconds.
+    """Return the values of a run: the fields that ``tool`` declares, and facts of all tools.
 
-    ``where`` names the run in errors.
+    Times are in seconds. ``where`` names the run in errors.
     """
-    values: dict[str, Any] = {}
-    for key, expression in tool.fields.items():
-        if key in TEXTS:
-            texts = (value_at(run, path.strip()) for path in expression.split(" | "))
-            values[key] = next((str(text) for text in texts if text not in (None, "")), "")
-            continue
-        field, _, unit = key.rpartition("_")
-        unit_s = SCALE[unit] if unit in SCALE and field in TIMES else 0.0
-        number = _number(run, expression, where, unit_s)
-        values[field if unit_s else key] = number * (unit_s or 1.0)
+    values = _declared_values(tool, run, where)
     values["ttft_statistic"] = _statistic(tool, run, where)
     engines = (str(value_at(run, path) or "").lower().replace("-", "") for path in ENGINE_PATHS)
     values["engine"] = next((ENGINE_NAMES[name] for name in engines if name in ENGINE_NAMES), "")
@@ -265,6 +261,25 @@ def _values(tool: Tool, run: Any, where: str) -> dict[str, Any]:
     # A log of requests may give the time of all tokens after the first.
     if "decode" in values and values.get("osl", 0) > 1:
         values["tbt"] = values["decode"] / (values["osl"] - 1)
+    return values
+
+
+def _declared_values(tool: Tool, run: Any, where: str) -> dict[str, Any]:
+    """Return the texts and numbers of the declared fields; NaN or "" if a run lacks one.
+
+    A key such as ttft_ms states the unit of a time, which becomes ttft in seconds.
+    """
+    values: dict[str, Any] = {}
+    for key, expression in tool.fields.items():
+        if key in TEXTS:
+            texts = (value_at(run, path.strip()) for path in expression.split(" | "))
+            values[key] = next((str(text) for text in texts if text not in (None, "")), "")
+            continue
+        field, _, unit = key.rpartition("_")
+        if unit in SCALE and field in TIMES:
+            values[field] = _number(run, expression, where, SCALE[unit]) * SCALE[unit]
+        else:
+            values[key] = _number(run, expression, where)
     return values
 
 

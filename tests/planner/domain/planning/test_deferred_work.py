@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from planner.domain.planning.deferred_work import (
     DeferredWork,
+    TierWork,
     deferred_tps,
     filled_level,
     level_load,
@@ -115,12 +116,12 @@ def test_a_plan_makes_room_where_a_tenth_did_not(tmp_path: Path) -> None:
 
 
 def test_what_is_done_is_that_of_the_most_urgent() -> None:
-    work = DeferredWork.of([(np.array([0.0, 10.0]), 100.0, np.array([5.0, 5.0])),
-                    (np.array([20.0]), 10.0, np.array([4.0]))])  # fmt: skip
+    relaxed = TierWork(np.array([0.0, 10.0]), 100.0, np.array([5.0, 5.0]))
+    urgent = TierWork(np.array([20.0]), 10.0, np.array([4.0]))
+    work = DeferredWork.of([relaxed, urgent])
     assert work.urgent_s.tolist() == [30.0, 100.0, 110.0]
     assert work.without_first(6.0).tokens.tolist() == [0.0, 3.0, 5.0]
     # Half of a minute's way for the first, by the end for what is urgent within it.
-    assert (
-        DeferredWork.of([(np.array([0.0]), 60.0, np.array([8.0]))]).tokens_needed(0.0, 30.0) == 4.0
-    )
+    single = TierWork(np.array([0.0]), 60.0, np.array([8.0]))
+    assert DeferredWork.of([single]).tokens_needed(0.0, 30.0) == 4.0
     assert work.tokens_needed(0.0, 30.0) == pytest.approx(4.0 + 5 * 30 / 100 + 5 * 20 / 100)
