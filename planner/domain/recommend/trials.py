@@ -43,12 +43,15 @@ from planner.domain.study import Study
 from planner.errors import EXPECTED
 from planner.inputs.scenario.schema.test_days import LEVELS
 from planner.policies.base import Policy
+from planner.policies.context import BuiltPolicy
 from simulation.arrays import IntArray
 from simulation.early_stop import TargetMissed
 from simulation.policies.guarded_plan import Guarded
 from simulation.policies.wrappers.cost_limit import CostLimitExceeded
 
 T = TypeVar("T")
+# What a plan depends on: the policy, its value, whether it keeps a spare, and the study of the day.
+Planned = tuple[str, float | None, bool, Callable[[], Study]]
 MOST_HELD = 12_000_000  # requests of drawn days that are kept in memory
 STATIC = "flat-before"  # the static fleet that is sized on the required days
 SIZED = (STATIC, "flat-g")  # policies that begin from a static fleet
@@ -65,6 +68,11 @@ class Trial:
     value: float | None
     spare: bool
     case: Case
+
+    @property
+    def planned(self) -> Planned:
+        """Return what a plan of this trial depends on."""
+        return self.policy, self.value, self.spare, self.case.study
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -96,14 +104,9 @@ class Trials:
     results: dict[Trial, CaseResult] = field(default_factory=dict, init=False)
     _tried_last: dict[str, Candidate] = field(default_factory=dict, init=False)
     _static: dict[tuple[int, bool], IntArray] = field(default_factory=dict, init=False)
-    # By policy, value, spare and study.
-    _kept: dict[tuple[str, float | None, bool, Callable[[], Study]], Kept] = field(
-        default_factory=dict, init=False
-    )
-    # Costs by the same, known before plans are solved.
-    _least_usd: dict[tuple[str, float | None, bool, Callable[[], Study]], float] = field(
-        default_factory=dict, init=False
-    )
+    _kept: dict[Planned, Kept] = field(default_factory=dict, init=False)
+    # Costs in dollars that are known before plans are solved.
+    _least_usd: dict[Planned, float] = field(default_factory=dict, init=False)
     _known: Known = field(default_factory=dict, init=False)
     _lock: RLock = field(default_factory=RLock, init=False)
     # The study of a day, and the loads that plans are made for there, with a spare replica or not.
@@ -314,19 +317,16 @@ class Trials:
         """
         if trial.case.lost or trial.case.unexpected is not None:
             return 0.0
-        key = trial.policy, trial.value, trial.spare, trial.case.study
-        if solve or key in self._kept:
+        if solve or trial.planned in self._kept:
             return self._always_kept(policy, trial).usd
-        if key not in self._least_usd:
-            study, shared = self._inputs(policy, trial)
+        if trial.planned not in self._least_usd:
             try:
-                its_policy = with_tuned_value(policy, trial.value)
-                ready = build_policy(study, its_policy, seed=self.seed, shared=shared)
+                study, ready = self._built(policy, trial)
                 usd = self._scale(study) * least_cost_usd(study, ready, BRIEF, solve=False)
             except EXPECTED:
                 usd = 0.0
-            self._least_usd[key] = usd
-        return self._least_usd[key]
+            self._least_usd[trial.planned] = usd
+        return self._least_usd[trial.planned]
 
     def _inputs(self, policy: Policy, trial: Trial) -> tuple[Study, SharedInputs]:
         """Return the study of a trial, and the inputs that its policy is built from."""
@@ -335,25 +335,27 @@ class Trials:
         static = partial(self.static_fleet, level, trial.spare)
         return study, SharedInputs(tests=self._tests, static=static, loads=loads)
 
+    def _built(self, policy: Policy, trial: Trial) -> tuple[Study, BuiltPolicy]:
+        """Return the study of a trial, and its policy as built there."""
+        study, shared = self._inputs(policy, trial)
+        tuned = with_tuned_value(policy, trial.value)
+        return study, build_policy(study, tuned, seed=self.seed, shared=shared)
+
     def _always_kept(self, policy: Policy, trial: Trial) -> Kept:
         """Return the replicas that a policy always keeps on the day of a trial, with their cost."""
-        key = trial.policy, trial.value, trial.spare, trial.case.study
-        if key not in self._kept:
-            study, shared = self._inputs(policy, trial)
+        if trial.planned not in self._kept:
             try:
-                its_policy = with_tuned_value(policy, trial.value)
-                ready = build_policy(study, its_policy, seed=self.seed, shared=shared)
-                usd = self._scale(study) * least_cost_usd(study, ready, BRIEF)
-                kept = Kept(usd)
+                study, ready = self._built(policy, trial)
+                kept = Kept(self._scale(study) * least_cost_usd(study, ready, BRIEF))
                 if ready.keeps_floor and ready.plan is None:
                     floor = np.array([pool.initial for pool in ready.fleet.pools], np.int64)
-                    kept = Kept(usd, floor, ready.guard)
+                    kept = Kept(kept.usd, floor, ready.guard)
                 elif ready.keeps_floor and ready.plan is not None and not policy.traits.beyond:
-                    kept = Kept(usd, schedule=study.pools(ready.plan().target))
-                self._kept[key] = kept
+                    kept = Kept(kept.usd, schedule=study.pools(ready.plan().target))
             except EXPECTED:
-                self._kept[key] = Kept()
-        return self._kept[key]
+                kept = Kept()
+            self._kept[trial.planned] = kept
+        return self._kept[trial.planned]
 
     def has_floor(self, policy: Policy, trial: Trial) -> bool:
         """Return whether the cost of the replicas that a policy always keeps is known."""
