@@ -100,10 +100,10 @@ def _relative_values(name: str) -> FloatArray:
             f"Grid {name!r} has no daily cycle here. Choose from {', '.join(known_cycles)}, "
             "or give 24 values yourself."
         )
-    weekend = np.arange(7) >= 5
-    axes = np.meshgrid(np.arange(HOURS), weekend, np.arange(1, 366), indexing="ij")
-    values = design(*axes) @ np.array(known_cycles[name].coefficients)
-    means = values.mean(axis=(1, 2))
+    # The model is linear in ``weekend``, so its mean over a week is at a weekend of 2/7.
+    hours, days = np.meshgrid(np.arange(HOURS), np.arange(1, 366), indexing="ij")
+    values = design(hours, np.full(hours.shape, 2 / 7), days)
+    means = (values @ np.array(known_cycles[name].coefficients)).mean(axis=1)
     return np.asarray(means / means.mean(), np.float64)
 
 
