@@ -5,9 +5,10 @@ errors of these forecasts choose among methods ("auto", "ensemble"). They also g
 a forecast, per bin and for the peak of a window.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
@@ -86,22 +87,7 @@ class PanelForecaster:
         """Forecast the next ``steps`` bins of every series."""
         with single_blas_thread():
             pieces = map_in_two_threads(partial(_PanelPart.predict, steps=steps), self._parts)
-        forecast = replace(
-            pieces[0],
-            mean=np.concatenate([piece.mean for piece in pieces]),
-            top=np.concatenate([piece.top for piece in pieces]),
-            quantiles=np.concatenate([piece.quantiles for piece in pieces]),
-            peaks=np.concatenate([piece.peaks for piece in pieces]),
-            methods=tuple(name for piece in pieces for name in piece.methods),
-            past=tuple(past for piece in pieces for past in piece.past),
-            limit=np.concatenate([piece.limit for piece in pieces]),
-            scores=np.concatenate([piece.scores for piece in pieces]),
-            growth_share=max(piece.growth_share for piece in pieces),
-            errors=np.concatenate([piece.errors for piece in pieces], axis=1),
-            shares=np.concatenate([piece.shares for piece in pieces], axis=1),
-            end_shares=np.concatenate([piece.end_shares for piece in pieces], axis=1),
-            orders=tuple(order for piece in pieces for order in piece.orders),
-        )
+        forecast = _joined(pieces)
         errors = self._level_errors
         if errors is None or not errors.any():
             return forecast
@@ -110,6 +96,19 @@ class PanelForecaster:
             quantiles=conformal.widened(forecast.mean, forecast.quantiles, forecast.levels, errors),
             peaks=conformal.widened(forecast.top, forecast.peaks, forecast.levels, errors),
         )
+
+
+def _joined(parts: Sequence[PanelForecast]) -> PanelForecast:
+    """Return one forecast with the series of all ``parts``, in their order."""
+    fields: dict[str, Any] = {}
+    for name in ("mean", "top", "quantiles", "peaks", "limit", "scores"):  # [series, ...]
+        fields[name] = np.concatenate([getattr(part, name) for part in parts])
+    for name in ("errors", "shares", "end_shares"):  # [methods, series]
+        fields[name] = np.concatenate([getattr(part, name) for part in parts], axis=1)
+    for name in ("methods", "past", "orders"):  # tuples of one entry per series
+        fields[name] = tuple(entry for part in parts for entry in getattr(part, name))
+    growth_share = max(part.growth_share for part in parts)
+    return replace(parts[0], **fields, growth_share=growth_share)
 
 
 class _PanelPart:
@@ -157,12 +156,10 @@ class _PanelPart:
     def predict(self, steps: int) -> PanelForecast:
         """Return the forecast of the selected methods, with quantiles from past scores.
 
-        The ``age`` of a series is the number of bins since its last observed bin. Past forecasts
-        are compared at the same age: their scores begin ``age`` bins after their origin.
+        Past forecasts are compared at the same age: their scores begin ``age`` bins after their
+        origin.
         """
-        panel = self.panel
-        seen = panel.observed
-        ages = np.where(seen.any(axis=1), np.argmax(seen[:, ::-1], axis=1), 0)
+        panel, ages = self.panel, self._ages()
         reach = max(self.window, steps) + int(ages.max(initial=0))
         if reach > self.record.reach:
             self._forecast_all_origins(
@@ -172,9 +169,9 @@ class _PanelPart:
         paths = self._paths_from_end(end_of_panel, max(steps, self.window))
         recent = self._recent_errors(np.array([len(self.record.origins) + self._origins_per_lead]))
         both_tops = self._with_corrected(self._tops(paths), recent.bias)
-        number = np.array([len(self.record.origins)])
+        end_origin = np.array([len(self.record.origins)])  # index after the recorded origins
         last = self._last_values(end_of_panel, paths)
-        selected = self._select(paths, both_tops, recent, last, number, ages)
+        selected = self._select(paths, both_tops, recent, last, end_origin, ages)
         mean = selected.path[:, 0, :steps]
         top = running_max(mean, self.horizon)
         quantiles = np.empty((len(mean), len(QUANTILES), steps))
@@ -210,6 +207,11 @@ class _PanelPart:
             scores=scores,
             growth_share=conformal.prior_share(self._days_known(int(ages.min(initial=0)))),
         )
+
+    def _ages(self) -> IntArray:
+        """Return the bins since the last observed one, ``[series]``; 0 without an observed bin."""
+        observed = self.panel.observed
+        return np.where(observed.any(axis=1), np.argmax(observed[:, ::-1], axis=1), 0)
 
     def _limit(self, ages: IntArray) -> FloatArray:
         """Return the largest amount that a forecast may have, ``[series, 1]``.
@@ -373,24 +375,17 @@ class _PanelPart:
         both_tops: FloatArray,
         recent: RecentErrors,
         last: FloatArray,
-        number: IntArray,
+        origins: IntArray,
         ages: IntArray,
     ) -> SelectedForecast:
         """Return the forecast of the selected method, or the last value where it has none.
 
-        ``paths [methods, series, o, steps]`` are forecasts from the origins with the indices
-        ``number [o]``, ``both_tops`` their peaks, and ``recent`` the errors known there. ``last``
-        repeats the last value. ``ages [series]`` are the bins since the last observed one. Beyond
-        the window, the ensemble's weights at each lead time mix the paths.
+        ``paths [methods, series, o, steps]`` are forecasts from the ``origins [o]`` (indices),
+        ``both_tops`` their peaks, and ``recent`` the errors known there. ``last`` repeats the last
+        value. ``ages [series]`` are the bins since the last observed one.
         """
         mixed, mixed_top = self._mix(paths, both_tops, recent.errors, last)
-        if self.method == ENSEMBLE:
-            chosen = np.full(mixed_top.shape, len(both_tops))
-        elif self.method == AUTO:
-            single_errors = np.where(np.isnan(both_tops), np.inf, recent.errors)
-            chosen = choose_method(single_errors, recent.mixed)
-        else:
-            chosen = np.zeros(mixed_top.shape, np.int64)
+        chosen = self._choose(both_tops, recent)
         all_paths = np.concatenate([paths, paths, mixed[None]])
         all_tops = np.concatenate([both_tops, mixed_top[None]])
         path = np.take_along_axis(all_paths, chosen[None, :, :, None], axis=0)[0]
@@ -399,17 +394,28 @@ class _PanelPart:
         path_top = self._tops(path)
         has_peaks = (path_top > 0) & ~np.isnan(top)
         lift = np.where(has_peaks, top / np.where(path_top > 0, path_top, 1), 1)
-        first_block_weights = _weight_by_method(_peak_weights(both_tops, recent.errors))
-        end_shares = first_block_weights.copy()
+        weights = _weight_by_method(_peak_weights(both_tops, recent.errors))
+        end_shares = weights.copy()
         if self.method in (AUTO, ENSEMBLE):
-            has_weight = first_block_weights.sum(axis=0)[..., None] > 0
+            # Beyond the window, the ensemble's weights at each lead time mix the paths.
+            has_weight = weights.sum(axis=0)[..., None] > 0
             for age in np.unique(ages):
                 rows = np.flatnonzero(ages == age)
                 later, end_shares[:, rows] = self.leads.mix(
-                    rows, paths[:, rows], number, first_block_weights[:, rows], int(age)
+                    rows, paths[:, rows], origins, weights[:, rows], int(age)
                 )
                 path[rows] = np.where(has_weight[rows] & ~np.isnan(later), later, path[rows])
         return SelectedForecast(path, lift, chosen, end_shares)
+
+    def _choose(self, both_tops: FloatArray, recent: RecentErrors) -> IntArray:
+        """Return the index of each chosen peak in ``both_tops``, ``[series, o]``.
+
+        The index after the last one is that of the ensemble.
+        """
+        if self.method == AUTO:
+            single_errors = np.where(np.isnan(both_tops), np.inf, recent.errors)
+            return choose_method(single_errors, recent.mixed)
+        return np.full(both_tops.shape[1:], len(both_tops) if self.method == ENSEMBLE else 0)
 
     @property
     def _windows(self) -> IntArray:

@@ -63,12 +63,13 @@ class UsedClasses:
         )
 
     def has(self, name: str) -> bool:
-        """Return whether a page may have the class ``name``."""
-        return name in self.words or any(
-            name.startswith(before) and name.endswith(after)
-            and name[len(before) : len(name) - len(after)] in self.words
-            for before, after in self.composed
-        )  # fmt: skip
+        """Return whether a page may have the class ``name``: a word, or a word with its ends."""
+        middles = {
+            name.removeprefix(begin).removesuffix(end)
+            for begin, end in self.composed
+            if name.startswith(begin) and name.endswith(end) and len(name) > len(begin + end)
+        }
+        return not self.words.isdisjoint({name, *middles})
 
 
 def trim(sheet: str, used: UsedClasses) -> str:

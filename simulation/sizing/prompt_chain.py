@@ -94,6 +94,47 @@ class Iterations:
         return np.asarray(full * self.full_s + last)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Kinds:
+    """The kinds of iterations of an instance, by the tokens that wait at their start.
+
+    The first are iterations with 0 to ``max_cells`` waiting cells. The others begin with one prompt
+    after an idle time, of each length in ``begin``. There are none if decodes run all the time.
+    """
+
+    max_cells: int
+    begin: Spread
+    seconds: FloatArray  # [kinds]
+    left_over: FloatArray  # [begin, size] law of the cells that remain of the first prompt
+
+    def after_idle(self, arrival_laws: FloatArray) -> FloatArray:
+        """Return the law of the cells after an iteration that began with an empty line, ``[size]``.
+
+        ``arrival_laws [kinds, size]`` are the cells that arrive during each kind of iteration.
+        """
+        if not self.begin.values.size:
+            return np.asarray(arrival_laws[0])
+        left_over = np.fft.rfft(self.left_over)
+        after = np.fft.irfft(
+            left_over * np.fft.rfft(arrival_laws[self.max_cells + 1 :]), self.left_over.shape[1]
+        )
+        return np.maximum(self.begin.weights @ after, 0.0)
+
+    def time_spent(self, line_law: FloatArray) -> FloatArray:
+        """Return the mean seconds per iteration by its kind and by cells left over, ``[K, size]``.
+
+        ``line_law`` is the law of the cells that wait at the start of an iteration.
+        """
+        time_by_kind = np.zeros((len(self.seconds), self.left_over.shape[1]))
+        last = self.max_cells
+        time_by_kind[:last, 0] = line_law[:last] * self.seconds[:last]
+        full = line_law[last:] * self.seconds[last]
+        time_by_kind[last, : full.size] = full
+        first_s = line_law[0] * self.begin.weights * self.seconds[last + 1 :]
+        time_by_kind[last + 1 :] = first_s[:, None] * self.left_over
+        return time_by_kind
+
+
 def prompt_delays(
     profile: Profile, workload: Workload, decodes: float, running_s: float
 ) -> Delays | None:
@@ -113,38 +154,17 @@ def prompt_delays(
     cell = room / cells_per_iteration  # tokens
     if cells > MOST_CELLS:
         return None
-    max_cells = min(cells_per_iteration, cells)
     size = 1 << int(2 * cells).bit_length()
-    lengths = np.fft.rfft(_length_law(isl / cell, size)) - 1.0
-
-    # Kinds of iterations by the tokens that waited at their start: 0 to ``cells_per_iteration``
-    # cells, or one prompt of each length in ``begin`` if nothing waited.
-    begin = thin(spread(isl), BEGIN)
-    if running_s > 0:
-        begin = Spread(np.zeros(0), np.zeros(0))
-    iteration_s_by_kind = np.concatenate(
-        [
-            [running_s],
-            iterations.seconds(np.arange(1.0, max_cells + 1.0) * cell),
-            iterations.seconds(begin.values),
-        ]
-    )
-    left_over_laws = _on_two_cells(np.maximum(begin.values - room, 0.0) / cell, size)
+    kinds = _kinds_of(iterations, isl, running_s, cell, min(cells_per_iteration, cells), size)
     # Tokens that arrive in T seconds are compound Poisson, with transform exp(rate T (phi - 1)).
     # Powers of that of an eighth of an iteration take a tenth of the time of exponentials.
-    eighth = np.exp(rate * MOMENTS[0] * iteration_s_by_kind[:, None] * lengths)
+    lengths = np.fft.rfft(_length_law(isl / cell, size)) - 1.0
+    eighth = np.exp(rate * MOMENTS[0] * kinds.seconds[:, None] * lengths)
     arrival_laws = np.maximum(np.fft.irfft(((eighth**2) ** 2) ** 2, size), 0.0)
-    after_idle = arrival_laws[0]
-    if running_s == 0:
-        after = np.fft.irfft(
-            np.fft.rfft(left_over_laws) * np.fft.rfft(arrival_laws[max_cells + 1 :]), size
-        )
-        after_idle = np.maximum(begin.weights @ after, 0.0)
-    line_law = _stationary_law(arrival_laws, after_idle, cells, cells_per_iteration)
-
-    waiting_laws = _time_by_kind(
-        line_law, iteration_s_by_kind, max_cells, begin.weights, left_over_laws
+    line_law = _stationary_law(
+        arrival_laws, kinds.after_idle(arrival_laws), cells, cells_per_iteration
     )
+    waiting_laws = kinds.time_spent(line_law)
     idle = line_law[0] / max(rate, 1e-12) if running_s == 0 else 0.0
     waiting_laws /= idle + waiting_laws.sum()
     busy = float(waiting_laws.sum())
@@ -159,7 +179,7 @@ def prompt_delays(
             iterations,
             workload,
             waiting_laws[likely],
-            iteration_s_by_kind[likely],
+            kinds.seconds[likely],
             running_s,
             cell,
             eighth[likely],
@@ -177,22 +197,19 @@ def _grid(room: float, longest_line: float) -> tuple[int, int]:
     return cells_per_iteration, int(np.ceil(longest_line / (room / cells_per_iteration)))
 
 
-def _time_by_kind(
-    line_law: FloatArray, kind_s: FloatArray, max_cells: int, begin_weights: FloatArray,
-    left_over_laws: FloatArray,
-) -> FloatArray:  # fmt: skip
-    """Return the mean seconds per iteration by its kind and by cells left over, ``[K, size]``.
+def _kinds_of(
+    iterations: Iterations, isl: FloatArray, running_s: float, cell: float, max_cells: int,
+    size: int,
+) -> _Kinds:  # fmt: skip
+    """Return the kinds of iterations for prompts of lengths ``isl``, with cells of ``cell`` tokens.
 
-    ``line_law`` is the law of the cells that wait at the start of an iteration. Iterations of kind
-    k take ``kind_s[k]``. Kinds above ``max_cells`` begin with one prompt, with ``begin_weights``.
+    ``running_s`` are the seconds of an iteration without prompts; 0: the instance idles instead.
     """
-    time_by_kind = np.zeros((len(kind_s), left_over_laws.shape[1]))
-    time_by_kind[:max_cells, 0] = line_law[:max_cells] * kind_s[:max_cells]
-    full = line_law[max_cells:] * kind_s[max_cells]
-    time_by_kind[max_cells, : full.size] = full
-    first_s = line_law[0] * begin_weights * kind_s[max_cells + 1 :]
-    time_by_kind[max_cells + 1 :] = first_s[:, None] * left_over_laws
-    return time_by_kind
+    begin = Spread(np.zeros(0), np.zeros(0)) if running_s > 0 else thin(spread(isl), BEGIN)
+    cell_tokens = np.arange(1.0, max_cells + 1.0) * cell
+    seconds = (iterations.seconds(tokens) for tokens in (cell_tokens, begin.values))
+    left_over = _on_two_cells(np.maximum(begin.values - iterations.room, 0.0) / cell, size)
+    return _Kinds(max_cells, begin, np.concatenate([[running_s], *seconds]), left_over)
 
 
 def _on_two_cells(position: FloatArray, size: int) -> FloatArray:

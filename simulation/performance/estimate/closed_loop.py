@@ -284,11 +284,7 @@ def steady_state(loop: ClosedLoop, c: Calibration) -> SteadyState:
         np.choose(loop.engine, [c.of(what, engine) for engine in ENGINES]) for what in PER_ENGINE
     )
     times = _iterations(loop, c)
-    added_by_prompts = _added_to_decode(loop, c, times, mix)
-    # A drafted token counts only if all before it are accepted.
-    chain = c.acceptance * (1.0 - c.acceptance**loop.drafted) / (1.0 - c.acceptance)
-    accepted = np.where(np.isnan(loop.accepted), chain, loop.accepted)
-    tbt = times.decode / (1.0 + accepted) + np.where(loop.split, 0.0, added_by_prompts)
+    tbt = _tbt_s(loop, c, times, mix)
     # Each user with a place in the batch sends a prompt every osl tokens.
     in_service = np.minimum(loop.users, loop.batch * loop.decode_workers)
     # Unless stated, as many prefill workers as compute these prompts.
@@ -299,23 +295,44 @@ def steady_state(loop: ClosedLoop, c: Calibration) -> SteadyState:
     per_s = in_service / np.where(loop.split, workers, loop.decode_workers) / (loop.osl * tbt)
     prompt = _prompt_s(loop, times, per_s)
     ttft = _ttft_without_queue(loop, c, times, start, others, prompt)
+    first_wait = _share_before(loop, c, order) * others * times.per_crowd_prompt
+    decoding = (loop.osl - 1.0) * tbt  # seconds between two prompts of a user
+    # Prompts cannot start faster than they are computed, so users who are not decoding wait.
+    excess = queued * times.per_crowd_prompt - decoding
+    queue = _prefill_queue_s(times.per_crowd_prompt, decoding, excess)
+    split_ttft = ttft + overlapped(queue, first_wait)
+    ttft = np.where(loop.split, split_ttft, np.maximum(ttft + first_wait, excess))
+    # Users that exceed the batch wait for a place (Little's law).
+    stay = ttft + decoding
+    wait = stay * (loop.users / in_service - 1.0)
+    tokens_per_s = loop.osl * in_service / stay
+    return SteadyState(ttft + wait, tbt, tokens_per_s, times.decode, times.prompt, workers)
+
+
+def _tbt_s(loop: ClosedLoop, c: Calibration, times: _Iterations, mix: FloatArray) -> FloatArray:
+    """Return the mean seconds between two tokens of a request; for ``mix`` see Calibration."""
+    # A drafted token counts only if all before it are accepted.
+    chain = c.acceptance * (1.0 - c.acceptance**loop.drafted) / (1.0 - c.acceptance)
+    accepted = np.where(np.isnan(loop.accepted), chain, loop.accepted)
+    added_by_prompts = np.where(loop.split, 0.0, _added_to_decode(loop, c, times, mix))
+    return np.asarray(times.decode / (1.0 + accepted) + added_by_prompts)
+
+
+def _share_before(loop: ClosedLoop, c: Calibration, order: FloatArray) -> FloatArray:
+    """Return the share of the other users' prompts that a prompt waits for, over all rounds."""
     order = order * np.where(loop.split, c.split_order, 1.0)
     # The median request is not of the first round. Later rounds mix, unless prefill has a queue.
     order = np.where(loop.median & ~loop.split, 0.0, order)
     # All requests of the first round arrive at once; with more rounds it counts less.
-    before = np.where(_are_in_step(loop), QUEUE_AHEAD, order * ROUNDS / loop.rounds)
-    first_wait = before * others * times.per_crowd_prompt
-    # Prompts cannot start faster than they are computed, so users who are not decoding wait.
-    # Disaggregated, they queue for prefill: approximate mean value analysis of ``queued`` users who
-    # decode for ``away`` seconds between two prompts (Schweitzer 1979; Reiser and Lavenberg 1980).
-    away = (loop.osl - 1.0) * tbt
-    excess = queued * times.per_crowd_prompt - away
-    queue = (excess + np.sqrt(excess**2 + 4.0 * times.per_crowd_prompt * away)) / 2.0
-    queue = np.maximum(queue - times.per_crowd_prompt, 0.0)
-    split_ttft = ttft + overlapped(queue, first_wait)
-    ttft = np.where(loop.split, split_ttft, np.maximum(ttft + first_wait, excess))
-    # Users that exceed the batch wait for a place (Little's law).
-    stay = ttft + away
-    wait = stay * (loop.users / in_service - 1.0)
-    tokens_per_s = loop.osl * in_service / stay
-    return SteadyState(ttft + wait, tbt, tokens_per_s, times.decode, times.prompt, workers)
+    return np.where(_are_in_step(loop), QUEUE_AHEAD, order * ROUNDS / loop.rounds)
+
+
+def _prefill_queue_s(prompt: FloatArray, decoding: FloatArray, excess: FloatArray) -> FloatArray:
+    """Return the seconds that a prompt waits for a prefill worker.
+
+    Each user decodes for ``decoding`` seconds between two prompts of ``prompt`` seconds. ``excess``
+    is by how much the prompts of all users of a worker take longer than that. Approximate mean
+    value analysis (Schweitzer 1979; Reiser and Lavenberg 1980).
+    """
+    at_worker = (excess + np.sqrt(excess**2 + 4.0 * prompt * decoding)) / 2.0
+    return np.maximum(at_worker - prompt, 0.0)

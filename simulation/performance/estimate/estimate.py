@@ -7,6 +7,7 @@ together. All fitted numbers are in ``calibration``.
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
@@ -14,7 +15,13 @@ from simulation.arrays import FloatArray
 from simulation.errors import SimulationError
 from simulation.performance.efficiency import Efficiencies
 from simulation.performance.estimate.calibration import ENGINES, Calibration, release_order
-from simulation.performance.estimate.closed_loop import DEMANDS, ClosedLoop, demands, steady_state
+from simulation.performance.estimate.closed_loop import (
+    DEMANDS,
+    ClosedLoop,
+    SteadyState,
+    demands,
+    steady_state,
+)
 from simulation.performance.estimate.defaults import ArrangedDeployment, Deployment, arrange
 from simulation.performance.graph import operator_graph
 from simulation.performance.memory import (
@@ -62,6 +69,18 @@ class RefusedEstimate:
     reason: str
 
 
+@dataclass(frozen=True, slots=True)
+class PlacedDeployment:
+    """A deployment that fits into memory, with its largest batch and its bytes."""
+
+    deployment: Deployment
+    arranged: ArrangedDeployment
+    batch: float  # sequences that one decode worker holds
+    weight_bytes: float
+    cache_bytes: float  # of one sequence at half of its output, on one GPU
+    notes: tuple[str, ...]
+
+
 def estimate(
     deployment: Deployment, calibration: Calibration, efficiencies: Efficiencies
 ) -> Estimate:
@@ -76,51 +95,40 @@ def estimate_rows(
     deployments: Sequence[Deployment], calibration: Calibration, efficiencies: Efficiencies
 ) -> list[Estimate | RefusedEstimate]:
     """Return an estimate or a refusal for each of many deployments, in the same order."""
-    answers: list[Estimate | RefusedEstimate] = [RefusedEstimate("")] * len(deployments)
+    refused: dict[int, RefusedEstimate] = {}  # by index of the deployment
     placed: list[PlacedDeployment] = []
-    indices: list[int] = []
     for index, deployment in enumerate(deployments):
         try:
             placed.append(fit_into_memory(deployment))
-            indices.append(index)
         except SimulationError as problem:
-            answers[index] = RefusedEstimate(str(problem))
+            refused[index] = RefusedEstimate(str(problem))
     if not placed:
-        return answers
-    loop = loop_of(placed, efficiencies)
-    steady = steady_state(loop, calibration)
-    for row, (index, fitted) in enumerate(zip(indices, placed, strict=True)):
-        arranged, notes = fitted.arranged, fitted.arranged.assumptions + fitted.notes
-        if np.isnan(arranged.prefill_workers):
-            workers = float(np.ceil(steady.prefill_workers[row]))
-            arranged = replace(arranged, prefill_workers=workers)
-            notes += (f"prefill workers not given: {workers:g} taken, to keep up with decode",)
-        cache_bytes = fitted.cache_bytes * fitted.batch / fitted.arranged.decode.attention_dp
-        answers[index] = Estimate(
-            ttft_s=float(steady.ttft_s[row]),
-            tbt_s=float(steady.tbt_s[row]),
-            tokens_per_s=float(steady.tokens_per_s[row]),
-            decode_s=float(steady.decode_s[row]),
-            prompt_s=float(steady.prompt_s[row]),
-            batch=fitted.batch,
-            arranged=arranged,
-            memory_bytes=fitted.weight_bytes + cache_bytes,
-            weight_bytes=fitted.weight_bytes,
-            assumptions=notes,
-        )
-    return answers
+        return list(refused.values())
+    steady = steady_state(loop_of(placed, efficiencies), calibration)
+    estimates = (_estimate_of(fitted, steady, row) for row, fitted in enumerate(placed))
+    return [refused.get(index) or next(estimates) for index in range(len(deployments))]
 
 
-@dataclass(frozen=True, slots=True)
-class PlacedDeployment:
-    """A deployment that fits into memory, with its largest batch and its bytes."""
-
-    deployment: Deployment
-    arranged: ArrangedDeployment
-    batch: float  # sequences that one decode worker holds
-    weight_bytes: float
-    cache_bytes: float  # of one sequence at half of its output, on one GPU
-    notes: tuple[str, ...]
+def _estimate_of(fitted: PlacedDeployment, steady: SteadyState, row: int) -> Estimate:
+    """Return the estimate of a deployment, which is ``row`` of the steady state."""
+    arranged, notes = fitted.arranged, fitted.arranged.assumptions + fitted.notes
+    if np.isnan(arranged.prefill_workers):  # not given
+        workers = float(np.ceil(steady.prefill_workers[row]))
+        arranged = replace(arranged, prefill_workers=workers)
+        notes += (f"prefill workers not given: {workers:g} taken, to keep up with decode",)
+    cache_bytes = fitted.cache_bytes * fitted.batch / fitted.arranged.decode.attention_dp
+    return Estimate(
+        ttft_s=float(steady.ttft_s[row]),
+        tbt_s=float(steady.tbt_s[row]),
+        tokens_per_s=float(steady.tokens_per_s[row]),
+        decode_s=float(steady.decode_s[row]),
+        prompt_s=float(steady.prompt_s[row]),
+        batch=fitted.batch,
+        arranged=arranged,
+        memory_bytes=fitted.weight_bytes + cache_bytes,
+        weight_bytes=fitted.weight_bytes,
+        assumptions=notes,
+    )
 
 
 def fit_into_memory(deployment: Deployment) -> PlacedDeployment:
@@ -167,52 +175,53 @@ def loop_of(placed: Sequence[PlacedDeployment], efficiencies: Efficiencies) -> C
     Decoding sequences have their mean context. A prompt computes only tokens whose prefix is not
     cached. ``crowd`` are the waiting prompts that one iteration computes together.
     """
-    isl = np.array([p.deployment.isl for p in placed], np.float64)
-    osl = np.array([p.deployment.osl for p in placed], np.float64)
+    deployments, arranged = [p.deployment for p in placed], [p.arranged for p in placed]
+    isl = np.array([d.isl for d in deployments], np.float64)
+    osl = np.array([d.osl for d in deployments], np.float64)
     batch = np.array([p.batch for p in placed])
-    ranks = np.array([float(p.arranged.prefill.attention_dp) for p in placed])
+    ranks = np.array([float(a.prefill.attention_dp) for a in arranged])
     zeros = np.zeros_like(isl)
     context = batch * (isl + osl / 2.0)
-    drafted_each = np.array([p.deployment.drafted for p in placed])
+    drafted_each = np.array([d.drafted for d in deployments])
     drafted = batch * drafted_each
-    hit_rate = np.array([p.deployment.prefix_hit_rate for p in placed])
+    hit_rate = np.array([d.prefix_hit_rate for d in deployments])
     tokens, pairs = (1.0 - hit_rate) * isl, (1.0 - hit_rate**2) * isl * isl / 2.0
     decode = iteration(batch, context, drafted, zeros)
     prefill = iteration(zeros, zeros, ranks * tokens, ranks * pairs)
     prompt = iteration(zeros, zeros, tokens, pairs)
     mixed = iteration(batch, context, drafted + ranks * tokens, ranks * pairs)
-    chunk = np.array([p.arranged.chunk_tokens for p in placed])
+    chunk = np.array([a.chunk_tokens for a in arranged])
     abreast = np.clip(chunk / tokens, 1.0, np.maximum(batch / ranks - 1.0, 1.0))
     crowd_prompts = abreast * ranks
     crowd = iteration(zeros, zeros, crowd_prompts * tokens, crowd_prompts * pairs)
+    decode_side, prefill_side = [a.decode for a in arranged], [a.prefill for a in arranged]
+    demands_on = partial(_demands_of, deployments, efficiencies)
     return ClosedLoop(
-        engine=np.array([ENGINES.index(p.deployment.engine) for p in placed]),
-        split=np.array([p.arranged.split for p in placed]),
+        engine=np.array([ENGINES.index(d.engine) for d in deployments]),
+        split=np.array([a.split for a in arranged]),
         isl=isl,
         osl=osl,
-        users=np.array([p.deployment.concurrency for p in placed], np.float64),
+        users=np.array([d.concurrency for d in deployments], np.float64),
         batch=batch,
-        decode_workers=np.array([p.arranged.decode_workers for p in placed]),
-        prefill_workers=np.array([p.arranged.prefill_workers for p in placed]),
+        decode_workers=np.array([a.decode_workers for a in arranged]),
+        prefill_workers=np.array([a.prefill_workers for a in arranged]),
         transfer_s=np.array([_transfer_s(p) for p in placed]),
         prefill_ranks=ranks,
         abreast=abreast,
-        decode_ranks=np.array([float(p.arranged.decode.attention_dp) for p in placed]),
-        rounds=np.array([p.deployment.rounds for p in placed]),
+        decode_ranks=np.array([float(a.decode.attention_dp) for a in arranged]),
+        rounds=np.array([d.rounds for d in deployments]),
         drafted=drafted_each,
-        accepted=np.array([p.deployment.accepted for p in placed]),
-        layers=np.array([float(p.deployment.shape.layers) for p in placed]),
-        median=np.array([p.deployment.median_ttft for p in placed]),
-        equal=np.array([p.arranged.equal for p in placed]),
-        recv_interval=np.array([p.arranged.recv_interval for p in placed]),
-        persistent=np.array([_is_persistent(p.deployment) for p in placed]),
-        decode=demands_of([p.arranged.decode for p in placed], placed, efficiencies, decode),
-        prefill=demands_of([p.arranged.prefill for p in placed], placed, efficiencies, prefill),
-        lone=demands_of(
-            [p.arranged.prefill for p in placed], placed, efficiencies, prefill, prompt
-        ),
-        crowd=demands_of([p.arranged.prefill for p in placed], placed, efficiencies, crowd),
-        mixed=demands_of([p.arranged.decode for p in placed], placed, efficiencies, mixed),
+        accepted=np.array([d.accepted for d in deployments]),
+        layers=np.array([float(d.shape.layers) for d in deployments]),
+        median=np.array([d.median_ttft for d in deployments]),
+        equal=np.array([a.equal for a in arranged]),
+        recv_interval=np.array([a.recv_interval for a in arranged]),
+        persistent=np.array([_is_persistent(d) for d in deployments]),
+        decode=demands_on(decode_side, decode),
+        prefill=demands_on(prefill_side, prefill),
+        lone=demands_on(prefill_side, prefill, prompt),
+        crowd=demands_on(prefill_side, crowd),
+        mixed=demands_on(decode_side, mixed),
     )
 
 
@@ -237,25 +246,26 @@ def _is_persistent(deployment: Deployment) -> bool:
     return slow and () < release_order(deployment.version)[0] < release_order(fixed)[0]
 
 
-def demands_of(
-    arrangements: Sequence[Arrangement],
-    placed: Sequence[PlacedDeployment],
+def _demands_of(
+    deployments: Sequence[Deployment],
     efficiencies: Efficiencies,
+    arrangements: Sequence[Arrangement],
     it: Iteration,
     routed: Iteration | None = None,
 ) -> dict[str, FloatArray]:
     """Return the demands of iterations ``it``, by DEMANDS; row ``i`` runs on ``arrangements[i]``.
 
-    Rows with the same model, GPU and arrangement are computed together.
+    Rows with the same model, GPU and arrangement are computed together. For ``routed`` see
+    ``demands``.
     """
     groups: dict[tuple[ModelShape, str, Arrangement], list[int]] = defaultdict(list)
-    for index, (arrangement, fitted) in enumerate(zip(arrangements, placed, strict=True)):
-        groups[fitted.deployment.shape, fitted.deployment.gpu.name, arrangement].append(index)
-    out = {name: np.zeros(len(placed)) for name in DEMANDS}
-    for (_, _, arrangement), rows in groups.items():
-        deployment = placed[rows[0]].deployment
-        graph = operator_graph(replace(deployment.shape, encoder=None), arrangement)
-        seen = it.take(rows), routed.take(rows) if routed else None
-        for name, values in demands(graph, deployment.gpu, efficiencies, *seen).items():
+    for row, (arrangement, deployment) in enumerate(zip(arrangements, deployments, strict=True)):
+        groups[deployment.shape, deployment.gpu.name, arrangement].append(row)
+    out = {name: np.zeros(len(deployments)) for name in DEMANDS}
+    for (shape, _, arrangement), rows in groups.items():
+        graph = operator_graph(replace(shape, encoder=None), arrangement)
+        own_routed = routed.take(rows) if routed else None
+        gpu = deployments[rows[0]].gpu
+        for name, values in demands(graph, gpu, efficiencies, it.take(rows), own_routed).items():
             out[name][rows] = values
     return out
