@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import product
-from typing import Any
+from typing import Any, NamedTuple
 
 from planner.domain.columns import COUNT, KG, LESS, SHARE
 from planner.domain.formats import figure, signed_percent
@@ -246,19 +246,26 @@ def _front_facts(result: ParetoResult) -> Iterator[Fact]:
         yield Fact(f"{first}{ahead}, at the knee", knee.first, unit, note=note)
 
 
+class NumberedPlan(NamedTuple):
+    """A plan of a front with its place in it."""
+
+    place: int
+    plan: FrontPlan
+
+
 def _front_table(points: Sequence[FrontPlan], knee: int | None) -> Table:
     """Return a table of the plans of a front; the one at index ``knee`` is marked."""
     return table(
-        enumerate(points),
-        (Head("Plan", Form.COUNT), lambda row: row[0] + 1),
-        (Head("Cost", Form.NUMBER, "$"), lambda row: row[1].cost),
-        (Head("GPU-hours", Form.NUMBER, "h"), lambda row: row[1].gpu_hours),
-        (Head("Energy", Form.NUMBER, "kWh"), lambda row: row[1].energy),
-        (Head("Carbon", Form.NUMBER, KG), lambda row: row[1].carbon),
-        (Head("Starts", Form.COUNT), lambda row: row[1].starts),
-        (Head("Peak replicas", Form.COUNT), lambda row: row[1].peak_instances),
-        (Head("Status"), lambda row: row[1].status),
-        marked=lambda row: row[0] == knee,
+        [NumberedPlan(i, point) for i, point in enumerate(points)],
+        (Head("Plan", Form.COUNT), lambda row: row.place + 1),
+        (Head("Cost", Form.NUMBER, "$"), lambda row: row.plan.cost),
+        (Head("GPU-hours", Form.NUMBER, "h"), lambda row: row.plan.gpu_hours),
+        (Head("Energy", Form.NUMBER, "kWh"), lambda row: row.plan.energy),
+        (Head("Carbon", Form.NUMBER, KG), lambda row: row.plan.carbon),
+        (Head("Starts", Form.COUNT), lambda row: row.plan.starts),
+        (Head("Peak replicas", Form.COUNT), lambda row: row.plan.peak_instances),
+        (Head("Status"), lambda row: row.plan.status),
+        marked=lambda row: row.place == knee,
         note="The marked plan is the knee. " * (knee is not None)
         + "Energy and carbon are at rated load.",
     )

@@ -16,9 +16,9 @@ NOTHING = 0.005  # smaller shares of the cost are shown as 0%
 class EqualSlo:
     """The cost of a policy at its baseline's SLO attainment; the two differ most in ``tier``.
 
-    ``cost_usd`` is the cost as paid times the cost ratio of two static fleets. The first is the
-    smallest as good as the baseline, the second the smallest as good as the policy. ``cost_usd`` is
-    None if no such fleet was found, or one of the two policies is far below a target.
+    ``cost_usd`` is the policy's cost as paid, times a ratio: the cost of the smallest static fleet
+    with the baseline's attainment, over that with the policy's. It is None if no such fleet was
+    found, or if one of the two policies is far below a target.
     """
 
     policy: str

@@ -122,6 +122,11 @@ def requests_of_path(
     pieces = [piece for piece in pieces if len(piece)]
     if not pieces:
         return replace(pattern.rows(slice(0)), start_s=window.start_s, provenance="drawn")
+    return _merged_with_prefixes(pieces, pattern)
+
+
+def _merged_with_prefixes(pieces: list[Trace], pattern: Trace) -> Trace:
+    """Return one trace of ``pieces`` drawn from ``pattern``; all have prompt blocks, or none."""
     blocks = pattern.blocks if isinstance(pattern.blocks, PrefixBlocks) else None
     if blocks and any(piece.blocks is None for piece in pieces):
         pieces = [replace(piece, blocks=None) for piece in pieces]

@@ -176,7 +176,13 @@ def _engine_options(fields: _Row, shape: ModelShape) -> dict[str, Any]:
         accepted = fields.number("accepted_tokens")
     if "acceptance" in fields:
         accepted = drafted * fields.number("acceptance")
-    could_draft = shape.name.startswith(DRAFTING) and not drafted
+    notes: tuple[str, ...] = ()
+    if shape.name.startswith(DRAFTING) and not drafted:
+        notes = (
+            f"without speculative decoding: {shape.name} has layers that draft tokens (MTP); "
+            "served with them decode takes about half to two thirds of the time. Give "
+            "draft_tokens and accepted_tokens",
+        )
     return {
         "version": str(fields.get("engine_version", "")).strip()[:VERSION],
         "rounds": fields.number("rounds", ROUNDS),
@@ -185,10 +191,8 @@ def _engine_options(fields: _Row, shape: ModelShape) -> dict[str, Any]:
         "accepted": accepted,
         **{name: fields.number(name) for name in NUMBERS if name in fields},
         "median_ttft": fields.choice("ttft_statistic", STATISTICS, "mean", tuple(STATISTICS)),
-        "notes": (f"without speculative decoding: {shape.name} has layers that draft tokens (MTP); "
-                  "served with them decode takes about half to two thirds of the time. Give "
-                  "draft_tokens and accepted_tokens",) if could_draft else (),
-    }  # fmt: skip
+        "notes": notes,
+    }
 
 
 def _shape(name: str, known: UserFacts) -> ModelShape:

@@ -169,11 +169,12 @@ def records(block: Block, *, quoted: bool) -> Records:
     quoted = quoted and b'"' in block.data
     ends = newlines[outside_quotes(buffer, newlines)] if quoted else newlines
     starts = np.concatenate(([0], ends[:-1] + 1))
-    before = np.searchsorted(newlines, starts) if quoted else np.arange(ends.size)
-    lines = Records(block.data, starts, ends, block.first_line + before)
+    # Lines of the file before each record; those within quotes count too.
+    lines_before = np.searchsorted(newlines, starts) if quoted else np.arange(ends.size)
+    kept = Records(block.data, starts, ends, block.first_line + lines_before)
     length = ends - starts
-    blank = (length == 0) | ((length == 1) & (buffer[starts] == _RETURN))
-    return lines.keep(~blank) if blank.any() else lines
+    is_blank = (length == 0) | ((length == 1) & (buffer[starts] == _RETURN))
+    return kept.keep(~is_blank) if is_blank.any() else kept
 
 
 def field_counts(lines: Records, delimiter: str, *, quoted: bool) -> IntArray:

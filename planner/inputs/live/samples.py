@@ -3,7 +3,7 @@
 Samples are labelled by model, region and tier.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
@@ -86,6 +86,15 @@ class Samples:
         return int(str(first)), int(str(last)) + self.bin_s
 
 
+def _buckets_of_row(row: Mapping[str, Any], keys: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield a row for each bucket of each histogram in ``row``, with the ``keys`` of its bin."""
+    for field, what in HISTOGRAM_FIELDS.items():
+        buckets = row.get(field) or {}
+        counts = sorted((float(bound), float(count)) for bound, count in buckets.items())
+        for (least, _), (most, count) in pairwise([(0.0, 0.0), *counts]):
+            yield {**keys, "origin": "", "what": what, "least": least, "most": most, "count": count}
+
+
 def bins_frame(rows: Iterable[dict[str, object]] | pl.DataFrame) -> pl.DataFrame:
     """Return rows with all columns of BINS; missing columns get a default."""
     if not isinstance(rows, pl.DataFrame):
@@ -130,7 +139,8 @@ def samples_of_rows(rows: Sequence[Mapping[str, Any]], bin_s: int, now: datetime
         raise SourceError(
             f"samples: {len(rows):,} were sent. Send 1 to {MOST_SAMPLES:,} at a time."
         )
-    bins, histograms, seen = [], [], set()
+    bins, seen = [], set()
+    histograms: list[dict[str, Any]] = []
     for index, row in enumerate(rows):
         location = f"samples[{index}]"
         _check(row, location, now)
@@ -146,13 +156,7 @@ def samples_of_rows(rows: Sequence[Mapping[str, Any]], bin_s: int, now: datetime
             raise SourceError(f"{location}: this bin of this series is in the message twice.")
         seen.add(tuple(keys.values()))
         bins.append(keys | {name: row.get(name) for name in FIGURES})
-        for field, what in HISTOGRAM_FIELDS.items():
-            buckets = row.get(field) or {}
-            counts = sorted((float(bound), float(count)) for bound, count in buckets.items())
-            histograms += [
-                {**keys, "origin": "", "what": what, "least": least, "most": most, "count": count}
-                for (least, _), (most, count) in pairwise([(0.0, 0.0), *counts])
-            ]
+        histograms += _buckets_of_row(row, keys)
     return Samples(bin_s, bins_frame(bins), pl.DataFrame(histograms, schema=HISTOGRAMS))
 
 

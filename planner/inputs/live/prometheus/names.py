@@ -61,8 +61,9 @@ def _engine(name: str, declared: dict[str, Any]) -> Engine:
     metrics += [Metric(quantity, Kind.HISTOGRAM, names) for quantity, names in histograms.items()]
     if "tbt_s" in histograms:
         metrics.append(Metric("tbt_mean_s", Kind.MEAN, histograms["tbt_s"]))
-    signs, left_out = tuple(declared.pop("signs")), map(tuple, declared.pop("leave_out", ()))
-    return Engine(name, metrics=tuple(metrics), signs=signs, leave_out=tuple(left_out), **declared)
+    declared["signs"] = tuple(declared["signs"])
+    declared["leave_out"] = tuple(map(tuple, declared.get("leave_out", ())))
+    return Engine(name, metrics=tuple(metrics), **declared)
 
 
 def _names(text: str) -> tuple[str, ...]:

@@ -119,10 +119,11 @@ DRAFT_DAYS: tuple[dict[str, str | int], ...] = (
 
 def level_of(day: TestDay) -> int | None:
     """Return the index in LEVELS of the lowest level that requires ``day``; None: no level."""
+    economy, balanced, safe = range(len(LEVELS))
     if day.required is not None:
-        return 0 if day.required else None
+        return economy if day.required else None
     if isinstance(day, Past | Drawn):
-        return 0
+        return economy
     if isinstance(day, ReplicaLost) or (isinstance(day, SlowerProfile) and day.error == "half"):
-        return 1
-    return 2
+        return balanced
+    return safe
