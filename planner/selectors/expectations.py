@@ -57,21 +57,22 @@ def _compared_result(parts: Sequence[Any]) -> _ComparedResult:
     return from_json(_ComparedResult, dict(zip(names, (part or {} for part in parts), strict=True)))
 
 
-def _past_comparisons() -> QuerySet[Run]:
-    """Return the completed comparisons of past windows, newest first."""
-    compared = Run.objects.filter(kind=Run.Kind.COMPARE, state=Run.State.COMPLETED)
+def _past_comparisons(runs: QuerySet[Run]) -> QuerySet[Run]:
+    """Return the completed comparisons of past windows among ``runs``, newest first."""
+    compared = runs.filter(kind=Run.Kind.COMPARE, state=Run.State.COMPLETED)
     return compared.exclude(result__window__rank=None).order_by("-pk")
 
 
 def testable_scenario() -> Scenario | None:
     """Return the scenario of the newest past comparison, else the newest scenario, else None."""
-    run = _past_comparisons().exclude(scenario=None).select_related("scenario").first()
+    stored = Run.objects.exclude(scenario=None).select_related("scenario")
+    run = _past_comparisons(stored).first()
     return run.scenario if run else Scenario.objects.first()
 
 
 def expectations() -> list[Expectation]:
     """Return the expectations of the newest comparisons of past windows, newest first."""
-    rows = _past_comparisons().values_list(
+    rows = _past_comparisons(Run.objects.all()).values_list(
         "pk", "name", *(f"result__{part.name}" for part in fields(_ComparedResult))
     )
     return [

@@ -108,7 +108,9 @@ def _stores_in(rows: QuerySet[Any]) -> QuerySet[Any, str]:
 
 
 def _uploads(runs: QuerySet[Run]) -> Iterator[str]:
-    """Yield the uploads that ingest runs still have."""
-    for options in runs.filter(kind=Run.Kind.INGEST).values_list("options", flat=True):
+    """Yield the uploads that ingest runs still have; a completed run has removed its own."""
+    states = [state for state in Run.State if state != Run.State.COMPLETED]
+    waiting = runs.filter(kind=Run.Kind.INGEST, state__in=states).order_by()
+    for options in waiting.values_list("options", flat=True):
         if upload := options.get("upload"):  # "": the file was removed after it was read
             yield upload
