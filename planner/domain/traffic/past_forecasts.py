@@ -147,7 +147,7 @@ def naive_comparison(
     forecasts: Sequence[SeriesForecast],
     method_asked: str,
 ) -> str:
-    """Return a sentence that compares the forecast's error with those of the naive methods.
+    """Return a sentence that compares the forecast's error with that of the best naive method.
 
     Errors are WAPE over all series. ``method_asked`` is the method that the scenario names, which
     may be "auto". Return "" if the window has no observed demand.
@@ -161,9 +161,7 @@ def naive_comparison(
     if not naive_errors:
         return f"{own} No naive forecast compares."
     best = min(naive_errors, key=lambda method: naive_errors[method])
-    error_words = "Naive forecasts: " + ", ".join(
-        f"{NAIVE[method]} {share:.1%}" for method, share in naive_errors.items()
-    )
+    best_words = f"{NAIVE[best]} ({naive_errors[best]:.1%})"
     if own_error > naive_errors[best]:
         periods = len(window.period_starts_s)
         verdict = (
@@ -171,12 +169,12 @@ def naive_comparison(
             if method_asked == AUTO
             else f"Choose forecast.method {best}, or auto."
         )
-        return f"Worse than {NAIVE[best]}. {own} {error_words}. {verdict}"
-    sentence = f"{own} {error_words}."
+        return f"Worse than {best_words}. {own} {verdict}"
+    if methods == best:
+        return f"{own} No naive forecast is better."
     # An advantage below ``NEGLIGIBLE`` is none.
-    if methods != best and own_error > (1 - NEGLIGIBLE) * naive_errors[best]:
-        return f"{sentence} About as good as {NAIVE[best]}."
-    return sentence
+    is_better = own_error <= (1 - NEGLIGIBLE) * naive_errors[best]
+    return f"{own} {'Better than' if is_better else 'About as good as'} {best_words}."
 
 
 def _naive_errors(groups: Sequence[Group], traffic: Traffic, window: Window) -> dict[str, float]:
