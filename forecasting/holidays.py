@@ -44,7 +44,7 @@ class Holidays:
 
     def mask(self, start_s: float, bin_s: float, bins: int) -> BoolArray:
         """Return which ``[bins]`` of ``bin_s`` from ``start_s`` (epoch s) on begin on a holiday."""
-        return np.isin(_day_and_phase(start_s, bin_s, bins)[0], self.days)
+        return np.isin(_days(start_s, bin_s, bins), self.days)
 
     def end_bins(self, start_s: float, bin_s: float) -> IntArray:
         """Return the number of bins from ``start_s`` to the end of each holiday, rounded up."""
@@ -116,7 +116,7 @@ def ratios_of(
     month_ends = unusual_month_ends(usual, start_s, bin_s)
     if month_ends is None:
         return ratios
-    days = _day_and_phase(start_s, bin_s, bins)[0]
+    days = _days(start_s, bin_s, bins)
     span = np.arange(days[0], days[-1] + AHEAD_DAYS)
     ends = Holidays(tuple(span[_days_left(span) < month_ends.days].tolist()))
     of_ends = HolidayRatio.fit(ends, usual, start_s, bin_s)
@@ -147,7 +147,7 @@ def unusual_month_ends(values: FloatArray, start_s: float, bin_s: float) -> Mont
     """
     observed = ~np.isnan(values).all(axis=0)
     amounts = np.where(observed, np.nansum(values, axis=0), np.nan)
-    days = _day_and_phase(start_s, bin_s, values.shape[1])[0]
+    days = _days(start_s, bin_s, values.shape[1])
     day, first, bins_of_day = np.unique(days, return_index=True, return_counts=True)
     is_whole = bins_of_day == np.median(bins_of_day)
     totals = np.where(is_whole, np.add.reduceat(amounts, first), np.nan)
@@ -208,13 +208,19 @@ def _days_left(days: IntArray) -> IntArray:
     return np.asarray((next_month - dates).astype(np.int64) - 1)
 
 
+def _days(start_s: float, bin_s: float, bins: int) -> IntArray:
+    """Return the day of each bin, counted from the epoch."""
+    time_s = start_s + bin_s * np.arange(bins)
+    return np.asarray(np.floor(time_s / DAY_S + 1e-9), np.int64)
+
+
 def _day_and_phase(start_s: float, bin_s: float, bins: int) -> tuple[IntArray, IntArray]:
     """Return two values for each bin: the day since the epoch, and its index within the day."""
     phases = max(1, round(DAY_S / bin_s))
-    time_s = start_s + bin_s * np.arange(bins)
-    days = np.floor(time_s / DAY_S + 1e-9)
-    phase = np.clip(np.floor((time_s - days * DAY_S) / bin_s + 1e-6), 0, phases - 1)
-    return days.astype(np.int64), phase.astype(np.int64)
+    days = _days(start_s, bin_s, bins)
+    of_day_s = start_s + bin_s * np.arange(bins) - days * DAY_S
+    phase = np.clip(np.floor(of_day_s / bin_s + 1e-6), 0, phases - 1)
+    return days, phase.astype(np.int64)
 
 
 def _mean_by_phase(values: FloatArray, mask: BoolArray, phase: IntArray, phases: int) -> FloatArray:

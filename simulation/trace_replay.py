@@ -127,7 +127,8 @@ def due_and_late(result: Replayed) -> tuple[IntArray, IntArray]:
     due, late = np.zeros((2, len(result.fleet.tiers)), np.int64)
     if isinstance(result, StreamResult):
         tier_index = _tier_indices(result.tiers, result.fleet)
-        counts = result.tally.outcomes.reshape(-1, len(tier_index), 4).sum(axis=0)
+        outcomes = result.tally.outcomes  # [groups, outcomes]; a group has one tier
+        counts = outcomes.reshape(-1, len(tier_index), outcomes.shape[1]).sum(axis=0)
         due[tier_index] = counts.sum(axis=1) - counts[:, NOT_DUE]
         late[tier_index] = result.tally.missed(len(tier_index))
         return due, late

@@ -15,7 +15,7 @@ from simulation.policies.modules import ModuleScaling
 from simulation.policies.parts.pool_metrics import Metric
 from simulation.policies.parts.schedule import Schedule
 from simulation.policies.proportional import SIGNALS, SignalName
-from simulation.policies.wrappers.capacity_limit import CapacityLimit, Group
+from simulation.policies.wrappers.capacity_limit import CapacityLimit, SharedLimit
 from simulation.policy import ScalingPolicy
 from simulation.trace_replay import Replayed
 
@@ -116,8 +116,7 @@ class PolicyContext:
     today: IntArray  # [pools] instances that run now
     peak: IntArray  # [pools] static fleet sized for the peak
     lengths: tuple[tuple[float, float], ...]  # [pools] mean input and output tokens of the model
-    # pools that share GPUs, and their number; or power, in watts with those of an instance
-    gpus: tuple[Group, ...]
+    shared_limits: tuple[SharedLimit, ...]  # GPUs, or watts, that pools share
     model_weights: FloatArray  # [pools] weight of the model if GPUs are scarce
     tier_weights: Mapping[str, float]  # weight of each tier; default: 1
     # [pools] interactive tiers with traffic of the model: it has to meet their limits
@@ -168,7 +167,7 @@ class PolicyContext:
                 for p, pool in zip(source_pools, fleet.pools, strict=True)
             ]
         )
-        limited = CapacityLimit(policy, self._groups_of(source_pools), worth)
+        limited = CapacityLimit(policy, self._limits_of(source_pools), worth)
         return BuiltPolicy(limited, fleet, source_pools)
 
     def _priority(self, pool: Pool, p: int, fleet: Fleet) -> float:
@@ -184,21 +183,21 @@ class PolicyContext:
         """Return whether the initial instances of ``fleet`` fit the available GPUs and power."""
         initial = np.array([pool.initial for pool in fleet.pools])
         gpus = np.array([pool.gpus_per_instance for pool in fleet.pools])
-        for group in self._groups_of(source_pools):
-            pools, limit = list(group[0]), group[1]
-            each = group[2] if len(group) == 3 else gpus  # watts or GPUs of an instance, [pools]
-            if pools and int(initial[pools] @ each[pools]) > limit:
+        for limit in self._limits_of(source_pools):
+            pools = list(limit.pools)
+            per_instance = gpus if limit.per_instance is None else limit.per_instance
+            if pools and int(initial[pools] @ per_instance[pools]) > limit.amount:
                 return False
         return True
 
-    def _groups_of(self, source_pools: Sequence[int]) -> list[Group]:
-        """Return the groups of pools that share GPUs or power, for a fleet of ``source_pools``."""
-        sources, groups = np.array(source_pools, np.int64), list[Group]()
-        for group in self.gpus:
-            pools = np.flatnonzero(np.isin(sources, group[0])).tolist()
-            amounts = (group[2][sources],) if len(group) == 3 else ()
-            groups.append((pools, group[1], *amounts))
-        return groups
+    def _limits_of(self, source_pools: Sequence[int]) -> list[SharedLimit]:
+        """Return the limits on GPUs or power for a fleet of ``source_pools``."""
+        sources, limits = np.array(source_pools, np.int64), list[SharedLimit]()
+        for limit in self.shared_limits:
+            pools = np.flatnonzero(np.isin(sources, limit.pools)).tolist()
+            each = limit.per_instance
+            limits.append(SharedLimit(pools, limit.amount, None if each is None else each[sources]))
+        return limits
 
 
 def _tightest(tiers: Iterable[Tier], latency: Latency) -> float:

@@ -23,15 +23,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from simulation.arrays import BoolArray, FloatArray
 from simulation.compiler import cached_kernel, kernel
 from simulation.errors import SimulationError
 
-FloatArray = npt.NDArray[np.float64]
-BoolArray = npt.NDArray[np.bool_]
-
-LINEAR, GRID = 0, 1
-"""First number of ``Curve.values``."""
-
+LINEAR, GRID = 0, 1  # kinds of curves, the first of ``Curve.values``
 FOREVER = 1 << 62  # iterations
 SHARPNESS = 3.0  # exponent q of two overlapping times: (x^q + y^q)^(1/q)
 

@@ -234,9 +234,12 @@ def computed_in(operator: Operator, gpu: GpuSpec) -> tuple[str, ...]:
     return precisions
 
 
-def peak_flops(operator: Operator, gpu: GpuSpec) -> float:
-    """Return the peak FLOP/s of the units with the fewest bits that compute ``operator``."""
-    return gpu.peak_flops[computed_in(operator, gpu)[0]]
+def peak_flops(operator: Operator, gpu: GpuSpec, precision: str = "") -> float:
+    """Return the peak FLOP/s of the units of ``precision`` that compute ``operator``.
+
+    Default: those with the fewest bits.
+    """
+    return gpu.peak_flops[precision or computed_in(operator, gpu)[0]]
 
 
 def within_server(operator: Collective, gpu: GpuSpec) -> bool:
@@ -309,13 +312,12 @@ def bound_s(operator: Operator, work: Work, gpu: GpuSpec, precision: str = "") -
     """Return the roofline: the least seconds that the published peaks allow.
 
     Weights and the KV cache come from memory. Activations do not count, since an operator may find
-    the output of the previous one in the cache of the chip. ``precision`` names the units; default:
-    those with the fewest bits.
+    the output of the previous one in the cache of the chip. For ``precision`` see ``peak_flops``.
     """
     if isinstance(operator, Collective):
         return sent_s(operator, work.message_bytes, gpu)
-    compute = work.flops / gpu.peak_flops[precision or computed_in(operator, gpu)[0]]
-    return np.maximum(compute, (work.weight_bytes + work.kv_bytes) / bandwidth_of(gpu))
+    compute_s = work.flops / peak_flops(operator, gpu, precision)
+    return np.maximum(compute_s, (work.weight_bytes + work.kv_bytes) / bandwidth_of(gpu))
 
 
 def kernel_s(
@@ -342,7 +344,7 @@ def modelled_s(
 ) -> FloatArray:
     """Return the seconds of one call by the module's formula; 0 for iterations without rows.
 
-    ``precision`` names the units, as in ``bound_s``.
+    For ``precision`` see ``peak_flops``.
     """
     work = operator.work(it)
     units, elements = features(operator, it)
@@ -350,20 +352,20 @@ def modelled_s(
         share = entry.share_of_link(min(operator.gpus, gpu.gpus_per_node))
         busy = sent_s(operator, work.message_bytes, gpu, share, entry.bandwidth)
     else:
-        peak = gpu.peak_flops[precision or computed_in(operator, gpu)[0]]
-        moved = work.memory_bytes / (entry.bandwidth * bandwidth_of(gpu))
-        busy = combine(work.flops / (entry.compute * peak), moved, entry.sharpness)
+        compute_s = work.flops / (entry.compute * peak_flops(operator, gpu, precision))
+        memory_s = work.memory_bytes / (entry.bandwidth * bandwidth_of(gpu))
+        busy = combine(compute_s, memory_s, entry.sharpness)
     seconds = entry.floor_s + entry.per_unit_s * units + entry.per_element_s * elements + busy
     bounded = np.maximum(seconds, bound_s(operator, work, gpu, precision))
     return np.where(operator.rows(it) > 0, bounded, 0.0)
 
 
-def combine(flops: FloatArray, moved: FloatArray, sharpness: float) -> FloatArray:
-    """Return ``(flops^q + moved^q)^(1/q)`` without overflow, with ``sharpness`` as q.
+def combine(compute_s: FloatArray, memory_s: FloatArray, sharpness: float) -> FloatArray:
+    """Return the seconds of computing and reading at once, a little more than the longer time.
 
-    The result is a little more than the longer of the two times ``flops`` and ``moved``.
+    It is ``(compute_s^q + memory_s^q)^(1/q)`` without overflow, with ``sharpness`` as q.
     """
-    larger = np.maximum(np.maximum(flops, moved), 1e-30)
-    smaller = np.minimum(flops, moved) / larger
-    total: FloatArray = larger * (1.0 + smaller**sharpness) ** (1.0 / sharpness)
+    larger = np.maximum(np.maximum(compute_s, memory_s), 1e-30)
+    ratio = np.minimum(compute_s, memory_s) / larger
+    total: FloatArray = larger * (1.0 + ratio**sharpness) ** (1.0 / sharpness)
     return total

@@ -20,7 +20,7 @@ from simulation.performance.graph_adapters import with_adapters
 from simulation.performance.graph_attention import AttentionParts, absorbed
 from simulation.performance.graph_parts import split
 from simulation.performance.specs import BYTES, WIDTHS, Arrangement, ModelShape
-from simulation.performance.work import Experts, Iteration, Operator
+from simulation.performance.work import Collective, CollectiveKind, Experts, Iteration, Operator
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,63 +151,68 @@ class _Builder(AttentionParts):
         if shape.shared_intermediate:
             precision = self.attention_precision if where.weights == "int4" else where.weights
             operators += self.dense("shared_", count, shape.shared_intermediate, precision)
-        group = where.tp * where.attention_dp
-        spread = where.attention_dp > 1
         # With one copy of attention every GPU has all tokens, and partial sums are reduced. With
         # several copies, tokens are sent to the experts and back. They go to the ranks with one of
         # their experts (expert parallel), or to all ranks (tensor parallel).
-        ep = where.moe_ep
-        sparse = spread and ep > 1
+        spread = where.attention_dp > 1
+        sparse = spread and where.moe_ep > 1
+        width = shape.expert_hidden or shape.hidden
+        narrow = count if shape.expert_hidden else 0  # layers with experts of another width
+        dispatch = self.dispatch(width, count if spread else 0, sparse)
+        combine = replace(
+            dispatch,
+            name="combine",
+            after=("experts", "shared_down_projection"),
+            kind="all_to_all" if sparse else "reduce_scatter",
+            bytes_each=2.0,
+        )
+        outputs = "experts shared_down_projection combine expert_widening"
+        return [
+            *operators,
+            self.gemm("expert_narrowing", "post_norm", width, shape.hidden, narrow),
+            dispatch,
+            self.experts(width, count, sparse),
+            combine,
+            self.gemm("expert_widening", "experts combine", shape.hidden, width, narrow),
+            self.all_reduce("experts_all_reduce", outputs, 0 if spread else count),
+        ]
+
+    def dispatch(self, width: int, count: int, sparse: bool) -> Collective:
+        """Return the transfer of tokens to the experts of ``count`` layers.
+
+        A token has ``width`` elements. ``sparse``: it goes only to ranks with one of its experts.
+        """
+        shape, where, ep = self.shape, self.where, self.where.moe_ep
         # Expected number of ranks with at least one of a token's experts
         ranks = ep * (1.0 - (1.0 - 1.0 / ep) ** shape.experts_per_token)
-        width = shape.expert_hidden or shape.hidden
-        narrow = (
-            count if shape.expert_hidden else 0
-        )  # layers whose experts have a width of their own
-        narrowed = self.gemm("expert_narrowing", "post_norm", width, shape.hidden, narrow)
-        dispatch = replace(
-            self.collective(
-                "dispatch",
-                "router expert_narrowing",
-                "all_to_all" if sparse else "all_gather",
-                group,
-                width * (ranks / where.tp if sparse else where.attention_dp),
-                count if spread else 0,
-            ),
+        kind: CollectiveKind = "all_to_all" if sparse else "all_gather"
+        elements = width * (ranks / where.tp if sparse else where.attention_dp)
+        gpus = where.tp * where.attention_dp
+        return replace(
+            self.collective("dispatch", "router expert_narrowing", kind, gpus, elements, count),
             bytes_each=min(ACTIVATION_OF[where.weights], 2.0),
             copy=width / where.tp,
             chosen=shape.experts_per_token if sparse else 0,
         )
-        operators += [
-            narrowed,
-            dispatch,
-            Experts(
-                name="experts",
-                after=("router", "expert_narrowing", "dispatch"),
-                count=count,
-                share=1.0 / where.pp,
-                hidden=width,
-                intermediate=split(shape.expert_intermediate, where.moe_tp),
-                experts=shape.experts,
-                top_k=shape.experts_per_token,
-                tp=where.moe_tp,
-                ep=where.moe_ep,
-                dispatched=sparse,
-                gated=shape.gated,
-                precision=where.weights,
-            ),
-            replace(
-                dispatch,
-                name="combine",
-                after=("experts", "shared_down_projection"),
-                kind="all_to_all" if sparse else "reduce_scatter",
-                bytes_each=2.0,
-            ),
-        ]
-        widened = self.gemm("expert_widening", "experts combine", shape.hidden, width, narrow)
-        outputs = "experts shared_down_projection combine expert_widening"
-        reduce = self.all_reduce("experts_all_reduce", outputs, 0 if spread else count)
-        return [*operators, widened, reduce]
+
+    def experts(self, width: int, count: int, sparse: bool) -> Experts:
+        """Return the experts of ``count`` layers, which read and write ``width`` elements."""
+        shape, where = self.shape, self.where
+        return Experts(
+            name="experts",
+            after=("router", "expert_narrowing", "dispatch"),
+            count=count,
+            share=1.0 / where.pp,
+            hidden=width,
+            intermediate=split(shape.expert_intermediate, where.moe_tp),
+            experts=shape.experts,
+            top_k=shape.experts_per_token,
+            tp=where.moe_tp,
+            ep=where.moe_ep,
+            dispatched=sparse,
+            gated=shape.gated,
+            precision=where.weights,
+        )
 
     def end(self) -> list[Operator]:
         """Return the last norm, the output head, and transfers between GPUs and stages."""

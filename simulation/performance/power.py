@@ -101,10 +101,8 @@ def load(
 ) -> Load:
     """Return the work of one GPU in iterations that take ``seconds`` each.
 
-    ``block_scaled`` states whether the kernel of experts converts their weights before it
-    multiplies. By default it does for fp4 weights on GPUs without a 4-bit peak, and for fp8 weights
-    in Triton. DeepSeek's models (with latent attention) and AMD's GPUs have kernels of their own.
-    Raises SimulationError if a time is not above 0 or a peak is unknown.
+    ``block_scaled`` states whether the kernel of experts converts their weights; None: see
+    ``_converts_weights``. Raises SimulationError if a time is not above 0 or a peak is unknown.
     """
     bandwidth, peak = _peaks(graph, gpu)
     arrays = np.broadcast_arrays(
@@ -134,10 +132,8 @@ def load(
         else:
             weights += operator.count * work.weight_bytes
     stages = graph.arrangement.pp  # the graph counts all stages, a GPU runs one
-    weights_in = graph.arrangement.weights
-    triton = weights_in == "fp8" and not graph.shape.kv_lora_rank and gpu.vendor != "AMD"
-    rescaled = triton or (weights_in == "fp4" and not gpu.peak_flops.get("fp4"))
-    scaled = routed and (rescaled if block_scaled is None else block_scaled)
+    if block_scaled is None:
+        block_scaled = _converts_weights(graph, gpu)
     return Load(
         seconds=time,
         weight_bytes=weights / stages,
@@ -149,10 +145,21 @@ def load(
         bandwidth_bytes_s=zero + bandwidth,
         peak_flops=zero + peak,
         experts=zero + routed,
-        block_experts=zero + scaled,
+        block_experts=zero + (routed and block_scaled),
         attention_dp=zero + (graph.arrangement.attention_dp > 1),
         linked=zero + (graph.arrangement.gpus > 1),
     )
+
+
+def _converts_weights(graph: OperatorGraph, gpu: GpuSpec) -> bool:
+    """Return whether the kernel of experts converts their weights before it multiplies.
+
+    It does for fp4 weights on GPUs without a 4-bit peak, and for fp8 weights in Triton. DeepSeek's
+    models (with latent attention) and AMD's GPUs have kernels of their own.
+    """
+    weights = graph.arrangement.weights
+    triton = weights == "fp8" and not graph.shape.kv_lora_rank and gpu.vendor != "AMD"
+    return triton or (weights == "fp4" and not gpu.peak_flops.get("fp4"))
 
 
 def share_of_tdp(model: PowerModel, load: Load) -> FloatArray:

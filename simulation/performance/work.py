@@ -71,15 +71,8 @@ def iteration(
     encoder_pairs: npt.ArrayLike = 0.0,
 ) -> Iteration:
     """Return iterations from numbers or arrays that broadcast against each other."""
-    numbers = (
-        decodes,
-        decode_context,
-        prefill_tokens,
-        prefill_pairs,
-        encoder_tokens,
-        encoder_pairs,
-    )
-    return Iteration(*np.broadcast_arrays(*(np.asarray(x, np.float64) for x in numbers)))
+    sizes = (decodes, decode_context, prefill_tokens, prefill_pairs, encoder_tokens, encoder_pairs)
+    return Iteration(*np.broadcast_arrays(*(np.asarray(size, np.float64) for size in sizes)))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -37,7 +37,7 @@ def device_lower_bound(
     ``table [V, B, P, R]`` are sojourns; inf excludes a choice.
     """
     # The path with the longest minimum times; any path gives a valid bound.
-    path = critical_path(problem, problem.latency_s.min(axis=(1, 2)))[1]
+    path = critical_path(problem, problem.latency_s.min(axis=(1, 2))).operators
     totals = np.zeros((len(WEIGHTS), len(PRICES)))
     for v in range(len(problem.names)):
         b, p, r = np.nonzero(np.isfinite(table[v]))

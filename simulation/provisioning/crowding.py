@@ -106,7 +106,7 @@ def least_crowded_latency(
     choices = _choices(problem, demand, table, device_bytes, devices)
     if np.unique(choices.operator).size < count:
         return float("inf")
-    path = critical_path(problem, problem.latency_s.min(axis=(1, 2)))[1]
+    path = critical_path(problem, problem.latency_s.min(axis=(1, 2))).operators
     on_path = np.isin(np.arange(count), path)
     busy = np.bincount(choices.operator, choices.busy, count).astype(np.float64)
     factor = _pair_factors(slowed_by, busy) * on_path
@@ -260,7 +260,7 @@ def _program(
     n, count = v.size, len(slowed_by)
     # [V, n] sums values of configurations by operator
     of_operator = sparse.csr_array((np.ones(n), (v, np.arange(n))), shape=(count, n))
-    floor, beyond, certain, least = _extra_time_floors(choices, slowed_by, devices, least_load)
+    floors = _extra_time_floors(choices, slowed_by, devices, least_load)
     eye, none = sparse.eye_array(n), sparse.csr_array((n, count))
     rows = [
         # The devices suffice for each resource.
@@ -268,8 +268,8 @@ def _program(
         # The extra time of a configuration is at most ``most``, and 0 if it is not chosen.
         [sparse.diags_array(-choices.most), eye, none],
         # It is at least its floor, by configuration and by operator.
-        [sparse.diags_array(floor), -eye, none],
-        [beyond, -of_operator, None],
+        [sparse.diags_array(floors.own), -eye, none],
+        [floors.by_others, -of_operator, None],
     ]
     high = [np.full(4, float(devices)), np.zeros(n), np.zeros(n), np.zeros(count)]
     # The sojourn is above each of its tangents.
@@ -279,10 +279,10 @@ def _program(
         high.append(np.zeros(count))
     # The extra time is above each tangent of a x / (1 - x), with x the load of other shards.
     for load in OTHER_LOADS:
-        slope = least / (1.0 - load) ** 2
-        more, arithmetic = certain
-        rows.append([more + slope[:, None] * arithmetic, -of_operator, None])
-        high.append(slope * load - least * load / (1.0 - load))
+        slope = floors.least / (1.0 - load) ** 2
+        added = floors.everywhere + slope[:, None] * floors.arithmetic
+        rows.append([added, -of_operator, None])
+        high.append(slope * load - floors.least * load / (1.0 - load))
     if tangents.low:
         rows.append([np.array(tangents.picks), -np.array(tangents.extra), None])
         high.append(-np.array(tangents.low))
@@ -290,17 +290,20 @@ def _program(
     return sparse.block_array(blocks, format="csr"), np.concatenate(high)
 
 
+class _Floors(NamedTuple):
+    """What the load of other shards adds at least to the extra times of operators."""
+
+    own: FloatArray  # [n] the least extra time of each configuration
+    by_others: FloatArray  # [V, n] added by others' configurations to an operator on all devices
+    everywhere: FloatArray  # [V, n] added by configurations on all devices to each operator
+    arithmetic: FloatArray  # [V, n] of those configurations on each device
+    least: FloatArray  # [V] the factors a of the module's docstring
+
+
 def _extra_time_floors(
     choices: _Choices, slowed_by: FloatArray, devices: int, least_load: float
-) -> tuple[FloatArray, FloatArray, tuple[FloatArray, FloatArray], FloatArray]:
-    """Return what the load of other shards adds at least to the extra times of operators.
-
-    1. ``[n]`` the least extra time of each configuration.
-    2. ``[V, n]`` for an operator on all devices: what each configuration of others adds to it.
-    3. A pair ``[V, n]`` of configurations on all devices: what they add to each operator, and
-       their arithmetic on each device.
-    4. ``[V]`` the factors a of the module's docstring.
-    """
+) -> _Floors:
+    """Return what the load of other shards adds at least to the extra times of operators."""
     v, load, count = choices.operator, choices.needs[1], len(slowed_by)
     # Largest share of arithmetic of each operator while it runs
     arithmetic = np.full(count, TOLERANCE)
@@ -317,7 +320,7 @@ def _extra_time_floors(
     # An operator that is not on all devices has no such floor.
     most = np.array([more[:, v == u].max(axis=1, initial=0.0) for u in range(count)]).sum(axis=0)
     of_own = own * np.where(choices.parallel == devices, floor, -most[:, None])
-    return floor, more + of_own, (everywhere * more, everywhere * load / devices), least
+    return _Floors(floor, more + of_own, everywhere * more, everywhere * load / devices, least)
 
 
 def _solve(

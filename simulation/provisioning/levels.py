@@ -356,7 +356,7 @@ def _phase_within(phase: PhaseProblem, seconds: float) -> PhaseProblem:
 def _with_least_cache(phase: PhaseProblem) -> PhaseProblem:
     """Return ``phase`` with the KV cache of the fastest passes. No plan needs less."""
     fastest = phase.problem.latency_s.min(axis=(1, 2))
-    return reserve_kv_cache(phase, critical_path(phase.problem, fastest)[0])
+    return reserve_kv_cache(phase, critical_path(phase.problem, fastest).seconds)
 
 
 def least_devices(name: str, phase: PhaseProblem, device_bytes: float) -> int:

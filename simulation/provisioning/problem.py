@@ -8,6 +8,7 @@ whole batch.
 
 from dataclasses import dataclass, field
 from graphlib import CycleError, TopologicalSorter
+from typing import NamedTuple
 
 import numpy as np
 
@@ -96,8 +97,15 @@ def topological_order(operators: int, edges: tuple[tuple[int, int], ...]) -> tup
         raise SimulationError("The operator graph has a cycle.") from None
 
 
-def critical_path(problem: OperatorProblem, sojourn_s: FloatArray) -> tuple[float, list[int]]:
-    """Return the longest sum of ``sojourn_s [V]`` over a path, and the operators on it in order."""
+class CriticalPath(NamedTuple):
+    """The path of operators, in order, with the longest sum of sojourns."""
+
+    seconds: float
+    operators: list[int]
+
+
+def critical_path(problem: OperatorProblem, sojourn_s: FloatArray) -> CriticalPath:
+    """Return the path with the longest sum of ``sojourn_s [V]``."""
     topological, offsets, parents = (array.tolist() for array in problem.graph)
     finish_s = np.zeros(len(topological))
     latest_parent = [-1] * len(topological)  # -1: an operator without predecessors
@@ -110,7 +118,7 @@ def critical_path(problem: OperatorProblem, sojourn_s: FloatArray) -> tuple[floa
     path = [last]
     while latest_parent[path[-1]] >= 0:
         path.append(latest_parent[path[-1]])
-    return float(finish_s[last]), path[::-1]
+    return CriticalPath(float(finish_s[last]), path[::-1])
 
 
 def precedence_graph(count: int, edges: tuple[tuple[int, int], ...]) -> Graph:

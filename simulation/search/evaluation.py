@@ -1,5 +1,6 @@
 """Rate screened candidates by closed forms of queues, then by simulation (``sizing``)."""
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from simulation.errors import SimulationError
@@ -76,6 +77,35 @@ def _pair_by_closed_forms(
     return None if rated is None else replace(rated, bound_by=weaker.bound_by)
 
 
+def _rates_around_limit(
+    holds: Callable[[float], bool], guess: float, max_rate: float
+) -> tuple[float, float] | None:
+    """Return the largest rate that ``holds``, and a slightly larger one that does not.
+
+    They are equal at ``max_rate``. The search begins at ``guess``, and ends with None if no rate
+    above a MAX_STEPS-th of it holds.
+    """
+    low = high = min(guess, max_rate)
+    if holds(low):
+        while low < max_rate:
+            high = min(high * SEARCH_RANGE, max_rate)
+            if not holds(high):
+                break
+            low = high
+    else:
+        while low > guess / MAX_STEPS:
+            low /= SEARCH_RANGE
+            if holds(low):
+                break
+            high = low
+        else:
+            return None
+    while high - low > PD_PRECISION * high:
+        middle = (low + high) / 2
+        low, high = (middle, high) if holds(middle) else (low, middle)
+    return low, high
+
+
 def _decode_pool(candidate: Candidate, first: Instance) -> PoolShape:
     """Return the pool of a pair's decode replicas, which get KV caches from ``first`` replicas."""
     return PoolShape("decode", candidate.decodes, first.link, candidate.prefills)
@@ -110,24 +140,10 @@ def _pair_by_simulation(
 
     # Short runs do not reveal a queue that grows without end, so cap the rate at saturation.
     max_rate = min(trial.saturated_rps(), *_saturated_rps(candidate, first, requests))
-    low = high = min(guess, max_rate)
-    if holds(low):
-        while low < max_rate:
-            high = min(high * SEARCH_RANGE, max_rate)
-            if not holds(high):
-                break
-            low = high
-    else:
-        while low > guess / MAX_STEPS:
-            low /= SEARCH_RANGE
-            if holds(low):
-                break
-            high = low
-        else:
-            return None
-    while high - low > PD_PRECISION * high:
-        middle = (low + high) / 2
-        low, high = (middle, high) if holds(middle) else (low, middle)
+    ends = _rates_around_limit(holds, guess, max_rate)
+    if ends is None:
+        return None
+    low, high = ends
     run, (missed_ttft, missed_tbt) = trial.at(low), miss_ratios(trial.at(high))
     bound = "tbt" if missed_tbt > missed_ttft else "ttft" if missed_ttft else "throughput"
     share = tier.attainment

@@ -137,9 +137,9 @@ def aggregated_loads(speeds: Speeds, requests: Requests) -> Loads:
     # Extra prompts that a sequence meets by chance, over the mean.
     prompts = rate * gaps * gap
     noise = tail * np.sqrt(prompts) * speeds.longer / max(gaps, 1.0)
-    busy_moment = np.minimum(n + excess, speeds.limit[:, None])
-    decode_then_s = _interpolate_rows(speeds.n, speeds.decode, busy_moment)
-    slowdown = decode_then_s / np.maximum(speeds.decode, NEVER)
+    busy_n = np.minimum(n + excess, speeds.limit[:, None])
+    busy_decode_s = _interpolate_rows(speeds.n, speeds.decode, busy_n)
+    slowdown = busy_decode_s / np.maximum(speeds.decode, NEVER)
     # Mean wait for earlier prompts, by the formula of M/D/1.
     waits = busy / np.maximum(1.0 - busy, 1.0 - BUSIEST) * speeds.longer / 2.0
     ttft = speeds.start[:, None] + speeds.prompt + gap + _exponential_quantile(requests) * waits
@@ -153,12 +153,12 @@ def aggregated_loads(speeds: Speeds, requests: Requests) -> Loads:
 def decode_loads(speeds: Speeds, instances: Sequence[Instance], requests: Requests) -> Loads:
     """Return rate and TBT of decode instances at each number of sequences; TTFT is 0."""
     n, gaps = speeds.n, max(requests.osl - 1.0, NEVER)
-    busy_moment = np.minimum(
-        n + _normal_quantile(requests) * np.sqrt(SMOOTHED * n), speeds.limit[:, None]
-    )
-    sent = np.array([[_sending_s(instance.link, requests)] for instance in instances])
+    # The number of sequences exceeds its mean n by ``excess`` at the tier's attainment.
+    excess = _normal_quantile(requests) * np.sqrt(SMOOTHED * n)
+    busy_n = np.minimum(n + excess, speeds.limit[:, None])
+    sending_s = np.array([[_sending_s(instance.link, requests)] for instance in instances])
     rate = n / (gaps * speeds.decode)
-    tbt = _interpolate_rows(speeds.n, speeds.decode, busy_moment) + sent / gaps
+    tbt = _interpolate_rows(speeds.n, speeds.decode, busy_n) + sending_s / gaps
     return Loads(rate, np.zeros_like(rate), tbt)
 
 

@@ -177,7 +177,7 @@ class Trial:
         first, end = int(0.2 * (len(last) - 1)), int(0.8 * (len(last) - 1))
         if last[end] > last[first]:
             return float((end - first) / (last[end] - last[first]))
-        return float(len(last) / last[-1])
+        return float(len(last) / last[-1])  # too few completions to leave any out
 
     def _run(self, drawn: _Draw, arrival: FloatArray, pools: Sequence[Pool]) -> SimulationResult:
         """Return the simulation of a draw with these arrival times in seconds."""

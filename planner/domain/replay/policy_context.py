@@ -31,7 +31,7 @@ from simulation.arrays import FloatArray, IntArray
 from simulation.modules.parts import layer_bytes
 from simulation.performance.memory import weight_bytes
 from simulation.performance.profile import iteration_s
-from simulation.policies.wrappers.capacity_limit import Group
+from simulation.policies.wrappers.capacity_limit import SharedLimit
 
 DECODES = 32.0  # batch size at which two GPU types are compared
 LINK_BYTES_S = 25e9  # PCIe 4.0 x16 as copies reach it, if the GPU's link is unknown
@@ -114,7 +114,7 @@ def policy_context_of(
         today=study.pools(study.today),
         peak=study.pools(study.peak),
         lengths=tuple(means[m] for m, _, _ in hardware.pool_index),
-        gpus=_shared_limits(study),
+        shared_limits=_shared_limits(study),
         model_weights=study.settings.plan.model_worth[[m for m, _, _ in hardware.pool_index]],
         tier_weights=study.settings.plan.tier_worth,
         tiers=tuple(tuple(hardware.limits_of(m)) for m, _, _ in hardware.pool_index),
@@ -143,20 +143,17 @@ def static_before(study: Study, seed: int) -> IntArray:
     return smallest_flat(*past, seed=seed)
 
 
-def _shared_limits(study: Study) -> tuple[Group, ...]:
-    """Return the groups of pools that share a limit, each with the limit.
-
-    Pools of a region and GPU type share GPUs; others share power.
-    """
+def _shared_limits(study: Study) -> tuple[SharedLimit, ...]:
+    """Return the GPUs that pools of a region and GPU type share, and the power limits of pools."""
     groups: dict[tuple[int, int], list[int]] = {}
     types = study.hardware.types
     for p, (_, r, g) in enumerate(study.hardware.pool_index):
         groups.setdefault((r, int(types[g])), []).append(p)
     kilowatts = limited_pools(study.hardware, instance_kw(study.plan_input))
     return (
-        *((tuple(pools), int(study.hardware.capacity_gpus[place]))
+        *(SharedLimit(tuple(pools), int(study.hardware.capacity_gpus[place]))
           for place, pools in groups.items()),
-        *kilowatts,
+        *(SharedLimit(*limit) for limit in kilowatts),
     )  # fmt: skip
 
 

@@ -100,18 +100,7 @@ def _by_metric(export: Export, pool: Pool, rule: Rule, policy: Aibrix) -> Docume
         "scale-up-cooldown-window": f"{policy.up_cooldown_s:g}s",
         "scale-down-cooldown-window": f"{policy.down_cooldown_s:g}s",
     }
-    rows = [
-        {
-            "name": f"from-{i + 1}",
-            "timezone": "UTC",
-            **({"daysOfWeek": [day.title() for day in row.days]} if row.days else {}),
-            "startTime": row.start,
-            "endTime": row.end,
-            "minReplicas": row.minimum,
-            "maxReplicas": max(row.maximum, 1),
-        }
-        for i, row in enumerate(policy.schedules)
-    ]
+    schedules = _schedules(policy)
     body = {
         "apiVersion": API,
         "kind": KIND,
@@ -126,10 +115,26 @@ def _by_metric(export: Export, pool: Pool, rule: Rule, policy: Aibrix) -> Docume
             "panicWindowSeconds": round(policy.panic_window_s),
             "scaleTargetRef": scale_target(deployment(pool)),
             "metricsSources": [_metric_source(METRICS[policy.metric], f"{target:.6g}")],
-            **({"schedules": rows} if rows else {}),
+            **({"schedules": schedules} if schedules else {}),
         },
     }  # fmt: skip
     return Document(body, "aibrix", (place_words(pool),))
+
+
+def _schedules(policy: Aibrix) -> list[Fields]:
+    """Return the policy's limits on replicas by time of the week, for the ``spec``."""
+    return [
+        {
+            "name": f"from-{i + 1}",
+            "timezone": "UTC",
+            **({"daysOfWeek": [day.title() for day in row.days]} if row.days else {}),
+            "startTime": row.start,
+            "endTime": row.end,
+            "minReplicas": row.minimum,
+            "maxReplicas": max(row.maximum, 1),
+        }
+        for i, row in enumerate(policy.schedules)
+    ]
 
 
 def _metric_source(metric: str, target: str) -> dict[str, str]:

@@ -131,7 +131,7 @@ def _triggers(
     or, in all other cases, the larger of TTFT and TBT over its limit. A given namespace is part of
     each query, since other namespaces may run the same model.
     """
-    first, second = policy.targets
+    target, running_target = policy.targets
     namespace = export.options.namespace
     namespace_label = f'namespace="{namespace}",' if namespace else ""
     model_label = f'{namespace_label}model_name="{pool.model}"'
@@ -140,30 +140,43 @@ def _triggers(
     replicas = ("replicas", f"max({status}{{{deployment_label}}})", 1.0)
     running = f"sum({RUNNING}{{{model_label}}})"
     if policy.name == "epp-inflight":
-        return [("running", running, first)]
+        return [("running", running, target)]
     if policy.name.startswith("epp-queue"):
         queue = f"sum({QUEUE}{{{model_label}}})"
         pending = ("pending", f"max({status}_unavailable{{{deployment_label}}})", 1.0)
         guard = [pending, replicas] if policy.name == "epp-queue-guard" else []
-        return [("queue", queue, first), ("running", running, second), *guard]
+        return [("queue", queue, target), ("running", running, running_target), *guard]
     if policy.name == "epp-saturation":
         saturation = f'max({SATURATION}{{{namespace_label}inference_pool="{pool.name}"}})'
-        return [("saturation", saturation, first), ("running", running, second)]
+        return [("saturation", saturation, target), ("running", running, running_target)]
     if policy.name == "epp-tokens":
-        velocity = policy.prefill_tps or rule.computed_for(pool, VELOCITY)
-        if velocity is None:
-            raise PlannerError(f"The result has no {VELOCITY} of {place_words(pool)}.")
-        endpoints = f'{namespace_label}producer_name="{PRODUCER}",endpoint_name=~"{pool.name}-.*"'
-        backlog = f"(sum({INFLIGHT}{{{endpoints}}}) / {velocity:.6g}) or vector(0)"
-        memory = f'sum({MEMORY}{{{namespace_label}pod=~"{pool.name}-.*"}}) or vector(0)'
-        by_role = {"prefill": ("prefill", backlog, first), "decode": ("decode", memory, second)}
-        # An aggregated pool follows both.
-        return [by_role[pool.role]] if pool.role in by_role else list(by_role.values())
+        return _token_triggers(policy, pool, rule, namespace_label)
     return [
         ("saturation", _latency_query(policy, pool, rule, model_label), 1.0),
         replicas,
         ("readyReplicas", f"max({status}_ready{{{deployment_label}}})", 1.0),
     ]
+
+
+def _token_triggers(
+    policy: EndpointPicker, pool: Pool, rule: Rule, namespace_label: str
+) -> list[tuple[str, str, float]]:
+    """Return the triggers on seconds of prompts in flight (prefill) and KV memory (decode).
+
+    An aggregated pool follows both. Raises PlannerError if the prefill speed is not known.
+    """
+    velocity = policy.prefill_tps or rule.computed_for(pool, VELOCITY)
+    if velocity is None:
+        raise PlannerError(f"The result has no {VELOCITY} of {place_words(pool)}.")
+    endpoints = f'{namespace_label}producer_name="{PRODUCER}",endpoint_name=~"{pool.name}-.*"'
+    backlog = f"(sum({INFLIGHT}{{{endpoints}}}) / {velocity:.6g}) or vector(0)"
+    memory = f'sum({MEMORY}{{{namespace_label}pod=~"{pool.name}-.*"}}) or vector(0)'
+    queries = {"prefill": backlog, "decode": memory}
+    triggers = [
+        (role, query, target)
+        for (role, query), target in zip(queries.items(), policy.targets, strict=True)
+    ]
+    return [each for each in triggers if each[0] == pool.role] or triggers
 
 
 def _latency_query(policy: EndpointPicker, pool: Pool, rule: Rule, labels: str) -> str:

@@ -1,6 +1,6 @@
 """Scale by modules: today's instances borrow idle GPUs (methods.md B; CoCoServe)."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, ClassVar, Literal
 
@@ -30,6 +30,14 @@ class _Lender:
     count: int  # units
     devices: int  # units per borrowing instance
     serves: bool = False  # only the idle memory is lent
+
+
+@dataclass(slots=True)
+class _SharedType:
+    """The pools that share GPUs of one type, and the GPUs that they do not use."""
+
+    pools: list[int]
+    idle_gpus: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,39 +154,26 @@ class ModuleLevel(Policy):
         """
         gpus_each = np.array([pool.gpus_per_instance for pool in today.pools])
         # By group of pools that share GPUs of one type: the pools, and the GPUs they do not use.
-        # Groups with a third item share power instead.
         used = counts * gpus_each
-        idle = [
-            (group[0], group[1] - int(used[list(group[0])].sum()))
-            for group in context.gpus
-            if len(group) == 2
+        groups = [
+            _SharedType(list(limit.pools), limit.amount - int(used[list(limit.pools)].sum()))
+            for limit in context.shared_limits
+            if limit.per_instance is None  # else they share power
         ]
         lenders: list[list[_Lender]] = [[] for _ in today.pools]
-        gpus_left = [free for _, free in idle]
-        for i, (pools, free) in enumerate(idle):
-            wanting = [p for p in pools if counts[p]]
-            gpus_wanted = sum(int(counts[p] * gpus_each[p]) for p in wanting)
+        for group in groups:
+            wanting, free = [p for p in group.pools if counts[p]], group.idle_gpus
+            gpus_wanted = int(used[wanting].sum())
             for p in wanting:
                 count = int(free * counts[p] // gpus_wanted)
                 borrowed = self._borrow(lenders[p], p, count, int(counts[p]))
-                gpus_left[i] -= int(gpus_each[p]) * borrowed
+                group.idle_gpus -= int(gpus_each[p]) * borrowed
         borrowing = [p for p, known in enumerate(modules) if known is not None and counts[p]]
         for p in borrowing if self.other_gpus else ():
-            pool_modules = modules[p]
-            assert pool_modules is not None
-            # Groups of another GPU type that the pool can reach, by the first pool of each.
-            first_pools = [pools[0] for pools, _ in idle]
-            speeds = [float(pool_modules.relative_speeds[source]) for source in first_pools]
-            reachable = [
-                (speed, i)
-                for i, speed in enumerate(speeds)
-                if np.isfinite(speed) and p not in idle[i][0]
-            ]
-            for _, i in sorted(reachable, reverse=True):
-                if today.pools[first_pools[i]].spot == today.pools[p].spot:
-                    count = gpus_left[i] // int(gpus_each[p])
-                    borrowed = self._borrow(lenders[p], first_pools[i], count, int(counts[p]))
-                    gpus_left[i] -= int(gpus_each[p]) * borrowed
+            for group in _reachable_types(groups, p, today, modules):
+                count = group.idle_gpus // int(gpus_each[p])
+                borrowed = self._borrow(lenders[p], group.pools[0], count, int(counts[p]))
+                group.idle_gpus -= int(gpus_each[p]) * borrowed
         for p in borrowing if self.shared_gpus else ():
             self._add_serving_lenders(lenders[p], p, today, counts, modules)
         return lenders
@@ -243,6 +238,22 @@ class ModuleLevel(Policy):
             hosts=tuple(device.host for device in devices),
             held=tuple(device.held for device in devices),
         )
+
+
+def _reachable_types(
+    groups: Sequence[_SharedType], p: int, today: Fleet, modules: tuple[Modules | None, ...]
+) -> list[_SharedType]:
+    """Return the groups of other GPU types that pool ``p`` may borrow from, the fastest first."""
+    pool_modules = modules[p]
+    assert pool_modules is not None
+    reachable = []
+    for i, group in enumerate(groups):
+        first = group.pools[0]  # all pools of a group have the same GPU type
+        speed = float(pool_modules.relative_speeds[first])
+        same_market = today.pools[first].spot == today.pools[p].spot
+        if np.isfinite(speed) and same_market and p not in group.pools:
+            reachable.append((speed, i))
+    return [groups[i] for _, i in sorted(reachable, reverse=True)]
 
 
 def _own_device(pool: Pool, pool_modules: Modules) -> _Device:

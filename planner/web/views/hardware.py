@@ -210,10 +210,11 @@ def _list(request: Request, what: str, context: TemplateContext, status: int = 2
 
 
 def _figures(entry: Any) -> list[tuple[user_hardware.Quantity, float, Provenance]]:
-    """Return every known quantity of a GPU type with its source."""
+    """Return every known quantity of a GPU type, its value and its source."""
     facts, sources = user_hardware.gpu_given(entry.spec), known.gpu_sources(entry)
+    default = sources[""]  # of all quantities without a source of their own
     return [
-        (quantity, facts[quantity.name], sources.get(_source_key(quantity), sources[""]))
+        (quantity, facts[quantity.name], sources.get(_source_key(quantity), default))
         for quantity in user_hardware.GPU
         if quantity.name in facts
     ]

@@ -6,7 +6,7 @@ from typing import Any
 from django import forms
 from django.contrib import messages
 from django.forms.models import model_to_dict
-from django.http import HttpResponse
+from django.http import HttpResponse, QueryDict
 from django.shortcuts import redirect, render
 from django.utils import timezone
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
@@ -105,27 +105,30 @@ def _with_colours(
 @planners_only
 def new(request: Request) -> HttpResponse:
     """Show the form to propose the run that the URL names, or make the proposal."""
-    sent = request.POST if request.method == "POST" else request.GET
+    if request.method != "POST":
+        return _proposal_form(request, request.GET)
+    sent = request.POST
+    try:
+        proposal = proposals.propose(
+            by=request.user,
+            title=sent.get("title", ""),
+            run=_run(sent.get("run", "")),
+            message=sent.get("message", ""),
+            options={name: value for name in ("policy", "repeat") if (value := sent.get(name, ""))},
+            reviewers=_people(sent.getlist("reviewer")),
+            draft=sent.get("draft") == "1",
+        )
+    except PlannerError as refused:
+        return _proposal_form(request, sent, refused)
+    messages.success(request, f"Proposal {proposal.pk} is created.")
+    return redirect("web:proposal", proposal.pk)
+
+
+def _proposal_form(
+    request: Request, sent: QueryDict, problem: PlannerError | None = None
+) -> HttpResponse:
+    """Show the form to propose a run, filled with ``sent``, and why a proposal was refused."""
     run = _run(sent.get("run", ""))
-    problem: PlannerError | None = None
-    if request.method == "POST":
-        try:
-            proposal = proposals.propose(
-                by=request.user,
-                title=sent.get("title", ""),
-                run=run,
-                message=sent.get("message", ""),
-                options={
-                    name: value for name in ("policy", "repeat") if (value := sent.get(name, ""))
-                },
-                reviewers=_people(sent.getlist("reviewer")),
-                draft=sent.get("draft") == "1",
-            )
-        except PlannerError as refused:
-            problem = refused
-        else:
-            messages.success(request, f"Proposal {proposal.pk} is created.")
-            return redirect("web:proposal", proposal.pk)
     try:
         replaced = plans_replaced_by(activatable_plan(run, ExportOptions(), timezone.now()), run)
     except PlannerError:  # report this only once the run is proposed: another policy may be valid

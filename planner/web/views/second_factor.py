@@ -102,17 +102,18 @@ def _half_signed_in_user(request: HttpRequest) -> User | None:
 
 
 def _shown(request: Request, *, status: int = 200, **context: Any) -> HttpResponse:
+    """Show the user's second factor, with a QR code while its set-up waits for the first code."""
     begun = second_factor.pending_enrolment(request.user)
-    context.setdefault("form", CodeForm())
-    context |= {
+    picture = ""
+    if begun:
+        picture = segno.make(begun.address).svg_data_uri(scale=5, border=4, light="white")
+    context = {"form": CodeForm()} | context | {
         "factor": second_factor.factor_of(request.user),
         "required": second_factor.is_required(request.user),
         "begun": begun,
         "again": needs_password(request),
-        "picture": segno.make(begun.address).svg_data_uri(scale=5, border=4, light="white")
-        if begun
-        else "",
-    }
+        "picture": picture,
+    }  # fmt: skip
     return render(request, "web/second_factor.html", context, status=status)
 
 

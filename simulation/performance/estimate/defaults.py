@@ -243,34 +243,42 @@ def _with_defaults(deployment: Deployment) -> ArrangedDeployment:
             assumptions=tuple(notes),
         )  # fmt: skip
     decode, prefill = deployment.decode, deployment.prefill
-    workers_stated = deployment.decode_workers is not None
     workers = deployment.decode_workers or 1.0
-    prefill_workers = deployment.prefill_workers or math.nan
-    if not workers_stated:
+    if deployment.decode_workers is None:
         spread = deployment.concurrency > SPREAD_ABOVE[deployment.engine]
         workers = 1.0 if spread else DECODE_WORKERS[deployment.engine]
         notes.append(f"decode workers not given: {workers:g} taken")
-        if decode.gpus == 1 and deployment.shape.experts and deployment.gpu.gpus_per_node > 1:
-            node_gpus = deployment.gpu.gpus_per_node
-            decode, prefill = (
-                _with_gpus_grouped(decode, node_gpus, 1),
-                _with_gpus_grouped(prefill, node_gpus, 1),
-            )
-            notes.append(f"one GPU per worker cannot be: {node_gpus} taken")
-        if decode.tp > TENSOR_PARALLEL_MOST and decode.tp == prefill.tp:
-            node_gpus = min(deployment.gpu.gpus_per_node, 8)
-            total, prefill = decode.tp, _with_gpus_grouped(prefill, node_gpus, 1)
-            decode = _with_gpus_grouped(decode, total - node_gpus if spread else 8, 1)
-            notes.append(f"{total} GPUs counted over all workers")
-        if deployment.shape.experts:
-            if spread and decode.attention_dp == 1:
-                decode = _with_gpus_grouped(decode, 1, decode.gpus)
-                notes.append("decode attention assumed data parallel")
-            if prefill.attention_dp == 1:
-                prefill = _with_gpus_grouped(prefill, 1, prefill.gpus)
-                notes.append("prefill attention assumed data parallel")
+        decode, prefill = _spread_sides(deployment, decode, prefill, spread, notes)
     decode, prefill = (_whole_experts(arrangement, notes) for arrangement in (decode, prefill))
+    prefill_workers = deployment.prefill_workers or math.nan
     return ArrangedDeployment(decode, prefill, workers, prefill_workers, True, tuple(notes))
+
+
+def _spread_sides(
+    deployment: Deployment, decode: Arrangement, prefill: Arrangement, spread: bool,
+    notes: list[str],
+) -> tuple[Arrangement, Arrangement]:  # fmt: skip
+    """Return the arrangements of decode and prefill workers whose number is not given.
+
+    ``spread``: decode has one worker with all GPUs. Each assumption adds to ``notes``.
+    """
+    node_gpus = deployment.gpu.gpus_per_node
+    if decode.gpus == 1 and deployment.shape.experts and node_gpus > 1:
+        decode = _with_gpus_grouped(decode, node_gpus, 1)
+        prefill = _with_gpus_grouped(prefill, node_gpus, 1)
+        notes.append(f"one GPU per worker cannot be: {node_gpus} taken")
+    if decode.tp > TENSOR_PARALLEL_MOST and decode.tp == prefill.tp:
+        total, worker = decode.tp, min(node_gpus, WORKER)
+        prefill = _with_gpus_grouped(prefill, worker, 1)
+        decode = _with_gpus_grouped(decode, total - worker if spread else WORKER, 1)
+        notes.append(f"{total} GPUs counted over all workers")
+    if deployment.shape.experts and spread and decode.attention_dp == 1:
+        decode = _with_gpus_grouped(decode, 1, decode.gpus)
+        notes.append("decode attention assumed data parallel")
+    if deployment.shape.experts and prefill.attention_dp == 1:
+        prefill = _with_gpus_grouped(prefill, 1, prefill.gpus)
+        notes.append("prefill attention assumed data parallel")
+    return decode, prefill
 
 
 def _split_total_tp(deployment: Deployment, notes: list[str]) -> ArrangedDeployment:

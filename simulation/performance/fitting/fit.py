@@ -162,7 +162,10 @@ class _Fitter:
                     "its peaks."
                 )
             line = sweep_fit(rows, base, budget, self.waiting)
-            phases = Phase(tied_to(base, self.provenance)), Phase(self.provenance)
+            # Measured TTFT, in the proportions of gamma and delta that ``base`` has.
+            tied = f"TTFT of {self.provenance.source}, in the proportions of a {base.kind} profile"
+            prefill_origin = Provenance("modelled", f"{tied} (modelled)")
+            phases = Phase(prefill_origin), Phase(self.provenance)
             spread = base.spread
             start_s = start_outside_prompt(prompt_alone(rows, self.waiting), self.waiting, base)
         else:
@@ -306,14 +309,6 @@ def linear_profile(
         fitted_decodes=line.decodes,
         fitted_prefill_tokens=line.prefill_tokens,
         fitted_context=line.context,
-    )
-
-
-def tied_to(base: Profile, measured: Provenance) -> Provenance:
-    """Return the provenance of a prefill that has measured TTFT, in the proportions of ``base``."""
-    return Provenance(
-        "modelled",
-        f"TTFT of {measured.source}, in the proportions of a {base.kind} profile (modelled)",
     )
 
 

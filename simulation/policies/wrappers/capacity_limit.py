@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from math import ceil
+from typing import NamedTuple
 
 import numpy as np
 
@@ -13,17 +14,21 @@ from simulation.policies.parts.stability import ROUNDING
 from simulation.policies.wrappers.wrapper import Wrapper
 from simulation.policy import Actions, Hold, Observation, ScalingPolicy, actions_of
 
-Group = tuple[Sequence[int], int] | tuple[Sequence[int], int, IntArray]
+
+class SharedLimit(NamedTuple):
+    """Indices of pools, and the GPUs (or another amount, such as watts) that they share."""
+
+    pools: Sequence[int]
+    amount: int
+    per_instance: IntArray | None = None  # [pools of the fleet] of an instance; None: its GPUs
 
 
 class CapacityLimit(Wrapper):
-    """Reject growth of ``policy`` that exceeds the GPUs of a group of pools.
+    """Reject growth of ``policy`` that exceeds one of ``limits``, such as the GPUs of a region.
 
-    ``groups`` have indices of pools, and the GPUs that they share. If they share another amount,
-    such as watts, the third part is the amount of an instance, ``[pools]``. ``worth [pools]`` is
-    the priority of each pool's service; None: all are equal. Services with a higher priority grow
-    first. Services of one priority get the same share of their growth, rounded to whole instances
-    by the largest remainder.
+    ``worth [pools]`` is the priority of each pool's service; None: all are equal. Services with a
+    higher priority grow first. Services of one priority get the same share of their growth, rounded
+    to whole instances by the largest remainder.
 
     Draining and lent instances still occupy their GPUs, so growth waits until they are free. Lent
     instances are called back for it. Some growth needs no GPUs: it restores a draining instance, or
@@ -44,13 +49,12 @@ class CapacityLimit(Wrapper):
     def __init__(
         self,
         policy: ScalingPolicy,
-        groups: Sequence[Group],
+        limits: Sequence[SharedLimit],
         worth: FloatArray | None = None,
     ) -> None:
         super().__init__(policy)
-        self._groups = [(list(group[0]), group[1]) for group in groups]
-        # Amount of an instance in each group, ``[pools]``; None: its GPUs.
-        self._amounts = [group[2] if len(group) == 3 else None for group in groups]
+        self._limits = [SharedLimit(*limit) for limit in limits]
+        self._groups = [list(limit.pools) for limit in self._limits]
         self._worth = worth
         self.refused = 0
 
@@ -60,8 +64,10 @@ class CapacityLimit(Wrapper):
         # Instances that the last decision refused, ``[pools]``.
         self._lacking = self._nothing = np.zeros(len(fleet.pools), np.int64)
         gpus = np.array([pool.gpus_per_instance for pool in fleet.pools], np.int64)
-        # By group, the amount of an instance of each pool.
-        self._each = [gpus if amount is None else amount for amount in self._amounts]
+        # By group, the GPUs or watts of an instance of each pool.
+        self._per_instance = [
+            gpus if limit.per_instance is None else limit.per_instance for limit in self._limits
+        ]
         self._minimum = np.array([pool.minimum for pool in fleet.pools], np.int64)
         self._may_take = _can_start_on_lent(fleet)
         self._services = services(fleet)
@@ -89,8 +95,10 @@ class CapacityLimit(Wrapper):
         lent = np.zeros_like(present) if observation.spare is None else observation.spare.copy()
         occupying = present + draining + lent
         free = np.array([  # GPUs of each group that no instance holds
-            shared - occupying[pools] @ each[pools]
-            for (pools, shared), each in zip(self._groups, self._each, strict=True)
+            limit.amount - occupying[group] @ per_instance[group]
+            for limit, group, per_instance in zip(
+                self._limits, self._groups, self._per_instance, strict=True
+            )
         ], np.int64)  # fmt: skip
         targets = actions.targets.copy()
         missing = np.zeros((len(self._classes), len(self._groups)), np.int64)  # GPUs
@@ -98,17 +106,17 @@ class CapacityLimit(Wrapper):
             pools = list(dict.fromkeys(p for service in service_class for p in service.pools))
             for g in np.flatnonzero(missing.any(axis=0)).tolist():
                 # Do not take back draining instances, whose GPUs a higher priority waits for.
-                blocked = [p for p in self._groups[g][0] if p in pools]
+                blocked = [p for p in self._groups[g] if p in pools]
                 targets[blocked] = np.minimum(targets[blocked], present[blocked])
             fresh = self._needing_free_gpus(targets - present - draining, pools, lent)
             missing[level] = self._grant(targets, pools, fresh, free)
             _keep_ratios(targets, actions.targets, present, service_class)
             # Take the GPUs of what starts from those that lower priorities may use.
-            for g, (group, _) in enumerate(self._groups):
+            for g, group in enumerate(self._groups):
                 grown = [p for p in group if p in pools]
                 growth = np.maximum(targets - present - draining, 0)[grown]
                 started = np.minimum(fresh[grown], growth)
-                free[g] -= int(started @ self._each[g][grown])
+                free[g] -= int(started @ self._per_instance[g][grown])
         called_back = self._call_back(lent, missing)
         firm = self._make_room(targets, present, draining, called_back, missing)
         self._count_refused(actions.targets, targets, present)
@@ -136,15 +144,15 @@ class CapacityLimit(Wrapper):
         ``missing [priorities, groups]`` are the GPUs that refused growth would need.
         """
         called_back = np.zeros_like(lent)
-        for (group, _), each, lacking in zip(
-            self._groups, self._each, missing.sum(axis=0).tolist(), strict=True
+        for group, per_instance, missing_gpus in zip(
+            self._groups, self._per_instance, missing.sum(axis=0).tolist(), strict=True
         ):
             for p in reversed(group):
-                amount = max(1, int(each[p]))
-                back = min(int(lent[p]), -(-max(0, lacking) // amount))  # rounded up
+                gpus = max(1, int(per_instance[p]))
+                back = min(int(lent[p]), -(-max(0, missing_gpus) // gpus))  # rounded up
                 # An instance that one group calls back frees its GPUs in every group.
                 called_back[p] = max(back, int(called_back[p]))
-                lacking -= back * amount
+                missing_gpus -= back * gpus
         return called_back
 
     def _needing_free_gpus(
@@ -175,21 +183,21 @@ class CapacityLimit(Wrapper):
         their need, rounded by the largest remainder. Returns the missing GPUs, ``[groups]``.
         """
         missing = np.zeros(len(self._groups), np.int64)
-        for g, (group, _) in enumerate(self._groups):
+        for g, group in enumerate(self._groups):
             asking = [p for p in group if p in pools and fresh[p]]
-            amount, requested = self._each[g][asking], fresh[asking]
-            demand, free_gpus = int(requested @ amount), max(0, int(free[g]))
+            gpus, requested = self._per_instance[g][asking], fresh[asking]
+            demand, free_gpus = int(requested @ gpus), max(0, int(free[g]))
             if demand <= free_gpus:
                 continue
             missing[g] = demand - free_gpus
             exact = requested * (free_gpus / demand)
             granted = np.floor(exact + ROUNDING).astype(np.int64)
-            free_gpus -= int(granted @ amount)
+            free_gpus -= int(granted @ gpus)
             # Largest remainder first.
             for i in np.argsort(granted - exact, kind="stable"):
-                if granted[i] < requested[i] and amount[i] <= free_gpus:
+                if granted[i] < requested[i] and gpus[i] <= free_gpus:
                     granted[i] += 1
-                    free_gpus -= int(amount[i])
+                    free_gpus -= int(gpus[i])
             targets[asking] -= requested - granted
             fresh[asking] = granted  # for the next group with these pools
         return missing
@@ -214,32 +222,31 @@ class CapacityLimit(Wrapper):
         restored = np.maximum(targets - present, 0)  # growth takes draining instances first
         leaving += np.maximum(draining - restored, 0) + called_back
         becoming_free = np.array([
-            leaving[group] @ gpus_per_instance[group]
-            for (group, _), gpus_per_instance in zip(self._groups, self._each, strict=True)
+            leaving[group] @ per_instance[group]
+            for group, per_instance in zip(self._groups, self._per_instance, strict=True)
         ], np.int64)  # fmt: skip
         for level in reversed(range(1, len(self._classes))):
             need = missing[:level].sum(axis=0) - becoming_free
             for g in np.flatnonzero(need > 0):
-                group = self._groups[g][0]
+                group = self._groups[g]
                 for service in self._classes[level]:
                     service_pools = list(service.pools)
                     least = np.maximum(self._minimum[service_pools], 1)
                     spare = np.maximum(targets[service_pools] - least, 0)
                     in_group = np.array([p in group for p in service_pools])
-                    spare_gpus = int(spare[in_group] @ self._each[g][service_pools][in_group])
+                    gpus = self._per_instance[g][service_pools][in_group]
+                    spare_gpus = int(spare[in_group] @ gpus)
                     if need[g] <= 0 or not spare_gpus:
                         continue
                     share = min(1.0, need[g] / spare_gpus)
                     reduction = np.ceil(spare * share - ROUNDING).astype(np.int64)
                     targets[service_pools] -= reduction
                     must_stop[service_pools] |= reduction > 0
-                    need[g] -= int(reduction[in_group] @ self._each[g][service_pools][in_group])
-                    for other, (pools, _) in enumerate(self._groups):
+                    need[g] -= int(reduction[in_group] @ gpus)
+                    for other, pools in enumerate(self._groups):
                         in_pools = np.array([p in pools for p in service_pools])
-                        gpus_per_instance = self._each[other][service_pools]
-                        becoming_free[other] += int(
-                            reduction[in_pools] @ gpus_per_instance[in_pools]
-                        )
+                        gpus_of_other = self._per_instance[other][service_pools]
+                        becoming_free[other] += int(reduction[in_pools] @ gpus_of_other[in_pools])
         return must_stop
 
 
