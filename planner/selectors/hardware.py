@@ -203,6 +203,7 @@ def lowest_usd_per_gpu_hour() -> dict[str, float]:
 
 
 def _own_prices() -> list[PriceRow]:
+    """Return the prices of the stored price lists."""
     return [
         PriceRow(
             provider=row["provider"],

@@ -204,6 +204,7 @@ def _built_in_profiles() -> list[KnownProfile]:
 
 
 def _modelled_profiles() -> list[KnownProfile]:
+    """Return the catalogue's modelled profiles, with a note on their precision and limits."""
     return [
         KnownProfile(
             name=built_in_name(profile.model, profile.gpu, profile.tp),

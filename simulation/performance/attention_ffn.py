@@ -196,28 +196,20 @@ def side_bytes(
 
 def _check_split(shape: ModelShape, arrangement: Arrangement, split: AttentionFfn) -> None:
     """Raise SimulationError if the split is invalid for the model or the arrangement."""
-    name = shape.name
-    if not shape.experts:
-        raise SimulationError(
-            f"{name} has no experts: attention and feed-forward GPUs apart are for mixtures of "
-            "experts. Leave attention_ffn out."
-        )
     spread = max(arrangement.pp, arrangement.attention_dp, arrangement.moe_tp, arrangement.moe_ep)
-    if spread > 1:
-        raise SimulationError(
-            f"{name}: attention_ffn already spreads the experts. Leave out pp, "
-            "attention_dp, moe_tp and moe_ep."
-        )
-    if split.attention % arrangement.tp:
-        raise SimulationError(
-            f"{name}: {split.attention} attention GPUs are no whole number of copies of attention "
-            f"on tp {arrangement.tp}. Choose a multiple of it."
-        )
-    if split.ffn > shape.experts:
-        raise SimulationError(
-            f"{name} has {shape.experts} experts, too few for {split.ffn} ffn GPUs. Choose at most "
-            "one GPU per expert."
-        )
+    problems = (
+        (not shape.experts, " has no experts: attention and feed-forward GPUs apart are for "
+         "mixtures of experts. Leave attention_ffn out."),
+        (spread > 1, ": attention_ffn already spreads the experts. Leave out pp, attention_dp, "
+         "moe_tp and moe_ep."),
+        (split.attention % arrangement.tp, f": {split.attention} attention GPUs are no whole "
+         f"number of copies of attention on tp {arrangement.tp}. Choose a multiple of it."),
+        (split.ffn > shape.experts, f" has {shape.experts} experts, too few for {split.ffn} ffn "
+         "GPUs. Choose at most one GPU per expert."),
+    )  # fmt: skip
+    for applies, problem in problems:
+        if applies:
+            raise SimulationError(f"{shape.name}{problem}")
 
 
 def _arrangements_of_sides(

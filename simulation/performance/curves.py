@@ -99,7 +99,6 @@ def linear(
     beta_s: float,
     gamma_s: float,
     delta_s: float,
-    *,
     decodes: float = np.inf,
     prefill_tokens: float = np.inf,
     context: float = np.inf,

@@ -227,11 +227,15 @@ def computed_in(operator: Operator, gpu: GpuSpec) -> tuple[str, ...]:
     choices = ("bf16",) if unpacks(operator, gpu) else COMPUTED_IN[precision]
     precisions = tuple(name for name in choices if gpu.peak_flops.get(name))
     if not precisions:
-        raise SimulationError(
-            f"{gpu.name} has no published peak for {precision}. Add peak_flops in its catalogue "
-            "entry."
-        )
+        raise _unpublished(gpu, f"peak for {precision}", "peak_flops")
     return precisions
+
+
+def _unpublished(gpu: GpuSpec, figure: str, field: str) -> SimulationError:
+    """Return the error that a GPU's ``figure`` is not known."""
+    return SimulationError(
+        f"{gpu.name} has no published {figure}. Add {field} in its catalogue entry."
+    )
 
 
 def peak_flops(operator: Operator, gpu: GpuSpec, precision: str = "") -> float:
@@ -257,10 +261,7 @@ def _link_speed(speeds: tuple[float | None, ...], operator: Collective, gpu: Gpu
     """Return the first known of ``speeds`` in bytes/s; raise SimulationError if none is known."""
     speed_known = next((speed for speed in speeds if speed), None)
     if not speed_known:
-        raise SimulationError(
-            f"{gpu.name} has no published link speed, which {operator.gpus} GPUs need. Add "
-            "link_bytes_s in its catalogue entry."
-        )
+        raise _unpublished(gpu, f"link speed, which {operator.gpus} GPUs need", "link_bytes_s")
     return speed_known
 
 
@@ -285,10 +286,7 @@ def sent_s(
 def bandwidth_of(gpu: GpuSpec) -> float:
     """Return the memory bandwidth in bytes/s; raise SimulationError if it is unknown."""
     if not gpu.bandwidth_bytes_s:
-        raise SimulationError(
-            f"{gpu.name} has no published memory bandwidth. Add bandwidth_bytes_s in its "
-            "catalogue entry."
-        )
+        raise _unpublished(gpu, "memory bandwidth", "bandwidth_bytes_s")
     return gpu.bandwidth_bytes_s
 
 

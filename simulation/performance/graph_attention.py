@@ -3,6 +3,7 @@
 from dataclasses import asdict, replace
 
 from simulation.performance.graph_parts import Parts, split
+from simulation.performance.parameters import linear_widths, window_heads
 from simulation.performance.specs import BYTES
 from simulation.performance.work import Absorbed, Attention, Axis, Gemm, Operator, Recurrence
 
@@ -85,8 +86,7 @@ class AttentionParts(Parts):
         Window layers get separate projections if their heads differ from those of the other layers.
         """
         shape = self.shape
-        kv_heads = shape.window_kv_heads or shape.kv_heads
-        dim = shape.window_head_dim or shape.head_dim
+        kv_heads, dim = window_heads(shape)
         if (kv_heads, dim) == (shape.kv_heads, shape.head_dim) or not shape.window_layers:
             return self.layer_kind("", self.softmax_layers, shape.kv_heads, shape.head_dim, "both")
         full = self.softmax_layers - shape.window_layers
@@ -150,38 +150,25 @@ class AttentionParts(Parts):
                 self.gemm("query_up", "input_norm", heads * qk, shape.hidden, count),
                 self.gemm("kv_down", "input_norm", latent + rope, shape.hidden, count),
             ]
-        kv_up = self.gemm(
-            "kv_up", "query_up kv_down", heads * (nope + v), latent, count, axis="prefill"
-        )
-        read = heads * (nope + v) + rope  # a key and a value of every head
-        operators += [
-            self.elementwise(
-                "rope",
-                "query_up kv_down",
-                heads * rope + rope,
-                heads * rope,
-                count,
-                kv_row_bytes=row,
-            ),
+        projected = "query_up kv_down"
+        expanded = heads * (nope + v)  # a key without its rotated part, and a value, of every head
+        rotated = heads * rope
+        row_read = (expanded + rope) * 2.0
+        decoded = "attention_decode window_attention_decode"
+        outputs = "attention_prefill window_attention_prefill value_absorb"
+        return [
+            *operators,
+            self.elementwise("rope", projected, rotated + rope, rotated, count, kv_row_bytes=row),
             *self.indexer("latent_norm input_norm"),
-            kv_up,
-            *self.kernels("prefill", "rope kv_up indexer_prefill", heads, qk, v, read * 2.0),
+            self.gemm("kv_up", projected, expanded, latent, count, axis="prefill"),
+            *self.kernels("prefill", "rope kv_up indexer_prefill", heads, qk, v, row_read),
             self.absorbed_product("query_absorb", "rope", latent, nope),
             *self.kernels(
                 "decodes", "query_absorb indexer", 1, latent + rope, latent, row, latent=True
             ),
-            self.absorbed_product(
-                "value_absorb", "attention_decode window_attention_decode", v, latent
-            ),
-            self.gemm(
-                "output_projection",
-                "attention_prefill window_attention_prefill value_absorb",
-                shape.hidden,
-                heads * v,
-                count,
-            ),
+            self.absorbed_product("value_absorb", decoded, v, latent),
+            self.gemm("output_projection", outputs, shape.hidden, heads * v, count),
         ]
-        return operators
 
     def absorbed_product(self, name: str, after: str, n: int, k: int) -> Gemm:
         """Return a product of latent attention in decode, with weights of the up-projection."""
@@ -194,11 +181,8 @@ class AttentionParts(Parts):
         if not shape.sparse_top_k:
             return []
         count = self.softmax_layers - shape.window_layers
-        dim = shape.index_head_dim or INDEX_DIM
-        width = INDEX_HEADS * dim
-        projection = self.gemm(
-            "indexer_projection", after, width, shape.q_lora_rank or shape.hidden, count
-        )
+        dim, inputs = shape.index_head_dim or INDEX_DIM, shape.q_lora_rank or shape.hidden
+        projection = self.gemm("indexer_projection", after, INDEX_HEADS * dim, inputs, count)
         score = Attention(
             name="indexer",
             after=("indexer_projection",),
@@ -222,9 +206,9 @@ class AttentionParts(Parts):
         Models with it are Qwen3-Next and Qwen3.5.
         """
         shape, tp, count = self.shape, self.where.tp, self.shape.linear_layers
-        keys = shape.linear_key_width or shape.heads * shape.head_dim
-        values = shape.linear_value_width or shape.heads * shape.head_dim
+        keys, values = linear_widths(shape)
         width = split(2 * keys + 2 * values, tp)  # queries, keys, values, output gate
+        attended = "linear_prefill linear_decode"
         state = Recurrence(
             name="linear_prefill",
             after=("linear_input",),
@@ -239,11 +223,5 @@ class AttentionParts(Parts):
             self.gemm("linear_input", "input_norm", width, shape.hidden, count),
             state,
             replace(state, name="linear_decode", axis="decodes"),
-            self.gemm(
-                "linear_output",
-                "linear_prefill linear_decode",
-                shape.hidden,
-                split(values, tp),
-                count,
-            ),
+            self.gemm("linear_output", attended, shape.hidden, split(values, tp), count),
         ]

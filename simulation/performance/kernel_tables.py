@@ -293,19 +293,10 @@ class Kernels:
         """
         if operator.dispatched:  # the measurements have all tokens on every GPU
             return None
-        for precision in (operator.precision, f"{operator.precision}_block"):
-            key = (
-                precision,
-                operator.hidden,
-                operator.intermediate * operator.tp,
-                operator.experts,
-                operator.top_k,
-                operator.tp,
-                operator.ep,
-            )
-            if key in self.experts:
-                return self.experts[key]
-        return None
+        sizes = (operator.hidden, operator.intermediate * operator.tp, operator.experts)
+        spread = (operator.top_k, operator.tp, operator.ep)
+        line = self.experts.get((operator.precision, *sizes, *spread))
+        return line or self.experts.get((f"{operator.precision}_block", *sizes, *spread))
 
 
 def kernels(gpu: str, source: str, rows: Iterable[KernelRows]) -> Kernels:

@@ -58,15 +58,8 @@ class LinearProfile:
 
     @property
     def curve(self) -> Curve:
-        return linear(
-            self.alpha_s,
-            self.beta_s,
-            self.gamma_s,
-            self.delta_s,
-            decodes=self.fitted_decodes,
-            prefill_tokens=self.fitted_prefill_tokens,
-            context=self.fitted_context,
-        )
+        largest = (self.fitted_decodes, self.fitted_prefill_tokens, self.fitted_context)
+        return linear(self.alpha_s, self.beta_s, self.gamma_s, self.delta_s, *largest)
 
     def iteration_s(self, decodes: int, prefill_tokens: int) -> float:
         """Return the seconds of an iteration with ``decodes`` sequences and ``prefill_tokens``."""

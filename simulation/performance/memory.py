@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from simulation.errors import SimulationError
 from simulation.performance.graph import operator_graph
-from simulation.performance.parameters import parameters
+from simulation.performance.parameters import parameters, window_heads
 from simulation.performance.specs import BYTES, Arrangement, GpuSpec, ModelShape, ModelSpec
 from simulation.performance.work import LowRank
 
@@ -78,9 +78,7 @@ def _full_bytes(shape: ModelShape, precision: str) -> float:
 
 def _window_bytes(shape: ModelShape, precision: str) -> float:
     """Return the bytes of one token in all window layers."""
-    heads = shape.window_kv_heads or shape.kv_heads
-    head_dim = shape.window_head_dim or shape.head_dim
-    return shape.window_layers * _entry_bytes(shape, heads, head_dim, precision)
+    return shape.window_layers * _entry_bytes(shape, *window_heads(shape), precision)
 
 
 def _entry_bytes(shape: ModelShape, kv_heads: int, head_dim: int, precision: str) -> float:

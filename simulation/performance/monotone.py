@@ -5,20 +5,22 @@ import scipy
 
 from simulation.arrays import FloatArray
 
+PASSES = 20  # of isotonic regression along both axes
+
 
 def isotonic(values: FloatArray, weights: FloatArray) -> FloatArray:
     """Return the non-decreasing sequence nearest to ``values`` in weighted least squares."""
     return np.asarray(scipy.optimize.isotonic_regression(values, weights=weights).x)
 
 
-def rising(grid: FloatArray, weights: FloatArray, passes: int = 20) -> FloatArray:
+def rising(grid: FloatArray, weights: FloatArray) -> FloatArray:
     """Return ``grid [n, m]`` made non-decreasing along both axes.
 
     ``weights`` has the same shape. Isotonic regression alternates between the axes for at most
-    ``passes`` passes. A running maximum then removes decreases that are left.
+    PASSES passes. A running maximum then removes decreases that are left.
     """
     result = grid.copy()
-    for _ in range(passes):
+    for _ in range(PASSES):
         before = result.copy()
         for j in range(result.shape[1]):
             result[:, j] = isotonic(result[:, j], weights[:, j])

@@ -59,18 +59,26 @@ def feed_forward_layers(shape: ModelShape) -> tuple[int, int]:
     return moe, layers - moe
 
 
+def window_heads(shape: ModelShape) -> tuple[int, int]:
+    """Return the key and value heads of a window layer, and the dimension of a head."""
+    return shape.window_kv_heads or shape.kv_heads, shape.window_head_dim or shape.head_dim
+
+
+def linear_widths(shape: ModelShape) -> tuple[int, int]:
+    """Return the widths of keys and of values of a linear layer, all heads together."""
+    width = shape.heads * shape.head_dim
+    return shape.linear_key_width or width, shape.linear_value_width or width
+
+
 def _attention_parameters(shape: ModelShape, tp: int) -> float:
     """Return the parameters of attention and linear mixers on one of ``tp`` GPUs."""
     full = shape.layers - shape.window_layers - shape.linear_layers
     if shape.kv_lora_rank:
         softmax = (full + shape.window_layers) * _latent_layer(shape, tp)
     else:
-        window_heads = shape.window_kv_heads or shape.kv_heads
-        window_dim = shape.window_head_dim or shape.head_dim
         softmax = full * _layer(shape, tp, shape.kv_heads, shape.head_dim)
-        softmax += shape.window_layers * _layer(shape, tp, window_heads, window_dim)
-    keys = shape.linear_key_width or shape.heads * shape.head_dim
-    values = shape.linear_value_width or shape.heads * shape.head_dim
+        softmax += shape.window_layers * _layer(shape, tp, *window_heads(shape))
+    keys, values = linear_widths(shape)
     mixer = shape.hidden * (2 * keys + 3 * values) / tp
     return softmax + shape.linear_layers * mixer
 

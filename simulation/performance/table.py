@@ -53,18 +53,16 @@ class Family:
         return interpolate(self.tokens, self.seconds, tokens)
 
 
-def table_curve(rows: BenchmarkRows, *, mixed: float = 0.0) -> Curve:
+def table_curve(rows: BenchmarkRows) -> Curve:
     """Return the rows of one arrangement as a curve; see the module's docstring.
 
-    By default a mixed iteration saves one reading of the weights. Its time is estimated by the
-    cheapest measured iteration. ``mixed`` above 0 selects the rule of splitwise-sim instead, which
-    uses 1.1.
+    A mixed iteration saves one reading of the weights, estimated by the cheapest iteration.
     """
     rows = rows.take(rows.whole & rows.given("batch", "isl"))
     decode = _decode(rows.take(rows.given("tbt_s", "context")))
     prefill = _prefill(rows.take(rows.given("prefill_s")))
     overlap = min(decode.seconds.min(), prefill.seconds.min())
-    return grid(decode=decode, prefill=prefill, overlap_s=float(overlap), mixed=mixed)
+    return grid(decode=decode, prefill=prefill, overlap_s=float(overlap))
 
 
 def table_profile(

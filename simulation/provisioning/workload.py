@@ -7,7 +7,7 @@ run on different GPUs, so their tensors cross the link once per layer.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, Self
 
 import numpy as np
 
@@ -164,81 +164,121 @@ def phase_problem(
     gives measured slowdowns in place of the physical model. Raises SimulationError if the GPU has
     no link speed.
     """
+    gpu = service.gpu
     graphs = [operator_graph(service.shape, Arrangement(tp=p, weights=weights)) for p in parallel]
     it = service.iteration(np.asarray(batches, np.float64))
     names = _operator_names(graphs[0], it, timing)
-    shape = (len(names), len(batches), len(parallel))  # [V, B, P]
-    latency, transfer = np.zeros(shape), np.zeros(shape)
-    memory, compute, bandwidth = np.zeros(shape), np.zeros(shape), np.zeros(shape)
-    kv_bytes = np.zeros((len(names), len(parallel)))
-    active_w = np.zeros(shape)  # above the floor
-    idle_w = floor_w = service.gpu.idle_w
+    arrays = _Arrays.zeros(len(names), len(batches), len(parallel))
+    floor_w = gpu.idle_w
     if power is not None:
-        floor_w = max(idle_w, power.floor * (service.gpu.tdp_w or 0.0))
-    layers = np.ones(len(names), np.int64)
-    kinds = np.zeros((len(names), len(SHARED_KINDS)))
-    measured_s = np.zeros((2, *shape))
-    link_bytes_s = service.gpu.link_bytes_s
-    if not link_bytes_s:
-        raise SimulationError(
-            f"{service.gpu.name} has no published link speed, which handing tensors between GPUs "
-            "needs. Add link_bytes_s to it."
-        )
+        floor_w = max(gpu.idle_w, power.floor * (gpu.tdp_w or 0.0))
     for j, graph in enumerate(graphs):
         for v, name in enumerate(names):
             operator = graph[name]
-            seconds = operator.count * timing(operator, it)
-            work = operator.work(it)
-            latency[v, :, j] = seconds
-            transfer[v, :, j] = operator.count * work.output_bytes / link_bytes_s
-            memory[v, :, j] = operator.count * operator.memory_bytes + operator.transient_bytes(it)
-            flops_s, bytes_s = _reached_speeds(timing, operator, service.gpu)
-            arithmetic_s = operator.count * work.flops / flops_s
-            traffic_s = operator.count * work.memory_bytes / bytes_s
-            compute[v, :, j] = np.minimum(arithmetic_s / seconds, 1.0)
-            bandwidth[v, :, j] = np.minimum(traffic_s / seconds, 1.0)
-            layers[v] = operator.count
-            kinds[v] = np.array(SHARED_KINDS) == _interference_kind(operator)
-            _count_measured(measured_s[:, v, :, j], seconds, timing, operator, it)
+            arrays.fill(v, j, operator, it, service, timing)
             if power is not None:
-                drawn_w = operator_watts(power, service.gpu, operator, it, seconds / operator.count)
-                active_w[v, :, j] = np.maximum(drawn_w - floor_w, 0.0)
-            if isinstance(operator, Attention):
-                token_bytes = operator.count * operator.kv_row_bytes
-                kv_bytes[v, j] = service.kept_tokens(operator) * token_bytes
-        _add_collectives(latency[:, :, j], measured_s[:, :, :, j], graph, names, timing, it)
-    _mark_memory_bound(kinds, bandwidth > compute)
+                call_s = arrays.latency_s[v, :, j] / operator.count
+                drawn_w = operator_watts(power, gpu, operator, it, call_s)
+                arrays.active_w[v, :, j] = np.maximum(drawn_w - floor_w, 0.0)
+        _add_collectives(
+            arrays.latency_s[:, :, j], arrays.measured_s[:, :, :, j], graph, names, timing, it
+        )
+    _mark_memory_bound(arrays.kinds, arrays.bandwidth > arrays.compute)
+    active_w = arrays.active_w
     if power is None:
-        active_w = dynamic_w(service.gpu, service.phase) * np.maximum(compute, bandwidth)
+        active_w = dynamic_w(gpu, service.phase) * np.maximum(arrays.compute, arrays.bandwidth)
     board = None
-    if service.gpu.tdp_w:
-        active_w = np.minimum(active_w, service.gpu.tdp_w - floor_w)
-        board = active_w / (service.gpu.tdp_w - floor_w)
+    if gpu.tdp_w:
+        active_w = np.minimum(active_w, gpu.tdp_w - floor_w)
+        board = active_w / (gpu.tdp_w - floor_w)
     problem = OperatorProblem(
         names=names,
         edges=_edges(graphs[0], names),
         batches=np.asarray(batches, np.int64),
         parallel=np.asarray(parallel, np.int64),
-        latency_s=latency,
-        transfer_s=transfer,
+        latency_s=arrays.latency_s,
+        transfer_s=arrays.transfer_s,
         rate=service.rate,
         slo_s=service.within_s,
     )
     return PhaseProblem(
         service=service,
         problem=problem,
-        demand=Demand(memory, compute, bandwidth, kv_bytes, kinds, interference, board),
-        replica_s=problem.latency_s.sum(axis=0),
-        replica_bytes=memory.sum(axis=0),
-        kept_bytes=kv_bytes.sum(axis=0),
+        demand=Demand(
+            arrays.memory_bytes, arrays.compute, arrays.bandwidth, arrays.kv_bytes, arrays.kinds,
+            interference, board,
+        ),
+        replica_s=arrays.latency_s.sum(axis=0),
+        replica_bytes=arrays.memory_bytes.sum(axis=0),
+        kept_bytes=arrays.kv_bytes.sum(axis=0),
         reserve_s=service.within_s,
-        power=PhasePower(idle_w, floor_w, active_w),
-        layers=layers,
-        measured=measured_s / latency,
+        power=PhasePower(gpu.idle_w, floor_w, active_w),
+        layers=arrays.layers,
+        measured=arrays.measured_s / arrays.latency_s,
         names=names,
         timing=timing,
         weights=weights,
-    )
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Arrays:
+    """What the operators of a phase take, ``[V, B, P]`` unless stated otherwise."""
+
+    latency_s: FloatArray
+    transfer_s: FloatArray
+    memory_bytes: FloatArray
+    compute: FloatArray  # share of the arithmetic that kernels reach
+    bandwidth: FloatArray  # share of the bandwidth that kernels reach
+    active_w: FloatArray  # power above the floor
+    kv_bytes: FloatArray  # [V, P]
+    kinds: FloatArray  # [V, K] by SHARED_KINDS
+    layers: IntArray  # [V]
+    measured_s: FloatArray  # [2, V, B, P] from measured kernels, and extrapolated
+
+    @classmethod
+    def zeros(cls, operators: int, batches: int, parallel: int) -> Self:
+        """Return arrays to fill in."""
+        shape = (operators, batches, parallel)
+        return cls(
+            latency_s=np.zeros(shape),
+            transfer_s=np.zeros(shape),
+            memory_bytes=np.zeros(shape),
+            compute=np.zeros(shape),
+            bandwidth=np.zeros(shape),
+            active_w=np.zeros(shape),
+            kv_bytes=np.zeros((operators, parallel)),
+            kinds=np.zeros((operators, len(SHARED_KINDS))),
+            layers=np.ones(operators, np.int64),
+            measured_s=np.zeros((2, *shape)),
+        )
+
+    def fill(
+        self, v: int, j: int, operator: Operator, it: Iteration, service: PhaseLoad, timing: Timing
+    ) -> None:
+        """Fill in operator ``v`` at the parallelism with index ``j``, except its power.
+
+        Raises SimulationError if the GPU has no link speed.
+        """
+        if not service.gpu.link_bytes_s:
+            raise SimulationError(
+                f"{service.gpu.name} has no published link speed, which handing tensors between "
+                "GPUs needs. Add link_bytes_s to it."
+            )
+        count, work = operator.count, operator.work(it)
+        seconds = count * timing(operator, it)
+        self.latency_s[v, :, j] = seconds
+        self.transfer_s[v, :, j] = count * work.output_bytes / service.gpu.link_bytes_s
+        self.memory_bytes[v, :, j] = count * operator.memory_bytes + operator.transient_bytes(it)
+        flops_s, bytes_s = _reached_speeds(timing, operator, service.gpu)
+        self.compute[v, :, j] = np.minimum(count * work.flops / flops_s / seconds, 1.0)
+        self.bandwidth[v, :, j] = np.minimum(count * work.memory_bytes / bytes_s / seconds, 1.0)
+        self.layers[v] = count
+        self.kinds[v] = np.array(SHARED_KINDS) == _interference_kind(operator)
+        _count_measured(self.measured_s[:, v, :, j], seconds, timing, operator, it)
+        if isinstance(operator, Attention):
+            token_bytes = count * operator.kv_row_bytes
+            self.kv_bytes[v, j] = service.kept_tokens(operator) * token_bytes
 
 
 def _add_collectives(

@@ -101,6 +101,7 @@ class UploadRequest(ReadingRequest):
 
 
 def _reading_field(option: OptionLabel) -> serializers.Field[Any, Any, Any, Any]:
+    """Return the serializer field of an option for reading files."""
     if option.switch:
         return serializers.BooleanField(default=False, help_text=option.help)
     if option.choices:

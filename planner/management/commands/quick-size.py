@@ -36,6 +36,7 @@ class Command(HeadroomCommand):
 
 
 def _report(size: QuickSize) -> Report:
+    """Return the answer with its cost, latencies and assumptions."""
     replicas, tp = size.replicas, size.tp
     what = f"{replicas:,} {'replica' if replicas == 1 else 'replicas'} of {size.model}"
     return Report(

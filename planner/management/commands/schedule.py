@@ -106,6 +106,7 @@ class Command(HeadroomCommand):
 
 
 def _fields(command: Command, options: Namespace) -> Document:
+    """Return the settings of a schedule that the command line gives, by the service's names."""
     fields = given_options(ScheduleSettings, options)
     if "timezone" in fields:
         fields["zone"] = fields.pop("timezone")
@@ -135,6 +136,7 @@ def _scenario(command: Command, source: str) -> Scenario:
 
 
 def _add(command: Command, options: Namespace) -> Document:
+    """Create a schedule; raise PlannerError without --scenario or --cron."""
     fields = _fields(command, options)
     missing = [name for name in ("scenario", "cron") if name not in fields]
     if missing:

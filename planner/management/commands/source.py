@@ -127,6 +127,7 @@ def _moment(text: str | None) -> datetime | None:
 
 
 def _source_line(source: Source) -> Document:
+    """Return the row of a source in the list: its state, and how far and complete it was read."""
     gaps = source_gaps(source)
     return {
         "name": source.name,

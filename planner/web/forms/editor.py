@@ -133,6 +133,7 @@ class Fault(NamedTuple):
 
 
 def _faults(form: forms.BaseForm, row_label: str) -> list[Fault]:
+    """Return the errors of a form with the field of each; "" as ``id``: of the whole form."""
     return [
         Fault(form[name].id_for_label, f"{row_label}{form[name].label}", str(words))
         if name in form.fields

@@ -102,6 +102,7 @@ class LongSelect(forms.Select):
 
 
 def _options(choices: Iterable[Any], selected: set[str]) -> Iterable[str]:
+    """Yield the HTML of ``choices``; a choice with a list of choices is a group."""
     for value, label in choices:
         if isinstance(label, list | tuple):
             yield f'<optgroup label="{_escaped(value)}">'

@@ -32,6 +32,7 @@ OTHERS = "Review, ship and extend"
 
 @require_safe
 def listing(request: Request) -> HttpResponse:
+    """List the how-to pages by group; pages that no group names come last."""
     titles = how_tos()
     grouped = {name for names in GROUPS.values() for name in names}
     names_by_group = GROUPS | {OTHERS: tuple(name for name in titles if name not in grouped)}

@@ -64,6 +64,7 @@ LINES = 6
 
 @require_safe
 def listing(request: Request) -> HttpResponse:
+    """List the sources, and the kinds of which a user who may plan can add one."""
     page = paged(request, sources_list())
     rows = [(source, source_gaps(source)) for source in page]
     address = reverse("web:source-new") if request.user.may_plan else ""

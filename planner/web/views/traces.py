@@ -61,6 +61,7 @@ UNITS = (("", "as it looks"), *((unit, unit) for unit in UNITS_NS))
 
 @require_safe
 def listing(request: Request) -> HttpResponse:
+    """List the traces and the refused files; a short list shows the newest trace as a chart."""
     refused = traces_list().filter(state=Trace.State.REFUSED)
     page = paged(request, traces_list().exclude(state=Trace.State.REFUSED))
     newest = next((t for t in page if t.state == Trace.State.READY and t.store), None)
@@ -196,6 +197,7 @@ class UploadForm(forms.Form):
 
 
 def _reading_field(option: OptionLabel) -> forms.Field:
+    """Return the form field of an option for reading files."""
     if option.switch:
         return forms.BooleanField(required=False, label=option.label)
     if option.choices:

@@ -67,6 +67,7 @@ def restore(request: Request, pk: int, number: int) -> HttpResponse:
 @require_POST
 @planners_only
 def branch(request: Request, pk: int, number: int) -> HttpResponse:
+    """Create a new scenario from a version of another one."""
     version = version_get(scenario_get(str(pk)), number)
     branched = scenario_branch(
         version=version, user=request.user, name=request.POST.get("name", "")

@@ -72,23 +72,15 @@ class Traits:
 
 def traits_of(deployments: Sequence[Deployment]) -> Traits:
     """Return the traits of deployments as given, before any default fills them in."""
-    labels_of_deployment = [_labels(deployment) for deployment in deployments]
+    labels = [_labels(d) for d in deployments]
     load = [
-        (
-            deployment.concurrency,
-            deployment.isl,
-            deployment.osl,
-            deployment.decode.gpus * (deployment.decode_workers or 1.0),
-        )
-        for deployment in deployments
+        (d.concurrency, d.isl, d.osl, d.decode.gpus * (d.decode_workers or 1.0))
+        for d in deployments
     ]
     return Traits(
-        {
-            name: np.array([names[name] for names in labels_of_deployment], np.str_)
-            for name in LEVELS
-        },
+        {name: np.array([of_one[name] for of_one in labels], np.str_) for name in LEVELS},
         np.log(np.array(load, np.float64).reshape(len(deployments), len(LOADS))),
-        np.array([deployment.prefill is not None for deployment in deployments], np.bool_),
+        np.array([d.prefill is not None for d in deployments], np.bool_),
     )
 
 

@@ -114,8 +114,8 @@ def compare_with(
     lone = rows.given("ttft_s", "isl") & (rows.concurrency <= 1)
     parts = [
         _prompt_residuals(PREFILL, profile, rows, batches, rows.batch, rows.prefill_s),
-        _batch_tbt_residuals(profile, rows),
-        _served_tbt_residuals(profile, rows),
+        _tbt_residuals(profile, rows, served=False),
+        _tbt_residuals(profile, rows, served=True),
         _prompt_residuals(TTFT, profile, rows, lone, np.ones(rows.rows), rows.ttft_s),
     ]
     if waiting is not None:
@@ -225,23 +225,17 @@ def _prompt_residuals(
     return _residuals(quantity, which, tokens, measured_s[which], predicted, inside)
 
 
-def _batch_tbt_residuals(profile: Profile, rows: BenchmarkRows) -> Residuals:
-    """Return the residuals of TBT of batch rows."""
-    selected = rows.given("tbt_s", "batch") & rows.whole
+def _tbt_residuals(profile: Profile, rows: BenchmarkRows, *, served: bool) -> Residuals:
+    """Return the residuals of TBT of served rows, or of batch rows."""
+    selected = rows.served("tbt_s") if served else rows.given("tbt_s", "batch") & rows.whole
     part = rows.take(selected)
+    decodes = part.decoding if served else part.batch
     # Rows in the WVA's format have no lengths. The linear profile does not need them, so use 0.
-    load = part.batch, part.batch * np.nan_to_num(part.context), 0.0, 0.0
+    batch_load = (decodes, decodes * np.nan_to_num(part.context), 0.0, 0.0)
+    load = _mean_iteration(part, decodes) if served else batch_load
     predicted, inside = iteration_s(profile, *load), measured_range(profile, *load)
-    return _residuals(TBT, selected, part.batch, part.tbt_s, predicted, inside)
-
-
-def _served_tbt_residuals(profile: Profile, rows: BenchmarkRows) -> Residuals:
-    """Return the residuals of TBT of served rows."""
-    selected = rows.served("tbt_s")
-    part = rows.take(selected)
-    load = _mean_iteration(part, part.decoding)
-    predicted, inside = iteration_s(profile, *load), measured_range(profile, *load)
-    return _residuals(SERVED_TBT, selected, part.decoding, part.tbt_s, predicted, inside)
+    quantity = SERVED_TBT if served else TBT
+    return _residuals(quantity, selected, decodes, part.tbt_s, predicted, inside)
 
 
 def _mean_iteration(rows: BenchmarkRows, decodes: FloatArray) -> tuple[FloatArray, ...]:

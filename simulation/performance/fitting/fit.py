@@ -195,25 +195,21 @@ class _Fitter:
         of_decode = residuals.take(np.isin(residuals.quantity, (TBT, SERVED_TBT)))
         of_prefill = residuals.take(np.isin(residuals.quantity, (PREFILL, TTFT)))
         decode = of_decode.factors
-        notes: tuple[str, ...] = (
-            f"Its shape is that of the {base.kind} profile ({base.provenance.kind}); the rows "
-            "decide one factor per phase (measured).",
-        )
         prefill, start_s, prefill_notes = self._prefill_factors(rows, base, of_prefill.factors)
-        notes += prefill_notes
         measured = {"prefill": prefill.size > 0, "decode": decode.size > 0}
         if not any(measured.values()):
             raise SimulationError(
                 "No row can be compared with the profile. Each needs a prefill time, or the time "
                 "between tokens at a batch or concurrency, with isl and osl."
             )
-        notes += tuple(
-            f"No {phase} was measured; it stays as modelled."
-            for phase in PHASES
-            if not measured[phase]
+        unmeasured_phases = [phase for phase in PHASES if not measured[phase]]
+        notes = (
+            f"Its shape is that of the {base.kind} profile ({base.provenance.kind}); the rows "
+            "decide one factor per phase (measured).",
+            *prefill_notes,
+            *(f"No {phase} was measured; it stays as modelled." for phase in unmeasured_phases),
         )
-        prefill = prefill if prefill.size else np.ones(1)
-        decode = decode if decode.size else np.ones(1)
+        prefill, decode = (each if each.size else np.ones(1) for each in (prefill, decode))
         prefill_factor = float(np.median(prefill))
         # Largest measured size of decode (sequences) and of prefill (tokens)
         largest = (

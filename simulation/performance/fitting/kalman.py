@@ -120,38 +120,21 @@ def tune(
             f"The profile of {profile.model} on {profile.gpu} cannot be tuned from {zero} = 0. "
             "Start from a small positive value."
         )
-    log_parameters = np.log(start)
-    covariance_now = np.eye(4) * tuning.prior**2 if covariance is None else covariance.copy()
+    prior = np.eye(4) * tuning.prior**2 if covariance is None else covariance.copy()
+    state = _Filter(tuning, np.log(start), prior)
     count = observations.seconds.size
     history, innovation = np.empty((count, 4)), np.empty(count)
     used = np.zeros(count, np.bool_)
-    waited = np.diff(observations.at_s, prepend=observations.at_s[:1]) / 3600
-    missed, shares = 0, observations.share
+    waited_h = np.diff(observations.at_s, prepend=observations.at_s[:1]) / 3600
+    shares = observations.share
     for i in range(count):
         decodes, prefill_tokens = observations.decodes[i], observations.prefill_tokens[i]
-        covariance_now = _bounded(covariance_now + np.eye(4) * tuning.drift**2 * waited[i])
-        mean, slope = expected(np.exp(log_parameters), decodes, prefill_tokens, shares[i])
+        mean, slope = expected(np.exp(state.logs), decodes, prefill_tokens, shares[i])
         error = observations.seconds[i] - mean
         innovation[i] = error / mean
-        noise = (tuning.noise * mean) ** 2
-        variance = slope @ covariance_now @ slope + noise
-        if error**2 > tuning.gate**2 * variance:
-            missed += 1
-            if missed < tuning.patience:
-                history[i] = np.exp(log_parameters)
-                continue
-            covariance_now = _bounded(covariance_now * tuning.opening**2)
-            variance = slope @ covariance_now @ slope + noise
-        missed, used[i] = 0, True
-        # Decodes alone tell nothing about prefill, however the parameters are correlated.
-        gain = np.where(slope == 0, 0.0, covariance_now @ slope / variance)
-        # Limit a step to a factor of e: the slope is only valid near the current state.
-        log_parameters = log_parameters + np.clip(gain * error, -1.0, 1.0)
-        retained = np.eye(4) - np.outer(gain, slope)
-        # Joseph: stays symmetric.
-        covariance_now = retained @ covariance_now @ retained.T + np.outer(gain, gain) * noise
-        history[i] = np.exp(log_parameters)
-    values, factor95 = np.exp(log_parameters), np.exp(Z95 * np.sqrt(np.diag(covariance_now)))
+        used[i] = state.update(error, mean, slope, waited_h[i])
+        history[i] = np.exp(state.logs)
+    values, factor95 = np.exp(state.logs), np.exp(Z95 * np.sqrt(np.diag(state.covariance)))
     alpha, beta, gamma, delta = values.tolist()
     return Tuned(
         replace(profile, alpha_s=alpha, beta_s=beta, gamma_s=gamma, delta_s=delta),
@@ -159,11 +142,46 @@ def tune(
             Parameter(name, float(value), float(value / factor), float(value * factor), UNITS[name])
             for name, value, factor in zip(NAMES, values, factor95, strict=True)
         ),
-        covariance_now,
+        state.covariance,
         history,
         innovation,
         used,
     )
+
+
+@dataclass(slots=True)
+class _Filter:
+    """The state of the Kalman filter: logs of the parameters, and their covariance."""
+
+    tuning: Tuning
+    logs: FloatArray  # [4] of alpha, beta, gamma and delta
+    covariance: FloatArray  # [4, 4]
+    missed: int = 0  # outliers in a row
+
+    def update(self, error: float, mean: float, slope: FloatArray, waited_h: float) -> bool:
+        """Update by an observation that differs by ``error`` from ``mean`` seconds.
+
+        ``slope [4]`` is the gradient of ``mean``. ``waited_h`` are the hours since the last
+        observation. Returns False if the observation is skipped as an outlier.
+        """
+        tuning, noise = self.tuning, (self.tuning.noise * mean) ** 2
+        self.covariance = _bounded(self.covariance + np.eye(4) * tuning.drift**2 * waited_h)
+        variance = slope @ self.covariance @ slope + noise
+        if error**2 > tuning.gate**2 * variance:
+            self.missed += 1
+            if self.missed < tuning.patience:
+                return False
+            self.covariance = _bounded(self.covariance * tuning.opening**2)
+            variance = slope @ self.covariance @ slope + noise
+        self.missed = 0
+        # Decodes alone tell nothing about prefill, however the parameters are correlated.
+        gain = np.where(slope == 0, 0.0, self.covariance @ slope / variance)
+        # Limit a step to a factor of e: the slope is only valid near the current state.
+        self.logs = self.logs + np.clip(gain * error, -1.0, 1.0)
+        retained = np.eye(4) - np.outer(gain, slope)
+        # Joseph: stays symmetric.
+        self.covariance = retained @ self.covariance @ retained.T + np.outer(gain, gain) * noise
+        return True
 
 
 def _bounded(spread: FloatArray) -> FloatArray:

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from planner.inputs.ingest.benchmarks import read_benchmarks
 from simulation.errors import SimulationError
-from simulation.performance.curves import evaluate, inside
+from simulation.performance.curves import MIXED, Curve, evaluate, inside
 from simulation.performance.monotone import finer, interpolate, isotonic, rising
 from simulation.performance.profile import Profile, iteration_s, measured_range
 from simulation.performance.rows import benchmark_rows
@@ -66,7 +66,9 @@ def test_two_by_two_on_paper():
 
 
 def test_splitwise_s_rule_for_mixed_iterations():
-    curve = table_curve(SQUARE, mixed=1.1)
+    values = table_curve(SQUARE).values.copy()
+    values[MIXED] = 1.1
+    curve = Curve(values)
     mixed = float(evaluate(curve, 4, 4 * 150, 396, 396 * 50))
     assert mixed == pytest.approx(1.1 * prefill(curve, 400, 50))
     assert decode(curve, 4, 150) == pytest.approx(0.012)
