@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from datetime import datetime, time, tzinfo
 from typing import Any
+from urllib.parse import urlencode
 
 from django import forms
 from django.contrib import messages
 from django.http import HttpResponse
 from django.shortcuts import redirect, render
+from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
@@ -52,6 +54,12 @@ REPEATS = {
     **{f"* * {day}": f"Every {name}" for day, name in enumerate(DAYS, 1)},
     "1 * *": "First day of the month",
 }  # fmt: skip
+# Examples for an empty list: label, words, and the key in REPEATS.
+EXAMPLES = (
+    ("Every day", "Plan the day ahead at 06:00.", "* * *"),
+    ("Every Monday", "Plan the week ahead at 06:00.", "* * 1"),
+    ("First day of the month", "Review cost and commitments.", "1 * *"),
+)
 FIRST, LAST = 1970, 2261  # accepted years of a time
 SHOWN = 26  # outcomes shown: half a year of weeks
 
@@ -61,8 +69,15 @@ def listing(request: Request) -> HttpResponse:
     """List the schedules, with the latest outcomes."""
     outcomes = list(outcomes_list()[:SHOWN])
     page = paged(request, schedules_list())
+    begins = request.user.may_plan and not page.object_list
+    address = reverse("web:schedule-new")
     context = {
         "page": page,
+        "choices": [
+            (label, words, f"{address}?{urlencode({'often': often})}")
+            for label, words, often in EXAMPLES
+            if begins
+        ],
         "outcomes": outcomes,
         "runs": scheduled_runs() if is_short(page) and not outcomes else (),
         "weeks_figure": weeks_figure(outcomes),
@@ -75,7 +90,7 @@ def listing(request: Request) -> HttpResponse:
 def new(request: Request) -> HttpResponse:
     """Show the form for a new schedule, or create it."""
     if request.method != "POST":
-        initial = {"scenario": request.GET.get("scenario")}
+        initial = {name: request.GET[name] for name in ("scenario", "often") if name in request.GET}
         return _form(request, ScheduleForm(user=request.user, initial=initial), None)
     form = ScheduleForm(request.POST, user=request.user)
     schedule, problem = attempt(
