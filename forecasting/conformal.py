@@ -152,13 +152,14 @@ def day_growth(values: FloatArray, day: int) -> FloatArray:
     unknown. The assumption DAY_GROWTH counts as PRIOR_RATIOS observed ratios (an inverse gamma
     prior).
     """
-    days = values.shape[1] // day if day else 0
+    days = values.shape[1] // day if day else 0  # whole days, counted back from the end
     by_day = values[:, values.shape[1] - days * day :].reshape(len(values), days, max(day, 1))
     seen = ~np.isnan(by_day)
-    mean = np.where(seen, by_day, 0.0).sum(axis=2) / np.maximum(seen.sum(axis=2), 1)
-    known = (mean[:, 1:] > 0) & (mean[:, :-1] > 0)
-    ratio = np.where(known, mean[:, 1:], 1.0) / np.where(known, mean[:, :-1], 1.0)
-    squares = PRIOR_RATIOS * DAY_GROWTH**2 + (np.log(ratio) ** 2).sum(axis=1)
+    mean_of_day = np.where(seen, by_day, 0.0).sum(axis=2) / np.maximum(seen.sum(axis=2), 1)
+    today, yesterday = mean_of_day[:, 1:], mean_of_day[:, :-1]
+    known = (today > 0) & (yesterday > 0)
+    log_growth = np.log(np.where(known, today, 1.0) / np.where(known, yesterday, 1.0))
+    squares = PRIOR_RATIOS * DAY_GROWTH**2 + (log_growth**2).sum(axis=1)
     return np.asarray(np.sqrt(squares / (PRIOR_RATIOS + known.sum(axis=1))))
 
 

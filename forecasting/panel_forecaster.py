@@ -8,7 +8,7 @@ a forecast, per bin and for the peak of a window.
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
@@ -111,6 +111,14 @@ def _joined(parts: Sequence[PanelForecast]) -> PanelForecast:
     return replace(parts[0], **fields, growth_share=growth_share)
 
 
+class _Bands(NamedTuple):
+    """Quantiles of bins and of window peaks, ``[series, levels, steps]``, and their basis."""
+
+    quantiles: FloatArray
+    peaks: FloatArray
+    scores: FloatArray  # [series, o, steps] of past forecasts
+
+
 class _PanelPart:
     """Some series of a panel, with all past forecasts and errors.
 
@@ -154,11 +162,7 @@ class _PanelPart:
         self._forecast_new_origins()
 
     def predict(self, steps: int) -> PanelForecast:
-        """Return the forecast of the selected methods, with quantiles from past scores.
-
-        Past forecasts are compared at the same age: their scores begin ``age`` bins after their
-        origin.
-        """
+        """Return the forecast of the selected methods, with quantiles from past scores."""
         panel, ages = self.panel, self._ages()
         reach = max(self.window, steps) + int(ages.max(initial=0))
         if reach > self.record.reach:
@@ -173,18 +177,8 @@ class _PanelPart:
         last = self._last_values(end_of_panel, paths)
         selected = self._select(paths, both_tops, recent, last, end_origin, ages)
         mean = selected.path[:, 0, :steps]
-        top = running_max(mean, self.horizon)
-        quantiles = np.empty((len(mean), len(QUANTILES), steps))
-        peaks = np.empty_like(quantiles)
-        scores = np.empty((len(mean), len(self._windows), steps))
-        lift = selected.lift[:, :1]
-        for age in np.unique(ages):
-            rows = np.flatnonzero(ages == age)
-            forecast = np.hstack([mean[rows], (lift * top)[rows]])
-            past = self._past_scores(rows, int(age), steps)
-            scores[rows] = past[:, :, :steps]
-            bands = self._quantiles(rows, int(age), forecast, past)
-            quantiles[rows], peaks[rows] = bands[:, :, :steps], bands[:, :, steps:]
+        top = selected.lift[:, :1] * running_max(mean, self.horizon)
+        bands = self._bands(mean, top, ages)
         limit = self._limit(ages)
         names = (*self.names, *self.names, ENSEMBLE)
         errors = np.concatenate([recent.errors, recent.mixed[None]])[:, :, 0]
@@ -192,10 +186,10 @@ class _PanelPart:
             start_s=panel.start_s + panel.bins * panel.bin_s,
             bin_s=panel.bin_s,
             mean=np.minimum(mean, limit),
-            top=np.minimum(lift * top, limit),
+            top=np.minimum(top, limit),
             levels=QUANTILES,
-            quantiles=np.minimum(quantiles, limit[:, None]),
-            peaks=np.minimum(peaks, limit[:, None]),
+            quantiles=np.minimum(bands.quantiles, limit[:, None]),
+            peaks=np.minimum(bands.peaks, limit[:, None]),
             methods=tuple(names[m] for m in selected.chosen[:, 0]),
             candidates=(*self.names, ENSEMBLE),
             errors=_smaller_of_both(errors, len(self.names)) / self.scale[:, 0],
@@ -204,9 +198,26 @@ class _PanelPart:
             orders=self.fits.orders(ARIMA),
             past=self._past_peaks(),
             limit=limit,
-            scores=scores,
+            scores=bands.scores,
             growth_share=conformal.prior_share(self._days_known(int(ages.min(initial=0)))),
         )
+
+    def _bands(self, mean: FloatArray, top: FloatArray, ages: IntArray) -> _Bands:
+        """Return the quantiles of a forecast of ``mean`` and ``top [series, steps]``.
+
+        Past forecasts are compared at the same age: their scores begin ``age`` bins after their
+        origin.
+        """
+        steps = mean.shape[1]
+        quantiles, peaks = np.empty((2, len(mean), len(QUANTILES), steps))
+        scores = np.empty((len(mean), len(self._windows), steps))
+        for age in np.unique(ages):
+            rows = np.flatnonzero(ages == age)
+            past = self._past_scores(rows, int(age), steps)
+            scores[rows] = past[:, :, :steps]
+            bands = self._quantiles(rows, int(age), np.hstack([mean[rows], top[rows]]), past)
+            quantiles[rows], peaks[rows] = bands[:, :, :steps], bands[:, :, steps:]
+        return _Bands(quantiles, peaks, scores)
 
     def _ages(self) -> IntArray:
         """Return the bins since the last observed one, ``[series]``; 0 without an observed bin."""

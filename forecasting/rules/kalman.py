@@ -51,6 +51,7 @@ class Kalman:
         squares = np.where(observed, errors**2 / totals[1:], 0.0).sum(axis=0)
         logs = np.where(observed, np.log(totals[1:]), 0.0).sum(axis=0)
         count = np.maximum(observed.sum(axis=0), 1)
+        # Normal errors, with the scale of their variance at its likeliest value, squares / count.
         likelihood = -0.5 * (count * np.log(squares / count + SMALLEST_SQUARE) + logs)
         return LocalLevel(np.take(RATIOS, np.argmax(likelihood, axis=1)), scale)
 

@@ -73,10 +73,11 @@ class MovingMaximum:
         # The k-th observed bin of each series, so that gaps do not shorten the period.
         position = np.argsort(~seen, axis=1, kind="stable")
         amounts = np.take_along_axis(panel.values, position, axis=1)
-        count = np.cumsum(seen, axis=1)[:, origins - 1]
-        back = count[:, :, None] - 1 - np.arange(max(1, round(self.back_s / panel.bin_s)))
+        count = np.cumsum(seen, axis=1)[:, origins - 1]  # observed bins before each origin
+        back_bins = max(1, round(self.back_s / panel.bin_s))
+        index = count[:, :, None] - 1 - np.arange(back_bins)  # of the last observed bins
         series = np.arange(len(amounts))[:, None, None]
-        latest = np.where(back >= 0, amounts[series, np.maximum(back, 0)], -np.inf)
+        latest = np.where(index >= 0, amounts[series, np.maximum(index, 0)], -np.inf)
         largest = np.where(count > 0, latest.max(axis=2), np.nan)
         return np.repeat(largest[:, :, None], steps, axis=2)
 
@@ -114,19 +115,19 @@ class ShapeTimesLevel:
         if not season or not day:
             return np.full((len(panel.values), len(origins), steps), np.nan)
         filled = forward_fill(fill_by_phase(panel.values, season))
-        ahead = np.arange(steps)
-        back = np.arange(-day, 0)
-        phase = origins[:, None] + np.concatenate([back, ahead % season])
-        total = np.zeros((len(filled), *phase.shape))
-        count = np.zeros(phase.shape)
+        # The shape of the last day, which gives the level, and of the bins to forecast.
+        last_day = np.arange(-day, 0)
+        bins = origins[:, None] + np.concatenate([last_day, np.arange(steps) % season])
+        total = np.zeros((len(filled), *bins.shape))
+        count = np.zeros(bins.shape)
         for k in range(1, self.seasons + 1):
-            source = phase - k * season
+            source = bins - k * season
             # The whole of a season, so that the shape and its level have the same days.
             complete = (origins >= k * season + day)[:, None] & (source >= 0)
             total += np.where(complete, filled[:, np.maximum(source, 0)], 0.0)
             count += complete
         shape = np.where(count > 0, total / np.maximum(count, 1), np.nan)
-        last = filled[:, np.maximum(origins[:, None] + back, 0)]
+        last = filled[:, np.maximum(origins[:, None] + last_day, 0)]
         both_known = ~np.isnan(last) & ~np.isnan(shape[:, :, :day])
         shape_total = np.where(both_known, shape[:, :, :day], 0.0).sum(axis=2)
         last_total = np.where(both_known, last, 0.0).sum(axis=2)

@@ -132,15 +132,13 @@ def _fourier_coefficients(scaled: FloatArray, seen: FloatArray, design: FloatArr
     columns = design.shape[1]
     ridge = RIDGE * len(design) * np.eye(columns)
     ridge[0, 0] = SMALLEST  # no ridge on the mean
-    solve = np.linalg.solve(design.T @ design + ridge, design.T)
+    # One matrix solves all series, because gaps are filled: first by the mean, then by the fit.
+    to_coefficients = np.linalg.solve(design.T @ design + ridge, design.T).T
     mean = np.where(seen, scaled, 0.0).sum(1, keepdims=True)
     mean = mean / np.maximum(seen.sum(1, keepdims=True), 1)
-    filled = np.where(seen, scaled, mean)  # gaps first get the mean, then the fit
-    coefficients = filled @ solve.T
-    if not seen.all():
-        for _ in range(REFITS):
-            filled = np.where(seen, scaled, coefficients @ design.T)
-            coefficients = filled @ solve.T
+    coefficients = np.where(seen, scaled, mean) @ to_coefficients
+    for _ in range(0 if seen.all() else REFITS):
+        coefficients = np.where(seen, scaled, coefficients @ design.T) @ to_coefficients
     return np.asarray(coefficients)
 
 
@@ -151,6 +149,7 @@ def _lag_weights(residual: FloatArray, seen: FloatArray, lags: tuple[int, ...]) 
     first, bins = max(lags), residual.shape[1]
     target = residual[:, first:] * seen[:, first:]
     lagged_residuals = [residual[:, first - lag : bins - lag] * seen[:, first:] for lag in lags]
+    # The normal equations of each series: products of lags, and of lags with the target.
     normal = np.empty((len(residual), len(lags), len(lags)))
     moments = np.empty((len(residual), len(lags)))
     for i, lagged in enumerate(lagged_residuals):

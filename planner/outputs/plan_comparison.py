@@ -60,12 +60,11 @@ def plans_between(old: ActivePlan, new: ActivePlan) -> PlansBetween:
     in_both = _known_minutes(before) & _known_minutes(after)
     keys = sorted({*before, *after})
     pools = [(key, _counts(before, key)[in_both], _counts(after, key)[in_both]) for key in keys]
-    hours_before = float(sum(old_counts.sum() for _, old_counts, _ in pools)) / HOUR
-    hours_after = float(sum(new_counts.sum() for _, _, new_counts in pools)) / HOUR
-    hours_changed = (
-        float(sum(np.abs(new_counts - old_counts).sum() for _, old_counts, new_counts in pools))
-        / HOUR
-    )
+    # Replicas by minute, summed over the week, are replica-hours times 60.
+    hours_before = sum(int(old_counts.sum()) for _, old_counts, _ in pools) / HOUR
+    hours_after = sum(int(new_counts.sum()) for _, _, new_counts in pools) / HOUR
+    changes = [np.abs(new_counts - old_counts) for _, old_counts, new_counts in pools]
+    hours_changed = sum(int(change.sum()) for change in changes) / HOUR
     notes: list[str] = []
     if not in_both.any():
         notes.append("They cover different hours of a week, so replicas are not compared.")

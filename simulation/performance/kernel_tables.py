@@ -74,21 +74,26 @@ class Surface:
         column, y_share = _segment_position(self.y, y)
         next_row = np.minimum(row + 1, self.x.size - 1)
         next_column = np.minimum(column + 1, self.y.size - 1)
+        corners = [(i, j) for i in (row, next_row) for j in (column, next_column)]
         logs = np.log(self.seconds)
-        low = logs[row, column] * (1 - y_share) + logs[row, next_column] * y_share
-        high = logs[next_row, column] * (1 - y_share) + logs[next_row, next_column] * y_share
-        seconds = np.exp(low * (1 - x_share) + high * x_share)
+        seconds = np.exp(_bilinear([logs[corner] for corner in corners], x_share, y_share))
         seconds = seconds * np.maximum(x / self.x[-1], 1.0) * np.maximum(y / self.y[-1], 1.0)
         inside = (x >= self.x[0]) & (x <= self.x[-1]) & (y >= self.y[0]) & (y <= self.y[-1])
         # A corner of the cell with weight 0 (the point is on a knot) may be unmeasured.
-        for corner, weight in (
-            ((row, column), (1 - x_share) * (1 - y_share)),
-            ((row, next_column), (1 - x_share) * y_share),
-            ((next_row, column), x_share * (1 - y_share)),
-            ((next_row, next_column), x_share * y_share),
-        ):
+        weights = [i * j for i in (1 - x_share, x_share) for j in (1 - y_share, y_share)]
+        for corner, weight in zip(corners, weights, strict=True):
             inside &= self.measured[corner] | (weight < 1e-9)
         return seconds, inside
+
+
+def _bilinear(
+    corners: Sequence[FloatArray], x_share: FloatArray | float, y_share: FloatArray | float
+) -> FloatArray:
+    """Interpolate between the values at four corners: low x (low and high y), then high x."""
+    low_low, low_high, high_low, high_high = corners
+    low = low_low * (1 - y_share) + low_high * y_share
+    high = high_low * (1 - y_share) + high_high * y_share
+    return np.asarray(low * (1 - x_share) + high * x_share)
 
 
 def _segment_position(
@@ -162,13 +167,11 @@ class GemmTable:
         corners = [self.lines[int(a), int(b)] for a, b in neighbours if (a, b) in self.lines]
         if len(corners) < len(neighbours):
             return None
-        n0_k0, n0_k1, n1_k0, n1_k1 = (np.log(corner.at(m)) for corner in corners)
-        n_share, k_share = _log_position(n0, n1, n), _log_position(k0, k1, k)
-        low = n0_k0 * (1 - k_share) + n0_k1 * k_share
-        high = n1_k0 * (1 - k_share) + n1_k1 * k_share
+        logs = [np.log(corner.at(m)) for corner in corners]
         beyond = max(n / n1, 1.0) * max(k / k1, 1.0)
         inside = n0 <= n <= WIDER * n1 and k0 <= k <= k1
-        seconds = np.exp(low * (1 - n_share) + high * n_share) * beyond
+        shares = _log_position(n0, n1, n), _log_position(k0, k1, k)
+        seconds = np.exp(_bilinear(logs, *shares)) * beyond
         return seconds, np.all([corner.inside(m) for corner in corners], axis=0) & inside
 
 

@@ -229,10 +229,10 @@ class SharedPrompts:
         if isinstance(self.blocks, CachedTokens):
             return SharedPrompts(self.isl[rows], self.osl[rows], self.blocks.rows(rows))
         chosen, id_count = self.blocks.rows(rows), int(self.blocks.ids.max(initial=0)) + 1
-        # Each round through the sequence gets ids of its own.
+        # Each round through the sequence gets ids of its own, numbered without gaps.
         offsets = np.repeat(rounds * id_count, np.diff(chosen.start))
-        ids = np.unique(chosen.ids + offsets, return_inverse=True)[1].astype(np.int32)
-        blocks = PrefixBlocks(chosen.start, ids, chosen.block_tokens)
+        _, ids = np.unique(chosen.ids + offsets, return_inverse=True)
+        blocks = PrefixBlocks(chosen.start, ids.astype(np.int32), chosen.block_tokens)
         return SharedPrompts(self.isl[rows], self.osl[rows], blocks)
 
 
