@@ -158,10 +158,13 @@ class SimulationResult(Replay):
         return self.trace.start_s
 
     def attention(self, p: int) -> FloatArray:
-        """Return the sums over the requests served by pool ``p``, or else over its model's."""
+        """Return the sums of ``attention_terms`` over the requests that pool ``p`` served, ``[4]``.
+
+        If it served none, the sums are over all requests of its model.
+        """
         trace = self.trace
         served = self.requests.pool == p
-        if not served.any():  # take those of its whole model
+        if not served.any():
             served = trace.model == trace.models.index(self.fleet.pools[p].model)
         # Products of whole numbers need no array of terms, and add up without rounding.
         isl, osl = (

@@ -151,8 +151,8 @@ def replay_groups(
 ) -> Iterator[Group]:
     """Yield the group of the simulated policies' figures, if at least two runs have some.
 
-    ``chosen`` is the policy of each run. ``not_ranked`` says why no run is marked as the best, if
-    so. If tiers' limits are among ``differences``, only latencies are ranked.
+    ``chosen`` is the policy of each run. ``not_ranked`` is the reason if no run may be marked as
+    the best, else "". If tiers' limits are among ``differences``, only latencies are ranked.
     """
     figures = [result.policies.get(name) for result, name in zip(results, chosen, strict=True)]
     if not _has_several(figures):

@@ -250,7 +250,7 @@ class Recurrence(Operator):
             flops=8.0 * rows * self.state_elements,
             activation_bytes=rows * self.width * ACTIVATION,
             kv_bytes=2.0 * passes * self.state_bytes,
-            output_bytes=rows * self.width * ACTIVATION / 4,
+            output_bytes=rows * self.width * ACTIVATION / 4,  # one of the four parts of ``width``
         )
 
 

@@ -41,6 +41,7 @@ def exact_plan(
     first = np.r_[0, np.cumsum([option.slots.size for option in options])]  # of each operator
     binaries = int(first[-1])
     slots = slot_price * np.concatenate([option.slots for option in options])
+    # Variables: a binary for each choice, the start time of each operator, and the devices.
     result = scipy.optimize.milp(
         np.r_[slots, np.zeros(count), 1.0],
         constraints=_constraints(problem, options, slo_share),

@@ -292,7 +292,7 @@ def _pool_occupancy(speed: Speeds, workload: Workload, instances: int) -> Occupa
 
 
 def _decode_share(speed: Speeds, workload: Workload) -> float:
-    """Return the squared share of a request's residence that grows with its output."""
+    """Return the square of the share of a request's residence that it spends decoding."""
     gaps = (workload.facts.mean_osl - 1.0) * float(speed.gap_s[-1])
     return (gaps / float(speed.residence_s[-1])) ** 2
 

@@ -113,8 +113,8 @@ def _chosen(values: FloatArray) -> _Model:
             yield _fitted(values, intercept, p, q)
 
     best = min(fitted_orders(True), key=lambda model: model.aic)
-    _, p, q, _ = best.free
-    if _fitted(values, False, p, q).aic < best.aic:
+    _, has_ar, has_ma, _ = best.free
+    if _fitted(values, False, has_ar, has_ma).aic < best.aic:
         return min(fitted_orders(False), key=lambda model: model.aic)
     return best
 

@@ -204,7 +204,7 @@ class RollingSchedule:
     def _plan_due(self, time_s: float, running: IntArray | None) -> None:
         """Plan the periods that are due by ``time_s``, from the ``running`` instances, ``[pools]``.
 
-        None: before the first decision.
+        ``running`` is None before the first decision.
         """
         for period in range(len(self._steps_planned), len(self._starts_s)):
             if self._decided_s[period] > time_s:
