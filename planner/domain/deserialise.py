@@ -87,6 +87,9 @@ def _reader(hint: Any) -> Callable[[Any], Any]:
 
 
 def _items(kinds: list[Any], container: type, values: Sequence[Any]) -> Any:
-    """Return a JSON list as a tuple or list: of one type per item, or of the first for all."""
+    """Return a JSON list as a ``container``, a tuple or list.
+
+    ``kinds`` has the type of each item, or first the type of all items.
+    """
     each = kinds if len(kinds) == len(values) else [kinds[0]] * len(values)
     return container(_value(kind, item) for kind, item in zip(each, values, strict=True))

@@ -36,7 +36,7 @@ def figure(value: Any, unit: str = "") -> str:
 
 
 def _amount_usd(usd: float) -> str:
-    """Return dollars with three significant digits at least, and cents where one digit remains."""
+    """Return dollars as ``digits`` does, but with two decimals, not one: 12.50, not 12.5."""
     text = digits(usd)
     return f"{usd:.2f}" if len(text.partition(".")[2]) == 1 else text
 

@@ -314,9 +314,9 @@ def periods(
     role: Role = Role.OTHER,
     notes: Sequence[str] = (),
 ) -> Series:
-    """Return the values of periods of equal length as a line of steps; the last one has its length.
+    """Return the values of periods as a line of steps.
 
-    ``starts`` are times or numbers, in order.
+    ``starts`` are times or numbers, in order. The last period is as long as the others on average.
     """
     length = (starts[-1] - starts[0]) / max(1, len(starts) - 1)
     ends = (*starts, starts[-1] + length)

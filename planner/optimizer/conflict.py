@@ -55,7 +55,10 @@ def conflict_sentences(problem: PlanningProblem) -> str:
 
 
 def unserved_sentence(problem: PlanningProblem, target: IntArray) -> str:
-    """Return a sentence on what an unproven target leaves unserved or exceeds, or ""."""
+    """Return a sentence on the demand that a target leaves unserved and the caps that it exceeds.
+
+    It is "" if there are none.
+    """
     served = local_served_tps(problem, target)
     local = local_need_tps(problem) * (1 - TOLERANCE) - served
     total = global_need_tps(problem) * (1 - TOLERANCE) - served.sum(axis=1)

@@ -71,15 +71,17 @@ def _remove_unneeded(
         # This region has to serve its own demand, and the joint demand that others cannot.
         demand_here = max(local[model, region], total[model] - others_tps)
         required = min(float(served_here.min()), demand_here)
-        present, least = int(target[model, region, gpu]), int(problem.minimum[model, region, gpu])
+        present = int(target[model, region, gpu])
+        least = int(problem.minimum[model, region, gpu])
         lost_tps = {}  # by side: tokens/s lost with 0, 1, 2, ... instances removed
         for side_index, side in enumerate(all_sides):
             if side.columns[gpu]:
+                # Tokens/s with 0 to ``present`` instances.
                 curve = capacity_curve(problem, model, gpu, present, int(side.lost[gpu]))
                 pool_tps = curve / side.share
                 lost_tps[side_index] = pool_tps[present] - pool_tps[least : present + 1][::-1]
         # Remove as many as leave every side with enough.
-        spare = np.maximum(0.0, served_here - required)
+        spare = np.maximum(0.0, served_here - required)  # by side
         removed = min(
             int(np.searchsorted(lost, spare[side_index], side="right")) - 1
             for side_index, lost in lost_tps.items()
@@ -106,12 +108,8 @@ def _removable(
     served = served_by.min(axis=0)
     others = served.sum(axis=1, keepdims=True) - served
     if problem.lose_region:
-        # Without the largest other region: it is the second largest for the largest region.
-        ranked = np.argsort(served, axis=1)
-        largest = np.take_along_axis(served, ranked[:, -1:], axis=1)
-        second = np.take_along_axis(served, ranked[:, -2:-1], axis=1)
-        is_largest = np.arange(served.shape[1]) == ranked[:, -1:]
-        others = others - np.where(is_largest, second if second.size else 0.0, largest)
+        others = others - _largest_other_region(served)
+    # A region has to serve its own demand, and the joint demand that others cannot.
     required = np.minimum(served, np.maximum(local, total[:, None] - others))
     removable = target > problem.minimum
     for side, by_side in zip(all_sides, served_by, strict=True):
@@ -120,3 +118,15 @@ def _removable(
         spare = (by_side - required) * (1 + LOOSE) + LOOSE * by_side
         removable &= ~side.columns | (drop / side.share <= spare[..., None])
     return removable
+
+
+def _largest_other_region(served: FloatArray) -> FloatArray:
+    """Return the tokens/s of the largest region but each one itself, ``[model, region]``.
+
+    ``served`` has the same shape. It is 0 with a single region.
+    """
+    ranked = np.argsort(served, axis=1)
+    largest = np.take_along_axis(served, ranked[:, -1:], axis=1)
+    second = np.take_along_axis(served, ranked[:, -2:-1], axis=1)
+    is_largest = np.arange(served.shape[1]) == ranked[:, -1:]
+    return np.where(is_largest, second if second.size else 0.0, largest)

@@ -25,7 +25,8 @@ def cheapest_reservation(problem: HorizonProblem, target: IntArray) -> IntArray:
     """Return the cheapest GPUs to reserve for ``target``, by region and row of capacity."""
     if problem.reserved_usd is None or problem.on_demand_usd is None:
         return np.zeros_like(problem.first.capacity_gpus)
-    used, price_of_all_periods = gpus_in_use(problem, target), problem.reserved_usd * len(target)
+    used = gpus_in_use(problem, target)
+    price_of_all_periods = problem.reserved_usd * len(target)
     # A GPU that the k busiest periods use saves their on-demand prices, [k]. So it pays to reserve
     # the largest count whose saving exceeds the price.
     busiest_first = np.argsort(-used, axis=0, kind="stable")

@@ -188,7 +188,8 @@ def _solve_decomposed(problem: PlanningProblem, effort: Effort) -> Outcome:
             build_s=built - began + by_program.build_s,
             solve_s=ended - built + by_program.solve_s,
         )
-    is_small, left_s = cells.need.size < STABLE_BELOW, limit_s - (ended - built)
+    is_small = cells.need.size < STABLE_BELOW
+    left_s = limit_s - (ended - built)
     if effort.stable and is_small and left_s > 0 and outcome.target is not None:
         search = Search.from_problem(single_period(problem), effort)
         search = replace(search, until=ended + left_s)
@@ -214,7 +215,8 @@ def _checked_outcome(
         outcome = solve(problem, effort)
     except SolverFailed as failed:
         reason = str(failed).rstrip(".").partition(":")[0]
-        died, seconds = f"gave no answer ({reason})", perf_counter() - began
+        died = f"gave no answer ({reason})"
+        seconds = perf_counter() - began
         return Outcome(TIMEOUT, target=None, bound=0.0, died=died, solve_s=seconds)
     if outcome.target is None or is_feasible(problem, outcome.target):
         return outcome

@@ -9,7 +9,7 @@ from planner.storage import row_arrays
 
 @dataclass(frozen=True, slots=True)
 class BucketCopy:
-    """Counts of the stores in the bucket."""
+    """How many stores a copy to ``bucket`` found there, how many it copied, and which it lacks."""
 
     bucket: str
     whole: int  # folders and files that rows name and that the bucket already had

@@ -426,7 +426,9 @@ def _swapping_arrays(folder: Path) -> Iterator[Callable[[], None]]:
     def swap() -> None:
         """Move the current arrays aside and the backup's arrays into their place."""
         for name in DATA_FOLDERS:
-            current, new, old = row_arrays.data_dir() / name, folder / ARRAYS / name, folder / "old"
+            current = row_arrays.data_dir() / name
+            new = folder / ARRAYS / name
+            old = folder / "old"
             if current.exists():
                 old.mkdir(exist_ok=True)
                 current.rename(old / name)

@@ -273,7 +273,8 @@ def _unanswered(trace: Trace) -> Iterator[Assumption]:
 
 def _ended_early(trace: Trace, draft: Scenario) -> Iterator[Assumption]:
     """Yield the assumption on series that end before the planned time."""
-    series, end = trace.report.get("series") or [], trace.report.get("end")
+    series = trace.report.get("series") or []
+    end = trace.report.get("end")
     early = [row["name"] for row in series if row.get("end") != end]
     if early and draft.horizon.start == "end":
         yield Assumption(

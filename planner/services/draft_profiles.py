@@ -65,7 +65,8 @@ def choose_serving(trace: Trace, model: str = "", gpu: str = "") -> Serving:
     named = {label: name for label, name in known.items() if name in models and not model}
     labels = model_labels(trace)
     embeds = trace.requests and trace.report.get("unanswered") == trace.requests
-    default, longest = DEFAULT_EMBEDDER if embeds else DEFAULT_MODEL, 0
+    default = DEFAULT_EMBEDDER if embeds else DEFAULT_MODEL
+    longest = 0
     needs_default = not model and (not named or labels)
     if needs_default and not embeds:
         default, longest = _default_model(trace, gpu or usual)

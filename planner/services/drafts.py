@@ -209,10 +209,7 @@ def _fit_window(
     span_s = max(seconds for seconds, _ in rates)  # outside its own bins, a series counts as zero
     window_s = _fit_short_trace(data, span_s, trace.report.get("bin_s") or 0)
     if horizon is not None:
-        if span_s >= LENGTH_OF_A_DAY_S:
-            window_s = horizon.replayed_s if span_s >= LENGTH_OF_A_WEEK_S else DAY_S
-        elif window_s >= HOUR_S:
-            window_s = floor(window_s / HOUR_S) * HOUR_S
+        window_s = _length_after_trace(horizon, span_s, window_s)
         data["horizon"] = data.get("horizon", {}) | {"start": "end", "duration_s": window_s}
     replayed = sum(rate for _, rate in rates) * window_s
     if chosen is not None:
@@ -220,6 +217,18 @@ def _fit_window(
         data["horizon"] = {"start": _start(trace, chosen), "duration_s": chosen.duration_s}
     if replayed > MAX_REPLAYED_REQUESTS:
         data["traffic"]["max_replayed"] = MAX_REPLAYED_REQUESTS
+
+
+def _length_after_trace(horizon: HorizonChoice, span_s: float, window_s: float) -> float:
+    """Return the length (s) of a window after a trace of ``span_s`` seconds, in whole hours.
+
+    ``window_s`` is the length that fits a short trace. Less than an hour stays as it is.
+    """
+    if span_s >= LENGTH_OF_A_WEEK_S:
+        return horizon.replayed_s
+    if span_s >= LENGTH_OF_A_DAY_S:
+        return DAY_S
+    return floor(window_s / HOUR_S) * HOUR_S if window_s >= HOUR_S else window_s
 
 
 def _fit_short_trace(data: Row, span_s: float, file_bin_s: float) -> float:

@@ -57,7 +57,10 @@ def login_attempt(request: HttpRequest, name: str) -> Iterator[None]:
     address = client_address(request)
 
     def limit(kind: str, target: str, most: int, origin: str) -> GuessLimit:
-        """Return the limit on wrong passwords of a network or a name; ``origin`` is for the log."""
+        """Return the limit of ``most`` wrong passwords of ``target``, a network or a name.
+
+        ``origin`` names the target in the log.
+        """
         scope = "from your network" if kind == "network" else "for this name"
         return GuessLimit(
             kind=kind,

@@ -84,11 +84,14 @@ def plan_difference(plan: Sequence[PoolPlan], active: Sequence[PoolPlan]) -> Dif
     before = {pool.key: pool for pool in active}
     after = {pool.key: pool for pool in plan}
     keys = list(dict.fromkeys((*after, *before)))
+    # The active plan repeats after its end, but the new plan is compared only until its own end.
     old = np.stack([_replicas_at(before.get(key), active, times) for key in keys])
     new = np.stack([_replicas_at(after.get(key), plan, times, cycles=CYCLES[:1]) for key in keys])
     comparable = ~np.isnan(old).any(axis=0) & ~np.isnan(new).any(axis=0)
     compared_times = [times[i] for i in np.flatnonzero(comparable)]
-    old, new, hours_per_step = old[:, comparable], new[:, comparable], step / HOUR
+    old = old[:, comparable]
+    new = new[:, comparable]
+    hours_per_step = step / HOUR
     old_usd, usd = (
         _cost_usd(counts * hours_per_step, keys, before, after) for counts in (old, new)
     )

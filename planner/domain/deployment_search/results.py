@@ -222,7 +222,8 @@ def row_of(rated: Rated, query: DeploymentQuery, shape: ModelShape, fit: Estimat
     candidate, decode = rated.candidate, rated.candidate.decode
     where, prefill = decode.where, candidate.prefill
     mode = "agg" if prefill is None else "disagg"
-    tokens, output_tokens = rated.rate * (query.isl + query.osl), rated.rate * query.osl
+    tokens = rated.rate * (query.isl + query.osl)
+    output_tokens = rated.rate * query.osl
     usd = _finite(candidate.usd_per_hour)
     power = power_w(rated, query, shape)
     instances = None if query.rps is None else copies_needed(rated.rate, query.rps)

@@ -149,7 +149,8 @@ def _model(query: DeploymentQuery, known: UserFacts) -> tuple[ModelShape, str]:
             raise PlannerError(
                 f"model {query.model} has a memory size and no shape. Add it from its config.json."
             )
-        shape, published = described, stated_precision(query.model) or "bf16"
+        shape = described
+        published = stated_precision(query.model) or "bf16"
     else:
         shape = catalogue.shape(query.model)
         published = catalogue.published_precision(query.model)

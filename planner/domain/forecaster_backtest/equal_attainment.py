@@ -117,9 +117,8 @@ def match_attainment(
         figures = trials(level)
         if figures is None:  # no feasible plan: search below this value
             high, step = level, STEP * (level - low)
-            level = (
-                max((other for other in trials.figures if other < level), default=low) + level
-            ) / 2
+            feasible_below = max((tried for tried in trials.figures if tried < level), default=low)
+            level = (feasible_below + level) / 2
             continue
         if abs(figures.spare) <= TOLERANCE:
             break

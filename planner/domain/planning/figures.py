@@ -228,7 +228,8 @@ def plan_figures(
 
 def _plan_totals(plan: ScalingPlan, hardware: Hardware) -> PlanTotals:
     """Return cost, energy and changes of a plan over all its periods."""
-    by_window, hours = [window.totals for window in plan.windows], plan.period_s / 3600
+    by_window = [window.totals for window in plan.windows]
+    hours = plan.period_s / 3600
     gpu_hours = sum(totals.gpu_hours for totals in by_window) * hours
     return PlanTotals(
         usd=sum(totals.usd for totals in by_window) * hours,

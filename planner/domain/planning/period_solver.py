@@ -313,7 +313,8 @@ def _serve_partially(
     Unserved tokens/s are ``[tier, model]``. ``failed`` is the infeasible plan of all demand; its
     sentence on the conflict is kept. If no plan is feasible at all, return (failed plan, None).
     """
-    policy, worth = periods.inputs.settings.limited or EXACT, periods.worth
+    policy = periods.inputs.settings.limited or EXACT
+    worth = periods.worth
     if policy == EXACT:
         # A minimum above the maximum is one of the conflicts, so lower it.
         within = replace(

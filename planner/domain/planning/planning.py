@@ -293,7 +293,8 @@ def _active_targets(window: Window) -> tuple[FloatArray, BoolArray]:
     Times ``[step]`` are seconds from the window's start. ``active [step, period]`` is True from the
     request for a period until its end.
     """
-    starts, begins = window.period_starts_s - window.start_s, decision_times_s(window)
+    starts = window.period_starts_s - window.start_s
+    begins = decision_times_s(window)
     times = np.unique(np.concatenate([starts, begins]))
     ends = np.append(starts[1:], np.inf)
     return times, (begins <= times[:, None]) & (times[:, None] < ends)

@@ -75,7 +75,8 @@ def purchases(inputs: PlanInput, planned: PlannedWindow) -> tuple[Purchase, ...]
     if plan.reserved is None and not spot:
         return ()
     horizon = Periods.of(inputs, planned.load).together()
-    horizon = horizon if plan.together else replace(horizon, lead=0)
+    if not plan.together:  # then no GPUs are held for replicas that start
+        horizon = replace(horizon, lead=0)
     used = gpus_in_use(horizon, plan.target)  # [p, r, t]
     reserved = np.zeros_like(used[0]) if plan.reserved is None else plan.reserved
     term = inputs.settings.reserve or ""

@@ -77,13 +77,13 @@ def _deferrable_work(inputs: PlanInput) -> Work:
     rows: list[tuple[float, int, int, int, int]] = []  # the fields of ``Work``
     periods = len(window.period_starts_s)
     for series in forecasts:
-        key, age_s = series.key, tiers[series.key.tier].urgent_after_s
-        m, r = traffic.models.index(key.model), traffic.regions.index(key.region)
-        wait = max(0, int(age_s // window.period_s) - 1)
-        tokens = series.mean.reshape(periods, -1).sum(axis=1)
-        rows += [
-            (float(tokens[p]), m, r, p, min(p + wait, periods - 1))
-            for p in np.flatnonzero(tokens > 0).tolist()
-        ]
+        m = traffic.models.index(series.key.model)
+        r = traffic.regions.index(series.key.region)
+        # The first request of a period arrives as it begins, and all work waits no longer.
+        periods_to_wait = max(0, int(tiers[series.key.tier].urgent_after_s // window.period_s) - 1)
+        tokens = series.mean.reshape(periods, -1).sum(axis=1)  # by period of arrival
+        for p in np.flatnonzero(tokens > 0).tolist():
+            last_period = min(p + periods_to_wait, periods - 1)
+            rows.append((float(tokens[p]), m, r, p, last_period))
     amounts, *places = np.array(rows, np.float64).reshape(-1, 5).T
     return Work(amounts, *(column.astype(np.int64) for column in places))

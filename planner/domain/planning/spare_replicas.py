@@ -57,7 +57,8 @@ def spare_of(inputs: PlanInput, planned: PlannedWindow, progress: Progress) -> P
 
 def _usd_and_gpu_hours(plan: ScalingPlan) -> tuple[float, float]:
     """Return (dollars, GPU-hours) of a plan over its window."""
-    hours, windows = plan.period_s / 3600, [window.totals for window in plan.windows]
+    hours = plan.period_s / 3600
+    windows = [window.totals for window in plan.windows]
     return sum(w.usd for w in windows) * hours, sum(w.gpu_hours for w in windows) * hours
 
 

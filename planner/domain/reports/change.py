@@ -132,7 +132,8 @@ def _attainment(new: Outcome, old: Outcome | None, tier: str, was: str) -> Fact:
 
     ``old`` is the plan to compare with, if any; ``was`` is its name.
     """
-    share, old_share = new.slo_attainment[tier], old.slo_attainment.get(tier) if old else None
+    share = new.slo_attainment[tier]
+    old_share = old.slo_attainment.get(tier) if old else None
     points = None if share is None or old_share is None else share - old_share
     met = all(new.slo_met.values())
     return Fact(
@@ -164,7 +165,8 @@ def checks(
         yield _slo_check(after)
         loss = after.replica_loss
         words = {True: "Passed.", False: "Not N+1.", None: unknown}[loss.survives]
-        share, place = loss.attainment, f" {loss.where}" if loss.where else ""
+        share = loss.attainment
+        place = f" {loss.where}" if loss.where else ""
         detail = (
             f"{percent(share)} SLO attainment after losing 1 replica{place}." if share else words
         )

@@ -321,7 +321,10 @@ def _replicas_tile(view: ComparisonView, schedule: Schedule | None) -> Iterator[
 
 
 def _guarded(view: ComparisonView, schedule: Schedule | None) -> str:
-    """Return the most replicas that the plan's simulation has above its schedule, else ""."""
+    """Return the most replicas that the plan had in its simulation, if its schedule has fewer.
+
+    Otherwise, and without a schedule, return "".
+    """
     counts = _replicas(view, schedule, view.key)
     simulated = _replicas(view, None, view.key)
     return "" if counts is None else guard_text(counts, simulated, view.plan.outcome.label)

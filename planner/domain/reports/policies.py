@@ -157,7 +157,10 @@ def time_text(window: timedelta) -> str:
 
 
 def guard_text(scheduled: Span, simulated: Span | None, policy: str) -> str:
-    """Return the most replicas of ``simulated`` if above ``scheduled``; else, and for None, ""."""
+    """Return the most replicas that a policy had in the simulation, if its schedule has fewer.
+
+    Otherwise return "". ``simulated`` is None without a simulation.
+    """
     if simulated is None or simulated[1] <= scheduled[1]:
         return ""
     return f"{'guard' if 'guard' in policy else 'simulation'} up to {simulated[1]:,}"

@@ -93,7 +93,7 @@ def _gpus(result: ShareResult) -> Table:
 
 
 def _models(result: ShareResult) -> Table:
-    """Return a row per model and region."""
+    """Return a table with a row per model and region."""
     return table(
         result.models,
         (Head("Model", wide=2), lambda row: row.model),

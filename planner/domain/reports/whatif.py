@@ -113,7 +113,8 @@ def _headline(before: WhatIf | None, now: WhatIf, simulated: SimulatedPolicy | N
 
 def _fact(shown: Figure, before: WhatIf | None, now: WhatIf) -> Fact:
     """Return the tile of the figure ``shown``: its value in ``now``, and its change since."""
-    value, old = shown.planned(now), None if before is None else shown.planned(before)
+    value = shown.planned(now)
+    old = None if before is None else shown.planned(before)
     tile = Fact(shown.label, value, _unit(shown), FORMS.get(shown.unit, Form.NUMBER))
     if value is None or old is None or value == old:
         return tile

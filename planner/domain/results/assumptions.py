@@ -187,7 +187,9 @@ def _moments(tokens: Int32Array, models: CodeArray, m: int) -> tuple[float, floa
     count, total, squares = 0, 0.0, 0.0
     for rows in row_slices(len(tokens)):
         values = tokens[rows][models[rows] == m].astype(np.float64)
-        count, total, squares = count + len(values), total + values.sum(), squares + values @ values
+        count += len(values)
+        total += values.sum()
+        squares += values @ values
     mean = total / count
     return mean, math.sqrt(max(0.0, squares / count - mean * mean))
 

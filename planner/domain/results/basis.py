@@ -317,6 +317,7 @@ def facts_at(hardware: Hardware, sizes: Sizes) -> tuple[Fact, ...]:
             # Of several roles on one profile, a size beyond the measured range decides.
             if provenance != profile.provenance or (what, profile.provenance) not in speeds:
                 speeds[what, profile.provenance] = provenance
+    # Figures that are no speed, and speeds that were not sized, keep their source.
     return facts_of(
         (what, speeds.get((what, source), source)) for what, source in hardware.provenance
     )

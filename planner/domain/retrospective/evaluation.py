@@ -75,7 +75,8 @@ def evaluate_plan(
         times_s, counts, window.period_starts_s - window.start_s, study.hardware.startup_s
     )
     speed, unsure = speed_drifts(study.hardware, counts, served)
-    hours, required = window.period_s / 3600, None if needed is None else study.pools(needed.target)
+    hours = window.period_s / 3600
+    required = None if needed is None else study.pools(needed.target)
     return PlanEvaluation(
         begins=moment(window.start_s),
         ends=moment(window.end_s),

@@ -113,7 +113,10 @@ def observations_of(profile: Profile, observed: ServedSpeed) -> Observations:
 def _equivalent_linear_profile(
     profile: Profile, observed: ServedSpeed, observations: Observations
 ) -> LinearProfile:
-    """Return a linear profile equal to ``profile`` at one sequence and at the mean load."""
+    """Return a linear profile equal to ``profile`` at one sequence and at the mean load.
+
+    At the mean load, it is equal with and without prefill.
+    """
     sequences = observations.decodes.mean(keepdims=True)
     prefill_tokens = observations.prefill_tokens.mean(keepdims=True)
     share = observations.share.mean(keepdims=True)
@@ -130,10 +133,18 @@ def _equivalent_linear_profile(
     delta = max((with_prefill - decoding) / max(float(prefill_tokens[0]), TINY_S), TINY_S)
     alpha = max(alone - beta, TINY_S)
     return LinearProfile(
-        profile.model, profile.gpu, profile.tp, alpha, beta, alpha, delta,
-        profile.max_batch, profile.max_batch_tokens, profile.kv_capacity_tokens,
-        profile.provenance,
-    )  # fmt: skip
+        profile.model,
+        profile.gpu,
+        profile.tp,
+        alpha_s=alpha,
+        beta_s=beta,
+        gamma_s=alpha,  # prefill has the same constant part
+        delta_s=delta,
+        max_batch=profile.max_batch,
+        max_batch_tokens=profile.max_batch_tokens,
+        kv_capacity_tokens=profile.kv_capacity_tokens,
+        provenance=profile.provenance,
+    )
 
 
 def _mean_iteration_s(

@@ -54,7 +54,7 @@ class Sharing:
         shifted_replays = rules.replays - 1 + UNSEEN
         shifts_s = rng.uniform(0, rules.span_s, (shifted_replays, len(pool.parts)))
         # The parts of each replay: as they are, then shifted. The last ``UNSEEN`` only judge.
-        self._shifted = [
+        self._parts_by_replay = [
             list(pool.parts),
             *(
                 [
@@ -74,7 +74,7 @@ class Sharing:
         models = [self._pool.model[i] for i in group]
         if len(set(models)) < len(models) or not all(self._pool.feasible[m] for m in models):
             return False
-        seen = [[parts[i] for i in group] for parts in self._shifted[: self._rules.replays]]
+        seen = [[parts[i] for i in group] for parts in self._parts_by_replay[: self._rules.replays]]
         for way in self._rules.ways:
             host = self._host_of(way)
             if way == MEMORY and not fits_by_memory(seen[0], host):
@@ -103,10 +103,10 @@ class Sharing:
         self._check_alive()
         way = ALONE if len(group) == 1 else self._chosen_way[group]
         host = self._host_of(way)
-        unseen_parts = self._shifted[self._rules.replays :]
+        unseen_parts = self._parts_by_replay[self._rules.replays :]
         seen, *unseen = (
             replay_gpu([parts[i] for i in group], host)
-            for parts in (self._shifted[0], *unseen_parts)
+            for parts in (self._parts_by_replay[0], *unseen_parts)
         )
         attained = np.mean([[1 - own.late.mean() for own in run.models] for run in unseen], axis=0)
         return SharedGpuPlan(group, way, seen, tuple(float(share) for share in attained))

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from math import ceil
+from typing import NamedTuple
 
 import numpy as np
 
@@ -66,10 +67,21 @@ def sharing_pools(
                 _kv_floor_bytes(hardware, m, g, member.longest)
                 for (m, g), member in zip(members, models, strict=True)
             )
+            divided = _parts_of(models, host)
             yield SharingPool(
-                region.name, gpu, tp, float(hardware.usd_per_gpu_hour[r, g]), models,
-                *_parts_of(models, host), host, hardware.gpus[g].memory_bytes / 2**30, floors,
-            )  # fmt: skip
+                region=region.name,
+                gpu=gpu,
+                gpus=tp,
+                usd_per_gpu_hour=float(hardware.usd_per_gpu_hour[r, g]),
+                models=models,
+                parts=divided.parts,
+                model=divided.model,
+                busy_s=divided.busy_s,
+                feasible=divided.feasible,
+                host=host,
+                memory_gib=hardware.gpus[g].memory_bytes / 2**30,
+                kv_floor_bytes=floors,
+            )
 
 
 def _members_by_kind(
@@ -165,25 +177,28 @@ def _limits(tiers: list[Tier], name: str) -> FloatArray:
     return np.array([np.inf if value is None else value for value in values])
 
 
-def _parts_of(
-    models: tuple[SharingModel, ...], host: SharedHost
-) -> tuple[tuple[SharingModel, ...], tuple[int, ...], FloatArray, tuple[bool, ...]]:
-    """Divide each model into the parts, one per replica, that it needs alone on ``host``.
+class _Parts(NamedTuple):
+    """The fields of ``SharingPool`` on the parts of its models."""
 
-    Return (parts, model index of each part, busy seconds of each part, whether any number of
-    replicas meets the SLOs of each model).
-    """
+    parts: tuple[SharingModel, ...]
+    model: tuple[int, ...]
+    busy_s: FloatArray
+    feasible: tuple[bool, ...]
+
+
+def _parts_of(models: tuple[SharingModel, ...], host: SharedHost) -> _Parts:
+    """Divide each model into the parts, one per replica, that it needs alone on ``host``."""
     parts: list[SharingModel] = []
-    numbers: list[int] = []
-    busy: list[float] = []
+    model_of_part: list[int] = []
+    busy_s: list[float] = []
     feasible: list[bool] = []
     for m, model in enumerate(models):
         own, seconds = _parts_alone(model, host)
         feasible.append(own is not None)
         parts += own or [model]
-        numbers += [m] * len(own or [model])
-        busy += seconds
-    return tuple(parts), tuple(numbers), np.array(busy), tuple(feasible)
+        model_of_part += [m] * len(own or [model])
+        busy_s += seconds
+    return _Parts(tuple(parts), tuple(model_of_part), np.array(busy_s), tuple(feasible))
 
 
 def _parts_alone(

@@ -50,7 +50,8 @@ def days(grid: Grid, lost: BoolArray, clock: str) -> Days:
 def _every_day(grid: Grid, total: DemandSeries, clock: str) -> list[Day]:
     """Return all calendar days of the trace in order; ``total`` is its demand over all series."""
     day_of_bin = np.floor(grid.edges_s / DAY_S + 1e-9).astype(np.int64)
-    first, count = int(day_of_bin[0]), int(day_of_bin[-1] - day_of_bin[0]) + 1
+    first = int(day_of_bin[0])
+    count = int(day_of_bin[-1] - day_of_bin[0]) + 1
 
     def per_day(values: FloatArray | BoolArray) -> FloatArray:
         """Return the sum of ``values [bins]`` over each day; unknown bins count as 0."""

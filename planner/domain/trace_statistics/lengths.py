@@ -29,9 +29,9 @@ def request_lengths(store: Path, by: tuple[str, ...]) -> list[Lengths]:
         requests = counts["n"].to_numpy().astype(np.int64)
         series, codes = np.unique(code, return_inverse=True)
         names = labels_of(report, series)
-        for kind in ("all", *by):
-            column = LABELS.index(kind) if kind in LABELS else -1
-            of_series = ["all" if column < 0 else each[column] or UNSAID for each in names]
+        lengths += _by_label(field, "all", np.full(len(names), "all"), codes, tokens, requests)
+        for kind in by:
+            of_series = [each[LABELS.index(kind)] or UNSAID for each in names]
             lengths += _by_label(field, kind, np.array(of_series), codes, tokens, requests)
     return lengths
 
@@ -48,7 +48,8 @@ def _by_label(
     # Pairs of label and length, sorted by both, with their number of requests.
     packed, packed_index = np.unique(label[codes] * ROOM + tokens, return_inverse=True)
     weight = np.bincount(packed_index, count).astype(np.float64)
-    label_of, values = packed // ROOM, (packed % ROOM).astype(np.float64)
+    label_of = packed // ROOM
+    values = (packed % ROOM).astype(np.float64)
     first = np.searchsorted(label_of, np.arange(len(labels) + 1))
     requests = np.add.reduceat(weight, first[:-1])
     lengths = []

@@ -114,7 +114,8 @@ def _lost_bins(grid: Grid, total_outages: tuple[Outage, ...]) -> list[LostBins]:
 def _lost_bins_of(grid: Grid, series: str, outage: Outage) -> LostBins:
     """Return an outage of ``series`` with its times and its missing amount."""
     start_s = grid.start_s + outage.first * grid.bin_s
-    end_s, missing = start_s + outage.bins * grid.bin_s, outage.expected * outage.bins
+    end_s = start_s + outage.bins * grid.bin_s
+    missing = outage.expected * outage.bins
     return LostBins(series, start_s, end_s, outage.bins, missing, outage.after)
 
 

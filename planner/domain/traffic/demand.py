@@ -120,23 +120,7 @@ def bin_demand(
 
     if bins is None:
         bins = int(bin_index(trace.arrival_s[-1:])[0]) + 1 if len(trace) else 0
-    shape = (len(trace.models), len(trace.regions), len(trace.tiers), bins)
-    requests, input_tokens, output_tokens = np.zeros((3, int(np.prod(shape))))
-    # In pieces, so that a large trace needs no temporary arrays of its full length.
-    for rows in row_slices(len(trace)):
-        bin_of = bin_index(trace.arrival_s[rows])
-        inside = (bin_of >= 0) & (bin_of < bins)
-        columns = trace.model[rows], trace.region[rows], trace.tier[rows], bin_of
-        codes = np.ravel_multi_index(tuple(column[inside] for column in columns), shape)
-        for total, tokens in (
-            (requests, None), (input_tokens, trace.input_tokens),
-            (output_tokens, trace.output_tokens),
-        ):  # fmt: skip
-            weights = None if tokens is None else tokens[rows][inside]
-            total += np.bincount(codes, weights, minlength=total.size)
-    requests, input_tokens, output_tokens = (
-        total.reshape(-1, bins) for total in (requests, input_tokens, output_tokens)
-    )
+    requests, input_tokens, output_tokens = _sums_per_bin(trace, bin_index, bins)
     used = np.flatnonzero(requests.sum(axis=1) > 0)
     keys = [
         SeriesKey(model, region, tier)
@@ -152,3 +136,22 @@ def bin_demand(
         input_tokens=input_tokens[used],
         output_tokens=output_tokens[used],
     )
+
+
+def _sums_per_bin(
+    trace: Trace, bin_index: Callable[[FloatArray], IntArray], bins: int
+) -> FloatArray:
+    """Return requests, input tokens and output tokens, ``[3, model x region x tier, bin]``."""
+    shape = (len(trace.models), len(trace.regions), len(trace.tiers), bins)
+    sums = np.zeros((3, int(np.prod(shape))))
+    requests, input_tokens, output_tokens = sums
+    # In pieces, so that a large trace needs no temporary arrays of its full length.
+    for rows in row_slices(len(trace)):
+        bin_of = bin_index(trace.arrival_s[rows])
+        inside = (bin_of >= 0) & (bin_of < bins)
+        columns = trace.model[rows], trace.region[rows], trace.tier[rows], bin_of
+        codes = np.ravel_multi_index(tuple(column[inside] for column in columns), shape)
+        requests += np.bincount(codes, minlength=requests.size)
+        input_tokens += np.bincount(codes, trace.input_tokens[rows][inside], requests.size)
+        output_tokens += np.bincount(codes, trace.output_tokens[rows][inside], requests.size)
+    return sums.reshape(3, -1, bins)

@@ -170,9 +170,10 @@ def _resampled(
     ``rows`` are the requests of the pattern to draw from, ``bin_of`` is the bin of each. A session
     is kept, repeated or left out as a whole, by the bin in which it begins.
     """
-    bins, session = len(counts), None if pattern.session is None else pattern.session[rows]
-    # A group is a session, or a single request without one.
-    groups, arrived = Groups.of(session, len(rows)), pattern.arrival_s[rows]
+    bins = len(counts)
+    arrived = pattern.arrival_s[rows]
+    session = None if pattern.session is None else pattern.session[rows]
+    groups = Groups.of(session, len(rows))  # a group is a session, or a single request without one
     begin_bin = bin_of[groups.begins]
     groups_in_bin = np.bincount(begin_bin, minlength=bins)[:bins]
     groups_to_draw = counts  # by bin
@@ -229,8 +230,9 @@ def demand_paths(
 
     Amounts are requests per bin, forecast at the window's first decision, with the scenario's
     growth. Errors stay correlated over hours, models, regions and tiers. With ``with_lead``, the
-    bins from the decision to the window's start come first. If the scenario describes the traffic,
-    that is the mean. Raises SeriesTooShort if a series is too short for ``method``.
+    bins from the decision to the window's start come first. Traffic that the scenario describes
+    replaces the mean of the forecast. Raises SeriesTooShort if a series is too short for
+    ``method``.
     """
     known_s = float(window.origins_s[0])
     bins = round(window.duration_s / window.bin_s)

@@ -365,9 +365,10 @@ def past_capacity_and_demand(
 def past_forecast_arguments(
     series: DemandSeries, window: Window, method: str, origins: FloatArray, *, at_once: bool
 ) -> tuple[DemandSeries, Forecaster, Sequence[float], int]:
-    """Return the arguments of ``rolling_forecasts`` for the decisions at ``origins``.
+    """Return the arguments of ``rolling_forecasts``: series, forecaster, origins and steps.
 
-    With ``at_once``, one decision plans the whole window.
+    They are those of the decisions at ``origins``. With ``at_once``, one decision plans the whole
+    window.
     """
     lead, per_period = lead_bins(window), window.bins_per_period
     series = series.since_launch(float(window.origins_s[0]))

@@ -99,6 +99,7 @@ def _arrivals(
     total = float(expected[-1])
     of_rate_1, count = np.zeros(0), int(total + ENOUGH * (total + 1.0) ** 0.5)
     while total > 0 and (not len(of_rate_1) or of_rate_1[-1] < total):
-        of_rate_1, count = unit_arrivals(count, burstiness, rng), 2 * count
+        of_rate_1 = unit_arrivals(count, burstiness, rng)
+        count = 2 * count
     edges = np.arange(len(expected)) * bin_s
     return np.asarray(np.interp(of_rate_1[of_rate_1 < total], expected, edges), np.float64)

@@ -507,7 +507,8 @@ def _bin_width(settings: TrafficSettings, span_s: float, binned: Sequence[Binned
     longer than the time between decisions, rounded up to whole bins of every file. Raises
     ScenarioError if the scenario's width is not a multiple of every file's.
     """
-    width_s, widths = settings.bin_s, [source.columns.bin_s for source in binned]
+    width_s = settings.bin_s
+    widths = [source.columns.bin_s for source in binned]
     # The narrowest width that is whole bins of every file; 1 s without files.
     common_s = float(np.lcm.reduce([max(1, round(1000 * w)) for w in widths] or [1000])) / 1000
     if width_s is None:

@@ -32,7 +32,7 @@ class Stretch:
 
 @dataclass(frozen=True, slots=True)
 class WindowRank:
-    """The rank of a window among all stretches of the same length, the window included."""
+    """The rank of a window by requests, among all stretches as long as it, itself included."""
 
     start_s: float
     end_s: float

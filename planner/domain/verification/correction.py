@@ -44,7 +44,8 @@ def tier_standings(tiers: tuple[Tier, ...], run: PolicyRun) -> dict[str, TierSta
 
     Tiers with fewer than ``FEW`` requests are skipped. ``run`` must have a row for each request.
     """
-    requests, tier_named = run.detail.requests, {tier.name: tier for tier in tiers}
+    requests = run.detail.requests
+    tier_named = {tier.name: tier for tier in tiers}
     assert requests is not None
     by_model: dict[str, TierStanding] = {}
     for row in run.detail.groups.filter(pl.col("region") == ALL).iter_rows(named=True):

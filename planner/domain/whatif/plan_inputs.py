@@ -71,7 +71,7 @@ class Series:
     def rate(self, level: float | None) -> FloatArray:
         """Return the forecast's quantile ``level``, ``[bins]`` input tokens/s; None: the mean."""
         if level is None:
-            return np.asarray(self.rates[0], np.float64)
+            return np.asarray(self.rates[0], np.float64)  # the first of ``levels`` is the mean
         return np.asarray(
             interpolate_quantiles(self.levels[1:], self.rates[1:], np.array([level]))[0]
         )

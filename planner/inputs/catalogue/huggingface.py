@@ -87,11 +87,11 @@ class _Reader:
 
     def __init__(self, config: Config, name: str) -> None:
         self.name = name
-        outer = config.get("thinker_config") or config  # Qwen-Omni
-        inner: Config = next(
-            (outer[key] for key in OBJECTS["text"] if isinstance(outer.get(key), Mapping)), {}
-        )
-        self.outer, self.text = outer, {**outer, **inner}
+        self.outer = config.get("thinker_config") or config  # Qwen-Omni
+        nested = (self.outer.get(key) for key in OBJECTS["text"])
+        language_model: Config = next((part for part in nested if isinstance(part, Mapping)), {})
+        self.text = {**self.outer, **language_model}
+        # Some families state fields of the language model in an object per part of it.
         for key in OBJECTS["parts"]:
             part = self.text.get(key)
             self.text |= part if isinstance(part, Mapping) else {}
@@ -102,7 +102,7 @@ class _Reader:
             "vision_encoder",
             "model_type",
         }
-        self.kind = str(inner.get("model_type") or config.get("model_type") or "")
+        self.kind = str(language_model.get("model_type") or config.get("model_type") or "")
         self.text["model_type"] = self.kind
 
     def refuse(self, what: str) -> CatalogueError:
@@ -373,7 +373,8 @@ class _Reader:
         Qwen's use_sliding_window.
         """
         pattern, ratios = self.listed("hybrid_layer_pattern"), self.listed("compress_ratios")
-        first, every = self.number("max_window_layers") or 0, self.get("sliding_window_pattern")
+        first = self.number("max_window_layers") or 0
+        every = self.get("sliding_window_pattern")
         if kinds:
             return sum(kind in WINDOWS for kind in kinds)
         if ratios:

@@ -68,7 +68,8 @@ def widest_deployments(deployment: Deployment) -> list[GpuUse]:
 
 def narrower_is_faster_sentence(deployment: Deployment) -> list[str]:
     """Return a sentence if fewer GPUs are at least as fast, with the best use of all GPUs."""
-    (wide, *_), fewer = deployment_as_given(deployment) or (None,), narrower_deployments(deployment)
+    wide, *_ = deployment_as_given(deployment) or (None,)
+    fewer = narrower_deployments(deployment)
     if wide is None or not fewer:
         return []
     best = max(fewer, key=lambda way: way.tokens_per_s)

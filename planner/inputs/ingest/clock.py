@@ -189,7 +189,10 @@ def choose_clock(
 def _clock_of_column(
     series: pl.Series, *, name: str, unit: str | None, default: str, zone: str, dates: str
 ) -> Clock:
-    """Return the clock of one column of times; the options are those of ``choose_clock``."""
+    """Return the clock of one column of times; the options are those of ``choose_clock``.
+
+    The notation that most cells share decides: numbers, or dates with or without a UTC offset.
+    """
     column = series.name
     if series.dtype.is_temporal():
         aware = isinstance(series.dtype, pl.Datetime) and series.dtype.time_zone is not None

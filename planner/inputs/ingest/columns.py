@@ -226,12 +226,15 @@ class Resolver:
         name: str,
         known: Mapping[str, str] | None = None,
     ) -> None:
-        self.columns, self.mapping, self.name = columns, options.mapping, name
-        amounts = columns if known else [c for c in columns if not NAMED["share"].search(c)]
+        self.columns = columns
+        self.mapping = options.mapping
+        self.name = name
         self.of_format = known or {}
+        # A share must not be taken for an amount. The columns of a known format are certain.
+        searched = columns if known else [c for c in columns if not NAMED["share"].search(c)]
         self._by_compact: dict[str, str] = {}
         for shortened in SHORTENED:
-            for column in amounts:
+            for column in searched:
                 self._by_compact.setdefault(compact_name(shortened(column)), column)
 
     def column(self, field: str) -> str | None:
@@ -267,12 +270,16 @@ class Resolver:
         return Expression(tuple(alternatives))
 
     def _declared(self, text: str) -> Expression | None:
-        """Return the columns that a format declares for a field, if the file has them."""
+        """Return the columns that a format declares for a field, such as ``a+b|c``.
+
+        Of columns that are added up, a file must have the first and may lack others. None if the
+        file has no alternative.
+        """
         alternatives = []
         for part in text.split("|"):
-            known_columns = [self._by_compact.get(compact_name(name)) for name in part.split("+")]
-            if known_columns[0] is not None:
-                alternatives.append(tuple(column for column in known_columns if column is not None))
+            first, *others = (self._by_compact.get(compact_name(name)) for name in part.split("+"))
+            if first is not None:
+                alternatives.append((first, *(column for column in others if column is not None)))
         return Expression(tuple(alternatives)) if alternatives else None
 
     def _by_words(self, field: str) -> str | None:
@@ -485,7 +492,8 @@ def _token_parts(find: Resolver, tokens: Mapping[str, Expression]) -> dict[str, 
         ("input_tokens", (writes, reads), reads),
         ("output_tokens", (reasoning,), reasoning),
     ):
-        column, is_stated = tokens.get(field), field in find.mapping or field in find.of_format
+        column = tokens.get(field)
+        is_stated = field in find.mapping or field in find.of_format
         parts = [part for part in candidates if part and part.single]
         is_separate = needed in parts and column not in parts
         if column and column.single and not is_stated and is_separate:
@@ -571,12 +579,16 @@ def _distinguishing_columns(
     if not probe.select(keys).is_duplicated().any():
         return ()
     used = {*keys, *(column for each in source.amounts.values() for column in each.columns)}
-    words = [
-        c for c in probe.columns
-        if c not in used and probe[c].dtype == pl.String and probe[c].n_unique() > 1
-        and not _all_match(probe[c], f"{_DATE}|{_MOMENT}") and np.isnan(numbers(probe[c])[0]).any()
-    ]  # fmt: skip
-    return tuple(words) if probe.select(keys + words).is_unique().all() else ()
+
+    def has_names(cells: pl.Series) -> bool:
+        """Return whether a column has several texts that are neither times nor numbers."""
+        if cells.dtype != pl.String or cells.n_unique() <= 1:
+            return False
+        is_numeric = not np.isnan(numbers(cells)[0]).any()
+        return not is_numeric and not _all_match(cells, f"{_DATE}|{_MOMENT}")
+
+    named = [column for column in probe.columns if column not in used and has_names(probe[column])]
+    return tuple(named) if probe.select(keys + named).is_unique().all() else ()
 
 
 def _is_count(cells: pl.Series) -> bool:

@@ -306,7 +306,8 @@ def latency_gaps(start: FloatArray, latency: FloatArray) -> Finding | None:
     """
     if start.size < FEW_TIMES or not (latency > 0).all():
         return None
-    span, soon = float(np.ptp(start)), SOON * float(np.median(latency))
+    span = float(np.ptp(start))
+    soon = SOON * float(np.median(latency))
     if span <= 0:
         return None
     # Probability that a Poisson arrival falls within ``soon`` after an end.

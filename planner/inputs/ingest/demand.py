@@ -467,7 +467,8 @@ def counter_growth(
     errors.
     """
     unknown = {field: pl.lit(np.nan) for field in fields}
-    parts, missing = [] if instants else [table.with_columns(**unknown)], 0
+    parts = [] if instants else [table.with_columns(**unknown)]
+    missing = 0
     for field in fields:
         growth, step = _growth_between_readings(table, field, name, instants=instants)
         missing += int(growth["bins"].sum()) - growth.height

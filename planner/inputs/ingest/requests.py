@@ -99,14 +99,14 @@ def _check_tokens(reading: Reading, layout: RequestLayout) -> None:
 
 def _check_repeats(reading: Reading, layout: RequestLayout, when: clock.Clock) -> None:
     """Check the first rows for requests that occur several times: by their ids, else as rows."""
-    probe, column = reading.table.probe, layout.fields.get("request_id")
-    column = column or ("id" if "id" in probe.columns else None)
-    if column in layout.arrival:
+    probe = reading.table.probe
+    id_column = layout.fields.get("request_id") or ("id" if "id" in probe.columns else None)
+    if id_column in layout.arrival:
         return
-    if column:
-        _check_repeated_ids(reading, layout, column)
+    if id_column:
+        _check_repeated_ids(reading, layout, id_column)
     elif when.kind == UTC and len(layout.arrival) == 1 and not layout.fields.get("session"):
-        flat = probe.select(~selectors.nested())
+        flat = probe.select(~selectors.nested())  # nested cells cannot be compared
         repeats = flat.height - flat.n_unique()
         # Equal rows are no chance if times are finer than a second, or if every row is repeated.
         ns = clock.read(probe, when).ns
@@ -139,7 +139,8 @@ def _check_repeated_ids(reading: Reading, layout: RequestLayout, column: str) ->
 
 def _check_nesting(reading: Reading, layout: RequestLayout) -> None:
     """Check the first rows for parent spans whose tokens are the sum of their child spans."""
-    probe, by_name = reading.table.probe, {compact_name(c): c for c in reading.table.probe.columns}
+    probe = reading.table.probe
+    by_name = {compact_name(c): c for c in reading.table.probe.columns}
     parent = next((by_name[name] for name in PARENTS if name in by_name), None)
     ids = next((by_name[name] for name in SPANS if name in by_name), None)
     if parent is None or ids is None:
@@ -241,7 +242,8 @@ class _Reader:
         unit = clock.unit_of(column) or next(iter(self._clock.units), None)
         if unit is None:
             turn = probe[self._fields[self._links[0]]].cast(pl.String)
-            time, think = clock.read(probe, self._clock).ns / 1e9, numbers(probe[column])[0]
+            time = clock.read(probe, self._clock).ns / 1e9
+            think = numbers(probe[column])[0]
             frame = pl.DataFrame({"turn": turn, "at": time, "think": think})
             frame = frame.with_columns(gap=pl.col("at").diff().over("turn"))
             frame = frame.filter(pl.col("gap").is_not_null(), pl.col("think") > 0)

@@ -434,14 +434,14 @@ def bin_requests(store_dir: Path | str, bin_s: float) -> list[DemandColumns]:
     if not bin_s >= 0.001:
         raise IngestError(f"The bin width must be at least 0.001 s, not {bin_s:g} s.")
     report, scan = scan_requests(store_dir)
-    width = round(bin_s * 1e9)
-    first = report.start_ns // width
-    bins = report.end_ns // width - first + 1
+    bin_ns = round(bin_s * 1e9)
+    first = report.start_ns // bin_ns
+    bins = report.end_ns // bin_ns - first + 1
     _check_bins(bins, bin_s)
     # From the begin of the first bin.
-    offset_ns = report.start_ns - first * width
+    offset_ns = report.start_ns - first * bin_ns
     arrival_ns = (pl.col("arrival_s") * 1e9).round().cast(pl.Int64) + offset_ns
-    bin_index = (arrival_ns // width).clip(0, bins - 1)
+    bin_index = (arrival_ns // bin_ns).clip(0, bins - 1)
     # One number for labels and bin, because grouping by one column is fast.
     sums = _sums_by_cell(scan, label_code(report) * bins + bin_index)
     cells = sums["cell"].to_numpy()
@@ -454,7 +454,7 @@ def bin_requests(store_dir: Path | str, bin_s: float) -> list[DemandColumns]:
     keys = labels_of(report, codes)
     # Missing names come first.
     order = sorted(range(len(keys)), key=lambda i: [(name is not None, name) for name in keys[i]])
-    start_s = first * width / 1e9
+    start_s = first * bin_ns / 1e9
     return [
         DemandColumns(
             " / ".join(name for name in keys[i] if name) or report.trace,

@@ -23,6 +23,7 @@ LONGEST = 200  # characters of an inherited value
 INHERITED = 64  # fields that a row may inherit
 _LISTS = ("data", "results", "records", "requests", "logs", "items", "rows", "hits", "values")
 _SPACE = re.compile(r"[\s,]*")
+_DECODER = json.JSONDecoder(parse_constant=lambda _: None)
 _STEP = re.compile(r"\[\]|\*|[^.\[\]*]+")
 Row = dict[str, Any]
 
@@ -138,7 +139,6 @@ def _names(row: Row, above: str = "") -> Iterator[str]:
 
 def documents(pieces: Iterable[bytes], name: str) -> Iterator[Any]:
     """Yield the elements of a JSON array, or the consecutive objects of a file."""
-    decoder = json.JSONDecoder(parse_constant=lambda _: None)
     text = codecs.getincrementaldecoder("utf-8-sig")("strict")
     waiting, started, array, count = "", False, False, 0
     for piece in itertools.chain(pieces, (None,)):  # None: the end
@@ -150,19 +150,11 @@ def documents(pieces: Iterable[bytes], name: str) -> Iterator[Any]:
         if not started and waiting.strip():
             started, array = True, waiting.lstrip()[0] == "["
             position = waiting.index("[") + 1 if array else 0
-        while True:
-            position = _SPACE.match(waiting, position).end()  # type: ignore[union-attr]
-            if position >= len(waiting) or (array and waiting[position] == "]"):
-                break
-            try:
-                value, end = decoder.raw_decode(waiting, position)
-            except ValueError:
-                break
-            if end == len(waiting) and piece is not None and not isinstance(value, dict | list):
-                break  # a number may go on in the next piece
+        for value, end in _whole_values(waiting, position, last=piece is None):
             yield value
-            count, position = count + 1, end
-        waiting = waiting[position:]
+            count += 1
+            position = end
+        waiting = _SPACE.sub("", waiting[position:], count=1)
         most_bytes = MAX_RECORD_BYTES if array else DOCUMENT_BYTES
         if len(waiting) > most_bytes:
             raise IngestError(
@@ -172,6 +164,22 @@ def documents(pieces: Iterable[bytes], name: str) -> Iterator[Any]:
         raise IngestError(
             f"{name} is not JSON after value {count} ({waiting.strip()[:40]!r}). Write it again."
         )
+
+
+def _whole_values(text: str, position: int, *, last: bool) -> Iterator[tuple[Any, int]]:
+    """Yield each JSON value that is whole in ``text`` from ``position`` on, and where it ends.
+
+    ``last`` tells that no text follows.
+    """
+    while True:
+        position = _SPACE.match(text, position).end()  # type: ignore[union-attr]
+        try:
+            value, position = _DECODER.raw_decode(text, position)
+        except ValueError:  # the end, a "]", or a part of a value
+            return
+        if position == len(text) and not last and not isinstance(value, dict | list):
+            return  # a number may go on in the next piece
+        yield value, position
 
 
 def as_lines(values: Iterable[Any], path: Sequence[str]) -> Iterator[bytes]:

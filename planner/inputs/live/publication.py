@@ -77,6 +77,7 @@ def _grids(samples: Samples, name: str) -> tuple[list[Grid], list[str]]:
     for key, group in groups.items():
         model, region, tier = map(str, key)
         bin_index = ((group["bin_start"] - start) // samples.bin_s).to_numpy()
+        # Bins without a sample are unknown.
         amounts: dict[str, FloatArray] = {field: np.full(bins, np.nan) for field in GRID_AMOUNTS}
         for field in AMOUNTS:
             amounts[field][bin_index] = group[field].cast(pl.Float64).fill_null(np.nan).to_numpy()

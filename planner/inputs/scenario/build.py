@@ -474,7 +474,8 @@ def _latency(scenario: Scenario) -> FloatArray:
     A latency that a region states to another holds in both directions, unless the other region
     states one too. Routes that the objective does not allow have an infinite latency.
     """
-    names, allowed = [region.name for region in scenario.regions], scenario.objective.reroute
+    names = [region.name for region in scenario.regions]
+    allowed = scenario.objective.reroute
     latency = np.full((len(names), len(names)), FAR_S)
     np.fill_diagonal(latency, 0.0)
     for i, region in enumerate(scenario.regions):

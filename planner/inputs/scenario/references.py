@@ -56,7 +56,10 @@ def _unknown_names(scenario: Scenario) -> Problems:
 
 
 def _names_at(value: Any, steps: Sequence[str], path: Path = ()) -> Iterator[tuple[Path, str]]:
-    """Yield the names at a place of ``PLACES``, each with its path."""
+    """Yield the names at a place of ``PLACES`` in ``value``, each with its path.
+
+    ``steps`` lead from ``value`` to the place. ``path`` is that of ``value`` itself.
+    """
     if value is None:
         return
     if not steps:
@@ -130,7 +133,7 @@ def _regions(scenario: Scenario) -> Problems:
 
 
 def _faults(scenario: Scenario) -> Problems:
-    """Yield faults after the end of the window."""
+    """Yield simulated faults that would happen after the end of the window."""
     window_s = scenario.horizon.duration_s
     for i, fault in enumerate(scenario.faults):
         for field in ("at_s", "from_s"):

@@ -152,7 +152,8 @@ def committed_of(
     offer, listed_prices = section.committed.get(gpu), listed_price(section, gpu, known)
     prices = []
     for term in TERMS:
-        price, source = None if offer is None else getattr(offer, term), GIVEN
+        price = None if offer is None else getattr(offer, term)
+        source = GIVEN
         if price is None and listed_prices is not None:
             price, source = getattr(listed_prices, term), LISTED
         if price is not None:

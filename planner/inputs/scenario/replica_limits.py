@@ -13,6 +13,7 @@ from simulation.arrays import FloatArray, IntArray
 from simulation.performance.profile import Profile as Speed
 
 ModelColumn = tuple[int, int]  # model, column
+Pool = tuple[int, int, int]  # model, region, column
 
 
 class ReplicaLimits(NamedTuple):
@@ -41,12 +42,11 @@ def replica_limits(
     """
     models = [model.name for model in scenario.models]
     regions = [region.name for region in scenario.regions]
-    shape = (len(models), len(regions), len(columns))
     columns_of = {
         role: [g for g, column in enumerate(columns) if column.role == role]
         for role in ROLES.values()
     }
-    maximum = np.zeros(shape, np.int64)
+    maximum = np.zeros((len(models), len(regions), len(columns)), np.int64)
     for (m, g), profile in profiles.items():
         maximum[m, :, g] = capacity_gpus[:, columns[g].gpu] // profile.tp
     # A prefill pool without a decode pool serves nothing, and vice versa.
@@ -54,21 +54,34 @@ def replica_limits(
     for role, other in (("prefill", "decode"), ("decode", "prefill")):
         for g in columns_of[role]:
             maximum[:, :, g][~has_pool[other]] = 0
-    minimum = np.zeros(shape, np.int64)
-    for m, r in np.ndindex(shape[:2]):
+    minimum = np.zeros_like(maximum)
+    for m, r in np.ndindex(maximum.shape[:2]):
         for group in _columns_by_stage(columns_of, maximum[m, r]):
             replica_usd = {g: price[r, g] * profiles[m, g].tp for g in group}
             cheapest = min(group, key=lambda g: (columns[g].spot, replica_usd[g]))
             minimum[m, r, cheapest] = min(scenario.fleet.minimum, maximum[m, r, cheapest])
     if not scenario.fleet.today:
         return ReplicaLimits(minimum, maximum)
-    # The rows of ``fleet.today`` also change minimums and maximums.
-    today, lent = np.zeros((2, *shape), np.int64)
+    rows: list[tuple[Pool, Replicas]] = []
     for row in scenario.fleet.today:
         if row.spot and not any(column.spot for column in columns):
             continue  # this fleet is built without spot GPUs
         m = models.index(row.model)
-        cell = (m, regions.index(row.region), column_of(row, m, columns, sections, profiles))
+        g = column_of(row, m, columns, sections, profiles)
+        rows.append(((m, regions.index(row.region), g), row))
+    return _limits_with_today(rows, minimum, maximum)
+
+
+def _limits_with_today(
+    rows: Sequence[tuple[Pool, Replicas]], minimum: IntArray, maximum: IntArray
+) -> ReplicaLimits:
+    """Return the limits with the replicas of ``fleet.today`` and the limits that its rows state.
+
+    Raises ScenarioError if a row has more replicas than fit.
+    """
+    today, lent = np.zeros((2, *maximum.shape), np.int64)
+    minimum, maximum = minimum.copy(), maximum.copy()
+    for cell, row in rows:
         lent[cell] = row.lent or 0
         running = row.replicas + int(lent[cell])
         if running > maximum[cell]:

@@ -232,7 +232,8 @@ def split_speed(section: Profile, apart: AttentionFfn, model: ModelSpec, gpu: Gp
         None if apart.gb_s is None else apart.gb_s * 1e9,
         None if apart.latency_us is None else apart.latency_us / 1e6,
     )
-    where, tokens = arrangement_of(section), section.max_batch_tokens or MAX_BATCH_TOKENS
+    where = arrangement_of(section)
+    tokens = section.max_batch_tokens or MAX_BATCH_TOKENS
     try:
         capacity = kv_tokens(shape, gpu, where, split, typical_context(shape.max_context), tokens)
         engine = EngineSettings(

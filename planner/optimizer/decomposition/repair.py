@@ -23,6 +23,7 @@ from simulation.compiler import cached_kernel, kernel
 AT_ONCE = 3  # most instances of a column that one move may remove
 PASSES = 6  # limit on passes over all cells
 STEPS = 20_000  # limit on instances added for joint demands
+ANY_ROW = -1  # in place of a row of capacity: moves are for cost alone
 SHARE = 1e-9  # share of a demand that may be missing, or of a cost that counts as no saving
 
 
@@ -103,8 +104,8 @@ def _best_move(problem: Any, now: Any, model: int, region: int, row: int) -> Any
     A move removes up to ``AT_ONCE`` instances of one type. If demand would then be uncovered, it
     adds the fewest instances of another type that cover it.
 
-    Its key is the change in cost if ``row`` is -1. If ``row`` is a row of capacity, only moves that
-    free its GPUs count, and the key is the change in cost per freed GPU.
+    Its key is the change in cost if ``row`` is ANY_ROW. If ``row`` is a row of capacity, only moves
+    that free its GPUs count, and the key is the change in cost per freed GPU.
     """
     cell, x = one_cell(problem.cells, model, region), now.x[model, region]
     size, rows = problem.size[model], problem.rows
@@ -112,18 +113,22 @@ def _best_move(problem: Any, now: Any, model: int, region: int, row: int) -> Any
     slack = now.gain[model, region] - cell.need
     spare = min(slack, max(0.0, now.surplus[model])) + SHARE * max(0.0, cell.need)
     for g in range(x.size):
-        if x[g] == 0 or (row >= 0 and rows[g] != row):
+        if x[g] == 0 or (row != ANY_ROW and rows[g] != row):
             continue
         for k in range(1, min(x[g], AT_ONCE) + 1):
             missing = carried_tps(cell, g, x[g]) - carried_tps(cell, g, x[g] - k) - spare
             change, freed = _cost_change(cell, g, x[g], -k), k * size[g]
             if missing <= 0.0:
-                key = change / freed if row >= 0 else change
+                key = change if row == ANY_ROW else change / freed
                 if key < best.key:
                     best = Move(key, g, k, -1, 0)
                 continue
             for other in range(x.size):
-                if other == g or cell.theta[other] <= 0.0 or (row >= 0 and rows[other] == row):
+                if (
+                    other == g
+                    or cell.theta[other] <= 0.0
+                    or (row != ANY_ROW and rows[other] == row)
+                ):
                     continue
                 room = now.free[region, rows[other]] + (freed if rows[other] == rows[g] else 0)
                 largest = min(cell.max_extra[other] - x[other], room // size[other])
@@ -131,7 +136,7 @@ def _best_move(problem: Any, now: Any, model: int, region: int, row: int) -> Any
                 if count > largest:
                     continue
                 in_all = change + _cost_change(cell, other, x[other], count)
-                key = in_all / freed if row >= 0 else in_all
+                key = in_all if row == ANY_ROW else in_all / freed
                 if key < best.key:
                     best = Move(key, g, k, other, count)
     return best
@@ -152,20 +157,20 @@ def _apply_change(problem: Any, now: Any, model: int, region: int, g: int, more:
 def _move_pass(problem: Any, now: Any, region: int, row: int, keys: Any) -> float:
     """Apply the best move of each model in a region, the best models first; return the saving.
 
-    ``row`` >= 0: stop when that row of capacity is no longer exceeded. ``row`` -1: only moves that
-    save cost. ``keys [model]`` is a work array.
+    With a ``row`` of capacity, stop when it is no longer exceeded. With ANY_ROW, take only moves
+    that save cost. ``keys [model]`` is a work array.
     """
     saved = 0.0
     for model in range(keys.size):
         keys[model] = _best_move(problem, now, model, region, row).key
     for model in np.argsort(keys):
-        if keys[model] == np.inf or (row < 0 and keys[model] >= 0.0):
+        if keys[model] == np.inf or (row == ANY_ROW and keys[model] >= 0.0):
             break
-        if row >= 0 and now.free[region, row] >= 0:
+        if row != ANY_ROW and now.free[region, row] >= 0:
             break
         # Moves of the models before may have taken its GPUs, so search again.
         move = _best_move(problem, now, model, region, row)
-        if move.key == np.inf or (row < 0 and move.key >= -SHARE):
+        if move.key == np.inf or (row == ANY_ROW and move.key >= -SHARE):
             continue
         _apply_change(problem, now, model, region, move.remove_type, -move.remove_count)
         if move.add_type >= 0:
@@ -223,7 +228,7 @@ def repair_instances(problem: Any, now: Any) -> bool:
                 break
     for region in range(regions):
         for _ in range(PASSES):
-            if _move_pass(problem, now, region, -1, keys) <= SHARE:
+            if _move_pass(problem, now, region, ANY_ROW, keys) <= SHARE:
                 break
     return bool(free.min() >= 0 and np.all(surplus >= -SHARE * np.maximum(1.0, joint)))
 

@@ -2,16 +2,26 @@
 
 from dataclasses import dataclass
 from itertools import chain
+from typing import NamedTuple
 
 import numpy as np
 
 from planner.optimizer.placement.problem import PlacementProblem
 from simulation.arrays import IntArray
 
-# Key of a column. unit: service, shape, alternative, class, 0. wide: the same with a subgroup
-# class. part: service, role, alternative, S1 class, subgroup class. none: service, shape.
-Key = tuple[str, int, int, int, int, int]
-# Counts by such keys, with numbers of switches and subgroups instead of classes.
+
+class Key(NamedTuple):
+    """What a column of the program counts; ``build_program`` describes the kinds."""
+
+    kind: str  # "unit", "wide", "part" or "none"; "open": nodes in use
+    service: int
+    shape: int  # of a "part": the role
+    alternative: int = 0  # set of GPU types; of "open": one type
+    place: int = 0  # class of S1 switches; of a "wide": class of subgroups
+    subgroup: int = 0  # class; only of a "part"
+
+
+# Counts by keys with numbers of switches and subgroups instead of classes.
 Where = dict[Key, int]
 
 
@@ -42,13 +52,12 @@ class SwitchClasses:
         inside: dict[Key, int] = {}
         elsewhere: Where = {}
         for key, n in where.items():
-            kind, s, k, a, switch, pool = key
-            classes = class_of_pool if kind == "wide" else class_of_switch
-            if kind == "none":
+            classes = class_of_pool if key.kind == "wide" else class_of_switch
+            if key.kind == "none":
                 inside[key] = n
-            elif switch in classes:
-                pool_class = class_of_pool[pool] if kind == "part" else 0
-                inside[kind, s, k, a, classes[switch], pool_class] = n
+            elif key.place in classes:
+                pool_class = class_of_pool[key.subgroup] if key.kind == "part" else 0
+                inside[key._replace(place=classes[key.place], subgroup=pool_class)] = n
             else:
                 elsewhere[key] = n
         return inside, elsewhere
@@ -58,9 +67,14 @@ class SwitchClasses:
         switch = [members[0] for members in self.switches]
         pool = [int(subgroup[copies[0][0]]) for copies in self.pools]
         where: Where = {}
-        for (kind, s, k, a, c, p), n in counts.items():
-            place = 0 if kind == "none" else pool[c] if kind == "wide" else switch[c]
-            where[kind, s, k, a, place, pool[p] if kind == "part" else 0] = n
+        for key, n in counts.items():
+            if key.kind == "wide":
+                key = key._replace(place=pool[key.place])
+            elif key.kind == "part":
+                key = key._replace(place=switch[key.place], subgroup=pool[key.subgroup])
+            elif key.kind == "unit":
+                key = key._replace(place=switch[key.place])
+            where[key] = n
         return where
 
 

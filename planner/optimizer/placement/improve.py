@@ -79,9 +79,10 @@ def _place_again(
     )
     begin, unchanged = kinds.counts_by_class(problem.subgroup, counts)
     units: dict[tuple[int, int], int] = {}  # to place, by service and shape
-    for (kind, s, k, *_), n in begin.items():
-        if kind != "part":
-            units[s, k] = units.get((s, k), 0) + n
+    for key, n in begin.items():
+        if key.kind != "part":
+            unit = key.service, key.shape
+            units[unit] = units.get(unit, 0) + n
     program = build_program(problem, kinds, free_slots, shares, units)
     answer = solve_placement(program, gap=GAP, time_limit_s=limit_s, check=check, begin=begin)
     if answer.counts is None:

@@ -37,7 +37,7 @@ class SwitchAssigner:
         switch = self._take_fullest(parts, members)
         if switch is None:
             return False
-        self.count(("unit", service, shape, alternative, switch, 0))
+        self.count(Key("unit", service, shape, alternative, switch))
         return True
 
     def _take_fullest(self, parts: list[Block], members: tuple[int, ...]) -> int | None:
@@ -85,9 +85,9 @@ class SwitchAssigner:
     ) -> None:
         """Count a unit under several switches of a subgroup, and each replica's switch."""
         pool = int(self.problem.subgroup[chosen[0][1]])
-        self.count(("wide", service, shape, alternative, pool, 0))
+        self.count(Key("wide", service, shape, alternative, pool))
         for block, switch in chosen:
-            self.count(("part", service, block.role, alternative, switch, pool))
+            self.count(Key("part", service, block.role, alternative, switch, pool))
 
     def count(self, key: Key, number: int = 1) -> None:
         """Add ``number`` to a count of the answer; ``key`` is that of the program."""
@@ -103,17 +103,17 @@ def assign_switches(
     anywhere in a subgroup, or stay unplaced.
     """
     assigner = SwitchAssigner(problem, free_slots)
-    pending: list[tuple[int, str, int, int, int, int]] = []
-    for (kind, service, shape, alternative, where, _), n in counts.items():
-        if kind in ("unit", "wide"):
-            size = problem.services[service].gpus(problem.services[service].shapes[shape][0])
-            pending += [(-size, kind, service, shape, alternative, where)] * n
+    pending: list[tuple[int, Key]] = []  # negative GPUs of a unit, and its key
+    for key, n in counts.items():
+        if key.kind in ("unit", "wide"):
+            spec = problem.services[key.service]
+            pending += [(-spec.gpus(spec.shapes[key.shape][0]), key)] * n
     chosen = {}
     if kinds.are_single:
         chosen = _switches_of_parts(counts, [members[0] for members in kinds.switches])
     left_over: list[tuple[int, int]] = []
     # The largest units first: they find a switch least easily.
-    for _, kind, service, shape, alternative, where in sorted(pending):
+    for _, (kind, service, shape, alternative, where, _) in sorted(pending):
         spec = problem.services[service]
         parts = unit_blocks(spec, spec.shapes[shape][0], spec.alternatives[alternative])
         if kind == "unit":
@@ -135,10 +135,10 @@ def assign_switches(
             left_over.append((service, shape))
     for (kind, service, shape, *_), n in counts.items():
         if kind == "none":
-            assigner.count(("none", service, shape, 0, 0, 0), n)
+            assigner.count(Key("none", service, shape), n)
     for service, shape in left_over:
         if not _place_in_any_subgroup(assigner, service, shape):
-            assigner.count(("none", service, shape, 0, 0, 0))
+            assigner.count(Key("none", service, shape))
     return assigner.counts
 
 

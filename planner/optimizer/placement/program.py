@@ -123,7 +123,7 @@ def build_program(
         for k, (shape, number) in enumerate(shapes):
             demand_rows.append(program.row(number, number))
             points = POINTS.unplaced * (1 + service.priority) * service.gpus(shape)
-            program.column(("none", s, k, 0, 0, 0), points, number, [(demand_rows[k], 1.0)])
+            program.column(Key("none", s, k), points, number, [(demand_rows[k], 1.0)])
         columns = _ServiceColumns(
             program, problem, kinds, room, s, shapes, demand_rows, slots, slot_rows, node_rows,
             (max(shares[: S1 + 1]), shares[S2]),
@@ -181,7 +181,7 @@ class _ServiceColumns:
                 uses = _slot_entries(self.slot_rows[c], need)
                 cost = self._points(a, shape, c, self.bandwidth[0]) - saved
                 entries = [(self.demand_rows[k], 1.0), *uses, *nodes]
-                key = ("unit", self.s, k, a, c, 0)
+                key = Key("unit", self.s, k, a, c)
                 self.program.column(key, cost, float(min(number, fit)), entries)
 
     def add_wide_units(self, a: int, k: int, part_rows: dict[tuple[int, int], int]) -> None:
@@ -204,7 +204,7 @@ class _ServiceColumns:
                 if (r, p) not in part_rows:
                     part_rows[r, p] = self.program.row(0.0, 0.0)
                 entries.append((part_rows[r, p], -float(count)))
-            self.program.column(("wide", self.s, k, a, p, 0), cost, number, entries)
+            self.program.column(Key("wide", self.s, k, a, p), cost, number, entries)
 
     def add_parts(self, a: int, part_rows: dict[tuple[int, int], int]) -> None:
         """Add the columns "part": replicas of wide units under the switches of each class."""
@@ -218,7 +218,7 @@ class _ServiceColumns:
                 if fit and self.kinds.pool[c] == p:
                     nodes, saved = _node_entries(self.node_rows, c, parts)
                     entries = [(row, 1.0), *_slot_entries(self.slot_rows[c], need), *nodes]
-                    key = ("part", self.s, r, a, c, p)
+                    key = Key("part", self.s, r, a, c, p)
                     self.program.column(key, -saved, float(min(replicas, fit)), entries)
 
     def _points(self, a: int, shape: tuple[int, ...], c: int, bandwidth: float) -> float:
@@ -246,7 +246,7 @@ def solve_placement(
     highs = silent_highs(time_limit_s=time_limit_s, gap=gap)
     load_program(highs, program.lp())
     if begin is not None:
-        unit_columns = [i for i, key in enumerate(program.keys) if key[0] != "open"]
+        unit_columns = [i for i, key in enumerate(program.keys) if key.kind != "open"]
         highs.setSolution(
             len(unit_columns),
             np.array(unit_columns, np.int32),
@@ -263,7 +263,7 @@ def solve_placement(
         return Answer(None, bound)
     values = np.rint(highs.getSolution().col_value).astype(np.int64)
     counts = {
-        key: int(n) for key, n in zip(program.keys, values, strict=True) if n and key[0] != "open"
+        key: int(n) for key, n in zip(program.keys, values, strict=True) if n and key.kind != "open"
     }
     return Answer(counts, bound)
 
@@ -300,7 +300,7 @@ def _node_rows(
             taken_gpus = int(problem.taken[nodes].sum())
             row = rows[switch_class, gpu] = program.row(float(taken_gpus), highspy.kHighsInf)
             program.fixed -= POINTS.fragment * taken_gpus
-            key = ("open", 0, 0, gpu, switch_class, 0)
+            key = Key("open", 0, 0, alternative=gpu, place=switch_class)
             program.column(key, POINTS.fragment * size, int(nodes.sum()), [(row, float(size))])
     return rows
 

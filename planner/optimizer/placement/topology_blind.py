@@ -61,7 +61,7 @@ def _place_unit(
                 if node_gpus:
                     break
             else:
-                ledger.give_back([(row[-2], row[-1]) for row in rows])
+                ledger.give_back([(node, gpus) for *_, node, gpus in rows])
                 ledger.next_instance = first
                 return []
             rows += [

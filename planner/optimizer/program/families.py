@@ -67,7 +67,7 @@ def add_sides(draft: Draft) -> None:
     all_pairs = np.arange(draft.pairs)
     for side in role_sides(draft.problem.first):
         for period in range(len(draft.x)):
-            entries = draft.carried_tps(period, draft.pair, side)
+            entries = draft.carried_tps(period, draft.pair_of_cell, side)
             entries.append((all_pairs, draft.served[period], -side.share))
             draft.builder.add("side", entries, 0.0, INF, draft.pairs)
 

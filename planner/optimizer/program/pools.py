@@ -25,10 +25,10 @@ NONE = -1
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Pools:
-    """Variables for each cell's joint capacity in a period.
+    """How the capacity of each cell's instances in a period enters the program.
 
-    A capacity curve with bends has a variable per straight stretch. Axes: ``n`` cells, ``v``
-    stretches.
+    It is ``plain`` tokens/s for each instance, or else a curve with a variable for each straight
+    stretch. Axes: ``n`` cells, ``v`` stretches of all cells.
     """
 
     plain: FloatArray  # [n] tokens/s of each instance; 0 for a cell with stretches

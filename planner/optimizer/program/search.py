@@ -106,7 +106,8 @@ class Search:
         # Changes are whole numbers and the scaled cost is at most about 1, so the number of
         # changes decides before the cost.
         scale = max(1e-12, abs(allowed))
-        scaled_cost, cost_limit = self.program.cost / scale, allowed / scale * (1 + 1e-9)
+        scaled_cost = self.program.cost / scale
+        cost_limit = allowed / scale * (1 + 1e-9)
         objective = scaled_cost + changes
         within_gap = replace(self.program.with_row(scaled_cost, cost_limit), cost=objective)
         again = self._solve(within_gap, values, left_s)

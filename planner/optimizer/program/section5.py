@@ -29,6 +29,8 @@ from simulation.arrays import IntArray
 
 Cell = tuple[int, int, int]  # i, j, k
 Expression: TypeAlias = pulp.LpAffineExpression
+# Tokens/s that each model serves in each region, by (i, j).
+Served: TypeAlias = dict[tuple[int, int], pulp.LpVariable | Expression]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -42,10 +44,10 @@ class WindowProgram:
 
     def target(self) -> IntArray:
         """Return the replicas of the solution, ``[model, region, GPU column]``."""
-        out = np.zeros(self.shape, np.int64)
+        replicas = np.zeros(self.shape, np.int64)
         for cell, variable in self.fleet.items():
-            out[cell] = round(variable.value())
-        return out
+            replicas[cell] = round(variable.value())
+        return replicas
 
 
 def window_program(problem: PlanningProblem) -> WindowProgram:
@@ -85,22 +87,11 @@ def window_program(problem: PlanningProblem) -> WindowProgram:
 
     for cell in cells:
         program += starts[cell] >= fleet[cell] - int(n[cell]), _name("starts", *cell)
-
-    # Each region serves epsilon of its peak. All regions together serve the joint peak.
-    local, joint = local_need_tps(problem), global_need_tps(problem)
     served = _served_tps(program, problem, fleet)
-    for i in models:
-        for j in regions:
-            program += served[i, j] >= float(local[i, j]), _name("local_coverage", i, j)
-        everywhere = pulp.lpSum(served[i, j] for j in regions)
-        program += everywhere >= float(joint[i]), _name("global_coverage", i)
-
+    _add_coverage(program, problem, served)
     _add_fleet_limits(program, problem, fleet)
     if problem.lose_region:
-        for i in models:
-            for lost in regions:
-                others = pulp.lpSum(served[i, j] for j in regions if j != lost)
-                program += others >= float(joint[i]), _name("without_region", i, lost)
+        _add_coverage_without_a_region(program, problem, served)
     for number, cap in enumerate(caps(problem)):
         used = pulp.lpSum(
             float(cap.per_instance[cell]) * fleet[cell] + float(cap.per_start[cell]) * starts[cell]
@@ -110,6 +101,29 @@ def window_program(problem: PlanningProblem) -> WindowProgram:
     _add_facets(program, problem, fleet)
     changes = pulp.lpSum(2 * starts[cell] - fleet[cell] for cell in cells)
     return WindowProgram(program, fleet, changes, n.shape)
+
+
+def _add_coverage(program: pulp.LpProblem, problem: PlanningProblem, served: Served) -> None:
+    """Have each region serve epsilon of its peak, and all regions together the joint peak."""
+    models, regions, _ = (range(size) for size in problem.current.shape)
+    local, joint = local_need_tps(problem), global_need_tps(problem)
+    for i in models:
+        for j in regions:
+            program += served[i, j] >= float(local[i, j]), _name("local_coverage", i, j)
+        everywhere = pulp.lpSum(served[i, j] for j in regions)
+        program += everywhere >= float(joint[i]), _name("global_coverage", i)
+
+
+def _add_coverage_without_a_region(
+    program: pulp.LpProblem, problem: PlanningProblem, served: Served
+) -> None:
+    """Have the other regions serve the joint peak, whichever region is lost."""
+    models, regions, _ = (range(size) for size in problem.current.shape)
+    joint = global_need_tps(problem)
+    for i in models:
+        for lost in regions:
+            others = pulp.lpSum(served[i, j] for j in regions if j != lost)
+            program += others >= float(joint[i]), _name("without_region", i, lost)
 
 
 def _add_fleet_limits(
@@ -130,7 +144,7 @@ def _add_fleet_limits(
 
 def _served_tps(
     program: pulp.LpProblem, problem: PlanningProblem, fleet: dict[Cell, pulp.LpVariable]
-) -> dict[tuple[int, int], pulp.LpVariable | Expression]:
+) -> Served:
     """Return the tokens/s that each model serves in each region, by (model, region).
 
     It is the capacity of the weakest side, a group of columns of one role such as prefill or
@@ -146,7 +160,8 @@ def _served_tps(
         """Return the tokens/s of all pools of model i in region j that belong to ``side``."""
         inside = [k for k in columns if side.columns[k] and (i, j, k) in fleet]
         for k in inside:
-            # Sides often share pools, so build each pool's expression once.
+            # Sides often share pools and differ only in which replicas they assume lost, so build
+            # the expression of a pool with as many lost replicas once.
             key = (i, j, k, int(side.lost[k]))
             if key not in pool_tps:
                 pool_tps[key] = _pool_capacity(program, problem, fleet[i, j, k], key)

@@ -91,7 +91,7 @@ class Draft:
         return len(self.problem.first.models) * len(self.problem.first.regions)
 
     @property
-    def pair(self) -> IntArray:
+    def pair_of_cell(self) -> IntArray:
         """Return the pair of model and region of each cell, ``[n]``."""
         return self.model * len(self.problem.first.regions) + self.region
 
@@ -120,7 +120,9 @@ class Draft:
         if self.served is not None:
             return [(row, self.served[period], coefficient)]
         (side,) = role_sides(self.problem.first)
-        return self.carried_tps(period, row[self.pair], side, coefficient[self.pair])
+        return self.carried_tps(
+            period, row[self.pair_of_cell], side, coefficient[self.pair_of_cell]
+        )
 
     def carried_tps(
         self, period: int, row: IntArray, side: Side, coefficient: FloatArray | float = 1.0
@@ -235,7 +237,8 @@ def _reservation_variables(
     """
     if problem.reserved_usd is None or problem.on_demand_usd is None:
         return None, None
-    periods, weighted_hours = len(problem.windows), problem.first.weights.usd * problem.hours
+    periods = len(problem.windows)
+    weighted_hours = problem.first.weights.usd * problem.hours
     offered = np.isfinite(problem.reserved_usd).ravel()
     max_gpus = np.where(offered, problem.first.capacity_gpus.ravel(), 0)
     usd = np.where(offered, problem.reserved_usd.ravel(), 0.0)
