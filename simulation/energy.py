@@ -57,11 +57,7 @@ def pool_energy(result: Replay, p: int) -> PoolEnergy:
     """Return the energy, emissions and electricity cost of the GPUs and hosts of pool ``p``."""
     pool, series = result.fleet.pools[p], result.series
     region = next(region for region in result.fleet.regions if region.name == pool.region)
-    after = result.after
-    # The length of each interval in seconds; the last one ends with the window.
-    count = result.series.ready.shape[1]
-    edges = np.append(np.arange(count) * result.series.interval_s, result.duration_s)
-    seconds = np.diff(edges)
+    seconds, after = _interval_lengths(result), result.after
     # Instance-seconds in each interval of the window, and in one more after it.
     window = (series.ready[p] + series.starting[p] + series.draining[p]) * seconds
     running = np.append(window, after.kept_s[p])
@@ -77,8 +73,6 @@ def pool_energy(result: Replay, p: int) -> PoolEnergy:
     mean_busy_w = float(watts[:-1] @ busy[:-1]) / busy_in_window if busy_in_window else 0.0
     window_kwh = (gpu + host)[:-1]
     before_kwh, after_kwh = before_gpu + before_host, float(gpu[-1] + host[-1])
-    before_g_per_kwh = _g_per_kwh(region, result, -1.0, 0.0)  # of the hour that ends before it
-    after_g_per_kwh = _g_per_kwh(region, result, result.duration_s, after.until_s)
     return PoolEnergy(
         busy_w=mean_busy_w,
         watts=window_kwh * KWH_J / seconds,
@@ -88,10 +82,27 @@ def pool_energy(result: Replay, p: int) -> PoolEnergy:
         before_host_kwh=before_host,
         after_gpu_kwh=float(gpu[-1]),
         after_host_kwh=float(host[-1]),
-        carbon_kg=carbon_kg(window_kwh, region, result)
-        + before_kwh * before_g_per_kwh / 1000.0
-        + after_kwh * after_g_per_kwh / 1000.0,
+        carbon_kg=_all_carbon_kg(window_kwh, before_kwh, after_kwh, region, result),
         electricity_usd=_electricity_usd(window_kwh, before_kwh, after_kwh, region, result),
+    )
+
+
+def _interval_lengths(result: Replay) -> FloatArray:
+    """Return the length of each interval in seconds; the last one ends with the window."""
+    count = result.series.ready.shape[1]
+    return np.diff(np.append(np.arange(count) * result.series.interval_s, result.duration_s))
+
+
+def _all_carbon_kg(
+    window_kwh: FloatArray, before_kwh: float, after_kwh: float, region: Region, result: Replay
+) -> float:
+    """Return the emissions of energy in the window by interval, before it, and after it."""
+    before_g_per_kwh = _g_per_kwh(region, result, -1.0, 0.0)  # of the hour that ends before it
+    after_g_per_kwh = _g_per_kwh(region, result, result.duration_s, result.after.until_s)
+    return (
+        carbon_kg(window_kwh, region, result)
+        + before_kwh * before_g_per_kwh / 1000.0
+        + after_kwh * after_g_per_kwh / 1000.0
     )
 
 
