@@ -28,18 +28,18 @@ def test_the_graph_the_devices_and_what_they_depend_on(
 ) -> None:
     site.goto(f"{live_server.url}{reverse('web:run', args=[run.pk])}")
     expect(site.locator("#headline")).to_have_text(run.result["headline"])
-    expect(site.locator(".graph-bottleneck")).to_have_count(1)
+    expect(site.locator("#graph .marked")).to_have_count(1)
     drawn(site)
-    expect(site.locator("#memory-chart .bars .point").first).to_be_attached()
+    expect(site.locator("#devices-1 .bars .point").first).to_be_attached()
     site.get_by_role("combobox", name="Level", exact=True).select_option("module")
     expect(site.get_by_role("heading", name="Layers and their replicas")).to_be_visible()
-    expect(site.locator("#strip-chart")).to_be_visible()
+    expect(site.locator("#devices .heat")).to_be_visible()
     phase = site.get_by_role("combobox", name="Phase", exact=True)
     phase.select_option("decode")
     expect(site.get_by_role("heading", name="Decode of llama-3.1-8b")).to_be_visible()
     for name in ("length", "rate", "size"):
         site.locator(f'[hx-get*="part={name}"]').scroll_into_view_if_needed()
-        expect(site.locator(f"#sweep-{name}")).to_be_visible()
+        expect(site.locator(f"#sweep-{name}-1")).to_be_visible()
     site.locator('[hx-get*="part=sensitivity"]').scroll_into_view_if_needed()
     expect(site.locator("#response-7")).to_be_visible()
     drawn(site)
@@ -48,7 +48,7 @@ def test_the_graph_the_devices_and_what_they_depend_on(
     expect(site.get_by_role("heading", name="Prefill of llama-3.1-8b")).to_be_visible()
     site.set_viewport_size(PHONE)
     site.reload()
-    expect(site.locator("#strip-chart[data-drawn]")).to_have_count(1)
+    expect(site.locator("#devices-1[data-drawn]")).to_have_count(1)
     drawn(site)
     assert site.evaluate(SIDEWAYS) <= 0
     assert console == []

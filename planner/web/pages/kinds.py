@@ -28,7 +28,6 @@ from planner.selectors.active_plans import (
 from planner.selectors.explanation import explanation_chains
 from planner.selectors.runs import run_get, run_result, run_tables, stored_result, typed_result
 from planner.selectors.scenarios import latest_comparisons
-from planner.services.provisioning import SWEEPS
 from planner.services.whatif import month_to_replay
 from planner.web.forms.document import Row, rows_of
 from planner.web.forms.profile_choice import ROLES, ProfileChoice
@@ -191,8 +190,10 @@ def pd_ratio_context(run: Run, params: QueryDict) -> TemplateContext:
 
 PROVISION_PARTS: dict[str, tuple[str, Context | None]] = {
     "pool": ("web/_provision_pool.html", provision.page_context),
-    "sensitivity": ("web/_sensitivity.html", provision.sensitivity_context),
-    **{by: ("web/_sweep.html", partial(provision.sweep_context, by)) for by in SWEEPS},
+    **{
+        part: ("web/_sections.html", partial(provision.part_context, part))
+        for part in provision.PARTS
+    },
 }
 REPORT = Page("report", report_context)  # for kinds that a report shows in full
 PAGES: dict[str, Page] = {

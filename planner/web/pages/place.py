@@ -1,7 +1,7 @@
 """Build the part of a placement page beside its report: the tree filled by one method."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any, TypeVar
 
@@ -14,6 +14,7 @@ from planner.domain.serialise import gpu_words
 from planner.models import Run
 from planner.outputs.render.html import shown_table
 from planner.selectors.runs import run_table, typed_result
+from planner.web.pages.selects import Select
 from planner.web.request import TemplateContext
 
 Row = TypeVar("Row")
@@ -116,19 +117,17 @@ class _S2Switch(_Switch):
 def page_context(run: Run, params: Mapping[str, str]) -> TemplateContext:
     """Return the tree of one region in one state, as ``params`` choose."""
     result = typed_result(run, PlaceResult)
-
-    def chosen(param: str, known: Sequence[str]) -> str:
-        """Return the user's choice if it is known, else the first."""
-        return params[param] if params.get(param) in known else known[0]
-
-    names = [name for name in METHODS if name in result.methods]
-    method = chosen("method", names[::-1])
+    labels = {name: result.methods[name].label for name in METHODS if name in result.methods}
+    methods = Select.of(params, "method", "Placed by", labels, default=list(labels)[-1])
+    method = methods.chosen
     placed = result.methods[method]
     by_state = {"start": placed.start, "grown": placed.grown, "shrunk": placed.shrunk}
     figures = {name: shown for name, shown in by_state.items() if shown is not None}
-    state = chosen("state", list(figures))
-    regions = [tree.region for tree in result.topology]
-    region = chosen("region", regions)
+    states = Select.of(params, "state", "Moment", {name: STATES[name] for name in figures})
+    state = states.chosen
+    all_regions = {tree.region: tree.region for tree in result.topology}
+    regions = Select.of(params, "region", "Region", all_regions)
+    region = regions.chosen
     nodes = run_table(run, "nodes").filter(pl.col("region") == region)
     of_method = run_table(run, "instances").filter(
         (pl.col("method") == method) & pl.col("node").is_in(nodes["node"].to_list())
@@ -140,12 +139,10 @@ def page_context(run: Run, params: Mapping[str, str]) -> TemplateContext:
     colour = {row.name: f"place-{i % COLOURS}" for i, row in enumerate(result.services)}
     return {
         "run": run,
-        "method": method,
-        "method_choices": [(name, result.methods[name].label) for name in names],
+        "selects": (methods, states, regions),
         "state": state,
-        "state_choices": [(name, STATES[name]) for name in figures],
         "region": region,
-        "regions": regions,
+        "many_regions": len(all_regions) > 1,
         "used": sum(instance.gpus for instance in instances),
         "unplaced": figures[state].unplaced_units,  # over all regions
         "services": shown_table(services_table(placed.services), "utc", live=True),

@@ -1,42 +1,44 @@
 """Build the part of a provisioning page beside its report: one pool's graph and devices."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 import polars as pl
 
-from planner.domain.deserialise import from_json
+from planner.domain.formats import figure
 from planner.domain.kinds.provision import Options, ProvisionResult
 from planner.domain.provisioning.figures import LEVEL_NAMES, PoolFigures
-from planner.domain.report import Axis, Chart, Role, Series, Shape
-from planner.domain.reports.provision import pool_levels
+from planner.domain.report import (
+    Axis,
+    Chart,
+    Fact,
+    Facts,
+    Form,
+    Head,
+    Note,
+    Report,
+    Role,
+    Section,
+    Series,
+    Shape,
+    Table,
+    table,
+)
+from planner.domain.reports.provision import pool_levels, pool_name
 from planner.domain.serialise import clean
 from planner.models import Run
-from planner.outputs.render.figure import (
-    BLUE,
-    DASHES,
-    GREEN,
-    LOGARITHMIC,
-    ORANGE,
-    Figure,
-    figure,
-    line,
-    plain_figure,
-    points,
-)
-from planner.outputs.render.html import shown_table
-from planner.outputs.render.plotly import figure_of
+from planner.outputs.render.html import sections_shown
 from planner.selectors.runs import run_table, typed_result
 from planner.services import provisioning as service
 from planner.web.forms.options import OptionsForm
+from planner.web.pages.selects import Select
 from planner.web.request import TemplateContext
 
 MANY = 60  # most devices: more bars are illegible
 SPANS = 400  # most spans of a line over time
 SHOWN = 8  # operators in a plot of lines
-MEASURES = (("gpus", "GPUs", BLUE), ("energy", "power", ORANGE), ("memory", "memory", GREEN))
+MEASURES = {"gpus": "GPUs saved", "energy": "Power saved", "memory": "Memory saved"}
 # Published savings by variable and measure, each (x, share). Operator-level autoscaling, section
 # 4.3, figures 10 to 13 as the text gives them.
 SOURCE: dict[str, dict[str, list[tuple[Any, float]]]] = {
@@ -48,7 +50,17 @@ SOURCE: dict[str, dict[str, list[tuple[Any, float]]]] = {
         "memory": [("qwen2-7b", 0.35), ("qwen2-72b", 0.50)],
     },
 }
-AXES = {"length": "prompt tokens", "rate": "requests/s", "size": "model"}
+SWEPT = {  # by variable: its axis, and what the other variables are
+    "length": (
+        Axis("prompt tokens", log=True),
+        "Prompts of one length at the pool's load. Limit: the tier's, or three passes on an idle "
+        "replica if larger.",
+    ),
+    "rate": (Axis("requests/s", log=True), "At the pool's lengths and limit."),
+    "size": (Axis("model"), "The Qwen2 family at the pool's load and limit."),
+}
+PARTS = {by: f"savings by {by}" for by in service.SWEEPS} | {"sensitivity": "sensitivity"}
+PLANS = {"operator": "The operator graph", "module": "Layers and their replicas"}  # by level
 KEYS = ("model", "region", "gpu", "phase", "weights")  # of a pool
 # What operators respond to: the key of its values, and its axis.
 LENGTH = "lengths", Axis("tokens of a request", log=True)
@@ -75,27 +87,6 @@ RESPONSES = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class OperatorNode:
-    """A row of the table ``operators``: an operator of a plan, as a node of its graph.
-
-    ``after`` names the operators before it. ``share`` is its GPU places over the most of any.
-    """
-
-    operator: str
-    after: str
-    replicas: int = 0
-    batch: int = 0
-    parallel: int = 0
-    slots: int = 0
-    sojourn_ms: float = 0.0
-    busy: float = 0.0  # share of time
-    slowdown: float = 1.0
-    bottleneck: bool = False
-    timing: str = ""  # source of its times
-    share: float = 0.0
-
-
 def page_context(run: Run, params: Mapping[str, str]) -> TemplateContext:
     """Return the plan of the pool, phase and level that ``params`` select.
 
@@ -106,94 +97,103 @@ def page_context(run: Run, params: Mapping[str, str]) -> TemplateContext:
     by_name: dict[str, dict[str, PoolFigures]] = {}
     for pool, name in zip(pools, service.pool_names(pools), strict=True):
         by_name.setdefault(name, {})[pool.phase] = pool
-    name = _one_of(list(by_name), params.get("pool", ""))
-    phase = _one_of(list(by_name[name]), params.get("phase", ""))
-    pool = by_name[name][phase]
-    planned = [level for level in LEVEL_NAMES if level in pool.levels]
-    level = _one_of(planned, params.get("level", "")) if planned else ""
-    context: TemplateContext = {
+    names = Select.of(params, "pool", "Model, region and GPU", {name: name for name in by_name})
+    phases = {phase: phase for phase in by_name[names.chosen]}
+    phase = Select.of(params, "phase", "Phase", phases)
+    pool = by_name[names.chosen][phase.chosen]
+    planned = {level: label for level, label in LEVEL_NAMES.items() if level in pool.levels}
+    level = Select.of(params, "level", "Level", planned)
+    sections = _pool_sections(run, pool, level.chosen, over_time=result.over_time is not None)
+    return {
         "run": run,
         "form": OptionsForm(Options, without=("level",), initial=run.options),
-        "pool": pool,
-        "pool_name": name,
-        "pool_names": list(by_name),
-        "phase": phase,
-        "phases": ("prefill", "decode"),
-        "level": level,
-        "level_choices": [(level, LEVEL_NAMES[level]) for level in planned],
-        "pool_levels": shown_table(pool_levels([pool]), "utc", live=True) if planned else None,
+        "selects": (names, phase, level),
+        "pool_name": names.chosen,
+        "phase": phase.chosen,
+        "part_sections": sections_shown(Report("", "", tuple(sections)), live=True),
+        "parts": PARTS if planned else {},
     }
-    if level:
-        context |= plan_context(run, pool, level)
-    if result.over_time is not None and pool.chosen:
-        context["course_figure"] = course_figure(_rows(run, "courses", pool))
-    return context
 
 
-def _one_of(known: list[str], name: str) -> str:
-    return name if name in known else known[0]
+def part_context(part: str, run: Run, params: Mapping[str, str]) -> TemplateContext:
+    """Return the section ``part`` of the pool and phase in ``params``, by default the first."""
+    pool = service.pool_of_run(run, params.get("pool", ""), params.get("phase", ""))
+    section = _sweep(part, run, pool) if part in service.SWEEPS else _sensitivity(run, pool)
+    return {"part_sections": sections_shown(Report("", "", (section,)), live=True)}
 
 
-def plan_context(run: Run, pool: PoolFigures, level: str) -> TemplateContext:
-    """Return the operators of a plan in graph order, and its devices."""
+def _pool_sections(
+    run: Run, pool: PoolFigures, level: str, *, over_time: bool
+) -> Iterator[Section]:
+    """Yield the load and levels of a pool, the plan of one level, and its GPUs over time."""
+    name = pool_name(pool)
+    levels = [pool_levels([pool])] if pool.levels else []
+    yield Section(f"{name[0].upper()}{name[1:]}", (_load(pool), *_notes(pool), *levels), "Pool")
     operators, devices, shards = (
-        _rows(run, name, pool).filter(pl.col("level") == level)
-        for name in ("operators", "devices", "shards")
+        _rows(run, table, pool).filter(pl.col("level") == level)
+        for table in ("operators", "devices", "shards")
     )
-    most_slots = max(operators["slots"].to_list(), default=1)
-    shares = operators.with_columns(share=pl.col("slots") / most_slots)
-    nodes = [from_json(OperatorNode, row) for row in shares.to_dicts()]
-    context: TemplateContext = {"columns": columns(nodes), "nodes": nodes}
+    if operators.height > 1:
+        yield Section(PLANS.get(level, "Plan"), (_operators(operators),), "Graph")
     if not devices.is_empty():
-        # GB in use over the share in use is the memory of a device.
-        device_gb = float((devices["memory_gb"] / devices["memory"].clip(1e-9)).median() or 0.0)  # type: ignore[arg-type]
-        context |= {
-            "memory_figure": memory_figure(shards, device_gb),
-            "load_figure": load_figure(devices),
-            "devices_shown": min(devices.height, MANY),
-            "devices_all": devices.height,
-        }
-        if level == "module":
-            order = [node.operator for node in nodes]
-            context["strip_figure"] = strip_figure(shards, order)
-    return context
+        charts = (_memory_chart(shards, devices), _load_chart(devices))
+        layers = [_layers_by_gpu(shards, operators)] if level == "module" else []
+        yield Section("GPUs", (*charts, *layers), "Devices")
+    if over_time and pool.chosen:
+        yield Section("GPUs over time", (_course_chart(_rows(run, "courses", pool)),), "Course")
 
 
-def columns(nodes: Sequence[OperatorNode]) -> list[list[OperatorNode]]:
-    """Return nodes grouped into columns by depth, the longest path from a source node.
-
-    Nodes come in topological order. Without any edges, as for layers, each is a column.
-    """
-    if not any(node.after for node in nodes):
-        return [[node] for node in nodes]
-    depths: dict[str, int] = {}
-    for node in nodes:
-        after = f" {node.after} "  # names may contain spaces: do not split
-        depths_before = [depth for name, depth in depths.items() if f" {name} " in after]
-        depths[node.operator] = 1 + max(depths_before, default=-1)
-    return [
-        [node for node in nodes if depths[node.operator] == depth]
-        for depth in range(1 + max(depths.values()))
-    ]
+def _load(pool: PoolFigures) -> Facts:
+    """Return the load of a pool and its limit."""
+    start = ""
+    if pool.start_ms:
+        start = f"includes {figure(pool.start_ms, 'ms')} before the first iteration"
+    cached = f"{figure(pool.cached_tokens)} cached" if pool.cached_tokens else ""
+    return Facts(
+        (
+            Fact("Load", pool.requests_s, "req/s"),
+            Fact("ISL", pool.isl + pool.cached_tokens, "tokens", Form.COUNT, note=cached),
+            Fact("OSL", pool.osl, "tokens", Form.COUNT),
+            Fact("Limit", pool.slo_ms, "ms", change=start, note=pool.slo_source),
+        )
+    )
 
 
-def _chosen_pool(run: Run, params: Mapping[str, str]) -> PoolFigures:
-    """Return the pool and phase that ``params`` select, by default the first."""
-    return service.pool_of_run(run, params.get("pool", ""), params.get("phase", ""))
+def _notes(pool: PoolFigures) -> Iterator[Note]:
+    """Yield what is special about a pool and its plans."""
+    times = f"{pool.times:.2f}"
+    if pool.times and times != "1.00":
+        yield Note(f"Operators take {times} times their kernels, by the scenario's profile.")
+    if pool.order == "shortest":
+        yield Note("Short prompts go before long ones that wait.")
+    if not pool.chosen:
+        yield Note("Not in the totals: another GPU type costs less.")
+    if not pool.levels:
+        yield Note(f"No number of replicas keeps this limit on {pool.gpu}.")
 
 
-def sensitivity_context(run: Run, params: Mapping[str, str]) -> TemplateContext:
-    """Return how the operators of a pool respond to length, batch, rate and share of a GPU."""
-    pool = _chosen_pool(run, params)
-    responses = service.operator_sensitivity(run, pool)
-    return {"pool": pool, "responses": response_figures(responses)}
-
-
-def sweep_context(by: str, run: Run, params: Mapping[str, str]) -> TemplateContext:
-    """Return the savings of operators against whole replicas, by length, rate or model size."""
-    pool = _chosen_pool(run, params)
-    sweep = service.savings_sweep(run, pool, by)
-    return {"pool": pool, "by": by, "sweep": sweep, "sweep_figure": sweep_figure(sweep)}
+def _operators(operators: pl.DataFrame) -> Table:
+    """Return the operators or layers of a plan in graph order."""
+    return table(
+        operators.iter_rows(named=True),
+        (Head("Operator", wide=2), lambda row: row["operator"].replace("_", " ")),
+        (
+            Head("Inputs from", wide=2),
+            lambda row: row["after"].replace(" ", ", ").replace("_", " "),
+        ),
+        (Head("Replicas", Form.COUNT), lambda row: row["replicas"]),
+        (Head("GPUs of each", Form.COUNT), lambda row: row["parallel"]),
+        (Head("GPU places", Form.COUNT), lambda row: row["slots"]),
+        (Head("Batch", Form.COUNT), lambda row: row["batch"]),
+        (Head("Latency", Form.NUMBER, "ms"), lambda row: row["sojourn_ms"]),
+        (Head("Busy", Form.SHARE), lambda row: row["busy"]),
+        (Head("Slowdown", Form.NUMBER), lambda row: row["slowdown"]),
+        (Head("Times"), lambda row: row["timing"]),
+        (Head("Remark"), lambda row: "bottleneck" if row["bottleneck"] else ""),
+        marked=lambda row: row["bottleneck"],
+        note="Latency includes queueing. The bottleneck has the longest. Slowdown: by operators on "
+        "the same GPUs.",
+    )
 
 
 def _rows(run: Run, table: str, pool: PoolFigures) -> pl.DataFrame:
@@ -205,8 +205,8 @@ def _rows(run: Run, table: str, pool: PoolFigures) -> pl.DataFrame:
     return rows.filter(pl.col(name) == getattr(pool, name) for name in KEYS if name in rows.columns)
 
 
-def memory_figure(shards: pl.DataFrame, device_gb: float) -> Figure:
-    """Draw the memory used on each device, stacked by operator, and its capacity."""
+def _memory_chart(shards: pl.DataFrame, devices: pl.DataFrame) -> Chart:
+    """Return the memory used on each device, stacked by operator, and its capacity."""
     shown = shards.filter(pl.col("device") < MANY)
     series = [
         Series(
@@ -218,52 +218,56 @@ def memory_figure(shards: pl.DataFrame, device_gb: float) -> Figure:
         )
         for (name,), rows in shown.group_by("operator", maintain_order=True)
     ]
-    last = int(shown["device"].max() or 0) + 1  # type: ignore[arg-type]
-    capacity = (device_gb, device_gb)
-    series.append(Series("memory there is", (0.4, last + 0.6), capacity, Role.LIMIT))
-    x = Axis("GPU", ticks=_device_ticks(last))
-    return figure_of(Chart("", x, Axis("GB", "GB"), tuple(series), stacked=True))
+    last = min(devices.height, MANY)
+    # GB in use over the share in use is the memory of a device.
+    device_gb = float((devices["memory_gb"] / devices["memory"].clip(1e-9)).median() or 0.0)  # type: ignore[arg-type]
+    series.append(Series("memory there is", (0.4, last + 0.6), (device_gb, device_gb), Role.LIMIT))
+    note = f"The first {MANY} of {devices.height}." if devices.height > MANY else ""
+    return Chart(
+        "Memory by GPU", _gpu_axis(last), Axis(unit="GB"), tuple(series), note, stacked=True,
+        small=True,
+    )  # fmt: skip
 
 
-def _device_ticks(count: int) -> tuple[int, ...]:
-    """Return one tick per device if there are few; for more, the axis chooses."""
-    return tuple(range(1, count + 1)) if count <= 12 else ()
-
-
-def load_figure(devices: pl.DataFrame) -> Figure:
-    """Draw the shares of arithmetic and of memory bandwidth in use on each device."""
+def _load_chart(devices: pl.DataFrame) -> Chart:
+    """Return the shares of arithmetic and of memory bandwidth in use on each device."""
     shown = devices.filter(pl.col("device") < MANY)
     gpus = tuple(shown["device"] + 1)
     series = tuple(
-        Series(name, gpus, tuple((100 * shown[column]).round(2)), shape=Shape.BAR)
+        Series(name, gpus, tuple(shown[column]), shape=Shape.BAR)
         for column, name in (("compute", "arithmetic"), ("bandwidth", "memory bandwidth"))
     )
-    x = Axis("GPU", ticks=_device_ticks(len(gpus)))
-    return figure_of(Chart("", x, Axis("% in use", "%", top=100), series))
+    share = Axis("in use", form=Form.SHARE, top=1.0)
+    return Chart("Load by GPU", _gpu_axis(len(gpus)), share, series, small=True)
 
 
-def strip_figure(shards: pl.DataFrame, order: list[str]) -> Figure:
-    """Draw which GPU has which layers: a row per GPU, a column per module in ``order``."""
-    last = int(shards["device"].max() or 0) + 1  # type: ignore[arg-type]
-    rows = min(last, MANY)
-    grid = np.zeros((rows, len(order)))
-    for row in shards.filter(pl.col("device") < rows).iter_rows(named=True):
-        grid[row["device"], order.index(row["operator"])] = row["shards"]
-    cells = {
-        "type": "heatmap", "z": grid.tolist(), "x": order,
-        "y": [f"GPU {device + 1}" for device in range(rows)],
-        "colorscale": [[0, "rgba(138,143,152,0.12)"], [1, BLUE]], "zmin": 0,
-        "zmax": max(1.0, float(grid.max())), "showscale": False, "xgap": 3, "ygap": 3,
-        "hovertemplate": "%{x} on %{y}: %{z:.0f}<extra></extra>",
-    }  # fmt: skip
-    height = max(350, 120 + 22 * rows)
-    return plain_figure([cells], height=height, yaxis={"autorange": "reversed"})
+def _gpu_axis(count: int) -> Axis:
+    """Return an axis with one tick per device if there are few; for more, the axis chooses."""
+    return Axis("GPU", ticks=tuple(range(1, count + 1)) if count <= 12 else ())
 
 
-def response_figures(responses: dict[str, Any]) -> list[tuple[str, str, Figure]]:
-    """Return the title, unit and figure of each response of the operators that respond most."""
+def _layers_by_gpu(shards: pl.DataFrame, layers: pl.DataFrame) -> Table:
+    """Return which GPU has how many shards of which layers, as a heat map."""
+    by_gpu = shards.filter(pl.col("device") < MANY).pivot(
+        "operator", index="device", values="shards"
+    )
+    names = [name for name in layers["operator"] if name in by_gpu.columns]
+    counts = by_gpu.sort("device").select("device", *names).rows()
+    most = max(shards["shards"])
+    return Table(
+        (Head("GPU", Form.COUNT), *(Head(name, Form.COUNT) for name in names)),
+        tuple((device + 1, *shown) for device, *shown in counts),
+        "Layers by GPU",
+        note="Shards of the layers on each GPU.",
+        shades=tuple((None, *(n and 0.6 * n / most for n in shown)) for _, *shown in counts),
+    )
+
+
+def _sensitivity(run: Run, pool: PoolFigures) -> Section:
+    """Return the response of the strongest operators to length, batch, rate and share of a GPU."""
+    responses = service.operator_sensitivity(run, pool)
     names = responses["operators"]
-    out = []
+    charts = []
     for title, unit, key, factor, (x_key, x_axis) in RESPONSES:
         if key not in responses:
             continue  # an older run without these results
@@ -277,34 +281,36 @@ def response_figures(responses: dict[str, Any]) -> list[tuple[str, str, Figure]]
             )
             for index in sorted(strongest)
         )
-        chart = Chart(title, x_axis, Axis(unit, unit), series)
-        out.append((title, unit, figure_of(chart)))
-    return out
+        charts.append(Chart(title, x_axis, Axis(unit=unit), series, small=True))
+    note = Note(
+        "One request on one GPU, for the operators that respond most. Modelled from published "
+        "peaks and measured kernel efficiency."
+    )
+    return Section("Sensitivity", (*charts, note), "Response")
 
 
-def sweep_figure(sweep: dict[str, Any]) -> Figure:
-    """Draw savings in percent: computed ones as lines, published ones as crosses."""
-    variable = sweep["by"]
-    rows = [row for row in sweep["rows"] if "gpus" in row]
-    traces: list[Any] = []
-    for (measure, name, colour), dash in zip(MEASURES, DASHES, strict=False):
-        shares = [round(100 * row[measure], 2) for row in rows]
-        drawn = line([row["at"] for row in rows], shares, name, colour, dash=dash)
-        traces.append(drawn | {"mode": "lines+markers"})
-        source = SOURCE[variable][measure]
-        traces.append(
-            points([x for x, _ in source], [100 * share for _, share in source],
-                   f"{name}, the source", colour, symbol="x", hover="%{x}: %{y:.3~g}%")
+def _sweep(by: str, run: Run, pool: PoolFigures) -> Section:
+    """Return the savings of operators over whole replicas ``by`` length, rate or model size."""
+    rows = [row for row in service.savings_sweep(run, pool, by)["rows"] if "gpus" in row]
+    axis, conditions = SWEPT[by]
+    charts = []
+    for measure, title in MEASURES.items():
+        places, shares = zip(*SOURCE[by][measure], strict=True)
+        series = (
+            Series("computed", tuple(row["at"] for row in rows),
+                   tuple(row[measure] for row in rows), Role.RECOMMENDED),
+            Series("the source", places, shares, Role.MEASURED, Shape.POINTS),
         )  # fmt: skip
-    return figure(
-        traces, height=350, x=AXES[variable], y="% saved against whole replicas",
-        xaxis={} if variable == "size" else LOGARITHMIC,
-        yaxis={"rangemode": "normal", "zeroline": True},
-    )  # fmt: skip
+        charts.append(Chart(title, axis, Axis(form=Form.SHARE, zero=False), series, small=True))
+    note = Note(
+        f"{conditions} Computed: GPUs after placement, confirmed by simulation. The source: "
+        "operators by its queueing formulas (section 4.3). Gap: no plan keeps the limit."
+    )
+    return Section(f"Savings by {by}", (*charts, note), f"Sweep {by}")
 
 
-def course_figure(courses: pl.DataFrame) -> Figure:
-    """Draw the GPUs over time when scaling operators, layers or replicas, and requests/s.
+def _course_chart(courses: pl.DataFrame) -> Chart:
+    """Return the GPUs over time when scaling operators, layers or replicas, and requests/s.
 
     Hours count from the first row of ``courses``. Rows are grouped into equal spans of time, each
     with its largest number of GPUs and its mean rate.
@@ -330,4 +336,4 @@ def course_figure(courses: pl.DataFrame) -> Figure:
     times, rate = tuple(load["hours"].round(4)), tuple(load["requests_s"].round(3))
     series.append(Series("requests/s", times, rate, Role.LIMIT, right=True))
     right = Axis("requests/s", "requests/s")
-    return figure_of(Chart("", Axis("hours"), Axis("GPUs", "GPUs"), tuple(series), right=right))
+    return Chart("", Axis("hours"), Axis("GPUs", "GPUs"), tuple(series), right=right)

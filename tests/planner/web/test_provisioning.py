@@ -14,7 +14,6 @@ from planner.outputs.reports import run_report
 from planner.selectors.runs import run_tables
 from planner.services import provisioning
 from planner.services.calibrations import calibration_path
-from planner.web.pages.provision import OperatorNode, columns
 from tests.planner.reports import rows_of, tables_of
 from tests.planner.web.pages import signed_in, text_of
 from tests.planner.web.provision_study import few_points, provisioned, provisioned_once
@@ -58,17 +57,6 @@ def test_the_page_says_what_the_document_says(planner: User, run: Run) -> None:
     ]
     # A choice that is not there falls back to the first.
     assert "Prefill of llama-3.1-8b" in page(planner, run, pool="nobody", phase="x", level="y")
-
-
-def test_a_graph_stands_in_the_order_it_runs() -> None:
-    def nodes(*pairs: tuple[str, str]) -> list[OperatorNode]:
-        return [OperatorNode(name, after) for name, after in pairs]
-
-    graph = nodes(("qkv", ""), ("encoder", ""), ("attention", "qkv encoder"), ("out", "attention"))
-    assert [len(column) for column in columns(graph)] == [2, 1, 1]
-    layers = nodes(("layers 1 to 4", ""), ("layers 5 to 8", "layers 1 to 4"),
-                   ("embedding and head", "layers 5 to 8"))  # fmt: skip
-    assert [len(column) for column in columns(layers)] == [1, 1, 1]
 
 
 def test_parts_that_come_by_themselves(planner: User, run: Run) -> None:

@@ -1,0 +1,31 @@
+"""Define the fields by which a user chooses what a part of a page shows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Select:
+    """A field with one chosen value; ``choices`` maps values to labels.
+
+    templates/web/_selects.html shows the fields of a part, without those of a single choice.
+    """
+
+    name: str  # parameter of the address
+    label: str
+    choices: Mapping[str, str]
+    chosen: str
+
+    @classmethod
+    def of(
+        cls, params: Mapping[str, str], name: str, label: str, choices: Mapping[str, str],
+        default: str = "",
+    ) -> Select:  # fmt: skip
+        """Return the field with the value in ``params``, or ``default``, or else the first choice.
+
+        Only a value among the choices is taken. The value is "" without any choice.
+        """
+        known = (value for value in (params.get(name), default) if value in choices)
+        return cls(name, label, choices, next(known, next(iter(choices), "")) or "")
