@@ -46,8 +46,9 @@ class ReportCommand(HeadroomCommand):
     """A command whose answer is a run with a report."""
 
     def words(self, answer: Document) -> str:
-        """Return the report of the run as text, in colour and fitted to width on a terminal."""
-        return report_text(run_report(run_get(answer["run"])), self.stdout)
+        """Return the report of the run as text, and its number, which other commands take."""
+        run = run_get(answer["run"])
+        return f"{report_text(run_report(run), self.stdout)}\n\nStored as run {run.pk}."
 
 
 class RunCommand(ReportCommand):

@@ -29,6 +29,7 @@ from planner.domain.reports.plan_details import plan_sections
 from planner.domain.reports.policies import span_text, time_text
 from planner.domain.reports.schedule import Schedule, schedule_from, schedule_table
 from planner.domain.reports.tables import Tables
+from planner.domain.results.basis import CURRENT_FLEET
 
 # What replicas are sized for, without and with a verification. A comparison adds test days.
 SIZED_ON = (
@@ -88,7 +89,9 @@ def _tiles(result: PlanResult, counts: str) -> Iterator[Fact]:
     if counts:
         first = min((row.period for row in plan.decisions), default=None)
         current = sum(row.current for row in plan.decisions if row.period == first)
-        change = f"{current:,} today" if current else ""
+        # A fleet that the scenario does not state is only assumed.
+        stated = all(fact.what != CURRENT_FLEET for fact in result.frame.provenance)
+        change = f"{current:,} today" if current and stated else ""
         yield Fact(
             "Replicas", counts, change=change, note=SIZED_ON[result.verification is not None]
         )

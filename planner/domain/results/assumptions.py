@@ -408,4 +408,5 @@ def _spare(plan: PlanSettings) -> Assumption:
     key = "objective.spare"
     if not losses:
         return Assumption("Spare", "no spare replicas", ASSUMED, "the scenario sets none", key)
-    return Assumption("Spare for the loss of", " and ".join(losses), ASSUMED, "scenario", key)
+    source = "scenario, or the level of assurance"
+    return Assumption("Spare for the loss of", " and ".join(losses), ASSUMED, source, key)

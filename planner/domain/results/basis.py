@@ -33,6 +33,8 @@ from simulation.performance.profile import provenance_at
 from simulation.sizing.capacity import Capacity
 from simulation.trace_replay import percentiles_within
 
+CURRENT_FLEET = "Today's fleet"  # source that is listed if the scenario does not state the fleet
+
 
 def series_columns(forecast: str, unit: Callable[[Any], str], *more: Column) -> Columns:
     """Return the columns that show forecasts and their errors in a backtest.
@@ -350,7 +352,7 @@ def provenance_of(study: Study) -> tuple[Fact, ...]:
     replay = replay_of(study.window, study.traffic)
     known = [Fact("Traffic", "measured" if replay == MEASURED else "modelled", replay)]
     if study.hardware.today is None:
-        known.append(Fact("Today's fleet", "assumed", today_stands_in(study.before.seconds)))
+        known.append(Fact(CURRENT_FLEET, "assumed", today_stands_in(study.before.seconds)))
     return (
         *facts_at(study.hardware, study.sizes),
         *known,

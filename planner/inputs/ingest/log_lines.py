@@ -68,8 +68,11 @@ def log_rows(pieces: Iterable[bytes], pattern: str, name: str, size: int) -> Ite
             continue
         if {"finished", "took_s"} <= set(groups.columns):
             took = pl.duration(microseconds=pl.col("took_s").cast(pl.Float64) * 1e6)
-            ended = pl.col("finished").str.to_datetime("%Y-%m-%d %H:%M:%S", strict=False)
-            groups = groups.with_columns(arrival=(ended - took).dt.to_string("iso:strict"))
+            moment = pl.col("finished").str.replace("T", " ").str.strip_suffix("Z")
+            ended = moment.str.to_datetime("%Y-%m-%d %H:%M:%S%.f", strict=False)
+            zone = pl.col("finished").str.extract("(Z?)$")
+            arrival = (ended - took).dt.to_string("iso:strict") + zone
+            groups = groups.with_columns(arrival=arrival)
         if "monthday" in groups.columns:
             text = f"{LEAP}-" + pl.col("monthday")
             moment = text.str.to_datetime("%Y-%m-%d %H:%M:%S", strict=False)

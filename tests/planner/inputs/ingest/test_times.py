@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime
 
 import numpy as np
 import pytest
 
 from planner.inputs.ingest import read_requests
+from planner.inputs.ingest.log_lines import log_rows
 
 HEAD = "time,input_tokens,output_tokens\n"
 
@@ -154,3 +156,18 @@ def test_unsorted_rows_are_sorted_stably_and_it_is_said(ingest, store):
     assert "Sorted 3 rows that arrived before a row above them." in report.notes
     assert not any("Sorted" in note for note in ingest(rows("1", "1", "2")).notes)
     assert np.all(np.diff(read_requests(store).arrival_s) >= 0)
+
+
+@pytest.mark.parametrize(
+    ("finished", "arrival"),
+    [
+        ("2026-05-11 08:00:02", "2026-05-11T08:00:00.500000"),
+        ("2026-05-11 08:00:02.25", "2026-05-11T08:00:00.750000"),
+        ("2026-05-11T08:00:02.500Z", "2026-05-11T08:00:01.000000Z"),
+    ],
+)
+def test_a_log_line_arrived_when_it_finished_less_what_it_took(finished, arrival):
+    pattern = r"^(?P<finished>\S+(?: \d\S+)?) took (?P<took_s>\S+)$"
+    line = f"{finished} took 1.5\n".encode()
+    (rows,) = log_rows([line], pattern, "a.log", len(line))
+    assert json.loads(rows)["arrival"] == arrival
