@@ -53,8 +53,8 @@ class HelpedCommand(BaseCommand):
         parser = super().create_parser(
             prog_name, subcommand, formatter_class=HelpFormatter, **kwargs
         )
-        program = COMMAND if subcommand != "serve" else ""
-        parser.prog = f"{program} {subcommand}" if program else START
+        # "serve" is what the start command runs, so its help names that command.
+        parser.prog = START if subcommand == "serve" else f"{COMMAND} {subcommand}"
         examples = "\n".join(f"  {_program(line)} {line}".rstrip() for line in self.examples)
         parser.description = f"{fill(self.help, WIDTH)}\n\nexamples:\n{examples}"
         parser.print_usage = lambda file=None: None  # type: ignore[method-assign]
@@ -66,6 +66,7 @@ class HelpedCommand(BaseCommand):
 
 
 def _program(line: str) -> str:
+    """Return the program that an example calls: options alone belong to the start command."""
     return START if line.startswith("-") or not line else COMMAND
 
 
