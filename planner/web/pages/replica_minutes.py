@@ -11,6 +11,7 @@ from planner.outputs.render.figure import FEW_REPLICAS, Figure
 from planner.outputs.render.plotly import figure_of
 from planner.selectors.runs import run_table, run_tables, stored_result
 from planner.web.charts.over_time import thin
+from planner.web.pages.selects import Select, policy_select
 from planner.web.request import TemplateContext
 
 POOL = ("model", "region", "arrangement")
@@ -127,22 +128,16 @@ def minutes_context(run: Run, params: Mapping[str, str]) -> TemplateContext:
     if "replicas" not in run_tables(run):
         return {"run": run, "minute_charts": []}
     table = run_table(run, "replicas")
-    labels = result.labels
-    policy = params.get("policy", "")
-    if policy not in labels:
-        policy = result.default_policy or table["policy"][0]
-    table = table.filter(pl.col("policy") == policy)
-    choices = pool_choices(table)
-    pool = params.get("pool", "")
-    chosen = choices.get(pool, {})
-    for column, value in chosen.items():
+    policy = policy_select(params, result, table)
+    table = table.filter(pl.col("policy") == policy.chosen)
+    pools = pool_choices(table)
+    names = {name: name for name in pools} if len(pools) > 1 else {}
+    pool = Select.of(params, "pool", "Model, region and pool", {"": "Total"} | names)
+    for column, value in pools.get(pool.chosen, {}).items():
         table = table.filter(pl.col(column) == value)
     return {
         "run": run,
-        "minute_policies": labels or {policy: policy},
-        "minute_policy": policy,
-        "minute_pools": list(choices),
-        "minute_pool": pool if chosen else "",
+        "minute_selects": (policy, pool),
         "minute_step_s": _step_s(table),
         "minute_charts": minute_charts(table, result.clock),
     }

@@ -5,6 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import polars as pl
+
+from planner.domain.results.stored import StoredResult
+
 
 @dataclass(frozen=True, slots=True)
 class Select:
@@ -29,3 +33,9 @@ class Select:
         """
         known = (value for value in (params.get(name), default) if value in choices)
         return cls(name, label, choices, next(known, next(iter(choices), "")) or "")
+
+
+def policy_select(params: Mapping[str, str], result: StoredResult, table: pl.DataFrame) -> Select:
+    """Return the field for a policy of ``table``; the default is the recommended one, if any."""
+    default = result.default_policy or str(table["policy"][0])
+    return Select.of(params, "policy", "Policy", result.labels or {default: default}, default)

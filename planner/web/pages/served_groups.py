@@ -1,7 +1,6 @@
 """Show how each tier, model and region was served: rows of one table that the user selects."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import polars as pl
 
@@ -12,19 +11,11 @@ from planner.domain.results.figures import GROUP_TABLE, GROUPS
 from planner.models import Run
 from planner.outputs.render.html import shown_table
 from planner.selectors.runs import run_table, run_tables, stored_result
+from planner.web.pages.selects import Select, policy_select
 from planner.web.request import TemplateContext
 
 EACH = "each"  # value of a field: a row for every tier, model or region
 MOST_ROWS = 200  # rows on the page; the CSV has all
-
-
-@dataclass(frozen=True, slots=True)
-class GroupField:
-    """A field by which rows are grouped, the chosen value, and the values that it has."""
-
-    name: str  # tier, model or region
-    value: str  # ALL, EACH or one of ``there``
-    there: list[str]
 
 
 def groups_context(run: Run, params: Mapping[str, str]) -> TemplateContext:
@@ -32,28 +23,23 @@ def groups_context(run: Run, params: Mapping[str, str]) -> TemplateContext:
     if "groups" not in run_tables(run):
         return {"run": run, "group_table": None}
     result, groups = stored_result(run), run_table(run, "groups")
-    labels = result.labels
-    policy = params.get("policy", "")
-    if policy not in labels:
-        policy = result.default_policy or groups["policy"][0]
-    rows = groups.filter(pl.col("policy") == policy)
-    fields = []
+    policy = policy_select(params, result, groups)
+    rows = groups.filter(pl.col("policy") == policy.chosen)
+    selects = [policy]
     for name in GROUPED:
-        values = [value for value in rows[name].unique().sort() if value != ALL]
-        chosen = params.get(name, EACH if name == "tier" else ALL)
-        value = chosen if chosen in (ALL, EACH, *values) else ALL
-        rows = rows.filter(pl.col(name) != ALL if value == EACH else pl.col(name) == value)
-        fields.append(GroupField(name, value, values))
+        choices = {ALL: "all", EACH: "each"}
+        choices |= {value: value for value in rows[name].unique().sort() if value != ALL}
+        default = EACH if name == "tier" and name not in params else ALL
+        select = Select.of(params, name, name.title(), choices, default)
+        is_each = select.chosen == EACH
+        rows = rows.filter(pl.col(name) != ALL if is_each else pl.col(name) == select.chosen)
+        selects.append(select)
     rows = rows.with_columns(lost=pl.col("arrived") - pl.col("completed"))
     return {
         "run": run,
-        "group_policies": labels or {policy: policy},
-        "group_policy": policy,
-        "group_fields": fields,
+        "group_selects": selects,
         "group_table": shown_table(_table(rows.head(MOST_ROWS)), result.clock, live=True),
         "group_more": max(0, rows.height - MOST_ROWS),
-        "group_all": ALL,
-        "group_each": EACH,
     }
 
 

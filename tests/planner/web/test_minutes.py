@@ -61,7 +61,7 @@ def test_pools_of_one_model_and_region_are_told_apart(client: Client, study: Run
     row_arrays.tables_write(study.store, {"replicas": pl.concat([table, other])})
     name = f"{' / '.join(POOLS[0])} / 4 x A100-80GB, decode"
     answer = part(client, study, "minutes", policy="lt-i", pool=name)
-    assert f"<option selected>{name}</option>" in answer.content.decode()
+    assert f'<option value="{name}" selected>{name}</option>' in answer.content.decode()
     assert set(lines(answer, "states")["Serving"]["y"]) == {1.0}
 
 
