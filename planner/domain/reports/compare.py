@@ -468,7 +468,9 @@ def _plan_note(view: ComparisonView, plan: Plan) -> str:
 
     The recommended plan is marked.
     """
-    saving = view.saving(plan.outcome.name)
+    # Without a current fleet, the baseline may be this plan itself: then no saving is known.
+    known = view.base is not None or TODAY in view.outcomes
+    saving = view.saving(plan.outcome.name) if known else None
     saved = "" if saving is None or abs(saving) < NO_SAVING else signed_percent(-saving, 0)
     if plan.name == STATIC:
         counts = _replicas(view, schedule_of(view.tables, plan.outcome.name), plan.outcome.name)
