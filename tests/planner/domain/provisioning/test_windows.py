@@ -64,12 +64,12 @@ def test_each_level_acts_at_its_own_speed(observed: Outcome) -> None:
 
 def test_a_forecast_that_repeats_the_last_minute_is_observation(stored: StoredTrace) -> None:
     courses = [
-        course(stored, known, "module", forecast={"method": "last-value"}).document["over_time"]
+        course(stored, known, "model", forecast={"method": "last-value"}).document["over_time"]
         for known in ("observed", "forecast")
     ]
     assert courses[1]["known"] == "a forecast by the minute (last-value)"
     for seen, foreseen in zip(courses[0]["pools"], courses[1]["pools"], strict=True):
-        by_observation, by_forecast = seen["levels"]["module"], foreseen["levels"]["module"]
+        by_observation, by_forecast = seen["levels"]["model"], foreseen["levels"]["model"]
         # Only the first minute of five differs: observation has none before it and sees itself.
         assert by_forecast["gpu_hours"] == pytest.approx(by_observation["gpu_hours"], rel=1 / 5)
         assert by_forecast["attainment"] >= 0.95
