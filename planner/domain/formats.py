@@ -1,5 +1,6 @@
 """Format numbers, shares, durations and moments for people."""
 
+import math
 from contextvars import ContextVar
 from datetime import UTC, datetime, tzinfo
 from typing import Any
@@ -15,14 +16,20 @@ def minus(text: str) -> str:
 
 
 def digits(value: float) -> str:
-    """Return a number with three significant digits at least: 12,345 / 123 / 12.3 / 0.0123."""
-    size = abs(value)
+    """Return a number with three significant digits at least: 12,345 / 123 / 12.3 / 0.0123.
+
+    A number that has fewer digits is shown with those: 1.5 is "1.5", and 1.499 is "1.50".
+    """
+    rounded = float(f"{value:.3g}")
+    size = abs(rounded)
     if size == 0:
         return "0"
     if size >= 100:
         return minus(f"{value:,.0f}")
-    text = minus(f"{value:.{1 if size >= 10 else 2}f}" if size >= 1 else f"{value:.3g}")
-    return text.rstrip("0").rstrip(".") if "." in text and "e" not in text else text
+    text = f"{rounded:.{1 if size >= 10 else 2}f}" if size >= 1 else f"{rounded:#.3g}"
+    if math.isclose(rounded, value, rel_tol=1e-9) and "e" not in text:
+        text = text.rstrip("0").rstrip(".")
+    return minus(text)
 
 
 def figure(value: Any, unit: str = "") -> str:
