@@ -3,7 +3,7 @@
 All policies are tried on the hardest day and the forecast day first. Then each is tried on every
 required day, the cheapest first. A policy is left out if the replicas that it always keeps cost
 too much on the weighted days to win against the best candidate so far, ties included. A policy
-without such replicas is left out if it is over PRUNED dearer on the forecast day.
+without such replicas is left out if it is over TIE dearer on the forecast day.
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ from planner.policies.base import Policy
 from planner.policies.registry import simplicity
 from simulation.bisection import bisect_first
 
-PRUNED = 0.01  # a policy this much dearer than the best is not tried further
 DEAR = 1.5  # times the cost of the best, at which a harder day is not simulated on
 UNDECIDED = 0.75  # share of a cost limit from which on plans are solved for a better bound
 CENT = 0.005  # dollars, of rounding
@@ -147,7 +146,7 @@ class LevelSearch:
         """Return the cost on the forecast day above which a policy cannot win, in dollars."""
         if self.best is None:
             return inf
-        return self.trials.on_forecast_day(self.best) * (1 + PRUNED) + CENT
+        return self.trials.on_forecast_day(self.best) * (1 + TIE) + CENT
 
     def _cannot_win(self, policy: Policy, index: int) -> bool:
         """Return whether a parameter value costs too much to win, if ties go to the simpler policy.
