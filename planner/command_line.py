@@ -27,6 +27,7 @@ SHARED = {
     "compare": FORECASTING,
     "pd-ratio": ("planner.domain.pd.ratio_drift",),
     "plan": FORECASTING + SIZING,
+    "simulate": FORECASTING,
 }
 
 
@@ -69,7 +70,7 @@ def manage(argv: Sequence[str]) -> None:
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "planner.config.settings")
     # A command that is killed ends its run, as on Ctrl-C. Servers set handlers of their own.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    shared = SHARED.get(argv[1], ()) if len(argv) > 1 else ()
+    job = "simulate" if "--simulate" in argv else "".join(argv[1:2])
     gc.disable()  # imports leave no garbage, and collecting takes a fifth of their time
-    with second_process(shared), exit_with_sentence():
+    with second_process(SHARED.get(job, ())), exit_with_sentence():
         Utility(list(argv)).execute()

@@ -187,10 +187,11 @@ def scenario_run(
 def document_run(
     *,
     document: str,
-    owner: User,
+    owner: User | None,
     kind: str,
     options: dict[str, Any] | None = None,
     idempotency_key: str = "",
+    enqueue: bool = True,
 ) -> Run:
     """Start a run of a ``document`` stored only with it; ``options`` as in ``scenario_run``."""
     check_may_plan(owner)
@@ -203,6 +204,7 @@ def document_run(
         options=options or {},
         seed=(options or {}).get("seed", parsed.seed),
         idempotency_key=idempotency_key,
+        enqueue=enqueue,
     )
 
 

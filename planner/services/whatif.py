@@ -188,12 +188,16 @@ def what_if_replay(*, run: Run, user: User, chosen: Chosen, idempotency_key: str
     )  # fmt: skip
 
 
-def what_if_simulate(*, run: Run, user: User, chosen: Chosen) -> Run:
-    """Simulate the recommended policy of a run, with its parameters, on ``chosen`` values."""
+def what_if_simulate(*, run: Run, user: User | None, chosen: Chosen, enqueue: bool = True) -> Run:
+    """Simulate the recommended policy of a run, with its parameters, on ``chosen`` values.
+
+    Without ``enqueue``, the caller executes the new run.
+    """
     document, policy = _simulation(run, _changes(run, chosen))
     return document_run(
-        document=document, owner=user, kind=Run.Kind.SIMULATE, options={"policy": policy}
-    )
+        document=document, owner=user, kind=Run.Kind.SIMULATE, options={"policy": policy},
+        enqueue=enqueue,
+    )  # fmt: skip
 
 
 def what_if_grid(*, run: Run, user: User, chosen: Chosen, axes: Sequence[Axis]) -> Sweep:

@@ -1,4 +1,4 @@
-"""``bin/manage whatif``: change the plan of a run without a simulation."""
+"""``bin/manage whatif``: change the plan of a run, without a simulation unless asked for."""
 
 from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
@@ -8,21 +8,21 @@ from planner.domain.serialise import as_json
 from planner.domain.whatif.figures import WhatIf
 from planner.domain.whatif.settings import chosen_of
 from planner.errors import PlannerError
-from planner.management.base import Document, HeadroomCommand
+from planner.management.base import Document
 from planner.management.options import name_and_setting
-from planner.management.runs import report_text
+from planner.management.runs import ReportCommand, execute, report_text
 from planner.selectors.runs import run_get
-from planner.services.whatif import what_if_answer
+from planner.services.whatif import what_if_answer, what_if_simulate
 
 
-class Command(HeadroomCommand):
-    found: WhatIf
+class Command(ReportCommand):
+    found: WhatIf | None = None  # None: simulated
     before: WhatIf | None  # the plan without changes; None if nothing is changed
-    help = "Answer a what-if from the stored plan of a run, without a simulation."
+    help = "Answer a what-if from the stored plan of a run, without a simulation unless asked for."
     examples = (
         "whatif 12 --growth 1.2",
         "whatif 12 --spare 1 --price H100-SXM=0.8",
-        "whatif 12 --limit chat.ttft_ms=500",
+        "whatif 12 --limit chat.ttft_ms=500 --simulate",
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
@@ -38,6 +38,9 @@ class Command(HeadroomCommand):
             ("--set", "ADDRESS=VALUE", "any other value, such as objective.epsilon=0.5"),
         ):
             parser.add_argument(flag, action="append", default=[], metavar=form, help=text)
+        parser.add_argument(
+            "--simulate", action="store_true", help="simulate the recommended policy on the changes"
+        )
 
     def answer(self, options: Namespace) -> Document:
         tiers: dict[str, dict[str, float]] = {}
@@ -55,11 +58,16 @@ class Command(HeadroomCommand):
             "tiers": tiers,
         }
         run, chosen = run_get(options.run), chosen_of(sent)
+        if options.simulate:
+            simulated = what_if_simulate(run=run, user=None, chosen=chosen, enqueue=False)
+            return execute(simulated, self.progress)
         self.before = what_if_answer(run, {}) if chosen and not options.json else None
         self.found = what_if_answer(run, chosen)
         return {"run": options.run, **as_json(self.found)}
 
     def words(self, answer: Document) -> str:
+        if self.found is None:
+            return super().words(answer)
         title, same = f"What-if of run {answer['run']}", self.before is None
         report = answer_report(title, self.before, self.found, same=same)
         return report_text(report, self.stdout)

@@ -275,6 +275,10 @@ def _command(run: Run) -> None:
     assert code == 0 and "+100.0%" in out.splitlines()[0]
     code, _, err = command("whatif", run.pk, "--price", "G")
     assert code == 2 and "NAME=NUMBER" in err
+    once, thrice = (answer("whatif", run.pk, "--price", f"G={n}", "--simulate") for n in (1, 3))
+    assert once["kind"] == "simulate" and Run.objects.get(pk=once["run"]).result == once
+    assert thrice["cost_usd"] == pytest.approx(3 * once["cost_usd"])
+    assert command("whatif", run.pk, "--simulate", "--growth", "1.1")[0] == 0
 
 
 def _pages(run: Run, planner: User, viewer: User) -> None:
