@@ -126,7 +126,7 @@ class LoginView(ApiView):
     authentication_classes = []
     permission_classes = []
     parser_classes = [BoundedJsonParser, FormParser]
-    throttle_classes = []  # see services.signing_in
+    throttle_classes = []  # see services.login_limits
 
     def get_authenticate_header(self, request: Request) -> str:
         return "Token"  # a wrong password is 401 even without authentication classes

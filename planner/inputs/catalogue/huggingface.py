@@ -225,9 +225,11 @@ class _Reader:
             values["sparse_top_k"] = self.needed("index_topk")
             values["index_head_dim"] = self.needed("index_head_dim")
         latent = self.get("use_mla")
-        if self.number("kv_lora_rank"):
+        if self.number("kv_lora_rank") and latent is not False:
             return values | self.latent()
-        if latent:
+        if latent is False:  # widths of the attention that is off
+            self.used.update(("q_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim"))
+        elif latent:
             raise self.refuse("use_mla is true without kv_lora_rank. Add kv_lora_rank")
         if self.get("compress_ratios"):
             return values | self.compressed(head_dim)
@@ -238,7 +240,7 @@ class _Reader:
                 "window_head_dim": head_dim,
                 "window_kv_heads": kv_heads,
             }
-        if self.number("v_head_dim") not in (None, head_dim):
+        if latent is not False and self.number("v_head_dim") not in (None, head_dim):
             values["v_head_dim"] = self.needed("v_head_dim")
         return values
 

@@ -10,7 +10,7 @@ from planner.inputs import catalogue
 from planner.inputs.catalogue.huggingface import shape_of
 from planner.inputs.catalogue.precisions import precision_of
 from simulation.performance.parameters import parameters
-from tests.planner.inputs.catalogue.hf_configs import CONFIGS
+from tests.planner.inputs.catalogue.hf_configs import CONFIGS, MLA
 
 
 @pytest.mark.parametrize("name", CONFIGS)
@@ -46,6 +46,11 @@ def test_routed_layers_may_be_every_other_or_listed() -> None:
 
 
 DENSE, ROUTED = CONFIGS["llama-3.1-8b"], CONFIGS["qwen3-30b-a3b"]
+
+
+def test_widths_of_an_attention_that_is_off_change_nothing() -> None:
+    assert shape_of(DENSE | MLA | {"q_lora_rank": None, "use_mla": False}) == shape_of(DENSE)
+    assert shape_of(DENSE | MLA | {"use_mla": True}).kv_lora_rank == MLA["kv_lora_rank"]
 
 
 @pytest.mark.parametrize(
