@@ -90,8 +90,7 @@ class Options(RunOptions):
         title="Requests per second",
         gt=0,
         le=MOST_RPS,
-        description="Requests/s of each model in one region. Default: the busiest bin of the "
-        "busiest region.",
+        description="Peak requests/s of each model in one region. Default: as in the traffic.",
     )
 
     @field_validator("osl")

@@ -42,13 +42,14 @@ def report(result: SizeResult, tables: Tables) -> Report:
         answer=_answer(result),
         facts=tuple(_fact(pool) for pool in result.pools[:TILES]),
         sections=(
-            Section("Replica capacity", (_capacity(result), _pools(result))),
+            Section("Replica capacity", (_pools(result),)),
             *_splits(result),
             *(
                 Section(f"{_name(pool)}: latency and pool size", tuple(_charts(pool, curve)),
                         f"{pool.sized.replica.model} {pool.sized.replica.arrangement}")
                 for pool in result.pools
             ),
+            Section("Latency at capacity", (_capacity(result),), "", Group.BASIS, True),
             Section("Accuracy", (_profiles(result), _closed_forms(result)), group=Group.BASIS),
             *sources_section(
                 result.provenance,
@@ -73,28 +74,33 @@ def _name(pool: SizedPool) -> str:
 
 def _answer(result: SizeResult) -> str:
     """Return the replicas that the demand needs, or else the capacity of a replica."""
-    needs = {pool.sized.replica.model: pool for pool in result.pools if pool.replicas}
-    if len(needs) == len(result.pools):
-        parts = [f"{pool.replicas:,} x {_name(pool)}" for pool in needs.values()]
-        return f"Replicas for the peak demand: {' and '.join(parts)}"
+    needed = [
+        f"{pool.replicas:,} {pool.sized.replica.model} {pool.sized.replica.role}"
+        for pool in result.pools
+        if pool.replicas
+    ]
+    if len(needed) == len(result.pools) and not _alternatives(result):
+        total = sum(pool.replicas or 0 for pool in result.pools)
+        parts = ", ".join(part.removesuffix(" mixed") for part in needed)
+        return f"{total:,} replica{'s' * (total > 1)} for the peak demand: {parts}"
     if len(result.pools) > 1:
-        rates = [pool.sized.max_rps for pool in result.pools]
-        span = f"{figure(min(rates))} to {figure(max(rates), 'req/s')}"
-        return f"{span} per replica within the SLO, {len(rates)} kinds of replica"
+        return "Capacity of one replica within the SLO"
     (pool,) = result.pools
     return f"{_name(pool)}: {figure(pool.sized.max_rps, 'req/s')} per replica within the SLO"
 
 
+def _alternatives(result: SizeResult) -> bool:
+    """Return whether a model has several pools to choose from, not one for each of its roles."""
+    roles: dict[str, list[str]] = {}
+    for pool in result.pools:
+        roles.setdefault(pool.sized.replica.model, []).append(pool.sized.replica.role)
+    return any(sorted(found) not in (["mixed"], ["decode", "prefill"]) for found in roles.values())
+
+
 def _fact(pool: SizedPool) -> Fact:
-    """Return the tile with the capacity of a replica, and the replicas that the demand needs."""
-    needed = ""
-    if pool.replicas and pool.demand_rps:
-        plural = "s" if pool.replicas > 1 else ""
-        each = pool.demand_rps / pool.replicas
-        pooled = f" ({figure(each)} each, pooled)" if each > pool.sized.max_rps else ""
-        needed = f"{pool.replicas:,} replica{plural} for {figure(pool.demand_rps, 'req/s')}{pooled}"
-    limit = f"limit: {limit_name(pool.sized.bound_by)}"
-    return Fact(_name(pool), pool.sized.max_rps, "req/s", change=needed, note=limit)
+    """Return the tile with the capacity of a replica and what limits it."""
+    note = f"per replica, limited by {limit_name(pool.sized.bound_by)}"
+    return Fact(_name(pool), pool.sized.max_rps, "req/s", note=note)
 
 
 REPLICA = (
@@ -138,6 +144,7 @@ def _pools(result: SizeResult) -> Table:
     return table(
         result.pools,
         *REPLICA,
+        (Head("Limit"), lambda pool: limit_name(pool.sized.bound_by)),
         (Head("1 replica", Form.NUMBER, "req/s"), lambda pool: pool.sized.max_rps),
         *(
             (Head(f"Each of {count}", Form.NUMBER, "req/s"), partial(each, count))
@@ -145,8 +152,8 @@ def _pools(result: SizeResult) -> Table:
         ),
         (Head("Demand", Form.NUMBER, "req/s"), lambda pool: pool.demand_rps),
         (Head("Replicas needed", Form.COUNT), lambda pool: pool.replicas),
-        title="Capacity per replica in pools",
-        note="Larger pools serve more per replica (pooling effect).",
+        note="Each replica of a larger pool serves more (pooling effect). Demand: the stated rate, "
+        "or else the peak of the busiest region. Without spare replicas.",
     )
 
 
@@ -236,8 +243,8 @@ def _latency(pool: SizedPool, curve: pl.DataFrame, name: str) -> Chart:
     rates = tuple(curve["rate"])
     highest = max(ms for ms in curve[f"{name}_ms"] if ms is not None)
     series = [
-        Series(f"p{pool.percentile:g}, closed forms", rates, tuple(curve[f"{name}_ms"])),
-        Series("mean, closed forms", rates, tuple(curve[f"{name}_mean_ms"]), Role.BASELINE),
+        Series(f"p{pool.percentile:g}, formula", rates, tuple(curve[f"{name}_ms"])),
+        Series("mean, formula", rates, tuple(curve[f"{name}_mean_ms"]), Role.BASELINE),
     ]
     if limit is not None:
         series.append(Series("limit", (0.0, rates[-1]), (limit, limit), Role.LIMIT))
@@ -259,7 +266,7 @@ def _pool_chart(pool: SizedPool) -> Chart:
     each = tuple(total / count / isl for count, total in enumerate(tps, start=1))
     points = pool.simulated_pools
     series = (
-        Series("planned with", counts, each, Role.RECOMMENDED),
+        Series("used by plans", counts, each, Role.RECOMMENDED),
         Series(
             "simulated", tuple(point.instances for point in points),
             tuple(point.max_rps / point.instances for point in points),

@@ -91,7 +91,8 @@ def test_a_known_error_says_what_it_does_to_the_rate(folder: Path) -> None:
     (pool,) = answer("size", path, *LENGTHS)["pools"]
     assert 0 < pool["expected_error"] < 1
     assert pool["max_rps_if_slower"] < pool["max_rps"] < pool["max_rps_if_faster"]
-    (row,) = rows_of(tables_of(last_report(), "Replica capacity")[0])
+    (capacity,) = tables_of(last_report(), "Latency at capacity")
+    (row,) = rows_of(capacity)
     assert row["Profile error"] == pool["expected_error"]
     assert (row["If slower"], row["If faster"]) == (
         pool["max_rps_if_slower"],
@@ -124,7 +125,8 @@ def test_measured_rows_that_are_kept_move_a_computed_profile(folder: Path, tmp_p
 def test_the_report_has_the_figures_of_the_result(folder: Path) -> None:
     pool = sized(folder)
     report = last_report()
-    capacity, pools = tables_of(report, "Replica capacity")
+    (capacity,) = tables_of(report, "Latency at capacity")
+    (pools,) = tables_of(report, "Replica capacity")
     (row,), (pooled,) = rows_of(capacity), rows_of(pools)
     assert (row["Model"], row["GPUs"], row["Capacity"]) == ("m", "1 x G", pool["max_rps"])
     assert (row["TTFT"], row["TPOT"]) == (pool["ttft_ms"], pool["tbt_ms"])
