@@ -234,11 +234,13 @@ def _front_facts(result: ParetoResult) -> Iterator[Fact]:
     unit, second_unit = result.units
     ahead = " planned ahead" if result.planned_for else ""
     low, high = points[-1], points[0]  # in the first objective
+    if not has_trade_off(points):
+        yield Fact(f"{first}{ahead}, lowest", low.first, unit)
+        yield Fact(f"{second}{ahead}", low.second, second_unit)
+        yield Fact("Peak replicas", low.peak_instances, form=Form.COUNT)
+        return
     note = f"{second} {figure(low.second, second_unit)}"
     yield Fact(f"{first}{ahead}, lowest", low.first, unit, note=note)
-    if not has_trade_off(points):
-        yield Fact(f"{second}{ahead}", low.second, second_unit, note="of the same plan")
-        return
     note = f"{first} {figure(high.first, unit)}"
     yield Fact(f"{second}{ahead}, lowest", high.second, second_unit, note=note)
     if result.knee is not None:
@@ -254,8 +256,10 @@ class NumberedPlan(NamedTuple):
     plan: FrontPlan
 
 
-def _front_table(points: Sequence[FrontPlan], knee: int | None) -> Table:
-    """Return a table of the plans of a front; the one at index ``knee`` is marked."""
+def _front_table(result: ParetoResult) -> Table:
+    """Return a table of the plans of a front; the knee is marked, or else the last plan."""
+    points, knee = result.points, result.knee
+    marked = len(points) - 1 if knee is None else knee
     return table(
         [NumberedPlan(i, point) for i, point in enumerate(points)],
         (Head("Plan", Form.COUNT), lambda row: row.place + 1),
@@ -266,9 +270,9 @@ def _front_table(points: Sequence[FrontPlan], knee: int | None) -> Table:
         (Head("Starts", Form.COUNT), lambda row: row.plan.starts),
         (Head("Peak replicas", Form.COUNT), lambda row: row.plan.peak_instances),
         (Head("Status"), lambda row: row.plan.status),
-        marked=lambda row: row.place == knee,
-        note="The marked plan is the knee. " * (knee is not None)
-        + "Energy and carbon are at rated load.",
+        marked=lambda row: row.place == marked,
+        note=f"Marked: the {f'lowest {result.of[0]}' if knee is None else 'knee'}. "
+        "Energy and carbon are at rated load.",
     )
 
 
@@ -293,7 +297,7 @@ def front_report(result: ParetoResult, _: Tables) -> Report:
     knee = result.knee
     if knee is not None:
         drawn.append(series("Knee", "first", Role.MEASURED, slice(knee, knee + 1)))
-    plans = _front_table(points, knee)
+    plans = _front_table(result)
     axes = (
         Axis(_name(second), units[second]),
         Axis(_name(first), units[first], zero=False),
@@ -303,13 +307,10 @@ def front_report(result: ParetoResult, _: Tables) -> Report:
         title=result.frame.scenario,
         answer=result.headline,
         facts=tuple(_front_facts(result)),
-        warnings=(
-            "These plans fix all periods before the window, because the limit is on all of them. "
-            f"They cover {' and '.join(result.planned_for)} of the forecast. A comparison decides "
-            "period by period with newer forecasts, so its plan may cost far less.",
-        )
+        why=f"Planned once, before the window, for {' and '.join(result.planned_for)} of the "
+        "forecast. Plan and compare uses newer forecasts in each period, so it may cost far less."
         if result.planned_for
-        else (),
+        else "",
         sections=(
             Section("Pareto front", (chart, plans) if has_trade_off(points) else (plans,)),
             *sources_section(result.frame.provenance, result.frame.notes),

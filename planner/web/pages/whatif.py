@@ -11,6 +11,7 @@ from django.http import QueryDict
 from django.urls import reverse
 
 from planner.domain.formats import figure
+from planner.domain.kinds.pareto import ParetoResult, has_trade_off
 from planner.domain.report import Report
 from planner.domain.reports.whatif import (
     VariedSetting,
@@ -24,7 +25,7 @@ from planner.errors import NotReady, PlannerError
 from planner.models import Run, Sweep
 from planner.outputs.render.html import sections_shown
 from planner.outputs.reports import run_report
-from planner.selectors.runs import run_result, run_tables, stored_result
+from planner.selectors.runs import run_result, run_tables, stored_result, typed_result
 from planner.selectors.sweeps import figure_by_name, sweep_cells, sweep_grid
 from planner.services.whatif import (
     base_of,
@@ -211,8 +212,13 @@ def answers_context(run: Run, params: QueryDict) -> TemplateContext:
     question = question_of(settings, params)
     context = {"run": run, "address": reverse("web:run-what-if", args=[run.pk])}
     if run.kind == Run.Kind.PARETO and not question.lines:
-        rows = [f"Plan {i + 1}" for i in range(len(run_result(run)["points"]))]
-        return context | {"choices": rows, **_shown(run_report(run))}
+        result = typed_result(run, ParetoResult)
+        last = len(result.points) - 1
+        rows = [(i, f"Plan {i + 1}") for i in range(last + 1)]
+        if not has_trade_off(result.points):
+            rows = rows[last:]  # the lowest in the first objective
+        chosen = last if result.knee is None else result.knee
+        return context | {"choices": rows, "cell": chosen, **_shown(run_report(run))}
     before, *answers = what_if_cells(run, [{}, *question.cells], WITHIN_S)
     if not isinstance(before, WhatIf):
         raise before or NotReady("The plan of this run is being prepared. Try again.")
@@ -227,7 +233,7 @@ def answers_context(run: Run, params: QueryDict) -> TemplateContext:
         changed = bool(question.fixed and only_answer)
         report = answer_report(run.name, before if changed else None, shown, same=not changed)
         report = replace(report, clock=stored_result(run).clock)
-        return context | {"choices": [""] if question.fixed else [], **_shown(report)}
+        return context | {"choices": [(0, "")] if question.fixed else [], **_shown(report)}
     return context | _grid_context(run, question, answers, params.get("figure", ""))
 
 
@@ -255,7 +261,8 @@ def _grid_context(
         note for answer in answers if isinstance(answer, WhatIf) for note in answer.notes
     )
     report = grid_report(run.name, cells, varied, chosen, PLANNED, tuple(notes))
-    rows = [", ".join(texts) for texts in product(*(setting.texts for setting in varied))]
+    texts = product(*(setting.texts for setting in varied))
+    rows = [(i, ", ".join(values)) for i, values in enumerate(texts)]
     return {"choices": rows, "figures": PLANNED, "chosen": chosen, **_shown(report)}
 
 

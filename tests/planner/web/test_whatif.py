@@ -300,7 +300,7 @@ def _pages(run: Run, planner: User, viewer: User) -> None:
     assert reader.get(address, {"setting": "x", "value": "1"}).status_code == 400
     panel = writer.get(address, one)
     assert start in panel.content.decode() and forms_with_token_in_address(panel) == []
-    assert panel.context["choices"] == [""] and page.context["choices"] == []
+    assert panel.context["choices"] == [(0, "")] and page.context["choices"] == []
     _ranges(run, address, start, planner)
     # The answer that is started is the one that was shown.
     sent = writer.post(start, one | {"action": "scenario"})
