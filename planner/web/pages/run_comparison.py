@@ -133,7 +133,16 @@ def replica_steps(run: Run) -> tuple[pl.DataFrame | None, dict[str, str]]:
     """Return replicas over time and the labels of policies: as simulated, else as planned.
 
     The table has columns time, policy, ready and those of a pool. It is None if the run has none.
+    A page asks for several policies, so the table stays with the row.
     """
+    if "replica_steps" not in vars(run):
+        vars(run)["replica_steps"] = _read_replica_steps(run)
+    steps: tuple[pl.DataFrame | None, dict[str, str]] = vars(run)["replica_steps"]
+    return steps
+
+
+def _read_replica_steps(run: Run) -> tuple[pl.DataFrame | None, dict[str, str]]:
+    """Return what ``replica_steps`` returns, from the tables of the run."""
     names, result = run_tables(run), stored_result(run)
     if "replicas" in names:
         steps = run_table(run, "replicas")
