@@ -48,6 +48,7 @@ from planner.web.paging import is_short, paged
 from planner.web.request import Request, TemplateContext
 
 PAST = "past"
+TRACE_CHART = "trace-chart"  # the part of the page that htmx replaces
 OUTLOOKS = frozenset(horizon.outlook for horizon in HORIZONS.values() if horizon.outlook)
 FORM, YAML, DISCARD, CHECK = "form", "yaml", "discard", "check"
 MAX_BYTES = 4 * yaml.MAX_CHARACTERS  # of an uploaded file: a UTF-8 character has at most four bytes
@@ -78,6 +79,8 @@ def new(request: Request) -> HttpResponse:
             return _edit(request, None, _uploaded(file), YAML)
         return _posted(request, None)
     if name := request.GET.get("trace"):
+        if request.htmx and request.htmx.target == TRACE_CHART:
+            return render(request, "web/_trace_over_time.html", _over_time(trace_get(name)))
         return _draft(request, trace_get(name))
     if "launch" in request.GET:
         return _launch(request)
@@ -89,7 +92,7 @@ def _begin(request: Request, launch: LaunchForm, problem: str = "") -> HttpRespo
     ready = sorted(traces_list().filter(state=Trace.State.READY), key=_is_short)
     context = {
         "traces": [(trace, _supported(trace)) for trace in ready],
-        "figure": amounts_figure(ready[0]) if ready and ready[0].store else None,
+        **(_over_time(ready[0]) if ready else {}),
         "launch": launch,
         "problem": problem,
         "built_in_regions": list(catalogue.regions()),
@@ -97,6 +100,11 @@ def _begin(request: Request, launch: LaunchForm, problem: str = "") -> HttpRespo
     } | choice_names()
     status = 400 if problem or (launch.is_bound and launch.errors) else 200
     return render(request, "web/scenario_new.html", context, status=status)
+
+
+def _over_time(trace: Trace) -> TemplateContext:
+    """Return a trace with its chart over time; None if it has no stored table."""
+    return {"trace": trace, "figure": amounts_figure(trace) if trace.store else None}
 
 
 def _is_short(trace: Trace) -> bool:
