@@ -1,4 +1,4 @@
-"""The page of a provisioning run: graph, devices, plots that come by themselves, on a phone too."""
+"""The page of a provisioning run: graph, devices, plots that open on demand, on a phone too."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -38,9 +38,9 @@ def test_the_graph_the_devices_and_what_they_depend_on(
     phase.select_option("decode")
     expect(site.get_by_role("heading", name="Decode of llama-3.1-8b")).to_be_visible()
     for name in ("length", "rate", "size"):
-        site.locator(f'[hx-get*="part={name}"]').scroll_into_view_if_needed()
+        site.locator(f'details:has([hx-get*="part={name}"]) > summary').click()
         expect(site.locator(f"#sweep-{name}-1")).to_be_visible()
-    site.locator('[hx-get*="part=sensitivity"]').scroll_into_view_if_needed()
+    site.locator('details:has([hx-get*="part=sensitivity"]) > summary').click()
     expect(site.locator("#response-7")).to_be_visible()
     drawn(site)
     assert violations(site) == []

@@ -10,6 +10,8 @@ from planner.domain.provisioning.sharing import APART, SharedService, SharingWay
 from planner.domain.provisioning.source_methods import Method, OperatorChoice
 from planner.domain.provisioning.window_report import LevelFiguresOverTime, PoolOverTime
 from planner.domain.report import (
+    Axis,
+    Chart,
     Fact,
     Form,
     Group,
@@ -17,6 +19,8 @@ from planner.domain.report import (
     Meaning,
     Report,
     Section,
+    Series,
+    Shape,
     Table,
     sources_section,
     table,
@@ -45,9 +49,10 @@ def report(result: ProvisionResult, _: Tables) -> Report:
         facts=tuple(_facts(result)),
         warnings=result.warnings,
         sections=(
-            Section("GPUs by level", (_levels(result), _pools(pools)), "Levels"),
+            Section("GPUs by level and pool", (_chart(pools), _pools(pools)), "Pools"),
             *_sharing(result),
             *_over_time(result),
+            Section("Levels and bounds", (_levels(result),), "Levels", Group.BASIS, printed=True),
             Section("Latency by pool and level", (pool_levels(pools),), "Latency", Group.BASIS),
             *_methods(pools),
             *sources_section(result.provenance, result.notes),
@@ -108,13 +113,28 @@ def _levels(result: ProvisionResult) -> Table:
     )
 
 
+def _gpus(level: str, pool: PoolFigures) -> int | None:
+    """Return the GPUs of a pool at a level; None if it was not planned."""
+    return pool.levels[level].needs.gpus if level in pool.levels else None
+
+
+def _chart(pools: list[PoolFigures]) -> Chart:
+    """Return the chart of the GPUs of each level: a bar per level, with a part per pool."""
+    levels = [name for name in LEVEL_NAMES if all(name in pool.levels for pool in pools)]
+    labels = tuple(LEVEL_NAMES[name] for name in levels)
+    series = tuple(
+        Series(
+            f"{pool.model} {pool.region} {pool.phase}", labels,
+            tuple(pool.levels[name].needs.gpus for name in levels), shape=Shape.BAR,
+        )
+        for pool in pools
+    )  # fmt: skip
+    axes = Axis(), Axis(form=Form.COUNT)
+    return Chart("GPUs by level", *axes, series, stacked=True, horizontal=True, half=True)
+
+
 def _pools(pools: list[PoolFigures]) -> Table:
     """Return a row per pool with its load, its limit and the GPUs of each level."""
-
-    def gpus(level: str, pool: PoolFigures) -> int | None:
-        """Return the GPUs of a pool at a level; None if it was not planned."""
-        return pool.levels[level].needs.gpus if level in pool.levels else None
-
     return table(
         pools,
         (Head("Phase"), lambda pool: pool.phase),
@@ -126,10 +146,9 @@ def _pools(pools: list[PoolFigures]) -> Table:
         (Head("OSL", Form.COUNT), lambda pool: pool.osl),
         (Head("Limit", Form.NUMBER, "ms"), lambda pool: pool.slo_ms),
         *(
-            (Head(label, Form.COUNT, "GPUs"), partial(gpus, name))
+            (Head(label, Form.COUNT, "GPUs"), partial(_gpus, name))
             for name, label in LEVEL_NAMES.items()
         ),
-        title="Pools",
     )
 
 

@@ -88,24 +88,31 @@ def _coloured(chart: Chart) -> Iterator[tuple[Series, str]]:
 
 
 def _horizontal(chart: Chart) -> Drawing:
-    """Draw horizontal bars with their labels and notes, one below the other, shortest first."""
-    bars = [
-        (y or 0.0, str(x), series.notes[i] if series.notes else digits(y or 0.0), colour)
-        for series, colour in _coloured(chart)
-        for i, (x, y) in enumerate(zip(series.x, series.y, strict=True))
-    ]
-    longest = max((value for value, *_ in bars), default=0.0) or 1.0
+    """Draw horizontal bars with their labels and notes, one below the other, shortest first.
+
+    Each bar is the stack of the values of all series at its place.
+    """
+    stacks: dict[str, list[tuple[float, str]]] = {}
+    notes: dict[str, str] = {}
+    for series, colour in _coloured(chart):
+        for i, (x, y) in enumerate(zip(series.x, series.y, strict=True)):
+            stacks.setdefault(str(x), []).append((y or 0.0, colour))
+            if series.notes:
+                notes[str(x)] = series.notes[i]
+    totals = {name: sum(value for value, _ in stack) for name, stack in stacks.items()}
+    longest = max(totals.values(), default=0.0) or 1.0
     room = WIDTH - LABEL - 130.0  # of the bars; notes take the rest
     parts: list[Path | Box | Text] = []
-    for i, (value, name, note, colour) in enumerate(sorted(bars, key=lambda bar: bar[0])):
-        y, length = i * BAR + 4.0, room * value / longest
+    for i, name in enumerate(sorted(stacks, key=totals.__getitem__)):
+        y, x_end = i * BAR + 4.0, LABEL
         label = name if len(name) <= 54 else f"{name[:52]}..."
-        parts += [
-            Text(LABEL - 8, y + 10, label, "end"),
-            Box(LABEL, y + 1, max(length, 1.0), BAR - 7, colour),
-            Text(LABEL + length + 6, y + 10, note),
-        ]
-    return Drawing(WIDTH, len(bars) * BAR + 8.0, tuple(parts))
+        parts.append(Text(LABEL - 8, y + 10, label, "end"))
+        for value, colour in stacks[name]:
+            length = max(room * value / longest, 1.0)
+            parts.append(Box(x_end, y + 1, length, BAR - 7, colour))
+            x_end += length
+        parts.append(Text(x_end + 6, y + 10, notes.get(name, digits(totals[name]))))
+    return Drawing(WIDTH, len(stacks) * BAR + 8.0, tuple(parts))
 
 
 @dataclass(frozen=True, slots=True)

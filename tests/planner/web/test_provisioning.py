@@ -33,7 +33,7 @@ def test_the_page_says_what_the_document_says(planner: User, run: Run) -> None:
     text = page(planner, run)
     assert run.result["headline"] in text
     report = run_report(run)
-    levels, pools = tables_of(report, "Levels")
+    (levels,), (pools,) = tables_of(report, "Levels"), tables_of(report, "Pools")
     assert {row["Level"]: row["GPUs"] for row in rows_of(levels)} == {
         LEVEL_NAMES[name]: level["gpus"] for name, level in run.result["levels"].items()
     }
