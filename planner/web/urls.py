@@ -161,6 +161,7 @@ urlpatterns = [
     at("sweeps/<int:pk>/", whatif.old_address, "sweep"),
     at("size/", size_and_pd.size, "size"),
     at("pd-ratio/", size_and_pd.pd_ratio, "pd-ratio"),
+    at("provision/", size_and_pd.provision, "provision"),
     at("runs/", runs.listing, "runs"),
     at("runs/compare/", runs.compare, "runs-compare"),
     at("runs/<int:pk>/", runs.detail, "run"),

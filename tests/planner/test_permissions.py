@@ -128,6 +128,7 @@ NEEDS = {
     "web:scenario-what-if": "get viewer",
     "web:size": "get viewer, post nobody",
     "web:pd-ratio": "get viewer, post nobody",
+    "web:provision": "get viewer, post nobody",
     "web:runs": "get viewer",
     "web:runs-compare": "get viewer",
     "web:run": "get viewer",

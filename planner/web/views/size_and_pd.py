@@ -1,4 +1,4 @@
-"""Start size runs and P:D ratio runs, and list their results, on one page each."""
+"""Start runs of sizes, P:D ratios and operator levels, and list their results, on a page each."""
 
 from functools import lru_cache
 
@@ -22,6 +22,8 @@ from planner.web.request import Request, TemplateContext
 SHOWN = 20  # runs
 SCENARIOS = 100
 OWN_FIELDS = ("service",)  # chosen together with the scenario
+# Options in the form of a kind, where not all. The page of a result offers all.
+OFFERED = {Run.Kind.PROVISION: ("level", "over_time", "method")}
 BURSTY = "bursty"  # arrivals whose variation is in the field of that name
 ARRIVALS = {TRACE: "As in the traffic", POISSON: "Poisson", BURSTY: "Bursty"}
 
@@ -38,6 +40,12 @@ def pd_ratio(request: Request) -> HttpResponse:
     return _page(request, Run.Kind.PD_RATIO, "web/runs/pd_ratio_new.html")
 
 
+@require_http_methods(["GET", "POST"])
+def provision(request: Request) -> HttpResponse:
+    """Show whether replicas of operators or modules need fewer GPUs than whole replicas."""
+    return _page(request, Run.Kind.PROVISION, "web/runs/provision_new.html")
+
+
 def _page(request: Request, kind: Run.Kind, template: str) -> HttpResponse:
     """Show the form, again if its values were refused, or redirect to the started run.
 
@@ -52,7 +60,10 @@ def _page(request: Request, kind: Run.Kind, template: str) -> HttpResponse:
         except PlannerError as refused:
             problem = refused
     scenarios = list(scenarios_list()[:SCENARIOS])
-    form = OptionsForm(KINDS[kind].options, without=OWN_FIELDS, data=request.POST or None)
+    options = KINDS[kind].options
+    offered = OFFERED.get(kind, options.model_fields)
+    left_out = (*OWN_FIELDS, *(name for name in options.model_fields if name not in offered))
+    form = OptionsForm(options, without=left_out, data=request.POST or None)
     if kind == Run.Kind.SIZE:
         _choose_arrivals(form)
     runs = runs_with_answers().filter(kind=kind)[:SHOWN]
