@@ -25,10 +25,14 @@ class SchedulePool:
     role: str
 
     @property
+    def place(self) -> str:
+        """Return the region, and the role if it is one phase."""
+        return self.region + ("" if self.role in WHOLE else f", {self.role}")
+
+    @property
     def name(self) -> str:
         """Return model and region, and the role if it is one phase."""
-        role = "" if self.role in WHOLE else f", {self.role}"
-        return f"{self.model}, {self.region}{role}"
+        return f"{self.model}, {self.place}"
 
     @property
     def gpus(self) -> str:
@@ -109,11 +113,15 @@ def schedule_table(schedule: Schedule, clock: str) -> Table:
     # Without a cold start, replicas are requested when their period begins: one column is enough.
     ahead = any(row.period not in (None, row.begins) for row in schedule.rows)
     several = len(schedule.pools) > 1
+    gpus = {pool.gpus for pool in schedule.pools}
     heads = (
         Head("Request at", Form.MOMENT, zone),
         *((Head("Period from", Form.MOMENT, zone),) if ahead else ()),
         *((Head("All", Form.COUNT, "replicas"),) if several else ()),
-        *(Head(pool.name, Form.COUNT, pool.gpus) for pool in schedule.pools),
+        *(
+            Head(pool.model, Form.COUNT, pool.place + f", {pool.gpus}" * (len(gpus) > 1))
+            for pool in schedule.pools
+        ),
     )
     rows = tuple(
         (
@@ -130,4 +138,6 @@ def schedule_table(schedule: Schedule, clock: str) -> Table:
         else "Replicas to request. Each row applies until the next. New replicas are requested one "
         "cold start before their period."
     )
+    if len(gpus) == 1:
+        note += f" A replica has {' '.join(gpus)}."
     return Table(heads, rows, note=note, steps=True)

@@ -158,13 +158,13 @@ def losses(runs: Sequence[PolicyRun]) -> list[str]:
         if summary.unfinished:
             parts.append(f"{summary.unfinished:,} unfinished")
         if parts:
-            lost = f"{', '.join(parts)} of {summary.arrived:,} requests."
+            lost = f"Of {summary.arrived:,} requests, {', '.join(parts)}"
             labels.setdefault(lost, []).append(run.label)
     sentences = []
     for lost, (label, *others) in labels.items():
         policies = "policy" if len(others) == 1 else "policies"
-        more = f" and {len(others)} other {policies}, each" if others else ""
-        sentences.append(f"{label}{more}: {lost}")
+        more = f" and {len(others)} other {policies}" if others else ""
+        sentences.append(f"{lost}: {label}{more}.")
     return sentences
 
 
