@@ -83,25 +83,37 @@
   window.headroomCsv = csv; // of a chart too
   document.addEventListener("click", async (event) => {
     const button = event.target.closest("[data-copy-table]");
-    const table = (button?.closest(".copyable") ?? button?.parentElement)?.querySelector("table");
+    const table = button?.table ?? button?.parentElement.querySelector("table");
     if (!table) return;
     await navigator.clipboard.writeText(csv(shown(table)));
     button.classList.add("copied");
     setTimeout(() => button.classList.remove("copied"), 1500);
   });
 
+  // The button stands in the head of the list, else beside its pages, else in a line below it.
   const tools = () => {
     for (const list of document.querySelectorAll("main .table-responsive:has(> .card-table > thead):not(.copyable)")) {
       list.classList.add("copyable");
-      const end = document.createElement("div");
-      const rows = list.querySelectorAll("tbody > tr:not(.table-total)").length;
-      end.className = "list-end";
-      end.textContent = `${rows} row${rows === 1 ? "" : "s"}`;
       const button = document.createElement("button");
       Object.assign(button, { type: "button", className: "copy-list", title: "Copy as CSV", textContent: "CSV" });
       button.dataset.copyTable = "";
-      end.append(button);
-      list.append(end);
+      button.table = list.querySelector("table");
+      const head = list.previousElementSibling;
+      const pages = list.parentElement.querySelector(":scope > .card-footer > .pagination");
+      if (head?.matches(".card-header:not(summary), .difference-title")) {
+        const actions = head.querySelector(":scope > .card-actions");
+        if (actions) actions.prepend(button);
+        else head.append(button);
+      } else if (pages) {
+        pages.before(button);
+      } else {
+        const end = document.createElement("div");
+        const rows = list.querySelectorAll("tbody > tr:not(.table-total)").length;
+        end.className = "list-end";
+        end.textContent = rows > 10 ? `${rows} rows` : "";
+        end.append(button);
+        list.append(end);
+      }
     }
   };
   tools();

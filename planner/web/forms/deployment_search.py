@@ -28,8 +28,7 @@ INITIAL = {
 class ConfigureForm(forms.Form):
     gpus = forms.CharField(
         label="GPUs you have", required=False, max_length=2000,
-        widget=forms.TextInput(attrs={"list": "gpu-names", "placeholder": "all"}),
-        help_text="GPU types, separated by commas.",
+        widget=forms.TextInput(attrs={"list": "gpu-names", "placeholder": "all, or H100-SXM, L4"}),
     )  # fmt: skip
     engine = forms.ChoiceField(
         label="Engine", required=False, choices=[("", "any"), *((e, e) for e in ENGINES)]
@@ -39,9 +38,8 @@ class ConfigureForm(forms.Form):
         choices=[("", "any"), *((p, p) for p in PRECISIONS)],
     )  # fmt: skip
     prices = forms.CharField(
-        label="Own prices", required=False, max_length=4000,
-        widget=forms.TextInput(attrs={"placeholder": "H100-SXM=2.50, B200=4"}),
-        help_text="$ per GPU-hour. Default: median.",
+        label="Own prices, $ per GPU-hour", required=False, max_length=4000,
+        widget=forms.TextInput(attrs={"placeholder": "median, or H100-SXM=2.50, B200=4"}),
     )  # fmt: skip
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -53,8 +51,8 @@ class ConfigureForm(forms.Form):
             self.fields[name].required = True
         for name in ("ttft_ms", "tbt_ms"):
             self.fields[name].help_text = ""  # the heading says for how many requests
-        self.fields["rps"].help_text = "Of the fleet. Default: rank by $ per token."
-        self.fields["rps"].widget.attrs["placeholder"] = ""
+        self.fields["rps"].help_text = ""
+        self.fields["rps"].widget.attrs["placeholder"] = "any"
         self.fields["model"].widget.attrs["list"] = "model-names"
         dress(self)
 

@@ -80,12 +80,12 @@ def _progress(run: Run) -> TemplateContext:
     return context
 
 
-def _waits(run: Run) -> dict[str, str]:
+def _waits(run: Run) -> TemplateContext:
     """Return what a run waits for before it starts, and how long a run of its size takes."""
     if run.state != Run.State.PENDING or run.attempts:
         return {}
     wait = wait_of(run)
-    return {"waits": wait.sentence(), "size": wait.size()}
+    return {"waits": wait.sentence(), "ahead": wait.runs, "size": wait.size()}
 
 
 def _repeat_fields(run: Run) -> list[tuple[str, Any]]:
