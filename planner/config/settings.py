@@ -356,7 +356,7 @@ SPECTACULAR_SETTINGS = {
         "TokenScope": "planner.models.user.ApiToken.Scope",
         "ProfileKind": "planner.models.profile.ProfileVersion.Kind",
         "CalibrationKind": "planner.models.profile.Calibration.Kind",
-        "Precision": "planner.api.serializers.profiles.PRECISIONS",
+        "Precision": "planner.api.views.profiles.PRECISIONS",
         "MeasuredOrModelled": "planner.domain.provisioning.levels.SOURCES",
     },
 }

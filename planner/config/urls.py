@@ -2,6 +2,7 @@
 
 from django.urls import include, path
 
+from planner.api.views.metrics import metrics
 from planner.config.health import health, live, ready
 
 handler500 = "planner.web.errors.server_error"
@@ -10,7 +11,7 @@ urlpatterns = [
     path("health/", health, name="health"),
     path("healthz", live, name="live"),
     path("readyz", ready, name="ready"),
-    path("metrics", include("planner.api.metrics")),
+    path("metrics", metrics, name="metrics"),
     path("api/v1/", include("planner.api.urls", namespace="api")),
     path("", include("planner.web.urls", namespace="web")),
 ]

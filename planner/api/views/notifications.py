@@ -1,21 +1,72 @@
 from django.db.models import QuerySet
 from drf_spectacular.utils import OpenApiResponse
-from rest_framework import status
+from rest_framework import serializers, status
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from planner.api.base import ApiView, valid
 from planner.api.filters import ListView, lists
 from planner.api.schema import operation
-from planner.api.serializers.workspaces import (
-    ChannelItem,
-    ChannelMade,
-    ChannelRequest,
-    DeliveryItem,
-)
-from planner.models import Delivery
+from planner.api.serializers.strict_fields import StrictSerializer
+from planner.api.serializers.typed import TypedField
+from planner.models import Channel, Delivery, Event
 from planner.selectors.notifications import channels_of, deliveries_of
 from planner.services import notifications
+
+
+class ChannelItem(serializers.ModelSerializer[Channel]):
+    mine = TypedField(
+        bool,
+        lambda channel: channel.user_id is not None,
+        help_text="true: your own; false: of the workspace.",
+    )
+    events = serializers.ListField(
+        child=serializers.ChoiceField(choices=Event.choices), help_text="Events. []: all."
+    )
+
+    class Meta:
+        model = Channel
+        fields = ["id", "kind", "address", "events", "mine", "created_at"]
+
+
+class ChannelRequest(StrictSerializer):
+    kind = serializers.ChoiceField(choices=Channel.Kind.choices)
+    address = serializers.CharField(max_length=500, help_text="Email address, or URL of a webhook.")
+    events = serializers.ListField(
+        child=serializers.ChoiceField(choices=Event.choices),
+        default=list,
+        max_length=len(Event),
+        help_text="Events. []: all.",
+    )
+    mine = serializers.BooleanField(
+        default=True, help_text=("true: only yourself; false (admins): the whole workspace.")
+    )
+
+
+class ChannelMade(ChannelItem):
+    signing_key = serializers.CharField(
+        help_text="Secret. v1 of Headroom-Signature is HMAC-SHA256 of SECONDS.BODY."
+    )
+
+    class Meta(ChannelItem.Meta):
+        fields = [*ChannelItem.Meta.fields, "signing_key"]
+
+
+class DeliveryItem(serializers.ModelSerializer[Delivery]):
+    class Meta:
+        model = Delivery
+        fields = [
+            "id",
+            "channel",
+            "event",
+            "text",
+            "url",
+            "state",
+            "tries",
+            "problem",
+            "created_at",
+            "sent_at",
+        ]
 
 
 class ChannelsView(ApiView):

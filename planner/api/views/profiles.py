@@ -1,46 +1,43 @@
 """Serve profiles, the measurements behind them, and observations that tune them."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import asdict
 from typing import Any
 
-from rest_framework import status
+from drf_spectacular.utils import extend_schema_field
+from rest_framework import serializers, status
 from rest_framework.parsers import MultiPartParser
 from rest_framework.renderers import JSONRenderer
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.reverse import reverse
 
+from planner.api import examples
 from planner.api.base import ApiView, checked, idempotency_key, valid
-from planner.api.examples import COMPARED, COMPUTED, FIT, OBSERVED
 from planner.api.filters import ListView, NumberPagination, lists, paged
 from planner.api.renderers import CsvRenderer, table_rows
 from planner.api.schema import CSV, JSON, KEY, LOCATION, F, operation, removal
-from planner.api.serializers.hardware import Search
-from planner.api.serializers.profiles import (
-    CalibrationDetail,
-    CalibrationItem,
-    Checks,
-    CompareAsked,
-    Compared,
-    ComputeRequest,
-    FitRequest,
-    MeasurementsRequest,
-    ObservationsRequest,
-    ProfileDetail,
-    ProfileItem,
-    Residuals,
-    ResidualsAsked,
-    VersionAsked,
-    VersionItem,
-    checks_json,
+from planner.api.serializers.options import BytesField, OptionsSerializer
+from planner.api.serializers.strict_fields import (
+    FiniteField,
+    OptionalText,
+    RelatedText,
+    StrictSerializer,
+    Values,
 )
-from planner.api.serializers.strict_fields import Values
+from planner.api.serializers.typed import LinkField, TypedField
+from planner.api.views.hardware import Search
+from planner.domain.options import options_in
 from planner.errors import NotReady
+from planner.inputs.profiles.spec import COMPUTED, KINDS, ProfileSpec
+from planner.inputs.profiles.tuning import MAX_OBSERVATIONS
 from planner.models import Calibration, ProfileVersion
 from planner.selectors import profiles as known
 from planner.selectors.calibrations import calibration_get, calibration_table, calibrations_list
+from planner.selectors.evidence import Evidence, evidence_of
 from planner.services import calibrations
 from planner.services.access import check_may_plan
+from planner.services.calibrations import CalibrationOptions
 from planner.services.profile_fits import (
     profile_compare,
     profile_compute,
@@ -48,6 +45,261 @@ from planner.services.profile_fits import (
     profile_tune,
 )
 from planner.services.profiles import profile_delete
+from simulation.performance.fitting.phases import PhaseBasis
+from simulation.performance.profile import Check
+from simulation.performance.specs import BYTES, Provenance
+
+PRECISIONS = tuple(BYTES)
+
+
+class LimitsField(serializers.Serializer[Any]):
+    max_batch = serializers.IntegerField(help_text="Largest decode batch, sequences.")
+    max_batch_tokens = serializers.IntegerField(help_text="Most prefill tokens per iteration.")
+    kv_capacity_tokens = serializers.IntegerField()
+
+
+class ProfileLinks(serializers.Serializer[Any]):
+    self = LinkField("profile", "name", "name")
+    versions = LinkField("profile-versions", "name", "name")
+    checks = LinkField("profile-checks", "name", "name")
+    residuals = LinkField("profile-residuals", "name", "name")
+    calibration = LinkField("calibration", "number", "calibration.pk", allow_null=True)
+
+
+class ProfileItem(serializers.Serializer[Any]):
+    """A profile as lists show it; ``version`` is null for a built-in profile."""
+
+    name = serializers.CharField()
+    version = serializers.IntegerField(allow_null=True)
+    versions = serializers.IntegerField(help_text="Number of versions. 0: built in.")
+    own = serializers.BooleanField(help_text="true: fitted or imported; false: built in.")
+    kind = serializers.CharField(help_text="linear, table, operator or roofline")
+    model = serializers.CharField()
+    gpu = serializers.CharField()
+    tp = serializers.IntegerField(help_text="GPUs per replica.")
+    telling = TypedField(
+        Check | None, source="stated_check", help_text="Check that decides on this profile."
+    )
+    provenance = TypedField(Provenance, source="profile.provenance")
+    links = ProfileLinks(source="*", read_only=True)
+
+
+class ProfileDetail(ProfileItem):
+    """One version of a profile."""
+
+    limits = LimitsField(source="profile")
+    parameters = serializers.DictField(
+        help_text="By name: value, 95% interval (low, high) and unit. A table has none."
+    )
+    checks = TypedField(list[Check])
+    phases = TypedField(list[PhaseBasis])
+    notes = TypedField(list[str], lambda profile: profile.report.get("notes", []))
+    range = TypedField(
+        str, lambda profile: profile.report.get("range", ""), help_text="Measured range, as text."
+    )
+    created_at = serializers.DateTimeField(allow_null=True)
+    created_by = RelatedText("row.created_by.username", read_only=True)
+
+
+class VersionItem(serializers.ModelSerializer[ProfileVersion]):
+    checks = TypedField(list[Check])
+    created_by = RelatedText("created_by.username")
+    calibration = serializers.IntegerField(source="calibration_id", allow_null=True)
+
+    class Meta:
+        model = ProfileVersion
+        fields = ["version", "kind", "limits", "parameters", "checks", "provenance", "source",
+                  "calibration", "created_by", "created_at"]  # fmt: skip
+
+
+class VersionAsked(StrictSerializer):
+    version = serializers.IntegerField(
+        min_value=1, max_value=10**9, required=False, help_text="Default: the newest."
+    )
+
+
+class ResidualsAsked(VersionAsked):
+    offset = serializers.IntegerField(min_value=0, default=0)
+    limit = serializers.IntegerField(min_value=1, max_value=100_000, required=False)
+
+
+class ResidualRow(serializers.Serializer[Any]):
+    quantity = serializers.CharField()
+    unit = serializers.CharField()
+    label = serializers.CharField(help_text="Row of the file.")  # type: ignore[assignment]
+    measured = serializers.FloatField()
+    predicted = serializers.FloatField()
+    error = serializers.FloatField(help_text="Signed error, as a fraction.")
+    inside = serializers.BooleanField(help_text="true: within the measured range.")
+    outlier = serializers.BooleanField()
+
+
+class Residuals(serializers.Serializer[Any]):
+    profile = serializers.CharField()
+    version = serializers.IntegerField(allow_null=True)
+    total = serializers.IntegerField()
+    rows = ResidualRow(many=True)
+
+
+class Checks(serializers.Serializer[Any]):
+    profile = serializers.CharField()
+    version = serializers.IntegerField(allow_null=True)
+    checks = TypedField(list[Check])
+
+
+class ArrangementRows(serializers.Serializer[Any]):
+    model = serializers.CharField(help_text="Model name in the file. Empty: unknown.")
+    gpu = serializers.CharField()
+    precision = serializers.CharField()
+    tp = serializers.IntegerField(allow_null=True)
+    rows = serializers.IntegerField()
+
+
+class CalibrationLinks(serializers.Serializer[Any]):
+    self = LinkField("calibration", "number")
+    fits = LinkField("calibration-fits", "number")
+    comparisons = LinkField("calibration-comparisons", "number")
+
+
+class CalibrationItem(serializers.ModelSerializer[Calibration]):
+    owner = RelatedText("owner.username")
+    arrangements = ArrangementRows(
+        source="report.arrangements", many=True, read_only=True, default=list
+    )
+    links = CalibrationLinks(source="*", read_only=True)
+
+    class Meta:
+        model = Calibration
+        fields = ["id", "name", "kind", "format", "file_name", "bytes", "rows", "source",
+                  "arrangements", "owner", "created_at", "links"]  # fmt: skip
+
+
+class CalibrationDetail(CalibrationItem):
+    columns = TypedField(list[str], lambda row: row.report.get("columns", []))
+    notes = TypedField(list[str], lambda row: row.report.get("notes", []))
+    preview = serializers.SerializerMethodField()
+    evidence = TypedField(
+        Evidence | None,
+        lambda row: evidence_of(row) if row.kind == Calibration.Kind.BENCHMARK else None,
+    )
+
+    class Meta(CalibrationItem.Meta):
+        fields = [*CalibrationItem.Meta.fields, "columns", "notes", "preview", "evidence"]
+
+    @extend_schema_field({"type": "array", "items": {"type": "object"}})
+    def get_preview(self, row: Calibration) -> list[Values]:
+        return list(self.context["preview"])
+
+
+class MeasurementsRequest(OptionsSerializer):
+    """A file of measurements, and the attributes that the file does not state."""
+
+    declared = options_in(CalibrationOptions)
+    file = BytesField(
+        max_length=255,
+        help_text="JSON of vLLM's benchmark or GuideLLM, or CSV; also .gz and .zst.",
+        error_messages={"empty": "The file is empty. Export it again."},
+    )
+    source = serializers.CharField(  # type: ignore[assignment]
+        max_length=500, required=False, help_text="Source of the measurement."
+    )
+
+    def reading_options(self) -> CalibrationOptions:
+        """Return how to read the file; the other fields of the body are no options."""
+        values: Values = self.validated_data
+        return CalibrationOptions(
+            **{name: values[name] for name in CalibrationOptions.model_fields if name in values}
+        )
+
+
+class ComputeRequest(StrictSerializer):
+    """A profile without benchmark rows; other limits follow from defaults and memory."""
+
+    name = serializers.CharField(
+        max_length=80, help_text="Name. An existing name gets a new version."
+    )
+    kind = serializers.ChoiceField(COMPUTED)
+    model = serializers.CharField(max_length=80)
+    gpu = serializers.CharField(max_length=80)
+    kernels = serializers.ListField(
+        child=serializers.IntegerField(min_value=1),
+        default=list,
+        max_length=50,
+        help_text="Calibrations with the measured kernels of an operator profile.",
+    )
+    tp = serializers.IntegerField(min_value=1, max_value=1024, default=1)
+    pp = serializers.IntegerField(min_value=1, max_value=64, default=1)
+    attention_dp = serializers.IntegerField(min_value=1, max_value=1024, default=1)
+    moe_tp = serializers.IntegerField(min_value=1, max_value=1024, default=1)
+    moe_ep = serializers.IntegerField(min_value=1, max_value=1024, default=1)
+    precision = serializers.ChoiceField(PRECISIONS, default="bf16")
+    kv_precision = serializers.ChoiceField(("bf16", "fp8"), default="bf16")
+    max_batch = serializers.IntegerField(min_value=1, max_value=65_536, required=False)
+    max_batch_tokens = serializers.IntegerField(min_value=1, max_value=10**7, required=False)
+    kv_capacity_tokens = serializers.IntegerField(min_value=1, max_value=10**9, required=False)
+
+    def spec(self) -> ProfileSpec:
+        """Return the profile to compute or fit."""
+        values = dict(self.validated_data)
+        return ProfileSpec(**(values | {"kernels": tuple(values["kernels"])}))
+
+
+class FitRequest(ComputeRequest):
+    """The rows to fit and the kind of profile.
+
+    Limits that are not given follow from the rows, defaults and memory. Operator and roofline
+    profiles are scaled to the rows, with separate factors for prefill and decode.
+    """
+
+    kind = serializers.ChoiceField(KINDS)
+    rows_model = OptionalText(max_length=200, help_text="Model name in the file.")
+    rows_gpu = OptionalText(max_length=200)
+
+
+class CompareAsked(StrictSerializer):
+    profile = serializers.CharField(max_length=200)
+    version = serializers.IntegerField(min_value=1, max_value=10**9, required=False)
+    rows_model = OptionalText(max_length=200)
+    rows_gpu = OptionalText(max_length=200)
+
+
+class Compared(serializers.Serializer[Any]):
+    profile = serializers.CharField()
+    checks = TypedField(list[Check])
+    residuals = ResidualRow(many=True)
+
+
+class Observation(StrictSerializer):
+    """The mean time of equal iterations."""
+
+    at_s = FiniteField(min_value=0, help_text="Time of the iteration, s.")
+    decodes = FiniteField(min_value=0, max_value=1e6, help_text="Decode batch size.")
+    prefill_tokens = FiniteField(
+        min_value=0, max_value=1e8, help_text="Prefill tokens per iteration."
+    )
+    seconds = FiniteField(min_value=0, max_value=1e5, help_text="Mean iteration time, s.")
+
+
+class ObservationsRequest(StrictSerializer):
+    """Observations of a running service, which tune a linear profile into its next version."""
+
+    profile = serializers.CharField(max_length=200)
+    keep_as = serializers.CharField(
+        max_length=80,
+        required=False,
+        default="",
+        help_text="Name of the copy. Required for a built-in profile.",
+    )
+    source = serializers.CharField(max_length=400, required=False, default="")  # type: ignore[assignment]
+    observations = serializers.ListField(
+        child=Observation(), min_length=1, max_length=MAX_OBSERVATIONS
+    )
+
+
+def checks_json(checks: Iterable[Check]) -> list[Values]:
+    """Return the checks of a profile as JSON."""
+    return [asdict(check) for check in checks]
+
 
 PREVIEW_ROWS = 20
 JSON_ROWS = 1000
@@ -77,7 +329,7 @@ class ProfileListView(ApiView):
         rows = known.profiles_list(query.get("search", ""))
         return paged(self, rows, ProfileItem, {"request": request})
 
-    @new_version(ComputeRequest, COMPUTED)
+    @new_version(ComputeRequest, examples.COMPUTED)
     def post(self, request: Request) -> Response:
         """Create an operator or roofline profile."""
         sent = checked(ComputeRequest(data=request.data))
@@ -193,7 +445,7 @@ class CalibrationView(ApiView):
 
 
 class CalibrationFitsView(ApiView):
-    @new_version(FitRequest, FIT)
+    @new_version(FitRequest, examples.FIT)
     def post(self, request: Request, number: int) -> Response:
         """Fit a profile to uploaded measurements."""
         sent = checked(FitRequest(data=request.data))
@@ -209,7 +461,7 @@ class CalibrationFitsView(ApiView):
 class CalibrationComparisonsView(ApiView):
     @operation(
         {200: Compared}, 400, 404, 413, 415, 422,
-        request=CompareAsked, examples={"For instance": COMPARED},
+        request=CompareAsked, examples={"For instance": examples.COMPARED},
     )  # fmt: skip
     def post(self, request: Request, number: int) -> Response:
         """Compare a profile with uploaded measurements.
@@ -230,7 +482,7 @@ class CalibrationComparisonsView(ApiView):
 
 
 class ObservationsView(ApiView):
-    @new_version(ObservationsRequest, OBSERVED)
+    @new_version(ObservationsRequest, examples.OBSERVED)
     def post(self, request: Request) -> Response:
         """Tune a profile with observations of a running service.
 

@@ -13,6 +13,7 @@ from planner.api.base import ApiView, valid
 from planner.api.filters import ListView, lists
 from planner.api.schema import LOCATION, operation, removal
 from planner.api.serializers.strict_fields import (
+    FieldsByName,
     FiniteField,
     RelatedText,
     StrictSerializer,
@@ -20,7 +21,7 @@ from planner.api.serializers.strict_fields import (
 )
 from planner.api.serializers.typed import LinkField, TypedField
 from planner.domain.serialise import as_json
-from planner.inputs.live.samples import HISTOGRAM_FIELDS
+from planner.inputs.live.samples import COUNTED, FIGURES, HISTOGRAM_FIELDS, KEYS, WORDS
 from planner.inputs.live.settings import KINDS
 from planner.models import Source, SourceReading
 from planner.selectors.sources import (
@@ -43,6 +44,7 @@ SETTINGS = "By kind. " + " ".join(
     f"{kind}: {', '.join(model.model_fields) or 'nothing'}." for kind, model in KINDS.items()
 )
 PROMETHEUS = {"url": "https://prometheus.example:9090", "match": {"namespace": "prod"}}
+LARGEST = {"kv_use": 1}  # a share
 
 
 class SourceLinks(serializers.Serializer[Any]):
@@ -121,32 +123,24 @@ class SampleRow(StrictSerializer):
     """Sums over one bin; a value that is not given is unknown and changes nothing."""
 
     time = serializers.DateTimeField(help_text="Start of the bin.")
-    model = serializers.CharField(max_length=80, required=False)
-    region = serializers.CharField(max_length=80, required=False)
-    tier = serializers.CharField(max_length=80, required=False)
-    requests = FiniteField(min_value=0, required=False)
-    input_tokens = FiniteField(min_value=0, required=False)
-    output_tokens = FiniteField(min_value=0, required=False)
-    waiting = FiniteField(min_value=0, required=False, help_text="Mean of waiting requests.")
-    running = FiniteField(min_value=0, required=False, help_text="Mean of running requests.")
-    kv_use = FiniteField(min_value=0, max_value=1, required=False)
-    replicas = FiniteField(min_value=0, required=False)
-    power_w = FiniteField(min_value=0, required=False)
-    tbt_mean_s = FiniteField(
-        min_value=0,
-        required=False,
-        help_text="Mean time per output token, s, for speed drift.",
-    )
-    input_lengths = Histogram(
-        required=False, help_text="Number of requests by upper bound in tokens."
-    )
-    output_lengths = Histogram(required=False)
-    ttft = Histogram(required=False, help_text="Number of requests by upper bound in seconds.")
-    tbt = Histogram(required=False)
-    e2e = Histogram(required=False)
 
-
-assert set(HISTOGRAM_FIELDS) <= set(SampleRow().fields)
+    def get_fields(self) -> FieldsByName:
+        """Return the time, and a field for each label, figure and histogram of a bin."""
+        labels = {key: serializers.CharField(max_length=80, required=False) for key in KEYS}
+        figures = {
+            name: FiniteField(
+                required=False,
+                min_value=0,
+                max_value=LARGEST.get(name),
+                help_text=WORDS[name],
+            )
+            for name in FIGURES
+        }
+        histograms = {
+            name: Histogram(required=False, help_text=f"{WORDS[what]}: count by upper bound.")
+            for name, what in HISTOGRAM_FIELDS.items()
+        }
+        return super().get_fields() | labels | figures | histograms
 
 
 class SamplesRequest(StrictSerializer):
@@ -161,38 +155,35 @@ class SeriesAsked(serializers.Serializer[Any]):
 
 
 class Bin(serializers.Serializer[Any]):
-    model = serializers.CharField()
-    region = serializers.CharField()
-    tier = serializers.CharField()
     bin_start = serializers.IntegerField(help_text="Start of the bin, s since the epoch.")
-    requests = serializers.FloatField(allow_null=True)
-    input_tokens = serializers.FloatField(allow_null=True)
-    output_tokens = serializers.FloatField(allow_null=True)
-    waiting = serializers.FloatField(allow_null=True)
-    running = serializers.FloatField(allow_null=True)
-    kv_use = serializers.FloatField(allow_null=True)
-    replicas = serializers.FloatField(allow_null=True)
-    power_w = serializers.FloatField(allow_null=True)
-    tbt_mean_s = serializers.FloatField(allow_null=True)
+
+    def get_fields(self) -> FieldsByName:
+        """Return the start of the bin, its labels and its figures."""
+        figures = {
+            name: serializers.FloatField(allow_null=True, help_text=WORDS[name]) for name in FIGURES
+        }
+        return _label_fields() | super().get_fields() | figures
 
 
 class Bucket(serializers.Serializer[Any]):
-    model = serializers.CharField()
-    region = serializers.CharField()
-    tier = serializers.CharField()
     bin_start = serializers.IntegerField()
-    what = serializers.CharField(
-        help_text="Quantity: input_tokens, output_tokens, ttft_s, tbt_s or e2e_s."
-    )
+    what = serializers.CharField(help_text=f"Quantity: {', '.join(COUNTED)}.")
     least = serializers.FloatField(help_text="Lower bound of the bucket.")
     most = serializers.SerializerMethodField(
         help_text="Upper bound of the bucket. null: the last one."
     )
     count = serializers.FloatField()
 
+    def get_fields(self) -> FieldsByName:
+        return _label_fields() | super().get_fields()
+
     @extend_schema_field({"type": ["number", "null"]})
     def get_most(self, row: Values) -> float | None:
         return row["most"] if math.isfinite(row["most"]) else None
+
+
+def _label_fields() -> FieldsByName:
+    return {key: serializers.CharField() for key in KEYS}
 
 
 class SourceSeries(serializers.Serializer[Any]):

@@ -1,21 +1,50 @@
 from pathlib import Path
 
-from rest_framework import status
+from rest_framework import serializers, status
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from planner.api.base import ApiView, valid
 from planner.api.schema import operation
-from planner.api.serializers.workspaces import (
-    RemovalAsked,
-    WorkspaceChange,
-    WorkspaceItem,
-    WorkspaceRemoved,
-    WorkspaceRequest,
-)
+from planner.api.serializers.strict_fields import StrictSerializer
+from planner.models import Workspace
 from planner.selectors.workspaces import workspace_for
 from planner.services import workspaces
 from planner.services.workspace_removal import workspace_remove
+
+
+class WorkspaceItem(serializers.ModelSerializer[Workspace]):
+    class Meta:
+        model = Workspace
+        fields = ["slug", "name", "second_factor", "created_at"]
+
+
+class WorkspaceRequest(StrictSerializer):
+    name = serializers.CharField(max_length=80)
+    slug = serializers.CharField(
+        max_length=40,
+        default="",
+        help_text="Permanent slug. Default: derived from the name.",
+    )
+
+
+class WorkspaceChange(StrictSerializer):
+    name = serializers.CharField(max_length=80, required=False)
+    second_factor = serializers.BooleanField(
+        required=False,
+        help_text=("Require 2FA for every member. Set by its admins."),
+    )
+
+
+class RemovalAsked(StrictSerializer):
+    confirm = serializers.CharField(max_length=40, help_text="Slug of the workspace, to confirm.")
+
+
+class WorkspaceRemoved(StrictSerializer):
+    rows = serializers.IntegerField(help_text="Number of removed rows in all tables.")
+    file = serializers.CharField(
+        help_text="File with the removed data, in `removed` of the data directory."
+    )
 
 
 class WorkspacesView(ApiView):
