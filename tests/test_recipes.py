@@ -400,7 +400,7 @@ requests = "toy_requests_total"
 [vllm]
 """
 TOY_ENGINE_SEEN = """
-from planner.inputs.live.prometheus.names import engines_present
+from planner.inputs.live.prometheus.queries import engines_present
 from planner.inputs.live.settings import PrometheusSettings
 
 seen = engines_present(frozenset({"toy_requests_total", "toy_other"}))

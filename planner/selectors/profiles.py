@@ -10,7 +10,7 @@ from django.db.models import Count, OuterRef, Subquery
 
 from planner.errors import NotFound
 from planner.inputs import catalogue
-from planner.inputs.catalogue.contradictions import contradictions
+from planner.inputs.catalogue.measured_profiles import contradictions
 from planner.inputs.catalogue.rule_based_profiles import ModelledProfile, modelled_profiles
 from planner.models import Calibration, Profile, ProfileVersion
 from planner.selectors.hardware_rows import profile_of

@@ -15,8 +15,7 @@ from planner.domain.options import RunOptions
 from planner.errors import IngestError
 from planner.files.upload import write_upload
 from planner.inputs.catalogue.hardware import gpu_known_as
-from planner.inputs.estimates.deployment_rows import named_fields
-from planner.inputs.estimates.row_files import read_rows
+from planner.inputs.estimates.deployment_rows import named_fields, read_rows
 from planner.inputs.ingest.benchmarks import BENCHMARK_FORMATS, BenchmarkFile, read_benchmarks
 from planner.inputs.ingest.source import check_regular
 from planner.inputs.profiles.kernel_files import FORMATS as KERNEL_FORMATS

@@ -21,7 +21,7 @@ from planner.inputs.catalogue.efficiency import efficiencies
 from planner.inputs.catalogue.estimate_calibration import EstimateFit, estimate_fit
 from planner.inputs.catalogue.power import power_model
 from planner.inputs.estimates.at_rate import AtRate, compare_with_built_in, requested_estimate
-from planner.inputs.estimates.deployment_rows import deployment, named_fields
+from planner.inputs.estimates.deployment_rows import deployment, named_fields, read_rows
 from planner.inputs.estimates.measured_corrections import (
     Change,
     MeasuredCorrections,
@@ -30,7 +30,6 @@ from planner.inputs.estimates.measured_corrections import (
     next_measurement,
 )
 from planner.inputs.estimates.narrower_replicas import narrower_is_faster_sentence
-from planner.inputs.estimates.row_files import read_rows
 from planner.inputs.scenario.user_facts import UserFacts
 from planner.selectors.hardware import own_hardware
 from planner.selectors.measured_corrections import (

@@ -18,7 +18,7 @@ import numpy as np
 import polars as pl
 from ruamel.yaml import YAML
 
-from planner.inputs.catalogue.carbon_cycle import design
+from planner.inputs.catalogue.carbon import design
 from simulation.arrays import FloatArray
 
 ROOT = Path(__file__).parents[2]

@@ -20,7 +20,7 @@ from planner.domain.serialise import as_json
 from planner.domain.trace_statistics.figures import Character
 from planner.domain.traffic.window_rank import WindowRank
 from planner.errors import NotReady
-from planner.inputs.ingest.preview import Preview
+from planner.inputs.ingest.reader import Preview
 from planner.inputs.ingest.store import DemandColumns
 from planner.models import Trace
 from planner.selectors.traces import (

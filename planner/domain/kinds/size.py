@@ -37,7 +37,7 @@ from planner.domain.verification.profile_error import (
     stated_error,
 )
 from planner.errors import PlannerError
-from planner.inputs.catalogue.contradictions import CONTRADICTED
+from planner.inputs.catalogue.measured_profiles import CONTRADICTED
 from planner.inputs.scenario.build import Hardware, build_hardware
 from planner.inputs.scenario.schema import Scenario
 from planner.inputs.scenario.settings import settings_of

@@ -5,15 +5,7 @@ The facts are the YAML files of this package. ``tools/catalogue/fit_profiles.py`
 ``carbon.yaml``. Every figure is ``measured``, ``published``, ``modelled`` or ``assumed``.
 """
 
-from planner.inputs.catalogue.carbon import cycles, grid, grids
-from planner.inputs.catalogue.fact_types import (
-    CatalogueRegion,
-    Cycle,
-    Grid,
-    Price,
-    ProfileFit,
-    ProfileKey,
-)
+from planner.inputs.catalogue.carbon import Cycle, Grid, cycles, grid, grids
 from planner.inputs.catalogue.hardware import (
     TYPICAL_CONTEXT,
     gpu,
@@ -29,8 +21,15 @@ from planner.inputs.catalogue.hardware import (
     repository,
     shape,
 )
-from planner.inputs.catalogue.measured_profiles import engine_of, engine_title, fits, profiles
-from planner.inputs.catalogue.regions import prices, regions
+from planner.inputs.catalogue.measured_profiles import (
+    ProfileFit,
+    ProfileKey,
+    engine_of,
+    engine_title,
+    fits,
+    profiles,
+)
+from planner.inputs.catalogue.regions import CatalogueRegion, Price, prices, regions
 
 __all__ = [
     "TYPICAL_CONTEXT",

@@ -1,18 +1,21 @@
-"""Look up the carbon of electricity: yearly factors, daily cycles and users' series."""
+"""Look up the carbon of electricity: yearly factors, daily cycles and users' series.
+
+A cycle is a harmonic regression by hour of the day, weekend and day of the year.
+"""
 
 import csv
 import io
 from collections import defaultdict
 from collections.abc import Iterator
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
 from statistics import fmean
 
 import numpy as np
+import numpy.typing as npt
 
 from planner.errors import CatalogueError
-from planner.inputs.catalogue.carbon_cycle import design
-from planner.inputs.catalogue.fact_types import Cycle, Grid
 from planner.inputs.catalogue.files import read
 from planner.inputs.numbers import finite_number
 from simulation.arrays import FloatArray
@@ -24,6 +27,60 @@ CYCLE_OF = {"Germany": "DE", "England": "GB", "London": "GB", "Cardiff": "GB", "
             "Paris": "FR", "United Kingdom": "GB"}  # fmt: skip
 MOST_G_PER_KWH = 100_000
 FIT_FIGURES = ("rows", "r2", "mape", "mape_unseen", "mape_constant")
+DAY_HARMONICS, YEAR_HARMONICS = 4, 2
+DAYS = 365.25
+
+
+def design(hour: npt.ArrayLike, weekend: npt.ArrayLike, day: npt.ArrayLike) -> FloatArray:
+    """Return the regressors of the carbon cycle for each hour given, ``[n, 26]``.
+
+    They are level, weekend, hour of the day (four harmonics) and day of the year (two harmonics).
+    Two harmonics of the day also interact with the weekend and with the season.
+    """
+    hours = np.asarray(hour, np.float64)
+    weekends = np.asarray(weekend, np.float64)
+    daily = _waves(2 * np.pi * hours / 24, DAY_HARMONICS)
+    yearly = _waves(2 * np.pi * np.asarray(day, np.float64) / DAYS, YEAR_HARMONICS)
+    columns = [np.ones_like(hours), weekends, *daily, *yearly]
+    columns += [weekends * wave for wave in daily[:4]]
+    columns += [season * wave for season in yearly[:2] for wave in daily[:4]]
+    return np.stack(columns, axis=-1)
+
+
+def _waves(angle: FloatArray, harmonics: int) -> list[FloatArray]:
+    """Return cosine and sine of 1 to ``harmonics`` times the angle (radians)."""
+    return [wave(k * angle) for k in range(1, harmonics + 1) for wave in (np.cos, np.sin)]
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """The yearly mean carbon of a cloud region's or country's electricity."""
+
+    name: str
+    provider: str  # cloud provider; empty for a country
+    location: str
+    carbon_g_per_kwh: float
+    provenance: Provenance
+    cycle: str | None  # grid that gives the daily cycle, if known
+
+
+@dataclass(frozen=True, slots=True)
+class Cycle:
+    """The cycle of a grid's carbon intensity by hour, weekday and season.
+
+    Values are relative to the yearly mean. Errors are mean absolute percentage errors, as
+    fractions. ``mape`` is of the fit, and ``mape_unseen`` of months excluded from the fit.
+    ``mape_constant`` is the error of using the yearly mean for every hour.
+    """
+
+    name: str
+    coefficients: tuple[float, ...]
+    rows: int
+    r2: float
+    mape: float
+    mape_unseen: float
+    mape_constant: float
+    provenance: Provenance
 
 
 @cache

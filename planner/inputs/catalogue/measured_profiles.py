@@ -1,12 +1,18 @@
-"""Load measured profiles of the catalogue as types of the core."""
+"""Load measured profiles of the catalogue as types of the core, and find contradictory ones.
+
+Each profile was measured by someone on a particular engine and setup. A model with less capacity on
+more GPUs of one type shows other engines and setups, not an effect of the GPUs. Such profiles stay
+in the catalogue, with a warning wherever they are used.
+"""
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cache
+from itertools import combinations
 from types import MappingProxyType
 from typing import Any
 
-from planner.inputs.catalogue.fact_types import ProfileFit, ProfileKey
 from planner.inputs.catalogue.files import read
 from planner.inputs.catalogue.hardware import gpus, models
 from simulation.performance.linear import LinearProfile
@@ -17,6 +23,23 @@ from simulation.performance.specs import Phase, Provenance
 # name in sources, identifier
 ENGINES = (("TensorRT-LLM", "trtllm"), ("vLLM", "vllm"), ("SGLang", "sglang"))
 COEFFICIENTS = ("alpha", "beta", "gamma", "delta")
+CONTRADICTED = "contradicted by a neighbour"
+ISL, OSL = 1155.0, 211.0  # tokens: means of Azure's conversations of 2023
+ProfileKey = tuple[str, str, int]  # model, GPU type, GPUs per instance
+
+
+@dataclass(frozen=True, slots=True)
+class ProfileFit:
+    """Sources of a built-in profile's numbers. The errors are in the profile's checks.
+
+    ``intervals`` are the 95% confidence intervals of alpha, beta, gamma and delta by name, in
+    seconds. Parameters that were taken from a source without a fit are absent.
+    """
+
+    decode: Provenance
+    prefill: Provenance
+    limits: Provenance  # max_batch and max_batch_tokens
+    intervals: Mapping[str, tuple[float, float]]
 
 
 @cache
@@ -85,3 +108,41 @@ def _key(entry: Mapping[str, Any]) -> ProfileKey:
 
 def _provenance(entry: Mapping[str, Any]) -> Provenance:
     return Provenance(kind=entry["kind"], source=entry["source"])
+
+
+def capacity_rps(profile: LinearProfile, isl: float = ISL, osl: float = OSL) -> float:
+    """Return the requests/s of one instance that always decodes ``max_batch`` sequences.
+
+    Each request uses the time of its whole prompt. It shares its ``osl`` decode iterations with the
+    other sequences of the batch.
+    """
+    tokens = osl * (profile.alpha_s / profile.max_batch + profile.beta_s)
+    return 1.0 / (tokens + isl * profile.delta_s)
+
+
+def contradictions(known: Mapping[ProfileKey, LinearProfile]) -> dict[ProfileKey, str]:
+    """Return a warning for each profile that contradicts another profile, by key.
+
+    Two profiles contradict each other if a model has less capacity on more GPUs of the same type.
+    """
+    sentences: dict[ProfileKey, str] = {}
+    for few, many in combinations(sorted(known), 2):  # the key with fewer GPUs is the first
+        on_many, on_few = capacity_rps(known[many]), capacity_rps(known[few])
+        if few[:2] != many[:2] or on_many >= on_few:
+            continue
+        words = (
+            f"{CONTRADICTED}: {few[0]} serves {on_many:.1f} requests/s on {many[2]} "
+            f"x {few[1]} by {_source(known[many])} and {on_few:.1f} on {few[2]} by "
+            f"{_source(known[few])} ({ISL:,.0f} input and {OSL:,.0f} output tokens), though "
+            "more GPUs should serve more. Engines or set-ups differ: measure your own"
+        )
+        for key in (few, many):
+            sentences.setdefault(key, words)
+    return sentences
+
+
+def _source(profile: LinearProfile) -> str:
+    """Return who measured a profile, in a few words."""
+    if profile.provenance.kind != "measured":
+        return "what is modelled"
+    return profile.provenance.source.removeprefix("ITL: ").split(" ")[0]

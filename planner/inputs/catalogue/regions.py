@@ -1,15 +1,55 @@
 """Look up GPU prices, and combine price, carbon and PUE of cloud regions."""
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 from types import MappingProxyType
 from typing import Any
 
 from planner.inputs.catalogue import carbon
-from planner.inputs.catalogue.fact_types import CatalogueRegion, Grid, Price
+from planner.inputs.catalogue.carbon import Grid
 from planner.inputs.catalogue.files import read
-from simulation.performance.specs import Provenance
+from simulation.performance.specs import KINDS, Provenance
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogueRegion:
+    """A region of a cloud provider, with prices where they are known.
+
+    ``sources`` has the keys ``carbon_g_per_kwh``, ``pue``, every GPU type with an on-demand price,
+    and ``spot GPU`` for spot prices. ``carbon_hourly`` has 24 yearly means by UTC hour if the
+    grid's cycle is known.
+    """
+
+    name: str
+    provider: str
+    location: str
+    carbon_g_per_kwh: float  # yearly mean of the grid
+    pue: float
+    usd_per_gpu_hour: Mapping[str, float]  # on demand, by GPU type
+    sources: Mapping[str, Provenance]
+    spot_usd_per_gpu_hour: Mapping[str, float] = field(default_factory=dict)
+    carbon_hourly: tuple[float, ...] | None = None
+    cycle: str | None = None  # grid that gives the daily cycle of ``carbon_hourly``
+
+    @property
+    def provenance(self) -> Provenance:
+        """Return the least certain kind and every distinct source of the region's figures."""
+        kind = max((source.kind for source in self.sources.values()), key=KINDS.index)
+        texts = dict.fromkeys(source.source for source in self.sources.values())
+        return Provenance(kind, "; ".join(texts))
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """The hourly price of one GPU. None: no such offer is known."""
+
+    provider: str
+    region: str
+    gpu: str
+    usd_per_gpu_hour: float | None  # on demand; null: no known offer
+    spot_usd_per_gpu_hour: float | None  # null: no known offer
+    provenance: Provenance
 
 
 @cache

@@ -1,4 +1,4 @@
-"""Parse rows that describe deployments for ``estimate``: names, aliases and defaults.
+"""Read rows that describe deployments for ``estimate``: files, names, aliases and defaults.
 
 The columns are those of ``bin/manage estimate --rows`` and those of aiconfigurator's measured
 deployments (``model_path``, ``tp_size`` ...). A missing, empty or zero count is 1.
@@ -7,11 +7,14 @@ deployments (``model_path``, ``tp_size`` ...). A missing, empty or zero count is
 import math
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
-from planner.errors import PlannerError
+from planner.errors import IngestError, PlannerError
 from planner.inputs import catalogue
 from planner.inputs.catalogue.names import stated_precision
+from planner.inputs.ingest import IngestOptions
+from planner.inputs.ingest.tables import opened, python_safe
 from planner.inputs.scenario.user_facts import NO_USER_FACTS, UserFacts
 from simulation.errors import SimulationError
 from simulation.performance.estimate.calibration import ENGINES, ROUNDS
@@ -52,6 +55,8 @@ ALIASES = {
 }  # fmt: skip
 
 
+MOST_ROWS = 100_000
+CHUNK_BYTES = 1 << 20  # small, so that a file with far too many rows is refused early
 MOST_GPUS, MOST = 65_536, 1e9  # limits on a width and on other numbers, far above any deployment
 EXAMPLES = {"model": "meta-llama/Llama-3.1-8B-Instruct", "gpu": "h100_sxm"}
 
@@ -309,3 +314,28 @@ def _aggregated_arrangement(
     if shape.experts and arrangement.tp % ranks == 0:
         return replace(arrangement, tp=arrangement.tp // ranks, attention_dp=ranks), None
     return arrangement, float(ranks)
+
+
+def read_rows(path: Path | str, name: str = "") -> list[dict[str, Any] | str]:
+    """Return the rows of a file in order; each row is a dict from column to value.
+
+    An unreadable row is a string with the reason instead. ``name`` is the original name of the
+    file, if it is stored under another.
+    """
+    name = name or Path(path).name
+    options = IngestOptions(chunk_bytes=CHUNK_BYTES, name=name)
+    rows: list[tuple[int, dict[str, Any] | str]] = []
+    with opened(path, options) as table:
+        for batch in table.batches(table.columns):
+            faults = sum(fault.lines.size for fault in batch.faults)
+            if len(rows) + batch.frame.height + faults > MOST_ROWS:
+                raise IngestError(f"{name} has more than {MOST_ROWS} rows. Split it into several.")
+            rows += zip(
+                batch.lines.tolist(), python_safe(batch.frame).iter_rows(named=True), strict=True
+            )
+            for fault in batch.faults:
+                rows += [
+                    (line, f"{name}, {table.unit} {line}: {fault.reason}.")
+                    for line in fault.lines.tolist()
+                ]
+    return [row for _, row in sorted(rows, key=lambda pair: pair[0])]

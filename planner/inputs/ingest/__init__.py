@@ -8,8 +8,7 @@ reading the store).
 
 from planner.inputs.ingest.formats import FORMATS
 from planner.inputs.ingest.options import IngestOptions
-from planner.inputs.ingest.preview import Preview, preview
-from planner.inputs.ingest.reader import ingest_file
+from planner.inputs.ingest.reader import Preview, ingest_file, preview
 from planner.inputs.ingest.report import IngestReport, Reject, SeriesReport
 from planner.inputs.ingest.source import sha256_file
 from planner.inputs.ingest.store import (

@@ -24,7 +24,7 @@ from planner.inputs.ingest.consistency import (
 )
 from planner.inputs.ingest.names import compact_name
 from planner.inputs.ingest.options import AUTO, IngestOptions
-from planner.inputs.ingest.report import SeriesReport
+from planner.inputs.ingest.report import Figures
 from planner.inputs.ingest.rows import Batch
 from planner.inputs.ingest.tables import Table
 from simulation.arrays import BoolArray
@@ -143,29 +143,9 @@ class Reading:
         return batch.only(~excluded)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Content:
-    """The content of a file; times in ns since the epoch or the trace's origin.
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Content(Figures):
+    """The content of a file; times in ns since the epoch or the trace's origin."""
 
-    Other fields than ``clock``, ``names`` and ``notes`` are those of the report.
-    """
-
-    kind: str  # "requests" or "demand"
-    rows: int
-    requests: float | None  # None: not counted
     clock: clocks.Clock
-    start_ns: int
-    end_ns: int
-    input_tokens: float | None
-    output_tokens: float | None
     names: Mapping[str, Names]  # by label
-    columns: Mapping[str, str]  # field to the column it was read from
-    notes: tuple[str, ...]
-    series: tuple[SeriesReport, ...] = ()
-    bin_s: float | None = None
-    cached_tokens: float | None = None
-    total_tokens: float | None = None
-    reasoning_tokens: float | None = None
-    cancelled: int = 0
-    unanswered: int = 0
-    sample: float = 1.0

@@ -1,4 +1,4 @@
-"""Read a file into a stored trace: the entry point for uploads, the API and the command line."""
+"""Read a file into a stored trace, or show its first rows: the entry point of the package."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,17 +14,24 @@ from planner.errors import Ambiguous, Choice, IngestError
 from planner.files.atomic_write import whole_folder
 from planner.inputs.ingest.arrivals import read_arrivals
 from planner.inputs.ingest.checks import Tally
+from planner.inputs.ingest.columns import Resolver, counts_per_bin
 from planner.inputs.ingest.consistency import Question
 from planner.inputs.ingest.demand import read_demand_file
 from planner.inputs.ingest.file_content import Content, Reading
 from planner.inputs.ingest.formats import choose_format
 from planner.inputs.ingest.names import SYNONYMS, compact_name
-from planner.inputs.ingest.options import LABELS, IngestOptions
-from planner.inputs.ingest.report import IngestReport, moment_text, sampling_error
+from planner.inputs.ingest.options import DEMAND_FIELDS, LABELS, REQUEST_FIELDS, IngestOptions
+from planner.inputs.ingest.report import Figures, IngestReport, moment_text, sampling_error
 from planner.inputs.ingest.requests import read_request_file
 from planner.inputs.ingest.source import Source
 from planner.inputs.ingest.store import META, write_report
-from planner.inputs.ingest.tables import Table, open_table, refusals_of_libraries
+from planner.inputs.ingest.tables import (
+    Table,
+    open_table,
+    opened,
+    python_safe,
+    refusals_of_libraries,
+)
 
 # By kind of file. A reader checks the rows, counts the refused ones and writes the others into the
 # folder. It raises IngestError if no row is accepted, or at the first refused row of a strict
@@ -138,9 +145,7 @@ def _read(
     shutil.rmtree(scratch, ignore_errors=True)
     kind = content.clock.kind
     figures: dict[str, Any] = {
-        each.name: getattr(content, each.name)
-        for each in fields(Content)
-        if each.name not in ("clock", "names", "notes")
+        each.name: getattr(content, each.name) for each in fields(Figures) if each.name != "notes"
     }
     figures |= {f"{label}s": content.names[label].seen for label in LABELS}
     return IngestReport(
@@ -203,3 +208,35 @@ def _unused_labels(table: Table, options: IngestOptions) -> tuple[str, ...]:
         for column in table.columns
         if compact_name(column) in SYNONYMS[label]
     )
+
+
+PREVIEW_ROWS = 6
+SHOWN = 60  # characters of a value
+
+
+@dataclass(frozen=True, slots=True)
+class Preview:
+    """The first rows of a file as text; ``guess`` maps columns to fields by their names."""
+
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    guess: Mapping[str, str]  # suggested field by recognized column
+
+
+def preview(path: Path | str, name: str) -> Preview:
+    """Return the preview of a file of any known format; raise IngestError if it is no table."""
+    with opened(path, IngestOptions(name=name)) as table:
+        first = python_safe(table.probe.head(PREVIEW_ROWS)).iter_rows()
+        rows = tuple(tuple("" if v is None else str(v)[:SHOWN] for v in row) for row in first)
+    return Preview(table.columns, rows, _guess_mapping(table.columns))
+
+
+def _guess_mapping(columns: tuple[str, ...]) -> dict[str, str]:
+    """Return column -> field for the columns with a well-known name; each field occurs once."""
+    fields = DEMAND_FIELDS if counts_per_bin(columns) else REQUEST_FIELDS
+    find = Resolver(columns, IngestOptions(), "")
+    guessed: dict[str, str] = {}
+    for field in fields:
+        if known := find.column(field):
+            guessed.setdefault(known, field)
+    return guessed

@@ -41,8 +41,31 @@ class SeriesReport:
     tier: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class IngestReport:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figures:
+    """What a file holds: counts, tokens and times. None: not in the file, or not counted."""
+
+    kind: str  # "requests" or "demand"
+    rows: int
+    requests: float | None  # accepted requests, or the sum over a demand file
+    start_ns: int  # first arrival, or left edge of the first bin; ns since the epoch
+    end_ns: int  # last arrival, or right edge of the last bin
+    input_tokens: float | None
+    output_tokens: float | None
+    columns: Mapping[str, str]  # field to the column it was read from
+    notes: tuple[str, ...]  # sentences on assumptions and changes
+    series: tuple[SeriesReport, ...] = ()  # of a demand file
+    bin_s: float | None = None  # of a demand file
+    cached_tokens: float | None = None  # input tokens from a prefix cache
+    total_tokens: float | None = None  # of a demand file that counts both kinds as one
+    reasoning_tokens: float | None = None  # part of the output tokens
+    cancelled: int = 0  # requests that ended before their answer
+    unanswered: int = 0  # requests without an answer that did not fail, such as embeddings
+    sample: float = 1.0  # the file holds one in this many requests
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IngestReport(Figures):
     """The report on one file; ``rows`` = accepted + ``rejected``.
 
     Times are ISO 8601 in UTC for a file with calendar times. If ``clock`` is "relative", they are
@@ -50,38 +73,21 @@ class IngestReport:
     """
 
     trace: str  # the file's name
-    kind: str  # "requests" or "demand"
     format: str  # one of formats.FORMATS
-    rows: int
-    requests: float | None  # accepted requests, or the sum over a demand file; None: not counted
     rejected: int
     reject_reasons: Mapping[str, int]
     reject_samples: tuple[Reject, ...]  # the first few of each reason
     clock: str  # "utc" or "relative"
-    start_ns: int  # first arrival, or left edge of the first bin; ns since the epoch
-    end_ns: int  # last arrival, or right edge of the last bin
     start: str
     end: str
-    input_tokens: float | None  # None: not in the file
-    output_tokens: float | None
-    series: tuple[SeriesReport, ...]  # empty for requests
-    bin_s: float | None  # None for requests
     models: tuple[str, ...]
     regions: tuple[str, ...]
     tiers: tuple[str, ...]
-    columns: Mapping[str, str]  # field to the column it was read from
-    notes: tuple[str, ...]  # sentences on assumptions and changes
     provenance: str
     sha256: str  # of the stored file
     bytes: int  # of the stored file
     seconds: float  # duration of reading
-    cached_tokens: float | None = None  # input tokens from a prefix cache; None: not in the file
-    total_tokens: float | None = None  # of a demand file that counts both kinds as one
-    reasoning_tokens: float | None = None  # part of the output tokens; None: not in the file
-    cancelled: int = 0  # requests that ended before their answer
-    unanswered: int = 0  # requests without an answer that did not fail, such as embeddings
     left_out: Mapping[str, int] = field(default_factory=dict)  # rows that are no load, by reason
-    sample: float = 1.0  # the file holds one in this many requests
     assumptions: tuple[str, ...] = ()  # what the reading takes for granted, as sentences
     checks: Mapping[str, str] = field(default_factory=dict)  # check to its finding, "" if none
 

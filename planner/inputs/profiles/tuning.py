@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 
 from planner.errors import CatalogueError, IngestError
-from planner.inputs.estimates.row_files import read_rows
+from planner.inputs.estimates.deployment_rows import read_rows
 from planner.inputs.ingest.source import short_name
 from planner.inputs.profiles.report import measured_and_predicted, range_words
 from simulation.arrays import FloatArray

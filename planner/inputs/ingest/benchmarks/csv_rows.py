@@ -16,12 +16,14 @@ import polars as pl
 
 from planner.errors import IngestError
 from planner.inputs.ingest import blocks
-from planner.inputs.ingest.benchmarks import requests
-from planner.inputs.ingest.benchmarks.requests import TEXTS, arrival_column, arrivals_s
 from planner.inputs.ingest.benchmarks.results import (
     CLOSED,
+    TEXTS,
     ToolRows,
+    arrival_column,
+    arrivals_s,
     facts_of_log,
+    runs,
     statistic_of,
     unread_note,
 )
@@ -154,7 +156,7 @@ def _runs_of_log(
             "Add the columns, or upload one summary row per run."
         )
     numbers["arrival_s"] = arrivals_s(arrivals, name)
-    return requests.runs(texts, numbers)
+    return runs(texts, numbers)
 
 
 def _add_times(numbers: dict[str, FloatArray]) -> None:

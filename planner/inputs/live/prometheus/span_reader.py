@@ -13,9 +13,13 @@ import polars as pl
 from planner.errors import SourceError
 from planner.inputs.live.prometheus.client import MOST_POINTS, Prometheus, QueryTimes, TimeSeries
 from planner.inputs.live.prometheus.counters import increases, wants_extremes
-from planner.inputs.live.prometheus.names import POWER, Engine, Kind, Metric, engines_present
 from planner.inputs.live.prometheus.queries import (
+    POWER,
+    Engine,
+    Kind,
+    Metric,
     ServerMetrics,
+    engines_present,
     label_matchers,
     open_bin,
     parts_of,

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from planner.inputs import catalogue
-from planner.inputs.catalogue.contradictions import CONTRADICTED, capacity_rps, contradictions
+from planner.inputs.catalogue.measured_profiles import CONTRADICTED, capacity_rps, contradictions
 from planner.inputs.scenario.schema import Profile
 from planner.inputs.scenario.speeds import speed_of
 from planner.inputs.scenario.user_facts import NO_USER_FACTS

@@ -9,8 +9,7 @@ import pytest
 
 from planner.errors import CatalogueError
 from planner.inputs import catalogue
-from planner.inputs.catalogue.carbon import HOURS, hourly, hourly_of_csv
-from planner.inputs.catalogue.carbon_cycle import design
+from planner.inputs.catalogue.carbon import HOURS, design, hourly, hourly_of_csv
 from planner.inputs.catalogue.files import read
 from tests.planner.management.calling import answer, problem
 from tests.shared_folder import DATA, needs_shared

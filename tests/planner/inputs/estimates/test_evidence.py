@@ -11,13 +11,15 @@ from planner.inputs.catalogue.efficiency import efficiencies
 from planner.inputs.catalogue.estimate_calibration import estimate_fit
 from planner.inputs.estimates.deployment_rows import deployment
 from planner.inputs.estimates.measured_corrections import (
+    FEW_FAILED,
+    MANY_FAILED,
     Change,
     MeasuredCorrections,
     changes,
     corrections_from,
+    defects,
     measurements,
 )
-from planner.inputs.estimates.measurement_defects import FEW_FAILED, MANY_FAILED, defects
 from planner.inputs.ingest.benchmarks import read_benchmarks
 from simulation.performance.estimate.estimate import Estimate, estimate_rows
 from simulation.performance.estimate.measured_corrections import learn_corrections, traits_of

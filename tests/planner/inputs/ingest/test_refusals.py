@@ -13,7 +13,7 @@ from planner.errors import IngestError
 from planner.files.parquet_rows import Decoder
 from planner.inputs.ingest import IngestOptions, ingest_file
 from planner.inputs.ingest.blocks import MAX_RECORD_BYTES
-from planner.inputs.ingest.preview import preview
+from planner.inputs.ingest.reader import preview
 
 AZURE = "TIMESTAMP,ContextTokens,GeneratedTokens\n"
 ROW = "2023-11-16 18:15:46.6805900,374,44\n"

@@ -12,7 +12,7 @@ import pytest
 from planner.errors import SourceError
 from planner.inputs.live.prometheus.address import address_of, allowed_address
 from planner.inputs.live.prometheus.client import MOST_POINTS, Access, Prometheus, QueryTimes
-from planner.inputs.live.prometheus.names import ENGINES, engines_present
+from planner.inputs.live.prometheus.queries import ENGINES, engines_present
 from planner.inputs.live.prometheus.span_reader import Span
 from tests.local_http import Handler, serving
 
