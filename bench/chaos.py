@@ -90,7 +90,7 @@ def measure(kills: int, beside: Mapping[str, Server]) -> dict[str, Any]:
 
     django.setup()
     from planner.models.workspace import MAIN, enter
-    from planner.services import orphaned_files
+    from planner.services import arrays
 
     enter(MAIN)
     ask = asker()
@@ -120,7 +120,7 @@ def measure(kills: int, beside: Mapping[str, Server]) -> dict[str, Any]:
             product.keep()
     finally:
         product.stop()
-    orphaned_files.orphans_sweep(min_age_s=0.0)
+    arrays.orphans_sweep(min_age_s=0.0)
     return {
         "kills": sum(killed.values()),
         **_verdict(asked),

@@ -30,9 +30,9 @@ def runs_sweep_task(queue: str = "short") -> None:
 @shared_task(name="planner.tasks.orphans_sweep")  # type: ignore[untyped-decorator]
 def orphans_sweep_task() -> None:
     """Remove orphaned files, expired sessions and old attempts."""
-    from planner.services import login_limits, orphaned_files, sessions
+    from planner.services import arrays, login_limits, sessions
 
-    orphaned_files.orphans_sweep()
+    arrays.orphans_sweep()
     sessions.sessions_sweep(now=timezone.now())
     login_limits.attempts_sweep(now=timezone.now())
 
@@ -102,9 +102,9 @@ def source_read_task(source_id: int) -> None:
 @shared_task(name="planner.tasks.source_speeds")  # type: ignore[untyped-decorator]
 def source_speeds_task(source_id: int) -> None:
     """Judge the speed of replicas by a source's last reading."""
-    from planner.services import replica_speeds
+    from planner.services import plan_outcomes
 
-    replica_speeds.speeds_judge(source_id=source_id)
+    plan_outcomes.speeds_judge(source_id=source_id)
 
 
 @shared_task(name="planner.tasks.password_mail")  # type: ignore[untyped-decorator]
@@ -118,8 +118,8 @@ def password_mail_task(name: str) -> None:
 @shared_task(name="planner.tasks.digests_send")  # type: ignore[untyped-decorator]
 def digests_send_task() -> None:
     """Send the weekly digest of every workspace."""
-    from planner.services import weekly_digest
+    from planner.services import notifications
 
     for workspace in Workspace.objects.all():
         with within(workspace):
-            weekly_digest.digest_send(now=timezone.now())
+            notifications.digest_send(now=timezone.now())

@@ -32,7 +32,7 @@ class Source(InWorkspace):
     due_at = models.DateTimeField(null=True, blank=True)
     reading_since = models.DateTimeField(null=True, blank=True)  # claimed by a worker
     found = models.JSONField(default=dict, blank=True)  # which engines and metrics are read
-    # Speed drifts of active plans at the last reading: planner.services.replica_speeds.
+    # Speed drifts of active plans at the last reading: planner.services.plan_outcomes.
     speed = models.JSONField(default=list, blank=True)
     store = models.CharField(max_length=255, blank=True)  # folder, relative to the data directory
     trace = models.OneToOneField(

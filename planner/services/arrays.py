@@ -1,10 +1,25 @@
-"""Copy the arrays of an installation into its bucket, and list missing ones."""
+"""Copy stored arrays into the bucket, and remove files that no row names."""
 
+import logging
+import shutil
+import time
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
+
+from django.db.models import Model
 
 from planner.errors import NotReady
-from planner.services.backups import named_stores
+from planner.files.atomic_write import final_name
+from planner.models import Run, Source, Trace
+from planner.services.backups import DATA_FOLDERS, MODELS_WITH_ARRAYS, named_stores
+from planner.services.traces import store_of
 from planner.storage import row_arrays
+from planner.storage.row_arrays import RUNS, TRACES, UPLOADS
+
+logger = logging.getLogger(__name__)
+MIN_AGE_S = 3600.0  # after this time its writer is done, or dead
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,3 +50,88 @@ def arrays_copy_to_bucket() -> BucketCopy:
         else:
             missing.append(store)
     return BucketCopy(bucket.name, present, copied, tuple(missing))
+
+
+def orphans_sweep(*, min_age_s: float = MIN_AGE_S) -> int:
+    """Remove uploads, traces, tables and unfinished messages that belong to no row.
+
+    Returns the number removed. Files written within the last ``min_age_s`` seconds stay.
+    """
+    before = time.time() - min_age_s
+    # List files first and rows after: a file that gets its row in between stays.
+    orphans = [path for path in _candidates(row_arrays.data_dir()) if _last_written(path) < before]
+    named, active_stores = _named_paths(), _stores_being_read()
+    removed = 0
+    for path in orphans:
+        final_path = _relative(path.with_name(final_name(path.name)))
+        if _relative(path) in named or final_path in active_stores:
+            continue
+        logger.info("%s has no owner and is removed", path.name)
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
+        removed += 1
+    return removed + _sweep_bucket(before)
+
+
+def _sweep_bucket(before: float) -> int:
+    """Remove stores in the bucket that no row names; return how many."""
+    bucket, removed = row_arrays.bucket(), 0
+    if bucket is None:
+        return 0
+    stores = [store for name in DATA_FOLDERS for store in bucket.stores(name)]
+    named = _named_paths()
+    for store in stores:
+        if store in named:
+            continue
+        if max((written for _, written in bucket.objects(store)), default=before) < before:
+            logger.info("%s has no owner and is removed", store)
+            bucket.remove(store)
+            removed += 1
+    return removed
+
+
+def _candidates(base: Path) -> Iterator[Path]:
+    """Yield files and folders that may belong to no row."""
+    for name in (UPLOADS, TRACES, RUNS):
+        if (folder := base / name).is_dir():
+            yield from folder.iterdir()
+    # A killed process leaves the draft of a message, which no worker reads.
+    yield from (base / "queue").glob("*/*.part")
+
+
+def _relative(path: Path) -> str:
+    return str(path.relative_to(row_arrays.data_dir()))
+
+
+def _last_written(path: Path) -> float:
+    """Return the last modification of anything in a file or folder, in epoch seconds."""
+    moments = [0.0]
+    with suppress(FileNotFoundError):
+        moments.append(path.stat().st_mtime)
+        if path.is_dir():
+            moments += [inner.stat().st_mtime for inner in path.rglob("*")]
+    return max(moments)
+
+
+def _named_paths() -> set[str]:
+    """Return the paths that rows name, relative to the data directory."""
+    names: set[str] = set()
+    kinds: tuple[type[Model], ...] = (*MODELS_WITH_ARRAYS, Source, Run)
+    for kind in kinds:
+        names.update(kind._base_manager.values_list("store", flat=True))
+    ingests = Run.everywhere.filter(kind=Run.Kind.INGEST)
+    waiting = ingests.filter(state__in=Run.ACTIVE_STATES) | ingests.filter(
+        trace__state=Trace.State.REFUSED
+    )
+    names.update(options.get("upload", "") for options in waiting.values_list("options", flat=True))
+    return names
+
+
+def _stores_being_read() -> set[str]:
+    """Return the folders that active ingest runs will create; their temporary folders must stay."""
+    ingests = Run.everywhere.filter(
+        kind=Run.Kind.INGEST, state__in=Run.ACTIVE_STATES, trace__isnull=False
+    )
+    return {store_of(*trace) for trace in ingests.values_list("trace_id", "trace__sha256")}

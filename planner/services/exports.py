@@ -1,13 +1,20 @@
-"""Export runs as files, and record each export in the audit log."""
+"""Export runs as files, with the names of deployments that users choose."""
 
+from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
 
+from django.db import transaction
+
 from planner.errors import PlannerError
-from planner.models import Run, User
+from planner.models import DeploymentName, Run, User
 from planner.outputs.files import File, export_file
+from planner.outputs.object_names import checked_name
 from planner.outputs.options import ExportOptions
+from planner.services.access import check_may_plan
 from planner.services.audit import record
+
+MAX_NAMES = 5000  # deployment names that a workspace stores at most
 
 
 def run_export(
@@ -37,3 +44,28 @@ def run_write(
             f"{path} cannot be written ({error.strerror}). Choose another file with --out."
         ) from None
     return path
+
+
+def deployment_names_save(*, names: Mapping[str, str], user: User | None) -> None:
+    """Store names of deployments, by default name.
+
+    An empty name, or the default name itself, removes the stored one.
+    """
+    check_may_plan(user)
+    for rule, name in names.items():
+        try:
+            checked_name(rule)
+            checked_name(name or rule)
+        except ValueError as error:
+            raise PlannerError(f"names: {error}.") from None
+    with transaction.atomic():
+        for rule, name in names.items():
+            if name in ("", rule):
+                DeploymentName.objects.filter(rule=rule).delete()
+            else:
+                DeploymentName.objects.update_or_create(
+                    rule=rule, defaults={"name": name, "by": user}
+                )
+        if DeploymentName.objects.count() > MAX_NAMES:
+            raise PlannerError(f"names: at most {MAX_NAMES:,} are kept. Remove some first.")
+        record("deployment-names.changed", by=user, names=dict(names))

@@ -10,8 +10,9 @@ import hashlib
 import hmac
 import json
 import secrets
-from collections.abc import Iterable, Sequence
-from datetime import timedelta
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime, timedelta
 from functools import partial
 
 from celery import current_app
@@ -25,8 +26,9 @@ from django.utils import timezone
 from django.utils.crypto import salted_hmac
 
 from planner.errors import NotFound, PlannerError
-from planner.models import Channel, Delivery, Event, User, Workspace
+from planner.models import Channel, Delivery, Event, Firing, Outcome, User, Workspace
 from planner.models.workspace import current_workspace, within
+from planner.selectors.active_plans import active_plans
 from planner.services import outgoing_requests
 from planner.services.access import check_may_administer
 from planner.services.audit import record
@@ -41,6 +43,10 @@ ANSWER_BYTES = 2_000  # that are read of an answer
 RETRIED_STATUSES = (408, 425, 429)  # worth another try, as is every status above 499
 # Characters that Slack reads as markup.
 MARKUP_ESCAPES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
+WEEK = timedelta(days=7)
+# Firings of the digest that are listed one by one.
+LISTED_STATES = (Firing.State.REVIEW, Firing.State.FAILED, Firing.State.MISSED)
+MAX_LINES = 20  # lines of the digest per kind of event
 
 
 class SendFailed(PlannerError):
@@ -264,3 +270,50 @@ def check_mailbox(address: str) -> None:
     domains = settings.HEADROOM_MAIL_DOMAINS
     if domains and address.rpartition("@")[2].lower() not in domains:
         raise PlannerError(f"Mail goes to {', '.join(domains)} alone; {address[:80]} is elsewhere.")
+
+
+def digest_text(*, now: datetime) -> str:
+    """Return the digest of the seven days before ``now``."""
+    return "\n".join(_lines(now))
+
+
+def digest_send(*, now: datetime) -> None:
+    """Notify the subscribers of the digest."""
+    notify(current_workspace(), Event.DIGEST, digest_text(now=now), "/schedules/")
+
+
+def _lines(now: datetime) -> Iterator[str]:
+    """Yield the lines: active plans, how schedules fired, and outcomes of plans that ended."""
+    since = now - WEEK
+    dates = f"{since:%Y-%m-%d} to {now:%Y-%m-%d} (UTC)"
+    yield f"Headroom, {dates}, workspace {current_workspace().name}."
+    plans = active_plans()
+    if not plans:
+        yield "No plan is active."
+    for plan in plans:
+        ends = f" until {plan.ends:%Y-%m-%d %H:%M} UTC" if plan.repeat == "once" else ""
+        policy = plan.label or plan.policy
+        yield f"Active: run {plan.number} of {plan.scenario}, {policy}, {plan.repeat}{ends}."
+    fired = list(
+        Firing.objects.select_related("schedule").filter(due_at__gt=since, due_at__lte=now)
+    )
+    if fired:
+        counts = Counter(firing.get_state_display().lower() for firing in fired)
+        states = ", ".join(f"{count} {state}" for state, count in counts.items())
+        yield f"Schedules fired {len(fired)} times: {states}."
+    else:
+        yield "No schedule fired."
+    # Only firings that need somebody's attention get their own line.
+    listed = [firing for firing in fired if firing.state in LISTED_STATES]
+    for firing in listed[:MAX_LINES]:
+        when = f"{firing.due_at:%Y-%m-%d %H:%M} UTC"
+        yield f"- {firing.schedule.name}, {when}: {firing.get_state_display()}. {firing.words}"
+    outcomes = Outcome.objects.filter(ends__gt=since, ends__lte=now).exclude(
+        state=Outcome.State.RUNNING
+    )
+    yield from (
+        f"- {outcome.begins:%Y-%m-%d} to {outcome.ends:%Y-%m-%d}: {outcome.words}"
+        for outcome in outcomes[:MAX_LINES]
+    )
+    if not outcomes:
+        yield "No plan ended with known traffic."

@@ -1,30 +1,46 @@
-"""Compare plans that were active with the traffic that came, once it is known.
+"""Compare active plans with the traffic that came and the measured speed of replicas.
 
 stretch of a plan -> running -> done | failed
 """
 
 import logging
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from zoneinfo import ZoneInfo
 
+import numpy as np
+import polars as pl
 from django.db import IntegrityError, transaction
+from django.urls import reverse
 
 from forecasting.demand import SeriesKey
+from planner.domain.deserialise import from_json
 from planner.domain.progress import Progress, silent
 from planner.domain.retrospective.evaluation import Forecast, evaluate_plan
-from planner.domain.retrospective.figures import ForecastBin
+from planner.domain.retrospective.figures import (
+    ForecastBin,
+    HeldPool,
+    JudgedSpeed,
+    SpeedDrift,
+    SpeedKey,
+)
+from planner.domain.retrospective.speed_drift import speeds_now
 from planner.domain.serialise import as_json
 from planner.errors import EXPECTED
+from planner.inputs.live.replica_speed import ServedSpeed, served_speeds
 from planner.inputs.scenario import document as text
-from planner.models import ActivePlan, Outcome, Run, Trace
+from planner.models import ActivePlan, Outcome, Run, Source, Trace
 from planner.models.notification import Event
-from planner.models.workspace import current_workspace
+from planner.models.workspace import current_workspace, within
+from planner.outputs.active_plan_metrics import replicas_at
+from planner.outputs.stored_pools import pools_of
 from planner.selectors.run_hardware import stored_hardware
 from planner.selectors.runs import run_table, run_tables
 from planner.services import kernel_compilation
 from planner.services.execution import stored_traces
 from planner.services.notifications import notify
-from planner.services.observed_traffic import live_trace_name, observed_speeds, planned_pools
+from planner.services.sources import current_trace, source_series
 
 logger = logging.getLogger(__name__)
 
@@ -32,6 +48,10 @@ HOUR, WEEK = timedelta(hours=1), timedelta(days=7)
 STALE_AFTER = timedelta(hours=2)  # a worker that takes longer is taken for dead
 MAX_PLANS = 1000  # newest plans that are examined
 Period = tuple[datetime, datetime]
+JUDGED_TIME = timedelta(days=1)  # time over which the speed is judged
+# A drift ends when iteration times are within this share of the plan's (assumed).
+RECOVERED_WITHIN = 0.025
+READ_EVERY = timedelta(minutes=1)  # interval at which replicas are read off a plan
 
 
 def outcomes_tick(*, now: datetime, limit: int = 1, progress: Progress = silent) -> list[Outcome]:
@@ -171,3 +191,127 @@ def _forecast_of(run: Run) -> Forecast:
 
 def _whole_hour(moment: datetime) -> datetime:
     return moment.replace(minute=0, second=0, microsecond=0)
+
+
+def speeds_judge(*, source_id: int) -> list[JudgedSpeed]:
+    """Compare the newest speeds from a source with the profiles of active plans.
+
+    Only plans whose scenario names the source count. Returns the drifts that are stored with the
+    source. A drift that lasts is notified once, also across plans that follow each other.
+    """
+    source = Source.everywhere.select_related("workspace").get(pk=source_id)
+    with within(source.workspace):
+        stored = [from_json(JudgedSpeed, row) for row in source.speed]
+        before = {speed.key: speed for speed in stored}
+        judged: dict[SpeedKey, JudgedSpeed] = {}
+        plans = ActivePlan.objects.filter(until=None).exclude(run=None).select_related("run")
+        for plan in plans:
+            try:
+                drifts = _drifts_of_plan(plan, source)
+            # its scenario cannot be built any more, which is no fault of the source
+            except EXPECTED as problem:
+                logger.warning("speed of %s by %s: %s", plan, source.name, problem)
+                continue
+            for drift, until in drifts:
+                speed = JudgedSpeed(drift, plan.scenario, plan.number, until)
+                was_notified = speed.key in before and before[speed.key].told
+                recovered = abs(drift.times - 1) <= RECOVERED_WITHIN or drift.low <= 1 <= drift.high
+                still_notified = drift.flagged or (was_notified and not recovered)
+                judged[speed.key] = replace(speed, told=still_notified)
+                if drift.flagged and not was_notified:
+                    notify(
+                        source.workspace,
+                        Event.DRIFT,
+                        f"Live source {source.name}, plan of {plan.scenario}: {drift.sentence}.",
+                        reverse("web:source", args=[source.name]),
+                    )
+        active = {plan.scenario for plan in plans}
+        speeds = [speed for speed in (before | judged).values() if speed.scenario in active]
+        Source.objects.filter(pk=source.pk).update(speed=as_json(speeds))
+    return speeds
+
+
+def _drifts_of_plan(plan: ActivePlan, source: Source) -> list[tuple[SpeedDrift, datetime]]:
+    """Return the speed drifts of a plan and their times, from up to a day before the last data.
+
+    Only data from after the plan took effect is used.
+    """
+    run, trace = plan.run, source.trace
+    if run is None or trace is None or trace.end_at is None:
+        return []
+    until = trace.end_at.astimezone(UTC)
+    begins = max(plan.since, until - JUDGED_TIME)
+    if plan.repeat == "once":
+        begins, until = max(begins, plan.begins), min(until, plan.ends)
+    served = observed_speeds(run, begins, until, source) if begins < until else []
+    if not served:
+        return []
+    drifts = speeds_now(
+        text.parse(run.document, plan.scenario),
+        stored_hardware(run.resolved),
+        planned_pools(plan, begins, until),
+        served,
+        begins.timestamp(),
+        until.timestamp(),
+    )
+    return [(drift, until) for drift in drifts]
+
+
+def live_trace_name(name: str) -> str:
+    """Return the name of the growing trace if ``name`` is a snapshot of it, else ``name``."""
+    trace = Trace.objects.filter(name=name).first()
+    if trace is None or not trace.sha256 or not trace.file_name.startswith("live source "):
+        return name
+    source = Source.objects.filter(name=trace.file_name.removeprefix("live source ")).first()
+    return current_trace(source).name if source else name
+
+
+def planned_pools(plan: ActivePlan, begins: datetime, ends: datetime) -> list[HeldPool]:
+    """Return the replicas that ``plan`` requested from ``begins`` to ``ends``, by pool."""
+    zone = ZoneInfo(plan.zone)
+    moments = [begins + n * READ_EVERY for n in range(max(1, int((ends - begins) / READ_EVERY)))]
+    local = [moment.astimezone(zone).replace(tzinfo=None) for moment in moments]
+    times = np.array([moment.timestamp() for moment in moments])
+    held = []
+    for pool in pools_of(plan):
+        replicas_at_time = replicas_at(plan, pool)
+        replicas = np.array([replicas_at_time(moment) or 0 for moment in local], np.int64)
+        changes = np.flatnonzero(np.diff(replicas, prepend=-1))
+        held.append(
+            HeldPool(
+                pool.model,
+                pool.region,
+                pool.gpu,
+                pool.gpus,
+                pool.role,
+                pool.market,
+                pool.arrangement,
+                times[changes],
+                replicas[changes],
+            )
+        )
+    return held
+
+
+def observed_speeds(
+    run: Run, begins: datetime, ends: datetime, only_source: Source | None = None
+) -> list[ServedSpeed]:
+    """Return the speed of replicas that live sources measured, under the scenario's names.
+
+    ``only_source`` restricts this to one source; None: all sources.
+    """
+    by_source: dict[tuple[str, str, str], ServedSpeed] = {}
+    for entry in text.outline(run.document)["traffic"]["sources"]:
+        trace = Trace.objects.filter(name=live_trace_name(entry.get("trace") or "")).first()
+        source = Source.objects.filter(trace=trace).first() if trace else None
+        if source is None or only_source not in (None, source):
+            continue
+        bins = source_series(source).bins(ends.timestamp(), begins.timestamp())
+        if entry.get("series"):
+            bins = bins.filter(pl.col("model") == entry["series"])
+        regions = list(entry.get("regions") or ())
+        for served in served_speeds(bins, source.bin_s):
+            region = served.region or (regions[0] if len(regions) == 1 else "")
+            named = replace(served, model=entry.get("model") or served.model, region=region)
+            by_source.setdefault((source.name, served.model, region), named)
+    return list(by_source.values())

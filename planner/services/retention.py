@@ -20,7 +20,7 @@ from planner.models.workspace import current_workspace
 from planner.services.audit import record
 from planner.services.notifications import notify
 from planner.services.runs import run_remove
-from planner.services.trace_removal import check_not_needed, trace_remove
+from planner.services.traces import check_not_needed, trace_remove
 
 NOTICE_PERIOD = timedelta(days=7)
 MAX_ROWS = 1000  # rows of each kind in one sweep; the rest follows the next day

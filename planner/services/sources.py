@@ -23,8 +23,7 @@ from planner.models import ActivePlan, Run, Source, SourceReading, Trace, User
 from planner.services.access import check_may_plan, check_may_remove
 from planner.services.audit import record
 from planner.services.source_allowlist import check_allowed
-from planner.services.trace_removal import check_unused
-from planner.services.traces import fill_row, free_trace_name
+from planner.services.traces import check_unused, fill_row, free_trace_name
 from planner.storage import row_arrays
 from planner.storage.row_arrays import TRACES
 

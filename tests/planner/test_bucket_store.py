@@ -17,7 +17,7 @@ from planner.inputs.ingest import IngestOptions
 from planner.inputs.live.samples import samples_of_rows
 from planner.models import Run, Source, Trace
 from planner.selectors.traces import trace_character
-from planner.services import arrays, backups, orphaned_files
+from planner.services import arrays, backups
 from planner.services.execution import run_body
 from planner.services.runs import run_remove
 from planner.services.sources import reading_store, source_create, source_series
@@ -250,10 +250,8 @@ def test_backup_restore_sweep_and_what_is_taken_in(machine, bucket, completed, t
     backups.restore(tmp_path / "all.tar.zst", replace=True)
     machine("d")
     assert row_arrays.table_rows(store, "replicas") == 4
-    assert orphaned_files.orphans_sweep(min_age_s=3600.0) == 0 and row_arrays.exists("runs/99999")
-    assert orphaned_files.orphans_sweep(min_age_s=-60.0) == 1 and not row_arrays.exists(
-        "runs/99999"
-    )
+    assert arrays.orphans_sweep(min_age_s=3600.0) == 0 and row_arrays.exists("runs/99999")
+    assert arrays.orphans_sweep(min_age_s=-60.0) == 1 and not row_arrays.exists("runs/99999")
     run_remove(run=Run.objects.get(pk=completed.pk))
     assert keys(bucket[1]) == []
 

@@ -25,6 +25,7 @@ from planner.domain.serialise import as_json
 from planner.errors import NotFound
 from planner.models import ActivePlan
 from planner.outputs.active_plan_metrics import Desired, desired_by_pool
+from planner.outputs.object_names import stored_names
 from planner.outputs.options import ExportOptions
 from planner.outputs.plan_comparison import PlansBetween, plans_between
 from planner.selectors.active_plans import (
@@ -40,6 +41,7 @@ from planner.services.active_plans import (
     plan_end,
     plan_restore,
 )
+from planner.services.exports import deployment_names_save
 from planner.services.scenarios import plan_branch
 
 # The export options with which a plan becomes active.
@@ -48,6 +50,7 @@ PLAN_OPTIONS = {
     for name, option in options_in(ExportOptions).items()
     if name in ("policy", "region", "model", "repeat", "timezone", "names")
 }
+NONE = "No plan is active. Activate a plan with POST and the number of its run."
 
 
 class WhySaid(StrictSerializer):
@@ -146,9 +149,6 @@ class DeploymentNames(StrictSerializer):
         child=serializers.CharField(max_length=63, allow_blank=True),
         help_text="Own name of a deployment (a DNS-1123 label), by its default name.",
     )
-
-
-NONE = "No plan is active. Activate a plan with POST and the number of its run."
 
 
 class InForceView(ApiView):
@@ -252,3 +252,23 @@ class PlanBranchView(ApiView):
         sent = valid(BranchRequest(data=request.data))
         scenario = plan_branch(plan=activated_plan_get(number), user=self.user, **sent)
         return self.shown(ScenarioDetail, scenario, status.HTTP_201_CREATED)
+
+
+class DeploymentNamesView(ApiView):
+    @operation({200: DeploymentNames})
+    def get(self, request: Request) -> Response:
+        """Get the names of deployments in exports, by their default name."""
+        return Response({"names": stored_names()})
+
+    @operation(
+        {200: DeploymentNames}, 400, 403,
+        request=DeploymentNames, examples={"One": {"names": {"llama-h100-us-east": "chat"}}},
+    )  # fmt: skip
+    def post(self, request: Request) -> Response:
+        """Name deployments; an empty name restores the default name.
+
+        Names of other deployments stay.
+        """
+        sent = valid(DeploymentNames(data=request.data))
+        deployment_names_save(names=sent["names"], user=self.user)
+        return Response({"names": stored_names()})

@@ -31,6 +31,7 @@ from planner.selectors.schedules import (
     schedule_get,
     schedules_list,
 )
+from planner.services.notifications import digest_text
 from planner.services.schedule_firings import schedule_fire
 from planner.services.schedules import (
     LIMITS,
@@ -41,7 +42,6 @@ from planner.services.schedules import (
     schedule_pause,
     schedule_resume,
 )
-from planner.services.weekly_digest import digest_text
 
 MODEL_FIELDS = {"timezone": "zone"}  # field of the model, by field of the request
 

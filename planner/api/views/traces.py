@@ -32,8 +32,7 @@ from planner.selectors.traces import (
     traces_list,
 )
 from planner.services.access import check_may_plan
-from planner.services.trace_removal import trace_delete
-from planner.services.traces import trace_preview, trace_reread, trace_upload
+from planner.services.traces import trace_delete, trace_preview, trace_reread, trace_upload
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,17 +1,52 @@
-"""Answer what-if questions about a stored plan."""
+"""Answer what-if questions about a stored plan, and vary settings of a scenario in a sweep."""
 
-from rest_framework import serializers
+from typing import Any
+
+from drf_spectacular.utils import extend_schema_field
+from rest_framework import serializers, status
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from planner.api.base import ApiView, checked, idempotency_key, started
-from planner.api.schema import operation, run_started
-from planner.api.serializers.strict_fields import FiniteField, StrictSerializer, Values
+from planner.api.base import ApiView, checked, idempotency_key, started, valid
+from planner.api.filters import ListView, lists
+from planner.api.results import schema_of
+from planner.api.schema import KEY, LOCATION, operation, removal, run_started
+from planner.api.serializers.options import WORK, run_options
+from planner.api.serializers.strict_fields import FiniteField, RelatedText, StrictSerializer, Values
+from planner.api.serializers.typed import LinkField
 from planner.domain.serialise import as_json
-from planner.domain.whatif.figures import WhatIf
+from planner.domain.whatif.figures import FIGURES, WhatIf
 from planner.domain.whatif.settings import TIER_LIMITS, chosen_of
+from planner.domain.whatif.variations import MOST_AXES, Axis
+from planner.models import Run, Sweep
 from planner.selectors.runs import run_get
-from planner.services.whatif import outlook_replay, what_if_answer, what_if_replay
+from planner.selectors.scenarios import scenario_get
+from planner.selectors.sweeps import (
+    DEFAULT,
+    Grid,
+    figure_by_name,
+    sweep_get,
+    sweep_grid,
+    sweeps_list,
+)
+from planner.services.whatif import (
+    outlook_replay,
+    sweep_cancel,
+    sweep_create,
+    sweep_delete,
+    what_if_answer,
+    what_if_replay,
+)
+
+EXAMPLES = {
+    "A kept scenario": {
+        "scenario": "Chat in one region",
+        "vary": [
+            {"key": "forecast.quantile", "values": [0.8, 0.9, None]},
+            {"key": "tiers[chat].ttft_ms", "values": [500, 1000]},
+        ],
+    }
+}
 
 
 class WhatIfRequest(StrictSerializer):
@@ -86,3 +121,117 @@ class MonthReplayView(ApiView):
             run=run_get(run_id), user=self.user, idempotency_key=idempotency_key(request)
         )
         return started(run, request)
+
+
+class AxisGiven(StrictSerializer):
+    key = serializers.CharField(
+        max_length=300,
+        help_text="Address such as `tiers[chat].ttft_ms`, or a setting such as `growth`.",
+    )
+    values = serializers.ListField(
+        child=serializers.JSONField(), min_length=1, help_text="Values. null: the default."
+    )
+
+
+class SweepRequest(StrictSerializer):
+    """A stored scenario or a document, and one or two settings with their values."""
+
+    scenario = serializers.CharField(
+        max_length=120, required=False, help_text="Name or id of the scenario."
+    )
+    document = serializers.CharField(
+        required=False, trim_whitespace=False, help_text="Scenario as YAML."
+    )
+    kind = serializers.ChoiceField(WORK, default=Run.Kind.PLAN.value, help_text="Kind of the runs.")
+    options = serializers.DictField(required=False, help_text="Options of every run.")
+    vary = serializers.ListField(child=AxisGiven(), min_length=1, max_length=MOST_AXES)
+
+    def validate(self, attrs: Values) -> Values:
+        """Check that exactly one of scenario and document is given; add the run's options."""
+        if len([name for name in ("scenario", "document") if name in attrs]) != 1:
+            raise serializers.ValidationError("Give exactly one of scenario, document.")
+        return {**attrs, "options": run_options(attrs)}
+
+
+class GridAsked(serializers.Serializer[Any]):
+    figure = serializers.ChoiceField(
+        [(figure.name, figure.label) for figure in FIGURES],
+        default=DEFAULT.name,
+        help_text="Figure of the cells.",
+    )
+
+
+class SweepItem(serializers.ModelSerializer[Sweep]):
+    scenario = RelatedText("scenario.name")
+    owner = RelatedText("owner.username")
+    axes = serializers.ListField(child=serializers.DictField(), help_text="`key` and `values`.")
+    link = LinkField("sweep", "number")
+
+    class Meta:
+        model = Sweep
+        fields = ["id", "name", "scenario", "kind", "options", "axes", "owner", "created_at",
+                  "link"]  # fmt: skip
+
+
+class SweepShown(SweepItem):
+    """A sweep with a figure of every cell; rows follow the first setting, cells the second."""
+
+    grid = serializers.SerializerMethodField()
+
+    class Meta(SweepItem.Meta):
+        fields = [*SweepItem.Meta.fields, "grid"]
+
+    @extend_schema_field(schema_of(Grid))
+    def get_grid(self, sweep: Sweep) -> Values:
+        return dict(as_json(sweep_grid(sweep, self.context.get("figure", DEFAULT))))
+
+
+@lists(SweepItem, rows=sweeps_list)
+class SweepListView(ListView[Sweep]):
+    """List sweeps."""
+
+    @operation(
+        {202: SweepShown}, 400, 403, 404, 422,
+        request=SweepRequest, parameters=[KEY, LOCATION], examples=EXAMPLES,
+    )  # fmt: skip
+    def post(self, request: Request) -> Response:
+        """Run a scenario for every pair of values of two settings.
+
+        At most 256 runs start, in parallel on all workers. All are checked before any starts. Poll
+        the sweep until `grid.going` is 0.
+        """
+        sent = valid(SweepRequest(data=request.data))
+        scenario = scenario_get(sent["scenario"]) if "scenario" in sent else None
+        sweep = sweep_create(
+            owner=self.user,
+            scenario=scenario,
+            document=scenario.document if scenario else sent["document"],
+            kind=sent["kind"],
+            options=sent["options"],
+            axes=[Axis(axis["key"], tuple(axis["values"])) for axis in sent["vary"]],
+            idempotency_key=idempotency_key(request),
+        )
+        return self.shown(SweepShown, sweep, status.HTTP_202_ACCEPTED, {"Retry-After": "1"})
+
+
+class SweepView(ApiView):
+    @operation({200: SweepShown}, 400, 404, parameters=[GridAsked])
+    def get(self, request: Request, number: int) -> Response:
+        """Get a sweep with a figure of every cell."""
+        query = valid(GridAsked(data=request.query_params))
+        figure = figure_by_name(query["figure"])
+        return self.shown(SweepShown, sweep_get(number), figure=figure)
+
+    @removal
+    def delete(self, request: Request, number: int) -> None:
+        """Remove a finished sweep with its runs."""
+        sweep_delete(sweep=sweep_get(number), user=self.user)
+
+
+class SweepCancelView(ApiView):
+    @operation({200: SweepShown}, 403, 404, request=None)
+    def post(self, request: Request, number: int) -> Response:
+        """Cancel the unfinished runs of a sweep."""
+        sweep = sweep_get(number)
+        sweep_cancel(sweep=sweep, user=self.user)
+        return self.shown(SweepShown, sweep)

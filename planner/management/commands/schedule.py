@@ -20,6 +20,7 @@ from planner.management.runs import load_scenario
 from planner.models import Firing, Scenario, Schedule
 from planner.outputs.table_text import table_lines
 from planner.selectors.schedules import firings_list, outcomes_list, schedule_get, schedules_list
+from planner.services.notifications import digest_text
 from planner.services.plan_outcomes import outcomes_tick
 from planner.services.scenarios import scenario_create
 from planner.services.schedule_firings import firing_settle, schedule_fire, schedules_tick
@@ -30,7 +31,6 @@ from planner.services.schedules import (
     schedule_pause,
     schedule_resume,
 )
-from planner.services.weekly_digest import digest_text
 from planner.services.worker import run_execute
 
 MOST = 20  # most firings listed

@@ -9,7 +9,7 @@ from planner.models.workspace import workspace_of
 from planner.outputs.table_text import table_lines
 from planner.selectors.workspaces import workspaces_list
 from planner.services import workspaces
-from planner.services.workspace_removal import workspace_remove
+from planner.services.workspaces import workspace_remove
 
 ACTIONS = {
     "add": "add workspace NAME, with --slug for addresses and commands",

@@ -18,8 +18,7 @@ from planner.outputs.plans import Plan, plan_of
 from planner.selectors.active_plans import active_plan_of_policy, active_plan_of_run, active_plans
 from planner.selectors.runs import run_get, run_result, stored_result
 from planner.services.active_plans import plan_activate
-from planner.services.deployments import deployment_names_save
-from planner.services.exports import run_export
+from planner.services.exports import deployment_names_save, run_export
 from planner.web.errors import planners_only, status_of
 from planner.web.form_responses import attachment
 from planner.web.forms.options import OptionsForm, make_select, options_posted

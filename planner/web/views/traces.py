@@ -20,7 +20,7 @@ from planner.inputs.ingest.formats import ARRIVALS, OFFERED
 from planner.inputs.ingest.options import AUTO, OptionLabel, column_mapping
 from planner.models import Run, Trace
 from planner.selectors.traces import trace_get, traces_list
-from planner.services import trace_removal, traces
+from planner.services import traces
 from planner.services.quota import disk_quota
 from planner.services.retention import removal_sentence
 from planner.web.errors import planners_only
@@ -142,7 +142,7 @@ def read_again(request: Request, name: str) -> HttpResponse:
 @require_POST
 def delete(request: Request, name: str) -> HttpResponse:
     trace = trace_get(name)
-    trace_removal.trace_delete(trace=trace, user=request.user)
+    traces.trace_delete(trace=trace, user=request.user)
     messages.success(request, f"Trace {name} is removed.")
     return redirect("web:traces")
 

@@ -11,7 +11,7 @@ from django.views.decorators.http import require_http_methods, require_POST
 from planner.config.middleware import ENTERED
 from planner.selectors.workspaces import workspace_for
 from planner.services import workspaces
-from planner.services.workspace_removal import workspace_remove
+from planner.services.workspaces import workspace_remove
 from planner.web.form_responses import attempt, refused
 from planner.web.forms.widgets import DressedForm
 from planner.web.request import Request

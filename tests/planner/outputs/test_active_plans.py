@@ -11,7 +11,7 @@ from planner.outputs.active_plan_metrics import desired_by_pool, exposition
 from planner.outputs.options import ExportOptions
 from planner.selectors.active_plans import active_plan, active_plan_of_run, active_plans
 from planner.services.active_plans import plan_activate, plan_end
-from planner.services.observed_traffic import planned_pools
+from planner.services.plan_outcomes import planned_pools
 from planner.services.runs import run_remove
 from planner.services.scenarios import scenario_create
 from tests.planner.plan_runs import REPLICA, planned_run

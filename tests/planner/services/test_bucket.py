@@ -6,7 +6,7 @@ import pytest
 
 from planner.errors import SourceError
 from planner.models import Source
-from planner.services import source_files
+from planner.services import source_reading
 from planner.services.source_reading import source_preview, source_read
 from planner.services.sources import current_trace, source_create, source_series
 from tests.local_http import Handler, serving
@@ -44,7 +44,7 @@ def test_a_bucket_that_files_are_dropped_into(planner, settings, put, monkeypatc
     put("prod-of-others/3.csv", requests_csv(9000, 9900).encode())
     seen = source_preview(user=planner, kind="bucket", fields=fields)
     assert seen.files == ("a/1.csv", "b/2.csv.gz")
-    monkeypatch.setattr(source_files, "MAX_FILES", 1)  # at a time: the rest at the next
+    monkeypatch.setattr(source_reading, "MAX_FILES", 1)  # at a time: the rest at the next
     source = source_create(owner=planner, name="logs", kind="bucket", settings=fields, bin_s=300)
     read = lambda: source_read(source_id=source.pk, only_due=False)  # noqa: E731
     assert read().readings.count() == 1
@@ -52,7 +52,7 @@ def test_a_bucket_that_files_are_dropped_into(planner, settings, put, monkeypatc
     bins = source_series(source).read().bins
     assert bins["requests"].to_list() == [None, *[15.0] * 8, None]  # as of a folder
     assert current_trace(source).requests == 120
-    monkeypatch.setattr(source_files, "MAX_FILES", 1000)
+    monkeypatch.setattr(source_reading, "MAX_FILES", 1000)
     assert read().readings.count() == 2  # each once
     put("prod/c/again.csv", requests_csv(0, 1000).encode())  # the same bytes
     put("prod/no.csv", b"no,such\n1,2\n")

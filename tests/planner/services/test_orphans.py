@@ -4,7 +4,7 @@ import os
 import time
 
 from planner.models import Run, Trace
-from planner.services.orphaned_files import orphans_sweep
+from planner.services.arrays import orphans_sweep
 from planner.storage import row_arrays
 
 HOURS_AGO = time.time() - 7200

@@ -17,7 +17,7 @@ from planner.domain.run_parts import IN_PROCESS
 from planner.domain.whatif.variations import Axis
 from planner.errors import KeyReused, NotAllowed, NotReady, PlannerError, RunCancelled
 from planner.models import Run, User
-from planner.services import execution, orphaned_files, runs, worker
+from planner.services import arrays, execution, runs, worker
 from planner.services.run_parts import SharedParts, worker_id
 from planner.services.run_queue import LONG, SHORT
 from planner.services.scenarios import document_run, scenario_run
@@ -169,7 +169,7 @@ def test_a_worker_that_lost_its_run_while_it_writes_spoils_nothing(run, monkeypa
     run.refresh_from_db()
     assert run.store not in done
     assert row_arrays.table_read(run.store, "plan")["a"].to_list() == [1]
-    orphaned_files.orphans_sweep(min_age_s=-1.0)
+    arrays.orphans_sweep(min_age_s=-1.0)
     assert row_arrays.exists(run.store) and not row_arrays.exists(done[0])
 
 

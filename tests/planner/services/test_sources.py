@@ -20,7 +20,7 @@ from planner.services.sources import (
     source_create,
     source_delete,
 )
-from planner.services.trace_removal import trace_delete
+from planner.services.traces import trace_delete
 from planner.storage import row_arrays
 from tests.planner.samples import DOCUMENT
 

@@ -10,8 +10,7 @@ from planner.models.notification import Event
 from planner.outputs.options import ExportOptions
 from planner.selectors.schedules import observed_speeds
 from planner.services.active_plans import plan_activate
-from planner.services.plan_outcomes import outcomes_tick
-from planner.services.replica_speeds import speeds_judge
+from planner.services.plan_outcomes import outcomes_tick, speeds_judge
 from planner.services.runs import run_create
 from planner.services.scenarios import scenario_create
 from planner.services.sources import samples_store, source_create

@@ -7,7 +7,7 @@ from planner.errors import IngestError, NoRoom, NotAllowed, NotReady, RunCancell
 from planner.inputs.ingest import IngestOptions
 from planner.models import Run, Trace
 from planner.models.workspace import Workspace, within
-from planner.services import quota, trace_removal, traces
+from planner.services import quota, traces
 from planner.services.runs import run_cancel
 from planner.services.worker import run_execute
 from planner.storage import row_arrays
@@ -227,7 +227,7 @@ def test_a_workspace_takes_no_more_of_the_disk_than_it_may(
     with pytest.raises(NoRoom, match=r"log.csv does not fit"):
         traces.trace_ingest_path(path=path, options=IngestOptions())
     assert Trace.objects.count() == 1
-    trace_removal.trace_delete(trace=trace, user=planner)
+    traces.trace_delete(trace=trace, user=planner)
     upload(planner, other)
 
 
@@ -301,16 +301,16 @@ def test_a_file_of_this_machine_takes_a_name(tmp_path, db):
 def test_a_trace_whose_name_is_only_a_word_of_a_scenario_is_not_in_use(planner, scenario):
     for name in ("trace", "con", "chat"):
         other = Trace.objects.create(name=name, file_name=name, sha256=name, bytes=1, owner=planner)
-        trace_removal.trace_delete(trace=other, user=planner)
+        traces.trace_delete(trace=other, user=planner)
     assert not Trace.objects.exists()
 
 
 def test_a_trace_that_is_being_read_stays(planner, data_dir, before):
     trace, run, _ = upload(planner)
     with pytest.raises(NotReady, match="Cancel its run"):
-        trace_removal.trace_delete(trace=trace, user=planner)
+        traces.trace_delete(trace=trace, user=planner)
     run_cancel(run=run, user=planner)
-    trace_removal.trace_delete(trace=trace, user=planner)
+    traces.trace_delete(trace=trace, user=planner)
     assert not Trace.objects.exists()
     assert kept(data_dir) == before
 
@@ -323,8 +323,8 @@ def test_viewers_take_nothing_in_and_only_owners_or_admins_remove(
     assert kept(data_dir) == before
     for user in (viewer, colleague):
         with pytest.raises(NotAllowed):
-            trace_removal.trace_delete(trace=trace, user=user)
+            traces.trace_delete(trace=trace, user=user)
     with pytest.raises(NotAllowed):
         traces.trace_run(trace=trace, owner=viewer)
-    trace_removal.trace_delete(trace=trace, user=admin)
+    traces.trace_delete(trace=trace, user=admin)
     assert not Trace.objects.exists()

@@ -17,7 +17,7 @@ from planner.services import backups
 from planner.services.audit import without_triggers
 from planner.services.backups import read_manifest, restore
 from planner.services.row_documents import document_of, tables_of_rows
-from planner.services.workspace_removal import workspace_remove
+from planner.services.workspaces import workspace_remove
 from planner.storage import row_arrays
 from tests.planner.samples import client_of, demand_table
 from tests.planner.test_permissions import made

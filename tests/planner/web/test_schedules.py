@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from planner.models import ActivePlan, Firing, Outcome, Run, Schedule
-from planner.services.weekly_digest import digest_text
+from planner.services.notifications import digest_text
 from tests.planner.samples import client_of
 from tests.planner.web.pages import signed_in, text_of
 
