@@ -14,8 +14,7 @@ import polars as pl
 
 from bench import reference
 from planner.inputs.catalogue import hardware
-from planner.inputs.catalogue.efficiency import efficiencies
-from planner.inputs.catalogue.estimate_calibration import estimate_fit
+from planner.inputs.catalogue.estimate_calibration import efficiencies, estimate_fit
 from planner.inputs.profiles.kernel_files import read_kernels
 from simulation.arrays import FloatArray
 from simulation.engine.run import simulate

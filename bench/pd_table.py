@@ -13,7 +13,7 @@ import sys
 
 import numpy as np
 
-from planner.inputs.catalogue.efficiency import efficiencies
+from planner.inputs.catalogue.estimate_calibration import efficiencies
 from planner.inputs.catalogue.hardware import gpus, shape
 from planner.inputs.catalogue.serving import serving_limits
 from simulation.errors import SimulationError

@@ -40,7 +40,7 @@ import numpy as np
 from bench.bursts import figures, measured_all
 from bench.ratios import pd_cases
 from planner.domain.sizing.closed_form import closed_factors
-from planner.inputs.catalogue.efficiency import efficiencies
+from planner.inputs.catalogue.estimate_calibration import efficiencies
 from planner.inputs.catalogue.hardware import gpus, shape
 from planner.inputs.catalogue.measured_profiles import profiles
 from simulation.arrays import FloatArray, Int32Array

@@ -16,8 +16,7 @@ import numpy as np
 import polars as pl
 
 from planner.inputs.catalogue import gpu_name, gpus, model_name, models
-from planner.inputs.catalogue.efficiency import efficiencies
-from planner.inputs.catalogue.estimate_calibration import estimate_fit
+from planner.inputs.catalogue.estimate_calibration import efficiencies, estimate_fit
 from simulation.performance.fitting.compare import SERVED_TBT, SERVED_TTFT, compare_with
 from simulation.performance.fitting.first_token_wait import Waiting
 from simulation.performance.fitting.fit import fit

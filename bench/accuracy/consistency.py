@@ -26,8 +26,7 @@ from typing import Any
 import numpy as np
 
 from planner.inputs import catalogue
-from planner.inputs.catalogue.efficiency import efficiencies
-from planner.inputs.catalogue.estimate_calibration import estimate_fit
+from planner.inputs.catalogue.estimate_calibration import efficiencies, estimate_fit
 from planner.inputs.catalogue.measured_profiles import capacity_rps
 from planner.inputs.catalogue.rule_based_profiles import modelled_profiles
 from planner.inputs.catalogue.serving import serving_limits

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from planner.inputs.catalogue import hardware
-from planner.inputs.catalogue.efficiency import efficiencies
+from planner.inputs.catalogue.estimate_calibration import efficiencies
 from simulation.performance.estimate.closed_loop import steady_state
 from tools.catalogue.fit_estimate import fit
 from tools.catalogue.served_models import SILICON, served

@@ -14,8 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from planner.inputs import catalogue
-from planner.inputs.catalogue.efficiency import efficiencies
-from planner.inputs.catalogue.estimate_calibration import estimate_fit
+from planner.inputs.catalogue.estimate_calibration import efficiencies, estimate_fit
 from simulation.arrays import FloatArray
 from simulation.performance.estimate.calibration import ENGINES
 from simulation.performance.estimate.defaults import Deployment

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from planner.inputs.catalogue import hardware
-from planner.inputs.catalogue.efficiency import efficiencies
+from planner.inputs.catalogue.estimate_calibration import efficiencies
 from planner.inputs.ingest.benchmarks import read_benchmarks
 from simulation.performance.curves import Curve, evaluate, linear
 from simulation.performance.roofline import roofline_profile

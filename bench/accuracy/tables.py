@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from planner.inputs.catalogue import hardware
-from planner.inputs.catalogue.efficiency import efficiencies
+from planner.inputs.catalogue.estimate_calibration import efficiencies
 from planner.inputs.ingest.benchmarks import read_benchmarks
 from simulation.performance.fitting.compare import (
     PREFILL,

@@ -19,7 +19,7 @@ import numpy as np
 import pulp
 
 from planner.inputs import catalogue
-from planner.inputs.catalogue.efficiency import efficiencies
+from planner.inputs.catalogue.estimate_calibration import efficiencies
 from planner.inputs.catalogue.power import cap_curves, host_watts
 from planner.inputs.catalogue.serving import serving_limits
 from planner.inputs.scenario.power import power_at_load, under_cap

@@ -13,7 +13,7 @@ import numpy as np
 
 from bench.modules.study import Deployment, Outcome, Setting, study, under
 from planner.inputs.catalogue import hardware
-from planner.inputs.catalogue.efficiency import efficiencies
+from planner.inputs.catalogue.estimate_calibration import efficiencies
 from simulation.arrays import FloatArray
 from simulation.fleet import Tier
 from simulation.performance.adjusted_profile import adjusted

@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 
 from planner.inputs.catalogue import hardware
-from planner.inputs.catalogue.efficiency import efficiencies
+from planner.inputs.catalogue.estimate_calibration import efficiencies
 from planner.inputs.catalogue.power import power_model
 from simulation.arrays import FloatArray
 from simulation.performance.memory import MEMORY_SHARE

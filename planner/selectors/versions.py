@@ -9,8 +9,7 @@ from django.db.models import QuerySet
 
 from planner.errors import NotFound, ScenarioError
 from planner.inputs.scenario.address import values_by_address
-from planner.inputs.scenario.document import parse
-from planner.inputs.scenario.sections import section_of
+from planner.inputs.scenario.document import parse, section_of
 from planner.models import Scenario, ScenarioVersion
 from planner.selectors.run_comparison_figures import Setting
 

@@ -17,8 +17,7 @@ from planner.domain.estimate_answer import (
     answer_at_rate,
 )
 from planner.errors import EXPECTED, PlannerError
-from planner.inputs.catalogue.efficiency import efficiencies
-from planner.inputs.catalogue.estimate_calibration import EstimateFit, estimate_fit
+from planner.inputs.catalogue.estimate_calibration import EstimateFit, efficiencies, estimate_fit
 from planner.inputs.catalogue.power import power_model
 from planner.inputs.estimates.at_rate import AtRate, compare_with_built_in, requested_estimate
 from planner.inputs.estimates.deployment_rows import deployment, named_fields, read_rows

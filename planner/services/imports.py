@@ -13,8 +13,8 @@ from planner.errors import CatalogueError
 from planner.files.document_limits import fault_of_extent
 from planner.inputs import catalogue
 from planner.inputs.catalogue import user_hardware
+from planner.inputs.catalogue.config_keys import precision_of
 from planner.inputs.catalogue.huggingface import shape_of
-from planner.inputs.catalogue.precisions import precision_of
 from planner.models import OwnGpu, OwnModel, User
 from planner.selectors.hardware import gpus_list, models_list
 from planner.services.access import check_may_plan

@@ -8,9 +8,8 @@ import polars as pl
 
 from planner.errors import CatalogueError, PlannerError
 from planner.inputs.catalogue.estimate_calibration import estimate_fit
-from planner.inputs.profiles.computed_profiles import computed_profile
 from planner.inputs.profiles.report import parameter_documents, range_of, residual_table
-from planner.inputs.profiles.spec import COMPUTED, KINDS, ProfileSpec
+from planner.inputs.profiles.spec import COMPUTED, KINDS, ProfileSpec, computed_profile
 from planner.inputs.profiles.tuning import (
     observations_of,
     observed_range,

@@ -6,7 +6,7 @@ from django.db import IntegrityError, transaction
 
 from planner.errors import NotFound, NotReady, Outdated, PlannerError, ScenarioError
 from planner.inputs.scenario import document as text
-from planner.inputs.scenario.sections import with_section
+from planner.inputs.scenario.document import with_section
 from planner.models import ActivePlan, Run, Scenario, ScenarioVersion, User
 from planner.services import runs
 from planner.services.access import check_may_plan, check_may_remove

@@ -23,7 +23,7 @@ import polars as pl
 from ruamel.yaml import YAML
 
 from planner.inputs.catalogue import gpus, models
-from planner.inputs.catalogue.efficiency import efficiencies
+from planner.inputs.catalogue.estimate_calibration import efficiencies
 from simulation.performance.fitting.compare import (
     FITTED,
     QUANTITIES,

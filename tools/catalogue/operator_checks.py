@@ -22,7 +22,7 @@ import numpy as np
 import polars as pl
 
 from planner.inputs.catalogue import hardware
-from planner.inputs.catalogue.efficiency import efficiencies
+from planner.inputs.catalogue.estimate_calibration import efficiencies
 from planner.inputs.profiles.kernel_files import KernelFile, read_frame, read_kernels
 from planner.inputs.profiles.kernel_files.layers import v1_layers
 from simulation.performance.efficiency import Efficiencies

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import polars as pl
 
 from planner.inputs import catalogue
-from planner.inputs.catalogue.efficiency import efficiencies
+from planner.inputs.catalogue.estimate_calibration import efficiencies
 from simulation.arrays import FloatArray
 from simulation.performance.graph import OperatorGraph, operator_graph
 from simulation.performance.power import Load, load

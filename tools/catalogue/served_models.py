@@ -22,7 +22,7 @@ import numpy.typing as npt
 import polars as pl
 
 from planner.errors import EXPECTED
-from planner.inputs.catalogue.efficiency import efficiencies
+from planner.inputs.catalogue.estimate_calibration import efficiencies
 from planner.inputs.estimates.deployment_rows import deployment
 from simulation.arrays import BoolArray, FloatArray
 from simulation.performance.efficiency import NEAREST, Efficiencies

@@ -18,7 +18,7 @@ from planner.api.serializers.strict_fields import (
 )
 from planner.api.views.scenarios import ScenarioDetail
 from planner.domain.serialise import as_json
-from planner.inputs.scenario.sections import PARTS
+from planner.inputs.scenario.document import PARTS
 from planner.models import ScenarioVersion
 from planner.selectors.scenarios import scenario_get
 from planner.selectors.versions import (

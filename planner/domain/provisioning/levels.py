@@ -18,7 +18,7 @@ import numpy as np
 from planner.domain.random_streams import Stream, generator
 from planner.errors import CatalogueError, ScenarioError
 from planner.inputs import catalogue
-from planner.inputs.catalogue.efficiency import efficiencies
+from planner.inputs.catalogue.estimate_calibration import efficiencies
 from planner.inputs.catalogue.hardware import gpu_known_as
 from planner.inputs.catalogue.interference import (
     EVEN_SHARE,

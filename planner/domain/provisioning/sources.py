@@ -8,7 +8,7 @@ import numpy as np
 from planner.domain.provisioning.speeds import TYPICAL, compare_with_profile
 from planner.domain.provisioning.unit import Case, groups
 from planner.domain.sources import Fact, facts_of
-from planner.inputs.catalogue.efficiency import efficiencies
+from planner.inputs.catalogue.estimate_calibration import efficiencies
 from planner.inputs.catalogue.power import power_model
 from planner.inputs.scenario.power import power_facts
 from simulation.arrays import FloatArray

@@ -1,4 +1,4 @@
-"""Load the calibration of estimates and its validation."""
+"""Load the calibration of estimates with its validation, and efficiency factors of operators."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -7,10 +7,11 @@ from functools import cache
 
 from planner.inputs.catalogue.files import read
 from planner.inputs.catalogue.hardware import gpu as gpu_named
-from simulation.performance.efficiency import NEAREST
+from simulation.performance.efficiency import NEAREST, Efficiencies, Efficiency
 from simulation.performance.estimate.calibration import Calibration, release_order
 from simulation.performance.estimate.errors import Cell, ErrorTable
 from simulation.performance.estimate.measured_corrections import ErrorCovariance, ErrorQuantiles
+from simulation.performance.profile import Check
 from simulation.performance.specs import GpuSpec
 
 
@@ -105,4 +106,21 @@ def estimate_fit() -> EstimateFit:
             )
             for name, likeness in document["likeness"].items()
         },
+    )
+
+
+@cache
+def efficiencies(engine: str = "vllm") -> Efficiencies:
+    """Return the efficiency factors by kind of operator, GPU family and precision.
+
+    They come with the spread of their prediction error, their source, and checks of the resulting
+    profiles. Factors that only whole deployments can show come from the fit of estimates, some of
+    them by ``engine``.
+    """
+    content = read("efficiency")
+    entries = tuple(Efficiency(**entry) for entry in content["entries"])
+    checks = tuple(Check(**check) for check in content["checks"])
+    fit = estimate_fit().calibration
+    return Efficiencies(
+        entries, content["across"], checks, fit.unpacked, fit.foreign, fit.scaled_by(engine)
     )

@@ -13,12 +13,12 @@ from typing import Any
 
 from planner.errors import CatalogueError
 from planner.inputs.catalogue import mixers
-from planner.inputs.catalogue.precisions import precision_of
-from planner.inputs.catalogue.unread_keys import (
+from planner.inputs.catalogue.config_keys import (
     BOTH_WAYS,
     DECLARED,
     REMEDY,
     encoder_mark,
+    precision_of,
     state_space_keys,
     unread_keys,
 )

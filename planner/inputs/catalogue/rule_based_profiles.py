@@ -8,7 +8,7 @@ the fewest GPUs of one server (a power of two) that hold the weights and ``SEQUE
 from dataclasses import dataclass
 from functools import cache, lru_cache
 
-from planner.inputs.catalogue.efficiency import efficiencies
+from planner.inputs.catalogue.estimate_calibration import efficiencies
 from planner.inputs.catalogue.hardware import gpus, models, published_precision, shape
 from planner.inputs.catalogue.measured_profiles import engine_title, profiles
 from planner.inputs.catalogue.serving import ENGINE, MAX_BATCH, MAX_BATCH_TOKENS, serving_limits

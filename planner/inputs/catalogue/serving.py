@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from planner.inputs.catalogue.efficiency import efficiencies
-from planner.inputs.catalogue.estimate_calibration import estimate_fit
+from planner.inputs.catalogue.estimate_calibration import efficiencies, estimate_fit
 from planner.inputs.catalogue.hardware import TYPICAL_CONTEXT
 from simulation.performance.estimate.start import starts_s
 from simulation.performance.memory import capacity_tokens

@@ -13,8 +13,7 @@ import numpy as np
 
 from planner.errors import EXPECTED, PlannerError
 from planner.inputs import catalogue
-from planner.inputs.catalogue.efficiency import efficiencies
-from planner.inputs.catalogue.estimate_calibration import CorrectionModel, EstimateFit
+from planner.inputs.catalogue.estimate_calibration import CorrectionModel, EstimateFit, efficiencies
 from planner.inputs.estimates.deployment_rows import deployment
 from planner.inputs.numbers import finite_number
 from planner.inputs.scenario.user_facts import NO_USER_FACTS, UserFacts

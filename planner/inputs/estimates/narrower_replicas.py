@@ -3,8 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from planner.inputs.catalogue.efficiency import efficiencies
-from planner.inputs.catalogue.estimate_calibration import estimate_fit
+from planner.inputs.catalogue.estimate_calibration import efficiencies, estimate_fit
 from simulation.performance.estimate.defaults import Deployment
 from simulation.performance.estimate.estimate import RefusedEstimate, estimate_rows
 from simulation.performance.specs import Arrangement

@@ -6,8 +6,7 @@ from typing import Any
 
 from planner.errors import ScenarioError
 from planner.inputs import catalogue
-from planner.inputs.catalogue.efficiency import efficiencies
-from planner.inputs.catalogue.estimate_calibration import estimate_fit
+from planner.inputs.catalogue.estimate_calibration import efficiencies, estimate_fit
 from planner.inputs.catalogue.hardware import gpu_known_as, model_known_as
 from planner.inputs.catalogue.measured_profiles import COEFFICIENTS, contradictions
 from planner.inputs.catalogue.serving import (

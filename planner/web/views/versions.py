@@ -7,7 +7,7 @@ from django.urls import reverse
 from django.views.decorators.http import require_POST, require_safe
 
 from planner.errors import PlannerError
-from planner.inputs.scenario.sections import PARTS
+from planner.inputs.scenario.document import PARTS
 from planner.models import Scenario, ScenarioVersion
 from planner.selectors.lookup import id_of
 from planner.selectors.scenarios import scenario_get, scenarios_list

@@ -3,8 +3,7 @@
 import pytest
 
 from planner.errors import PlannerError
-from planner.inputs.scenario.document import outline
-from planner.inputs.scenario.sections import section_of, with_section
+from planner.inputs.scenario.document import outline, section_of, with_section
 from planner.models import Scenario
 from planner.selectors.versions import compare_versions, version_get, versions_changing
 from planner.services.scenarios import (

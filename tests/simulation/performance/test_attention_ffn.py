@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from planner.inputs.catalogue import gpus, models
-from planner.inputs.catalogue.efficiency import efficiencies
+from planner.inputs.catalogue.estimate_calibration import efficiencies
 from simulation.errors import SimulationError
 from simulation.performance.attention_ffn import (
     AttentionFfn,

@@ -42,7 +42,7 @@ def test_a_grid_reads_its_weights_as_fast_as_decodes():
 
 
 def catalogue_roofline():
-    from planner.inputs.catalogue.efficiency import efficiencies
+    from planner.inputs.catalogue.estimate_calibration import efficiencies
     from simulation.performance.roofline import roofline_profile
 
     shape, gpu = catalogue.model("llama-3.1-70b").shape, catalogue.gpu("H100-SXM")

@@ -10,14 +10,26 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, Field
 
 from planner.inputs.scenario.schema.faults import Fault
-from planner.inputs.scenario.schema.fleet import Fleet, Replicas, Starts
+from planner.inputs.scenario.schema.fleet import (
+    Fleet,
+    KvTransfer,
+    Replicas,
+    Routing,
+    Serving,
+    Starts,
+)
 from planner.inputs.scenario.schema.hardware import Gpu, Model, Profile, Shape, SweepRow
 from planner.inputs.scenario.schema.planning import Forecast, Horizon, Objective
-from planner.inputs.scenario.schema.regions import Committed, Region, Spot
-from planner.inputs.scenario.schema.serving import KvTransfer, Routing, Serving
+from planner.inputs.scenario.schema.regions import (
+    Committed,
+    PlacedService,
+    Placement,
+    Region,
+    Spot,
+    Topology,
+)
 from planner.inputs.scenario.schema.test_days import USUAL as USUAL_DAYS
 from planner.inputs.scenario.schema.test_days import Assurance, TestDay
-from planner.inputs.scenario.schema.topology import PlacedService, Placement, Topology
 from planner.inputs.scenario.schema.traffic import Growth, Launch, Lengths, Source, Tier, Traffic
 from planner.policies.choice import USUAL, AnyPolicy, policy_of
 from planner.schema_types import Name, Section, expand_name

@@ -7,10 +7,10 @@ import pytest
 from planner.domain.kinds.share import Options, ShareResult, run
 from planner.domain.progress import silent
 from planner.domain.reports.registry import REPORTS
+from planner.domain.sharing.pools import host_of
 from planner.errors import ScenarioError
 from planner.inputs import catalogue
 from planner.inputs.scenario.document import edit, parse
-from planner.inputs.scenario.sharing import host_of
 from tests.planner.toy import FLEET
 
 MODELS = "abcd"

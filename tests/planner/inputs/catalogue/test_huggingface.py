@@ -7,8 +7,8 @@ import pytest
 
 from planner.errors import CatalogueError
 from planner.inputs import catalogue
+from planner.inputs.catalogue.config_keys import precision_of
 from planner.inputs.catalogue.huggingface import shape_of
-from planner.inputs.catalogue.precisions import precision_of
 from simulation.performance.parameters import parameters
 from tests.planner.inputs.catalogue.hf_configs import CONFIGS, MLA
 

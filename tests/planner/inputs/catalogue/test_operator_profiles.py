@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from planner.inputs.catalogue import hardware
-from planner.inputs.catalogue.efficiency import efficiencies
+from planner.inputs.catalogue.estimate_calibration import efficiencies
 from simulation.performance.curves import evaluate
 from simulation.performance.efficiency import KINDS
 from simulation.performance.operator import operator_profile

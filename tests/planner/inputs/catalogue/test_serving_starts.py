@@ -5,8 +5,7 @@ from dataclasses import replace
 import pytest
 
 from planner.inputs import catalogue
-from planner.inputs.catalogue.efficiency import efficiencies
-from planner.inputs.catalogue.estimate_calibration import estimate_fit
+from planner.inputs.catalogue.estimate_calibration import efficiencies, estimate_fit
 from planner.inputs.catalogue.serving import ENGINE, serving_limits, start_seconds
 from planner.inputs.estimates.deployment_rows import deployment
 from planner.inputs.scenario.schema import Profile

@@ -5,7 +5,7 @@ import pytest
 
 from bench.accuracy.consistency import most
 from planner.inputs import catalogue
-from planner.inputs.catalogue.efficiency import efficiencies
+from planner.inputs.catalogue.estimate_calibration import efficiencies
 from planner.inputs.estimates.deployment_rows import deployment
 from planner.inputs.estimates.narrower_replicas import (
     deployment_as_given,

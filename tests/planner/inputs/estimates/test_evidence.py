@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from planner.inputs.catalogue.efficiency import efficiencies
-from planner.inputs.catalogue.estimate_calibration import estimate_fit
+from planner.inputs.catalogue.estimate_calibration import efficiencies, estimate_fit
 from planner.inputs.estimates.deployment_rows import deployment
 from planner.inputs.estimates.measured_corrections import (
     FEW_FAILED,

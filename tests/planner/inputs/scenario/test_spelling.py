@@ -2,8 +2,8 @@
 
 import pytest
 
+from planner.inputs.scenario.references import remedy
 from planner.inputs.scenario.schema import Scenario
-from planner.inputs.scenario.spelling import remedy
 
 
 @pytest.mark.parametrize(

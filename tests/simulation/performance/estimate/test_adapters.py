@@ -8,8 +8,7 @@ import pytest
 
 from planner.errors import PlannerError
 from planner.inputs import catalogue
-from planner.inputs.catalogue.efficiency import efficiencies
-from planner.inputs.catalogue.estimate_calibration import estimate_fit
+from planner.inputs.catalogue.estimate_calibration import efficiencies, estimate_fit
 from planner.inputs.estimates.deployment_rows import deployment
 from planner.inputs.scenario.schema import Profile
 from planner.inputs.scenario.speeds import speed_of

@@ -9,8 +9,7 @@ import polars as pl
 import pytest
 
 from planner.inputs import catalogue
-from planner.inputs.catalogue.efficiency import efficiencies
-from planner.inputs.catalogue.estimate_calibration import estimate_fit
+from planner.inputs.catalogue.estimate_calibration import efficiencies, estimate_fit
 from planner.inputs.estimates.deployment_rows import deployment
 from simulation.errors import SimulationError
 from simulation.performance.curves import overlapped

@@ -6,8 +6,7 @@ import pytest
 
 from planner.errors import PlannerError
 from planner.inputs import catalogue
-from planner.inputs.catalogue.efficiency import efficiencies
-from planner.inputs.catalogue.estimate_calibration import estimate_fit
+from planner.inputs.catalogue.estimate_calibration import efficiencies, estimate_fit
 from planner.inputs.estimates.deployment_rows import deployment
 from simulation.errors import SimulationError
 from simulation.performance.estimate.closed_loop import demands

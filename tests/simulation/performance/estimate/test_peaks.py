@@ -5,8 +5,7 @@ import itertools
 import pytest
 
 from planner.inputs import catalogue
-from planner.inputs.catalogue.efficiency import efficiencies
-from planner.inputs.catalogue.estimate_calibration import estimate_fit
+from planner.inputs.catalogue.estimate_calibration import efficiencies, estimate_fit
 from simulation.performance.estimate.calibration import ENGINES
 from simulation.performance.estimate.defaults import Deployment
 from simulation.performance.estimate.estimate import Estimate, estimate_rows

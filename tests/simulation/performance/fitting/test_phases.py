@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from planner.inputs.catalogue.efficiency import efficiencies
+from planner.inputs.catalogue.estimate_calibration import efficiencies
 from simulation.performance.fitting.fit import fit
 from simulation.performance.fitting.phases import PHASE_OF, phases, phases_of, together
 from simulation.performance.linear import LinearProfile

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.inputs.live.prometheus.counters import MOST_SPREAD, increases, wants_extremes
+from planner.inputs.live.prometheus.span_reader import MOST_SPREAD, increases, wants_extremes
 
 N = np.nan
 
