@@ -5,7 +5,7 @@ from typing import IO, Any
 from rest_framework.exceptions import ParseError
 from rest_framework.parsers import BaseParser, JSONParser
 
-from planner.files.document_limits import fault_of_extent
+from planner.files.documents import fault_of_extent, utf8_text
 
 MAX_VALUES = 1_000_000  # high, because bodies with many rows to estimate are valid
 
@@ -38,12 +38,8 @@ class YamlParser(BaseParser):
         self, stream: IO[bytes], media_type: str | None = None, parser_context: Any = None
     ) -> dict[str, str]:
         """Return the body as the text of a ``document``; raise ParseError if it is not UTF-8."""
-        try:
-            return {"document": stream.read().decode("utf-8-sig")}
-        except UnicodeDecodeError as error:
-            raise ParseError(
-                f"The body is not UTF-8 text (byte {error.start}). Save the file as UTF-8."
-            ) from None
+        text = utf8_text(stream.read(), "The body", "Save the file as UTF-8.", ParseError)
+        return {"document": text}
 
 
 class TextYamlParser(YamlParser):

@@ -13,6 +13,7 @@ from planner.domain.options import options_in
 from planner.domain.progress import Progress
 from planner.domain.report import Report
 from planner.errors import Ambiguous, NotFound, PlannerError
+from planner.files.documents import utf8_text
 from planner.inputs.ingest import IngestOptions
 from planner.inputs.ingest.source import check_regular
 from planner.inputs.scenario import document as text
@@ -124,10 +125,7 @@ def load_scenario(source: str, progress: Progress) -> tuple[str, str]:
     path = Path(source)
     # A pipe or a device could block or never end.
     check_regular(path)
-    try:
-        document = path.read_text(encoding="utf-8")
-    except UnicodeDecodeError:
-        raise PlannerError(f"{source} is not a text file; a scenario is YAML.") from None
+    document = utf8_text(path.read_bytes(), source, "Give a scenario in YAML.", PlannerError)
     scenario = text.parse(document, path.name)
     names = {}
     for index, traffic in enumerate(scenario.traffic.sources):

@@ -7,6 +7,7 @@ import polars as pl
 
 from planner.errors import NotReady, PlannerError
 from planner.files.csv_cells import FORMULA, safe_cell
+from planner.files.documents import json_value
 from planner.models import Run
 from planner.selectors.runs import run_result, run_table, run_table_rows, run_tables
 
@@ -75,24 +76,8 @@ def load_result(text: str | bytes, name: str) -> dict[str, Any]:
 
     Raises PlannerError if the text is no such document. The message names the file ``name``.
     """
-    try:
-        result = json.loads(text)
-    # The JSON parser recurses once per bracket, so a hostile file can exhaust the stack.
-    except RecursionError:
-        raise PlannerError(
-            f"{name} is nested deeper than any result. Check its brackets."
-        ) from None
-    except UnicodeDecodeError:
-        raise PlannerError(
-            f"{name} is not text. Give a run's number or the output of a command with --json."
-        ) from None
-    except json.JSONDecodeError as error:
-        raise PlannerError(
-            f"{name}, line {error.lineno}: not JSON. Give a run's number or the output of a "
-            "command with --json."
-        ) from None
+    remedy = "Give a run's number or the output of a command with --json."
+    result = json_value(text, name, remedy, PlannerError)
     if not isinstance(result, dict) or not isinstance(result.get("run"), int):
-        raise PlannerError(
-            f"{name}: no key 'run'. Give a run number or the output of a command with --json."
-        )
+        raise PlannerError(f"{name}: no key 'run'. {remedy}")
     return result

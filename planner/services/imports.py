@@ -1,16 +1,13 @@
 """Import GPUs and models from files: YAML of either, or a model's config.json from Hugging Face."""
 
-import json
 import re
 from collections.abc import Mapping
 from typing import Any
 
 from django.db import transaction
-from ruamel.yaml import YAML
-from ruamel.yaml.error import YAMLError
 
 from planner.errors import CatalogueError
-from planner.files.document_limits import fault_of_extent
+from planner.files.documents import fault_of_extent, json_value, utf8_text, yaml_document
 from planner.inputs import catalogue
 from planner.inputs.catalogue import user_hardware
 from planner.inputs.catalogue.config_keys import precision_of
@@ -129,28 +126,12 @@ def read_description(data: bytes, file_name: str) -> Document:
     """Return the mapping in a YAML or JSON file; raise CatalogueError for anything else."""
     if len(data) > MAX_BYTES:
         raise CatalogueError(f"{file_name} is larger than 1 MB; it cannot be a description.")
-    try:
-        text = data.decode("utf-8-sig")
-        document = json.loads(text) if text.lstrip().startswith("{") else _read_yaml(text)
-    except CatalogueError:
-        raise
-    except UnicodeDecodeError:
-        raise CatalogueError(f"{file_name} is not UTF-8 text. Choose YAML or JSON.") from None
-    except json.JSONDecodeError as error:
-        raise CatalogueError(
-            f"{file_name}, line {error.lineno}: not valid JSON: {error.msg}."
-        ) from None
-    except YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        line = f", line {mark.line + 1}" if mark else ""
-        raise CatalogueError(
-            f"{file_name}{line}: not valid YAML: {getattr(error, 'problem', error)}."
-        ) from None
-    except (RecursionError, ValueError, TypeError):  # TypeError: a key is a list
-        raise CatalogueError(
-            f"{file_name} is not valid YAML or JSON. A key is not text, a number has thousands of "
-            "digits, or it is nested too deeply. Correct it or export it again."
-        ) from None
+    text = utf8_text(data, file_name, "Choose YAML or JSON.", CatalogueError)
+    if text.lstrip().startswith("{"):
+        remedy = "Correct it or export it again."
+        document = json_value(text, file_name, remedy, CatalogueError)
+    else:
+        document = _read_yaml(text, file_name)
     if fault := fault_of_extent(document):
         raise CatalogueError(f"{file_name}: {fault}.")
     if not isinstance(document, Mapping):
@@ -158,7 +139,7 @@ def read_description(data: bytes, file_name: str) -> Document:
     return document
 
 
-def _read_yaml(text: str) -> Any:
+def _read_yaml(text: str, file_name: str) -> Any:
     """Return the data in a YAML text; raise CatalogueError if it is too long or has aliases."""
     if len(text) > MAX_YAML_CHARACTERS:
         raise CatalogueError(
@@ -168,7 +149,7 @@ def _read_yaml(text: str) -> Any:
         raise CatalogueError(
             "YAML with anchors and aliases is not supported. Write the values out."
         )
-    return YAML(typ="safe", pure=True).load(text)
+    return yaml_document(text, file_name, CatalogueError)
 
 
 def _entries(document: Document, file_name: str) -> list[tuple[str, Document]]:

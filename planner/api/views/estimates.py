@@ -1,7 +1,5 @@
 """Estimate one deployment or many."""
 
-import csv
-import io
 from typing import Any
 
 from drf_spectacular.utils import OpenApiResponse
@@ -23,6 +21,7 @@ from planner.domain.estimate_options import ESTIMATE
 from planner.domain.options import options_in, options_of
 from planner.domain.serialise import as_json
 from planner.errors import IngestError
+from planner.files.documents import csv_rows, utf8_text
 from planner.inputs.estimates.measured_corrections import MOST_ROWS
 from planner.outputs.estimates import answer_table
 from planner.services import estimates
@@ -84,19 +83,14 @@ class CsvRows(BaseParser):
 
     def parse(self, stream: Any, media_type: Any = None, parser_context: Any = None) -> Any:
         """Return the rows of a CSV body without empty cells; raise IngestError for a fault."""
-        try:
-            text = stream.read().decode("utf-8-sig")
-        except UnicodeDecodeError as error:
-            raise IngestError(
-                f"The body is not UTF-8 text (byte {error.start}). Save the file as UTF-8."
-            ) from None
-        try:
-            rows = [
-                {key: value for key, value in row.items() if key and value not in (None, "")}
-                for row in csv.DictReader(io.StringIO(text))
-            ]
-        except csv.Error as error:
-            raise IngestError(f"The body is not CSV: {error}.") from None
+        text = utf8_text(stream.read(), "The body", "Save the file as UTF-8.", IngestError)
+        lines = csv_rows(text, "The body", IngestError)
+        _, columns = next(lines, (1, []))
+        rows = [
+            {key: value for key, value in zip(columns, row, strict=False) if key and value}
+            for _, row in lines
+            if row
+        ]
         return {"rows": rows}
 
 

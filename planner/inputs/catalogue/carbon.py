@@ -3,10 +3,7 @@
 A cycle is a harmonic regression by hour of the day, weekend and day of the year.
 """
 
-import csv
-import io
 from collections import defaultdict
-from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
@@ -16,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from planner.errors import CatalogueError
+from planner.files.documents import csv_rows
 from planner.inputs.catalogue.files import read
 from planner.inputs.numbers import finite_number
 from simulation.arrays import FloatArray
@@ -164,18 +162,6 @@ def _relative_values(name: str) -> FloatArray:
     return np.asarray(means / means.mean(), np.float64)
 
 
-def _csv_rows(text: str, name: str) -> Iterator[list[str]]:
-    """Yield the rows of a CSV; raise CatalogueError naming the line that cannot be read."""
-    reader = csv.reader(io.StringIO(text))
-    try:
-        yield from reader
-    except csv.Error as problem:
-        raise CatalogueError(
-            f"{name}, line {max(1, reader.line_num)} cannot be read as CSV ({problem}). Save it "
-            "again, with LF or CRLF line ends."
-        ) from None
-
-
 def hourly_of_csv(text: str, name: str = "carbon.csv") -> tuple[float, ...]:
     """Return 24 means by UTC hour from a user's CSV with a time and a figure in g per kWh.
 
@@ -183,7 +169,7 @@ def hourly_of_csv(text: str, name: str = "carbon.csv") -> tuple[float, ...]:
     figure. Raises CatalogueError naming the line.
     """
     by_hour: dict[int, list[float]] = defaultdict(list)
-    for number, row in enumerate(_csv_rows(text, name), 1):
+    for number, row in csv_rows(text, name, CatalogueError):
         if not row or (number == 1 and finite_number(row[-1]) is None):
             continue
         try:

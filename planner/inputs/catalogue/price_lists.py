@@ -1,16 +1,11 @@
 """Read a user's price list: GPU prices by region, on demand, spot and committed."""
 
-import csv
-import io
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ruamel.yaml import YAML
-from ruamel.yaml.error import YAMLError
-
 from planner.errors import CatalogueError
-from planner.files.document_limits import fault_of_extent
+from planner.files.documents import csv_rows, utf8_text, yaml_document
 from planner.inputs.catalogue.hardware import gpu_known_as
 from planner.inputs.numbers import finite_number
 
@@ -45,11 +40,7 @@ def read_price_list(data: bytes, file_name: str) -> tuple[OwnPrice, ...]:
 
     Raises CatalogueError naming line and column.
     """
-    try:
-        # utf-8-sig also reads files with a byte order mark, as spreadsheets write them.
-        text = data.decode("utf-8-sig")
-    except UnicodeDecodeError:
-        raise CatalogueError(f"{file_name} is not UTF-8 text. Give a CSV or YAML file.") from None
+    text = utf8_text(data, file_name, "Give a CSV or YAML file.", CatalogueError)
     is_yaml = file_name.lower().endswith((".yml", ".yaml"))
     rows: dict[tuple[str, str], OwnPrice] = {}
     for location, cells in _yaml(text, file_name) if is_yaml else _csv(text, file_name):
@@ -69,36 +60,20 @@ def read_price_list(data: bytes, file_name: str) -> tuple[OwnPrice, ...]:
 
 def _csv(text: str, file_name: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Yield the location (for messages) and the cells of each CSV row."""
-    reader = csv.DictReader(io.StringIO(text))
-    try:
-        heads = [head.strip() for head in reader.fieldnames or ()]
-        reader.fieldnames = heads
-        _check_keys(heads, f"{file_name}, line 1")
-        for row in reader:
-            location = f"{file_name}, line {reader.line_num}"
-            if None in row:
-                raise CatalogueError(f"{location}: more values than the {len(heads)} columns.")
-            yield location, row
-    except csv.Error as problem:
-        raise CatalogueError(
-            f"{file_name}, line {max(1, reader.line_num)} cannot be read as CSV ({problem}). Save "
-            "it again, with LF or CRLF line ends."
-        ) from None
+    rows = csv_rows(text, file_name, CatalogueError)
+    heads = [head.strip() for head in next(rows, (1, []))[1]]
+    _check_keys(heads, f"{file_name}, line 1")
+    for line, row in rows:
+        location = f"{file_name}, line {line}"
+        if len(row) > len(heads):
+            raise CatalogueError(f"{location}: more values than the {len(heads)} columns.")
+        if row:
+            yield location, dict(zip(heads, row, strict=False))
 
 
 def _yaml(text: str, file_name: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Yield the location (for messages) and the cells of each row under ``prices``."""
-    try:
-        document = YAML(typ="safe", pure=True).load(text)
-    except YAMLError as problem:
-        fault = str(problem).splitlines()[0]
-        raise CatalogueError(f"{file_name}: not valid YAML: {fault}.") from None
-    except (ValueError, TypeError, RecursionError):  # the date 2024-13-01, or a list as a key
-        raise CatalogueError(
-            f"{file_name}: not valid YAML: it has an invalid date, number or key."
-        ) from None
-    if fault := fault_of_extent(document):
-        raise CatalogueError(f"{file_name}: {fault}.")
+    document = yaml_document(text, file_name, CatalogueError)
     rows = document.get("prices") if isinstance(document, Mapping) else None
     if not isinstance(rows, list):
         raise CatalogueError(f"{file_name}: give a list of prices under 'prices'.")

@@ -5,11 +5,8 @@ from dataclasses import replace
 from itertools import chain
 from typing import Any
 
-from ruamel.yaml import YAML
-from ruamel.yaml.error import MarkedYAMLError, YAMLError
-
 from planner.errors import ScenarioError
-from planner.files.document_limits import fault_of_extent
+from planner.files.documents import yaml_documents
 from planner.inputs.fleet.autoscalers import planner_row
 from planner.inputs.fleet.helm_values import is_values, values_pools
 from planner.inputs.fleet.kubernetes import kubernetes_pools
@@ -69,20 +66,7 @@ def _documents(text: str, name: str) -> Iterator[Mapping[str, Any]]:
         raise ScenarioError(
             f"{name}: it is a template of a chart. Render it with `helm template`, and give that."
         )
-    try:
-        loaded = list(YAML(typ="safe", pure=True).load_all(text.replace("\t", "    ")))
-    except MarkedYAMLError as error:
-        line = error.problem_mark.line + 1 if error.problem_mark else 1
-        raise ScenarioError(
-            f"{name}, line {line}: not valid YAML: {error.problem}. Correct it or export it again."
-        ) from None
-    except (YAMLError, ValueError, TypeError, RecursionError):
-        raise ScenarioError(
-            f"{name}: not valid YAML. Correct it, or export it with `kubectl get -o yaml`."
-        ) from None
-    for document in loaded:
-        if fault := fault_of_extent(document):
-            raise ScenarioError(f"{name}: {fault}.")
+    for document in yaml_documents(text.replace("\t", "    "), name, ScenarioError):
         if isinstance(document, list):
             yield from rows(document)
         elif isinstance(document, Mapping):

@@ -18,7 +18,7 @@ from ruamel.yaml.error import CommentMark, MarkedYAMLError, YAMLError
 from ruamel.yaml.tokens import CommentToken
 
 from planner.errors import ScenarioError
-from planner.files.document_limits import fault_of_extent
+from planner.files.documents import fault_of_extent
 from planner.inputs.scenario.address import place_of, steps_of
 from planner.inputs.scenario.references import references, remedy
 from planner.inputs.scenario.schema import Scenario

@@ -5,6 +5,7 @@ from pathlib import Path
 from statistics import fmean
 
 from planner.errors import CatalogueError
+from planner.files.documents import utf8_text
 from planner.inputs.catalogue import grid
 from planner.inputs.catalogue.carbon import MOST_G_PER_KWH, hourly, hourly_of_csv
 from planner.management.base import Document, HeadroomCommand
@@ -27,10 +28,8 @@ class Command(HeadroomCommand):
         if path.is_file():
             if path.stat().st_size > LARGEST_BYTES:
                 raise CatalogueError(f"{path.name} is larger than {LARGEST_BYTES:,} bytes.")
-            try:
-                values = hourly_of_csv(path.read_text(encoding="utf-8"), path.name)
-            except UnicodeDecodeError:
-                raise CatalogueError(f"{path.name} is not a text file. Give CSV.") from None
+            text = utf8_text(path.read_bytes(), path.name, "Give CSV.", CatalogueError)
+            values = hourly_of_csv(text, path.name)
         elif path.suffix:
             raise CatalogueError(f"{path}: there is no such file. Give a CSV, or a country code.")
         elif options.mean is not None and not 0 <= options.mean <= MOST_G_PER_KWH:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from planner.domain.options import options_in
 from planner.errors import PlannerError
+from planner.files.documents import utf8_text
 from planner.inputs.fleet import RunningPool, read_fleet
 from planner.inputs.fleet.reading import MAX_CHARACTERS
 from planner.inputs.ingest.source import check_regular
@@ -80,7 +81,4 @@ def _text(file: str) -> str:
     if file == "-":
         return sys.stdin.read(MAX_CHARACTERS + 1)
     check_regular(Path(file))
-    try:
-        return Path(file).read_text(encoding="utf-8-sig")
-    except UnicodeDecodeError:
-        raise PlannerError(f"{file} is not UTF-8 text. Give YAML or a launch line.") from None
+    return utf8_text(Path(file).read_bytes(), file, "Give YAML or a launch line.", PlannerError)

@@ -15,6 +15,7 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 from planner.domain.kinds.registry import KINDS
 from planner.domain.report import Report
 from planner.errors import Outdated, PlannerError, ScenarioError
+from planner.files.documents import utf8_text
 from planner.inputs import catalogue
 from planner.inputs.scenario import document as yaml
 from planner.models import Run, Scenario, Trace
@@ -320,10 +321,7 @@ def _start(
 def _uploaded(file: UploadedFile[Any]) -> str:
     """Return the text of an uploaded scenario; raise ScenarioError if it is not UTF-8."""
     data: bytes = file.read(MAX_BYTES + 1)
-    try:
-        return data.decode("utf-8-sig")
-    except UnicodeDecodeError:
-        raise ScenarioError(f"{file.name} is not UTF-8 text. Choose a scenario in YAML.") from None
+    return utf8_text(data, str(file.name), "Choose a scenario in YAML.", ScenarioError)
 
 
 def _with_row(posted: Any, action: str) -> Any:

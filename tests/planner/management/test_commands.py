@@ -381,7 +381,7 @@ def test_a_bad_scenario_names_what_and_where(
 
 def test_a_scenario_that_is_no_text_or_not_there(folder: Path) -> None:
     (folder / "binary.yml").write_bytes(b"\xff\xfe\x00\x81")
-    assert "not a text file" in problem("plan", folder / "binary.yml")
+    assert "is not UTF-8 text" in problem("plan", folder / "binary.yml")
     assert "no such file, and no scenario of that name" in problem("plan", folder / "none.yml")
     assert "is a folder" in problem("plan", folder)
     assert "no policy 'best'" in problem("compare", folder / "plan.yml", "--policies", "best")
@@ -460,7 +460,9 @@ def test_export_refuses_in_a_sentence(folder: Path) -> None:
     assert "neither the number or name of a run nor a file" in problem("export", "x", "--to", "csv")
     assert "cannot be written" in problem("export", run, "--to", "json", "--out", folder)
     (folder / "bad.json").write_text("{\n oops")
-    assert "bad.json, line 2: not JSON" in problem("export", folder / "bad.json", "--to", "csv")
+    assert "bad.json, line 2: not valid JSON" in problem(
+        "export", folder / "bad.json", "--to", "csv"
+    )
     (folder / "none.json").write_text("{}")
     assert "none.json" in problem("export", folder / "none.json", "--to", "csv")
     command("plan", write(folder, "period_s: 300", "period_s: 301"))

@@ -12,6 +12,7 @@ import numpy as np
 import polars as pl
 
 from planner.errors import IngestError
+from planner.files.documents import utf8_text
 from planner.inputs.ingest.benchmarks.csv_rows import csv_rows, read_table
 from planner.inputs.ingest.benchmarks.results import (
     CLOSED,
@@ -176,12 +177,7 @@ def _text_of(source: Source) -> str:
     content = b"".join(source.pieces())
     if file_type := other_file_type(content[:16]):
         raise IngestError(f"{source.name} is {file_type}.")
-    try:
-        text = content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise IngestError(
-            f"{source.name} is not UTF-8 text (byte {error.start:,}). Save it as UTF-8."
-        ) from None
+    text = utf8_text(content, source.name, "Save it as UTF-8.", IngestError)
     if not text.strip():
         raise IngestError(f"{source.name} is empty. Upload the file that the benchmark wrote.")
     return text

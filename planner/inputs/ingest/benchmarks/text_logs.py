@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import re
 from collections.abc import Iterator
 from itertools import pairwise
 
-from ruamel.yaml import YAML
-from ruamel.yaml.error import YAMLError
-
 from planner.errors import IngestError
-from planner.files.document_limits import fault_of_extent
+from planner.files.documents import csv_rows, yaml_documents
 from planner.inputs.ingest.json_text import json_object
 
 MAX_CHARACTERS = 1_000_000
@@ -46,20 +41,12 @@ def text_documents(text: str, name: str) -> list[dict[str, object]]:
         facts = {str(entry.get("key")): entry.get("value") for entry in entries}
         return [_server_facts(facts, "result_first_token_mean_latency_ns", name)]
     if text.lstrip().startswith("Metric,"):
-        try:
-            return [_metrics(text)]
-        except csv.Error as error:
-            raise IngestError(f"{name}: {error}. Export the table of metrics again.") from None
+        return [_metrics(text, name)]
     if text.lstrip()[0] in "{[" or len(_YAML.findall(text)) < 2:
         return []
     if len(text) > MAX_CHARACTERS:
         raise IngestError(f"{name} is longer than a report. Give one report per file.")
-    try:
-        documents = list(YAML(typ="safe", pure=True).load_all(text))
-    except (YAMLError, ValueError, TypeError, RecursionError):
-        raise IngestError(f"{name} is not valid YAML. Give the report as it was written.") from None
-    if fault := fault_of_extent(documents):
-        raise IngestError(f"{name}: {fault}.")
+    documents = yaml_documents(text, name, IngestError)
     return [document for document in documents if isinstance(document, dict)]
 
 
@@ -76,11 +63,11 @@ def _printed(text: str) -> Iterator[dict[str, object]]:
         yield {key: value for key, value in values.items() if value not in ("None", "not set")}
 
 
-def _metrics(text: str) -> dict[str, object]:
+def _metrics(text: str, name: str) -> dict[str, object]:
     """Return a table of metrics of AIPerf or GenAI-Perf in the structure of their JSON."""
     metrics: dict[str, object] = {}
     names: list[str] = []
-    for cells in csv.reader(io.StringIO(text)):
+    for _, cells in csv_rows(text, name, IngestError):
         if cells and cells[0].strip() == "Metric":
             names = [name.strip() for name in cells[1:]]
         elif len(cells) > 1:

@@ -30,7 +30,6 @@ Rows with ``sm_share`` below 1 or a ``concurrent_with`` are interference measure
 part of the profile of a whole GPU. ``sharing`` reads them.
 """
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -38,6 +37,7 @@ import numpy as np
 import polars as pl
 
 from planner.errors import IngestError
+from planner.files.documents import json_value
 from planner.inputs.profiles.kernel_files.frame import Frame, Rows, Shapes
 from simulation.performance.kernel_tables import KernelRows
 from simulation.performance.specs import BYTES
@@ -160,12 +160,7 @@ def json_frame(path: Path, name: str, max_bytes: int = MAX_JSON_BYTES) -> Frame:
     limit = min(max_bytes, MAX_JSON_BYTES)
     if path.stat().st_size > limit:
         raise IngestError(f"{name} is larger than {limit / 1e6:.0f} MB. Write it as CSV.")
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except RecursionError:
-        raise IngestError(f"{name} is nested too deeply to be a list of measurements.") from None
-    except ValueError as error:
-        raise IngestError(f"{name} is not valid JSON ({error}). Write it again.") from None
+    content = json_value(path.read_bytes(), name, "Write it again.", IngestError)
     if not isinstance(content, list) or not all(isinstance(row, dict) for row in content):
         raise IngestError(f"{name} must hold a list of objects, one per measurement.")
     texts = [
