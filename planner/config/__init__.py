@@ -2,5 +2,3 @@
 
 # The Celery app must exist before a task is sent, whichever process sends it.
 from planner.config.celery import app as celery_app
-
-__all__ = ["celery_app"]

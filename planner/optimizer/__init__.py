@@ -11,5 +11,3 @@ from planner.optimizer.greedy import greedy_target
 from planner.optimizer.limited_capacity import serve_limited
 from planner.optimizer.sequence import plan_sequence
 from planner.optimizer.window import solve_window
-
-__all__ = ["greedy_target", "plan_sequence", "serve_limited", "solve_window"]

@@ -5,5 +5,3 @@ It is the inverse of ``planner/outputs/manifests``.
 
 from planner.inputs.fleet.pools import RunningPool, Trigger
 from planner.inputs.fleet.reading import read_fleet
-
-__all__ = ["RunningPool", "Trigger", "read_fleet"]

@@ -9,21 +9,13 @@ reading the store).
 from planner.inputs.ingest.formats import FORMATS
 from planner.inputs.ingest.options import IngestOptions
 from planner.inputs.ingest.reader import Preview, ingest_file, preview
-from planner.inputs.ingest.report import IngestReport, Reject, SeriesReport
+from planner.inputs.ingest.report import IngestReport
 from planner.inputs.ingest.source import sha256_file
 from planner.inputs.ingest.store import (
     DemandColumns,
-    RequestColumns,
     bin_requests,
     is_complete,
     read_demand,
     read_report,
     read_requests,
-    scan_requests,
 )
-
-__all__ = [
-    "FORMATS", "DemandColumns", "IngestOptions", "IngestReport", "Preview", "Reject",
-    "RequestColumns", "SeriesReport", "bin_requests", "ingest_file", "is_complete", "preview",
-    "read_demand", "read_report", "read_requests", "scan_requests", "sha256_file",
-]  # fmt: skip

@@ -13,12 +13,3 @@ from planner.optimizer.decomposition.cells import Cells
 from planner.optimizer.decomposition.covering import compiled
 from planner.optimizer.decomposition.repair import compiled_repair
 from planner.optimizer.decomposition.solve import MANY_CELLS, Outcome, decompose
-
-__all__ = [
-    "MANY_CELLS",
-    "Cells",
-    "Outcome",
-    "compiled",
-    "compiled_repair",
-    "decompose",
-]

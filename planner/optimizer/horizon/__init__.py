@@ -6,5 +6,3 @@ The part beyond one period is ours. ``solve`` solves the program and handles tim
 
 from planner.optimizer.horizon.solve import solve_horizon
 from planner.optimizer.problem import HorizonPlan, HorizonProblem
-
-__all__ = ["HorizonPlan", "HorizonProblem", "solve_horizon"]

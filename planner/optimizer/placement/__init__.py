@@ -10,17 +10,3 @@ from planner.optimizer.placement.exact import place_exact
 from planner.optimizer.placement.measures import Measures, measure_placement, service_share
 from planner.optimizer.placement.problem import Part, Placement, PlacementProblem, Role, Service
 from planner.optimizer.placement.topology_blind import place_blind
-
-__all__ = [
-    "Measures",
-    "Part",
-    "Placement",
-    "PlacementProblem",
-    "Role",
-    "Service",
-    "measure_placement",
-    "place_blind",
-    "place_exact",
-    "run_algorithm4",
-    "service_share",
-]

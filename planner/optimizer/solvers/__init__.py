@@ -3,5 +3,3 @@
 from planner.optimizer.solvers.arrays import Builder, LinearProgram
 from planner.optimizer.solvers.cbc import solve_on_cbc
 from planner.optimizer.solvers.deadline import Solution, solve_program
-
-__all__ = ["Builder", "LinearProgram", "Solution", "solve_on_cbc", "solve_program"]

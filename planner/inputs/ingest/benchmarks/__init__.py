@@ -9,5 +9,3 @@ from planner.inputs.ingest.benchmarks.reader import (
     BenchmarkFile,
     read_benchmarks,
 )
-
-__all__ = ["BENCHMARK_FORMATS", "BenchmarkFile", "read_benchmarks"]

@@ -8,5 +8,3 @@ from planner.inputs.profiles.kernel_files.reader import (
     read_frame,
     read_kernels,
 )
-
-__all__ = ["FORMATS", "KernelFile", "Sharing", "kernel_format", "read_frame", "read_kernels"]

@@ -10,61 +10,15 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, Field
 
 from planner.inputs.scenario.schema.faults import Fault
-from planner.inputs.scenario.schema.fleet import (
-    Fleet,
-    KvTransfer,
-    Replicas,
-    Routing,
-    Serving,
-    Starts,
-)
-from planner.inputs.scenario.schema.hardware import Gpu, Model, Profile, Shape, SweepRow
+from planner.inputs.scenario.schema.fleet import Fleet, KvTransfer, Replicas, Serving, Starts
+from planner.inputs.scenario.schema.hardware import Gpu, Model, Profile, SweepRow
 from planner.inputs.scenario.schema.planning import Forecast, Horizon, Objective
-from planner.inputs.scenario.schema.regions import (
-    Committed,
-    PlacedService,
-    Placement,
-    Region,
-    Spot,
-    Topology,
-)
+from planner.inputs.scenario.schema.regions import PlacedService, Placement, Region, Spot
 from planner.inputs.scenario.schema.test_days import USUAL as USUAL_DAYS
 from planner.inputs.scenario.schema.test_days import Assurance, TestDay
 from planner.inputs.scenario.schema.traffic import Growth, Launch, Lengths, Source, Tier, Traffic
 from planner.policies.choice import USUAL, AnyPolicy, policy_of
 from planner.schema_types import Name, Section, expand_name
-
-__all__ = [
-    "Committed",
-    "Fault",
-    "Fleet",
-    "Forecast",
-    "Gpu",
-    "Growth",
-    "Horizon",
-    "KvTransfer",
-    "Launch",
-    "Lengths",
-    "Model",
-    "Objective",
-    "PlacedService",
-    "Placement",
-    "Profile",
-    "Region",
-    "Replicas",
-    "Routing",
-    "Scenario",
-    "Serving",
-    "Shape",
-    "Source",
-    "Spot",
-    "Starts",
-    "SweepRow",
-    "TestDay",
-    "Tier",
-    "Topology",
-    "Traffic",
-]
 
 
 class Scenario(Section):
