@@ -8,7 +8,7 @@ import numpy as np
 
 from planner.domain.deployment_search.measured_corrections import Correction, corrections_of
 from planner.domain.deployment_search.query import DeploymentQuery
-from planner.domain.serialise import OPTIONAL
+from planner.domain.serialise import OPTIONAL, clean, milliseconds
 from planner.inputs.catalogue.estimate_calibration import EstimateFit
 from planner.inputs.catalogue.power import power_model
 from planner.inputs.catalogue.serving import MAX_BATCH, MAX_BATCH_TOKENS
@@ -224,10 +224,10 @@ def row_of(rated: Rated, query: DeploymentQuery, shape: ModelShape, fit: Estimat
     mode = "agg" if prefill is None else "disagg"
     tokens = rated.rate * (query.isl + query.osl)
     output_tokens = rated.rate * query.osl
-    usd = _finite(candidate.usd_per_hour)
+    usd = clean(candidate.usd_per_hour)
     power = power_w(rated, query, shape)
     instances = None if query.rps is None else copies_needed(rated.rate, query.rps)
-    tbt = _finite(rated.tbt_s)
+    tbt = clean(rated.tbt_s)
     return Row(
         gpu=decode.gpu.name,
         gpus=candidate.gpus,
@@ -241,12 +241,12 @@ def row_of(rated: Rated, query: DeploymentQuery, shape: ModelShape, fit: Estimat
         decode=None if prefill is None else side_of(decode, candidate.decodes),
         max_rps=rated.rate,
         rps_per_gpu=rated.rps_per_gpu,
-        usd_per_gpu_hour=_finite(decode.usd_per_gpu_hour),
+        usd_per_gpu_hour=clean(decode.usd_per_gpu_hour),
         usd_per_hour=usd,
         usd_per_mtok=None if usd is None else usd / (tokens * 3600.0 / MTOK),
         usd_per_mtok_output=None if usd is None else usd / (output_tokens * 3600.0 / MTOK),
-        ttft_ms=_finite_ms(rated.ttft_s),
-        tbt_ms=_finite_ms(rated.tbt_s),
+        ttft_ms=milliseconds(rated.ttft_s),
+        tbt_ms=milliseconds(rated.tbt_s),
         tokens_per_s=output_tokens,
         tokens_per_s_user=1.0 / tbt if tbt else None,
         memory_gb=max(
@@ -269,7 +269,7 @@ def row_of(rated: Rated, query: DeploymentQuery, shape: ModelShape, fit: Estimat
 def _cell_selector(rated: Rated, query: DeploymentQuery) -> CellSelector:
     """Return the class of deployments whose estimates have the same errors as ``rated``."""
     candidate = rated.candidate
-    request_s = (_finite(rated.ttft_s) or 0.0) + query.osl * (_finite(rated.tbt_s) or 0.0)
+    request_s = (clean(rated.ttft_s) or 0.0) + query.osl * (clean(rated.tbt_s) or 0.0)
     in_flight = rated.rate * request_s  # Little's law
     return CellSelector(
         candidate.prefill is not None, in_flight, candidate.decode.engines[0], False
@@ -439,14 +439,3 @@ def _memory_bytes(
 def _context(query: DeploymentQuery) -> float:
     """Return the mean tokens of a running sequence, which is halfway through its answer."""
     return query.isl + query.osl / 2.0
-
-
-def _finite(value: float) -> float | None:
-    """Return ``value``, or None if it is NaN or infinite."""
-    return float(value) if np.isfinite(value) else None
-
-
-def _finite_ms(seconds: float) -> float | None:
-    """Return seconds as milliseconds, or None if they are NaN or infinite."""
-    finite = _finite(seconds)
-    return None if finite is None else 1000.0 * finite

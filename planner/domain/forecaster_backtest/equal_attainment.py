@@ -22,12 +22,12 @@ STEP = 0.1  # first step as a share of the range, doubled until the target is en
 class Figures:
     """The figures of a plan in the window, by a replay or by the demand that it covers."""
 
-    spare: float  # attainment minus target of the tightest interactive tier
     cost_usd: float
     gpu_hours: float
     starts: float
     stops: float
     attainment: dict[str, float | None]
+    spare: float  # attainment minus target of the tightest interactive tier
 
     def mixed(self, other: Figures, share: float) -> Figures:
         """Return the mean of both results, with the weight ``share`` (of time) for ``other``."""

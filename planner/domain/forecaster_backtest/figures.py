@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
@@ -13,7 +13,7 @@ from forecasting.backtest import coverage, peak_wape, wape
 from planner.domain.forecaster_backtest.equal_attainment import EqualAttainment, Figures
 from planner.domain.forecaster_backtest.oracle import OracleCost
 from planner.domain.forecaster_backtest.replay import PERFECT, height_at
-from planner.domain.serialise import as_json
+from planner.domain.serialise import MERGED, as_json, clean
 from planner.domain.traffic.forecast_percentile import PlannedQuantile
 from planner.domain.traffic.forecasts import SeriesForecast
 
@@ -69,7 +69,7 @@ class Baseline:
     name: str
     label: str
     word: str
-    figures: Figures
+    figures: Figures = field(metadata={MERGED: True})
     meets: bool
     value: float | None = None  # of the parameter, if it was tuned
     instances: int | None = None  # replicas of a static fleet
@@ -141,47 +141,10 @@ class ForecasterFigures:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BaselineFigures:
-    """Figures of a policy without a forecast; ``word`` names any use of future data."""
-
-    name: str
-    label: str
-    word: str
-    cost_usd: float
-    gpu_hours: float
-    starts: float
-    stops: float
-    attainment: dict[str, float | None]
-    spare: float
-    meets: bool
-    value: float | None  # tuned parameter
-    instances: int | None  # replicas of a static fleet
-
-    @classmethod
-    def of(cls, row: Baseline) -> BaselineFigures:
-        """Return the figures of a policy."""
-        figures = row.figures
-        return cls(
-            name=row.name,
-            label=row.label,
-            word=row.word,
-            cost_usd=figures.cost_usd,
-            gpu_hours=figures.gpu_hours,
-            starts=figures.starts,
-            stops=figures.stops,
-            attainment=figures.attainment,
-            spare=figures.spare,
-            meets=row.meets,
-            value=row.value,
-            instances=row.instances,
-        )
-
-
 NESTED = ("order", "attainment", "quantile", "as_run", "confirmed")  # not in flat tables
 
 
-def flat_table(rows: Sequence[ForecasterFigures] | Sequence[BaselineFigures]) -> pl.DataFrame:
+def flat_table(rows: Sequence[ForecasterFigures] | Sequence[Baseline]) -> pl.DataFrame:
     """Return the rows as a table, with one plain value per cell."""
     flat = [{k: v for k, v in as_json(row).items() if k not in NESTED} for row in rows]
     return pl.DataFrame(flat, infer_schema_length=None)
@@ -201,7 +164,7 @@ def errors_of(forecasts: Sequence[SeriesForecast], per_period: int) -> dict[str,
         "bias": float((mean - actual)[seen].sum()) / actual_tps if actual_tps > 0 else np.nan,
         "coverage80": coverage(actual, low, high),
     }
-    return {name: float(value) if np.isfinite(value) else None for name, value in errors.items()}
+    return {name: clean(float(value)) for name, value in errors.items()}
 
 
 def verdict(rows: Sequence[Forecaster], beside: Sequence[Baseline]) -> str:

@@ -22,7 +22,6 @@ from planner.domain.forecaster_backtest.evaluation import (
 from planner.domain.forecaster_backtest.figures import (
     SAME_AS_NOW,
     Baseline,
-    BaselineFigures,
     Forecaster,
     ForecasterFigures,
     flat_table,
@@ -109,7 +108,7 @@ class BacktestResult:
     matched_on: str  # replay or coverage
     best: str | None
     methods: dict[str, ForecasterFigures]
-    beside: dict[str, BaselineFigures]
+    beside: dict[str, Baseline]
     left_out: tuple[str, ...]
     how: str
     seconds: float
@@ -181,7 +180,7 @@ def run(
         matched_on=matched_on,
         best=best,
         methods={name: ForecasterFigures.of(row) for name, row in rows.items()},
-        beside={row.name: BaselineFigures.of(row) for row in baselines},
+        beside={row.name: row for row in baselines},
         left_out=tuple(left_out),
         how=BY[matched_on] if by_replay or options.by_coverage else CONFIRMED,
         seconds=time.perf_counter() - begun,

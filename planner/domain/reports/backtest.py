@@ -110,10 +110,10 @@ def _baselines(result: BacktestResult) -> Iterator[Section]:
             result.beside.values(),
             (Head("Policy", wide=2), lambda row: row.label),
             (Head("Replicas", Form.COUNT), lambda row: row.instances),
-            (Head("Cost", Form.NUMBER, "$"), lambda row: row.cost_usd),
-            (Head("GPU-hours", Form.NUMBER), lambda row: row.gpu_hours),
-            (Head("Starts", Form.NUMBER), lambda row: row.starts),
-            (Head("Attainment above target", Form.CHANGE), lambda row: row.spare),
+            (Head("Cost", Form.NUMBER, "$"), lambda row: row.figures.cost_usd),
+            (Head("GPU-hours", Form.NUMBER), lambda row: row.figures.gpu_hours),
+            (Head("Starts", Form.NUMBER), lambda row: row.figures.starts),
+            (Head("Attainment above target", Form.CHANGE), lambda row: row.figures.spare),
             (Head("Remark"), lambda row: row.word),
         )
         yield Section("Policies without a forecast", (rows,), "Baselines")
@@ -127,7 +127,8 @@ def _chart(result: BacktestResult, methods: Sequence[ForecasterFigures]) -> Char
         ("As chosen before", Role.MEASURED, tuple(row.as_run_cost_usd for row in methods)),
     )
     series = [Series(label, names, usd, role, Shape.BAR) for label, role, usd in costs if any(usd)]
-    priced = [(row.cost_usd, row.label) for row in result.beside.values() if row.cost_usd]
+    baselines = result.beside.values()
+    priced = [(row.figures.cost_usd, row.label) for row in baselines if row.figures.cost_usd]
     if priced:
         usd, label = min(priced)
         series.append(Series(label, (names[0], names[-1]), (usd, usd), Role.BASELINE))

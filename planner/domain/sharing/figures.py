@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from planner.domain.serialise import gpu_words
+from planner.domain.serialise import gpu_words, milliseconds
 from planner.domain.sharing.packing import ALONE, MEMORY, SharedGpuPlan
 from planner.domain.sharing.pools import SharingPool
 from simulation.arrays import FloatArray
@@ -116,8 +116,7 @@ def _token_gaps(part: SharingModel, replay: ModelReplay) -> FloatArray:
 
 def _p95_ms(values: Sequence[FloatArray]) -> float | None:
     """Return the 95th percentile of all seconds in ``values``; None if there are none."""
-    seconds = quantile(np.concatenate(values), 0.95)
-    return None if np.isnan(seconds) else 1000 * seconds
+    return milliseconds(quantile(np.concatenate(values), 0.95))
 
 
 def model_figures(

@@ -11,6 +11,7 @@ from forecasting.forecast import Forecast, Forecaster, MethodScore
 from forecasting.past_forecasts import PastPeaks
 from forecasting.selection import forecaster
 from planner.domain.progress import Progress
+from planner.domain.serialise import clean
 from planner.domain.traffic.groups import Group, series_of
 from planner.domain.traffic.traffic import Traffic
 from planner.domain.traffic.window import Window
@@ -225,4 +226,4 @@ def _errors(
         "coverage80": coverage(actual, low, high),
         "bias": bias(actuals, means),
     }
-    return {name: float(value) if np.isfinite(value) else None for name, value in figures.items()}
+    return {name: clean(float(value)) for name, value in figures.items()}

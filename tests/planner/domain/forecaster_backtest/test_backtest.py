@@ -213,7 +213,7 @@ def test_traffic_that_may_all_wait_has_nothing_to_judge(stored: StoredTrace) -> 
 
 
 def row(method: str, usd: float, *, equal: bool = True, spare: float = 0.0) -> Forecaster:
-    figures = Figures(spare, usd, usd, 1.0, 1.0, {"chat": 0.95})
+    figures = Figures(usd, usd, 1.0, 1.0, {"chat": 0.95}, spare)
     return Forecaster(
         method,
         "",
@@ -231,7 +231,7 @@ def row(method: str, usd: float, *, equal: bool = True, spare: float = 0.0) -> F
 
 
 def flat(usd: float, *, meets: bool = True) -> Baseline:
-    figures = Figures(0.01, usd, usd, 0.0, 0.0, {"chat": 0.96})
+    figures = Figures(usd, usd, 0.0, 0.0, {"chat": 0.96}, 0.01)
     return Baseline("flat-min", "Flat", "sized in hindsight", figures, meets, instances=6)
 
 

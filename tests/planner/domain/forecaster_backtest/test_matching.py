@@ -21,7 +21,7 @@ from planner.domain.traffic.forecasts import Height
 
 
 def figures(spare: float, usd: float = 10.0) -> Figures:
-    return Figures(spare, usd, usd / 2, 3.0, 2.0, {"chat": 0.95 + spare, "idle": None})
+    return Figures(usd, usd / 2, 3.0, 2.0, {"chat": 0.95 + spare, "idle": None}, spare)
 
 
 @pytest.mark.parametrize("begin", [0.0, 0.3, 0.9])
