@@ -291,6 +291,8 @@ def plan_on_devices(
     The search begins at each of the plans ``starts``, its replicas on the devices with least load.
     None does not prove that there is no such plan.
     """
+    if phase.problem.parallel[0] > count:
+        return None  # shards of a replica need devices of their own
     space = _search_space(phase, device_bytes)
     for seed, start in enumerate(starts):
         draft = _draft_of(phase, start, count)

@@ -13,7 +13,7 @@ from simulation.provisioning.exact import exact_plan
 from simulation.provisioning.interference import Demand
 from simulation.provisioning.levels import plan_level
 from simulation.provisioning.problem import OperatorProblem, sojourns
-from simulation.provisioning.workload import PhaseProblem, phase_problem
+from simulation.provisioning.workload import PhaseProblem, phase_problem, with_some_choices
 from tests.simulation.provisioning.cases import random_problem
 from tests.simulation.provisioning.test_workload import service, timing
 
@@ -83,6 +83,14 @@ def test_the_search_reaches_the_optimum_of_small_cases_and_never_beats_it():
         if fewest > 1:
             assert plan_on_devices(phase, [start], fewest - 1, 1.0) is None
     assert found >= 20
+
+
+def test_no_plan_has_fewer_devices_than_a_replica_has_shards():
+    wide = with_some_choices(FRAME, slice(None), slice(-1, None))
+    start = exact_plan(wide.problem)
+    width = int(wide.problem.parallel[0])
+    assert width > 2 and start is not None
+    assert plan_on_devices(wide, [start], width - 1, DEVICE) is None
 
 
 def test_the_same_search_gives_the_same_plan():
