@@ -156,13 +156,16 @@ def grid_report(
     drawn = _heat_map(ranks, varied, chosen) if varied[1:] else _curve(ranks, varied[0], chosen)
     # Cells are in the order of the product: the last setting varies fastest.
     values_of_cell = list(product(*(setting.texts for setting in varied)))
+    problems = [_problem(cell) for cell in cells]
+    has_problems = any(problems)
     all_cells = Table(
         (*(Head(setting.label, wide=2) for setting in varied),
          *(Head(shown.label, FORMS.get(shown.unit, Form.NUMBER), _unit(shown))
            for shown in figures),
-         Head("Problem", wide=3)),
-        tuple((*values, *(cell.figures.get(shown.name) for shown in figures), _problem(cell))
-              for values, cell in zip(values_of_cell, cells, strict=True)),
+         *([Head("Problem", wide=3)] if has_problems else [])),
+        tuple((*values, *(cell.figures.get(shown.name) for shown in figures),
+               *([problem] if has_problems else []))
+              for values, cell, problem in zip(values_of_cell, cells, problems, strict=True)),
         marked=best,
     )  # fmt: skip
     answer = ""
@@ -171,7 +174,7 @@ def grid_report(
         word = "lowest" if chosen.better == LESS else "highest"
         answer = f"{chosen.label} {word} at {', '.join(f'{label} {text}' for label, text in named)}"
     sections = [
-        Section(f"{chosen.label} ({_unit(chosen)})".removesuffix(" ()"), (drawn,)),
+        Section(f"Effect of {' and '.join(setting.label.lower() for setting in varied)}", (drawn,)),
         Section("All cells", (all_cells,), group=Group.BASIS if len(varied) > 1 else None),
     ]
     if notes:
