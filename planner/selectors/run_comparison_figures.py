@@ -47,13 +47,13 @@ PLAN = {
         "kwh", KWH, "modelled at the load that replicas are sized for", better=LESS
     ),
     "Carbon at rated load": Column("carbon_kg", KG, "of that energy", better=LESS),
-    "Starts": Column("starts", COUNT, "of replicas"),
-    "Stops": Column("stops", COUNT, "of replicas"),
+    "Starts": Column("starts", COUNT, "from the replicas that ran before each decision"),
+    "Stops": Column("stops", COUNT, "of the replicas that ran before each decision"),
 }
 LEVELS = {
-    "Planned quantile": Column("quantile", NUMBER, "of the forecast that is planned for"),
-    "Times that quantile": Column("times", NUMBER, "ratio"),
-    "Times again, for growth": Column(
+    "Forecast percentile": Column("quantile", NUMBER, "of the forecast that is planned for"),
+    "Factor on the percentile": Column("times", NUMBER, "ratio"),
+    "Factor for growth": Column(
         "load_factor", NUMBER, "of the recommended policy, chosen on its test days"
     ),
 }

@@ -620,9 +620,9 @@ def _test_days(view: ComparisonView) -> Iterator[Section]:
     ))  # fmt: skip
 
     def passes(day: TestDayFigures) -> str:
-        """Return "yes" or "no", or "" if the plan was not simulated on the day."""
+        """Return "yes" or "no", or "not run" if the plan was not simulated on the day."""
         on_day = day.policies.get(key)
-        return "" if on_day is None else "yes" if on_day.passes else "no"
+        return "not run" if on_day is None else "yes" if on_day.passes else "no"
 
     def attainment(day: TestDayFigures, tier: str) -> float | None:
         """Return the plan's attainment on the day, if it was simulated there."""
