@@ -90,7 +90,7 @@
     setTimeout(() => button.classList.remove("copied"), 1500);
   });
 
-  // The button stands in the head of the list, else beside its pages, else in a line below it.
+  // The button stands in the head of the list, else in its foot, else in a line below it.
   const tools = () => {
     for (const list of document.querySelectorAll("main .table-responsive:has(> .card-table > thead):not(.copyable)")) {
       list.classList.add("copyable");
@@ -99,13 +99,13 @@
       button.dataset.copyTable = "";
       button.table = list.querySelector("table");
       const head = list.previousElementSibling;
-      const pages = list.parentElement.querySelector(":scope > .card-footer > .pagination");
+      const foot = list.parentElement.querySelector(":scope > .card-footer.d-flex");
       if (head?.matches(".card-header:not(summary), .difference-title")) {
         const actions = head.querySelector(":scope > .card-actions");
         if (actions) actions.prepend(button);
         else head.append(button);
-      } else if (pages) {
-        pages.before(button);
+      } else if (foot) {
+        foot.insertBefore(button, foot.querySelector(".pagination"));
       } else {
         const end = document.createElement("div");
         const rows = list.querySelectorAll("tbody > tr:not(.table-total)").length;

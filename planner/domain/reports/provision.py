@@ -137,9 +137,9 @@ def _pools(pools: list[PoolFigures]) -> Table:
     """Return a row per pool with its load, its limit and the GPUs of each level."""
     return table(
         pools,
-        (Head("Phase"), lambda pool: pool.phase),
         (Head("Model", wide=2), lambda pool: pool.model),
         (Head("Region"), lambda pool: pool.region),
+        (Head("Phase"), lambda pool: pool.phase),
         (Head("GPU"), lambda pool: pool.gpu),
         (Head("Load", Form.NUMBER, "req/s"), lambda pool: pool.requests_s),
         (Head("ISL", Form.COUNT), lambda pool: pool.isl + pool.cached_tokens),

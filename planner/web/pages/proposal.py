@@ -8,7 +8,7 @@ from html import escape
 import polars as pl
 from django.utils import timezone
 
-from planner.domain.formats import NOTHING, figure
+from planner.domain.formats import NOTHING, minus
 from planner.domain.reports.change import BEFORE, NOW, Simulated, change_tiles, simulated
 from planner.domain.reports.policies import Span, span_text
 from planner.domain.reports.schedule import schedule_of
@@ -233,7 +233,7 @@ def _pool_change(change: ReplicaChange, total: ReplicaChange) -> PoolChange:
         return PoolChange(change.pool, before, after, None, NOTHING)
     mean, mean_after = (mean or 0.0 for mean in change.mean)
     more = round(mean_after - mean, 2)
-    words = f"{'+' * (more > 0)}{figure(more)}" if more else "0"
+    words = minus(f"{more:+.2f}") if more else "0"
     return PoolChange(change.pool, before, after, more, words)
 
 
