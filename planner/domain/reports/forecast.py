@@ -174,8 +174,7 @@ def _series(rows: Rows) -> Table:
         (Head("Why", wide=3), lambda row: row.get("reason")),
         (Head("Warning", wide=3), lambda row: row.get("note")),
         (Head("Bins left out", wide=3), lambda row: row.get("cleaned")),
-        note=f"{OTHER_NOTE} MASE compares with repeating the bin before. For a day ahead it is "
-        "above 1 for most forecasts, also good ones.",
+        note=f"{OTHER_NOTE} A day ahead, a MASE above 1 is usual.",
     )
 
 

@@ -18,9 +18,8 @@ from planner.domain.verification.profile_error import ProfileError
 ASSUMED = "assumed"
 NUMBER = re.compile(r"\[\d+\]")  # of a row in a key such as traffic.sources[0].tiers
 OTHER_NOTE = (
-    "Errors of past forecasts. Runner-up: the best other method. Error ratio: its recent peak "
-    "errors over those of the forecaster, so below 1 the runner-up was better. An ensemble stays "
-    f"unless another method is {percent(MARGIN, 0)} better."
+    "Errors of past forecasts. An ensemble stays unless another method is "
+    f"{percent(MARGIN, 0)} better."
 )
 
 

@@ -184,7 +184,7 @@ SCALARS: dict[str, Scalar] = {
     "description": Scalar("description", "Description"),
     "start": Scalar("horizon.start", "Begins (UTC)"),
     "duration_h": Scalar("horizon.duration_s", "Lasts", is_duration=True),
-    "period_min": Scalar("horizon.period_s", "Decide every, min", MINUTE, "60"),
+    "period_min": Scalar("horizon.period_s", "Scaling interval, min", MINUTE, "60"),
     "lead_min": Scalar("horizon.lead_s", "Lead time, min", MINUTE),
     "bin_s": Scalar("traffic.bin_s", "Demand bins, s", 1),
     "max_replayed": Scalar("traffic.max_replayed", "Most requests to replay", 1),
