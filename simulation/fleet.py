@@ -192,7 +192,7 @@ ROLES = ("both", "prefill", "decode")
 BATCHING = ("chunked", "whole", "alone")
 # preempt: the request admitted last is computed again later. fail: it is rejected and counted.
 WHEN_FULL = ("preempt", "fail")
-SCHEDULERS = ("fcfs", "edf", "pf", "dpa")  # engine.scheduling uses these indices
+SCHEDULERS = ("fcfs", "edf", "pf", "dpa")  # engine.queues uses these indices
 # Criterion for a region. queues: prefer a region with an instance that takes the request at its
 # next iteration. memory: by KV memory alone, as in SageServe.
 ROUTER_INPUTS = ("queues", "memory")

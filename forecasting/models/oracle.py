@@ -8,7 +8,7 @@ import numpy as np
 from forecasting.demand import DemandSeries
 from forecasting.errors import ForecastError
 from forecasting.forecast import QUANTILES, Forecast
-from forecasting.models.series_end import SeriesEnd, check_steps, require_fitted
+from forecasting.models.rule_forecaster import SeriesEnd, check_steps, require_fitted
 
 
 class Perfect:

@@ -1,24 +1,127 @@
 """Forecasters that use the panel methods, for many series or for one."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from time import perf_counter
-from typing import Self
+from typing import Self, TypeVar
 
 import numpy as np
 
-from forecasting.demand import DemandSeries
+from forecasting.demand import DemandSeries, SeriesKey
 from forecasting.errors import ForecastError, SeriesTooShort
-from forecasting.explanation import compared_methods, order_in_words, selection_reason
-from forecasting.forecast import Forecast, PanelForecast
+from forecasting.forecast import Forecast, MethodScore, PanelForecast
 from forecasting.harmonics import DAY_S
-from forecasting.models.series_end import SeriesEnd, check_steps, require_fitted
+from forecasting.method_choice import MARGIN
 from forecasting.panel import Panel
 from forecasting.panel_forecaster import PanelForecaster
 from forecasting.rules.arima import MIN_OBSERVED, Arima
 from forecasting.rules.naive import Seasonal, ShapeTimesLevel
-from forecasting.rules.registry import AUTO, ENSEMBLE, RULES
+from forecasting.rules.registry import ARIMA, AUTO, ENSEMBLE, NAIVE, RULES
 
+T = TypeVar("T")
+SMALLEST_SHARE = 0.05  # smallest weight in an ensemble that is named
 FEWEST = 2  # observed bins that a rule needs
+
+
+@dataclass(frozen=True, slots=True)
+class SeriesEnd:
+    """The key of a series and the right edge of its last seen bin, which an update continues."""
+
+    key: SeriesKey
+    bin_s: float
+    unit: str
+    end_s: float  # UTC epoch seconds
+
+    @classmethod
+    def of(cls, series: DemandSeries) -> SeriesEnd:
+        """Return the end of ``series``; raise ForecastError for negative or infinite amounts."""
+        _check_amounts(series)
+        return cls(series.key, series.bin_s, series.unit, series.end_s)
+
+    def extend(self, series: DemandSeries) -> SeriesEnd:
+        """Return the end of ``series``; raise ForecastError unless it begins at this end."""
+        _check_amounts(series)
+        same_series = (series.key, series.bin_s, series.unit) == (self.key, self.bin_s, self.unit)
+        if not same_series or abs(series.start_s - self.end_s) > 1e-6 * self.bin_s:
+            raise ForecastError(
+                f"{self.key}: an update must hold the {self.unit} bins of {self.bin_s:g} s from "
+                f"epoch second {self.end_s:.0f} on, not {series.key} in {series.unit} bins of "
+                f"{series.bin_s:g} s from {series.start_s:.0f}. Give unseen bins as gaps (NaN)."
+            )
+        return replace(self, end_s=self.end_s + series.bins * self.bin_s)
+
+
+def require_fitted(state: T | None, method: str) -> T:
+    """Return ``state``; raise ForecastError if it is None because ``fit`` was not called."""
+    if state is None:
+        raise ForecastError(f"{method}: fit a series before updating or predicting.")
+    return state
+
+
+def check_steps(steps: int, method: str) -> None:
+    """Raise ForecastError unless there is at least one step."""
+    if steps < 1:
+        raise ForecastError(f"{method}: ask for at least one step, not {steps}.")
+
+
+def _check_amounts(series: DemandSeries) -> None:
+    """Raise ForecastError for negative or infinite amounts."""
+    wrong = np.flatnonzero((series.values < 0) | np.isinf(series.values))
+    if wrong.size:
+        raise ForecastError(
+            f"{series.key}: bin {wrong[0]} holds {series.values[wrong[0]]:g} {series.unit}; "
+            "amounts must be finite and not negative, with NaN for a gap."
+        )
+
+
+def order_in_words(forecast: PanelForecast, row: int) -> str:
+    """Return an ARIMA's order or an ensemble's weights as text; "" for other methods."""
+    if forecast.methods[row] == ARIMA or forecast.candidates[0] == "arima-fourier":
+        return forecast.orders[row]
+    if forecast.methods[row] != ENSEMBLE:
+        return ""
+    shares = forecast.shares[:, row]
+    order = [m for m in np.argsort(-shares, kind="stable") if shares[m] >= SMALLEST_SHARE]
+    return ", ".join(f"{forecast.candidates[m]} {shares[m]:.0%}" for m in order)
+
+
+def compared_methods(forecast: PanelForecast, row: int) -> tuple[MethodScore, ...]:
+    """Return the methods whose recent errors are known, smallest error first."""
+    shares, end_shares = forecast.shares[:, row].tolist(), forecast.end_shares[:, row].tolist()
+    # The last candidate is the ensemble, which has no share in itself; it counts as whole.
+    scores = [
+        MethodScore(name, error, share, end_share, name == forecast.methods[row])
+        for name, error, share, end_share in zip(
+            forecast.candidates,
+            forecast.errors[:, row].tolist(),
+            (*shares, 1.0),
+            (*end_shares, 1.0),
+            strict=True,
+        )
+        if np.isfinite(error)
+    ]
+    return tuple(sorted(scores, key=lambda score: score.error))
+
+
+def selection_reason(forecast: PanelForecast, row: int) -> str:
+    """Return a sentence on the recent errors of the chosen, next best and naive methods."""
+    chosen = forecast.methods[row]
+    scores = {score.method: score for score in compared_methods(forecast, row)}
+    if chosen not in scores:
+        return f"{chosen}: too little was seen to try any method."
+    if chosen == ENSEMBLE:
+        why = f"no single method was {MARGIN:.0%} better"
+    else:
+        why = f"at least {MARGIN:.0%} better than all together"
+    best = next((name for name in scores if name != chosen), "")
+    rivals = dict.fromkeys((best, *(name for name in NAIVE if name in scores and name != chosen)))
+    compared = ", ".join(f"{name} {scores[name].error:.1%}" for name in rivals if name)
+    return (
+        f"{chosen}: lately its peaks were off by {scores[chosen].error:.1%} of mean demand; {why}"
+        f"{f' ({compared})' if compared else ''}."
+    )
 
 
 class MultiSeriesForecaster:

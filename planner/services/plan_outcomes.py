@@ -17,6 +17,7 @@ from django.urls import reverse
 from forecasting.demand import SeriesKey
 from planner.domain.deserialise import from_json
 from planner.domain.progress import Progress, silent
+from planner.domain.retrospective.drift import speeds_now
 from planner.domain.retrospective.evaluation import Forecast, evaluate_plan
 from planner.domain.retrospective.figures import (
     ForecastBin,
@@ -25,7 +26,6 @@ from planner.domain.retrospective.figures import (
     SpeedDrift,
     SpeedKey,
 )
-from planner.domain.retrospective.speed_drift import speeds_now
 from planner.domain.serialise import as_json
 from planner.errors import EXPECTED
 from planner.inputs.live.replica_speed import ServedSpeed, served_speeds

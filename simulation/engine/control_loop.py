@@ -1,13 +1,123 @@
-"""The control loop around a policy."""
+"""The control loop around a policy, and what the policy observes of the engine."""
 
 from dataclasses import replace
 
-from simulation.engine.observations import Observer
+import numpy as np
+
+from simulation.arrays import Array, FloatArray, IntArray
+from simulation.engine import entry_points, signals
+from simulation.engine.compiled_observation import AMOUNTS, COUNTS, Reading
 from simulation.engine.policy_actions import Actor
-from simulation.engine.state import State
+from simulation.engine.state import FIRST_SERVICE, State
 from simulation.faults import ControllerOutage
 from simulation.fleet import Fleet
-from simulation.policy import Hold, ScalingPolicy, actions_of, holds
+from simulation.policy import Hold, Observation, ScalingPolicy, Signals, actions_of, holds
+
+
+class Observer:
+    """Callable that returns the observation at each scaling decision.
+
+    Measurements cover the time since the previous decision. Signals require settling every
+    instance. They are therefore read only for a policy with ``wants_signals``.
+    """
+
+    def __init__(self, state: State, policy: ScalingPolicy) -> None:
+        self._state = state
+        self._wants_signals = bool(getattr(policy, "wants_signals", False))
+        state.clock["signals"] = self._wants_signals
+        models = int(state.service_model.max(initial=-1)) + 1
+        self.reading = Reading(
+            router_pool=router_pools(state),
+            requested_model=_model_requested_from(state),
+            requested_tokens=np.zeros((models, state.asked_tokens.shape[1]), np.int64),
+            observed_s=np.zeros(1),
+            before=np.zeros((2, len(state.pools))),
+            **self._buffers(),
+        )
+
+    def __call__(self, now: float, *, read: bool = False) -> Observation:
+        """Return the observation at ``now``; with ``read``, it has been read already.
+
+        A pool without ready instances counts as full while requests wait for it at the router, and
+        they count as waiting. Otherwise no rule would ever start its first instance.
+        """
+        if not read:
+            entry_points.observe(self._state.handle, now, self.reading)
+        counts, amounts, measured = self.reading[-3:]
+        # An observation keeps its arrays, so the next one needs others.
+        self.reading = self.reading._replace(**self._buffers())
+        if self._wants_signals:
+            latencies = self._state.latency_counts.copy()
+            self._state.latency_counts[:] = 0
+        ready, starting, draining, spare, waiting, deferred = counts
+        utilisation, load, input_tps, asked_tps, backlog, fullest, longest, saturation = amounts
+        return Observation(
+            time_s=now,
+            ready=ready,
+            starting=starting,
+            draining=draining,
+            utilisation=utilisation,
+            waiting=waiting,
+            input_tps=input_tps,
+            signals=_signals(measured) if self._wants_signals else None,
+            deferred=deferred,
+            spare=spare,
+            load=load,
+            asked_tps=asked_tps,
+            backlog=backlog,
+            fullest=fullest,
+            longest=longest,
+            saturation=saturation,
+            ttft_counts=latencies[signals.TTFT] if self._wants_signals else None,
+            tbt_counts=latencies[signals.TENFOLD_TBT] if self._wants_signals else None,
+        )
+
+    def _buffers(self) -> dict[str, Array]:
+        """Return new arrays for the next observation."""
+        pools = len(self._state.pools)
+        return {
+            "counts": np.empty((len(COUNTS), pools), np.int64),
+            "amounts": np.empty((len(AMOUNTS), pools)),
+            "measured": np.empty((signals.COUNT if self._wants_signals else 0, pools)),
+        }
+
+
+def _signals(measured: FloatArray) -> Signals:
+    """Return the rows of ``measured`` as signals; the last two rows are counts."""
+    rows: list[Array] = [*measured[:-2], *measured[-2:].astype(np.int64)]
+    return Signals(*rows)
+
+
+def _model_requested_from(state: State) -> IntArray:
+    """Return the model whose requests count as ``asked_tps`` of each pool, ``[pools]``.
+
+    It is the index of the model of a service of the pool; -1: none. For a decode pool, it is that
+    of the service that its requests began with.
+    """
+    has_service = state.pools["service_count"] > 0
+    service = state.pool_services[np.where(has_service, state.pools["services"], 0)]
+    first_service = state.handover[service, FIRST_SERVICE]
+    first_service = np.where(first_service >= 0, first_service, service)
+    return np.where(has_service, state.service_model[first_service], -1)
+
+
+def router_pools(state: State) -> Array:
+    """Return the pool whose ``waiting`` includes the requests at a router, ``[services, regions]``.
+
+    It is the first pool of the service in the nearest region that has one. -1: no such region can
+    be reached.
+    """
+    services, regions = state.router_waiting.shape
+    shown_at = np.full((services, regions), -1)
+    for service in range(services):
+        for home in range(regions):
+            for region in state.region_order[home][state.region_order[home] >= 0]:
+                endpoint = service * regions + region
+                first, end = state.endpoint_start[endpoint : endpoint + 2]
+                if first < end:  # the region has a pool of the service
+                    shown_at[service, home] = state.endpoint_pools[first]
+                    break
+    return shown_at
 
 
 class Controller:

@@ -11,8 +11,7 @@ from planner.optimizer import solve_window
 from planner.optimizer.decomposition import Cells
 from planner.optimizer.decomposition.ascent import ascend
 from planner.optimizer.decomposition.cells import Prices
-from planner.optimizer.decomposition.columns import columns_near, widest_band
-from planner.optimizer.decomposition.master import relax
+from planner.optimizer.decomposition.master import columns_near, relax, widest_band
 from planner.optimizer.figures import is_feasible
 from planner.optimizer.problem import FEASIBLE, INFEASIBLE, OPTIMAL, TIMEOUT, PlanningProblem
 from tests.optimizer.problems import best_by_counting, problem, random_problem, with_pools
@@ -71,7 +70,7 @@ def test_every_cell_is_solved_exactly(seed, pooled):
 @pytest.mark.parametrize(("each", "pooled"), [(60, False), (3, False), (2_000, True)])
 @pytest.mark.parametrize("seed", SEEDS)
 def test_the_band_holds_every_column_within_it_and_no_other(seed, each, pooled, monkeypatch):
-    monkeypatch.setattr("planner.optimizer.decomposition.columns.COLUMNS_PER_CELL", each)
+    monkeypatch.setattr("planner.optimizer.decomposition.master.COLUMNS_PER_CELL", each)
     cells = cells_of(seed, pooled)
     prices = random_prices(cells, seed)
     priced = cells.solve_at(prices)
@@ -180,7 +179,7 @@ def test_it_agrees_with_the_whole_program_on_measured_pools(seed):
 
 @pytest.mark.parametrize("seed", range(4))
 def test_ranges_in_place_of_columns_give_the_same_plan(seed, monkeypatch):
-    monkeypatch.setattr("planner.optimizer.decomposition.columns.COLUMNS_PER_CELL", 2)
+    monkeypatch.setattr("planner.optimizer.decomposition.master.COLUMNS_PER_CELL", 2)
     joint, apart = (
         solve_window(middling(seed, 1.2), gap=1e-4, method=method)
         for method in ("whole", "decomposed")

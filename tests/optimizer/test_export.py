@@ -5,7 +5,7 @@ import pytest
 
 from planner.optimizer.problem import single_period
 from planner.optimizer.program.search import draft_program
-from planner.optimizer.solvers.export import as_pulp
+from planner.optimizer.solvers.cbc import as_pulp
 from tests.optimizer.problems import best_by_counting, random_columns, random_problem
 
 CASES = [

@@ -13,8 +13,7 @@ from simulation.policies.parts.schedule import FixedSchedule
 from simulation.policies.schedule_follower import ScheduleFollower
 from simulation.policies.static import Static
 from simulation.policies.wrappers.cost_limit import CostLimit
-from simulation.policies.wrappers.scale_in import ScaleInOptions
-from simulation.policies.wrappers.scale_in_undo import ScaleInUndo
+from simulation.policies.wrappers.scale_in import ScaleInOptions, ScaleInUndo
 from simulation.policy import Actions
 from simulation.start_times import Registration, StartUp
 from tests.simulation.builders import fleet, pool, profile, trace

@@ -47,8 +47,7 @@ from simulation.early_stop import LateCounter, TargetMissed
 from simulation.fleet import Fleet, Tier
 from simulation.metrics import Summary
 from simulation.policies.wrappers.cost_limit import CostLimit, CostLimitExceeded
-from simulation.policies.wrappers.scale_in import ScaleInOptions
-from simulation.policies.wrappers.scale_in_undo import ScaleInUndo
+from simulation.policies.wrappers.scale_in import ScaleInOptions, ScaleInUndo
 from simulation.policies.wrappers.signal_range import SignalRecorder
 from simulation.policy import ReportsParameters, ScalingPolicy
 from simulation.results import PoolSeries

@@ -1,17 +1,21 @@
-"""Rank the policies and write the recommendation (methods.md X1); ``warnings`` has those."""
+"""Rank the policies and write the recommendation (methods.md X1); ``warnings`` has those.
+
+Sentences compare the autoscaler that runs today with the recommended policy.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
+from planner.domain.formats import figure, signed_percent
 from planner.domain.recommend.rule import Choice
 from planner.domain.recommend.test_days import TestDay
 from planner.domain.recommend.trials import shortfall as shortfall_of
 from planner.domain.results import warnings as cautions
-from planner.domain.results.answer import Answer, missed_tiers_sentence
-from planner.domain.results.autoscaler_today import autoscaler_sentences, setting_of_today
+from planner.domain.results.answer import DAY_S, Answer, missed_tiers_sentence
 from planner.domain.results.equal_attainment_savings import (
+    NOTHING,
     EqualSlo,
     amount,
     cost_difference_words,
@@ -20,9 +24,10 @@ from planner.domain.results.equal_attainment_savings import (
 )
 from planner.domain.results.figures import BY_NAME
 from planner.domain.results.recommended_policy import Recommended, recommended_of
+from planner.domain.results.warnings import lower_first, missed_tiers
 from planner.domain.serialise import COLUMNS, KEY
 from planner.domain.study import PolicyRun
-from planner.policies.base import TODAY
+from planner.policies.base import SEPARATOR, TODAY
 from planner.policies.registry import plan_policy
 
 MOVES = 100  # sorts policies that scale after all static fleets
@@ -243,3 +248,65 @@ def _run_of_plan(by_name: dict[str, PolicyRun], recommended: PolicyRun | None) -
 def hours(value: float) -> str:
     """Return hours as text with one decimal, or without from a hundred on."""
     return f"{value:,.0f}" if value >= 100 else f"{value:,.1f}"
+
+
+def setting_of_today(policies: Iterable[str]) -> str | None:
+    """Return the key of the policy labelled ``today``, the autoscaler that runs now, or None."""
+    return next((key for key in policies if key.partition(SEPARATOR)[2] == TODAY), None)
+
+
+def autoscaler_sentences(
+    runs: Sequence[PolicyRun], recommended: PolicyRun, *, qualifies: bool
+) -> str:
+    """Return what today's autoscaler costs and misses, and whether ``recommended`` does better.
+
+    ``qualifies``: the recommended policy passes every required test day. The result is "" if no run
+    is today's autoscaler.
+    """
+    key = setting_of_today(run.name for run in runs)
+    if key is None:
+        return ""
+    today = next(run for run in runs if run.name == key)
+    # Costs are per day, and a shorter window shows only part of one.
+    rate = " at this window's rate" if today.summary.duration_s < DAY_S else ""
+    text = (
+        f"Your autoscaler ({today.traits.label}) costs {_daily(today)}{rate} and {_result(today)}."
+    )
+    if recommended is today:
+        return f"{text} It is the recommended policy."
+    more = _usd_per_day(recommended) / _usd_per_day(today) - 1 if _usd_per_day(today) else 0.0
+    change = f" ({signed_percent(more, 0)})" if abs(more) >= NOTHING else ""
+    text += (
+        f" The recommended policy, {lower_first(recommended.label)}, costs "
+        f"{_daily(recommended)}{change} and {_result(recommended)}."
+    )
+    if recommended.meets_slo:
+        preferred = today.meets_slo and more >= NOTHING and qualifies
+        return f"{text} It is preferred for its results on the test days." if preferred else text
+    meeting = [run for run in runs if run.meets_slo and not run.traits.uses_future_data]
+    if not meeting:
+        return f"{text} No policy in this comparison meets every SLO."
+    cheapest = min(meeting, key=lambda run: run.summary.cost_usd)
+    if cheapest is today:
+        return text
+    return f"{text} {cheapest.label} costs {_daily(cheapest)} and {_result(cheapest)}."
+
+
+def _usd_per_day(run: PolicyRun) -> float:
+    """Return dollars per day, without what is paid once."""
+    return run.summary.recurring_usd * DAY_S / run.summary.duration_s
+
+
+def _daily(run: PolicyRun) -> str:
+    """Return the cost of a day in words."""
+    return f"{figure(_usd_per_day(run), '$')} a day"
+
+
+def _result(run: PolicyRun) -> str:
+    """Return the tiers that a run misses, with their hours below the target, in words."""
+    missed = missed_tiers(run)
+    if missed:
+        return f"misses {'; '.join(missed)}"
+    hours = sum(run.summary.missed_hours.values())
+    below = f", with {hours:,} hour{'s' * (hours != 1)} below a target" if hours else ""
+    return f"meets every SLO{below}"

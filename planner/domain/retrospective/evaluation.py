@@ -15,7 +15,7 @@ from planner.domain.planning.planning import forecast_load, plan_load
 from planner.domain.preparation import study_of
 from planner.domain.progress import Progress, part
 from planner.domain.replay.replay import BRIEF, replayed
-from planner.domain.retrospective.demand_drift import length_drift
+from planner.domain.retrospective.drift import length_drift, requested_counts, speed_drifts
 from planner.domain.retrospective.figures import (
     DemandError,
     ForecastBin,
@@ -23,8 +23,6 @@ from planner.domain.retrospective.figures import (
     Hour,
     PlanEvaluation,
 )
-from planner.domain.retrospective.requested_replicas import requested_counts
-from planner.domain.retrospective.speed_drift import speed_drifts
 from planner.domain.serialise import moment
 from planner.domain.study import PolicyRun, Study
 from planner.domain.traffic.forecasts import SeriesForecast

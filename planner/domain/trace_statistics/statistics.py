@@ -1,21 +1,26 @@
-"""Compute all figures of a trace."""
+"""Compute all figures of a trace, with the rank of its days and the lengths of its requests."""
 
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import polars as pl
 
+from forecasting.demand import DemandSeries
 from forecasting.outages import Outage, find_outages, may_have_outages, outage_mask, unknown_sums
-from planner.domain.trace_statistics.days import days
 from planner.domain.trace_statistics.figures import (
     LEVELS,
+    UNSAID,
     Character,
     Characterisation,
+    Day,
+    Days,
+    Lengths,
     LostBins,
     Sessions,
 )
 from planner.domain.trace_statistics.grid import Grid, stored_grid
-from planner.domain.trace_statistics.lengths import mean_lengths, request_lengths
 from planner.domain.trace_statistics.periodicity import (
     burstiness,
     fine_counts,
@@ -30,19 +35,37 @@ from planner.domain.trace_statistics.volumes import (
     utilities,
     volumes,
 )
-from planner.domain.traffic.window import HOUR_S
+from planner.domain.traffic.window import DAY_S, HOUR_S
+from planner.domain.traffic.window_rank import (
+    SEEN,
+    WEEK_S,
+    Stretch,
+    busiest,
+    day_words,
+    span_words,
+    stretches,
+    window_rank,
+)
+from planner.inputs.ingest.options import LABELS
 from planner.inputs.ingest.report import IngestReport
 from planner.inputs.ingest.store import (
     LENGTHS,
     THINK,
     absent_parts,
+    label_code,
+    labels_of,
     read_report,
     scan_requests,
     stored_sessions,
 )
+from simulation.arrays import BoolArray, FloatArray, IntArray
 
 _LENGTHS = {"prompts": "input_tokens", "answers": "output_tokens"}
 MAX_OUTAGES = 100  # most outages in the list; all are counted
+LISTED_DAYS = 1100  # most listed days (three years); a longer trace lists its busiest
+COVERED = 0.99  # share of a day that a series must span to count as present
+ROOM = 1 << 31  # larger than any length, so that a label and a length pack into one number
+FIELDS = ("input_tokens", "output_tokens")
 
 
 def characterise(store: Path | str) -> Characterisation:
@@ -199,3 +222,194 @@ def sessions_of(store: Path) -> Sessions | None:
         growing=float((growth >= 0).to_numpy().mean()),
         growth_p50=quantile(growth, 0.5),
     )
+
+
+def days(grid: Grid, lost: BoolArray, clock: str) -> Days:
+    """Return the calendar days of the trace in order, each with its rank by demand.
+
+    Of more than ``LISTED_DAYS`` days, the busiest are listed. A day with too many unknown bins has
+    no rank. ``lost [bins]`` marks bins that are not real demand. Returns no days if bins exceed a
+    day.
+    """
+    if grid.bin_s > DAY_S:
+        return Days((), 0, None, None, ())
+    amounts = grid.total(grid.unit)
+    total = replace(amounts, values=np.where(lost, np.nan, amounts.values))
+    every_day = _every_day(grid, total, clock)
+    top_day, top_week = busiest(total, DAY_S), busiest(total, WEEK_S)
+    words = tuple(_words(every_day, total, top_week, len(grid.names), clock))
+    ranked = sum(day.rank is not None for day in every_day)
+    listed = every_day
+    if len(every_day) > LISTED_DAYS:
+        words = (*words, f"{len(every_day):,} days; the {LISTED_DAYS:,} busiest are listed.")
+        busy_first = sorted(every_day, key=lambda day: -(day.of_busiest or 0.0))
+        listed = sorted(busy_first[:LISTED_DAYS], key=lambda day: day.start_s)
+    return Days(tuple(listed), ranked, top_day, top_week, words)
+
+
+def _every_day(grid: Grid, total: DemandSeries, clock: str) -> list[Day]:
+    """Return all calendar days of the trace in order; ``total`` is its demand over all series."""
+    day_of_bin = np.floor(grid.edges_s / DAY_S + 1e-9).astype(np.int64)
+    first = int(day_of_bin[0])
+    count = int(day_of_bin[-1] - day_of_bin[0]) + 1
+
+    def per_day(values: FloatArray | BoolArray) -> FloatArray:
+        """Return the sum of ``values [bins]`` over each day; unknown bins count as 0."""
+        return np.bincount(day_of_bin - first, np.nan_to_num(values), count).astype(np.float64)
+
+    observed = per_day(~np.isnan(total.values)) * grid.bin_s / DAY_S
+    first_bins = np.searchsorted(day_of_bin, first + np.arange(count))
+    present_bins = np.add.reduceat(grid.present, first_bins, axis=1, dtype=np.int64)
+    series = (present_bins * grid.bin_s / DAY_S >= COVERED).sum(axis=0)
+    sums = {field: per_day(grid.summed(field)) for field in grid.amounts}
+    # Only days with enough known bins are compared.
+    amount_of = {stretch.start_s: stretch.amount for stretch in stretches(total, DAY_S)}
+    ascending = np.sort(list(amount_of.values()))
+    every_day = []
+    for day in range(count):
+        start_s = (first + day) * DAY_S
+        amount = amount_of.get(start_s)
+        rank = of_busiest = None
+        if amount is not None:
+            busier = ascending.size - np.searchsorted(ascending, amount, side="right")
+            rank = 1 + int(busier)
+            of_busiest = amount / ascending[-1] if ascending[-1] else None
+        every_day.append(
+            Day(
+                start_s=start_s,
+                name=day_words(start_s, clock),
+                requests=_known_sum(sums, "requests", day),
+                input_tokens=_known_sum(sums, "input_tokens", day),
+                output_tokens=_known_sum(sums, "output_tokens", day),
+                seen=min(1.0, float(observed[day])),
+                series=int(series[day]),
+                rank=rank,
+                of_busiest=of_busiest,
+            )
+        )
+    return every_day
+
+
+def _words(
+    days_listed: list[Day], total: DemandSeries, top_week: Stretch | None, series: int, clock: str
+) -> Iterator[str]:
+    """Yield sentences on the last, the busiest and the unranked days."""
+    ranked = [day for day in days_listed if day.rank is not None]
+    if not ranked:
+        yield f"No day has {SEEN:.0%} or more of its data, so days are not ranked."
+        return
+    last = ranked[-1].start_s
+    yield f"Last whole day: {window_rank(total, last, last + DAY_S, clock).sentence}"
+    if top_week is not None and len(ranked) > 7:
+        yield f"Busiest seven days: {span_words(top_week.start_s, top_week.end_s, clock)}."
+    without = len(days_listed) - len(ranked)
+    if without:
+        yield (
+            f"{without:,} partial {'day is' if without == 1 else 'days are'} not ranked, with less "
+            f"than {SEEN:.0%} of the data."
+        )
+    partly = sum(day.series < series for day in ranked)
+    if partly:
+        yield (
+            f"{partly:,} of {len(ranked):,} days lack some of the {series:,} series. Their totals "
+            "are too low."
+        )
+
+
+def _known_sum(sums: dict[str, np.ndarray], field: str, day: int) -> float | None:
+    """Return a day's sum of ``field``; None if it is not known."""
+    return float(sums[field][day]) if field in sums else None
+
+
+def request_lengths(store: Path, by: tuple[str, ...]) -> list[Lengths]:
+    """Return the lengths of all requests, and of the largest labels of each kind in ``by``."""
+    report, scan = scan_requests(store)
+    coded = label_code(report).alias("code")
+    lengths = []
+    for field in FIELDS:
+        # Count pairs of label and length, so that memory does not grow with the requests.
+        packed = (coded * ROOM + pl.col(field)).alias("packed")
+        counts = scan.select(packed).group_by("packed").len("n").collect(engine="streaming")
+        code, tokens = (counts["packed"] // ROOM).to_numpy(), (counts["packed"] % ROOM).to_numpy()
+        requests = counts["n"].to_numpy().astype(np.int64)
+        series, codes = np.unique(code, return_inverse=True)
+        names = labels_of(report, series)
+        lengths += _by_label(field, "all", np.full(len(names), "all"), codes, tokens, requests)
+        for kind in by:
+            of_series = [each[LABELS.index(kind)] or UNSAID for each in names]
+            lengths += _by_label(field, kind, np.array(of_series), codes, tokens, requests)
+    return lengths
+
+
+def _by_label(
+    field: str, by: str, of_series: np.ndarray, codes: IntArray, tokens: IntArray, count: IntArray
+) -> list[Lengths]:
+    """Return the lengths of the LISTED labels with the most requests, the largest first.
+
+    ``of_series`` has the label of each series. ``count[i]`` requests of series ``codes[i]`` have
+    ``tokens[i]`` each.
+    """
+    labels, label = np.unique(of_series, return_inverse=True)
+    # Pairs of label and length, sorted by both, with their number of requests.
+    packed, packed_index = np.unique(label[codes] * ROOM + tokens, return_inverse=True)
+    weight = np.bincount(packed_index, count).astype(np.float64)
+    label_of = packed // ROOM
+    values = (packed % ROOM).astype(np.float64)
+    first = np.searchsorted(label_of, np.arange(len(labels) + 1))
+    requests = np.add.reduceat(weight, first[:-1])
+    lengths = []
+    for i in np.argsort(-requests, kind="stable")[:LISTED]:
+        rows = slice(first[i], first[i + 1])
+        name = str(labels[i])
+        lengths.append(length_distribution(field, by, name, values[rows], weight[rows]))
+    return lengths
+
+
+def length_distribution(
+    field: str, by: str, label: str, tokens: FloatArray, count: FloatArray
+) -> Lengths:
+    """Return the distribution of ``count[i]`` requests with ``tokens[i]`` each, sorted by tokens.
+
+    A quantile is the smallest length that at least this share of requests does not exceed
+    (inverted CDF).
+    """
+    total = float(count.sum())
+    mean = float((tokens * count).sum()) / total
+    variance = float((count * (tokens - mean) ** 2).sum()) / total
+    requests_up_to = np.cumsum(count)
+
+    def quantiles(levels: FloatArray) -> list[float]:
+        """Return the quantiles of the given levels, in tokens."""
+        needed = np.ceil(levels * total - 1e-9).clip(1)
+        index = np.searchsorted(requests_up_to, needed, side="left")
+        return [float(value) for value in tokens[index]]
+
+    p50, p95, p99 = quantiles(np.array([0.5, 0.95, 0.99]))
+    return Lengths(
+        field, by, label, total, mean, variance**0.5 / mean if mean else None,
+        p50, p95, p99, float(tokens[-1]), tuple(quantiles(np.array(LEVELS))),
+    )  # fmt: skip
+
+
+def mean_lengths(grid: Grid) -> list[Lengths]:
+    """Return mean lengths from counts per bin, over the bins with both requests and tokens."""
+    if "requests" not in grid.amounts:
+        return []
+    return [
+        lengths
+        for field in FIELDS
+        if field in grid.amounts
+        for by, label, rows in grid.groups(LISTED)
+        if (lengths := _mean(grid, field, by, label, rows)) is not None
+    ]
+
+
+def _mean(grid: Grid, field: str, by: str, label: str, rows: np.ndarray) -> Lengths | None:
+    """Return the mean length of the series ``rows`` together; None if it is not known."""
+    requests, tokens = grid.amounts["requests"][rows], grid.amounts[field][rows]
+    both = ~np.isnan(requests) & ~np.isnan(tokens)
+    total = float(requests[both].sum())
+    if not total:
+        return None
+    mean = float(tokens[both].sum()) / total
+    return Lengths(field, by, label, total, mean, None, None, None, None, None, ())

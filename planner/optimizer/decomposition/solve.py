@@ -11,8 +11,13 @@ import numpy as np
 
 from planner.optimizer.decomposition.ascent import FIRST_LEAP, ascend, polish
 from planner.optimizer.decomposition.cells import Cells, PricedCells, Prices
-from planner.optimizer.decomposition.columns import cheapest_columns, widest_band
-from planner.optimizer.decomposition.master import WholePlan, combine, relax
+from planner.optimizer.decomposition.master import (
+    WholePlan,
+    cheapest_columns,
+    combine,
+    relax,
+    widest_band,
+)
 from planner.optimizer.decomposition.repair import repair_plan
 from planner.optimizer.problem import FEASIBLE, INFEASIBLE, OPTIMAL, TIMEOUT
 from simulation.arrays import IntArray

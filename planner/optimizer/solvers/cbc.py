@@ -1,4 +1,7 @@
-"""Solve a program on CBC, the fallback, in a process that a deadline or a cancel ends."""
+"""Solve a program on CBC, the fallback, in a process that a deadline or a cancel ends.
+
+PuLP's model of the program writes ``.mps`` (for CBC) and ``.lp``.
+"""
 
 import re
 import tempfile
@@ -7,13 +10,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import pulp
 from pulp.apis.coin_api import pulp_cbc_path
 
 from planner.errors import SolverFailed
 from planner.optimizer.problem import FEASIBLE, INFEASIBLE, OPTIMAL, TIMEOUT
 from planner.optimizer.solvers.arrays import KEPT, LinearProgram
 from planner.optimizer.solvers.deadline import Solution, run_watched
-from planner.optimizer.solvers.export import as_pulp
 from simulation.arrays import FloatArray
 
 ROUNDING = 5e-4  # the log prints the bound to three decimals
@@ -72,3 +75,43 @@ def _read_solution(program: LinearProgram, answer: Path, log: str, died: str) ->
         objective = float(program.cost @ values)
         return Solution(OPTIMAL, values, bound if bounds else objective)
     return Solution(FEASIBLE, values, bound, died)
+
+
+def as_pulp(program: LinearProgram) -> pulp.LpProblem:
+    """Return the program as a PuLP model with variables ``xi`` and rows ``ri``.
+
+    A row with two different bounds becomes ``ri_least`` and ``ri_most``.
+    """
+    lp = pulp.LpProblem("plan", pulp.LpMinimize)
+    parts = zip(program.lower.tolist(), program.upper.tolist(), program.whole, strict=True)
+    x = [
+        lp.add_variable(
+            f"x{i}",
+            None if low == -np.inf else low,
+            None if high == np.inf else high,
+            pulp.LpInteger if integral else pulp.LpContinuous,
+        )
+        for i, (low, high, integral) in enumerate(parts)
+    ]
+    costs = zip(x, program.cost.tolist(), strict=True)
+    lp.setObjective(pulp.LpAffineExpression([(v, cost) for v, cost in costs if cost]))
+    columns, values = program.columns.tolist(), program.values.tolist()
+    limits = zip(program.row_lower.tolist(), program.row_upper.tolist(), strict=True)
+    for i, (low, high) in enumerate(limits):
+        entries = range(program.begins[i], program.begins[i + 1])
+        terms = [(x[columns[entry]], values[entry]) for entry in entries]
+        if low == high:
+            senses = [(pulp.LpConstraintEQ, low, "")]
+        else:
+            two_sided = low > -np.inf and high < np.inf
+            senses = [
+                (pulp.LpConstraintGE, low, "_least" if two_sided else ""),
+                (pulp.LpConstraintLE, high, "_most" if two_sided else ""),
+            ]
+        for sense, limit, suffix in senses:
+            if np.isfinite(limit):
+                row = pulp.LpConstraint(
+                    pulp.LpAffineExpression(terms), sense, f"r{i}{suffix}", limit
+                )
+                lp.addConstraint(row)
+    return lp

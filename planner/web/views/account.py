@@ -1,10 +1,11 @@
-"""Let people manage their own account."""
+"""Let people manage their own account and its sessions."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from django import forms
+from django.conf import settings
 from django.contrib import messages
 from django.contrib.auth.forms import AuthenticationForm
 from django.contrib.auth.views import LoginView, PasswordChangeView
@@ -18,7 +19,7 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 from planner.errors import PlannerError, TooManyAttempts
 from planner.models import ApiToken
 from planner.selectors.lookup import id_of
-from planner.services import tokens
+from planner.services import sessions, tokens
 from planner.services.account_removal import account_data
 from planner.services.client_address import client_network
 from planner.services.login_limits import login_attempt
@@ -31,11 +32,12 @@ from planner.services.passwords import (
     password_forgotten,
 )
 from planner.services.people import time_zone_set
+from planner.services.refused_requests import limits_reached
 from planner.services.second_factor import factor_of
 from planner.services.sessions import row_key_of
 from planner.services.tokens import DEFAULT_DAYS, MAX_DAYS
 from planner.web.form_responses import attempt
-from planner.web.forms.widgets import DressedForm, dress
+from planner.web.forms.widgets import DressedForm, ZoneForm, dress
 from planner.web.request import Request, TemplateContext
 from planner.web.views.second_factor import half_signed_in
 
@@ -158,3 +160,27 @@ class TokenForm(DressedForm):
     days = forms.IntegerField(
         label="Lifetime, days", min_value=1, max_value=MAX_DAYS, initial=DEFAULT_DAYS
     )
+
+
+@never_cache
+@require_http_methods(["GET", "POST"])
+def own_sessions(request: Request) -> HttpResponse:
+    """Show the person's own sessions; end one of them, or all except the current one."""
+    current_key = sessions.row_key_of(request)
+    if request.method == "POST":
+        if key := request.POST.get("end", ""):
+            sessions.session_end(user=request.user, key=key)
+            messages.success(request, "Session ended.")
+        else:
+            sessions.sessions_end(user=request.user, by=request.user, except_key=current_key)
+            messages.success(request, "All other sessions ended.")
+        return redirect("web:sessions")
+    here_zone = request.user.here.time_zone if request.user.here else "UTC"
+    context = {
+        "zone_form": ZoneForm(request.user.time_zone, here_zone),
+        "limits": limits_reached(request.user),
+        "sessions": sessions.sessions_of(request.user),
+        "this": current_key,
+        "hours": settings.SESSION_COOKIE_AGE // 3600,
+    }
+    return render(request, "web/sessions.html", context)

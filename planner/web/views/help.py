@@ -1,4 +1,4 @@
-"""Show the how-to pages inside the product."""
+"""Show the how-to pages and the glossary inside the product."""
 
 from functools import cache
 
@@ -8,6 +8,7 @@ from django.urls import reverse
 from django.views.decorators.http import require_safe
 
 from planner.errors import NotFound
+from planner.selectors.glossary import glossary
 from planner.selectors.places import how_to_text, how_tos
 from planner.web.markdown import html_of
 from planner.web.request import Request
@@ -68,3 +69,9 @@ def _address(target: str) -> str:
     if name in how_tos():
         return reverse("web:help-page", args=[name])
     return f"{reverse('web:glossary')}#{part}" if name == "../glossary" else ""
+
+
+@require_safe
+def terms(request: Request) -> HttpResponse:
+    """Show every term of docs/glossary.md."""
+    return render(request, "web/glossary.html", {"terms": glossary()})

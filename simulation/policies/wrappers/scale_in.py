@@ -1,4 +1,7 @@
-"""Add soft scale-in and lending to a policy (methods.md D4, E9)."""
+"""Add soft scale-in and lending to a policy, and undo it when limits are missed.
+
+Sources: methods.md D4 and E9; HeteroScale, section 3.6.
+"""
 
 from dataclasses import replace
 
@@ -6,6 +9,7 @@ import numpy as np
 
 from simulation.arrays import IntArray
 from simulation.fleet import Fleet
+from simulation.policies.parts.endpoints import Service, allowed_late_share, services
 from simulation.policies.wrappers.wrapper import Wrapper
 from simulation.policy import Actions, Hold, Observation, ScalingPolicy, actions_of
 
@@ -40,3 +44,97 @@ class ScaleInOptions(Wrapper):
     # Defined here too: ``policy.holds`` trusts a class only if it defines ``hold`` and ``decide``.
     def hold(self, time_s: float) -> Hold | None:
         return super().hold(time_s)
+
+
+class ScaleInUndo(Wrapper):
+    """Restore softly removed instances of ``policy`` when the service misses its limits.
+
+    They are restored at once, whatever the policy's cooling. A service misses its limits in two
+    cases. The share of late first tokens or completions since the last decision exceeds 1 -
+    attainment of the strictest tier that is not deferrable. Or requests wait and no instance is
+    ready.
+
+    Restored instances stay for ``soft_s``. The source says when to reinstate, not for how long; the
+    length is ours. With ``reads``, observations contain the share of late requests even if the
+    policy does not need it.
+    """
+
+    def __init__(self, policy: ScalingPolicy, *, reads: bool = True) -> None:
+        super().__init__(policy)
+        self.wants_signals |= reads
+
+    def reset(self, fleet: Fleet) -> IntArray:
+        self._services = services(fleet)
+        self._allowed = [allowed_late_share(fleet, service.pools) for service in self._services]
+        # Times until which restored instances stay, by service.
+        self._keep_until_s = np.full(len(self._services), -np.inf)
+        # By pool: draining instances that may still return, as (time until which, instances),
+        # the oldest first.
+        self._restorable: list[list[tuple[float, int]]] = [[] for _ in fleet.pools]
+        return super().reset(fleet)
+
+    def decide(self, observation: Observation) -> Actions:
+        """Restore draining instances of services that miss limits, and keep them a while."""
+        actions = actions_of(self._policy.decide(observation))
+        if actions.soft_s <= 0 and not self._may_restore_or_keep(observation.time_s):
+            return actions
+        present = observation.ready + observation.starting
+        back = np.minimum(self._recoverable(observation.time_s), observation.draining)
+        targets = actions.targets.copy()
+        for i, service in enumerate(self._services):
+            service_pools = list(service.pools)
+            if back[service_pools].any() and self._misses(i, service, observation):
+                # Keep them for the rest of the soft scale-in from which they return.
+                self._keep_until_s[i] = max(
+                    until for p in service_pools for until, _ in self._restorable[p]
+                )
+                targets[service_pools] = np.maximum(
+                    targets[service_pools], (present + back)[service_pools]
+                )
+            elif observation.time_s < self._keep_until_s[i]:
+                targets[service_pools] = np.maximum(targets[service_pools], present[service_pools])
+        self._record_removed(targets - present, observation, actions)
+        return replace(actions, targets=targets)
+
+    def hold(self, time_s: float) -> Hold | None:
+        return None if self._may_restore_or_keep(time_s) else super().hold(time_s)
+
+    def _may_restore_or_keep(self, now: float) -> bool:
+        """Return whether any instance may still be restored, or was restored and must stay."""
+        return any(self._restorable) or bool((self._keep_until_s > now).any())
+
+    def _misses(self, i: int, service: Service, observation: Observation) -> bool:
+        """Return whether too many requests of service ``i`` are late, or none is ready to serve."""
+        service_pools = list(service.pools)
+        for role in (service.prefill, service.decode):
+            none = not observation.ready[list(role)].any()
+            if none and observation.waiting[service_pools].any():
+                return True
+        signals = observation.signals
+        if signals is None:
+            return False
+        late = np.concatenate([signals.late_first[service_pools], signals.late_done[service_pools]])
+        return bool((late > self._allowed[i]).any())  # NaN, without requests, is not late
+
+    def _recoverable(self, now: float) -> IntArray:
+        """Return how many instances can still be restored, ``[pools]``."""
+        self._restorable = [
+            [(until, count) for until, count in removed if until > now]
+            for removed in self._restorable
+        ]
+        return np.array([sum(count for _, count in each) for each in self._restorable], np.int64)
+
+    def _record_removed(self, change: IntArray, observation: Observation, actions: Actions) -> None:
+        """Record the softly removed instances of ``change``; forget those that growth restored."""
+        for p, restorable in enumerate(self._restorable):
+            # Starting instances are removed first, at once.
+            draining = -int(change[p]) - int(observation.starting[p])
+            firm = actions.firm is not None and bool(actions.firm[p])
+            if draining > 0 and actions.soft_s > 0 and not firm:
+                restorable.append((observation.time_s + actions.soft_s, draining))
+            for _ in range(max(0, int(change[p]))):  # growth takes draining instances first
+                if not restorable:
+                    break
+                until, count = restorable.pop()
+                if count > 1:
+                    restorable.append((until, count - 1))

@@ -5,7 +5,7 @@ import pytest
 
 from simulation.engine import entry_points
 from simulation.engine.allocation import allocate, services
-from simulation.engine.observations import Observer
+from simulation.engine.control_loop import Observer
 from simulation.engine.run import simulate
 from simulation.errors import SimulationError
 from simulation.fleet import KvLink, Tier

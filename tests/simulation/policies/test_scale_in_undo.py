@@ -8,7 +8,7 @@ from simulation.fleet import KvLink, Tier
 from simulation.policies.parts.stability import Stability
 from simulation.policies.proportional import Proportional
 from simulation.policies.static import Static
-from simulation.policies.wrappers.scale_in_undo import ScaleInUndo
+from simulation.policies.wrappers.scale_in import ScaleInUndo
 from tests.simulation.builders import SLOW, SLOW_ALONE, fleet, pool, trace
 from tests.simulation.policies.observations import seen
 from tests.simulation.scripted_policies import Asking

@@ -5,7 +5,7 @@ import pytest
 
 from forecasting.demand import SeriesKey
 from planner.domain.progress import silent
-from planner.domain.retrospective.demand_drift import speed_drift
+from planner.domain.retrospective.drift import speed_drift
 from planner.domain.retrospective.evaluation import evaluate_plan
 from planner.domain.retrospective.figures import ForecastBin, HeldPool
 from planner.errors import ScenarioError

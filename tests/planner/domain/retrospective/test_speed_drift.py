@@ -7,8 +7,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from planner.domain.retrospective.demand_drift import speed_drift
-from planner.domain.retrospective.speed_drift import _drift, observations_of
+from planner.domain.retrospective.drift import _drift, observations_of, speed_drift
 from planner.inputs.live.replica_speed import MOST_INTERVALS, ServedSpeed, served_speeds
 from planner.inputs.live.samples import bins_frame
 from simulation.engine.run import simulate

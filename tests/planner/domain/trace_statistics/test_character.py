@@ -15,9 +15,8 @@ from planner.domain.trace_statistics.cache import (
 )
 from planner.domain.trace_statistics.figures import LEVELS, UNSAID, Character
 from planner.domain.trace_statistics.grid import base_width
-from planner.domain.trace_statistics.lengths import length_distribution
 from planner.domain.trace_statistics.periodicity import autocorrelation, burstiness, rhythm
-from planner.domain.trace_statistics.statistics import characterise
+from planner.domain.trace_statistics.statistics import characterise, length_distribution
 from planner.domain.trace_statistics.volumes import CHART_BINS
 from planner.inputs.ingest import IngestOptions, ingest_file, read_report
 from tests.shared_folder import TRACES, shared

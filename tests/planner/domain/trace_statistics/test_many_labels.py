@@ -7,9 +7,8 @@ import polars as pl
 import pytest
 
 from planner.domain.trace_statistics.cache import write_character
-from planner.domain.trace_statistics.days import LISTED as LISTED_DAYS
 from planner.domain.trace_statistics.figures import LEVELS, UNSAID, Character
-from planner.domain.trace_statistics.statistics import characterise
+from planner.domain.trace_statistics.statistics import LISTED_DAYS, characterise
 from planner.domain.trace_statistics.volumes import LISTED
 from planner.inputs.ingest import IngestOptions, ingest_file
 

@@ -8,8 +8,11 @@ import pytest
 from planner.domain.progress import silent
 from planner.domain.sizing.sizing import size_over_time
 from planner.domain.traffic.forecast_requests import requests_ahead
-from planner.domain.traffic.known_arrivals import known_arrivals
-from planner.domain.traffic.known_lengths import known_lengths, traffic_with_known_lengths
+from planner.domain.traffic.known_lengths import (
+    known_arrivals,
+    known_lengths,
+    traffic_with_known_lengths,
+)
 from planner.domain.traffic.sources import StoredTrace
 from planner.domain.traffic.traffic import Traffic
 from planner.errors import ScenarioError

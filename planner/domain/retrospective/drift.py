@@ -1,4 +1,4 @@
-"""Compare the observed speed of replicas with their profiles.
+"""Compare observed request lengths and replica speeds with those that a plan assumed.
 
 Live measurements go through the Kalman filter of ``simulation.performance.fitting.kalman``.
 """
@@ -8,21 +8,31 @@ from dataclasses import replace
 
 import numpy as np
 
+from planner.domain.random_streams import Stream, generator
 from planner.domain.replicas import replica_of
-from planner.domain.retrospective.demand_drift import speed_drift
-from planner.domain.retrospective.figures import HeldPool, SpeedDrift
-from planner.domain.retrospective.requested_replicas import requested_counts
+from planner.domain.retrospective.figures import HeldPool, LengthDrift, SpeedDrift
+from planner.domain.serialise import moment
+from planner.domain.traffic.known_lengths import (
+    LEAST,
+    known_sample,
+    lengths_differ,
+    observed_lengths,
+)
+from planner.domain.traffic.traffic import Traffic
+from planner.domain.traffic.window import Window
+from planner.errors import ScenarioError
 from planner.inputs.live.replica_speed import ServedSpeed
 from planner.inputs.scenario.build import Hardware, build_hardware
 from planner.inputs.scenario.schema import Scenario
 from planner.inputs.scenario.user_facts import UserFacts
 from simulation.arrays import FloatArray, IntArray
-from simulation.performance.fitting.kalman import Observations
+from simulation.performance.fitting.kalman import Z95, Observations, expected, tune
 from simulation.performance.linear import LinearProfile
 from simulation.performance.profile import Profile, iteration_s
 
-LEAST = 12  # fewest observations for a drift (assumed)
+LEAST_OBSERVATIONS = 12  # fewest observations for a drift (assumed)
 TINY_S = 1e-9  # smallest coefficient: the filter uses logarithms
+SLOWER = 0.05  # smallest drift of the iteration time to flag: a profile's own tolerance (assumed)
 
 
 def speed_drifts(
@@ -52,7 +62,7 @@ def speed_drifts(
                 f"The speed of {observed.model or 'a model'} in {observed.region or 'a region'} "
                 "was observed, but the plan has no replicas that do both prefill and decode."
             )
-        elif observed.at_s.size >= LEAST:
+        elif observed.at_s.size >= LEAST_OBSERVATIONS:
             drift = _drift(hardware.profiles[kinds[0]], observed)
             drifts.append(replace(drift, region=observed.region))
     return tuple(drifts), tuple(notes)
@@ -166,3 +176,114 @@ def _mean_iteration_s(
     with_prefill = iteration_s(profile, sequences, context, tokens_per_prefill, pairs)
     without_prefill = iteration_s(profile, sequences, context, 0.0, 0.0)
     return share * with_prefill + (1 - share) * without_prefill
+
+
+def length_drift(traffic: Traffic, window: Window, seed: int) -> tuple[LengthDrift, ...]:
+    """Return the change of mean lengths for each model with requests in the window.
+
+    ``traffic.lengths`` are the lengths known before the window. A change is flagged only if the
+    window has at least ``LEAST`` requests of the model.
+    """
+    rng = generator(seed, Stream.KNOWN)
+    drifts = []
+    for m, model in enumerate(traffic.models):
+        recent = observed_lengths(traffic, m, window.start_s, window.end_s, rng)
+        if not recent.requests:
+            continue
+        known, observed = traffic.lengths[m], recent.lengths
+        drifts.append(
+            LengthDrift(
+                model=model,
+                input_known=float(known[0].mean()),
+                input_came=float(observed[0].mean()),
+                output_known=float(known[1].mean()),
+                output_came=float(observed[1].mean()),
+                flagged=recent.requests >= LEAST
+                and lengths_differ(known_sample(traffic, m), recent),
+            )
+        )
+    return tuple(drifts)
+
+
+def speed_drift(profile: LinearProfile, observations: Observations) -> SpeedDrift:
+    """Return how many times slower a service runs than ``profile``, at the mean observed load.
+
+    A Kalman filter fits the profile's coefficients to the observations. The drift is flagged if it
+    exceeds ``SLOWER`` and its 95% interval excludes 1.
+    """
+    tuned = tune(profile, observations)
+    load = tuple(
+        float(each.mean())
+        for each in (observations.decodes, observations.prefill_tokens, observations.share)
+    )
+    coefficients = np.array([profile.alpha_s, profile.beta_s, profile.gamma_s, profile.delta_s])
+    profile_s, _ = expected(coefficients, *load)
+    fitted_s, gradient = expected(tuned.history[-1], *load)
+    # Delta method: standard error of the logarithm of the iteration time.
+    gradient = gradient / fitted_s
+    error = float(np.sqrt(gradient @ tuned.covariance @ gradient))
+    times = fitted_s / profile_s
+    low, high = times * np.exp(-Z95 * error), times * np.exp(Z95 * error)
+    has_drifted = abs(times - 1) > SLOWER and not low <= 1 <= high
+    since = None
+    if has_drifted:
+        path = np.array([expected(fitted, *load)[0] for fitted in tuned.history]) / profile_s
+        since = moment(float(observations.at_s[_drift_start(path)]))
+    return SpeedDrift(
+        profile.model,
+        profile.gpu,
+        profile.tp,
+        observations=int(observations.seconds.size),
+        times=times,
+        low=float(low),
+        high=float(high),
+        flagged=has_drifted,
+        since=since,
+    )
+
+
+def _drift_start(path: FloatArray) -> int:
+    """Return the index of the first observation from which the drift stays beyond ``SLOWER``.
+
+    ``path`` is the iteration time over the profile's, after each observation. All later values must
+    be on the same side of 1.
+    """
+    sign = np.sign(path[-1] - 1)
+    returns = np.flatnonzero((path - 1) * sign <= SLOWER)
+    return int(returns[-1]) + 1 if len(returns) else 0
+
+
+def requested_counts(
+    hardware: Hardware, pools: Sequence[HeldPool], start_s: float, end_s: float
+) -> tuple[FloatArray, IntArray]:
+    """Return when the requested replicas change, and the counts from then on, ``[steps, pools]``.
+
+    Times are seconds from ``start_s``. Raises ScenarioError if the scenario lacks a pool of the
+    plan.
+    """
+    edges = np.unique(np.concatenate([pool.times_s for pool in pools] or [np.zeros(0)]))
+    inside = edges[(edges > start_s) & (edges < end_s)]
+    times = np.concatenate([[start_s], inside])
+    counts = np.zeros((len(times), len(hardware.pool_index)), np.int64)
+    for pool in pools:
+        # Before its first step a pool has the count of that step.
+        step = np.clip(np.searchsorted(pool.times_s, times, side="right") - 1, 0, None)
+        counts[:, _pool_index_of(hardware, pool)] += pool.replicas[step]
+    return times - start_s, counts
+
+
+def _pool_index_of(hardware: Hardware, pool: HeldPool) -> int:
+    """Return the index of ``pool`` among the scenario's pools; raise ScenarioError if none."""
+    for p, (m, r, g) in enumerate(hardware.pool_index):
+        replica = replica_of(hardware, m, g)
+        same = (replica.model, hardware.regions[r].name, replica.gpu, replica.role) == (
+            pool.model, pool.region, pool.gpu, pool.role
+        )  # fmt: skip
+        # Plans of older releases do not have these fields; None matches any.
+        finer = ("tp", "market", "arrangement")
+        if same and all(getattr(pool, n) in (None, getattr(replica, n)) for n in finer):
+            return p
+    raise ScenarioError(
+        f"The plan held {pool.model} on {pool.gpu} in {pool.region}, and the scenario no longer "
+        "has this pool. Its result cannot be replayed."
+    )
