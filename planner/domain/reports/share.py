@@ -35,8 +35,8 @@ def report(result: ShareResult, _: Tables) -> Report:
             Fact("GPUs, shared", result.shared.gpus, form=Form.COUNT, meaning=Meaning.SAVING),
             Fact("GPUs, not shared", result.dedicated.gpus, form=Form.COUNT),
             Fact("GPUs saved", result.saving, form=Form.SHARE),
-            Fact("Cost per day, shared", result.shared.usd_per_day, "$"),
-            Fact("Cost per day, not shared", result.dedicated.usd_per_day, "$"),
+            Fact("Cost of a day at this load, shared", result.shared.usd_per_day, "$"),
+            Fact("Cost of a day at this load, not shared", result.dedicated.usd_per_day, "$"),
             Fact(
                 "Models within their SLOs",
                 f"{met:,} of {len(result.models):,}",

@@ -229,7 +229,7 @@ def ledger(plans: Sequence[SharedGpuPlan]) -> Ledger:
 def headline(shared: FleetFigures, dedicated: FleetFigures) -> str:
     """Return the answer in one or two sentences."""
     if shared.gpus >= dedicated.gpus:
-        cost = f"${dedicated.usd_per_day:,.0f} a day"
+        cost = f"${dedicated.usd_per_day:,.0f} a day at this load"
         return f"Sharing GPUs saves nothing: {gpu_words(dedicated.gpus)} either way, {cost}."
     saved = 1 - shared.gpus / dedicated.gpus
     return (
