@@ -6,8 +6,7 @@ from planner.domain.outcome import Traces
 from planner.domain.planning.inputs import PlannedWindow
 from planner.domain.planning.planning import begin_forecasts, plan_window
 from planner.domain.progress import Progress, part
-from planner.domain.replay.backlog import carried_into
-from planner.domain.replay.cells import cells_of
+from planner.domain.replay.cells import carried_into, cells_of
 from planner.domain.replay.replay import prepare
 from planner.domain.sizing.curves import unsized_sentences
 from planner.domain.sizing.sizing import size_over_time

@@ -9,8 +9,7 @@ from django.views.decorators.http import require_safe
 from planner.errors import NotFound
 from planner.models.workspace import MAIN, within
 from planner.outputs.active_plan_metrics import exposition as plan_exposition
-from planner.outputs.queue_metrics import exposition as queue_exposition
-from planner.outputs.security_metrics import exposition as security_exposition
+from planner.outputs.prometheus_text import queue_exposition, security_exposition
 from planner.selectors.active_plans import active_plans
 from planner.selectors.audit import security_events
 from planner.selectors.queue_statistics import work_statistics

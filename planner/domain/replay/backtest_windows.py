@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 
 from planner.domain.planning.planning import static_at_peak, static_before
-from planner.domain.replay.backlog import carried_into
+from planner.domain.replay.cells import carried_into
 from planner.domain.study import Study
 from planner.domain.traffic.demand import Demand
 from planner.domain.traffic.window import DAY_S, Window

@@ -18,10 +18,12 @@ from planner.domain.study import PolicyRun, Study
 from planner.domain.verification.correction import (
     NEAR_TARGET,
     Correction,
+    Miss,
+    Round,
     TierStanding,
+    misses,
     tier_standings,
 )
-from planner.domain.verification.correction_rounds import Miss, Round, misses
 from planner.domain.verification.correction_windows import TestWindow, correction_windows
 from planner.domain.verification.miss_causes import (
     ANY_SIZE,

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from planner.domain.progress import silent
-from planner.domain.replay.backlog import carried_into
 from planner.domain.replay.backtest_windows import past_studies
+from planner.domain.replay.cells import carried_into
 from planner.domain.replay.replay import run_policy
 from planner.domain.study import Study
 from planner.policies.choice import policy_of

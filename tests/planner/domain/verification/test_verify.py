@@ -14,8 +14,7 @@ from planner.domain.planning.planning import plan_window
 from planner.domain.progress import silent
 from planner.domain.replay.detail import ALL
 from planner.domain.study import PolicyRun, Study
-from planner.domain.verification.correction import NEAR_TARGET
-from planner.domain.verification.correction_rounds import misses
+from planner.domain.verification.correction import NEAR_TARGET, misses
 from planner.domain.verification.verify import (
     AGREED,
     GAVE_UP,
