@@ -205,6 +205,8 @@ def test_a_scenario_begins_from_a_trace(client: Client, trace: Trace) -> None:
     page = client.get(reverse("web:scenario-new"))
     assert f"conv, {duration(trace.length_s)}:" in text_of(page)
     new = f"{reverse('web:scenario-new')}?trace=conv"
+    chart = client.get(new, headers={"HX-Request": "true", "HX-Target": "trace-chart"})
+    assert chart.context["trace"] == trace and "<html" not in chart.content.decode()
     values = form_values(client.get(new))
     answer = client.post(new, values | {"name": "Mine", "action": "save"})
     scenario = Scenario.objects.get()

@@ -358,6 +358,8 @@ def test_a_front_s_plans_become_scenarios(folder: Path, planner: User) -> None:
     for name in ("run", "run-what-if"):
         page = writer.get(reverse(f"web:{name}", args=[run.pk]))
         assert len(page.context["choices"]) == len(run.result["points"])
+        knee = run.result["knee"]
+        assert page.context["cell"] == (len(run.result["points"]) - 1 if knee is None else knee)
     start = reverse("web:run-what-if-start", args=[run.pk])
     writer.post(start, {"action": "scenario", "cell": "0"})
     values = values_by_address(parse(Scenario.objects.get().document))
