@@ -62,8 +62,8 @@ def assumptions_section(frame: Frame, group: Group | None = None) -> tuple[Secti
     inputs = table(
         ordered,
         (Head("Input", wide=2), lambda row: row.what),
-        (Head("Value", wide=3), lambda row: row.value),
         (Head("Effect", wide=2), lambda row: row.matters),
+        (Head("Value", wide=3), lambda row: row.value),
         (Head("Provenance"), lambda row: row.provenance),
         (Head("Source", wide=3), lambda row: row.source),
         (Head("Scenario key", wide=2), lambda row: row.key),
