@@ -44,9 +44,11 @@ from planner.models.notification import Event
 from planner.models.workspace import within
 from planner.services.access import check_may_plan
 from planner.services.notifications import notify
-from planner.services.source_allowlist import allowed_folder, check_allowed, read_secret
 from planner.services.sources import (
+    allowed_folder,
+    check_allowed,
     forget_refused_files,
+    read_secret,
     reading_store,
     source_series,
     speeds_judge_enqueue,

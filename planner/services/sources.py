@@ -1,19 +1,27 @@
-"""Create, change and remove live sources; publish their series as traces for scenarios."""
+"""Create, change and remove live sources that the operator allows; publish their series as traces.
 
+Scenarios then name the traces.
+"""
+
+import os
 import re
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 from celery import current_app
+from django.conf import settings
 from django.db import IntegrityError, transaction
 from django.utils import timezone
 
 from planner.domain.serialise import moment
 from planner.errors import NotReady, SourceError
 from planner.inputs.ingest.report import IngestReport
+from planner.inputs.live.bucket import BucketPlace
+from planner.inputs.live.prometheus.address import allowed_address
 from planner.inputs.live.publication import publish
 from planner.inputs.live.samples import Samples, no_histograms, samples_of_rows
 from planner.inputs.live.series_store import GrowingSeries
@@ -22,7 +30,6 @@ from planner.inputs.scenario import document as text
 from planner.models import ActivePlan, Run, Source, SourceReading, Trace, User
 from planner.services.access import check_may_plan, check_may_remove
 from planner.services.audit import record
-from planner.services.source_allowlist import check_allowed
 from planner.services.traces import check_unused, fill_row, free_trace_name
 from planner.storage import row_arrays
 from planner.storage.row_arrays import TRACES
@@ -332,3 +339,41 @@ def _check_name(source: Source) -> None:
         )
     if Trace.objects.filter(name=source.name).exists():
         raise SourceError(f"name: a trace has the name {source.name}. Choose another name.")
+
+
+def check_allowed(kind: str, source_settings: Any) -> None:
+    """Raise SourceError if a source's settings refer to a place outside the allow-lists."""
+    if kind == "prometheus":
+        allowed_address(source_settings.url, settings.HEADROOM_SOURCES)
+    elif kind == "folder":
+        allowed_folder(source_settings.path)
+    elif kind == "bucket":
+        address = BucketPlace(
+            source_settings.url, source_settings.bucket, source_settings.prefix
+        ).address
+        allowed_address(address.url, settings.HEADROOM_SOURCES)
+
+
+def allowed_folder(path: str) -> Path:
+    """Return the resolved folder; raise SourceError if it is outside HEADROOM_SOURCE_FOLDERS."""
+    # Resolve links first: a link must not lead out of an allowed folder.
+    folder = Path(path).resolve()
+    bases = [Path(base).resolve() for base in settings.HEADROOM_SOURCE_FOLDERS]
+    if not Path(path).is_absolute() or not any(folder.is_relative_to(base) for base in bases):
+        listed = ", ".join(map(str, bases)) or "none"
+        raise SourceError(
+            f"path: {path} is no absolute path in a folder that sources may read ({listed}). An "
+            "operator adds it to HEADROOM_SOURCE_FOLDERS."
+        )
+    return folder
+
+
+def read_secret(field: str, variable: str) -> str:
+    """Return the secret in the environment variable that the setting ``field`` names."""
+    value = os.environ.get(variable, "").strip()
+    if not value or not value.isprintable() or not value.isascii():
+        raise SourceError(
+            f"{field}: the environment has nothing usable in {variable}; an operator sets it where "
+            "workers and web start."
+        )
+    return value
