@@ -3,10 +3,10 @@
 Models share only the capacities, and regions share only the joint demands. With prices on those
 rows, every model and region is a small covering problem (a cell).
 
-Reading order: ``cells`` splits the window. ``covering`` solves one cell exactly in compiled
-code. ``ascent`` searches prices. ``master`` is the program over columns. ``solve`` puts them
-together. From ``MANY_CELLS`` cells on there are too many columns
-for HiGHS, and ``repair`` makes a plan from the priced cells instead.
+Reading order: ``cells`` splits the window. ``covering`` solves one cell exactly in compiled code.
+``ascent`` searches prices. ``master`` is the program over columns. ``solve`` puts them together.
+From ``MANY_CELLS`` cells on there are too many columns for HiGHS, and ``repair`` makes a plan from
+the priced cells instead.
 """
 
 from planner.optimizer.decomposition.cells import Cells
