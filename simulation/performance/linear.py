@@ -60,10 +60,3 @@ class LinearProfile:
     def curve(self) -> Curve:
         largest = (self.fitted_decodes, self.fitted_prefill_tokens, self.fitted_context)
         return linear(self.alpha_s, self.beta_s, self.gamma_s, self.delta_s, *largest)
-
-    def iteration_s(self, decodes: int, prefill_tokens: int) -> float:
-        """Return the seconds of an iteration with ``decodes`` sequences and ``prefill_tokens``."""
-        base = max(
-            self.alpha_s if decodes > 0 else 0.0, self.gamma_s if prefill_tokens > 0 else 0.0
-        )
-        return base + self.beta_s * decodes + self.delta_s * prefill_tokens

@@ -26,6 +26,12 @@ def profile(
     return LinearProfile("m", "gpu", tp, alpha, beta, gamma, delta, max_batch, budget, kv, SOURCE)
 
 
+def linear_seconds(prof, decodes, tokens):
+    """Seconds of an iteration of a linear profile, by C1's formula."""
+    base = max(prof.alpha_s if decodes > 0 else 0.0, prof.gamma_s if tokens > 0 else 0.0)
+    return base + prof.beta_s * decodes + prof.delta_s * tokens
+
+
 # Iterations of a second: four requests at a time, and one.
 SLOW = profile(alpha=1.0, beta=0.0, gamma=1.0, delta=0.0, kv=1000, max_batch=4, budget=1000)
 SLOW_ALONE = profile(alpha=1.0, beta=0.0, gamma=1.0, delta=0.0, kv=1000, max_batch=1, budget=1000)

@@ -11,7 +11,7 @@ from simulation.fleet import Tier
 from simulation.policies.reactive import UnifiedReactive
 from simulation.policies.schedule_follower import ScheduleFollower
 from simulation.policies.static import Static
-from tests.simulation.builders import SLOW, SLOW_ALONE, fleet, pool, profile, trace
+from tests.simulation.builders import SLOW, SLOW_ALONE, fleet, linear_seconds, pool, profile, trace
 
 
 def steps(*counts, every=60.0):
@@ -24,7 +24,7 @@ def test_start_up_delays_service_and_is_wasted_time():
     result = simulate(
         trace([5.0], 32, 1), fleet(pool(prof, startup_s=10.0)), steps(0, 1), duration_s=120.0
     )
-    assert result.requests.first_token_s[0] == 70.0 + prof.iteration_s(0, 32)
+    assert result.requests.first_token_s[0] == 70.0 + linear_seconds(prof, 0, 32)
     assert result.totals.starting_s[0] == 10.0
     assert result.series.starting.tolist() == [[0, 10 / 60]]
     assert result.series.ready.tolist() == [[0, 50 / 60]]

@@ -4,8 +4,8 @@ The method is an extended Kalman filter, as in the WVA's tuner. Its state holds 
 alpha, beta, gamma and delta. So all parameters stay positive and errors are relative:
 
     state        x = (ln alpha, ln beta, ln gamma, ln delta)
-    process      x(t + dt) = x(t) + w,  w ~ N(0, drift^2 dt): a random walk
-    observation  z = h(x) + v,  v ~ N(0, (noise h(x))^2)
+    process      x(t + dt) = x(t) + w,  w ~ N(0, DRIFT^2 dt): a random walk
+    observation  z = h(x) + v,  v ~ N(0, (NOISE h(x))^2)
                  h = max(alpha if b > 0, gamma if p > 0) + beta b + delta p
 
     or, for a mean over iterations with a share s of prefills,
@@ -15,8 +15,8 @@ An observation is the mean time of iterations that decoded ``b`` sequences and p
 tokens. TBT of pure decodes has p = 0, and a lone prefill has b = 0. Under steady load, b requests
 in flight with lengths isl and osl have p = b isl / osl.
 
-An observation is skipped if it is more than ``gate`` standard deviations from the expected value.
-At ``patience`` such observations in a row the service is assumed to have changed. The filter then
+An observation is skipped if it is more than ``GATE`` standard deviations from the expected value.
+At ``PATIENCE`` such observations in a row the service is assumed to have changed. The filter then
 widens its covariance and uses the observation.
 """
 
@@ -32,25 +32,13 @@ from simulation.performance.linear import LinearProfile
 NAMES = ("alpha", "beta", "gamma", "delta")
 UNKNOWN = 3.0  # largest standard deviation of a logarithm: a factor of 20 up or down
 Z95 = 1.959964  # standard deviations of a two-sided 95% interval
-
-
-@dataclass(frozen=True, slots=True)
-class Tuning:
-    """Assumptions of the filter; standard deviations are relative to what they describe."""
-
-    prior: float = 0.3  # standard deviation of the initial profile
-    drift: float = 0.02  # standard deviation that a parameter gains in an hour
-    noise: float = 0.05  # standard deviation of an observation
-    gate: float = 4.0  # standard deviations of an innovation
-    patience: int = 5  # consecutive observations beyond the gate that mean a change
-    opening: float = 4.0  # factor on the standard deviations after a change
-
-    def __post_init__(self) -> None:
-        for name in ("prior", "noise", "gate", "opening"):
-            if not getattr(self, name) > 0:
-                raise SimulationError(f"Tuning: {name} must be above 0.")
-        if not self.drift >= 0 or self.patience < 1:
-            raise SimulationError("Tuning: drift must be at least 0 and patience at least 1.")
+# Assumptions of the filter; standard deviations are relative to what they describe.
+PRIOR = 0.3  # standard deviation of the initial profile
+DRIFT = 0.02  # standard deviation that a parameter gains in an hour
+NOISE = 0.05  # standard deviation of an observation
+GATE = 4.0  # standard deviations of an innovation
+PATIENCE = 5  # consecutive observations beyond the gate that mean a change
+OPENING = 4.0  # factor on the standard deviations after a change
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -100,19 +88,15 @@ class Tuned:
 
 
 def tune(
-    profile: LinearProfile,
-    observations: Observations,
-    tuning: Tuning | None = None,
-    covariance: FloatArray | None = None,
+    profile: LinearProfile, observations: Observations, covariance: FloatArray | None = None
 ) -> Tuned:
     """Return ``profile`` updated by observed iteration times, with a Kalman filter.
 
     It estimates the logs of the parameters. The profile's limits, provenance and checks stay.
     Outliers are skipped, until so many follow each other that the parameters must have changed.
     ``covariance`` of an earlier ``Tuned`` continues that run. By default, every parameter has the
-    standard deviation ``tuning.prior``. Raises SimulationError if a parameter of the profile is 0.
+    standard deviation PRIOR. Raises SimulationError if a parameter of the profile is 0.
     """
-    tuning = tuning or Tuning()
     start = np.array([profile.alpha_s, profile.beta_s, profile.gamma_s, profile.delta_s])
     if (start <= 0).any():
         zero = ", ".join(n for n, value in zip(NAMES, start, strict=True) if value <= 0)
@@ -120,8 +104,8 @@ def tune(
             f"The profile of {profile.model} on {profile.gpu} cannot be tuned from {zero} = 0. "
             "Start from a small positive value."
         )
-    prior = np.eye(4) * tuning.prior**2 if covariance is None else covariance.copy()
-    state = _Filter(tuning, np.log(start), prior)
+    prior = np.eye(4) * PRIOR**2 if covariance is None else covariance.copy()
+    state = _Filter(np.log(start), prior)
     count = observations.seconds.size
     history, innovation = np.empty((count, 4)), np.empty(count)
     used = np.zeros(count, np.bool_)
@@ -153,7 +137,6 @@ def tune(
 class _Filter:
     """The state of the Kalman filter: logs of the parameters, and their covariance."""
 
-    tuning: Tuning
     logs: FloatArray  # [4] of alpha, beta, gamma and delta
     covariance: FloatArray  # [4, 4]
     missed: int = 0  # outliers in a row
@@ -164,14 +147,14 @@ class _Filter:
         ``slope [4]`` is the gradient of ``mean``. ``waited_h`` are the hours since the last
         observation. Returns False if the observation is skipped as an outlier.
         """
-        tuning, noise = self.tuning, (self.tuning.noise * mean) ** 2
-        self.covariance = _bounded(self.covariance + np.eye(4) * tuning.drift**2 * waited_h)
+        noise = (NOISE * mean) ** 2
+        self.covariance = _bounded(self.covariance + np.eye(4) * DRIFT**2 * waited_h)
         variance = slope @ self.covariance @ slope + noise
-        if error**2 > tuning.gate**2 * variance:
+        if error**2 > GATE**2 * variance:
             self.missed += 1
-            if self.missed < tuning.patience:
+            if self.missed < PATIENCE:
                 return False
-            self.covariance = _bounded(self.covariance * tuning.opening**2)
+            self.covariance = _bounded(self.covariance * OPENING**2)
             variance = slope @ self.covariance @ slope + noise
         self.missed = 0
         # Decodes alone tell nothing about prefill, however the parameters are correlated.

@@ -10,12 +10,14 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from tests.simulation.builders import linear_seconds
+
 
 def linear_s(profile, contexts, pieces):
     """Seconds of an iteration, and whether it is inside the measured range, by C1. ``contexts``:
     KV tokens each decode attends to; ``pieces``: (tokens before it, tokens) of prompt chunks."""
     prefill = sum(take for _, take in pieces)
-    return profile.iteration_s(len(contexts), prefill), True
+    return linear_seconds(profile, len(contexts), prefill), True
 
 
 def interpolated(xs, values, x):

@@ -19,7 +19,7 @@ from simulation.sizing.trial import SharedPrompts
 from simulation.sizing.workload import Workload
 from simulation.stream.stream import Stream
 from simulation.trace import CachedTokens, join_traces, joined_cached
-from tests.simulation.builders import fleet, pool, profile, trace
+from tests.simulation.builders import fleet, linear_seconds, pool, profile, trace
 
 
 def requests(share, n=300, seed=1):
@@ -38,7 +38,10 @@ def test_only_the_rest_of_a_prompt_is_computed():
     prof = profile()
     log = replace(trace([0.0, 20.0], [60, 60], [1, 1]), blocks=CachedTokens(np.array([0, 45])))
     result = replay(log, 1, prof=prof)
-    assert result.requests.ttft_s.tolist() == [prof.iteration_s(0, 60), prof.iteration_s(0, 15)]
+    assert result.requests.ttft_s.tolist() == [
+        linear_seconds(prof, 0, 60),
+        linear_seconds(prof, 0, 15),
+    ]
     assert result.totals.hit_tokens[0] == 45
     assert result.totals.looked_up_tokens[0] == 120
 
@@ -46,7 +49,7 @@ def test_only_the_rest_of_a_prompt_is_computed():
 def test_at_least_one_token_is_computed():
     prof = profile()
     log = replace(trace([0.0], [60], [1]), blocks=CachedTokens(np.array([60])))
-    assert replay(log, 1, prof=prof).requests.ttft_s[0] == prof.iteration_s(0, 1)
+    assert replay(log, 1, prof=prof).requests.ttft_s[0] == linear_seconds(prof, 0, 1)
 
 
 def test_cached_tokens_occupy_memory():

@@ -4,7 +4,7 @@ import numpy as np
 
 from simulation.engine.run import simulate
 from simulation.policies.static import Static
-from tests.simulation.builders import fleet, pool, profile, trace
+from tests.simulation.builders import fleet, linear_seconds, pool, profile, trace
 
 
 def replay(prof, arrival, isl, osl, **kwargs):
@@ -17,12 +17,12 @@ def test_lone_request_decodes_at_batch_one():
     prof = profile()
     result = replay(prof, [1.0], [32], [5])
     log, totals = result.requests, result.totals
-    assert log.ttft_s[0] == prof.iteration_s(0, 32)
-    assert log.tbt_s[0] == prof.iteration_s(1, 0)
-    assert log.e2e_s[0] == prof.iteration_s(0, 32) + 4 * prof.iteration_s(1, 0)
+    assert log.ttft_s[0] == linear_seconds(prof, 0, 32)
+    assert log.tbt_s[0] == linear_seconds(prof, 1, 0)
+    assert log.e2e_s[0] == linear_seconds(prof, 0, 32) + 4 * linear_seconds(prof, 1, 0)
     assert totals.iterations[0] == 5
-    assert totals.prefill_s[0] == prof.iteration_s(0, 32)
-    assert totals.decode_s[0] == 4 * prof.iteration_s(1, 0)
+    assert totals.prefill_s[0] == linear_seconds(prof, 0, 32)
+    assert totals.decode_s[0] == 4 * linear_seconds(prof, 1, 0)
     assert totals.idle_s[0] == 60.0 - log.e2e_s[0]
 
 
@@ -30,12 +30,12 @@ def test_memory_shortage_preempts_the_newest_and_recomputes_it():
     prof = profile(kv=100, budget=128)
     result = replay(prof, [0.0, 0.0], [40, 40], [20, 20])
     # 82 tokens after admission; 9 decodes of two fill 100; then the second one goes, with 10 done.
-    shortage = prof.iteration_s(0, 80) + 9 * prof.iteration_s(2, 0)
-    first_done = shortage + 10 * prof.iteration_s(1, 0)
-    second_done = first_done + prof.iteration_s(0, 50) + 9 * prof.iteration_s(1, 0)
+    shortage = linear_seconds(prof, 0, 80) + 9 * linear_seconds(prof, 2, 0)
+    first_done = shortage + 10 * linear_seconds(prof, 1, 0)
+    second_done = first_done + linear_seconds(prof, 0, 50) + 9 * linear_seconds(prof, 1, 0)
     assert result.totals.preemptions[0] == 1
     assert result.requests.last_token_s.tolist() == [first_done, second_done]
-    assert result.requests.first_token_s[1] == prof.iteration_s(0, 80)
+    assert result.requests.first_token_s[1] == linear_seconds(prof, 0, 80)
 
 
 def test_series_hold_the_tokens_and_memory_of_a_lone_request():

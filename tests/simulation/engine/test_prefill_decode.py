@@ -8,7 +8,7 @@ from simulation.errors import SimulationError
 from simulation.fleet import KvLink, Routing
 from simulation.policies.reactive import UnifiedReactive
 from simulation.policies.static import Static
-from tests.simulation.builders import fleet, pool, profile, trace
+from tests.simulation.builders import fleet, linear_seconds, pool, profile, trace
 from tests.simulation.scripted_policies import Asking
 
 LINK = KvLink(kv_bytes_per_token=1.0, bytes_s=64.0)
@@ -26,9 +26,9 @@ def run(served, arrival, isl, osl, counts, **kwargs):
 def test_the_kv_cache_travels_between_first_and_second_token():
     prof = profile()
     log = run(apart(prof), [1.0, 1.0], [32, 32], [5, 1], [1, 1]).requests
-    first = 1.0 + prof.iteration_s(0, 64)
+    first = 1.0 + linear_seconds(prof, 0, 64)
     assert log.first_token_s.tolist() == [first, first]
-    assert log.last_token_s.tolist() == [first + 32 / 64 + 4 * prof.iteration_s(1, 0), first]
+    assert log.last_token_s.tolist() == [first + 32 / 64 + 4 * linear_seconds(prof, 1, 0), first]
     assert log.pool.tolist() == [1, 0]
 
 

@@ -12,7 +12,7 @@ from simulation.fleet import KvLink
 from simulation.policies.static import Static
 from simulation.trace import PrefixBlocks
 from tests.shared_folder import DATA, shared
-from tests.simulation.builders import fleet, pool, profile, trace
+from tests.simulation.builders import fleet, linear_seconds, pool, profile, trace
 
 
 def replay(prof, arrival, isl, osl, lists, block=16, count=1, routing=None, **how):
@@ -33,7 +33,10 @@ def test_a_repeated_prompt_computes_its_last_tokens_alone():
     result = replay(prof, [0.0, 20.0], [60, 60], [1, 1], [[1, 2, 3, 4], [1, 2, 3, 4]])
     # 48 of 60 tokens are in three whole blocks; the fourth is not whole.
     assert result.totals.hit_tokens[0] == 48
-    assert result.requests.ttft_s.tolist() == [prof.iteration_s(0, 60), prof.iteration_s(0, 12)]
+    assert result.requests.ttft_s.tolist() == [
+        linear_seconds(prof, 0, 60),
+        linear_seconds(prof, 0, 12),
+    ]
     assert result.series.hit_rate[0].tolist()[:1] == [0.4]
 
 

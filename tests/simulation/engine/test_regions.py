@@ -9,7 +9,7 @@ from simulation.fleet import KvLink, Routing, Tier
 from simulation.policies.static import Static
 from simulation.policies.wrappers.observation_log import ObservationLog
 from simulation.policy import Actions
-from tests.simulation.builders import fleet, pool, profile, trace
+from tests.simulation.builders import fleet, linear_seconds, pool, profile, trace
 
 REGIONS = ("east", "west")
 WIRE = [[0.0, 1 / 32], [1 / 32, 0.0]]
@@ -43,7 +43,7 @@ def from_east(n, every_s, isl=32, osl=4, start=0.0):
 
 def test_a_region_with_waiting_requests_never_watches_an_idle_one():
     """A third more than one instance prefills: 64 tokens an iteration, 32 a request."""
-    requests = from_east(2000, every_s=ROOMY.iteration_s(0, 64) * 3 / 8)
+    requests = from_east(2000, every_s=linear_seconds(ROOMY, 0, 64) * 3 / 8)
     seen = simulate(requests, two_regions(), Static([1, 1]))
     blind = simulate(requests, two_regions(sees="memory"), Static([1, 1]))
     assert np.bincount(seen.requests.pool).min() > 500
@@ -106,7 +106,7 @@ def test_deferred_requests_wait_while_decode_memory_is_full():
 def test_deferred_requests_do_not_join_a_queue():
     tiers = (Tier("fast"), Tier("night", deferrable=True))
     n = 400  # 64 tokens an iteration, and twice as many come
-    every_s = ROOMY.iteration_s(0, 64) / 4
+    every_s = linear_seconds(ROOMY, 0, 64) / 4
     tier = np.arange(n) % 10 == 0
     requests = trace(np.arange(n) * every_s, 32, 2, tier=tier, tiers=("fast", "night"))
     result = simulate(requests, fleet(pool(ROOMY), tiers=tiers), Static([1]), duration_s=600.0)

@@ -11,7 +11,7 @@ from simulation.faults import Crash
 from simulation.fleet import KvLink
 from simulation.policies.static import Static
 from simulation.policy import Actions
-from tests.simulation.builders import fleet, pool, profile, trace
+from tests.simulation.builders import fleet, linear_seconds, pool, profile, trace
 from tests.simulation.engine.reference import Instance, serve
 from tests.simulation.engine.test_reference import (
     assert_same,
@@ -200,7 +200,7 @@ def test_tbt_stays_within_the_chunk():
     assert [int(results[chunk].totals.diverted.sum()) for chunk in (0, 16, 64)] == [0, 1, 1]
     for chunk in (16, 64):
         gap = results[chunk].requests.tbt_s[0]
-        assert results[0].requests.tbt_s[0] < gap <= prof.iteration_s(1, chunk)
+        assert results[0].requests.tbt_s[0] < gap <= linear_seconds(prof, 1, chunk)
     waits = [results[chunk].requests.ttft_s.max() for chunk in (0, 64)]
     assert waits[1] < waits[0]
 

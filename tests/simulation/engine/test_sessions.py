@@ -12,7 +12,7 @@ from simulation.fleet import BATCHING, KvLink, Tier
 from simulation.policies.static import Static
 from simulation.results import COMPLETED, REJECTED, UNFINISHED
 from simulation.trace import joined_sessions, previous_turns
-from tests.simulation.builders import fleet, pool, profile, trace
+from tests.simulation.builders import fleet, linear_seconds, pool, profile, trace
 
 
 def requests(n=400, sessions=60, seed=2, **how):
@@ -51,8 +51,8 @@ def test_a_turn_that_waits_is_timed_from_when_it_is_sent():
     log = replace(trace([0.0, 0.0], [60, 60], [5, 1]), session=np.array([0, 0]))
     result = replay(log, pool(prof), count=1)
     sent = result.requests.last_token_s[0]
-    assert result.requests.first_token_s[1] == sent + prof.iteration_s(0, 60)
-    assert result.requests.ttft_s[1] == prof.iteration_s(0, 60)
+    assert result.requests.first_token_s[1] == sent + linear_seconds(prof, 0, 60)
+    assert result.requests.ttft_s[1] == linear_seconds(prof, 0, 60)
 
 
 def test_sessions_of_one_turn_change_nothing():

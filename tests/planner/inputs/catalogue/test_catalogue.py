@@ -14,6 +14,7 @@ from simulation.performance.memory import MEMORY_SHARE, kv_capacity_tokens
 from simulation.performance.profile import measured_range
 from simulation.performance.specs import KINDS
 from tests.shared_folder import DATA, needs_shared
+from tests.simulation.builders import linear_seconds
 from tools.catalogue.fit_profiles import as_document, fit_all
 
 ROOT = Path(__file__).parents[4]
@@ -110,7 +111,7 @@ def test_an_h100_is_never_slower_than_an_a100(model):
     for tp in compared:
         slow, fast = profiles[model, "A100-80GB", tp], profiles[model, "H100-SXM", tp]
         for decodes, tokens in ((1, 0), (32, 0), (0, 2048), (32, 512)):
-            assert fast.iteration_s(decodes, tokens) < slow.iteration_s(decodes, tokens)
+            assert linear_seconds(fast, decodes, tokens) < linear_seconds(slow, decodes, tokens)
 
 
 @needs_data
@@ -149,11 +150,11 @@ def test_a_profile_meets_its_stated_error_on_the_rows(model, raw, gpu, hardware)
         if (row["model"], row["hardware"], row["tensor_parallel"]) != (raw, hardware, "8"):
             continue
         prompt, batch = (int(row[k]) for k in ("prompt_size", "batch_size"))
-        error = profile.iteration_s(batch, 0) / (float(row["token_time"]) / 1000) - 1
+        error = linear_seconds(profile, batch, 0) / (float(row["token_time"]) / 1000) - 1
         (decode if prompt <= profile.fitted_context else distant).append(error)
         full, rest = divmod(prompt * batch, profile.max_batch_tokens)
-        took = full * profile.iteration_s(0, profile.max_batch_tokens)
-        took += profile.iteration_s(0, rest) if rest else 0.0
+        took = full * linear_seconds(profile, 0, profile.max_batch_tokens)
+        took += linear_seconds(profile, 0, rest) if rest else 0.0
         error = took / (float(row["prompt_time"]) / 1000) - 1
         (prefill if prompt * batch <= profile.max_batch_tokens else longer).append(error)
     for errors, check in (
