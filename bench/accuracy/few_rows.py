@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.stats import binomtest
 
 from simulation.arrays import FloatArray, IntArray
 from simulation.performance.estimate.measured_corrections import (
@@ -26,14 +25,20 @@ from simulation.performance.estimate.measured_corrections import (
     Traits,
 )
 from tools.catalogue.fit_estimate import Predicted, alike
-from tools.catalogue.fit_likeness import Few, fit_likeness, from_few, stated
+from tools.catalogue.fit_likeness import (
+    MORE_DRAWS,
+    Errors,
+    clearly_worse,
+    errors_of,
+    fit_likeness,
+    from_few,
+    is_worse,
+    stated,
+)
 from tools.catalogue.served_models import Served
 
 COUNTS = {"one_row": 1, "five_rows": 5, "ten_rows": 10}
 TIMES = {"tpot": "tbt", "ttft": "ttft"}
-DRAWS = 12
-GAIN = 0.01  # median errors closer than this are the same
-CHANCE = 0.05
 
 
 def figures(rows: Served, unseen: Predicted) -> dict[str, Any]:
@@ -74,9 +79,9 @@ def _figures(
     before, after, inside, worse, clearly = [], [], [], [], []
     for fit in fits:
         part, part_off = fit.part, off[fit.mine]
-        groups: dict[str, list[tuple[FloatArray, FloatArray]]] = {}
-        for draw in from_few(fit.likeness, part, part_off, few, DRAWS):
-            errors = _errors(draw, part_off)
+        groups: dict[str, list[Errors]] = {}
+        for draw in from_few(fit.likeness, part, part_off, few, MORE_DRAWS):
+            errors = errors_of(part_off[draw.row], draw.shift)
             groups.setdefault(str(part.labels["deployment"][draw.row[0]]), []).append(errors)
             half, nine = fit.told.errors(part.split[draw.row], draw.spread)
             inside.append(np.column_stack([errors[1] <= half, errors[1] <= nine]))
@@ -84,8 +89,8 @@ def _figures(
             was, is_now = (np.concatenate(side) for side in zip(*drawn, strict=True))
             before.append(was)
             after.append(is_now)
-            worse.append(np.median(is_now) > np.median(was) + GAIN)
-            clearly.append(worse[-1] and _beyond_chance(drawn))
+            worse.append(is_worse(drawn))
+            clearly.append(clearly_worse(drawn))
             print(
                 f"{name} {figure} {name_of:<60} {np.median(was):8.1%}{np.median(is_now):8.1%}",
                 file=sys.stderr,
@@ -100,16 +105,3 @@ def _figures(
         f"{name}_{figure}_clearly_worse": float(np.mean(clearly)),
         f"{name}_{figure}_groups": len(worse),
     }
-
-
-def _beyond_chance(drawn: list[tuple[FloatArray, FloatArray]]) -> bool:
-    """Whether more draws made a group worse than would if both ways were as likely."""
-    more = np.array([np.median(now) - np.median(was) for was, now in drawn])
-    worse, moved = int((more > GAIN).sum()), int((np.abs(more) > GAIN).sum())
-    return moved > 0 and float(binomtest(worse, moved, alternative="greater").pvalue) < CHANCE
-
-
-def _errors(draw: Few, off: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Relative errors of a group's rows, before and after: |estimated / measured - 1|."""
-    measured = off[draw.row]
-    return np.abs(np.expm1(-measured)), np.abs(np.expm1(draw.shift - measured))

@@ -4,17 +4,22 @@ The variances maximize the marginal likelihood of the errors, with a weak pull t
 Each error comes from a fit without its model. A group (model, GPU type, engine, precision, mode)
 gives at most ``EACH`` rows, so that the most measured one does not dominate.
 
+The reach of a single row is the longest one with which hardly any group gets worse (conformal risk
+control: Angelopoulos et al., arXiv 2208.02814). Each group is predicted by variances that were
+fitted without its model.
+
 The stated median and 9-of-10 are distances of rows from predictions by a few other rows of their
 group, in posterior standard deviations. Errors have longer tails than a normal distribution.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 import numpy.typing as npt
 from scipy.linalg import cho_factor, cho_solve
 from scipy.optimize import minimize
+from scipy.stats import binomtest
 
 from simulation.arrays import FloatArray, TextArray
 from simulation.performance.estimate.measured_corrections import (
@@ -31,6 +36,7 @@ from tools.catalogue.error_table import LEAST
 Rows = npt.NDArray[np.int64]
 
 LIKENESS = tuple(field.name for field in fields(ErrorCovariance))
+VARIANCES = LIKENESS[: LIKENESS.index("reach")]  # fitted by their likelihood
 EACH = 12  # rows of a group in the fit
 SEED = 20260101
 # Assumed before the fit: a tenth for every part, a fifth for the load and for the own deployment,
@@ -41,18 +47,27 @@ ASSUMED = ErrorCovariance(**dict.fromkeys(LEVELS, 0.1),
 STEPS = 20
 DRAWS = 6  # draws of a few rows from each group
 FEW = (1, 2, 5, 10)  # rows
+REACHES = 2.0 ** np.arange(3.0, -2.5, -0.5)
+MORE_DRAWS = 12  # draws of a few rows that show whether they make a group worse
+GAIN = 0.01  # median errors closer than this are the same
+CHANCE = 0.05  # level of the test of draws, and largest share of groups that get worse
 
 
 def fit_likeness(rows: Traits, log_errors: FloatArray) -> ErrorCovariance:
-    """Return the variances of maximum marginal likelihood.
+    """Return the variances of maximum marginal likelihood, and the reach of a single row.
 
     ``log_errors`` are ln(measured / estimated), ``[rows]``.
     """
+    return replace(_fit_variances(rows, log_errors), reach=_fit_reach(rows, log_errors))
+
+
+def _fit_variances(rows: Traits, log_errors: FloatArray) -> ErrorCovariance:
+    """Return the variances of maximum marginal likelihood, with an unlimited reach."""
     sample = _sample(rows)
     part = rows.take(sample)
     common = shared(part, part)
     bounded = FARTHEST * np.tanh(log_errors[sample] / FARTHEST)
-    start = np.log([getattr(ASSUMED, name) for name in LIKENESS])
+    start = np.log([getattr(ASSUMED, name) for name in VARIANCES])
 
     def negative_log_posterior(logs: FloatArray) -> float:
         guess = ErrorCovariance(*np.exp(logs).tolist())
@@ -71,6 +86,63 @@ def fit_likeness(rows: Traits, log_errors: FloatArray) -> ErrorCovariance:
     return ErrorCovariance(*np.exp(optimum.x).tolist())
 
 
+def _fit_reach(rows: Traits, log_errors: FloatArray) -> float:
+    """Return the longest of REACHES with which one row makes at most CHANCE of groups worse.
+
+    One more group is counted as worse, so that the share also holds for a group not seen here. The
+    same holds for all shorter reaches.
+    """
+    groups: dict[str, list[tuple[FloatArray, Few, FloatArray]]] = {}  # draws by group
+    models = rows.labels["model"]
+    for model in np.unique(models):
+        part, errors = rows.take(models == model), log_errors[models == model]
+        others = models != model
+        variances = _fit_variances(rows.take(others), log_errors[others])
+        for draw in from_few(variances, part, errors, 1, MORE_DRAWS):
+            apart = np.linalg.norm(part.load[draw.row] - part.load[draw.learned], axis=1)
+            name = str(part.labels["deployment"][draw.row[0]])
+            groups.setdefault(name, []).append((errors[draw.row], draw, apart))
+    longest = float(REACHES[-1])
+    for reach in REACHES[::-1].tolist():
+        worse = sum(
+            clearly_worse([
+                errors_of(measured, draw.shift * np.exp(-apart / reach))
+                for measured, draw, apart in draws
+            ])
+            for draws in groups.values()
+        )  # fmt: skip
+        if (worse + 1) / (len(groups) + 1) > CHANCE:
+            break
+        longest = reach
+    return longest
+
+
+Errors = tuple[FloatArray, FloatArray]  # relative errors of rows without and with a correction
+
+
+def errors_of(log_errors: FloatArray, shift: FloatArray) -> Errors:
+    """Return |estimated / measured - 1| without a correction, and with that by ``shift``."""
+    return np.abs(np.expm1(-log_errors)), np.abs(np.expm1(shift - log_errors))
+
+
+def is_worse(draws: Sequence[Errors]) -> bool:
+    """Return whether the median error of a group rises by more than GAIN over all ``draws``."""
+    before, after = (np.concatenate(side) for side in zip(*draws, strict=True))
+    return bool(np.median(after) > np.median(before) + GAIN)
+
+
+def clearly_worse(draws: Sequence[Errors]) -> bool:
+    """Return whether a group gets worse, and in more of the ``draws`` than by chance.
+
+    By chance, as many draws would be better as worse (sign test at CHANCE).
+    """
+    rises = np.array([np.median(after) - np.median(before) for before, after in draws])
+    worse, moved = int((rises > GAIN).sum()), int((np.abs(rises) > GAIN).sum())
+    if not moved or not is_worse(draws):
+        return False
+    return float(binomtest(worse, moved, alternative="greater").pvalue) < CHANCE
+
+
 def _sample(rows: Traits) -> Rows:
     """Return at most EACH random rows of each deployment."""
     random = np.random.default_rng(SEED)
@@ -85,6 +157,7 @@ class Few:
     """Rows predicted from a few rows of their group, in one draw."""
 
     row: Rows  # indices
+    learned: Rows  # indices of the few rows
     shift: FloatArray  # predicted ln(measured / estimated)
     spread: FloatArray  # posterior standard deviation
 
@@ -102,7 +175,7 @@ def from_few(
             learned, rest = drawn[:few], drawn[few:]
             corrections = learn_corrections(likeness, rows.take(learned), log_errors[learned])
             predicted = corrections.at(rows.take(rest))
-            yield Few(rest, predicted.shift, predicted.after)
+            yield Few(rest, learned, predicted.shift, predicted.after)
 
 
 def stated(likeness: ErrorCovariance, rows: Traits, log_errors: FloatArray) -> ErrorQuantiles:

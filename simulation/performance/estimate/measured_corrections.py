@@ -15,7 +15,8 @@ with those of no shift. With double exponential errors at their likeliest scale,
 a choice is its mean error to the power -n for n rows. Errors have long tails, so half a shift would
 be wrong both for rows that need it and for the others. A shift is applied by as much as it is more
 probable than no shift. The stated error includes the variance between the two. Fewer than JUDGED
-rows of a deployment cannot be judged, so they only move estimates of their own arrangement.
+rows of a deployment cannot be judged, so they only move estimates of their own arrangement. They
+move them by less the further the load is, since a single row says little about other loads.
 
 Stated errors. No single row narrows a stated error: it is computed without the row that would
 narrow it most. At the load of a row, the stated error is at least that row's remaining error. If
@@ -174,6 +175,9 @@ class ErrorCovariance:
     gpus: float
     noise: float  # of a row, shared with no other
     split: float  # factor on all standard deviations of disaggregated deployments
+    # Distance of loads, in logarithms, over which the effect of rows that cannot be judged falls to
+    # 1 / e
+    reach: float = np.inf
 
     def covariance(self, pairs: SharedTraits) -> FloatArray:
         """Return the prior covariance ``[a, b]`` of the log errors of two sets of deployments.
@@ -294,13 +298,16 @@ class LearnedCorrections:
             part = slice(start, start + BATCH_ROWS)
             pairs = shared(traits.take(part), self.rows)
             covariance = self.likeness.covariance(pairs)
-            applies = pairs.same_arrangement | ~self.alone
-            weighed = np.where(applies, covariance @ self.inverse, 0.0)  # [part, rows]
+            nearness = np.exp(-np.linalg.norm(pairs.apart, axis=2) / self.likeness.reach)
+            applies = np.where(self.alone, pairs.same_arrangement * nearness, 1.0)
+            best = covariance @ self.inverse  # weights of rows that apply wholly, [part, rows]
+            weighed = applies * best
             shift[part] = weighed @ (self.weight * self.off)
             # Sum over rows: the diagonal of weights times covariance
-            explained[part] = np.einsum("ij,ij->i", weighed * self.belief, covariance)
+            explaining = self.belief * applies * (2.0 - applies) * best
+            explained[part] = np.einsum("ij,ij->i", explaining, covariance)
             # By how much the explained variance falls without each row, in closed form.
-            by_row = self.belief * weighed**2 / np.diag(self.inverse)
+            by_row = explaining * best / np.diag(self.inverse)
             by_others[part] = explained[part] - by_row.max(axis=1)
             # Mean square distance of the applied shift from the whole one, and from none.
             likely = weighed @ (self.belief * self.off)

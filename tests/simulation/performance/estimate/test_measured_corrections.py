@@ -61,6 +61,15 @@ def test_a_row_that_nothing_confirms_moves_its_own_arrangement_alone(name: str) 
     assert (moved.after[2:] == moved.before[2:]).all()
 
 
+def test_a_row_that_nothing_confirms_says_less_of_a_load_further_away() -> None:
+    likeness = replace(PLAIN, arrangement=0.3, reach=2.0)
+    loads = traits_of([replace(ONE, concurrency=32.0 * np.exp(apart)) for apart in (0.0, 2.0, 4.0)])
+    moved = learn_corrections(likeness, traits_of([ONE]), np.array([0.2])).at(loads)
+    assert moved.shift == pytest.approx(moved.shift[0] * np.exp([0.0, -1.0, -2.0]))
+    assert (np.diff(moved.after) > 0).all()
+    assert (moved.stated == moved.before).all()
+
+
 def test_rows_that_agree_no_more_with_each_other_than_with_none_move_nothing() -> None:
     loads = traits_of([replace(ONE, concurrency=float(4**n)) for n in range(3)])
     likeness = replace(PLAIN, deployment=0.3)
