@@ -19,7 +19,7 @@ from planner.inputs.catalogue import gpu_name, gpus, model_name, models
 from planner.inputs.catalogue.estimate_calibration import efficiencies, estimate_fit
 from simulation.performance.fitting.compare import SERVED_TBT, SERVED_TTFT, compare_with
 from simulation.performance.fitting.first_token_wait import Waiting
-from simulation.performance.fitting.fit import fit
+from simulation.performance.fitting.fit import Fitter
 from simulation.performance.memory import capacity_tokens
 from simulation.performance.profile import Profile
 from simulation.performance.roofline import roofline_profile
@@ -76,11 +76,8 @@ def main() -> int:
                 continue
             profiles = {"roofline, not fitted": base}
             for kind in ("linear", "roofline"):
-                profile_fit = fit(
-                    kind, rows_of(sweep), base=base, waiting=waiting, provenance=HERE,
-                    kv_capacity_tokens=base.kv_capacity_tokens, cross_validate=False,
-                )  # fmt: skip
-                profiles[kind] = profile_fit.profile
+                fitter = Fitter(kind, base.kv_capacity_tokens, HERE, base=base, waiting=waiting)
+                profiles[kind] = fitter.fit(rows_of(sweep), cross_validate=False).profile
             for name, profile in profiles.items():
                 found_at = compare_with(profile, rows_of(others), "others", waiting).residuals
                 for quantity in (SERVED_TBT, SERVED_TTFT):

@@ -24,8 +24,7 @@ from simulation.performance.fitting.compare import (
     compare_with,
     concatenate_residuals,
 )
-from simulation.performance.fitting.fit import linear_profile
-from simulation.performance.fitting.fit_linear import linear_fit
+from simulation.performance.fitting.fit import Fitter
 from simulation.performance.operator import operator_profile
 from simulation.performance.profile import Profile
 from simulation.performance.roofline import roofline_profile
@@ -49,8 +48,8 @@ def table(rows: BenchmarkRows) -> Profile:
 
 
 def linear(rows: BenchmarkRows) -> Profile:
-    ((arrangement, _),) = rows.arrangements()
-    return linear_profile(linear_fit(rows, CHUNK), arrangement, 256, int(CHUNK), 1, NOWHERE)
+    fitter = Fitter("linear", 1, NOWHERE, max_batch=256, max_batch_tokens=int(CHUNK))
+    return fitter.fit(rows, cross_validate=False).profile
 
 
 FITS: dict[str, Fit] = {"table": table, "linear": linear}

@@ -29,7 +29,7 @@ from simulation.errors import SimulationError
 from simulation.performance import profile as core
 from simulation.performance.fitting.compare import Comparison, compare_with
 from simulation.performance.fitting.first_token_wait import Waiting
-from simulation.performance.fitting.fit import MAX_BATCH_TOKENS, fit
+from simulation.performance.fitting.fit import MAX_BATCH_TOKENS, Fitter
 from simulation.performance.fitting.fit_linear import lacks_prefill
 from simulation.performance.fitting.fit_sweep import is_sweep
 from simulation.performance.kernel_tables import KernelRows, Kernels, kernels
@@ -80,9 +80,8 @@ def profile_fit(
     computed = compute_profile(spec) if spec.kind in COMPUTED else None
     rows = arrangement_rows(calibration, spec.rows_model, spec.rows_gpu, spec.tp)
     rows = _with_catalogue_names(_in_precision(rows, spec.precision, calibration.name), spec)
-    fitted = fit(
+    fitter = Fitter(
         spec.kind,
-        rows,
         kv_capacity_tokens=computed.kv_capacity_tokens if computed else _kv_capacity(spec),
         base=computed or _base_of_linear(spec, rows),
         waiting=queueing_parameters(),
@@ -90,6 +89,7 @@ def profile_fit(
         max_batch=spec.max_batch,
         max_batch_tokens=spec.max_batch_tokens,
     )
+    fitted = fitter.fit(rows)
     return profile_save(
         user=user,
         name=spec.name,

@@ -21,7 +21,7 @@ GPUs' link or network, with the share and the start-up time of measured collecti
 count as alike, with the attention of the mean layer.
 """
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import partial
 
 import numpy as np
@@ -333,14 +333,7 @@ class _Stations:
         Micro-batches pass the stations of a layer one behind the other. The limit is the busiest
         station, or the time of one micro-batch through all stations.
         """
-        micro_batch = Iteration(
-            whole.decodes / m,
-            whole.decode_context / m,
-            whole.prefill_tokens / m,
-            whole.prefill_pairs / m,
-            whole.encoder_tokens,
-            whole.encoder_pairs,
-        )
+        micro_batch = Iteration(*(getattr(whole, each.name) / m for each in fields(Iteration)))
         moe, dense = feed_forward_layers(self.shape)
         # Of all layers, without the operators before the first and after the last
         attention_s = self._total(self.attention, micro_batch, ENDS, within=False)

@@ -41,7 +41,6 @@ class GraphProfile(AdjustedProfile):
 
     graph: OperatorGraph = field(repr=False)
     timing: Timing = field(repr=False)
-    measured_share: float = 0.0  # of a typical decode iteration's time, see ``operator``
 
 
 def compile_graph(

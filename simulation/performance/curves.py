@@ -376,18 +376,6 @@ def x_and_seconds(values: FloatArray, header_index: int) -> tuple[FloatArray, Fl
     return values[first : first + x_knots, None], seconds
 
 
-def scaled(curve: Curve, factor: float) -> Curve:
-    """Return a curve with all seconds times ``factor``, such as 1 plus an error."""
-    if not 0 < factor < np.inf:
-        raise SimulationError("A curve can only be scaled by a positive factor.")
-    values = curve.values.copy()
-    if curve.kind == LINEAR:
-        values[ALPHA : DELTA + 1] *= factor
-        return Curve(values)
-    _scale_parts(values, dict.fromkeys((DENSE, DECODE, PREFILL, BESIDE), factor))
-    return Curve(values)
-
-
 def _scale_parts(values: FloatArray, factors: Mapping[int, float]) -> None:
     """Multiply the seconds of the parts of a GRID curve by ``factors``, by their header index.
 
@@ -419,14 +407,16 @@ def scaled_by_phase(
     return Curve(values)
 
 
-def slower_by_phase(curve: Curve, prefill: float, decode: float) -> Curve:
-    """Return a curve with the seconds of prompts and of decodes times factors of 1 or more.
+def scaled(curve: Curve, prefill: float, decode: float | None = None) -> Curve:
+    """Return a curve with the seconds of prompts and of decodes times positive factors.
 
-    A part for all tokens of an iteration slows by ``decode`` up to its seconds at the first knot,
-    where it reads the weights, and by ``prefill`` beyond.
+    By default, the factor of decodes is that of prompts. The part for all tokens of an iteration is
+    scaled by ``decode`` up to its seconds at the first knot, where it reads the weights, and by
+    ``prefill`` beyond.
     """
-    if not 1 <= min(prefill, decode) <= max(prefill, decode) < np.inf:
-        raise SimulationError("A phase can only be slowed by a factor of 1 or more.")
+    decode = prefill if decode is None else decode
+    if not 0 < min(prefill, decode) <= max(prefill, decode) < np.inf:
+        raise SimulationError("A curve can only be scaled by positive factors.")
     values = curve.values.copy()
     if curve.kind == LINEAR:
         values[[ALPHA, BETA]] *= decode
@@ -450,7 +440,12 @@ def beside_host(curve: Curve, seconds: float) -> Curve:
     return Curve(values)
 
 
-def overlapped(x: FloatArray, y: FloatArray) -> FloatArray:
-    """Return the seconds of two activities at the same time: a little more than the longer one."""
-    total: FloatArray = (x**SHARPNESS + y**SHARPNESS) ** (1.0 / SHARPNESS)
+def overlapped(x: FloatArray, y: FloatArray, sharpness: float = SHARPNESS) -> FloatArray:
+    """Return the seconds of two activities at the same time: a little more than the longer one.
+
+    It is ``(x^q + y^q)^(1/q)`` without overflow, with ``sharpness`` as q.
+    """
+    larger = np.maximum(np.maximum(x, y), 1e-30)
+    ratio = np.minimum(x, y) / larger
+    total: FloatArray = larger * (1.0 + ratio**sharpness) ** (1.0 / sharpness)
     return total

@@ -25,6 +25,7 @@ import numpy as np
 
 from simulation.arrays import FloatArray
 from simulation.errors import SimulationError
+from simulation.performance.curves import overlapped
 from simulation.performance.profile import Check
 from simulation.performance.specs import GpuSpec
 from simulation.performance.work import (
@@ -149,6 +150,10 @@ class Efficiencies:
                     if (entry.kind, entry.family, entry.precision) == (kind, name, similar):
                         return entry.slowed(_lag(family))
         raise SimulationError(f"No efficiency factors for {kind}; they are part of the catalogue.")
+
+    def of(self, operator: Operator, gpu: GpuSpec) -> Efficiency:
+        """Return the factors of ``operator`` in the precision of its weights or KV cache."""
+        return self.find(kind_of(operator), gpu.family, precision_of(operator))
 
     def slower(self, operator: Operator, gpu: GpuSpec) -> float:
         """Return the factor by which a call in serving takes longer than its kernel alone."""
@@ -325,13 +330,10 @@ def kernel_s(
 
     Factors are those of the nearest measured family and precision.
     """
-    kind = kind_of(operator)
     if not isinstance(operator, Gemm | Experts):
-        return modelled_s(
-            operator, it, gpu, efficiencies.find(kind, gpu.family, precision_of(operator))
-        )
+        return modelled_s(operator, it, gpu, efficiencies.of(operator, gpu))
     choices = [
-        modelled_s(operator, it, gpu, efficiencies.find(kind, gpu.family, name), name)
+        modelled_s(operator, it, gpu, efficiencies.find(kind_of(operator), gpu.family, name), name)
         for name in computed_in(operator, gpu)
     ]
     return np.asarray(np.min(choices, axis=0))
@@ -352,18 +354,7 @@ def modelled_s(
     else:
         compute_s = work.flops / (entry.compute * peak_flops(operator, gpu, precision))
         memory_s = work.memory_bytes / (entry.bandwidth * bandwidth_of(gpu))
-        busy = combine(compute_s, memory_s, entry.sharpness)
+        busy = overlapped(compute_s, memory_s, entry.sharpness)
     seconds = entry.floor_s + entry.per_unit_s * units + entry.per_element_s * elements + busy
     bounded = np.maximum(seconds, bound_s(operator, work, gpu, precision))
     return np.where(operator.rows(it) > 0, bounded, 0.0)
-
-
-def combine(compute_s: FloatArray, memory_s: FloatArray, sharpness: float) -> FloatArray:
-    """Return the seconds of computing and reading at once, a little more than the longer time.
-
-    It is ``(compute_s^q + memory_s^q)^(1/q)`` without overflow, with ``sharpness`` as q.
-    """
-    larger = np.maximum(np.maximum(compute_s, memory_s), 1e-30)
-    ratio = np.minimum(compute_s, memory_s) / larger
-    total: FloatArray = larger * (1.0 + ratio**sharpness) ** (1.0 / sharpness)
-    return total

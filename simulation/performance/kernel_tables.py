@@ -7,15 +7,15 @@ Beyond the last point time grows in proportion to the size, and ``inside`` is Fa
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
+from scipy.interpolate import RegularGridInterpolator
 
 from simulation.arrays import BoolArray, FloatArray
-from simulation.performance.collectives import Line, fastest, monotone, monotone_line
+from simulation.performance.monotone import Line, medians, monotone, monotone_line
 from simulation.performance.work import (
     Attention,
     Collective,
@@ -32,6 +32,7 @@ WIDER = 4
 # Names of ``KernelRows.op``, and the columns that tell the kernels of experts apart.
 ELEMENTWISE = ("norm", "activation", "rope", "elementwise")
 COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
+HEADS = ("head_dim", "heads", "kv_heads")  # columns of an attention key, after the precision
 EXPERT_COLUMNS = ("hidden", "intermediate", "experts", "top_k", "moe_tp", "moe_ep")
 Reading = tuple[FloatArray, BoolArray]  # seconds, and whether inside the measured grid
 
@@ -70,45 +71,15 @@ class Surface:
         Logarithms of seconds are interpolated bilinearly. Beyond the last sizes, seconds grow in
         proportion to them.
         """
-        row, x_share = _segment_position(self.x, x)
-        column, y_share = _segment_position(self.y, y)
-        next_row = np.minimum(row + 1, self.x.size - 1)
-        next_column = np.minimum(column + 1, self.y.size - 1)
-        corners = [(i, j) for i in (row, next_row) for j in (column, next_column)]
-        logs = np.log(self.seconds)
-        seconds = np.exp(_bilinear([logs[corner] for corner in corners], x_share, y_share))
+        knots = np.log(self.x), np.log(self.y)
+        nearest = np.clip(x, self.x[0], self.x[-1]), np.clip(y, self.y[0], self.y[-1])
+        points = np.stack(np.broadcast_arrays(*nearest), axis=-1)
+        tables = np.stack([np.log(self.seconds), ~self.measured], axis=-1)
+        read = RegularGridInterpolator(knots, tables)(np.log(points)).reshape(points.shape)
+        seconds = np.exp(read[..., 0])
         seconds = seconds * np.maximum(x / self.x[-1], 1.0) * np.maximum(y / self.y[-1], 1.0)
-        inside = (x >= self.x[0]) & (x <= self.x[-1]) & (y >= self.y[0]) & (y <= self.y[-1])
         # A corner of the cell with weight 0 (the point is on a knot) may be unmeasured.
-        weights = [i * j for i in (1 - x_share, x_share) for j in (1 - y_share, y_share)]
-        for corner, weight in zip(corners, weights, strict=True):
-            inside &= self.measured[corner] | (weight < 1e-9)
-        return seconds, inside
-
-
-def _bilinear(
-    corners: Sequence[FloatArray], x_share: FloatArray | float, y_share: FloatArray | float
-) -> FloatArray:
-    """Interpolate between the values at four corners: low x (low and high y), then high x."""
-    low_low, low_high, high_low, high_high = corners
-    low = low_low * (1 - y_share) + low_high * y_share
-    high = high_low * (1 - y_share) + high_high * y_share
-    return np.asarray(low * (1 - x_share) + high * x_share)
-
-
-def _segment_position(
-    knots: FloatArray, values: FloatArray
-) -> tuple[npt.NDArray[np.intp], FloatArray]:
-    """Return the segment of each value and its position there, 0 to 1 in logarithms.
-
-    Values are clipped to the knots.
-    """
-    if knots.size == 1:
-        return np.zeros(values.shape, np.intp), np.zeros(values.shape)
-    clipped = np.clip(values, knots[0], knots[-1])
-    i = np.clip(np.searchsorted(knots, clipped, side="right") - 1, 0, knots.size - 2)
-    logs = np.log(knots)
-    return i, (np.log(clipped) - logs[i]) / (logs[i + 1] - logs[i])
+        return seconds, (read[..., 1] < 1e-9) & (nearest[0] == x) & (nearest[1] == y)
 
 
 def surface(x: FloatArray, y: FloatArray, seconds: FloatArray) -> Surface:
@@ -170,9 +141,22 @@ class GemmTable:
         logs = [np.log(corner.at(m)) for corner in corners]
         beyond = max(n / n1, 1.0) * max(k / k1, 1.0)
         inside = n0 <= n <= WIDER * n1 and k0 <= k <= k1
-        shares = _log_position(n0, n1, n), _log_position(k0, k1, k)
-        seconds = np.exp(_bilinear(logs, *shares)) * beyond
+        n_share, k_share = _log_position(n0, n1, n), _log_position(k0, k1, k)
+        weights = np.outer((1 - n_share, n_share), (1 - k_share, k_share)).ravel()
+        seconds = np.exp(np.tensordot(weights, logs, 1)) * beyond
         return seconds, np.all([corner.inside(m) for corner in corners], axis=0) & inside
+
+
+def fastest(lines: Sequence[Line], size: FloatArray) -> Reading | None:
+    """Return the seconds of the fastest line at each size, and the mask of measured sizes.
+
+    Lines are implementations, such as NCCL and a custom all-reduce in a CUDA graph. Engines choose
+    between them by size. None: there is no line.
+    """
+    if not lines:
+        return None
+    seconds = np.min([line.at(size) for line in lines], axis=0)
+    return seconds, np.any([line.inside(size) for line in lines], axis=0)
 
 
 def _neighbouring_heads(
@@ -330,43 +314,30 @@ def kernels(gpu: str, source: str, rows: Iterable[KernelRows]) -> Kernels:
     )
 
 
-def _groups(columns: list[FloatArray]) -> dict[tuple[int, ...], npt.NDArray[np.intp]]:
-    """Return the row indices of each distinct combination of ``columns``.
+def _grouped(
+    measured: list[KernelRows], key: tuple[str, ...], names: tuple[str, ...]
+) -> Iterator[tuple[tuple[Any, ...], list[FloatArray]]]:
+    """Yield the columns ``names`` and the seconds of rows with the same ``key``.
 
-    The keys are the values as whole numbers.
+    Rows are also grouped by precision. The first value is the precision, and then the values of the
+    columns ``key`` as whole numbers.
     """
-    if not columns[0].size:
-        return {}
-    keys, inverse = np.unique(np.stack(columns, axis=1), axis=0, return_inverse=True)
-    order = np.argsort(inverse.ravel(), kind="stable")
-    starts = np.searchsorted(inverse.ravel()[order], np.arange(1, len(keys)))
-    parts = np.split(order, starts)
-    return {tuple(int(v) for v in key): part for key, part in zip(keys, parts, strict=True)}
-
-
-def _merge_by_precision(
-    measured: list[KernelRows], names: tuple[str, ...]
-) -> dict[str, KernelRows]:
-    """Return one KernelRows for each precision, with the columns ``names``."""
-    result = {}
     for precision in sorted({rows.precision for rows in measured}):
         same = [rows for rows in measured if rows.precision == precision]
-        columns = {name: np.concatenate([r.columns[name] for r in same]) for name in names}
-        seconds = np.concatenate([r.seconds for r in same])
-        result[precision] = KernelRows(same[0].op, precision, columns, seconds)
-    return result
+        columns = [np.concatenate([r.columns[name] for r in same]) for name in (*key, *names)]
+        columns.append(np.concatenate([rows.seconds for rows in same]))
+        keys, group, counts = np.unique(
+            np.stack(columns[: len(key)], axis=1), axis=0, return_inverse=True, return_counts=True
+        )
+        order = np.argsort(group.ravel(), kind="stable")
+        for values, part in zip(keys, np.split(order, np.cumsum(counts)), strict=False):
+            rest = [column[part] for column in columns[len(key) :]]
+            yield (precision, *map(int, values)), rest
 
 
 def _lines(measured: list[KernelRows], key: tuple[str, ...], size: str) -> dict[Any, Line]:
-    """Return the lines of seconds over the column ``size``.
-
-    Their keys are the precision, and then the values of the columns ``key``.
-    """
-    return {
-        (precision, *values): monotone_line(rows.columns[size][part], rows.seconds[part])
-        for precision, rows in _merge_by_precision(measured, (*key, size)).items()
-        for values, part in _groups([rows.columns[name] for name in key]).items()
-    }
+    """Return the lines of seconds over the column ``size`` by precision and the columns ``key``."""
+    return {values: monotone_line(*rest) for values, rest in _grouped(measured, key, (size,))}
 
 
 def _lines_by_gpus(measured: list[KernelRows]) -> dict[int, list[Line]]:
@@ -384,26 +355,21 @@ def _lines_by_gpus(measured: list[KernelRows]) -> dict[int, list[Line]]:
 def _attention(measured: list[KernelRows], length: str) -> dict[AttentionKey, Surface]:
     """Return surfaces of seconds over batch and ``length``, by attention key.
 
-    Keys are (precision, head_dim, heads, kv_heads). ``length`` is "isl" for whole prompts and
-    "context" for decodes.
+    ``length`` is "isl" for whole prompts and "context" for decodes.
     """
     tables = {}
-    names = tuple(dict.fromkeys(("head_dim", "heads", "kv_heads", "batch", "context", length)))
-    for precision, rows in _merge_by_precision(measured, names).items():
-        columns = rows.columns
-        for key, part in _groups([columns[name] for name in names[:3]]).items():
-            use = part[columns["context"][part] == 0] if length == "isl" else part
-            if use.size:
-                tables[(precision, key[0], key[1], key[2])] = surface(
-                    columns["batch"][use], columns[length][use], rows.seconds[use]
-                )
+    for (precision, *values), rest in _grouped(measured, HEADS, ("batch", "context", length)):
+        batch, context, sizes, seconds = rest
+        use = context == 0 if length == "isl" else slice(None)
+        if batch[use].size:
+            tables[precision, *values] = surface(batch[use], sizes[use], seconds[use])
     return tables
 
 
 def _medians(rows: KernelRows) -> KernelRows:
     """Return one row per number of sequences and context: the median over prompt chunks."""
-    parts = list(_groups([rows.columns["batch"], rows.columns["context"]]).values())
-    first = [part[0] for part in parts]
-    seconds = np.array([np.median(rows.seconds[part]) for part in parts])
-    columns = {name: values[first] for name, values in rows.columns.items()}
-    return KernelRows(rows.op, rows.precision, columns, seconds)
+    names = (*HEADS, "batch", "context")
+    distinct, seconds, _ = medians(
+        np.column_stack([rows.columns[name] for name in names]), rows.seconds
+    )
+    return replace(rows, columns=dict(zip(names, distinct.T, strict=True)), seconds=seconds)

@@ -1,9 +1,11 @@
 """Rising curves through measured points: isotonic values and monotone interpolation."""
 
+from dataclasses import dataclass
+
 import numpy as np
 import scipy
 
-from simulation.arrays import FloatArray
+from simulation.arrays import BoolArray, FloatArray
 
 PASSES = 20  # of isotonic regression along both axes
 
@@ -50,3 +52,56 @@ def finer(x: FloatArray, between_knots: int) -> FloatArray:
     share = np.arange(between_knots + 1) / (between_knots + 1)
     steps = x[:-1, None] * (x[1:, None] / x[:-1, None]) ** share
     return np.append(steps.ravel(), x[-1])
+
+
+def medians(keys: FloatArray, values: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Return the distinct rows of ``keys``, and the median and count of ``values`` for each."""
+    distinct, group, counts = np.unique(keys, axis=0, return_inverse=True, return_counts=True)
+    middle = scipy.ndimage.median(values, group.ravel(), np.arange(counts.size))
+    return distinct, np.asarray(middle), counts.astype(np.float64)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Line:
+    """Seconds of calls at ascending sizes, ``[n]`` each, interpolated in logarithms.
+
+    A larger call never takes less time. Smaller sizes than the first have its seconds. Beyond the
+    last size, time grows in proportion.
+    """
+
+    sizes: FloatArray
+    seconds: FloatArray
+
+    def at(self, size: FloatArray) -> FloatArray:
+        """Return the seconds at each size."""
+        log_size = np.log(np.maximum(size, 1e-9))
+        interpolated: FloatArray = np.exp(
+            np.interp(log_size, np.log(self.sizes), np.log(self.seconds))
+        )
+        beyond = np.maximum(size / self.sizes[-1], 1.0)
+        grown: FloatArray = interpolated * beyond
+        return grown
+
+    def inside(self, size: FloatArray) -> BoolArray:
+        """Return the mask of sizes within the measured ones."""
+        return np.asarray((size >= self.sizes[0]) & (size <= self.sizes[-1]))
+
+
+def monotone_line(sizes: FloatArray, seconds: FloatArray) -> Line:
+    """Return the monotone line through points in any order; of repeats, the median counts."""
+    distinct, middle, _ = medians(sizes, seconds)
+    return Line(distinct, monotone(middle))
+
+
+def monotone(seconds: FloatArray) -> FloatArray:
+    """Return ``seconds`` made non-decreasing along every axis.
+
+    The result is the geometric mean of the smallest monotone values above and the largest below, so
+    that noise has no preferred direction.
+    """
+    above, below = seconds, seconds
+    for axis in range(seconds.ndim):
+        above = np.maximum.accumulate(above, axis=axis)
+        below = np.flip(np.minimum.accumulate(np.flip(below, axis), axis=axis), axis)
+    result: FloatArray = np.sqrt(above * below)
+    return result

@@ -1,9 +1,8 @@
 """Profiles that sum measured kernels over the operator graph of a model.
 
 Operators that were not measured on the GPU are modelled by their efficiency factors. Examples are
-norms between the products, and head dimensions without a table. ``measured_share`` returns the
-measured share of an iteration's time. Iterations with kernels beyond the measured points are
-outside the profile's range, see ``measured_range``.
+norms between the products, and head dimensions without a table. Iterations with kernels beyond the
+measured points are outside the profile's range, see ``measured_range``.
 """
 
 from functools import partial
@@ -14,9 +13,9 @@ from simulation.arrays import BoolArray, FloatArray
 from simulation.performance.compiled_graph import GraphProfile, compile_graph
 from simulation.performance.curves import beside_host
 from simulation.performance.efficiency import Efficiencies
-from simulation.performance.graph import OperatorGraph, operator_graph
+from simulation.performance.graph import operator_graph
 from simulation.performance.kernel_tables import Kernels
-from simulation.performance.roofline import estimated_s, spread_of
+from simulation.performance.roofline import TYPICAL, estimated_s, mean_over_time, spread_of
 from simulation.performance.specs import (
     Arrangement,
     EngineSettings,
@@ -24,7 +23,7 @@ from simulation.performance.specs import (
     ModelShape,
     Provenance,
 )
-from simulation.performance.work import Iteration, Operator, iteration
+from simulation.performance.work import Iteration, Operator
 
 # Standard deviation of ln(sum of kernels / TPOT of served deployments). The median error is 0.083
 # over 527 deployments on H100 (tools/catalogue/operator_checks.py). Of a normal error, the median
@@ -41,24 +40,9 @@ def measured_s(
 
 
 def measured_at(operator: Operator, it: Iteration, kernels: Kernels) -> BoolArray:
-    """Return the mask of calls within the measured points; all True for a modelled operator.
-
-    ``measured_share`` tells how much is modelled.
-    """
+    """Return the mask of calls within the measured points; all True for a modelled operator."""
     reading = kernels.read(operator, it)
     return np.ones(it.decodes.shape, np.bool_) if reading is None else reading[1]
-
-
-def measured_share(
-    graph: OperatorGraph, it: Iteration, kernels: Kernels, gpu: GpuSpec, efficiencies: Efficiencies
-) -> float:
-    """Return the share of an iteration's time in operators whose kernels were measured."""
-    total, measured = 0.0, 0.0
-    for operator in graph.operators:
-        seconds = operator.count * float(measured_s(operator, it, kernels, gpu, efficiencies))
-        total += seconds
-        measured += seconds if kernels.read(operator, it) is not None else 0.0
-    return measured / total
 
 
 def operator_profile(
@@ -77,8 +61,7 @@ def operator_profile(
     timing = partial(measured_s, kernels=kernels, gpu=gpu, efficiencies=efficiencies)
     among = kernels.among_prompts()
     mixed = None if among is None else partial(timing, kernels=among)
-    typical = iteration(decodes=64.0, decode_context=64.0 * 2048.0)
-    share = measured_share(graph, typical, kernels, gpu, efficiencies)
+    share = mean_over_time(graph, timing, lambda o: kernels.read(o, TYPICAL) is not None)
     modelled = spread_of(graph, gpu, efficiencies, timing)
     return GraphProfile(
         kind="operator",
@@ -102,6 +85,5 @@ def operator_profile(
         graph=graph,
         timing=timing,
         spread=share * KERNEL_SPREAD + (1.0 - share) * modelled,
-        measured_share=share,
         start_s=engine.start_s,
     )

@@ -1,7 +1,7 @@
 """Count the parameters of a model by part, from its shape."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 
 from simulation.performance.specs import ModelShape
 
@@ -21,10 +21,7 @@ class Parameters:
 
     @property
     def total(self) -> float:
-        return (
-            self.embedding + self.attention + self.feed_forward + self.experts + self.router
-            + self.norms + self.head + self.encoder
-        )  # fmt: skip
+        return float(sum(astuple(self)))
 
 
 def parameters(shape: ModelShape, tp: int = 1) -> Parameters:

@@ -3,12 +3,15 @@
 The factors are calibrated on measured kernels of the same or the nearest GPU family.
 """
 
+from collections.abc import Callable
 from functools import partial
+
+import numpy as np
 
 from simulation.arrays import FloatArray
 from simulation.performance.compiled_graph import GraphProfile, Timing, compile_graph
 from simulation.performance.curves import Curve, beside_host
-from simulation.performance.efficiency import Efficiencies, kernel_s, kind_of, precision_of
+from simulation.performance.efficiency import Efficiencies, kernel_s
 from simulation.performance.graph import OperatorGraph, operator_graph
 from simulation.performance.specs import (
     Arrangement,
@@ -18,6 +21,8 @@ from simulation.performance.specs import (
     Provenance,
 )
 from simulation.performance.work import Iteration, Operator, iteration
+
+TYPICAL = iteration(decodes=64.0, decode_context=64.0 * 2048.0)  # a typical iteration
 
 
 def roofline_profile(
@@ -33,8 +38,7 @@ def roofline_profile(
     """
     graph = operator_graph(shape, arrangement)
     timing = partial(estimated_s, gpu=gpu, efficiencies=efficiencies)
-    used = {efficiencies.find(kind_of(o), gpu.family, precision_of(o)) for o in graph.operators}
-    families = sorted({entry.family for entry in used})
+    families = sorted({efficiencies.of(o, gpu).family for o in graph.operators})
     return GraphProfile(
         kind="roofline",
         model=shape.name,
@@ -82,17 +86,18 @@ def spread_of(
 ) -> float:
     """Return the expected spread of the prediction error of an iteration's time.
 
-    It is the time-weighted mean of its operators' spreads, for 64 decodes over 2,048 tokens each.
-    Errors of one kind of kernel are correlated, so spreads are averaged and not combined as
-    independent errors.
+    Errors of one kind of kernel are correlated, so spreads are averaged over time and not combined
+    as independent errors.
     """
-    it = iteration(decodes=64.0, decode_context=64.0 * 2048.0)
-    total, weighted = 0.0, 0.0
-    for operator in graph.operators:
-        if operator.axis == "encoder":
-            continue
-        seconds = operator.count * float(timing(operator, it))
-        entry = efficiencies.find(kind_of(operator), gpu.family, precision_of(operator))
-        total += seconds
-        weighted += seconds * efficiencies.spread(entry, gpu.family)
-    return weighted / total
+    return mean_over_time(
+        graph, timing, lambda o: efficiencies.spread(efficiencies.of(o, gpu), gpu.family)
+    )
+
+
+def mean_over_time(
+    graph: OperatorGraph, timing: Timing, value: Callable[[Operator], float]
+) -> float:
+    """Return the mean of ``value`` over the operators, weighted by their time in TYPICAL."""
+    operators = [operator for operator in graph.operators if operator.axis != "encoder"]
+    seconds = [operator.count * float(timing(operator, TYPICAL)) for operator in operators]
+    return float(np.average([value(operator) for operator in operators], weights=seconds))

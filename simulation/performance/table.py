@@ -29,7 +29,7 @@ from simulation.arrays import FloatArray
 from simulation.errors import SimulationError
 from simulation.performance.adjusted_profile import AdjustedProfile
 from simulation.performance.curves import ANY, Curve, Part, grid
-from simulation.performance.monotone import finer, interpolate, isotonic, rising
+from simulation.performance.monotone import finer, interpolate, isotonic, medians, rising
 from simulation.performance.rows import BenchmarkRows
 from simulation.performance.specs import Provenance
 
@@ -100,16 +100,6 @@ def table_profile(
     )
 
 
-def _medians(keys: FloatArray, seconds: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Return the distinct rows of ``keys``, and the median and count of ``seconds`` for each."""
-    distinct, group_of_row, counts = np.unique(
-        keys, axis=0, return_inverse=True, return_counts=True
-    )
-    order = np.argsort(group_of_row.ravel(), kind="stable")
-    groups = np.split(seconds[order], np.cumsum(counts)[:-1])
-    return distinct, np.array([np.median(g) for g in groups]), counts.astype(np.float64)
-
-
 def _prefill(rows: BenchmarkRows) -> Part:
     """Return the prefill part: seconds by tokens of an iteration and keys per token.
 
@@ -120,7 +110,7 @@ def _prefill(rows: BenchmarkRows) -> Part:
         raise SimulationError(
             "A table needs rows with batch, isl and the prefill time of that batch; there are none."
         )
-    points, seconds, weights = _medians(np.column_stack([rows.batch, rows.isl]), rows.prefill_s)
+    points, seconds, weights = medians(np.column_stack([rows.batch, rows.isl]), rows.prefill_s)
     _check_size(points)
     families = _share_points(_families(points, seconds, weights))
     knots = finer(np.unique(np.concatenate([family.tokens for family in families])), STEPS)
@@ -226,7 +216,7 @@ def _decode(rows: BenchmarkRows) -> Part:
     contexts = _knots(rows.context)
     distance = np.abs(np.log(rows.context)[:, None] - np.log(contexts))
     nearest_context = distance.argmin(axis=1)
-    points, seconds, counts = _medians(np.column_stack([rows.batch, nearest_context]), rows.tbt_s)
+    points, seconds, counts = medians(np.column_stack([rows.batch, nearest_context]), rows.tbt_s)
     _check_size(points)
     batches = np.unique(points[:, 0])
     cells = (np.searchsorted(batches, points[:, 0]), points[:, 1].astype(int))

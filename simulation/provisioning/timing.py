@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from simulation.arrays import FloatArray
-from simulation.performance.efficiency import Efficiencies, kind_of, precision_of
+from simulation.performance.efficiency import Efficiencies
 from simulation.performance.kernel_tables import Kernels
 from simulation.performance.operator import measured_s
 from simulation.performance.roofline import estimated_s
@@ -37,7 +37,7 @@ class OperatorTiming:
 
         Factors on the seconds divide both shares, since a slower call does the same work.
         """
-        entry = self.efficiencies.find(kind_of(operator), self.gpu.family, precision_of(operator))
+        entry = self.efficiencies.of(operator, self.gpu)
         slowdown = self.times * self.efficiencies.slower(operator, self.gpu)
         return min(entry.compute / slowdown, 1.0), min(entry.bandwidth / slowdown, 1.0)
 

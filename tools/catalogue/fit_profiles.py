@@ -32,7 +32,7 @@ from simulation.performance.fitting.compare import (
     compare_with,
     concatenate_residuals,
 )
-from simulation.performance.fitting.fit import fit
+from simulation.performance.fitting.fit import Fitter
 from simulation.performance.fitting.fit_linear import Parameter, configurations, least_squares
 from simulation.performance.linear import LinearProfile
 from simulation.performance.profile import Check
@@ -111,14 +111,14 @@ def interval(parameter: Parameter) -> tuple[float, float] | None:
 
 def fitted(measured: Measured) -> Built:
     """Fit a profile to its own rows; a prefill measured only with decodes counts as modelled."""
-    profile_fit = fit(
+    fitter = Fitter(
         "linear",
-        measured.rows,
         max_batch=MAX_BATCH,
         max_batch_tokens=CHUNK,
         kv_capacity_tokens=1,
         provenance=HERE,
     )
+    profile_fit = fitter.fit(measured.rows)
     assert isinstance(profile_fit.profile, LinearProfile)
     return Built(
         profile_fit.profile,

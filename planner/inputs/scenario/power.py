@@ -11,7 +11,7 @@ from planner.inputs.scenario.schema import SweepRow
 from simulation.errors import SimulationError
 from simulation.performance.adjusted_profile import AdjustedProfile, adjusted
 from simulation.performance.attention_ffn import AttentionFfnProfile
-from simulation.performance.curves import slower_by_phase
+from simulation.performance.curves import scaled
 from simulation.performance.graph import operator_graph
 from simulation.performance.power import Power, PowerAtLoad, PowerModel, PowerOfSides
 from simulation.performance.power_cap import CapCurve, PowerCap, capped
@@ -81,7 +81,7 @@ def under_cap(
     )
     return adjusted(
         profile,
-        curve=slower_by_phase(profile.curve, 1 / prefill_speed, 1 / decode_speed),
+        curve=scaled(profile.curve, 1 / prefill_speed, 1 / decode_speed),
         cap=PowerCap(share, prefill_speed, clock_at(share, sweep)),
         provenance=Provenance("modelled", source),
     )

@@ -26,12 +26,7 @@ from simulation.performance.fitting.compare import (  # fmt: skip
     prefill_seconds,
 )
 from simulation.performance.fitting.first_token_wait import Waiting
-from simulation.performance.fitting.fit_linear import (
-    LinearFit,
-    Parameter,
-    configurations,
-    linear_fit,
-)
+from simulation.performance.fitting.fit_linear import Parameter, configurations, linear_fit
 from simulation.performance.fitting.fit_sweep import (
     is_sweep,
     prompt_alone,
@@ -72,59 +67,46 @@ class FittedProfile:
     notes: tuple[str, ...]
 
 
-def fit(
-    kind: str,
-    rows: BenchmarkRows,
-    *,
-    kv_capacity_tokens: int,
-    provenance: Provenance,
-    max_batch: int | None = None,
-    max_batch_tokens: int | None = None,
-    base: Profile | None = None,
-    waiting: Waiting | None = None,
-    cross_validate: bool = True,
-) -> FittedProfile:
-    """Fit a profile of ``kind`` to the rows of one arrangement.
-
-    ``base`` is an uncalibrated profile. An operator or roofline fit scales it. A linear fit uses
-    its prefill if the rows have none, and its proportions if the rows are a sweep (``is_sweep``).
-    With ``waiting``, TTFT under load is used and compared too.
+@dataclass(frozen=True, slots=True)
+class Fitter:
+    """The settings of a fit of a profile to the rows of one arrangement.
 
     The default limits of a table come from the rows, those of an operator or roofline profile from
     ``base``. The largest batch of a linear profile comes from the rows if throughput falls, else
-    from vLLM's defaults. Raises SimulationError for an unknown kind, several arrangements, a
-    missing ``base``, or rows that cannot be fitted.
+    from vLLM's defaults.
     """
-    if kind not in KINDS:
-        raise SimulationError(f"There is no profile kind {kind!r}. Use one of {', '.join(KINDS)}.")
-    rows.single_arrangement()  # raises if there are several
-    fitter = _Fitter(
-        kind, kv_capacity_tokens, provenance, max_batch, max_batch_tokens, base, waiting
-    )
-    profile, parameters, notes = fitter.fit(rows)
-    comparison = compare_with(profile, rows, FITTED, waiting)
-    checks = comparison.checks
-    if cross_validate:
-        left_out = fitter.cross_validated(rows)
-        if left_out is not None:
-            checks += checks_of(left_out, LEFT_OUT)
-    with_checks: Profile = replace(profile, checks=checks)  # type: ignore[type-var]
-    return FittedProfile(with_checks, parameters, checks, comparison.residuals, notes)
 
-
-@dataclass(frozen=True, slots=True)
-class _Fitter:
-    """The settings of ``fit``, to fit a profile to all rows or to some of them."""
-
-    kind: str
+    kind: str  # one of KINDS
     kv_capacity_tokens: int
     provenance: Provenance
-    max_batch: int | None
-    max_batch_tokens: int | None
-    base: Profile | None
-    waiting: Waiting | None
+    max_batch: int | None = None
+    max_batch_tokens: int | None = None
+    # An uncalibrated profile. An operator or roofline fit scales it. A linear fit uses its prefill
+    # if the rows have none, and its proportions if the rows are a sweep (``is_sweep``).
+    base: Profile | None = None
+    waiting: Waiting | None = None  # if given, TTFT under load is used and compared too
 
-    def fit(self, rows: BenchmarkRows) -> Fit:
+    def fit(self, rows: BenchmarkRows, cross_validate: bool = True) -> FittedProfile:
+        """Fit a profile to the rows, with its errors.
+
+        Raises SimulationError for an unknown kind, several arrangements, a missing ``base``, or
+        rows that cannot be fitted.
+        """
+        if self.kind not in KINDS:
+            raise SimulationError(
+                f"There is no profile kind {self.kind!r}. Use one of {', '.join(KINDS)}."
+            )
+        profile, parameters, notes = self._fit(rows)
+        comparison = compare_with(profile, rows, FITTED, self.waiting)
+        checks = comparison.checks
+        if cross_validate:
+            left_out = self.cross_validated(rows)
+            if left_out is not None:
+                checks += checks_of(left_out, LEFT_OUT)
+        with_checks: Profile = replace(profile, checks=checks)  # type: ignore[type-var]
+        return FittedProfile(with_checks, parameters, checks, comparison.residuals, notes)
+
+    def _fit(self, rows: BenchmarkRows) -> Fit:
         """Return the profile of the rows, its parameters and notes."""
         if self.kind == "linear":
             return self.linear(rows)
@@ -142,6 +124,7 @@ class _Fitter:
                 f"A fit of kind {self.kind} scales an uncalibrated profile. "
                 "Give that profile as base."
             )
+        rows.single_arrangement()  # raises if there are several
         return self.calibrated(rows, self.base)
 
     def linear(self, rows: BenchmarkRows) -> Fit:
@@ -149,7 +132,7 @@ class _Fitter:
 
         Without a measured prefill, or for a sweep, its prefill is that of ``base``.
         """
-        base = self.base
+        arrangement, base = rows.single_arrangement(), self.base
         budget = self.max_batch_tokens or MAX_BATCH_TOKENS
         phases: tuple[Phase, Phase] | None = None
         spread, start_s = 0.0, 0.0
@@ -173,15 +156,20 @@ class _Fitter:
             if line.tied:
                 phases = Phase(unmeasured(base)), Phase(self.provenance)
                 spread = 0.0 if base is None else base.spread
-        profile = linear_profile(
-            line,
-            rows.single_arrangement(),
-            self.max_batch or int(line.saturation or MAX_BATCH),
-            budget,
-            self.kv_capacity_tokens,
-            together(phases) if phases else self.provenance,
+        profile = LinearProfile(
+            *arrangement,
+            *line.seconds,
+            max_batch=self.max_batch or int(line.saturation or MAX_BATCH),
+            max_batch_tokens=budget,
+            kv_capacity_tokens=self.kv_capacity_tokens,
+            provenance=together(phases) if phases else self.provenance,
+            fitted_decodes=line.decodes,
+            fitted_prefill_tokens=line.prefill_tokens,
+            fitted_context=line.context,
+            spread=spread,
+            start_s=start_s,
+            phases=phases,
         )
-        profile = replace(profile, start_s=start_s, spread=spread, phases=phases)
         return profile, line.parameters, line.notes
 
     def calibrated(self, rows: BenchmarkRows, base: Profile) -> Fit:
@@ -268,44 +256,12 @@ class _Fitter:
         for i in np.unique(fold):
             test = np.flatnonzero(fold == i)
             try:
-                profile, _, _ = self.fit(rows.take(fold != i))
+                profile, _, _ = self._fit(rows.take(fold != i))
             except SimulationError:
                 continue  # no fit is possible without this fold
             residuals = compare_with(profile, rows.take(test), LEFT_OUT, self.waiting).residuals
             parts.append(replace(residuals, row=test[residuals.row]))
         return concatenate_residuals(parts) if parts else None
-
-
-def linear_profile(
-    line: LinearFit,
-    arrangement: tuple[str, str, int],
-    max_batch: int,
-    max_batch_tokens: int,
-    kv_capacity_tokens: int,
-    provenance: Provenance,
-) -> LinearProfile:
-    """Return the profile with the parameters ``line``, and the range of sizes it was fitted to.
-
-    ``arrangement`` is the model, the GPU and the GPUs of one replica.
-    """
-    model, gpu, tp = arrangement
-    alpha, beta, gamma, delta = line.seconds
-    return LinearProfile(
-        model=model,
-        gpu=gpu,
-        tp=tp,
-        alpha_s=alpha,
-        beta_s=beta,
-        gamma_s=gamma,
-        delta_s=delta,
-        max_batch=max_batch,
-        max_batch_tokens=max_batch_tokens,
-        kv_capacity_tokens=kv_capacity_tokens,
-        provenance=provenance,
-        fitted_decodes=line.decodes,
-        fitted_prefill_tokens=line.prefill_tokens,
-        fitted_context=line.context,
-    )
 
 
 def unmeasured(base: Profile | None) -> Provenance:

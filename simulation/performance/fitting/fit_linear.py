@@ -16,6 +16,7 @@ import scipy
 
 from simulation.arrays import BoolArray, FloatArray
 from simulation.errors import SimulationError
+from simulation.performance.monotone import medians
 from simulation.performance.profile import Profile, iteration_s
 from simulation.performance.rows import BenchmarkRows
 
@@ -194,11 +195,10 @@ def saturation(decode: BenchmarkRows) -> float | None:
     It is the bound "beyond which performance degrades" of C1. The largest measured batch must have
     ``FALLS`` less tokens/s than the peak, since smaller differences are noise.
     """
-    batches = np.unique(decode.batch)
     tokens_per_s = np.where(
         np.isfinite(decode.throughput), decode.throughput, decode.batch / decode.tbt_s
     )
-    rates = np.array([np.median(tokens_per_s[decode.batch == batch]) for batch in batches])
+    batches, rates, _ = medians(decode.batch, tokens_per_s)
     best = int(rates.argmax())
     falls = rates[-1] < (1.0 - FALLS) * rates[best]
     return float(batches[best]) if falls and best >= 1 else None

@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simulation.performance.collectives import fastest, monotone, monotone_line
 from simulation.performance.graph import operator_graph
-from simulation.performance.kernel_tables import KernelRows, kernels, surface
+from simulation.performance.kernel_tables import KernelRows, fastest, kernels, surface
+from simulation.performance.monotone import monotone, monotone_line
 from simulation.performance.specs import Arrangement, ModelShape
 from simulation.performance.work import iteration
 

@@ -6,7 +6,7 @@ import pytest
 from planner.inputs import catalogue
 from planner.inputs.catalogue.power import cap_curves, power_model
 from simulation.errors import SimulationError
-from simulation.performance.curves import evaluate, slower_by_phase
+from simulation.performance.curves import evaluate, scaled
 from simulation.performance.graph import operator_graph
 from simulation.performance.power import PowerAtLoad
 from simulation.performance.power_cap import CapCurve, PowerCap, capped
@@ -21,7 +21,7 @@ PROFILES = [
 
 @pytest.mark.parametrize("curve", PROFILES)
 def test_each_phase_slows_by_its_factor(curve):
-    slower = slower_by_phase(curve, 1.5, 1.1)
+    slower = scaled(curve, 1.5, 1.1)
     b = np.array([1.0, 16.0, 64.0])
     decodes = [evaluate(each, b, 1000 * b, 0, 0) for each in (curve, slower)]
     np.testing.assert_allclose(decodes[1], 1.1 * decodes[0])
@@ -34,7 +34,7 @@ def test_each_phase_slows_by_its_factor(curve):
 
 def test_a_grid_reads_its_weights_as_fast_as_decodes():
     graph_curve = catalogue_roofline().curve
-    slower = slower_by_phase(graph_curve, 2.0, 1.0)
+    slower = scaled(graph_curve, 2.0, 1.0)
     one = [float(evaluate(each, 1.0, 500.0, 0, 0)) for each in (graph_curve, slower)]
     assert one[1] == pytest.approx(one[0])
     long = [float(evaluate(each, 0, 0, 8192.0, 8192.0**2 / 2)) for each in (graph_curve, slower)]

@@ -7,13 +7,13 @@ import pytest
 
 from simulation.errors import SimulationError
 from simulation.performance.compiled_graph import GraphProfile
-from simulation.performance.curves import Curve, evaluate
-from simulation.performance.efficiency import KINDS, Efficiencies, Efficiency, combine, computed_in
+from simulation.performance.curves import Curve, evaluate, overlapped
+from simulation.performance.efficiency import KINDS, Efficiencies, Efficiency, computed_in
 from simulation.performance.graph import operator_graph
 from simulation.performance.kernel_tables import KernelRows, kernels
 from simulation.performance.operator import KERNEL_SPREAD, operator_profile
 from simulation.performance.profile import Profile, iteration_s, measured_range
-from simulation.performance.roofline import roofline_profile
+from simulation.performance.roofline import mean_over_time, roofline_profile
 from simulation.performance.specs import (
     Arrangement,
     EngineSettings,
@@ -157,10 +157,10 @@ def test_a_gpu_without_units_for_4_bits_unpacks_experts_to_16() -> None:
 def test_time_of_reading_and_computing_lies_between_the_longer_and_the_sum() -> None:
     a, b = np.array([1.0, 1.0, 0.0]), np.array([1.0, 3.0, 0.0])
     for sharpness in (1.0, 2.0, 20.0):
-        both = combine(a, b, sharpness)
+        both = overlapped(a, b, sharpness)
         assert (both >= np.maximum(a, b)).all()
         assert (both <= a + b + 1e-15).all()
-    np.testing.assert_allclose(combine(a, b, 1.0), a + b, atol=1e-29)
+    np.testing.assert_allclose(overlapped(a, b, 1.0), a + b, atol=1e-29)
 
 
 def synthetic(scale: float) -> list[KernelRows]:
@@ -184,8 +184,8 @@ def test_an_operator_profile_sums_its_kernels_and_knows_their_range() -> None:
     assert float(parts["attention_decode"]) == pytest.approx(32 * 4e-9 * 32 * 1000, rel=1e-6)
     assert profile.kind == "operator"
     assert profile.provenance.kind == "measured"
-    assert 0.9 < profile.measured_share < 1
-    share = profile.measured_share
+    share = mean_over_time(profile.graph, profile.timing, lambda o: table.read(o, it) is not None)
+    assert 0.9 < share < 1
     assert profile.spread == pytest.approx(share * KERNEL_SPREAD + (1 - share) * 0.1)
     inside = measured_range(profile, [32, 32, 5000], [32e3, 32 * 1e5, 5e6], 0, 0)
     np.testing.assert_array_equal(inside, [True, False, False])

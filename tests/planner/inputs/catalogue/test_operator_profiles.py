@@ -65,7 +65,6 @@ def test_an_operator_profile_of_h100_is_measured_and_says_so(shared_data: Path) 
     shape, gpu = hardware.shape("llama-3.1-8b"), hardware.gpu("H100-SXM")
     profile = operator_profile(shape, gpu, Arrangement(), kernels, efficiencies(), LIMITS)
     assert profile.provenance.kind == "measured"
-    assert profile.measured_share > 0.9
     inside = measured_range(profile, [64, 0, 64], [64 * 2048, 0, 64 * 100_000], [0, 2048, 0],
                             [0, 2048 * 1024, 0])  # fmt: skip
     np.testing.assert_array_equal(inside, [True, True, False])

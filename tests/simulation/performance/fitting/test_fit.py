@@ -16,7 +16,7 @@ from simulation.performance.fitting.compare import (
     compare_with,
     prefill_seconds,
 )
-from simulation.performance.fitting.fit import fit
+from simulation.performance.fitting.fit import Fitter
 from simulation.performance.fitting.fit_linear import least_squares, linear_fit
 from simulation.performance.linear import LinearProfile
 from simulation.performance.profile import Profile, measured_range
@@ -55,7 +55,7 @@ def served(concurrency=(1, 2, 4, 8, 16, 32, 64), lengths=((512, 128), (256, 256)
 
 
 def test_exact_rows_give_the_exact_line_and_its_limits():
-    fitted = fit("linear", batches(), **LIMITS)
+    fitted = Fitter("linear", **LIMITS).fit(batches())
     values = [p.value for p in fitted.parameters]
     assert values == pytest.approx([ALPHA, BETA, GAMMA, DELTA])
     assert isinstance(fitted.profile, LinearProfile)
@@ -88,7 +88,7 @@ def test_repeats_do_not_narrow_an_interval():
 
 
 def test_a_served_deployment_gives_alpha_beta_delta_together():
-    fitted = fit("linear", served((4, 8, 16, 32, 64)), **LIMITS)
+    fitted = Fitter("linear", **LIMITS).fit(served((4, 8, 16, 32, 64)))
     alpha, beta, gamma, delta = (p.value for p in fitted.parameters)
     assert (alpha, beta, delta) == pytest.approx((ALPHA, BETA, DELTA))
     assert gamma == alpha
@@ -110,7 +110,7 @@ def test_a_fit_never_goes_below_zero():
 def test_outliers_are_named_and_checks_are_of_the_rows():
     rows = batches(noise=0.01)
     rows.tbt_s[5] *= 1.5
-    fitted = fit("linear", rows, **LIMITS)
+    fitted = Fitter("linear", **LIMITS).fit(rows)
     odd = fitted.residuals.of(TBT)
     assert odd.row[odd.outlier].tolist() == [5]
     errors = fitted.residuals.of(PREFILL).error
@@ -120,7 +120,7 @@ def test_outliers_are_named_and_checks_are_of_the_rows():
 
 
 def test_left_out_configurations_are_worse_than_fitted_ones():
-    fitted = fit("linear", batches(noise=0.1, repeats=2), **LIMITS)
+    fitted = Fitter("linear", **LIMITS).fit(batches(noise=0.1, repeats=2))
     by = {(c.against.split(",")[0], c.quantity): c for c in fitted.checks if "inside" in c.against}
     for quantity in (TBT, PREFILL):
         seen, out = (
@@ -131,14 +131,16 @@ def test_left_out_configurations_are_worse_than_fitted_ones():
 
 
 def test_a_long_prompt_runs_in_chunks():
-    profile = fit("linear", batches(), **LIMITS).profile
+    profile = Fitter("linear", **LIMITS).fit(batches()).profile
     long = prefill_seconds(profile, np.ones(2), np.array([2048.0, 5000.0]))
     assert long[0] == pytest.approx(GAMMA + DELTA * 2048)
     assert long[1] == pytest.approx(3 * GAMMA + DELTA * 5000)
 
 
 def test_ttft_of_one_request_is_its_prefill():
-    compared = compare_with(fit("linear", batches(), **LIMITS).profile, served(), "served rows")
+    compared = compare_with(
+        Fitter("linear", **LIMITS).fit(batches()).profile, served(), "served rows"
+    )
     alone = compared.residuals.of(TTFT)
     assert alone.row.size == 3
     assert alone.error == pytest.approx(np.zeros(3), abs=1e-9)
@@ -161,7 +163,7 @@ def test_calibration_by_phase_brings_a_uniformly_fast_base_to_the_rows():
     first = evaluate(true, none, none, rows.tokens, rows.tokens * rows.isl / 2)
     each = evaluate(true, rows.batch, rows.batch * rows.context, none, none)
     rows = replace(rows, prefill_s=first, tbt_s=each, e2e_s=np.full(rows.rows, np.nan))
-    fitted = fit("roofline", rows, base=base(), cross_validate=False, **LIMITS)
+    fitted = Fitter("roofline", base=base(), **LIMITS).fit(rows, cross_validate=False)
     assert [p.value for p in fitted.parameters] == pytest.approx([1.7, 1.7], rel=0.02)
     assert fitted.profile.kind == "roofline"
     assert max(c.mape for c in fitted.checks) < 0.02
@@ -195,17 +197,17 @@ def test_least_squares_is_the_textbook_s_where_nothing_is_negative():
 
 def test_what_cannot_be_fitted_is_refused_in_a_sentence():
     with pytest.raises(SimulationError, match="kind"):
-        fit("magic", batches(), **LIMITS)
+        Fitter("magic", **LIMITS).fit(batches())
     with pytest.raises(SimulationError, match="base"):
-        fit("operator", batches(), **LIMITS)
+        Fitter("operator", **LIMITS).fit(batches())
     with pytest.raises(SimulationError, match="at least two sizes"):
-        fit("linear", batches(batch=(1,), isl=(64,)), **LIMITS)
+        Fitter("linear", **LIMITS).fit(batches(batch=(1,), isl=(64,)))
     other = batches()
     other.gpu[0] = "h"
     with pytest.raises(SimulationError, match="Choose one"):
-        fit("linear", other, **LIMITS)
+        Fitter("linear", **LIMITS).fit(other)
     with pytest.raises(SimulationError, match="tp"):
-        fit("linear", replace(other, tp=np.full(other.rows, np.nan)), **LIMITS)
+        Fitter("linear", **LIMITS).fit(replace(other, tp=np.full(other.rows, np.nan)))
 
 
 def of_batches(batch, tbt):
@@ -220,12 +222,12 @@ def of_batches(batch, tbt):
 def test_rows_without_a_prefill_give_alpha_and_beta_and_say_what_the_rest_rests_on():
     b = np.array([1, 2, 4, 8, 16, 32])
     rows = of_batches(b, ALPHA + BETA * b)
-    bound = fit("linear", rows, **LIMITS)
+    bound = Fitter("linear", **LIMITS).fit(rows)
     assert [p.value for p in bound.parameters] == pytest.approx([ALPHA, BETA, ALPHA, BETA])
     assert bound.profile.provenance.kind == "assumed"
     assert "upper bound" in bound.notes[-1]
     base = LinearProfile("m", "g", 1, 1.0, 1.0, GAMMA, DELTA, 8, 2048, 10**6, SOURCE)
-    tied = fit("linear", rows, base=base, **LIMITS)
+    tied = Fitter("linear", base=base, **LIMITS).fit(rows)
     assert [p.value for p in tied.parameters] == pytest.approx([ALPHA, BETA, GAMMA, DELTA])
     assert tied.profile.provenance.kind == "modelled"
     assert tied.profile.max_batch == 256  # throughput rises to the end: no bound was seen
@@ -237,7 +239,7 @@ def test_the_largest_batch_is_where_throughput_ends_to_rise():
     b = np.array([1, 4, 16, 64, 128, 256])
     tbt = ALPHA + BETA * b
     tbt[-2:] = [0.06, 0.2]  # 64 give 3,077 tokens/s, 128 2,133
-    fitted = fit("linear", of_batches(b, tbt), **LIMITS)
+    fitted = Fitter("linear", **LIMITS).fit(of_batches(b, tbt))
     assert fitted.profile.max_batch == 64
     assert [p.value for p in fitted.parameters[:2]] == pytest.approx([ALPHA, BETA])
     assert "falls beyond it" in fitted.notes[0]

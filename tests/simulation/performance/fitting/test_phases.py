@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from planner.inputs.catalogue.estimate_calibration import efficiencies
-from simulation.performance.fitting.fit import fit
+from simulation.performance.fitting.fit import Fitter
 from simulation.performance.fitting.phases import PHASE_OF, phases, phases_of, together
 from simulation.performance.linear import LinearProfile
 from simulation.performance.profile import Check, iteration_s
@@ -44,8 +44,9 @@ def rows(**times):
 def test_rows_of_decodes_leave_a_roofline_prefill_as_modelled():
     before = base()
     tbt = 1.6 * iteration_s(before, BATCHES, BATCHES * 544, 0, 0)
-    result = fit("roofline", rows(tbt_s=tbt), base=before, kv_capacity_tokens=10**6,
-                 provenance=MEASURED)  # fmt: skip
+    result = Fitter("roofline", base=before, kv_capacity_tokens=10**6, provenance=MEASURED).fit(
+        rows(tbt_s=tbt)
+    )
     values = {parameter.name: parameter.value for parameter in result.parameters}
     assert values["decode factor"] == pytest.approx(1.6, rel=0.02)
     assert values["prefill factor"] == 1.0
@@ -64,8 +65,9 @@ def test_rows_of_prefills_leave_the_decodes_as_modelled():
     before = base()
     tokens = BATCHES * 512
     prefill_s = 1.3 * iteration_s(before, 0, 0, tokens, tokens * 256)
-    result = fit("roofline", rows(prefill_s=prefill_s), base=before, kv_capacity_tokens=10**6,
-                 provenance=MEASURED)  # fmt: skip
+    result = Fitter("roofline", base=before, kv_capacity_tokens=10**6, provenance=MEASURED).fit(
+        rows(prefill_s=prefill_s)
+    )
     values = {parameter.name: parameter.value for parameter in result.parameters}
     assert values["decode factor"] == 1.0 and values["prefill factor"] > 1.2
     assert [phase.kind for phase in phases(result.profile)] == ["measured", "modelled"]

@@ -19,7 +19,7 @@ from simulation.performance.fitting.compare import (
     telling_check,
 )
 from simulation.performance.fitting.first_token_wait import Waiting
-from simulation.performance.fitting.fit import fit
+from simulation.performance.fitting.fit import Fitter
 from simulation.performance.fitting.fit_sweep import is_sweep, prompt_alone
 from simulation.performance.fitting.phases import phases
 from simulation.performance.linear import LinearProfile
@@ -66,7 +66,9 @@ def test_a_sweep_is_one_proportion_of_isl_to_osl():
 
 
 def fitted(rows, base=MODELLED, **more):
-    return fit("linear", rows, base=base, waiting=WAITING, max_batch_tokens=2048, **LIMITS, **more)
+    return Fitter(
+        "linear", base=base, waiting=WAITING, max_batch_tokens=2048, **LIMITS, **more
+    ).fit(rows)
 
 
 @pytest.mark.parametrize("throughput", [False, True])
@@ -173,7 +175,7 @@ def test_each_phase_of_a_roofline_gets_its_own_factor_from_a_sweep(loads):
     base = shaped()
     ends = max(loads), 1024.0
     true = adjusted(base, curve=scaled_by_phase(base.curve, 1.5, 1.2, *ends))
-    result = fit("roofline", sweep(true, loads=loads), base=base, waiting=WAITING, **LIMITS)
+    result = Fitter("roofline", base=base, waiting=WAITING, **LIMITS).fit(sweep(true, loads=loads))
     values = {p.name: p.value for p in result.parameters}
     assert values["decode factor"] == pytest.approx(1.5, rel=0.02)
     assert values["prefill factor"] == pytest.approx(1.2, rel=0.02)
@@ -181,8 +183,9 @@ def test_each_phase_of_a_roofline_gets_its_own_factor_from_a_sweep(loads):
 
 def test_ttft_of_a_crowd_is_no_prefill():
     base, rows = shaped(), sweep(adjusted(shaped()), loads=(64.0,))
-    result = fit("roofline", replace(rows, ttft_s=rows.ttft_s + 60), base=base, waiting=WAITING,
-                **LIMITS)  # fmt: skip
+    result = Fitter("roofline", base=base, waiting=WAITING, **LIMITS).fit(
+        replace(rows, ttft_s=rows.ttft_s + 60)
+    )
     assert [p.value for p in result.parameters] == pytest.approx([1.0, 1.0])
     assert np.isnan(result.parameters[0].low)  # of one row
     prefill, decode = phases(result.profile)
