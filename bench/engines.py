@@ -21,7 +21,7 @@ from simulation.engine.run import simulate
 from simulation.performance.compiled_graph import GraphProfile
 from simulation.performance.kernel_tables import Kernels, kernels
 from simulation.performance.memory import capacity_tokens
-from simulation.performance.operator import operator_profile
+from simulation.performance.roofline import operator_profile
 from simulation.performance.specs import Arrangement, EngineSettings
 from simulation.policies.static import Static
 

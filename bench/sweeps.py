@@ -17,8 +17,7 @@ import polars as pl
 
 from planner.inputs.catalogue import gpu_name, gpus, model_name, models
 from planner.inputs.catalogue.estimate_calibration import efficiencies, estimate_fit
-from simulation.performance.fitting.compare import SERVED_TBT, SERVED_TTFT, compare_with
-from simulation.performance.fitting.first_token_wait import Waiting
+from simulation.performance.fitting.compare import SERVED_TBT, SERVED_TTFT, Waiting, compare_with
 from simulation.performance.fitting.fit import Fitter
 from simulation.performance.memory import capacity_tokens
 from simulation.performance.profile import Profile
@@ -79,7 +78,7 @@ def main() -> int:
                 fitter = Fitter(kind, base.kv_capacity_tokens, HERE, base=base, waiting=waiting)
                 profiles[kind] = fitter.fit(rows_of(sweep), cross_validate=False).profile
             for name, profile in profiles.items():
-                found_at = compare_with(profile, rows_of(others), "others", waiting).residuals
+                found_at = compare_with(profile, rows_of(others), waiting)
                 for quantity in (SERVED_TBT, SERVED_TTFT):
                     errors[name, quantity] += np.abs(found_at.of(quantity).error).tolist()
     for (name, quantity), sizes in errors.items():

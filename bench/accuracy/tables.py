@@ -25,12 +25,10 @@ from simulation.performance.fitting.compare import (
     concatenate_residuals,
 )
 from simulation.performance.fitting.fit import Fitter
-from simulation.performance.operator import operator_profile
 from simulation.performance.profile import Profile
-from simulation.performance.roofline import roofline_profile
+from simulation.performance.roofline import operator_profile, roofline_profile
 from simulation.performance.rows import BenchmarkRows
 from simulation.performance.specs import Arrangement, EngineSettings, Provenance
-from simulation.performance.table import table_profile
 from tools.catalogue.operator_checks import aic_kernels
 
 SPLITS, SHARE, SEED = 10, 0.2, 20260101
@@ -44,7 +42,7 @@ Mask = npt.NDArray[np.bool_]
 
 
 def table(rows: BenchmarkRows) -> Profile:
-    return table_profile(rows, kv_capacity_tokens=1, provenance=NOWHERE)
+    return Fitter("table", 1, NOWHERE).fit(rows, cross_validate=False).profile
 
 
 def linear(rows: BenchmarkRows) -> Profile:
@@ -56,7 +54,7 @@ FITS: dict[str, Fit] = {"table": table, "linear": linear}
 
 
 def left_out(fit: Fit, rows: BenchmarkRows, test: Mask) -> Residuals:
-    return compare_with(fit(rows.take(~test)), rows.take(test), "left out").residuals
+    return compare_with(fit(rows.take(~test)), rows.take(test))
 
 
 def mape(residuals: Residuals, quantity: str) -> float:
@@ -129,7 +127,7 @@ def beside(data: Path) -> dict[str, Any]:
             "roofline": roofline_profile(shape, gpu, where, factors, limits),
         }
         for kind, profile in profiles.items():
-            by_kind[kind].append(compare_with(profile, part, "unseen").residuals)
+            by_kind[kind].append(compare_with(profile, part))
     return {
         f"{kind}_{name}_mape": mape(concatenate_residuals(parts), quantity)
         for kind, parts in by_kind.items()

@@ -14,8 +14,7 @@ from planner.inputs.catalogue.estimate_calibration import efficiencies
 from planner.inputs.catalogue.power import power_model
 from simulation.arrays import FloatArray
 from simulation.performance.memory import MEMORY_SHARE
-from simulation.performance.operator import measured_s
-from simulation.performance.roofline import estimated_s
+from simulation.performance.roofline import estimated_s, measured_s
 from simulation.provisioning.level import Level
 from simulation.provisioning.levels import model_level, plan_level
 from simulation.provisioning.workload import (

@@ -5,10 +5,10 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from planner.domain.serialise import OPTIONAL
+from planner.domain.sources import provenance_at
 from planner.inputs.estimates.at_rate import AtRate
 from planner.inputs.estimates.measured_corrections import NextMeasurement
 from simulation.performance.fitting.compare import stated_error
-from simulation.performance.profile import provenance_at
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

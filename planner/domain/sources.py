@@ -3,7 +3,11 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from simulation.performance.curves import LINEAR, MOST_CONTEXT, MOST_DECODES, NO_LIMIT, Curve
+from simulation.performance.profile import Profile
 from simulation.performance.specs import Provenance
+
+BEYOND = 0.01  # share of iterations outside the measured range from which it is reported
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,3 +22,32 @@ class Fact:
 def facts_of(known: Iterable[tuple[str, Provenance]]) -> tuple[Fact, ...]:
     """Return a fact for each pair of a figure's name and its provenance."""
     return tuple(Fact(what, source.kind, source.source) for what, source in known)
+
+
+def provenance_at(profile: Profile, outside: float) -> Provenance:
+    """Return the provenance of a result at a load.
+
+    ``outside`` is the share of iterations beyond the measured range. From ``BEYOND`` on, a measured
+    profile counts as modelled, since these iterations are extrapolated.
+    """
+    provenance = profile.provenance
+    if provenance.kind != "measured" or outside < BEYOND:
+        return provenance
+    return Provenance(
+        "modelled",
+        f"{outside:.0%} of iterations at this load are beyond the measured range"
+        f"{_measured_to(profile.curve)}, and extrapolated; {provenance.source}",
+    )
+
+
+def _measured_to(curve: Curve) -> str:
+    """Return the largest fitted sizes of a LINEAR curve in brackets; "" for a GRID curve.
+
+    A GRID curve has limits for each knot, which a phrase cannot list.
+    """
+    if curve.kind != LINEAR:
+        return ""
+    words = ("{:,.0f} sequences", "{:,.0f} prompt tokens an iteration", "{:,.0f} of context")
+    limits = zip(words, curve.values[MOST_DECODES : MOST_CONTEXT + 1].tolist(), strict=True)
+    ranges = [word.format(limit) for word, limit in limits if limit < NO_LIMIT]
+    return f" (up to {', '.join(ranges)})" if ranges else ""

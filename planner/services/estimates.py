@@ -36,8 +36,9 @@ from planner.selectors.measured_corrections import (
     merge_measurements,
     stored_measurements,
 )
+from simulation.performance.estimate.calibration import ENGINES
 from simulation.performance.estimate.defaults import Deployment
-from simulation.performance.estimate.errors import CellSelector, cell_words
+from simulation.performance.estimate.errors import LOADS, CellSelector
 from simulation.performance.estimate.estimate import (
     Estimate,
     RefusedEstimate,
@@ -269,7 +270,7 @@ def _fitted_error(
         tbt=cell.tbt,
         ttft_90=cell.ttft_90,
         tbt_90=cell.tbt_90,
-        basis=_error_basis(basis, change, cell_words(cell_key, cell.rows)),
+        basis=_error_basis(basis, change, _cell_words(cell_key, cell.rows)),
         model_checked=deployed.shape.name in fit.models,
         gpu_checked=deployed.gpu.name in fit.gpus,
         outside=(
@@ -280,6 +281,19 @@ def _fitted_error(
         newest_version=fit.newest_before(deployed.engine, deployed.version) or None,
         data_age_days=age,
     )
+
+
+def _cell_words(key: str, rows: int) -> str:
+    """Return a phrase for the ``rows`` measured deployments of cell ``key``."""
+    mode, *rest = key.split()
+    parts = ["prefill and decode apart" if mode == "disagg" else "prefill and decode together"]
+    if rest and rest[0] in LOADS:
+        low, high = {"low": (0, 16), "middle": (16, 128), "high": (128, 0)}[rest[0]]
+        parts.append(f"above {low} requests in flight" if not high else f"up to {high} in flight")
+    parts += [name for name in rest if name in ENGINES]
+    if "drafts" in rest:
+        parts.append("with drafted tokens")
+    return f"{rows:,} measured deployments ({', '.join(parts)})"
 
 
 def _smaller_errors(error: ExpectedError, change: Change | None) -> ExpectedError:

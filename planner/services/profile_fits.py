@@ -27,8 +27,7 @@ from planner.services.profiles import FitRecord, profile_save
 from planner.storage import row_arrays
 from simulation.errors import SimulationError
 from simulation.performance import profile as core
-from simulation.performance.fitting.compare import Comparison, compare_with
-from simulation.performance.fitting.first_token_wait import Waiting
+from simulation.performance.fitting.compare import Waiting, checks_of, compare_with
 from simulation.performance.fitting.fit import MAX_BATCH_TOKENS, Fitter
 from simulation.performance.fitting.fit_linear import lacks_prefill
 from simulation.performance.fitting.fit_sweep import is_sweep
@@ -172,21 +171,22 @@ def profile_compare(
     calibration: Calibration,
     rows_model: str,
     rows_gpu: str,
-) -> tuple[Comparison, pl.DataFrame]:
+) -> tuple[tuple[core.Check, ...], pl.DataFrame]:
     """Compare a profile with the rows of one model and GPU type in a file; store nothing.
 
-    ``version`` None: the newest. Returns the comparison, and one row of errors per row of the file.
+    ``version`` None: the newest. Returns the errors by quantity, and one row of errors per row of
+    the file.
     """
     stored = profile_get(profile_name, version)
     rows = arrangement_rows(calibration, rows_model, rows_gpu, stored.tp)
-    against = f"{rows.rows:,} rows of {calibration.name}"
-    compared = compare_with(stored.profile, rows, against, queueing_parameters())
-    if not compared.checks:
+    residuals = compare_with(stored.profile, rows, queueing_parameters())
+    checks = checks_of(residuals, f"{rows.rows:,} rows of {calibration.name}")
+    if not checks:
         raise PlannerError(
             f"No row can be compared with {profile_name}. A row needs times, and a batch or a "
             "concurrency with isl and osl."
         )
-    return compared, residual_table(compared.residuals, rows)
+    return checks, residual_table(residuals, rows)
 
 
 def arrangement_rows(calibration: Calibration, model: str, gpu: str, tp: int) -> BenchmarkRows:

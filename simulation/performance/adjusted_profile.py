@@ -30,7 +30,6 @@ class AdjustedProfile:
     phases: tuple[Phase, Phase] | None = None  # prefill and decode, if their origins differ
     graph: OperatorGraph | None = None  # of the operators, for power by load
     cap: PowerCap | None = None  # power cap of the GPUs; None: their own limit
-    notes: tuple[str, ...] = ()  # sentences about rows that were dropped
 
 
 def adjusted(profile: Profile, **changes: Any) -> AdjustedProfile:

@@ -29,7 +29,14 @@ import numpy as np
 from simulation.arrays import FloatArray
 from simulation.errors import SimulationError
 from simulation.performance.adjusted_profile import AdjustedProfile
-from simulation.performance.compiled_graph import CHUNKS, SEQUENCES, TOKENS, Timing, keys_knots
+from simulation.performance.compiled_graph import (
+    CHUNKS,
+    SEQUENCES,
+    TOKENS,
+    Timing,
+    keys_knots,
+    total_s,
+)
 from simulation.performance.curves import Curve, Part, grid
 from simulation.performance.efficiency import Efficiencies
 from simulation.performance.graph import ACTIVATION_OF, OperatorGraph, operator_graph
@@ -355,11 +362,8 @@ class _Stations:
         self, graph: OperatorGraph, it: Iteration, names: tuple[str, ...], *, within: bool
     ) -> FloatArray:
         """Return the seconds of the operators in ``names``, or of all others if not ``within``."""
-        total = np.zeros(it.decodes.shape)
-        for operator in graph.operators:
-            if (operator.name in names) == within:
-                total = total + operator.count * self.timing(operator, it)
-        return total
+        chosen = [operator for operator in graph.operators if (operator.name in names) == within]
+        return total_s(chosen, it, self.timing)
 
 
 def _curve(stations: _Stations, attention_gpus: Arrangement, overhead_s: float) -> Curve:

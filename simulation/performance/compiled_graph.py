@@ -1,7 +1,7 @@
 """Compile the seconds of operators to the curve that the engine reads."""
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -58,7 +58,6 @@ def compile_graph(
     measured range. ``mixed`` times the operators of decodes in mixed iterations.
     """
     spread = graph.arrangement.attention_dp * graph.arrangement.pp  # groups that divide the work
-    operators = graph.operators
     tokens = np.unique(np.concatenate([TOKENS, TOKENS * spread]))
     keys = keys_knots(graph.shape.max_context)
     sequences = np.unique(np.concatenate([[1.0], SEQUENCES * spread]))
@@ -69,39 +68,31 @@ def compile_graph(
     chunks = iteration(prefill_tokens=prompt[:, None], prefill_pairs=prompt[:, None] * keys)
 
     def part(
-        x: FloatArray, y: FloatArray, axes: tuple[str, ...], it: Iteration, more: float = 0.0
-    ) -> Part:
+        x: FloatArray, y: FloatArray, axes: tuple[str, ...], it: Iteration,
+        timing: Timing = timing, more: float = 0.0,
+    ) -> Part:  # fmt: skip
         """Return a part of the curve: seconds of operators on ``axes``, plus ``more``."""
-        seconds = _sum_of_operators(operators, axes, it, timing) + more
+        on_axes = [operator for operator in graph.operators if operator.axis in axes]
+        seconds = total_s(on_axes, it, timing) + more
         if is_measured is None:
             return Part(x, y, seconds)
-        low, high = _measured_ends(y, _all_measured(operators, axes, it, is_measured))
+        measured = [np.ones(seconds.shape, np.bool_), *(is_measured(o, it) for o in on_axes)]
+        low, high = _measured_ends(y, np.all(measured, axis=0))
         return Part(x, y, seconds, low, high)
 
-    head = _sum_of_operators(operators, ("logits",), iteration(prefill_tokens=1.0), timing)
+    heads = [operator for operator in graph.operators if operator.axis == "logits"]
+    head = total_s(heads, iteration(prefill_tokens=1.0), timing)
     decode = part(sequences, keys, ("decodes", "logits"), decodes)
     with_prefill = None
     if mixed is not None:
-        seconds = _sum_of_operators(operators, ("decodes", "logits"), decodes, mixed)
-        with_prefill = replace(decode, seconds=seconds)
+        with_prefill = part(sequences, keys, ("decodes", "logits"), decodes, mixed)
     return grid(
-        dense=part(tokens, np.zeros(1), ("tokens",), all_tokens, overhead_s),
+        dense=part(tokens, np.zeros(1), ("tokens",), all_tokens, more=overhead_s),
         decode=decode,
         beside=with_prefill,
         prefill=part(prompt, keys, ("prefill", "logits"), chunks),
         overlap_s=float(head),
     )
-
-
-def _all_measured(
-    operators: Iterable[Operator], axes: tuple[str, ...], it: Iteration, is_measured: Known
-) -> BoolArray:
-    """Return the mask of iterations for which all operators of ``axes`` were measured."""
-    inside = np.ones(it.decodes.shape, np.bool_)
-    for operator in operators:
-        if operator.axis in axes:
-            inside &= is_measured(operator, it)
-    return inside
 
 
 def _measured_ends(y: FloatArray, inside: BoolArray) -> tuple[FloatArray, FloatArray]:
@@ -120,12 +111,9 @@ def _measured_ends(y: FloatArray, inside: BoolArray) -> tuple[FloatArray, FloatA
     return np.where(none, ANY, low), np.where(none, -ANY, high)
 
 
-def _sum_of_operators(
-    operators: Iterable[Operator], axes: tuple[str, ...], it: Iteration, timing: Timing
-) -> FloatArray:
-    """Return the seconds of all operators of ``axes``, for each iteration."""
+def total_s(operators: Iterable[Operator], it: Iteration, timing: Timing) -> FloatArray:
+    """Return the seconds of all layers of ``operators``, for each iteration."""
     total = np.zeros(it.decodes.shape)
     for operator in operators:
-        if operator.axis in axes:
-            total = total + operator.count * timing(operator, it)
+        total = total + operator.count * timing(operator, it)
     return total

@@ -351,19 +351,6 @@ def inside(curve: Curve, *loads: npt.ArrayLike) -> BoolArray:
     return mask
 
 
-def measured_to(curve: Curve) -> str:
-    """Return the largest fitted sizes of a LINEAR curve in brackets; "" for a GRID curve.
-
-    A GRID curve has limits for each knot, which a phrase cannot list.
-    """
-    if curve.kind != LINEAR:
-        return ""
-    words = ("{:,.0f} sequences", "{:,.0f} prompt tokens an iteration", "{:,.0f} of context")
-    limits = zip(words, curve.values[MOST_DECODES : MOST_CONTEXT + 1].tolist(), strict=True)
-    ranges = [word.format(limit) for word, limit in limits if limit < NO_LIMIT]
-    return f" (up to {', '.join(ranges)})" if ranges else ""
-
-
 def x_and_seconds(values: FloatArray, header_index: int) -> tuple[FloatArray, FloatArray]:
     """Return the x knots ``[n, 1]`` of a part of a GRID curve, and its seconds ``[n, m]``.
 

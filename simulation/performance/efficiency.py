@@ -111,8 +111,7 @@ class Efficiency:
 
     def share_of_link(self, gpus: int) -> float:
         """Return the share of the published link for a collective of ``gpus`` in one server."""
-        share: float = self.bandwidth * (2.0 / gpus) ** self.sharing
-        return share
+        return float(self.bandwidth * (2.0 / gpus) ** self.sharing)
 
     def slowed(self, factor: float) -> Efficiency:
         """Return the factors of calls that take ``factor`` times as long."""
@@ -144,11 +143,12 @@ class Efficiencies:
         the kind has no factors at all.
         """
         families = NEAREST.get(family, (family, *NEAREST[""]))
+        reached = REACHED.get("hopper" if family in NEAREST else family, min(REACHED.values()))
         for name in families:
             for similar in SIMILAR[precision]:
                 for entry in self.entries:
                     if (entry.kind, entry.family, entry.precision) == (kind, name, similar):
-                        return entry.slowed(_lag(family))
+                        return entry.slowed(REACHED["hopper"] / reached)
         raise SimulationError(f"No efficiency factors for {kind}; they are part of the catalogue.")
 
     def of(self, operator: Operator, gpu: GpuSpec) -> Efficiency:
@@ -169,12 +169,6 @@ class Efficiencies:
         if entry.family == family:
             return entry.spread
         return max(entry.spread, self.across.get(entry.kind, entry.spread))
-
-
-def _lag(family: str) -> float:
-    """Return the seconds of kernels of ``family`` over those by Hopper's factors."""
-    fitted_family = "hopper" if family in NEAREST else family
-    return REACHED["hopper"] / REACHED.get(fitted_family, min(REACHED.values()))
 
 
 def kind_of(operator: Operator) -> str:
@@ -230,17 +224,19 @@ def computed_in(operator: Operator, gpu: GpuSpec) -> tuple[str, ...]:
     """
     precision = operator.precision if isinstance(operator, Gemm | Experts) else "bf16"
     choices = ("bf16",) if unpacks(operator, gpu) else COMPUTED_IN[precision]
-    precisions = tuple(name for name in choices if gpu.peak_flops.get(name))
-    if not precisions:
-        raise _unpublished(gpu, f"peak for {precision}", "peak_flops")
-    return precisions
+    peaks = [gpu.peak_flops.get(name) for name in choices]
+    _published(gpu, f"peak for {precision}", "peak_flops", *peaks)
+    return tuple(name for name, peak in zip(choices, peaks, strict=True) if peak)
 
 
-def _unpublished(gpu: GpuSpec, figure: str, field: str) -> SimulationError:
-    """Return the error that a GPU's ``figure`` is not known."""
-    return SimulationError(
-        f"{gpu.name} has no published {figure}. Add {field} in its catalogue entry."
-    )
+def _published(gpu: GpuSpec, figure: str, field: str, *values: float | None) -> float:
+    """Return the first of ``values`` that is known; raise SimulationError if none is."""
+    known = next((value for value in values if value), None)
+    if known is None:
+        raise SimulationError(
+            f"{gpu.name} has no published {figure}. Add {field} in its catalogue entry."
+        )
+    return known
 
 
 def peak_flops(operator: Operator, gpu: GpuSpec, precision: str = "") -> float:
@@ -256,18 +252,15 @@ def within_server(operator: Collective, gpu: GpuSpec) -> bool:
     return operator.gpus <= gpu.gpus_per_node and operator.kind != "send"
 
 
-def link_bytes_s(operator: Collective, gpu: GpuSpec) -> float:
-    """Return the bytes per second that each GPU can send to the farthest GPU of a collective."""
+def link_bytes_s(operator: Collective, gpu: GpuSpec, near: bool = False) -> float:
+    """Return the bytes per second that each GPU can send to the farthest GPU of a collective.
+
+    With ``near``, return those that it can send to a GPU of its server.
+    """
     speeds = gpu.link_bytes_s, gpu.network_bytes_s
-    return _link_speed(speeds if within_server(operator, gpu) else speeds[::-1], operator, gpu)
-
-
-def _link_speed(speeds: tuple[float | None, ...], operator: Collective, gpu: GpuSpec) -> float:
-    """Return the first known of ``speeds`` in bytes/s; raise SimulationError if none is known."""
-    speed_known = next((speed for speed in speeds if speed), None)
-    if not speed_known:
-        raise _unpublished(gpu, f"link speed, which {operator.gpus} GPUs need", "link_bytes_s")
-    return speed_known
+    nearest_first = speeds if near or within_server(operator, gpu) else speeds[::-1]
+    figure = f"link speed, which {operator.gpus} GPUs need"
+    return _published(gpu, figure, "link_bytes_s", *nearest_first)
 
 
 def sent_s(
@@ -280,8 +273,7 @@ def sent_s(
     """
     if operator.kind == "send":
         return message / (link_bytes_s(operator, gpu) * far)
-    link = _link_speed((gpu.link_bytes_s, gpu.network_bytes_s), operator, gpu)
-    within = message * operator.traffic / (link * near)
+    within = message * operator.traffic / (link_bytes_s(operator, gpu, near=True) * near)
     if within_server(operator, gpu):
         return within
     leaving = message * operator.leaving(gpu.gpus_per_node)
@@ -290,9 +282,7 @@ def sent_s(
 
 def bandwidth_of(gpu: GpuSpec) -> float:
     """Return the memory bandwidth in bytes/s; raise SimulationError if it is unknown."""
-    if not gpu.bandwidth_bytes_s:
-        raise _unpublished(gpu, "memory bandwidth", "bandwidth_bytes_s")
-    return gpu.bandwidth_bytes_s
+    return _published(gpu, "memory bandwidth", "bandwidth_bytes_s", gpu.bandwidth_bytes_s)
 
 
 def features(operator: Operator, it: Iteration) -> tuple[FloatArray, FloatArray]:

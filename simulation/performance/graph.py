@@ -188,21 +188,21 @@ class _Builder(AttentionParts):
         kind: CollectiveKind = "all_to_all" if sparse else "all_gather"
         elements = width * (ranks / where.tp if sparse else where.attention_dp)
         gpus = where.tp * where.attention_dp
-        return replace(
-            self.collective("dispatch", "router expert_narrowing", kind, gpus, elements, count),
+        return self.collective(
+            "dispatch", "router expert_narrowing", kind, gpus, elements, count,
             bytes_each=min(ACTIVATION_OF[where.weights], 2.0),
             copy=width / where.tp,
             chosen=shape.experts_per_token if sparse else 0,
-        )
+        )  # fmt: skip
 
     def experts(self, width: int, count: int, sparse: bool) -> Experts:
         """Return the experts of ``count`` layers, which read and write ``width`` elements."""
         shape, where = self.shape, self.where
-        return Experts(
-            name="experts",
-            after=("router", "expert_narrowing", "dispatch"),
-            count=count,
-            share=1.0 / where.pp,
+        placed = self.placed(
+            Experts,
+            "experts",
+            "router expert_narrowing dispatch",
+            count,
             hidden=width,
             intermediate=split(shape.expert_intermediate, where.moe_tp),
             experts=shape.experts,
@@ -213,6 +213,7 @@ class _Builder(AttentionParts):
             gated=shape.gated,
             precision=where.weights,
         )
+        return replace(placed, share=1.0 / where.pp)
 
     def end(self) -> list[Operator]:
         """Return the last norm, the output head, and transfers between GPUs and stages."""
@@ -231,7 +232,13 @@ class _Builder(AttentionParts):
             self.elementwise("final_norm", last, 2 * shape.hidden, shape.hidden, 1),
             head,
             self.collective(
-                "logits_all_gather", "output_head", "all_gather", tp, shape.vocab, several, "logits"
+                "logits_all_gather",
+                "output_head",
+                "all_gather",
+                tp,
+                shape.vocab,
+                several,
+                axis="logits",
             ),
             self.collective("stage_send", "final_norm", "send", 2, shape.hidden, where.pp - 1),
         ]

@@ -55,12 +55,12 @@ class AttentionParts(Parts):
         name = f"attention_{'decode' if axis == 'decodes' else 'prefill'}"
         # In an encoder each token of a prompt attends to all, and not to half of them on average.
         halved = 1.0 if shape.causal or axis == "decodes" else 2.0
-        full = Attention(
-            name=name,
-            after=tuple(after.split()),
-            count=self.softmax_layers - shape.window_layers,
+        full = self.placed(
+            Attention,
+            name,
+            after,
+            self.softmax_layers - shape.window_layers,
             axis=axis,
-            share=self.share,
             heads=self.heads,
             kv_heads=kv_heads,
             qk_dim=qk,
@@ -183,12 +183,12 @@ class AttentionParts(Parts):
         count = self.softmax_layers - shape.window_layers
         dim, inputs = shape.index_head_dim or INDEX_DIM, shape.q_lora_rank or shape.hidden
         projection = self.gemm("indexer_projection", after, INDEX_HEADS * dim, inputs, count)
-        score = Attention(
-            name="indexer",
-            after=("indexer_projection",),
-            count=count,
+        score = self.placed(
+            Attention,
+            "indexer",
+            "indexer_projection",
+            count,
             axis="decodes",
-            share=self.share,
             heads=INDEX_HEADS,
             kv_heads=1,
             qk_dim=dim,
@@ -209,12 +209,12 @@ class AttentionParts(Parts):
         keys, values = linear_widths(shape)
         width = split(2 * keys + 2 * values, tp)  # queries, keys, values, output gate
         attended = "linear_prefill linear_decode"
-        state = Recurrence(
-            name="linear_prefill",
-            after=("linear_input",),
-            count=count,
+        state = self.placed(
+            Recurrence,
+            "linear_prefill",
+            "linear_input",
+            count,
             axis="prefill",
-            share=self.share,
             state_elements=shape.linear_state_bytes / 4 / tp,  # 32 bits each
             state_bytes=shape.linear_state_bytes / tp,
             width=width,

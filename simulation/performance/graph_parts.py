@@ -1,10 +1,20 @@
 """Common parts of the operators of a graph: precision, share of the work, heads per GPU."""
 
 import math
+from typing import Any, TypeVar
 
 from simulation.performance.parameters import feed_forward_layers
 from simulation.performance.specs import BYTES, Arrangement, ModelShape
-from simulation.performance.work import Axis, Collective, CollectiveKind, Elementwise, Gemm
+from simulation.performance.work import (
+    Axis,
+    Collective,
+    CollectiveKind,
+    Elementwise,
+    Gemm,
+    Operator,
+)
+
+T = TypeVar("T", bound=Operator)
 
 
 def split(amount: int, parts: int) -> int:
@@ -29,6 +39,14 @@ class Parts:
         self.moe_layers, self.dense_layers = feed_forward_layers(shape)
         self.softmax_layers = shape.layers - shape.linear_layers
 
+    def placed(self, operator: type[T], name: str, after: str, count: int, **sizes: Any) -> T:
+        """Return an operator of a type in ``count`` layers; ``after`` names those before it.
+
+        ``sizes`` are its other fields.
+        """
+        before = tuple(after.split())
+        return operator(name=name, after=before, count=count, share=self.share, **sizes)
+
     def gemm(
         self,
         name: str,
@@ -41,42 +59,19 @@ class Parts:
     ) -> Gemm:
         """Return a matrix product of ``count`` layers, rows x k times k x n.
 
-        ``after`` names the operators before it. ``precision`` None: that of attention.
+        ``precision`` None: that of attention.
         """
         precision = precision or self.attention_precision
-        return Gemm(
-            name=name,
-            after=tuple(after.split()),
-            count=count,
-            axis=axis,
-            share=self.share,
-            n=n,
-            k=k,
-            precision=precision,
-            by_block=bool(self.shape.experts) and precision == "fp8",
+        by_block = bool(self.shape.experts) and precision == "fp8"
+        return self.placed(
+            Gemm, name, after, count, axis=axis, n=n, k=k, precision=precision, by_block=by_block
         )
 
     def elementwise(
-        self,
-        name: str,
-        after: str,
-        read: int,
-        written: int,
-        count: int,
-        memory: float = 0.0,
-        kv_row_bytes: float = 0.0,
+        self, name: str, after: str, read: int, written: int, count: int, **more: float
     ) -> Elementwise:
         """Return an elementwise operator; ``read`` and ``written`` are elements per row."""
-        return Elementwise(
-            name=name,
-            after=tuple(after.split()),
-            count=count,
-            share=self.share,
-            read=read,
-            written=written,
-            memory=memory,
-            kv_row_bytes=kv_row_bytes,
-        )
+        return self.placed(Elementwise, name, after, count, read=read, written=written, **more)
 
     def norm(self, name: str, after: str, count: int) -> Elementwise:
         """Return a norm with the addition of the residual stream before it."""
@@ -89,23 +84,10 @@ class Parts:
         return self.collective(name, after, "all_reduce", tp, self.shape.hidden, count * (tp > 1))
 
     def collective(
-        self,
-        name: str,
-        after: str,
-        kind: CollectiveKind,
-        gpus: int,
-        width: float,
-        count: int,
-        axis: Axis = "tokens",
-    ) -> Collective:
+        self, name: str, after: str, kind: CollectiveKind, gpus: int, width: float, count: int,
+        **more: Any,
+    ) -> Collective:  # fmt: skip
         """Return communication between ``gpus``, of ``width`` elements per row."""
-        return Collective(
-            name=name,
-            after=tuple(after.split()),
-            kind=kind,
-            gpus=gpus,
-            width=width,
-            count=count,
-            axis=axis,
-            share=self.share,
+        return self.placed(
+            Collective, name, after, count, kind=kind, gpus=gpus, width=width, **more
         )

@@ -159,26 +159,6 @@ def fastest(lines: Sequence[Line], size: FloatArray) -> Reading | None:
     return seconds, np.any([line.inside(size) for line in lines], axis=0)
 
 
-def _neighbouring_heads(
-    tables: Mapping[AttentionKey, Surface], operator: Attention
-) -> list[AttentionKey]:
-    """Return the keys of the measured attention with the nearest fewer and more query heads.
-
-    Both are the same if the heads were measured. Empty if no pair was measured with the operator's
-    other dimensions.
-    """
-    cache, dim, kv_heads = operator.kv_cache, operator.qk_dim, operator.kv_heads
-    # Measured numbers of query heads at these other dimensions, ascending
-    measured = sorted(
-        key[2] for key in tables if (key[0], key[1], key[3]) == (cache, dim, kv_heads)
-    )
-    below = [heads for heads in measured if heads <= operator.heads]
-    above = [heads for heads in measured if heads >= operator.heads]
-    if not below or not above:
-        return []
-    return [(cache, dim, heads, kv_heads) for heads in (below[-1], above[0])]
-
-
 def _neighbours(knots: FloatArray, value: float) -> tuple[float, float]:
     """Return the nearest knot at or below ``value``, and the nearest at or above."""
     above = int(np.searchsorted(knots, value))
@@ -255,9 +235,14 @@ class Kernels:
         if operator.qk_dim != operator.v_dim:
             return None
         tables = self.decode if operator.axis == "decodes" else self.prefill
-        nearest_keys = _neighbouring_heads(tables, operator)
-        if not nearest_keys:
+        shape = (operator.kv_cache, operator.qk_dim, operator.kv_heads)
+        same = {key[2]: table for key, table in tables.items() if (*key[:2], key[3]) == shape}
+        heads = np.array(sorted(same))
+        if not heads.size or not heads[0] <= operator.heads <= heads[-1]:
             return None
+        # Measured numbers of query heads at or around the operator's
+        fewer = int(heads[np.searchsorted(heads, operator.heads, side="right") - 1])
+        more = int(heads[np.searchsorted(heads, operator.heads)])
         if operator.axis == "decodes":
             batch, length = rows, np.maximum(keys, 1.0)
         else:
@@ -267,10 +252,9 @@ class Kernels:
             complete = rows >= length
             length = np.where(complete, length, np.sqrt(np.maximum(rows * length, 1.0)))
             batch = np.where(complete, rows / length, 1.0)
-        fewer, more = nearest_keys
-        seconds_fewer, inside_fewer = tables[fewer].at(batch, length)
-        seconds_more, inside_more = tables[more].at(batch, length)
-        share = _log_position(fewer[2], more[2], operator.heads)
+        seconds_fewer, inside_fewer = same[fewer].at(batch, length)
+        seconds_more, inside_more = same[more].at(batch, length)
+        share = _log_position(fewer, more, operator.heads)
         return seconds_fewer ** (1.0 - share) * seconds_more**share, inside_fewer & inside_more
 
     def _experts(self, operator: Experts) -> Line | None:
@@ -294,6 +278,12 @@ def kernels(gpu: str, source: str, rows: Iterable[KernelRows]) -> Kernels:
     gemms: dict[str, dict[tuple[int, int], Line]] = defaultdict(dict)
     for (precision, n, k), line in _lines(rows_by_operator["gemm"], ("n", "k"), "m").items():
         gemms[precision][n, k] = line
+    collectives: dict[tuple[str, int], list[Line]] = defaultdict(list)  # by implementation
+    for kind in COLLECTIVES:
+        for implementation in rows_by_operator[kind]:
+            lines = _lines([implementation], ("gpus",), "message_bytes")
+            for (_, gpus), line in lines.items():
+                collectives[kind, gpus].append(line)
     elementwise_rows = [measured for op in ELEMENTWISE for measured in rows_by_operator[op]]
     return Kernels(
         gpu=gpu,
@@ -306,11 +296,7 @@ def kernels(gpu: str, source: str, rows: Iterable[KernelRows]) -> Kernels:
         elementwise={
             (k, n): line for (_, k, n), line in _lines(elementwise_rows, ("k", "n"), "m").items()
         },
-        collectives={
-            (kind, gpus): lines
-            for kind in COLLECTIVES
-            for gpus, lines in _lines_by_gpus(rows_by_operator[kind]).items()
-        },
+        collectives=collectives,
     )
 
 
@@ -338,18 +324,6 @@ def _grouped(
 def _lines(measured: list[KernelRows], key: tuple[str, ...], size: str) -> dict[Any, Line]:
     """Return the lines of seconds over the column ``size`` by precision and the columns ``key``."""
     return {values: monotone_line(*rest) for values, rest in _grouped(measured, key, (size,))}
-
-
-def _lines_by_gpus(measured: list[KernelRows]) -> dict[int, list[Line]]:
-    """Return the lines of a collective over message bytes by number of GPUs.
-
-    There is one line for each implementation.
-    """
-    lines: dict[int, list[Line]] = defaultdict(list)
-    for rows in measured:
-        for (_, gpus), line in _lines([rows], ("gpus",), "message_bytes").items():
-            lines[gpus].append(line)
-    return lines
 
 
 def _attention(measured: list[KernelRows], length: str) -> dict[AttentionKey, Surface]:

@@ -38,9 +38,7 @@ def weight_bytes(shape: ModelShape, precision: str = "bf16") -> float:
 
 def bytes_per_weight(shape: ModelShape, precision: str) -> tuple[float, float]:
     """Return the bytes per weight of experts, and of other linear layers, scales included."""
-    if precision not in BYTES:
-        raise SimulationError(f"Precision {precision!r} is unknown. Use one of {', '.join(BYTES)}.")
-    stored = BYTES[precision] + SCALE_BYTES[precision]
+    stored = _bytes_of(precision) + SCALE_BYTES[precision]
     experts_only = bool(shape.experts) and BYTES[precision] < 1
     return stored, BYTES["bf16"] if experts_only else stored
 
@@ -55,46 +53,42 @@ def kv_bytes_per_token(
     """
     if context is not None:
         return kv_bytes(shape, context, precision) / context
-    return _full_bytes(shape, precision) + _window_bytes(shape, precision)
+    return sum(_token_bytes(shape, precision))
 
 
 def kv_bytes(shape: ModelShape, context: int, precision: str = "bf16") -> float:
     """Return the bytes of a sequence of ``context`` tokens: KV cache and linear states."""
     in_window = min(context, shape.window) if shape.window else context
-    return (
-        context * _full_bytes(shape, precision)
-        + in_window * _window_bytes(shape, precision)
-        + shape.linear_layers * shape.linear_state_bytes
-    )
+    full, window = _token_bytes(shape, precision)
+    states = shape.linear_layers * shape.linear_state_bytes
+    return context * full + in_window * window + states
 
 
-def _full_bytes(shape: ModelShape, precision: str) -> float:
-    """Return the bytes of one token in all layers with full attention."""
+def _token_bytes(shape: ModelShape, precision: str) -> tuple[float, float]:
+    """Return the bytes of one token in all layers with full attention, and in all window layers."""
     layers = shape.layers - shape.window_layers - shape.linear_layers
     entry = _entry_bytes(shape, shape.kv_heads, shape.head_dim, precision)
     index = shape.index_head_dim + INDEX_SCALE_BYTES if shape.index_head_dim else 0
-    return layers * (entry + index) / shape.kv_compression
-
-
-def _window_bytes(shape: ModelShape, precision: str) -> float:
-    """Return the bytes of one token in all window layers."""
-    return shape.window_layers * _entry_bytes(shape, *window_heads(shape), precision)
+    window = shape.window_layers * _entry_bytes(shape, *window_heads(shape), precision)
+    return layers * (entry + index) / shape.kv_compression, window
 
 
 def _entry_bytes(shape: ModelShape, kv_heads: int, head_dim: int, precision: str) -> float:
     """Return the bytes that one token adds to the cache of one layer.
 
-    They are keys and values, or a latent vector (MLA). Raises SimulationError if the precision is
-    unknown.
+    They are keys and values, or a latent vector (MLA).
     """
-    if precision not in BYTES:
-        raise SimulationError(
-            f"KV precision {precision!r} is unknown. Use one of {', '.join(BYTES)}."
-        )
     elements = kv_heads * (head_dim + (shape.v_head_dim or head_dim))
     if shape.kv_lora_rank:
         elements = shape.kv_lora_rank + shape.rope_head_dim
-    return BYTES[precision] * elements
+    return _bytes_of(precision) * elements
+
+
+def _bytes_of(precision: str) -> float:
+    """Return the bytes of an element; raise SimulationError if the precision is unknown."""
+    if precision not in BYTES:
+        raise SimulationError(f"Precision {precision!r} is unknown. Use one of {', '.join(BYTES)}.")
+    return BYTES[precision]
 
 
 def activation_bytes(

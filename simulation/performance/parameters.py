@@ -35,6 +35,11 @@ def parameters(shape: ModelShape, tp: int = 1) -> Parameters:
     moe, dense = feed_forward_layers(shape)
     width = shape.expert_hidden or shape.hidden
     latent = 2 * shape.hidden * width * moe if shape.expert_hidden else 0
+    encoder = 0.0
+    if shape.encoder:  # its layers, and the projector of merged patches (2 x 2) to the text model
+        parts, merged = parameters(shape.encoder), 4 * shape.encoder.hidden
+        encoder = parts.attention + parts.feed_forward + parts.norms
+        encoder += merged * (merged + shape.hidden)
     return Parameters(
         embedding=shape.vocab * shape.hidden,
         attention=_attention_parameters(shape, tp),
@@ -45,7 +50,7 @@ def parameters(shape: ModelShape, tp: int = 1) -> Parameters:
         router=shape.hidden * shape.experts * moe,
         norms=shape.hidden * (shape.layers + moe + dense + 1),
         head=0 if shape.tied_embeddings else shape.vocab * shape.hidden,
-        encoder=_encoder_parameters(shape) if shape.encoder else 0,
+        encoder=encoder,
     )
 
 
@@ -100,15 +105,3 @@ def _latent_layer(shape: ModelShape, tp: int) -> float:
     latent = hidden * (shape.kv_lora_rank + shape.rope_head_dim)
     expand = shape.kv_lora_rank * heads * (shape.nope_head_dim + shape.v_head_dim)
     return query + latent + expand + heads * shape.v_head_dim * hidden
-
-
-def _encoder_parameters(shape: ModelShape) -> float:
-    """Return the parameters of the encoder's layers and its projector.
-
-    The projector maps merged patches (2 x 2) to the width of the text model.
-    """
-    encoder = shape.encoder
-    assert encoder is not None
-    merged = 4 * encoder.hidden
-    parts = parameters(encoder)
-    return parts.attention + parts.feed_forward + parts.norms + merged * (merged + shape.hidden)

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from simulation.arrays import BoolArray, FloatArray
 from simulation.errors import SimulationError
-from simulation.performance.curves import Curve, evaluate, inside, measured_to
+from simulation.performance.curves import Curve, evaluate, inside
 from simulation.performance.specs import Provenance
 
 
@@ -56,9 +56,6 @@ def check(quantity: str, against: str, measured: FloatArray, predicted: FloatArr
         p95=float(np.quantile(size, 0.95)),
         bias=float(errors.mean()),
     )
-
-
-BEYOND = 0.01  # share of iterations outside the measured range from which it is reported
 
 
 @runtime_checkable
@@ -113,42 +110,14 @@ class Profile(Protocol):
         """
 
 
-def iteration_s(
-    profile: Profile,
-    decodes: npt.ArrayLike,
-    decode_context: npt.ArrayLike,
-    prefill_tokens: npt.ArrayLike,
-    prefill_pairs: npt.ArrayLike,
-) -> FloatArray:
-    """Return the seconds of iterations, broadcast over the four arrays; 0 for an empty one.
+def iteration_s(profile: Profile, *loads: npt.ArrayLike) -> FloatArray:
+    """Return the seconds of iterations, broadcast over four arrays; 0 for an empty iteration.
 
-    The arrays are the b, c, p and a of the module's docstring, in this order.
+    ``loads`` are the b, c, p and a of the module's docstring, in this order.
     """
-    return evaluate(profile.curve, decodes, decode_context, prefill_tokens, prefill_pairs)
+    return evaluate(profile.curve, *loads)
 
 
-def measured_range(
-    profile: Profile,
-    decodes: npt.ArrayLike,
-    decode_context: npt.ArrayLike,
-    prefill_tokens: npt.ArrayLike,
-    prefill_pairs: npt.ArrayLike,
-) -> BoolArray:
+def measured_range(profile: Profile, *loads: npt.ArrayLike) -> BoolArray:
     """Return the mask of iterations inside the range that the profile was measured or fitted on."""
-    return inside(profile.curve, decodes, decode_context, prefill_tokens, prefill_pairs)
-
-
-def provenance_at(profile: Profile, outside: float) -> Provenance:
-    """Return the provenance of a result at a load.
-
-    ``outside`` is the share of iterations beyond the measured range. From ``BEYOND`` on, a measured
-    profile counts as modelled, since these iterations are extrapolated.
-    """
-    provenance = profile.provenance
-    if provenance.kind != "measured" or outside < BEYOND:
-        return provenance
-    return Provenance(
-        "modelled",
-        f"{outside:.0%} of iterations at this load are beyond the measured range"
-        f"{measured_to(profile.curve)}, and extrapolated; {provenance.source}",
-    )
+    return inside(profile.curve, *loads)

@@ -142,10 +142,7 @@ def benchmark_rows(
     Raises SimulationError if the columns differ in length.
     """
     arrays = {name: np.asarray(values, np.float64) for name, values in numbers.items()}
-    sizes = {len(v) for v in texts.values()} | {v.size for v in arrays.values()}
-    if len(sizes) != 1:
-        raise SimulationError("Benchmark rows: every column must have the same number of rows.")
-    rows = sizes.pop()
+    rows = max([*map(len, texts.values()), *(values.size for values in arrays.values())])
     columns: dict[str, Any] = {
         name: np.asarray(texts[name], np.str_) if name in texts else np.full(rows, "")
         for name in TEXTS

@@ -27,11 +27,9 @@ import numpy.typing as npt
 
 from simulation.arrays import FloatArray
 from simulation.errors import SimulationError
-from simulation.performance.adjusted_profile import AdjustedProfile
 from simulation.performance.curves import ANY, Curve, Part, grid
 from simulation.performance.monotone import finer, interpolate, isotonic, medians, rising
 from simulation.performance.rows import BenchmarkRows
-from simulation.performance.specs import Provenance
 
 STEPS = 3  # knots added between two measured ones, so that a bilinear table follows the cubics
 NEAR = 2.0  # ratio of keys per token, or of context, up to which a row counts as near
@@ -63,41 +61,6 @@ def table_curve(rows: BenchmarkRows) -> Curve:
     prefill = _prefill(rows.take(rows.given("prefill_s")))
     overlap = min(decode.seconds.min(), prefill.seconds.min())
     return grid(decode=decode, prefill=prefill, overlap_s=float(overlap))
-
-
-def table_profile(
-    rows: BenchmarkRows,
-    *,
-    kv_capacity_tokens: int,
-    provenance: Provenance,
-    max_batch: int | None = None,
-    max_batch_tokens: int | None = None,
-) -> AdjustedProfile:
-    """Build a table profile from the rows of one arrangement.
-
-    Default limits are the largest measured batch and the longest single prompt. Raises
-    SimulationError for rows of several arrangements, and if the rows do not make a table.
-    """
-    model, gpu, tp = rows.single_arrangement()
-    broken = int((~rows.whole).sum())
-    note = (
-        f"{broken} of {rows.rows} rows excluded: their batch took over 1.5 times its prefill "
-        "and decode, so it exceeded the memory."
-    )
-    single = rows.take(rows.whole & (rows.batch == 1))
-    longest = np.nanmax(single.isl, initial=0.0)
-    return AdjustedProfile(
-        kind="table",
-        model=model,
-        gpu=gpu,
-        tp=tp,
-        curve=table_curve(rows),
-        max_batch=max_batch or int(np.nanmax(rows.batch[rows.whole])),
-        max_batch_tokens=max_batch_tokens or max(1, int(longest)),
-        kv_capacity_tokens=kv_capacity_tokens,
-        provenance=provenance,
-        notes=(note,) if broken else (),
-    )
 
 
 def _prefill(rows: BenchmarkRows) -> Part:

@@ -7,8 +7,7 @@ import numpy as np
 from simulation.arrays import FloatArray
 from simulation.performance.efficiency import Efficiencies
 from simulation.performance.kernel_tables import Kernels
-from simulation.performance.operator import measured_s
-from simulation.performance.roofline import estimated_s
+from simulation.performance.roofline import estimated_s, measured_s
 from simulation.performance.specs import GpuSpec
 from simulation.performance.work import Iteration, Operator
 

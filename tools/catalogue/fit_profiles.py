@@ -171,7 +171,7 @@ def rule_checks(
         on_h100 = by_key.get((model, "H100-SXM", tp))
         if on_h100 is None or gpu != "A100-80GB":
             continue
-        residuals = compare_with(to_a100(on_h100, data).profile, of_a100.rows, RULE).residuals
+        residuals = compare_with(to_a100(on_h100, data).profile, of_a100.rows)
         for quantity in QUANTITIES:
             part = residuals.of(quantity)
             if part.row.size > MOST:
@@ -208,7 +208,7 @@ def carried_over(built: Sequence[Built], rule: tuple[Check, ...], data: Path) ->
             (*zip(line.low.tolist(), line.high.tolist(), strict=True), None, None),
         )  # fmt: skip
         if gpu == "H100-SXM":
-            checks = compare_with(large.profile, rows, FITTED).checks
+            checks = checks_of(compare_with(large.profile, rows), FITTED)
             yield replace(large, profile=replace(large.profile, checks=checks))
             continue
         moved = to_a100(large, data)

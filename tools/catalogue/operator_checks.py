@@ -28,9 +28,8 @@ from planner.inputs.profiles.kernel_files.layers import v1_layers
 from simulation.performance.efficiency import Efficiencies
 from simulation.performance.kernel_tables import KernelRows, Kernels, kernels
 from simulation.performance.memory import largest_batch
-from simulation.performance.operator import operator_profile
 from simulation.performance.profile import Profile, check, iteration_s
-from simulation.performance.roofline import roofline_profile
+from simulation.performance.roofline import operator_profile, roofline_profile
 from simulation.performance.specs import Arrangement, EngineSettings, ModelShape
 
 Array = np.ndarray

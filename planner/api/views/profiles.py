@@ -469,14 +469,14 @@ class CalibrationComparisonsView(ApiView):
         It changes nothing.
         """
         query = valid(CompareAsked(data=request.data))
-        compared, table = profile_compare(
+        errors, table = profile_compare(
             profile_name=query["profile"],
             version=query.get("version"),
             calibration=calibration_get(number),
             rows_model=query["rows_model"],
             rows_gpu=query["rows_gpu"],
         )
-        checks = checks_json(compared.checks)
+        checks = checks_json(errors)
         rows = table_rows(table.head(JSON_ROWS))
         return Response({"profile": query["profile"], "checks": checks, "residuals": rows})
 

@@ -27,7 +27,7 @@ from planner.domain.sizing.curves import sized_alone, workload_of
 from planner.domain.sizing.size_errors import SIMULATION, Bias, SizeError, latency_errors
 from planner.domain.sizing.sizing import Sizes, size
 from planner.domain.sizing.splits import SplitSize, splits_of
-from planner.domain.sources import Fact
+from planner.domain.sources import Fact, provenance_at
 from planner.domain.traffic.known_lengths import known_traffic
 from planner.domain.traffic.lengths import Lengths
 from planner.domain.traffic.traffic import Traffic
@@ -43,7 +43,6 @@ from planner.inputs.scenario.schema import Scenario
 from planner.inputs.scenario.settings import settings_of
 from planner.inputs.scenario.user_facts import NO_USER_FACTS, UserFacts
 from simulation.errors import SimulationError
-from simulation.performance.profile import provenance_at
 from simulation.performance.specs import Provenance
 from simulation.sizing.batch_queue import evaluate_pool, saturated_rps
 from simulation.sizing.batch_sizing import size_pool

@@ -7,6 +7,7 @@ import numpy as np
 
 from planner.domain.provisioning.speeds import TYPICAL, compare_with_profile
 from planner.domain.provisioning.unit import Case, groups
+from planner.domain.sources import BEYOND as EXTRAPOLATED
 from planner.domain.sources import Fact, facts_of
 from planner.inputs.catalogue.estimate_calibration import efficiencies
 from planner.inputs.catalogue.power import power_model
@@ -14,7 +15,6 @@ from planner.inputs.scenario.power import power_facts
 from simulation.arrays import FloatArray
 from simulation.performance.graph import operator_graph
 from simulation.performance.power import PowerAtLoad
-from simulation.performance.profile import BEYOND as EXTRAPOLATED
 from simulation.performance.specs import Arrangement
 from simulation.provisioning.interference import modelled_over_table
 from simulation.provisioning.level import Level

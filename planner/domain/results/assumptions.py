@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from planner.domain.sources import provenance_at
 from planner.domain.study import Study
 from planner.domain.traffic.binned_source import FILE_CV, BinnedSource
 from planner.domain.traffic.described_traffic import shape_of
@@ -26,7 +27,7 @@ from planner.inputs.scenario.settings import PlanSettings
 from simulation.arrays import CodeArray, Int32Array, count_codes, row_slices
 from simulation.fleet import Tier
 from simulation.performance.compiled_graph import GraphProfile
-from simulation.performance.profile import Profile, provenance_at
+from simulation.performance.profile import Profile
 from simulation.performance.specs import Provenance
 from simulation.sizing.queueing import largest_rate
 from simulation.synthesis import SampledLength

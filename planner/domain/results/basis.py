@@ -20,7 +20,7 @@ from planner.domain.results.assumptions import (
 )
 from planner.domain.serialise import COLUMNS, MERGED, milliseconds, moment
 from planner.domain.sizing.sizing import Sizes
-from planner.domain.sources import Fact, facts_of
+from planner.domain.sources import Fact, facts_of, provenance_at
 from planner.domain.study import Study
 from planner.domain.traffic.forecast_percentile import PlannedQuantile
 from planner.domain.traffic.forecasts import SeriesForecast
@@ -29,7 +29,6 @@ from planner.domain.traffic.window import Window
 from planner.domain.traffic.window_rank import ALL as EVERYTHING
 from planner.domain.traffic.window_rank import WindowRank, window_rank
 from planner.inputs.scenario.build import Hardware
-from simulation.performance.profile import provenance_at
 from simulation.sizing.capacity import Capacity
 from simulation.trace_replay import percentiles_within
 

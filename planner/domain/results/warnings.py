@@ -8,8 +8,8 @@ from collections.abc import Sequence
 
 from planner.domain.results.equal_attainment_savings import amount, largest_attainment_difference
 from planner.domain.results.plan_versus_replay import differing_plan_usd
+from planner.domain.sources import BEYOND
 from planner.domain.study import PolicyRun
-from simulation.performance.profile import BEYOND
 
 AFTER = 0.01  # smallest share of the cost after the window that is reported
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from planner.inputs.catalogue.estimate_calibration import efficiencies, estimate_fit
 from planner.inputs.catalogue.hardware import TYPICAL_CONTEXT
-from simulation.performance.estimate.start import starts_s
+from simulation.performance.estimate.estimate import starts_s
 from simulation.performance.memory import capacity_tokens
 from simulation.performance.specs import Arrangement, EngineSettings, GpuSpec, ModelShape
 

@@ -111,7 +111,7 @@ def _comparison_context(form: CompareForm, calibration: Calibration) -> Template
     """Return the comparison of the chosen profile with the chosen rows, for the page."""
     name, _, version = form.cleaned_data["profile"].partition("|")
     model, gpu, _ = json.loads(form.cleaned_data["rows"])
-    comparison, table = profile_compare(
+    checks, table = profile_compare(
         profile_name=name,
         version=version_of(version),
         calibration=calibration,
@@ -120,7 +120,7 @@ def _comparison_context(form: CompareForm, calibration: Calibration) -> Template
     )
     return {
         "compared": f"{name}, version {version}" if version else name,
-        "checks": comparison.checks,
+        "checks": checks,
         "residual_figures": residual_figures(table),
         "outliers": outliers(table),
     }

@@ -299,7 +299,9 @@ def steady_state(loop: ClosedLoop, c: Calibration) -> SteadyState:
     decoding = (loop.osl - 1.0) * tbt  # seconds between two prompts of a user
     # Prompts cannot start faster than they are computed, so users who are not decoding wait.
     excess = queued * times.per_crowd_prompt - decoding
-    queue = _prefill_queue_s(times.per_crowd_prompt, decoding, excess)
+    # Approximate mean value analysis (Schweitzer 1979; Reiser and Lavenberg 1980).
+    root = np.sqrt(excess**2 + 4.0 * times.per_crowd_prompt * decoding)
+    queue = np.maximum((excess + root) / 2.0 - times.per_crowd_prompt, 0.0)
     split_ttft = ttft + overlapped(queue, first_wait)
     ttft = np.where(loop.split, split_ttft, np.maximum(ttft + first_wait, excess))
     # Users that exceed the batch wait for a place (Little's law).
@@ -325,14 +327,3 @@ def _share_before(loop: ClosedLoop, c: Calibration, order: FloatArray) -> FloatA
     order = np.where(loop.median & ~loop.split, 0.0, order)
     # All requests of the first round arrive at once; with more rounds it counts less.
     return np.where(_are_in_step(loop), QUEUE_AHEAD, order * ROUNDS / loop.rounds)
-
-
-def _prefill_queue_s(prompt: FloatArray, decoding: FloatArray, excess: FloatArray) -> FloatArray:
-    """Return the seconds that a prompt waits for a prefill worker.
-
-    Each user decodes for ``decoding`` seconds between two prompts of ``prompt`` seconds. ``excess``
-    is by how much the prompts of all users of a worker take longer than that. Approximate mean
-    value analysis (Schweitzer 1979; Reiser and Lavenberg 1980).
-    """
-    at_worker = (excess + np.sqrt(excess**2 + 4.0 * prompt * decoding)) / 2.0
-    return np.maximum(at_worker - prompt, 0.0)

@@ -9,8 +9,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from simulation.performance.estimate.calibration import ENGINES
-
 LOADS = {"low": 16.0, "middle": 128.0, "high": np.inf}  # requests in flight, at most
 
 
@@ -58,16 +56,3 @@ class ErrorTable:
         """Return the name and the errors of the most specific cell that matches ``where``."""
         key = next(key for key in where.names() if key in self.cells)
         return key, self.cells[key]
-
-
-def cell_words(key: str, rows: int) -> str:
-    """Return a phrase for the ``rows`` measured deployments of cell ``key``."""
-    mode, *rest = key.split()
-    parts = ["prefill and decode apart" if mode == "disagg" else "prefill and decode together"]
-    if rest and rest[0] in LOADS:
-        low, high = {"low": (0, 16), "middle": (16, 128), "high": (128, 0)}[rest[0]]
-        parts.append(f"above {low} requests in flight" if not high else f"up to {high} in flight")
-    parts += [name for name in rest if name in ENGINES]
-    if "drafts" in rest:
-        parts.append("with drafted tokens")
-    return f"{rows:,} measured deployments ({', '.join(parts)})"

@@ -4,6 +4,7 @@
 together. All fitted numbers are in ``calibration``.
 """
 
+import math
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -30,7 +31,7 @@ from simulation.performance.memory import (
     gpu_kv_bytes,
     gpu_weight_bytes,
 )
-from simulation.performance.specs import Arrangement, ModelShape
+from simulation.performance.specs import Arrangement, GpuSpec, ModelShape
 from simulation.performance.work import Iteration, iteration
 
 # SGLang before these versions computes latent attention on AMD GPUs by AITER's persistent kernel.
@@ -269,3 +270,34 @@ def _demands_of(
         for name, values in demands(graph, gpu, efficiencies, it.take(rows), own_routed).items():
             out[name][rows] = values
     return out
+
+
+PROMPT, ANSWER = 1024.0, 128.0  # tokens of the request that a start is computed for
+
+
+def starts_s(
+    shape: ModelShape,
+    gpu: GpuSpec,
+    where: Arrangement,
+    engines: Sequence[str],
+    calibration: Calibration,
+    efficiencies: Efficiencies,
+    recv_interval: float = 1.0,
+) -> list[float]:
+    """Return the seconds of a lone request's TTFT outside its prompt's iteration, per engine.
+
+    Memory is not checked.
+    """
+    prompt = min(PROMPT, float(shape.max_context - 1))
+    answer = min(ANSWER, shape.max_context - prompt)
+    lone = [
+        Deployment(shape, gpu, where, prompt, answer, concurrency=1.0, engine=engine,
+                   rounds=math.inf, recv_interval=recv_interval)
+        for engine in engines
+    ]  # fmt: skip
+    placed = [
+        PlacedDeployment(deployment, arrange(deployment), 1.0, 0.0, 0.0, ()) for deployment in lone
+    ]
+    steady = steady_state(loop_of(placed, efficiencies), calibration)
+    seconds: list[float] = (steady.ttft_s - steady.prompt_s).tolist()
+    return seconds

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from simulation.arrays import BoolArray, FloatArray, IntArray, TextArray
-from simulation.performance.fitting.first_token_wait import Waiting
 from simulation.performance.profile import Check, Profile, check, iteration_s, measured_range
 from simulation.performance.rows import BenchmarkRows
 
@@ -66,6 +66,12 @@ class Residuals:
             result[of_quantity] = away > ROBUST_Z * spread if spread > 0 else False
         return result
 
+    @classmethod
+    def at(cls, which: BoolArray, quantity: str, *values: npt.NDArray[Any]) -> Residuals:
+        """Return those of one quantity of the rows ``which``; ``values`` are the other fields."""
+        row = np.flatnonzero(which).astype(np.int64)
+        return cls(np.full(row.size, quantity), row, *values)
+
     def of(self, quantity: str) -> Residuals:
         """Return the residuals of one quantity."""
         return self.take(self.quantity == quantity)
@@ -75,12 +81,45 @@ class Residuals:
         return Residuals(*(getattr(self, name)[which] for name in self.__slots__))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Comparison:
-    """Errors of a profile by quantity and range, and the residuals that they summarise."""
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """Parameters of the wait for a first token under load, from ``calibration.Calibration``."""
 
-    checks: tuple[Check, ...]
-    residuals: Residuals
+    start_s: float  # from arrival to the first iteration
+    order: float  # share of the other users with prompts that come first
+
+    def ttft_s(
+        self,
+        prompt_s: FloatArray,
+        tbt_s: FloatArray,
+        osl: FloatArray,
+        users: FloatArray,
+        in_service: FloatArray,
+    ) -> FloatArray:
+        """Return TTFT in seconds of ``users``, who each send a request when the last one ended.
+
+        It is the sum of ``start_s``, the running iteration, the request's own prompt, and the
+        prompts of the share ``order`` of the other users in service. ``in_service`` of the
+        ``users`` have a place in the batch. The others wait for a place by Little's law. All arrays
+        have the shape ``[n]``.
+        """
+        ttft = self.before_s(tbt_s, in_service) + prompt_s * self.prompts(in_service)
+        wait: FloatArray = (ttft + (osl - 1.0) * tbt_s) * (users / in_service - 1.0)
+        return ttft + wait
+
+    def before_s(self, tbt_s: FloatArray, users: FloatArray) -> FloatArray:
+        """Return the seconds before the first prompt at ``users`` requests in flight.
+
+        They are 0 for a lone user and the full start and iteration from two users on. Between one
+        and two users they grow linearly, with the chance that there is another user.
+        """
+        before: FloatArray = (self.start_s + tbt_s) * np.clip(users - 1.0, 0.0, 1.0)
+        return before
+
+    def prompts(self, users: FloatArray) -> FloatArray:
+        """Return the number of prompts computed before a first token, including its own."""
+        count: FloatArray = 1.0 + self.order * (np.maximum(users, 1.0) - 1.0)
+        return count
 
 
 def prefill_seconds(profile: Profile, batch: FloatArray, isl: FloatArray) -> FloatArray:
@@ -101,11 +140,11 @@ def prefill_seconds(profile: Profile, batch: FloatArray, isl: FloatArray) -> Flo
 
 
 def compare_with(
-    profile: Profile, rows: BenchmarkRows, against: str, waiting: Waiting | None = None
-) -> Comparison:
+    profile: Profile, rows: BenchmarkRows, waiting: Waiting | None = None
+) -> Residuals:
     """Compare the predictions of ``profile`` with measured ``rows`` of the same arrangement.
 
-    ``against`` names the rows in the checks. A batch row gives its prefill time and its TBT. A
+    A batch row gives its prefill time and its TBT. A
     served row gives its TBT, predicted for the mean iteration of the steady state, and at a
     concurrency of 1 its TTFT. Above 1, much of TTFT is waiting. It is compared only with
     ``waiting``, as a separate quantity.
@@ -120,8 +159,7 @@ def compare_with(
     ]
     if waiting is not None:
         parts.append(_served_ttft_residuals(profile, rows, waiting))
-    residuals = concatenate_residuals(parts)
-    return Comparison(checks_of(residuals, against), residuals)
+    return concatenate_residuals(parts)
 
 
 def concatenate_residuals(parts: Sequence[Residuals]) -> Residuals:
@@ -132,7 +170,10 @@ def concatenate_residuals(parts: Sequence[Residuals]) -> Residuals:
 
 
 def checks_of(residuals: Residuals, against: str) -> tuple[Check, ...]:
-    """Return the errors of each quantity, separately inside and beyond the measured range."""
+    """Return the errors of each quantity, separately inside and beyond the measured range.
+
+    ``against`` names the rows.
+    """
     checks = []
     for quantity in QUANTITIES:
         for inside in (True, False):
@@ -190,22 +231,6 @@ def stated_error(profile: Profile) -> Check | None:
     return stated_check(profile.checks, profile.spread, profile.provenance.kind == "modelled")
 
 
-def _residuals(
-    quantity: str,
-    which: BoolArray,
-    size: FloatArray,
-    measured_s: FloatArray,
-    predicted_s: FloatArray,
-    inside: BoolArray,
-) -> Residuals:
-    """Return the residuals of one quantity.
-
-    ``which`` is a mask over all rows. The other arrays have only the selected rows.
-    """
-    row = np.flatnonzero(which).astype(np.int64)
-    return Residuals(np.full(row.size, quantity), row, size, measured_s, predicted_s, inside)
-
-
 def _prompt_residuals(
     quantity: str,
     profile: Profile,
@@ -222,7 +247,7 @@ def _prompt_residuals(
     tokens = count * isl
     predicted = prefill_seconds(profile, count, isl)
     inside = measured_range(profile, 0.0, 0.0, tokens, tokens * isl / 2)
-    return _residuals(quantity, which, tokens, measured_s[which], predicted, inside)
+    return Residuals.at(which, quantity, tokens, measured_s[which], predicted, inside)
 
 
 def _tbt_residuals(profile: Profile, rows: BenchmarkRows, *, served: bool) -> Residuals:
@@ -235,7 +260,7 @@ def _tbt_residuals(profile: Profile, rows: BenchmarkRows, *, served: bool) -> Re
     load = _mean_iteration(part, decodes) if served else batch_load
     predicted, inside = iteration_s(profile, *load), measured_range(profile, *load)
     quantity = SERVED_TBT if served else TBT
-    return _residuals(quantity, selected, decodes, part.tbt_s, predicted, inside)
+    return Residuals.at(selected, quantity, decodes, part.tbt_s, predicted, inside)
 
 
 def _mean_iteration(rows: BenchmarkRows, decodes: FloatArray) -> tuple[FloatArray, ...]:
@@ -262,4 +287,4 @@ def _served_ttft_residuals(profile: Profile, rows: BenchmarkRows, waiting: Waiti
     prompt_s = prefill_seconds(profile, np.ones(part.rows), part.isl)
     tbt_s, inside = iteration_s(profile, *load), measured_range(profile, *load)
     predicted = waiting.ttft_s(prompt_s, tbt_s, part.osl, part.concurrency, in_service)
-    return _residuals(SERVED_TTFT, selected, part.concurrency, part.ttft_s, predicted, inside)
+    return Residuals.at(selected, SERVED_TTFT, part.concurrency, part.ttft_s, predicted, inside)

@@ -11,7 +11,7 @@ import numpy as np
 
 from simulation.arrays import FloatArray
 from simulation.errors import SimulationError
-from simulation.performance.adjusted_profile import adjusted
+from simulation.performance.adjusted_profile import AdjustedProfile, adjusted
 from simulation.performance.curves import scaled_by_phase
 from simulation.performance.fitting.compare import (  # fmt: skip
     FITTED,
@@ -20,12 +20,12 @@ from simulation.performance.fitting.compare import (  # fmt: skip
     TBT,
     TTFT,
     Residuals,
+    Waiting,
     checks_of,
     compare_with,
     concatenate_residuals,
     prefill_seconds,
 )
-from simulation.performance.fitting.first_token_wait import Waiting
 from simulation.performance.fitting.fit_linear import Parameter, configurations, linear_fit
 from simulation.performance.fitting.fit_sweep import (
     is_sweep,
@@ -38,7 +38,7 @@ from simulation.performance.linear import LinearProfile
 from simulation.performance.profile import Check, Profile
 from simulation.performance.rows import BenchmarkRows
 from simulation.performance.specs import PHASES, Phase, Provenance
-from simulation.performance.table import table_profile
+from simulation.performance.table import table_curve
 
 KINDS = ("linear", "table", "operator", "roofline")
 
@@ -97,28 +97,21 @@ class Fitter:
                 f"There is no profile kind {self.kind!r}. Use one of {', '.join(KINDS)}."
             )
         profile, parameters, notes = self._fit(rows)
-        comparison = compare_with(profile, rows, FITTED, self.waiting)
-        checks = comparison.checks
+        residuals = compare_with(profile, rows, self.waiting)
+        checks = checks_of(residuals, FITTED)
         if cross_validate:
             left_out = self.cross_validated(rows)
             if left_out is not None:
                 checks += checks_of(left_out, LEFT_OUT)
         with_checks: Profile = replace(profile, checks=checks)  # type: ignore[type-var]
-        return FittedProfile(with_checks, parameters, checks, comparison.residuals, notes)
+        return FittedProfile(with_checks, parameters, checks, residuals, notes)
 
     def _fit(self, rows: BenchmarkRows) -> Fit:
         """Return the profile of the rows, its parameters and notes."""
         if self.kind == "linear":
             return self.linear(rows)
         if self.kind == "table":
-            profile = table_profile(
-                rows,
-                kv_capacity_tokens=self.kv_capacity_tokens,
-                provenance=self.provenance,
-                max_batch=self.max_batch,
-                max_batch_tokens=self.max_batch_tokens,
-            )
-            return profile, (), profile.notes
+            return self.table(rows)
         if self.base is None:
             raise SimulationError(
                 f"A fit of kind {self.kind} scales an uncalibrated profile. "
@@ -172,6 +165,31 @@ class Fitter:
         )
         return profile, line.parameters, line.notes
 
+    def table(self, rows: BenchmarkRows) -> Fit:
+        """Return the table of the rows.
+
+        Default limits are the largest measured batch and the longest single prompt.
+        """
+        model, gpu, tp = rows.single_arrangement()
+        whole = rows.take(rows.whole)
+        longest = np.nanmax(whole.isl[whole.batch == 1], initial=0.0)
+        note = (
+            f"{rows.rows - whole.rows} of {rows.rows} rows excluded: their batch took over 1.5 "
+            "times its prefill and decode, so it exceeded the memory."
+        )
+        profile = AdjustedProfile(
+            kind="table",
+            model=model,
+            gpu=gpu,
+            tp=tp,
+            curve=table_curve(rows),
+            max_batch=self.max_batch or int(np.nanmax(whole.batch)),
+            max_batch_tokens=self.max_batch_tokens or max(1, int(longest)),
+            kv_capacity_tokens=self.kv_capacity_tokens,
+            provenance=self.provenance,
+        )
+        return profile, (), (note,) if whole.rows < rows.rows else ()
+
     def calibrated(self, rows: BenchmarkRows, base: Profile) -> Fit:
         """Return ``base`` with prefill and decode scaled by their medians of measured / predicted.
 
@@ -179,7 +197,7 @@ class Fitter:
         ``waiting`` is given, TTFT at the lowest load gives the time of a prompt. Raises
         SimulationError if no row can be compared.
         """
-        residuals = compare_with(base, rows, FITTED).residuals
+        residuals = compare_with(base, rows)
         of_decode = residuals.take(np.isin(residuals.quantity, (TBT, SERVED_TBT)))
         of_prefill = residuals.take(np.isin(residuals.quantity, (PREFILL, TTFT)))
         decode = of_decode.factors
@@ -259,7 +277,7 @@ class Fitter:
                 profile, _, _ = self._fit(rows.take(fold != i))
             except SimulationError:
                 continue  # no fit is possible without this fold
-            residuals = compare_with(profile, rows.take(test), LEFT_OUT, self.waiting).residuals
+            residuals = compare_with(profile, rows.take(test), self.waiting)
             parts.append(replace(residuals, row=test[residuals.row]))
         return concatenate_residuals(parts) if parts else None
 
@@ -297,7 +315,7 @@ def decode_factors(
     ratio = decode / factor
     for _ in range(STEPS):
         curve = scaled_by_phase(base.curve, factor, prefill, *largest)
-        residuals = compare_with(adjusted(base, curve=curve), rows, FITTED).residuals
+        residuals = compare_with(adjusted(base, curve=curve), rows)
         ratio = residuals.take(np.isin(residuals.quantity, (TBT, SERVED_TBT))).factors
         step = float(np.clip(np.median(ratio), 0.5, 2.0))
         factor = max(factor * step, LEAST)

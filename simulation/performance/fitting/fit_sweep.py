@@ -16,8 +16,7 @@ import numpy as np
 import scipy
 
 from simulation.arrays import FloatArray, IntArray
-from simulation.performance.fitting.compare import SERVED_TBT, compare_with
-from simulation.performance.fitting.first_token_wait import Waiting
+from simulation.performance.fitting.compare import SERVED_TBT, Waiting, compare_with
 from simulation.performance.fitting.fit_linear import (
     CONFIDENCE,
     UNITS,
@@ -177,7 +176,7 @@ def _scaled_prefill(
     """
     gamma, delta = prefill_line(base, budget)
     if prompt is None:
-        low_factors = high_factors = compare_with(base, served, "").residuals.of(SERVED_TBT).factors
+        low_factors = high_factors = compare_with(base, served).of(SERVED_TBT).factors
         source = f"No row has TTFT at up to {LIGHT:g} in flight: the time between tokens"
     else:
         modelled = np.ceil(prompt.isl / budget) * gamma + prompt.isl * delta

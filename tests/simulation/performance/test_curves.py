@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 from numba import njit
 
+from planner.domain.sources import BEYOND, provenance_at
 from simulation.engine.run import simulate
 from simulation.errors import SimulationError
 from simulation.performance.adjusted_profile import adjusted, scaled
 from simulation.performance.curves import FOREVER, Part, decode_growth, grid, inside, linear
-from simulation.performance.profile import BEYOND, iteration_s, provenance_at
+from simulation.performance.profile import iteration_s
 from simulation.performance.specs import Provenance
 from simulation.policies.static import Static
 from simulation.results import BEYOND_CONTEXT, REASONS, TOO_LONG

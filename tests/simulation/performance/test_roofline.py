@@ -11,9 +11,13 @@ from simulation.performance.curves import Curve, evaluate, overlapped
 from simulation.performance.efficiency import KINDS, Efficiencies, Efficiency, computed_in
 from simulation.performance.graph import operator_graph
 from simulation.performance.kernel_tables import KernelRows, kernels
-from simulation.performance.operator import KERNEL_SPREAD, operator_profile
 from simulation.performance.profile import Profile, iteration_s, measured_range
-from simulation.performance.roofline import mean_over_time, roofline_profile
+from simulation.performance.roofline import (
+    KERNEL_SPREAD,
+    mean_over_time,
+    operator_profile,
+    roofline_profile,
+)
 from simulation.performance.specs import (
     Arrangement,
     EngineSettings,

@@ -8,11 +8,12 @@ from hypothesis import strategies as st
 from planner.inputs.ingest.benchmarks import read_benchmarks
 from simulation.errors import SimulationError
 from simulation.performance.curves import MIXED, Curve, evaluate, inside
+from simulation.performance.fitting.fit import Fitter
 from simulation.performance.monotone import finer, interpolate, isotonic, rising
 from simulation.performance.profile import Profile, iteration_s, measured_range
 from simulation.performance.rows import benchmark_rows
 from simulation.performance.specs import Provenance
-from simulation.performance.table import table_curve, table_profile
+from simulation.performance.table import table_curve
 from tests.shared_folder import PROFILES, needs_shared
 
 SOURCE = Provenance("measured", "test")
@@ -104,10 +105,10 @@ def test_repeats_are_medians_and_half_batches_are_left_out():
         [(1, 100, 100, 0.01, 0.008), (4, 100, 100, 0.04, 0.012), (8, 100, 100, 0.02, 0.010)]
     )
     queued.e2e_s[2] *= 3  # three times what one batch of these times would take
-    profile = table_profile(queued, kv_capacity_tokens=1, provenance=SOURCE)
-    assert profile.max_batch == 4
-    assert "1 of 3 rows" in profile.notes[0]
-    assert not inside(profile.curve, 8, 8 * 150, 0, 0)
+    fitted = Fitter("table", 1, SOURCE).fit(queued, cross_validate=False)
+    assert fitted.profile.max_batch == 4
+    assert "1 of 3 rows" in fitted.notes[0]
+    assert not inside(fitted.profile.curve, 8, 8 * 150, 0, 0)
 
 
 @given(st.lists(
@@ -161,7 +162,7 @@ def test_what_cannot_be_a_table_is_refused():
     two = rows([(1, 100, 100, 0.01, 0.008)] * 2)
     two.gpu[1] = "h"
     with pytest.raises(SimulationError, match="one arrangement"):
-        table_profile(two, kv_capacity_tokens=1, provenance=SOURCE)
+        Fitter("table", 1, SOURCE).fit(two, cross_validate=False)
 
 
 SPLITWISE = (
@@ -193,7 +194,7 @@ def test_both_files_give_one_profile_for_the_same_measurements(tmp_path):
 def test_real_rows_come_back_from_their_table():
     measured = read_benchmarks(PROFILES / "splitwise_perf_model.csv").rows
     for (model, gpu, tp), part in measured.arrangements():
-        profile = table_profile(part, kv_capacity_tokens=1, provenance=SOURCE)
+        profile = Fitter("table", 1, SOURCE).fit(part, cross_validate=False).profile
         assert isinstance(profile, Profile)
         assert (profile.model, profile.gpu, profile.tp, profile.kind) == (model, gpu, tp, "table")
         assert profile.max_batch == (32 if tp == 2 else 64)  # 64 did not fit on two GPUs

@@ -9,9 +9,8 @@ from planner.inputs.catalogue import hardware
 from planner.inputs.catalogue.estimate_calibration import efficiencies
 from simulation.performance.curves import evaluate
 from simulation.performance.efficiency import KINDS
-from simulation.performance.operator import operator_profile
 from simulation.performance.profile import iteration_s, measured_range
-from simulation.performance.roofline import roofline_profile
+from simulation.performance.roofline import operator_profile, roofline_profile
 from simulation.performance.specs import Arrangement
 from tests.simulation.performance.oracles import ideal_curve
 from tests.simulation.performance.test_roofline import LIMITS, random_iterations

@@ -24,8 +24,8 @@ from simulation.performance.estimate.estimate import (
     estimate_rows,
     fit_into_memory,
     loop_of,
+    starts_s,
 )
-from simulation.performance.estimate.start import starts_s
 from simulation.performance.graph import operator_graph
 from simulation.performance.memory import MAX_BATCH_TOKENS
 from simulation.performance.specs import Arrangement

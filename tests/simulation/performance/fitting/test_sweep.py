@@ -14,11 +14,11 @@ from simulation.performance.fitting.compare import (
     INSIDE,
     SERVED_TTFT,
     UNSEEN,
+    Waiting,
     compare_with,
     stated_check,
     telling_check,
 )
-from simulation.performance.fitting.first_token_wait import Waiting
 from simulation.performance.fitting.fit import Fitter
 from simulation.performance.fitting.fit_sweep import is_sweep, prompt_alone
 from simulation.performance.fitting.phases import phases
@@ -195,17 +195,17 @@ def test_ttft_of_a_crowd_is_no_prefill():
 
 def test_ttft_under_load_is_compared_only_where_waiting_is_known():
     rows = sweep()
-    assert SERVED_TTFT not in {c.quantity for c in compare_with(TRUE, rows, "x").checks}
-    errors = compare_with(TRUE, rows, "x", WAITING).residuals.of(SERVED_TTFT)
+    assert SERVED_TTFT not in compare_with(TRUE, rows).quantity
+    errors = compare_with(TRUE, rows, WAITING).of(SERVED_TTFT)
     assert errors.row.tolist() == [1, 2, 3, 4, 5]
     assert errors.error == pytest.approx(np.zeros(5), abs=1e-9)
     # 32 users where memory holds 16 wait for a place: as long again as a request stays
-    small = compare_with(replace(TRUE, kv_capacity_tokens=16 * 1152), rows, "x", WAITING)
+    small = compare_with(replace(TRUE, kv_capacity_tokens=16 * 1152), rows, WAITING)
     b, tokens = 16.0, 16 * 8.0
     prompt, tbt = 1e-2 + 5e-5 * 1024, 1e-2 + 2e-4 * b + 5e-5 * tokens
     first = 0.02 + tbt + prompt + 0.1 * 15 * prompt
     expected = first + (first + 127 * tbt)
-    assert small.residuals.of(SERVED_TTFT).predicted_s[-1] == pytest.approx(expected)
+    assert small.of(SERVED_TTFT).predicted_s[-1] == pytest.approx(expected)
 
 
 def one(mape, against, rows=50, quantity="TBT"):
