@@ -6,7 +6,7 @@ from typing import Any
 from simulation.performance import curves
 from simulation.performance.curves import Curve
 from simulation.performance.graph import OperatorGraph
-from simulation.performance.power_cap import PowerCap
+from simulation.performance.power import PowerCap
 from simulation.performance.profile import Check, Profile
 from simulation.performance.specs import Phase, Provenance
 

@@ -17,8 +17,7 @@ import numpy as np
 from simulation.arrays import FloatArray
 from simulation.errors import SimulationError
 from simulation.performance.graph_adapters import with_adapters
-from simulation.performance.graph_attention import AttentionParts, absorbed
-from simulation.performance.graph_parts import split
+from simulation.performance.graph_attention import AttentionParts, split
 from simulation.performance.specs import BYTES, WIDTHS, Arrangement, ModelShape
 from simulation.performance.work import Collective, CollectiveKind, Experts, Iteration, Operator
 
@@ -227,7 +226,7 @@ class _Builder(AttentionParts):
             "output_head", "final_norm", vocab, shape.hidden, 1, precision="bf16", axis="logits"
         )
         if shape.tied_embeddings:  # the embedding already counts the memory of these weights
-            head = absorbed(head)
+            head = replace(head, absorbed=True)
         return [
             self.elementwise("final_norm", last, 2 * shape.hidden, shape.hidden, 1),
             head,

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from simulation.performance.specs import ModelShape
-from simulation.performance.work import Absorbed, Gemm, LowRank, Operator
+from simulation.performance.work import Gemm, LowRank, Operator
 
 # Linear layers without an adapter in the default settings of engines.
 WITHOUT = ("router", "output_head", "expert_narrowing", "expert_widening", "indexer_projection")
@@ -23,7 +23,7 @@ def with_adapters(operators: Sequence[Operator], shape: ModelShape) -> list[Oper
     with_products: list[Operator] = []
     for operator in operators:
         with_products.append(operator)
-        if not isinstance(operator, Gemm) or isinstance(operator, Absorbed):
+        if not isinstance(operator, Gemm) or operator.absorbed:
             continue
         if operator.axis != "tokens" or operator.matrices > 1 or operator.name in WITHOUT:
             continue

@@ -1,24 +1,104 @@
 """The operators of attention: grouped-query, latent, sparse, windowed and linear."""
 
-from dataclasses import asdict, replace
+import math
+from dataclasses import replace
+from typing import Any, TypeVar
 
-from simulation.performance.graph_parts import Parts, split
-from simulation.performance.parameters import linear_widths, window_heads
-from simulation.performance.specs import BYTES
-from simulation.performance.work import Absorbed, Attention, Axis, Gemm, Operator, Recurrence
+from simulation.performance.parameters import feed_forward_layers, linear_widths, window_heads
+from simulation.performance.specs import BYTES, Arrangement, ModelShape
+from simulation.performance.work import (
+    Attention,
+    Axis,
+    Collective,
+    CollectiveKind,
+    Elementwise,
+    Gemm,
+    Operator,
+    Recurrence,
+)
 
 # The lightning indexer of DeepSeek-V3.2 (arXiv 2512.02556, section 2.1; config.json): heads, their
 # default dimension, and bytes of the scale of a cached 8-bit key.
 INDEX_HEADS, INDEX_DIM, INDEX_SCALE_BYTES = 64, 128, 4.0
 
 
-def absorbed(product: Gemm) -> Absorbed:
-    """Return ``product`` with weights that another operator keeps in memory."""
-    return Absorbed(**asdict(product))
+T = TypeVar("T", bound=Operator)
 
 
-class AttentionParts(Parts):
-    """Builds the operators between the norm before attention and the norm after it."""
+def split(amount: int, parts: int) -> int:
+    """Return the part of ``amount`` on the busiest of ``parts`` GPUs; at least 1.
+
+    Heads that are fewer than the GPUs are replicated.
+    """
+    return max(1, math.ceil(amount / parts))
+
+
+class AttentionParts:
+    """Builds single operators of a model on one arrangement, and those of its attention."""
+
+    def __init__(self, shape: ModelShape, where: Arrangement) -> None:
+        self.shape, self.where = shape, where
+        self.share = 1.0 / (where.attention_dp * where.pp)
+        self.heads = split(shape.heads, where.tp)
+        self.kv_heads = split(shape.kv_heads, where.tp)
+        four_bit_experts = bool(shape.experts) and BYTES[where.weights] == 0.5
+        self.attention_precision = "bf16" if four_bit_experts else where.weights
+        self.layers = shape.layers
+        self.moe_layers, self.dense_layers = feed_forward_layers(shape)
+        self.softmax_layers = shape.layers - shape.linear_layers
+
+    def placed(self, operator: type[T], name: str, after: str, count: int, **sizes: Any) -> T:
+        """Return an operator of a type in ``count`` layers; ``after`` names those before it.
+
+        ``sizes`` are its other fields.
+        """
+        before = tuple(after.split())
+        return operator(name=name, after=before, count=count, share=self.share, **sizes)
+
+    def gemm(
+        self,
+        name: str,
+        after: str,
+        n: int,
+        k: int,
+        count: int,
+        precision: str | None = None,
+        axis: Axis = "tokens",
+    ) -> Gemm:
+        """Return a matrix product of ``count`` layers, rows x k times k x n.
+
+        ``precision`` None: that of attention.
+        """
+        precision = precision or self.attention_precision
+        by_block = bool(self.shape.experts) and precision == "fp8"
+        return self.placed(
+            Gemm, name, after, count, axis=axis, n=n, k=k, precision=precision, by_block=by_block
+        )
+
+    def elementwise(
+        self, name: str, after: str, read: int, written: int, count: int, **more: float
+    ) -> Elementwise:
+        """Return an elementwise operator; ``read`` and ``written`` are elements per row."""
+        return self.placed(Elementwise, name, after, count, read=read, written=written, **more)
+
+    def norm(self, name: str, after: str, count: int) -> Elementwise:
+        """Return a norm with the addition of the residual stream before it."""
+        hidden = self.shape.hidden
+        return self.elementwise(name, after, 2 * hidden, 2 * hidden, count, memory=hidden * 2.0)
+
+    def all_reduce(self, name: str, after: str, count: int) -> Collective:
+        """Return an all-reduce over the tensor parallel GPUs; none with a single GPU."""
+        tp = self.where.tp
+        return self.collective(name, after, "all_reduce", tp, self.shape.hidden, count * (tp > 1))
+
+    def collective(
+        self, name: str, after: str, kind: CollectiveKind, gpus: int, width: float, count: int,
+        **more: Any,
+    ) -> Collective:  # fmt: skip
+        """Return communication between ``gpus``, of ``width`` elements per row."""
+        return self.placed(
+            Collective, name, after, count, kind=kind, gpus=gpus, width=width, **more
+        )
 
     def attention(self) -> list[Operator]:
         """Return the attention operators of all layers, with the all-reduce and the norm after."""
@@ -173,7 +253,7 @@ class AttentionParts(Parts):
     def absorbed_product(self, name: str, after: str, n: int, k: int) -> Gemm:
         """Return a product of latent attention in decode, with weights of the up-projection."""
         product = self.gemm(name, after, n, k, self.softmax_layers, "bf16", "decodes")
-        return absorbed(replace(product, matrices=self.heads))
+        return replace(product, matrices=self.heads, absorbed=True)
 
     def indexer(self, after: str) -> list[Operator]:
         """Return the indexer of sparse attention, which scores the whole context to select keys."""

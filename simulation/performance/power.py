@@ -23,11 +23,15 @@ multiprocessors busy at low throughput. This is strongest if the kernel widens o
 weights: 8 bits scaled by block in Triton, or 4 bits on GPUs without 4-bit arithmetic. A slow host
 leaves gaps between kernels.
 
+A cap slows a phase only if it is below the power that the phase draws without it. Measured speeds
+of several models and batches then follow one curve of cap over uncapped power. Decodes read memory
+and lose little. Prompts compute and lose more.
+
 tools/catalogue/fit_power.py fits the parameters on ML.ENERGY and splitwise rows, and prints the
 errors. The form of the model is ours (modelled).
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -172,6 +176,11 @@ def share_of_tdp(model: PowerModel, load: Load) -> FloatArray:
     rest = load.seconds * (1.0 - prefill_share)
     per_second = rest * load.bandwidth_bytes_s
     weights = (load.weight_bytes + model.expert_bytes * load.expert_bytes) / per_second
+    # Share of the rest in which no kernel runs
+    slack = np.where(load.block_experts > 0, BLOCK_SLACK, ROUTED_SLACK)
+    moved = load.weight_bytes + slack * load.expert_bytes + load.cache_bytes
+    at_peaks = moved / load.bandwidth_bytes_s + load.decode_flops / load.peak_flops
+    gap = np.maximum(1.0 - SLACK * at_peaks / rest, 0.0)
     dynamic = (
         model.memory * weights**model.memory_exponent
         + model.cache * (load.cache_bytes / per_second) ** model.memory_exponent
@@ -181,24 +190,12 @@ def share_of_tdp(model: PowerModel, load: Load) -> FloatArray:
         + model.attention_dp * load.attention_dp
         + model.link * load.linked
         - model.imbalance * (1.0 - load.balance)
-        - model.gap * _gap(load, rest)
+        - model.gap * gap
     )
     uncapped = np.maximum(model.floor + dynamic, 0.5 * model.floor)
     decode = (uncapped**-SHARPNESS + model.cap**-SHARPNESS) ** (-1.0 / SHARPNESS)
     prefill = np.maximum(model.prefill, decode)
     return np.asarray(prefill_share * prefill + (1.0 - prefill_share) * decode)
-
-
-def _gap(load: Load, rest: FloatArray) -> FloatArray:
-    """Return the share of ``rest`` in which no kernel runs, 0 to 1.
-
-    ``rest`` are the seconds without prompts. Kernels are assumed to need SLACK times the seconds
-    that the peaks allow.
-    """
-    slack = np.where(load.block_experts > 0, BLOCK_SLACK, ROUTED_SLACK)
-    moved = load.weight_bytes + slack * load.expert_bytes + load.cache_bytes
-    needed = moved / load.bandwidth_bytes_s + load.decode_flops / load.peak_flops
-    return np.maximum(1.0 - SLACK * needed / rest, 0.0)
 
 
 def watts(model: PowerModel, gpu: GpuSpec, load: Load) -> FloatArray:
@@ -279,3 +276,50 @@ def _balance(operator: Experts, distinct: FloatArray) -> FloatArray:
     largest = distinct + np.sqrt(2.0 * np.log(operator.ep) * distinct * (1.0 - hit))
     largest = np.maximum(np.minimum(largest, experts_each), min(1.0, experts_each))
     return np.where(distinct > 0, np.minimum(distinct / largest, 1.0), 1.0)
+
+
+@dataclass(frozen=True, slots=True)
+class PowerCap:
+    """A power cap of GPUs, and the speed of prompts that remains under it."""
+
+    share: float  # of TDP
+    prefill_speed: float  # of the speed without a cap, (0, 1]
+    clock_mhz: float | None = None  # locked GPU clock that draws this power, if it is known
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CapCurve:
+    """Remaining speed of a phase by the cap over its uncapped power, both ascending ``[n]``."""
+
+    cap: FloatArray
+    speed: FloatArray
+    provenance: Provenance
+
+    def __post_init__(self) -> None:
+        ascends = (np.diff(self.cap) > 0).all() and (np.diff(self.speed) >= 0).all()
+        if self.cap.shape != self.speed.shape or not self.cap.size or not ascends:
+            raise SimulationError("Power caps and their speeds must ascend.")
+        if not (self.cap[0] > 0 and self.speed[0] > 0 and self.speed[-1] <= 1):
+            raise SimulationError("Power caps and speeds are shares above 0, speeds at most 1.")
+
+    def speed_at(self, cap: float) -> float:
+        """Return the speed at ``cap`` over uncapped power; raise SimulationError below the curve.
+
+        From the last point on, the speed is 1 if that point has the full power.
+        """
+        if cap < self.cap[0] * (1 - 1e-9):
+            raise SimulationError(
+                f"A cap at {cap:.0%} of the power drawn is below the measured caps, which begin at "
+                f"{self.cap[0]:.0%}. Choose a higher cap."
+            )
+        return float(np.interp(cap, np.append(self.cap, 1.0), np.append(self.speed, 1.0)))
+
+
+def capped(model: PowerModel, cap: PowerCap) -> PowerModel:
+    """Return the power of GPUs under a cap; prompts then take longer at the lower power."""
+    return replace(
+        model,
+        cap=min(model.cap, cap.share),
+        prefill=min(model.prefill, cap.share),
+        prefill_efficiency=model.prefill_efficiency * cap.prefill_speed,
+    )

@@ -134,10 +134,11 @@ class Gemm(Operator):
     precision: str = "bf16"
     by_block: bool = False  # weights have a scale for each block
     matrices: int = 1
+    absorbed: bool = False  # another operator keeps the weights in memory
 
     @property
     def memory_bytes(self) -> float:
-        return self.matrices * self.n * self.k * BYTES[self.precision]
+        return 0.0 if self.absorbed else self.matrices * self.n * self.k * BYTES[self.precision]
 
     def read_bytes(self, rows: FloatArray) -> FloatArray:
         """Return the bytes of weights that an iteration reads: all of them once, 0 without rows."""
@@ -154,15 +155,6 @@ class Gemm(Operator):
             activation_bytes=rows * self.matrices * (self.n + self.k) * ACTIVATION,
             output_bytes=rows * self.matrices * self.n * ACTIVATION,
         )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Absorbed(Gemm):
-    """A product with weights that another operator keeps in memory (MLA's absorbed projections)."""
-
-    @property
-    def memory_bytes(self) -> float:
-        return 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,8 +6,7 @@ import numpy as np
 
 from planner.inputs.catalogue.files import read
 from planner.inputs.catalogue.hardware import gpu_known_as
-from simulation.performance.power import PowerModel
-from simulation.performance.power_cap import CapCurve
+from simulation.performance.power import CapCurve, PowerModel
 from simulation.performance.profile import Check
 from simulation.performance.specs import GpuSpec, Provenance
 

@@ -10,8 +10,7 @@ from planner.inputs.catalogue.hardware import gpu_known_as, model_known_as
 from planner.inputs.catalogue.serving import serving_limits
 from simulation.performance import profile as core
 from simulation.performance.kernel_tables import Kernels
-from simulation.performance.operator import operator_profile
-from simulation.performance.roofline import roofline_profile
+from simulation.performance.roofline import operator_profile, roofline_profile
 from simulation.performance.specs import WIDTHS, Arrangement, GpuSpec, ModelSpec
 
 COMPUTED = ("operator", "roofline")  # computed from a model's shape, without benchmark rows

@@ -13,8 +13,15 @@ from simulation.performance.adjusted_profile import AdjustedProfile, adjusted
 from simulation.performance.attention_ffn import AttentionFfnProfile
 from simulation.performance.curves import scaled
 from simulation.performance.graph import operator_graph
-from simulation.performance.power import Power, PowerAtLoad, PowerModel, PowerOfSides
-from simulation.performance.power_cap import CapCurve, PowerCap, capped
+from simulation.performance.power import (
+    CapCurve,
+    Power,
+    PowerAtLoad,
+    PowerCap,
+    PowerModel,
+    PowerOfSides,
+    capped,
+)
 from simulation.performance.profile import Profile, iteration_s
 from simulation.performance.specs import Arrangement, GpuSpec, ModelSpec, Provenance
 

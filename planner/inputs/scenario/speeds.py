@@ -26,7 +26,7 @@ from simulation.performance.attention_ffn import AttentionFfn as Split
 from simulation.performance.attention_ffn import attention_ffn_profile, kv_tokens
 from simulation.performance.linear import LinearProfile
 from simulation.performance.memory import capacity_tokens, kv_capacity_tokens
-from simulation.performance.power_cap import PowerCap
+from simulation.performance.power import PowerCap
 from simulation.performance.profile import Profile as Speed
 from simulation.performance.roofline import roofline_profile
 from simulation.performance.specs import (

@@ -295,7 +295,12 @@ def steady_state(loop: ClosedLoop, c: Calibration) -> SteadyState:
     per_s = in_service / np.where(loop.split, workers, loop.decode_workers) / (loop.osl * tbt)
     prompt = _prompt_s(loop, times, per_s)
     ttft = _ttft_without_queue(loop, c, times, start, others, prompt)
-    first_wait = _share_before(loop, c, order) * others * times.per_crowd_prompt
+    order = order * np.where(loop.split, c.split_order, 1.0)
+    # The median request is not of the first round. Later rounds mix, unless prefill has a queue.
+    order = np.where(loop.median & ~loop.split, 0.0, order)
+    # All requests of the first round arrive at once; with more rounds it counts less.
+    share_before = np.where(_are_in_step(loop), QUEUE_AHEAD, order * ROUNDS / loop.rounds)
+    first_wait = share_before * others * times.per_crowd_prompt
     decoding = (loop.osl - 1.0) * tbt  # seconds between two prompts of a user
     # Prompts cannot start faster than they are computed, so users who are not decoding wait.
     excess = queued * times.per_crowd_prompt - decoding
@@ -318,12 +323,3 @@ def _tbt_s(loop: ClosedLoop, c: Calibration, times: _Iterations, mix: FloatArray
     accepted = np.where(np.isnan(loop.accepted), chain, loop.accepted)
     added_by_prompts = np.where(loop.split, 0.0, _added_to_decode(loop, c, times, mix))
     return np.asarray(times.decode / (1.0 + accepted) + added_by_prompts)
-
-
-def _share_before(loop: ClosedLoop, c: Calibration, order: FloatArray) -> FloatArray:
-    """Return the share of the other users' prompts that a prompt waits for, over all rounds."""
-    order = order * np.where(loop.split, c.split_order, 1.0)
-    # The median request is not of the first round. Later rounds mix, unless prefill has a queue.
-    order = np.where(loop.median & ~loop.split, 0.0, order)
-    # All requests of the first round arrive at once; with more rounds it counts less.
-    return np.where(_are_in_step(loop), QUEUE_AHEAD, order * ROUNDS / loop.rounds)

@@ -36,7 +36,7 @@ import numpy as np
 
 from simulation.arrays import BoolArray, FloatArray, IntArray, TextArray
 from simulation.performance.estimate.defaults import Deployment
-from simulation.performance.specs import Arrangement, ModelShape
+from simulation.performance.specs import WIDTHS, ModelShape
 
 Which = slice | BoolArray | IntArray
 
@@ -99,7 +99,8 @@ def _labels(deployment: Deployment) -> dict[str, str]:
     same = "|".join(
         (family(deployment.shape), deployment.gpu.name, deployment.engine, weights, mode)
     )
-    spread = "|".join(_widths(part) for part in (deployment.decode, deployment.prefill) if part)
+    parts = [part for part in (deployment.decode, deployment.prefill) if part]
+    spread = "|".join("-".join(str(getattr(part, width)) for width in WIDTHS) for part in parts)
     return {
         "engine": deployment.engine,
         "version": version,
@@ -110,11 +111,6 @@ def _labels(deployment: Deployment) -> dict[str, str]:
         "release": f"{same}|{version}" if version else "",
         "arrangement": f"{same}|{spread}",
     }
-
-
-def _widths(part: Arrangement) -> str:
-    """Return the degrees of parallelism of an arrangement as one text."""
-    return "-".join(map(str, (part.tp, part.pp, part.attention_dp, part.moe_tp, part.moe_ep)))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

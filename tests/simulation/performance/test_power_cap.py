@@ -8,8 +8,7 @@ from planner.inputs.catalogue.power import cap_curves, power_model
 from simulation.errors import SimulationError
 from simulation.performance.curves import evaluate, scaled
 from simulation.performance.graph import operator_graph
-from simulation.performance.power import PowerAtLoad
-from simulation.performance.power_cap import CapCurve, PowerCap, capped
+from simulation.performance.power import CapCurve, PowerAtLoad, PowerCap, capped
 from simulation.performance.specs import Arrangement, EngineSettings, Provenance
 
 MEASURED = Provenance("measured", "test")

@@ -12,7 +12,7 @@ from planner.inputs.catalogue.names import find_model, plain_name
 from planner.inputs.profiles.kernel_files.frame import Frame, Rows, Shapes
 from simulation.arrays import FloatArray
 from simulation.performance.graph import OperatorGraph, operator_graph
-from simulation.performance.graph_parts import split
+from simulation.performance.graph_attention import split
 from simulation.performance.kernel_tables import KernelRows
 from simulation.performance.specs import Arrangement, ModelShape
 from simulation.performance.work import Elementwise, Experts, Gemm
