@@ -16,7 +16,7 @@ import numpy as np
 
 from planner.inputs.catalogue.estimate_calibration import estimate_fit
 from simulation.arrays import BoolArray, FloatArray, TextArray
-from simulation.performance.estimate.errors import CellSelector, ErrorTable
+from simulation.performance.estimate.calibration import CellSelector, ErrorTable
 from tools.catalogue.error_table import cell_selectors
 from tools.catalogue.fit_estimate import Predicted, table_of
 from tools.catalogue.served_models import Served

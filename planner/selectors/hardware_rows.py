@@ -12,7 +12,7 @@ from planner.domain.deserialise import from_json
 from planner.models import OwnGpu, OwnModel, ProfileVersion
 from simulation.performance.adjusted_profile import AdjustedProfile
 from simulation.performance.curves import LINEAR, NO_LIMIT, Curve
-from simulation.performance.fitting.phases import phases_of
+from simulation.performance.fitting.compare import phases_of
 from simulation.performance.linear import LinearProfile
 from simulation.performance.profile import Check, Profile
 from simulation.performance.rows import BenchmarkRows

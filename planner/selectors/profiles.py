@@ -17,9 +17,8 @@ from planner.selectors.hardware_rows import profile_of
 from planner.selectors.lookup import matches
 from planner.storage import row_arrays
 from simulation.performance import profile as core
-from simulation.performance.fitting.compare import stated_error
+from simulation.performance.fitting.compare import PhaseBasis, phases, stated_error
 from simulation.performance.fitting.fit_linear import UNITS
-from simulation.performance.fitting.phases import PhaseBasis, phases
 from simulation.performance.linear import LinearProfile
 from simulation.performance.profile import Check
 

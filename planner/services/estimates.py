@@ -36,9 +36,8 @@ from planner.selectors.measured_corrections import (
     merge_measurements,
     stored_measurements,
 )
-from simulation.performance.estimate.calibration import ENGINES
+from simulation.performance.estimate.calibration import ENGINES, LOADS, CellSelector
 from simulation.performance.estimate.defaults import Deployment
-from simulation.performance.estimate.errors import LOADS, CellSelector
 from simulation.performance.estimate.estimate import (
     Estimate,
     RefusedEstimate,

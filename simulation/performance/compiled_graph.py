@@ -102,13 +102,9 @@ def _measured_ends(y: FloatArray, inside: BoolArray) -> tuple[FloatArray, FloatA
     exceeds the largest, so that no y is between them. A part with a single y has no limits at that
     x.
     """
-    first, last = (y[0], y[-1]) if y.size > 1 else (-ANY, ANY)
-    if y.size == 1:
-        return np.where(inside[:, 0], first, ANY), np.where(inside[:, 0], last, -ANY)
-    low = np.where(inside, y, np.inf).min(axis=1)
-    high = np.where(inside, y, -np.inf).max(axis=1)
-    none = ~inside.any(axis=1)
-    return np.where(none, ANY, low), np.where(none, -ANY, high)
+    lowest, highest = (y, y) if y.size > 1 else (np.full(1, -ANY), np.full(1, ANY))
+    low = np.where(inside, lowest, ANY).min(axis=1)
+    return low, np.where(inside, highest, -ANY).max(axis=1)
 
 
 def total_s(operators: Iterable[Operator], it: Iteration, timing: Timing) -> FloatArray:

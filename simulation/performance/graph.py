@@ -10,16 +10,30 @@ an iteration lasts as long as one micro-batch takes through all stages. A lone p
 split in this way and takes longer.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from simulation.arrays import FloatArray
 from simulation.errors import SimulationError
-from simulation.performance.graph_adapters import with_adapters
 from simulation.performance.graph_attention import AttentionParts, split
 from simulation.performance.specs import BYTES, WIDTHS, Arrangement, ModelShape
-from simulation.performance.work import Collective, CollectiveKind, Experts, Iteration, Operator
+from simulation.performance.work import (
+    Collective,
+    CollectiveKind,
+    Experts,
+    Gemm,
+    Iteration,
+    LowRank,
+    Operator,
+)
+
+# Linear layers without an adapter in the default settings of engines.
+WITHOUT = ("router", "output_head", "expert_narrowing", "expert_widening", "indexer_projection")
+# Number of projections in a fused linear layer.
+PROJECTIONS = {"qkv_projection": 3, "qkv_down": 2}
+GATED = ("gate_up_projection", "shared_gate_up_projection")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,10 +83,42 @@ def operator_graph(shape: ModelShape, arrangement: Arrangement) -> OperatorGraph
     operators += builder.attention()
     operators += builder.feed_forward()
     operators += builder.end()
-    present = with_adapters([o for o in operators if o.count], shape)
+    present = _with_adapters([o for o in operators if o.count], shape)
     names = {o.name for o in present}
     present = [replace(o, after=tuple(a for a in o.after if a in names)) for o in present]
     return OperatorGraph(shape, where, tuple(present))
+
+
+def _with_adapters(operators: Sequence[Operator], shape: ModelShape) -> list[Operator]:
+    """Return the operators with two products after each linear layer that has adapters (LoRA).
+
+    They are down to the adapters' rank, and up from it. Experts, the encoder and the absorbed
+    projections of latent attention have no adapters.
+    """
+    if shape.adapters is None:
+        return list(operators)
+    with_products: list[Operator] = []
+    for operator in operators:
+        with_products.append(operator)
+        if not isinstance(operator, Gemm) or operator.absorbed:
+            continue
+        if operator.axis != "tokens" or operator.matrices > 1 or operator.name in WITHOUT:
+            continue
+        # A fused linear layer has several projections, each with a separate adapter.
+        gated = operator.name in GATED and shape.gated
+        projections = 2 if gated else PROJECTIONS.get(operator.name, 1)
+        down, up = (f"{operator.name}_adapters_{side}" for side in ("down", "up"))
+        with_products += [
+            LowRank(
+                name=name, after=after, count=operator.count, axis=operator.axis,
+                share=operator.share, n=n, k=k, adapters=shape.adapters.active,
+            )
+            for name, after, n, k in (
+                (down, operator.after, projections * shape.adapters.rank, operator.k),
+                (up, (down,), operator.n, shape.adapters.rank),
+            )
+        ]  # fmt: skip
+    return with_products
 
 
 def _checked_arrangement(shape: ModelShape, arrangement: Arrangement) -> Arrangement:

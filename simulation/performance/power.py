@@ -108,7 +108,14 @@ def load(
     ``block_scaled`` states whether the kernel of experts converts their weights; None: see
     ``_converts_weights``. Raises SimulationError if a time is not above 0 or a peak is unknown.
     """
-    bandwidth, peak = _peaks(graph, gpu)
+    # The peak is that of bf16 for 4-bit weights.
+    precision = graph.arrangement.weights
+    peak = gpu.peak_flops.get(precision if precision in ("fp8", "int8") else "bf16")
+    peak, bandwidth = peak or gpu.peak_flops.get("bf16"), gpu.bandwidth_bytes_s
+    if not bandwidth or not peak:
+        raise SimulationError(
+            f"{gpu.name}: power by load needs its memory bandwidth and its bf16 FLOP/s peak."
+        )
     arrays = np.broadcast_arrays(
         np.asarray(seconds, np.float64),
         it.decodes,
@@ -246,21 +253,6 @@ class PowerOfSides:
 
 
 Power = PowerAtLoad | PowerOfSides
-
-
-def _peaks(graph: OperatorGraph, gpu: GpuSpec) -> tuple[float, float]:
-    """Return the memory bandwidth, and the FLOP/s peak of the weights' precision.
-
-    The peak is that of bf16 for 4-bit weights. Raises SimulationError if either is unknown.
-    """
-    precision = graph.arrangement.weights
-    peak = gpu.peak_flops.get(precision if precision in ("fp8", "int8") else "bf16")
-    peak = peak or gpu.peak_flops.get("bf16")
-    if not gpu.bandwidth_bytes_s or not peak:
-        raise SimulationError(
-            f"{gpu.name}: power by load needs its memory bandwidth and its bf16 FLOP/s peak."
-        )
-    return gpu.bandwidth_bytes_s, peak
 
 
 def _balance(operator: Experts, distinct: FloatArray) -> FloatArray:

@@ -71,25 +71,19 @@ class Profile(Protocol):
     @property
     def gpu(self) -> str: ...
     @property
-    def tp(self) -> int:
-        """Return the GPUs of one instance."""
-
+    def tp(self) -> int: ...  # GPUs of one instance
     @property
-    def max_batch(self) -> int:
-        """Return the largest number of sequences in a batch."""
-
+    def max_batch(self) -> int: ...  # largest number of sequences in a batch
     @property
-    def max_batch_tokens(self) -> int:
-        """Return the largest prefill tokens + decodes of an iteration (chunked prefill budget)."""
-
+    def max_batch_tokens(
+        self,
+    ) -> int: ...  # prefill tokens + decodes of an iteration (chunked prefill)
     @property
     def kv_capacity_tokens(self) -> int: ...
     @property
     def provenance(self) -> Provenance: ...
     @property
-    def kind(self) -> str:
-        """Return the kind: linear, table, operator, roofline or attention-ffn."""
-
+    def kind(self) -> str: ...  # linear, table, operator, roofline or attention-ffn
     @property
     def curve(self) -> Curve: ...
     @property

@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from simulation.performance.estimate.errors import CellSelector
+from simulation.performance.estimate.calibration import CellSelector
 from tools.catalogue.error_table import error_table
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from scipy.stats import t as student
 
 from simulation.arrays import BoolArray, FloatArray, TextArray
-from simulation.performance.estimate.errors import Cell, CellSelector, ErrorTable
+from simulation.performance.estimate.calibration import Cell, CellSelector, ErrorTable
 
 LEVELS = (0.5, 0.9)
 LEAST = 40  # fewest rows of a cell with its own errors

@@ -26,9 +26,8 @@ import numpy.typing as npt
 from scipy.optimize import least_squares
 
 from simulation.arrays import FloatArray
-from simulation.performance.estimate.calibration import ENGINES, Calibration
+from simulation.performance.estimate.calibration import ENGINES, Calibration, ErrorTable
 from simulation.performance.estimate.closed_loop import SteadyState, steady_state
-from simulation.performance.estimate.errors import ErrorTable
 from simulation.performance.estimate.measured_corrections import Traits
 from tools.catalogue.error_table import cell_selectors, distant_table, error_table
 from tools.catalogue.fit_likeness import LIKENESS, fit_likeness, stated

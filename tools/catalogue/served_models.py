@@ -120,13 +120,20 @@ class Served:
 
     def take(self, rows: Rows) -> Served:
         """Return the deployments at the indices ``rows``; ``refused`` is the same."""
-        values: dict[str, Any] = {f.name: getattr(self, f.name) for f in fields(self)}
-        for name, value in values.items():
-            if isinstance(value, ClosedLoop | Traits):
-                values[name] = value.take(rows)
-            elif isinstance(value, np.ndarray):
-                values[name] = value[rows]
-        return Served(**values)
+        taken: Served = _taken(self, rows)
+        return taken
+
+
+def _taken(value: Any, rows: Rows) -> Any:
+    """Return ``value`` with every array in it at the indices ``rows``."""
+    if isinstance(value, np.ndarray):
+        return value[rows]
+    if isinstance(value, Mapping):
+        return {name: _taken(part, rows) for name, part in value.items()}
+    if isinstance(value, Served | ClosedLoop | Traits):
+        parts = {part.name: _taken(getattr(value, part.name), rows) for part in fields(value)}
+        return type(value)(**parts)
+    return value
 
 
 def served(data: Path, energy: bool = True, factors: Efficiencies | None = None) -> Served:

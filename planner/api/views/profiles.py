@@ -45,7 +45,7 @@ from planner.services.profile_fits import (
     profile_tune,
 )
 from planner.services.profiles import profile_delete
-from simulation.performance.fitting.phases import PhaseBasis
+from simulation.performance.fitting.compare import PhaseBasis
 from simulation.performance.profile import Check
 from simulation.performance.specs import BYTES, Provenance
 

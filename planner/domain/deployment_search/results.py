@@ -13,7 +13,7 @@ from planner.inputs.catalogue.estimate_calibration import EstimateFit
 from planner.inputs.catalogue.power import power_model
 from planner.inputs.catalogue.serving import MAX_BATCH, MAX_BATCH_TOKENS
 from planner.inputs.estimates.measured_corrections import MeasuredCorrections
-from simulation.performance.estimate.errors import CellSelector
+from simulation.performance.estimate.calibration import CellSelector
 from simulation.performance.graph import operator_graph
 from simulation.performance.memory import gpu_kv_bytes, gpu_weight_bytes
 from simulation.performance.power import load, watts

@@ -8,8 +8,7 @@ from functools import cache
 from planner.inputs.catalogue.files import read
 from planner.inputs.catalogue.hardware import gpu as gpu_named
 from simulation.performance.efficiency import NEAREST, Efficiencies, Efficiency
-from simulation.performance.estimate.calibration import Calibration, release_order
-from simulation.performance.estimate.errors import Cell, ErrorTable
+from simulation.performance.estimate.calibration import Calibration, Cell, ErrorTable, release_order
 from simulation.performance.estimate.measured_corrections import ErrorCovariance, ErrorQuantiles
 from simulation.performance.profile import Check
 from simulation.performance.specs import GpuSpec

@@ -13,14 +13,14 @@ from planner.inputs.estimates.deployment_rows import read_rows
 from planner.inputs.ingest.source import short_name
 from planner.inputs.profiles.report import measured_and_predicted, range_words
 from simulation.arrays import FloatArray
-from simulation.performance.fitting.kalman import Observations, Tuned, tune
-from simulation.performance.fitting.phases import (
+from simulation.performance.fitting.compare import (
     DECODE_ITERATION,
     PHASE_OF,
     PREFILL_ITERATION,
     phases_of,
     together,
 )
+from simulation.performance.fitting.kalman import Observations, Tuned, tune
 from simulation.performance.linear import LinearProfile
 from simulation.performance.profile import Check, check
 from simulation.performance.specs import PHASES, Phase, Provenance

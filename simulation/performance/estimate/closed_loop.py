@@ -23,8 +23,8 @@ Disaggregated: decode workers see no prompts, so TBT = decode(b). TTFT is the su
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -122,16 +122,6 @@ class ClosedLoop:
     lone: Demands  # an iteration of one prompt on one of the ranks, which the others wait for
     crowd: Demands  # an iteration of ``abreast * prefill_ranks`` prompts
     mixed: Demands  # an iteration of ``decode`` and ``prefill`` together
-
-    def take(self, rows: IntArray) -> ClosedLoop:
-        """Return the deployments at the indices ``rows``."""
-        values: dict[str, Any] = {f.name: getattr(self, f.name) for f in fields(self)}
-        for name, value in values.items():
-            if isinstance(value, Mapping):
-                values[name] = {key: part[rows] for key, part in value.items()}
-            else:
-                values[name] = value[rows]
-        return ClosedLoop(**values)
 
 
 def iteration_s(loop: ClosedLoop, work: Demands, c: Calibration) -> FloatArray:

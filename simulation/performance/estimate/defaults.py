@@ -132,7 +132,13 @@ def arrange(deployment: Deployment) -> ArrangedDeployment:
     assumed_equal = equal and deployment.equal is None
     # The order of requests only matters if users share the workers of prompts and decodes.
     if assumed_equal and deployment.prefill is None and deployment.concurrency > 1:
-        notes += (EQUAL + (IN_STEP if deployment.engine == "sglang" else TRAIN) + NOT_EQUAL,)
+        effect = "requests stay in their order of start"
+        if deployment.engine == "sglang":
+            effect = "SGLang's users stay in step and wait for half of the others' prompts"
+        notes += (
+            f"all requests have the same lengths (assumed, as in benchmarks), so that {effect}. "
+            "Give equal_lengths no where lengths differ",
+        )
     interval = _recv_interval(deployment)
     if interval > 1.0 and deployment.recv_interval is None:
         notes += (
@@ -148,12 +154,6 @@ def arrange(deployment: Deployment) -> ArrangedDeployment:
     return replace(
         filled, assumptions=notes, equal=equal, recv_interval=interval, chunk_tokens=chunk
     )
-
-
-EQUAL = "all requests have the same lengths (assumed, as in benchmarks), so that "
-IN_STEP = "SGLang's users stay in step and wait for half of the others' prompts"
-TRAIN = "requests stay in their order of start"
-NOT_EQUAL = ". Give equal_lengths no where lengths differ"
 
 
 def _has_equal_lengths(deployment: Deployment) -> bool:

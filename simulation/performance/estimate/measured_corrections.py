@@ -30,7 +30,7 @@ of the estimates had not seen.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 
@@ -286,30 +286,32 @@ class LearnedCorrections:
         single row decides the stated error: it is the error that remains without the most helpful
         row.
         """
+        size = traits.size
+        blocks = [slice(start, start + BATCH_ROWS) for start in range(0, max(size, 1), BATCH_ROWS)]
+        shifts = [self._at(traits.take(block)) for block in blocks]
+        names = [each.name for each in fields(Shift)]
+        return Shift(*(np.concatenate([getattr(s, name) for s in shifts]) for name in names))
+
+    def _at(self, traits: Traits) -> Shift:
+        """Return the corrections of one block of estimates, see ``at``."""
         before = self.likeness.variance(traits)
-        # Variance that all rows explain, and that all but the most helpful row explain.
-        explained, by_others = np.zeros(traits.size), np.zeros(traits.size)
-        shift, doubt = np.zeros(traits.size), np.zeros(traits.size)
-        for start in range(0, traits.size if self.rows.size else 0, BATCH_ROWS):
-            part = slice(start, start + BATCH_ROWS)
-            pairs = shared(traits.take(part), self.rows)
-            covariance = self.likeness.covariance(pairs)
-            nearness = np.exp(-np.linalg.norm(pairs.apart, axis=2) / self.likeness.reach)
-            applies = np.where(self.alone, pairs.same_arrangement * nearness, 1.0)
-            best = covariance @ self.inverse  # weights of rows that apply wholly, [part, rows]
-            weighed = applies * best
-            shift[part] = weighed @ (self.weight * self.off)
-            # Sum over rows: the diagonal of weights times covariance
-            explaining = self.belief * applies * (2.0 - applies) * best
-            explained[part] = np.einsum("ij,ij->i", explaining, covariance)
-            # By how much the explained variance falls without each row, in closed form.
-            by_row = explaining * best / np.diag(self.inverse)
-            by_others[part] = explained[part] - by_row.max(axis=1)
-            # Mean square distance of the applied shift from the whole one, and from none.
-            likely = weighed @ (self.belief * self.off)
-            mean_square = (weighed @ (np.sqrt(self.belief) * self.off)) ** 2
-            distance = mean_square + shift[part] * (shift[part] - 2.0 * likely)
-            doubt[part] = np.maximum(distance, 0.0)
+        pairs = shared(traits, self.rows)
+        covariance = self.likeness.covariance(pairs)
+        nearness = np.exp(-np.linalg.norm(pairs.apart, axis=2) / self.likeness.reach)
+        applies = np.where(self.alone, pairs.same_arrangement * nearness, 1.0)
+        best = covariance @ self.inverse  # weights of rows that apply wholly, [n, rows]
+        weighed = applies * best
+        shift = weighed @ (self.weight * self.off)
+        # Variance that all rows explain: the diagonal of weights times covariance
+        explaining = self.belief * applies * (2.0 - applies) * best
+        explained = np.einsum("ij,ij->i", explaining, covariance)
+        # By how much it falls without each row, in closed form
+        by_row = explaining * best / np.diag(self.inverse)
+        by_others = explained - by_row.max(axis=1, initial=0.0)
+        # Mean square distance of the applied shift from the whole one, and from none.
+        likely = weighed @ (self.belief * self.off)
+        mean_square = (weighed @ (np.sqrt(self.belief) * self.off)) ** 2
+        doubt = np.maximum(mean_square + shift * (shift - 2.0 * likely), 0.0)
         if self.sound.size < 2:  # a row with a defect does not narrow an error either
             by_others = np.zeros(traits.size)
         contradicted = np.isin(traits.labels["deployment"], self.contradicted)
@@ -320,22 +322,10 @@ class LearnedCorrections:
             remaining = np.minimum(np.maximum(before - removed, noise) + doubt, before)
             variances.append(np.where(contradicted, before, remaining))
         after, stated = np.sqrt(variances)
-        residual = self._residuals(traits, shift)
+        remaining = np.abs(self.errors[None] - shift[:, None])
+        at_load = np.where(shared(traits, self.sound).same_load, remaining, 0.0)
+        residual = at_load.max(axis=1, initial=0.0)
         return Shift(shift, np.sqrt(before), after, stated, residual)
-
-    def _residuals(self, traits: Traits, shift: FloatArray) -> FloatArray:
-        """Return the largest log error that remains at the sound rows of the same load, ``[n]``.
-
-        ``shift [n]`` are the corrections of the estimates of ``traits``. The error is 0 if no row
-        has the same arrangement and load.
-        """
-        residual = np.zeros(traits.size)
-        for start in range(0, traits.size if self.sound.size else 0, BATCH_ROWS):
-            part = slice(start, start + BATCH_ROWS)
-            common = shared(traits.take(part), self.sound)
-            remaining = np.abs(self.errors[None] - shift[part, None])
-            residual[part] = np.where(common.same_load, remaining, 0.0).max(axis=1)
-        return residual
 
     def left_out(self) -> FloatArray:
         """Return the log error of each row as predicted from the other rows, ``[rows]``."""

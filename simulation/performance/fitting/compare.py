@@ -1,4 +1,4 @@
-"""Compare a profile with measured rows: predictions, errors and outliers."""
+"""Compare a profile with measured rows, and state its errors, in all and for each phase."""
 
 from __future__ import annotations
 
@@ -10,12 +10,19 @@ import numpy as np
 import numpy.typing as npt
 
 from simulation.arrays import BoolArray, FloatArray, IntArray, TextArray
+from simulation.performance.curves import LINEAR, MOST_DECODES, MOST_TOKENS, NO_LIMIT
 from simulation.performance.profile import Check, Profile, check, iteration_s, measured_range
 from simulation.performance.rows import BenchmarkRows
+from simulation.performance.specs import KINDS, PHASES, Phase, Provenance
 
 PREFILL, TBT, SERVED_TBT, TTFT = "prefill time", "TBT", "TBT while serving", "TTFT of one request"
 SERVED_TTFT = "TTFT while serving"  # needs a model of waiting besides the profile
 QUANTITIES = (PREFILL, TBT, SERVED_TBT, TTFT, SERVED_TTFT)
+DECODE_ITERATION, PREFILL_ITERATION = "decode iteration time", "prefill iteration time"
+PHASE_OF = {
+    PREFILL: "prefill", TTFT: "prefill", SERVED_TTFT: "prefill", PREFILL_ITERATION: "prefill",
+    TBT: "decode", SERVED_TBT: "decode", DECODE_ITERATION: "decode",
+}  # fmt: skip
 ROBUST_Z = 3.5  # robust z-score of the log error; Iglewicz and Hoaglin 1993
 FITTED = "the rows it was fitted to"
 UNSEEN = "left out of the fit"  # part of ``Check.against`` for rows that the fit had not seen
@@ -288,3 +295,54 @@ def _served_ttft_residuals(profile: Profile, rows: BenchmarkRows, waiting: Waiti
     tbt_s, inside = iteration_s(profile, *load), measured_range(profile, *load)
     predicted = waiting.ttft_s(prompt_s, tbt_s, part.osl, part.concurrency, in_service)
     return Residuals.at(selected, SERVED_TTFT, part.concurrency, part.ttft_s, predicted, inside)
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseBasis:
+    """What one phase of a profile (prefill or decode) is based on."""
+
+    name: str  # prefill or decode
+    kind: str  # measured, published, modelled or assumed
+    source: str
+    error: Check | None  # check that decides on this phase; null: not known
+    # Largest measured iteration: prompt tokens in prefill, sequences in decode. null: none.
+    most: float | None
+
+
+def phases(profile: Profile) -> tuple[PhaseBasis, ...]:
+    """Return the basis of prefill, and that of decode."""
+    limits = (NO_LIMIT, NO_LIMIT)
+    if profile.curve.kind == LINEAR:
+        limits = profile.curve.values[MOST_TOKENS], profile.curve.values[MOST_DECODES]
+    bases = []
+    for name, phase, limit in zip(PHASES, phases_of(profile), limits, strict=True):
+        provenance = phase.provenance
+        checks = [check for check in profile.checks if PHASE_OF.get(check.quantity, name) == name]
+        modelled = provenance.kind in KINDS[2:]
+        most = phase.most if phase.most < NO_LIMIT else float(limit)
+        has_measured_size = most < NO_LIMIT and not modelled
+        bases.append(
+            PhaseBasis(
+                name,
+                provenance.kind,
+                provenance.source,
+                stated_check(checks, profile.spread, modelled),
+                most if has_measured_size else None,
+            )
+        )
+    return tuple(bases)
+
+
+def phases_of(profile: Profile) -> tuple[Phase, Phase]:
+    """Return the two phases of a profile. By default, both have its provenance."""
+    same = Phase(profile.provenance)
+    return getattr(profile, "phases", None) or (same, same)
+
+
+def together(parts: Sequence[Phase]) -> Provenance:
+    """Return one provenance for prefill and decode: the less certain kind, and both sources."""
+    kind = max((part.provenance.kind for part in parts), key=KINDS.index)
+    prefill, decode = (part.provenance for part in parts)
+    if prefill.source == decode.source:
+        return Provenance(kind, decode.source)
+    return Provenance(kind, f"ITL: {decode.source}. Prefill: {prefill.source}")

@@ -25,6 +25,7 @@ from simulation.performance.fitting.compare import (  # fmt: skip
     compare_with,
     concatenate_residuals,
     prefill_seconds,
+    together,
 )
 from simulation.performance.fitting.fit_linear import Parameter, configurations, linear_fit
 from simulation.performance.fitting.fit_sweep import (
@@ -33,7 +34,6 @@ from simulation.performance.fitting.fit_sweep import (
     start_outside_prompt,
     sweep_fit,
 )
-from simulation.performance.fitting.phases import together
 from simulation.performance.linear import LinearProfile
 from simulation.performance.profile import Check, Profile
 from simulation.performance.rows import BenchmarkRows

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 import scipy
 
-from simulation.arrays import FloatArray, IntArray
+from simulation.arrays import FloatArray
 from simulation.performance.fitting.compare import SERVED_TBT, Waiting, compare_with
 from simulation.performance.fitting.fit_linear import (
     CONFIDENCE,
@@ -57,7 +57,6 @@ class Prompt:
     seconds: FloatArray  # TTFT without the modelled waiting
     high: FloatArray  # TTFT
     load: float  # requests in flight
-    rows: IntArray  # of the benchmark rows
 
 
 def prompt_alone(rows: BenchmarkRows, waiting: Waiting | None) -> Prompt | None:
@@ -71,14 +70,13 @@ def prompt_alone(rows: BenchmarkRows, waiting: Waiting | None) -> Prompt | None:
     load = float(np.min(rows.concurrency, where=complete, initial=np.inf))
     if load > LIGHT:
         return None
-    lowest = np.flatnonzero(complete & (rows.concurrency <= max(NEAR * load, 1.0)))
-    part = rows.take(lowest)
+    part = rows.take(complete & (rows.concurrency <= max(NEAR * load, 1.0)))
     seconds = part.ttft_s
     if load > 1 and waiting is not None:
         before_s = waiting.before_s(np.nan_to_num(part.tbt_s), part.concurrency)
         one_prompt_s = (part.ttft_s - before_s) / waiting.prompts(part.concurrency)
         seconds = np.maximum(one_prompt_s, part.ttft_s / 2)
-    return Prompt(part.isl, seconds, part.ttft_s, load, lowest)
+    return Prompt(part.isl, seconds, part.ttft_s, load)
 
 
 def start_outside_prompt(prompt: Prompt | None, waiting: Waiting | None, base: Profile) -> float:

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from planner.inputs.profiles.tuning import observations_of, tuned_profile
-from simulation.performance.fitting.compare import stated_error
-from simulation.performance.fitting.phases import phases
+from simulation.performance.fitting.compare import phases, stated_error
 from simulation.performance.linear import LinearProfile
 from simulation.performance.profile import Check
 from simulation.performance.specs import Phase, Provenance

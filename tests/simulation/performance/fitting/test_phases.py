@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from planner.inputs.catalogue.estimate_calibration import efficiencies
+from simulation.performance.fitting.compare import PHASE_OF, phases, phases_of, together
 from simulation.performance.fitting.fit import Fitter
-from simulation.performance.fitting.phases import PHASE_OF, phases, phases_of, together
 from simulation.performance.linear import LinearProfile
 from simulation.performance.profile import Check, iteration_s
 from simulation.performance.roofline import roofline_profile

@@ -16,12 +16,12 @@ from simulation.performance.fitting.compare import (
     UNSEEN,
     Waiting,
     compare_with,
+    phases,
     stated_check,
     telling_check,
 )
 from simulation.performance.fitting.fit import Fitter
 from simulation.performance.fitting.fit_sweep import is_sweep, prompt_alone
-from simulation.performance.fitting.phases import phases
 from simulation.performance.linear import LinearProfile
 from simulation.performance.profile import Check, check, iteration_s
 from simulation.performance.rows import benchmark_rows
