@@ -254,16 +254,15 @@ class _Transfer:
 
     latency_s: float
     bytes_s: float  # of all GPUs of the smaller side
-    out: float  # bytes of a token to the experts
-    back: float  # bytes of a token back
-    dense: tuple[float, float]  # out and back in a layer without experts
+    experts: tuple[float, float]  # bytes of a token to the experts, and back
+    dense: tuple[float, float]  # the same in a layer without experts
 
     def seconds(self, tokens: FloatArray, *, routed: bool) -> tuple[FloatArray, FloatArray]:
         """Return the seconds to the FFN GPUs and those back, for ``tokens`` in one layer.
 
         ``routed`` is True for a layer with experts.
         """
-        out, back = (self.out, self.back) if routed else self.dense
+        out, back = self.experts if routed else self.dense
         latency = np.where(tokens > 0, self.latency_s, 0.0)
         seconds_per_byte = tokens / self.bytes_s  # of each byte that every token sends
         return latency + out * seconds_per_byte, latency + back * seconds_per_byte
@@ -303,8 +302,7 @@ def _transfer(
     return _Transfer(
         latency_s=latency,
         bytes_s=rate * share * min(split.attention, split.ffn),
-        out=width * sent,
-        back=width * ACTIVATION,
+        experts=(width * sent, width * ACTIVATION),
         dense=(shape.hidden * sent, shape.hidden * ACTIVATION),
     )
 

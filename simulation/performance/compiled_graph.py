@@ -77,8 +77,11 @@ def compile_graph(
         if is_measured is None:
             return Part(x, y, seconds)
         measured = [np.ones(seconds.shape, np.bool_), *(is_measured(o, it) for o in on_axes)]
-        low, high = _measured_ends(y, np.all(measured, axis=0))
-        return Part(x, y, seconds, low, high)
+        known = np.all(measured, axis=0)
+        # Where nothing was measured, the lower limit exceeds the upper one, and no y is inside.
+        lowest, highest = (y, y) if y.size > 1 else (np.full(1, -ANY), np.full(1, ANY))
+        low, high = np.where(known, lowest, ANY), np.where(known, highest, -ANY)
+        return Part(x, y, seconds, low.min(axis=1), high.max(axis=1))
 
     heads = [operator for operator in graph.operators if operator.axis == "logits"]
     head = total_s(heads, iteration(prefill_tokens=1.0), timing)
@@ -93,18 +96,6 @@ def compile_graph(
         prefill=part(prompt, keys, ("prefill", "logits"), chunks),
         overlap_s=float(head),
     )
-
-
-def _measured_ends(y: FloatArray, inside: BoolArray) -> tuple[FloatArray, FloatArray]:
-    """Return the smallest and the largest measured y at each x, ``[n]`` each.
-
-    ``inside [n, m]`` is the mask of measured points. Where nothing was measured, the smallest y
-    exceeds the largest, so that no y is between them. A part with a single y has no limits at that
-    x.
-    """
-    lowest, highest = (y, y) if y.size > 1 else (np.full(1, -ANY), np.full(1, ANY))
-    low = np.where(inside, lowest, ANY).min(axis=1)
-    return low, np.where(inside, highest, -ANY).max(axis=1)
 
 
 def total_s(operators: Iterable[Operator], it: Iteration, timing: Timing) -> FloatArray:

@@ -115,14 +115,10 @@ class Efficiency:
 
     def slowed(self, factor: float) -> Efficiency:
         """Return the factors of calls that take ``factor`` times as long."""
-        return replace(
-            self,
-            floor_s=self.floor_s * factor,
-            per_unit_s=self.per_unit_s * factor,
-            per_element_s=self.per_element_s * factor,
-            compute=self.compute / factor,
-            bandwidth=self.bandwidth / factor,
-        )
+        names = ("floor_s", "per_unit_s", "per_element_s")
+        seconds = {name: getattr(self, name) * factor for name in names}
+        compute, bandwidth = self.compute / factor, self.bandwidth / factor
+        return replace(self, **seconds, compute=compute, bandwidth=bandwidth)
 
 
 @dataclass(frozen=True, slots=True)

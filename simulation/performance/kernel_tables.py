@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-from scipy.interpolate import RegularGridInterpolator
+import scipy
 
 from simulation.arrays import BoolArray, FloatArray
 from simulation.performance.monotone import Line, medians, monotone, monotone_line
@@ -75,7 +75,8 @@ class Surface:
         nearest = np.clip(x, self.x[0], self.x[-1]), np.clip(y, self.y[0], self.y[-1])
         points = np.stack(np.broadcast_arrays(*nearest), axis=-1)
         tables = np.stack([np.log(self.seconds), ~self.measured], axis=-1)
-        read = RegularGridInterpolator(knots, tables)(np.log(points)).reshape(points.shape)
+        grid = scipy.interpolate.RegularGridInterpolator(knots, tables)
+        read = grid(np.log(points)).reshape(points.shape)
         seconds = np.exp(read[..., 0])
         seconds = seconds * np.maximum(x / self.x[-1], 1.0) * np.maximum(y / self.y[-1], 1.0)
         # A corner of the cell with weight 0 (the point is on a knot) may be unmeasured.

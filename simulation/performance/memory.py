@@ -128,14 +128,10 @@ def gpu_weight_bytes(shape: ModelShape, arrangement: Arrangement) -> float:
     )
     end_parts = (parts.embedding, parts.head)  # on the first and on the last stage
     end_weights = sum(end_parts) if arrangement.pp == 1 else max(end_parts)
-    weights = _layer_share(shape, arrangement) * layers
+    longest_stage = math.ceil(shape.layers / arrangement.pp) / shape.layers
+    weights = longest_stage * layers
     weights += BYTES["bf16"] * (end_weights + parts.encoder) / tp
     return weights + adapter_bytes(shape, arrangement)
-
-
-def _layer_share(shape: ModelShape, arrangement: Arrangement) -> float:
-    """Return the share of the layers on the longest pipeline stage."""
-    return math.ceil(shape.layers / arrangement.pp) / shape.layers
 
 
 def adapter_bytes(shape: ModelShape, arrangement: Arrangement) -> float:
@@ -152,7 +148,7 @@ def gpu_kv_bytes(shape: ModelShape, context: int, arrangement: Arrangement) -> f
     states = shape.linear_layers * shape.linear_state_bytes
     cache = kv_bytes(shape, context, arrangement.kv_cache) - states
     layers = cache * _kv_share(shape, arrangement.tp) + states / arrangement.tp
-    return _layer_share(shape, arrangement) * layers
+    return math.ceil(shape.layers / arrangement.pp) / shape.layers * layers  # longest stage
 
 
 def _kv_share(shape: ModelShape, tp: int) -> float:

@@ -105,8 +105,8 @@ def load(
 ) -> Load:
     """Return the work of one GPU in iterations that take ``seconds`` each.
 
-    ``block_scaled`` states whether the kernel of experts converts their weights; None: see
-    ``_converts_weights``. Raises SimulationError if a time is not above 0 or a peak is unknown.
+    ``block_scaled`` states whether the kernel of experts converts their weights; None: infer it.
+    Raises SimulationError if a time is not above 0 or a peak is unknown.
     """
     # The peak is that of bf16 for 4-bit weights.
     precision = graph.arrangement.weights
@@ -144,7 +144,10 @@ def load(
             weights += operator.count * work.weight_bytes
     stages = graph.arrangement.pp  # the graph counts all stages, a GPU runs one
     if block_scaled is None:
-        block_scaled = _converts_weights(graph, gpu)
+        # fp4 weights on GPUs without a 4-bit peak, and fp8 weights in Triton. DeepSeek's models
+        # (with latent attention) and AMD's GPUs have kernels of their own.
+        triton = precision == "fp8" and not graph.shape.kv_lora_rank and gpu.vendor != "AMD"
+        block_scaled = triton or (precision == "fp4" and not gpu.peak_flops.get("fp4"))
     return Load(
         seconds=time,
         weight_bytes=weights / stages,
@@ -160,17 +163,6 @@ def load(
         attention_dp=zero + (graph.arrangement.attention_dp > 1),
         linked=zero + (graph.arrangement.gpus > 1),
     )
-
-
-def _converts_weights(graph: OperatorGraph, gpu: GpuSpec) -> bool:
-    """Return whether the kernel of experts converts their weights before it multiplies.
-
-    It does for fp4 weights on GPUs without a 4-bit peak, and for fp8 weights in Triton. DeepSeek's
-    models (with latent attention) and AMD's GPUs have kernels of their own.
-    """
-    weights = graph.arrangement.weights
-    triton = weights == "fp8" and not graph.shape.kv_lora_rank and gpu.vendor != "AMD"
-    return triton or (weights == "fp4" and not gpu.peak_flops.get("fp4"))
 
 
 def share_of_tdp(model: PowerModel, load: Load) -> FloatArray:

@@ -98,10 +98,7 @@ class Profile(Protocol):
     def checks(self) -> tuple[Check, ...]: ...
     @property
     def spread(self) -> float:
-        """Return the standard deviation of ln(predicted / measured) to expect of its modelled part.
-
-        0 if nothing is modelled.
-        """
+        """Return the deviation of ln(predicted / measured) of its modelled part; 0 if none is."""
 
 
 def iteration_s(profile: Profile, *loads: npt.ArrayLike) -> FloatArray:

@@ -73,8 +73,7 @@ def _prefill(rows: BenchmarkRows) -> Part:
         raise SimulationError(
             "A table needs rows with batch, isl and the prefill time of that batch; there are none."
         )
-    points, seconds, weights = medians(np.column_stack([rows.batch, rows.isl]), rows.prefill_s)
-    _check_size(points)
+    points, seconds, weights = _sizes(rows.batch, rows.isl, seconds=rows.prefill_s)
     families = _share_points(_families(points, seconds, weights))
     knots = finer(np.unique(np.concatenate([family.tokens for family in families])), STEPS)
     keys = np.unique(np.concatenate([family.keys for family in families]))
@@ -101,13 +100,15 @@ def _prefill(rows: BenchmarkRows) -> Part:
     return Part(knots, keys, table, low=low, high=high)
 
 
-def _check_size(points: FloatArray) -> None:
-    """Raise SimulationError if a table would be too large."""
-    if len(points) > MAX_SIZE:
+def _sizes(*columns: FloatArray, seconds: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Return ``medians`` by ``columns``; raise SimulationError if a table would be too large."""
+    found = medians(np.column_stack(columns), seconds)
+    if len(found[0]) > MAX_SIZE:
         raise SimulationError(
-            f"The rows hold {len(points):,} different sizes and a table at most {MAX_SIZE:,}. "
+            f"The rows hold {len(found[0]):,} different sizes and a table at most {MAX_SIZE:,}. "
             "Round batch, isl and osl, or fit a linear profile."
         )
+    return found
 
 
 def _families(points: FloatArray, seconds: FloatArray, weights: FloatArray) -> list[Family]:
@@ -179,8 +180,7 @@ def _decode(rows: BenchmarkRows) -> Part:
     contexts = _knots(rows.context)
     distance = np.abs(np.log(rows.context)[:, None] - np.log(contexts))
     nearest_context = distance.argmin(axis=1)
-    points, seconds, counts = medians(np.column_stack([rows.batch, nearest_context]), rows.tbt_s)
-    _check_size(points)
+    points, seconds, counts = _sizes(rows.batch, nearest_context, seconds=rows.tbt_s)
     batches = np.unique(points[:, 0])
     cells = (np.searchsorted(batches, points[:, 0]), points[:, 1].astype(int))
     filled = _sum_of_two((batches.size, contexts.size), cells, seconds, counts)
@@ -241,10 +241,7 @@ def _sum_of_two(
 
     The fit is weighted least squares.
     """
-    design = np.zeros((seconds.size, sum(shape)))
-    row_index = np.arange(seconds.size)
-    design[row_index, cells[0]] = 1.0
-    design[row_index, shape[0] + cells[1]] = 1.0
+    design = np.hstack([np.eye(size)[cell] for size, cell in zip(shape, cells, strict=True)])
     root_weight = np.sqrt(counts)
     terms = np.linalg.lstsq(design * root_weight[:, None], seconds * root_weight, rcond=None)[0]
     return np.asarray(terms[: shape[0], None] + terms[None, shape[0] :], np.float64)

@@ -297,17 +297,14 @@ def _split_total_tp(deployment: Deployment, notes: list[str]) -> ArrangedDeploym
         f"tp {total} counted over all workers of a deployment with prefill ({prefill} "
         f"GPUs a worker) and decode ({total - prefill} GPUs) on separate GPUs"
     )
-    decode = (1, total - prefill) if spread else (WORKER, 1)
-    return ArrangedDeployment(
-        _with_gpus_grouped(deployment.decode, *decode),
-        _with_gpus_grouped(
-            deployment.decode, *((1, prefill) if deployment.shape.experts else (prefill, 1))
-        ),
-        workers,
-        math.nan,
-        True,
-        tuple(notes),
+    decode_side, prefill_side = (
+        _with_gpus_grouped(deployment.decode, *widths)
+        for widths in (
+            (1, total - prefill) if spread else (WORKER, 1),
+            (1, prefill) if deployment.shape.experts else (prefill, 1),
+        )
     )
+    return ArrangedDeployment(decode_side, prefill_side, workers, math.nan, True, tuple(notes))
 
 
 def _whole_experts(where: Arrangement, notes: list[str]) -> Arrangement:

@@ -295,9 +295,7 @@ def starts_s(
                    rounds=math.inf, recv_interval=recv_interval)
         for engine in engines
     ]  # fmt: skip
-    placed = [
-        PlacedDeployment(deployment, arrange(deployment), 1.0, 0.0, 0.0, ()) for deployment in lone
-    ]
+    placed = [PlacedDeployment(each, arrange(each), 1.0, 0.0, 0.0, ()) for each in lone]
     steady = steady_state(loop_of(placed, efficiencies), calibration)
     seconds: list[float] = (steady.ttft_s - steady.prompt_s).tolist()
     return seconds

@@ -35,7 +35,7 @@ from simulation.performance.fitting.fit_sweep import (
     sweep_fit,
 )
 from simulation.performance.linear import LinearProfile
-from simulation.performance.profile import Check, Profile
+from simulation.performance.profile import Profile
 from simulation.performance.rows import BenchmarkRows
 from simulation.performance.specs import PHASES, Phase, Provenance
 from simulation.performance.table import table_curve
@@ -62,7 +62,6 @@ class FittedProfile:
 
     profile: Profile
     parameters: tuple[Parameter, ...]
-    checks: tuple[Check, ...]
     residuals: Residuals
     notes: tuple[str, ...]
 
@@ -104,7 +103,7 @@ class Fitter:
             if left_out is not None:
                 checks += checks_of(left_out, LEFT_OUT)
         with_checks: Profile = replace(profile, checks=checks)  # type: ignore[type-var]
-        return FittedProfile(with_checks, parameters, checks, residuals, notes)
+        return FittedProfile(with_checks, parameters, residuals, notes)
 
     def _fit(self, rows: BenchmarkRows) -> Fit:
         """Return the profile of the rows, its parameters and notes."""

@@ -63,9 +63,8 @@ def test_exact_rows_give_the_exact_line_and_its_limits():
     assert (fitted.profile.model, fitted.profile.gpu, fitted.profile.tp) == ("m", "g", 2)
     inside = measured_range(fitted.profile, [32, 33, 0, 0], 0, [0, 0, 2048, 2049], 0)
     assert inside.tolist() == [True, False, True, False]
-    assert all(check.mape < 1e-9 for check in fitted.checks)
+    assert all(check.mape < 1e-9 for check in fitted.profile.checks)
     assert not fitted.residuals.outlier.any()
-    assert fitted.profile.checks == fitted.checks
 
 
 def test_intervals_hold_the_truth_about_as_often_as_they_say():
@@ -93,8 +92,8 @@ def test_a_served_deployment_gives_alpha_beta_delta_together():
     assert (alpha, beta, delta) == pytest.approx((ALPHA, BETA, DELTA))
     assert gamma == alpha
     assert "gamma" in fitted.notes[0]
-    assert {c.quantity for c in fitted.checks} == {SERVED_TBT}
-    assert max(c.mape for c in fitted.checks) < 1e-9
+    assert {c.quantity for c in fitted.profile.checks} == {SERVED_TBT}
+    assert max(c.mape for c in fitted.profile.checks) < 1e-9
 
 
 def test_a_fit_never_goes_below_zero():
@@ -114,14 +113,18 @@ def test_outliers_are_named_and_checks_are_of_the_rows():
     odd = fitted.residuals.of(TBT)
     assert odd.row[odd.outlier].tolist() == [5]
     errors = fitted.residuals.of(PREFILL).error
-    check = next(c for c in fitted.checks if c.quantity == PREFILL)
+    check = next(c for c in fitted.profile.checks if c.quantity == PREFILL)
     assert check.rows == errors.size == rows.rows
     assert check.mape <= np.abs(errors).max()
 
 
 def test_left_out_configurations_are_worse_than_fitted_ones():
     fitted = Fitter("linear", **LIMITS).fit(batches(noise=0.1, repeats=2))
-    by = {(c.against.split(",")[0], c.quantity): c for c in fitted.checks if "inside" in c.against}
+    by = {
+        (c.against.split(",")[0], c.quantity): c
+        for c in fitted.profile.checks
+        if "inside" in c.against
+    }
     for quantity in (TBT, PREFILL):
         seen, out = (
             by[k, quantity]
@@ -164,7 +167,7 @@ def test_calibration_by_phase_brings_a_uniformly_fast_base_to_the_rows():
     fitted = Fitter("roofline", base=base(), **LIMITS).fit(rows, cross_validate=False)
     assert [p.value for p in fitted.parameters] == pytest.approx([1.7, 1.7], rel=0.02)
     assert fitted.profile.kind == "roofline"
-    assert max(c.mape for c in fitted.checks) < 0.02
+    assert max(c.mape for c in fitted.profile.checks) < 0.02
 
 
 def test_scaling_by_phase_covers_decodes_among_prompts():
@@ -229,7 +232,7 @@ def test_rows_without_a_prefill_give_alpha_and_beta_and_say_what_the_rest_rests_
     assert [p.value for p in tied.parameters] == pytest.approx([ALPHA, BETA, GAMMA, DELTA])
     assert tied.profile.provenance.kind == "modelled"
     assert tied.profile.max_batch == 256  # throughput rises to the end: no bound was seen
-    (own_check, *_) = tied.checks
+    (own_check, *_) = tied.profile.checks
     assert own_check.mape < 1e-9
 
 
