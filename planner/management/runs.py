@@ -1,7 +1,12 @@
 """Share the parts of commands that run a scenario or read a trace."""
 
+import ctypes
+import os
 import shlex
+import sys
 from argparse import ArgumentParser, Namespace
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from shutil import get_terminal_size
 from typing import ClassVar, TextIO
@@ -95,8 +100,26 @@ def run_scenario(kind: str, source: str, options: Document, progress: Progress) 
 
 def execute(run: Run, progress: Progress) -> Document:
     """Execute a run in this process and return its result; raises its expected error."""
-    result: Document = run_execute(run_id=run.pk, observer=progress, raise_errors=True).result
+    with library_output_on_stderr():
+        result: Document = run_execute(run_id=run.pk, observer=progress, raise_errors=True).result
     return result
+
+
+@contextmanager
+def library_output_on_stderr() -> Iterator[None]:
+    """Send what compiled libraries print to stderr, since stdout holds only the answer.
+
+    SciPy's HiGHS prints lines for its developers, although its output is off.
+    """
+    sys.stdout.flush()
+    stdout = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        yield
+    finally:
+        ctypes.CDLL(None).fflush(None)  # lines that C's printf still holds
+        os.dup2(stdout, 1)
+        os.close(stdout)
 
 
 def stored_scenario(source: str) -> Scenario | None:

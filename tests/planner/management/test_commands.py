@@ -1,6 +1,7 @@
 """The command line: one JSON object on stdout, sentences on stderr, exit codes that scripts use."""
 
 import csv
+import ctypes
 import json
 import os
 import subprocess
@@ -12,6 +13,7 @@ import polars as pl
 import pytest
 from django.core.management import CommandError
 
+from planner.management.runs import library_output_on_stderr
 from planner.models import Run, Trace
 from planner.outputs.manifests.kinds import MANIFESTS
 from tests.planner.coarse import coarse_replays
@@ -479,6 +481,15 @@ def test_provision_on_the_command_line() -> None:
 
 
 # Of the program as a whole
+
+
+def test_lines_of_compiled_libraries_are_not_in_the_answer(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    with library_output_on_stderr():
+        ctypes.CDLL(None).printf(b"tmpSolver.run();\n")
+    print("answer")
+    assert capfd.readouterr() == ("answer\n", "tmpSolver.run();\n")
 
 
 WRONG = [
