@@ -245,6 +245,7 @@ def run(
         headline=figures.headline(totals, savings),
         pays=figures.saves_gpus(savings),
         warnings=(
+            *figures.missed_limits(chosen),
             *figures.beyond_capacity(chosen),
             *on_sharing.lost,
             *figures.no_savings_notes(savings),

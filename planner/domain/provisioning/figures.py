@@ -380,6 +380,23 @@ def short_notes(cases: Iterable[Case]) -> Iterator[str]:
             )
 
 
+def missed_limits(cases: Iterable[Case]) -> list[str]:
+    """Return a sentence for each plan below the replica whose replay misses the attainment.
+
+    Other methods than Algorithm 1 fall back to whole replicas then.
+    """
+    return [
+        f"The plan {WORDS[name]} for {case.phase} of {case.where} meets the limit for "
+        f"{level.replayed.attainment:.1%} of requests, not for {case.limit.attainment:.0%}."
+        for case in cases
+        for name, level in case.levels.items()
+        if name != MODEL
+        and not level.method.startswith(tuple(FALLBACK_METHODS.values()))
+        and level.replayed is not None
+        and level.replayed.attainment < case.limit.attainment
+    ]
+
+
 def beyond_capacity(cases: list[Case]) -> list[str]:
     """Return a sentence for each region and GPU type with fewer GPUs than some level needs."""
     sentences = []

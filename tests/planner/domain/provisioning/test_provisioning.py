@@ -193,6 +193,10 @@ def test_algorithm_1_answers_with_its_own_plan(stored: StoredTrace) -> None:
         assert "replicas" not in level and level["bottleneck"]
         assert (level["gpus"], level["latency_ms"]) == (own["gpus"], own["latency_ms"])
         assert 0 <= level["replayed"]["attainment"] <= 1
+        # A plan that requests do not confirm is stated.
+        missed = level["replayed"]["attainment"] < pool["attainment"]
+        stated = [text for text in document["warnings"] if f"operators for {pool['phase']}" in text]
+        assert len(stated) == missed
 
 
 def test_every_precision_on_a_gpu_type_stands_for_itself(stored: StoredTrace) -> None:
