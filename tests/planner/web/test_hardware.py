@@ -296,7 +296,7 @@ def test_an_estimate_at_a_rate_is_the_replays(client: Client) -> None:
     row = {name: value for name, value in asked.items() if name != "rate"}
     row |= {"concurrency": 8, "ttft_ms": 95, "tbt_ms": 9.4}
     moved = estimate_one(asked, MeasurementSource([row], "typed"))["at_rate"]
-    assert f"{moved['closed_loop_tbt_ms']:.3g} ms" in text
+    assert f"{moved['closed_loop_tbt_ms']:#.3g} ms" in text
     refused = text_of(client.get(reverse("web:estimate"), asked | {"concurrency": 32, "rate": 1e5}))
     assert "sustains at most" in refused
 
