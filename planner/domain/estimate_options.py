@@ -68,8 +68,8 @@ ENGINE = (
             MOST_HITS),
     _choice("ttft_statistic", "TTFT statistic", "Statistic of TTFT. Default: mean.",
             ("mean", "median")),
-    _number("rounds", "Requests of each user", "Requests per user; 1000 for steady traffic. "
-            "Default: 10, as in benchmarks.", 1, 1e9),
+    _number("rounds", "Requests of each user", "Requests that each user sends in turn. "
+            "Default: 10, as in benchmarks. Steady traffic: 1000.", 1, 1e9),
     _choice("equal_lengths", "All of one length", "yes: all requests have equal lengths. "
             "Default: yes in a benchmark, except for lengths of InferenceMAX.", ("yes", "no")),
     _number("recv_interval", "SGLang's recv_interval", "Iterations between SGLang's polls for "

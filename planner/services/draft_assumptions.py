@@ -145,16 +145,16 @@ def _region(trace: Trace, draft: Scenario) -> Iterator[Assumption]:
         f"{region.name}, as {region.like}: {'; '.join(prices)}",
         f"{named_words}all traffic comes from and is served in one region, at the list price on "
         "demand",
-        "Cost goes with the price; another region adds its round trip to the first token.",
+        "Cost changes with the price. A farther region adds its latency to TTFT.",
     )
     yield cold_start(draft)
     if (tier.ttft_ms or 0) > drafts.TTFT_MS:  # the draft loosened the usual limit
         yield Assumption(
             "tiers",
-            "First token of the fast tier",
+            f"TTFT limit of {tier.name}",
             f"within {(tier.ttft_ms or 0) / 1000:g} s instead of {drafts.TTFT_MS / 1000:g} s",
             "the trace's long prompts take half of that on an idle replica",
-            "A stricter limit needs faster GPUs, or leaves long prompts out of it.",
+            "A lower limit needs faster GPUs, or a tier of its own for long prompts.",
         )
 
 

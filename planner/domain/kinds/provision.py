@@ -305,7 +305,7 @@ def _solved_cases(
         )
     if OPERATOR not in options.levels:
         return cases
-    progress(1.0, "Planning operators as the source does")
+    progress(1.0, "Planning operators by the published algorithm")
     return [
         replace(case, methods=methods_of(case.problem, case.judge, options.epsilon))
         if case.chosen

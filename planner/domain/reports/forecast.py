@@ -174,7 +174,7 @@ def _series(rows: Rows) -> Table:
         (Head("Why", wide=3), lambda row: row.get("reason")),
         (Head("Warning", wide=3), lambda row: row.get("note")),
         (Head("Bins left out", wide=3), lambda row: row.get("cleaned")),
-        note=f"{OTHER_NOTE} A day ahead, a MASE above 1 is usual.",
+        note=f"{OTHER_NOTE} For forecasts of a day, MASE is usually above 1.",
     )
 
 

@@ -18,7 +18,7 @@ from planner.domain.verification.profile_error import ProfileError
 ASSUMED = "assumed"
 NUMBER = re.compile(r"\[\d+\]")  # of a row in a key such as traffic.sources[0].tiers
 OTHER_NOTE = (
-    "Errors of past forecasts. An ensemble stays unless another method is "
+    "Errors of past forecasts. Another method replaces the ensemble only if it is "
     f"{percent(MARGIN, 0)} better."
 )
 

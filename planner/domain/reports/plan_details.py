@@ -249,7 +249,12 @@ def _constraints(plan: PlanFigures) -> Iterator[Section]:
     proof = Facts(
         (
             Fact("Plan", plan.status, note=solved),
-            Fact("Gap to the proven bound", plan.gap, form=Form.SHARE, note="share of fleet cost"),
+            Fact(
+                "Distance from the optimum, at most",
+                plan.gap,
+                form=Form.SHARE,
+                note="share of fleet cost",
+            ),
         )
     )
     rows = table(

@@ -270,7 +270,7 @@ def _choose_percentile(
     enough = np.flatnonzero(shares >= needed - 1e-12)
     goal = f"{group.wanted:.1%}"
     if round(needed - group.wanted, 3) > 0:
-        goal = f"{needed:.1%} (target {goal}, plus the uncertainty of few decisions)"
+        goal = f"{needed:.1%} (target {goal}, plus a margin as there are few backtests)"
     remedy = ""
     if late_usd is not None:
         chosen = int(np.argmin(cost_by_height(pasts, late_usd)))
@@ -278,14 +278,14 @@ def _choose_percentile(
     elif enough.size:
         chosen = int(enough[0])
         above_top = HEIGHTS[chosen].times > 1.0
-        lowest = "smallest factor on the highest percentile" if above_top else "lowest percentile"
-        why = f"The {lowest} that covers {goal} in backtests."
+        lowest = "least factor above the top percentile" if above_top else "lowest percentile"
+        why = f"The {lowest} that covers {goal} of demand in backtests."
     else:
         chosen = len(HEIGHTS) - 1
         why = "Too low, although it is the highest one tried."
         remedy = f" Required: {goal}. Choose another forecast.method, or raise load_factor."
     height, covered = HEIGHTS[chosen], float(shares[chosen])
-    reason = f"{why} It covered {covered:.1%} of demand ({days}).{remedy}"
+    reason = f"{why} It covered {covered:.1%} ({days}).{remedy}"
     return PlannedQuantile(
         group.name,
         height.level,

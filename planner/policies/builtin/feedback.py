@@ -15,13 +15,13 @@ class Feedback(Latencies):
     kinds: ClassVar = {
         "ttft-feedback": Traits(
             "Feedback on TTFT",
-            "Fixed steps by time to first token.",
+            "Adds or removes replicas in fixed steps, by TTFT.",
             Group.COORDINATED,
             complexity=16,
         ),
         "tbt-feedback": Traits(
             "Feedback on TPOT",
-            "Fixed steps by time between tokens.",
+            "Adds or removes replicas in fixed steps, by TPOT.",
             Group.COORDINATED,
             complexity=17,
         ),

@@ -54,7 +54,7 @@ class Periodic(Policy):
     kinds: ClassVar = {
         "periodic": Traits(
             "Periodic",
-            "Replicas by the time of day: a schedule, or the day before.",
+            "Repeats a schedule, or the replicas of the day before.",
             Group.FIXED,
             complexity=10,
         )

@@ -19,7 +19,7 @@ LINES: dict[SignalName, tuple[str, str]] = {
     "prefill-sm": ("prefill SM activity", "Share of time in which their SMs compute."),
     "decode-gpu": (
         "decode GPU use",
-        "Share of time in which decode replicas run. It hardly depends on load.",
+        "Share of time in which decode replicas are busy. It hardly changes with load.",
     ),
     "decode-sm": (
         "decode SM activity",

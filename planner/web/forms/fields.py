@@ -203,7 +203,7 @@ SCALARS: dict[str, Scalar] = {
     "holidays": Scalar("forecast.holidays", "Holidays"),
     "epsilon": Scalar("objective.epsilon", "Share served in its own region"),
     "solver": Scalar("objective.solver", "Solver"),
-    "time_limit_s": Scalar("objective.time_limit_s", "Solver's time, seconds"),
+    "time_limit_s": Scalar("objective.time_limit_s", "Time limit of the solver, seconds"),
     "baseline": Scalar("objective.baseline", "Baseline of savings"),
     "minimise": Scalar("objective.minimise", "Minimise", folded=True),
     "periods": Scalar("objective.periods", "Periods", folded=True),
@@ -212,7 +212,7 @@ SCALARS: dict[str, Scalar] = {
         "objective.limited", "If demand exceeds capacity", empty="no plan", folded=True
     ),
     "utility_usd": Scalar(
-        "objective.utility_usd", "Value of a unit of utility, $", empty="not used", folded=True
+        "objective.utility_usd", "Value of one unit of utility, $", empty="not used", folded=True
     ),
     "usd_per_hour": Scalar(
         "objective.limits.usd_per_hour", "Cost limit, $ per hour", empty=NONE, folded=True

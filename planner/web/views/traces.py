@@ -172,9 +172,9 @@ class UploadForm(forms.Form):
             }
         ),
         help_text="One <code>field=column</code> a line. Requests: arrival, input_tokens, "
-        "output_tokens, cached_tokens, model, region, tier. Tokens may be sums: a+b. "
-        "Demand: time, requests, rate, series, "
-        "input_tokens, output_tokens.",
+        "output_tokens, cached_tokens, model, region, tier. "
+        "Counts by time: time, requests, rate, series, input_tokens, output_tokens. "
+        "Add up columns with +, as in input_tokens=prompt+cached.",
     )
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
