@@ -197,7 +197,7 @@
   const fill = (line) => {
     const known = new Map(line.x.map((x, at) => [x, line.y[at]]));
     const within = grid.filter((x) => x > line.x[0] && x < line.x.at(-1));
-    line.x = [...new Set([...line.x, ...within])].sort();
+    line.x = [...new Set([...line.x, ...within])].sort((a, b) => (a < b ? -1 : 1)); // times are text, hours are numbers
     let held = null;
     line.y = line.x.map((x) => (held = known.has(x) ? known.get(x) : held));
   };

@@ -64,6 +64,27 @@ def test_names_stay_as_they_are_in_the_table_of_a_chart(page: Any) -> None:
     assert sorted(row[0] for row in cells[1:]) == sorted(names)
 
 
+def test_steps_over_hours_stay_in_the_order_of_numbers(page: Any) -> None:
+    """Steps get values at the moments of other lines; as text, hour 10 would come before hour 2."""
+    hours = [float(hour) for hour in range(24)]
+    step = {"x": [0.0, 9.0, 23.0], "y": [1, 2, 3], "type": "scatter", "line": {"shape": "hv"}}
+    figure = {
+        "data": [step, {"x": hours, "y": hours, "type": "scatter"}],
+        "layout": {"height": 300, "margin": {"t": 10}, "hovermode": "x unified"},
+    }
+    page.set_content(
+        '<div class="chart-box"><div data-figure="data" class="chart-frame"></div>'
+        f'<script id="data" type="application/json">{json.dumps(figure)}</script></div>'
+    )
+    page.add_script_tag(content=(VENDORED / "plotly-cartesian.min.js").read_text(encoding="utf-8"))
+    page.add_script_tag(content=Path("static/js/charts.js").read_text(encoding="utf-8"))
+    page.evaluate("document.dispatchEvent(new Event('DOMContentLoaded'))")
+    page.locator("[data-drawn]").wait_for()
+    drawn = page.evaluate("document.querySelector('[data-figure]').data[0]")
+    assert drawn["x"] == hours
+    assert drawn["y"] == [1] * 9 + [2] * 14 + [3]
+
+
 def test_a_chart_grows_with_its_window(page: Any) -> None:
     """The legend takes fewer lines in a wide window, so the height of the chart changes too."""
     line = {"x": [1, 2], "y": [1, 2], "type": "scatter"}
