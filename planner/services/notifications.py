@@ -28,7 +28,6 @@ from django.utils.crypto import salted_hmac
 from planner.errors import NotFound, PlannerError
 from planner.models import Channel, Delivery, Event, Firing, Outcome, User, Workspace
 from planner.models.workspace import current_workspace, within
-from planner.selectors.active_plans import active_plans
 from planner.services import outgoing_requests
 from planner.services.access import check_may_administer
 from planner.services.audit import record
@@ -284,6 +283,8 @@ def digest_send(*, now: datetime) -> None:
 
 def _lines(now: datetime) -> Iterator[str]:
     """Yield the lines: active plans, how schedules fired, and outcomes of plans that ended."""
+    from planner.selectors.active_plans import active_plans  # slow to import, for one mail a week
+
     since = now - WEEK
     dates = f"{since:%Y-%m-%d} to {now:%Y-%m-%d} (UTC)"
     yield f"Headroom, {dates}, workspace {current_workspace().name}."

@@ -30,7 +30,7 @@ def test_from_an_answer_to_what_if(
     site.locator("#why-number details").first.locator("summary").click()
     expect(site.get_by_text("bound by TTFT").or_(site.get_by_text("bound by TPOT"))).to_be_visible()
     site.get_by_role("link", name="What-if", exact=True).click()
-    site.get_by_label("Setting 1", exact=True).select_option("price.G")
+    site.locator("#setting-1").select_option("price.G")
     site.locator("#value-1").fill("2")
     expect(site.locator("#what-if-answers")).to_contain_text("+100.0%")
     site.locator("#to-1").fill("4")
