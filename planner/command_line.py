@@ -70,6 +70,7 @@ def manage(argv: Sequence[str]) -> None:
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "planner.config.settings")
     # A command that is killed ends its run, as on Ctrl-C. Servers set handlers of their own.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+    # A what-if that simulates shares the work of a simulation.
     job = "simulate" if "--simulate" in argv else "".join(argv[1:2])
     gc.disable()  # imports leave no garbage, and collecting takes a fifth of their time
     with second_process(SHARED.get(job, ())), exit_with_sentence():

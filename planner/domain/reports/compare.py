@@ -374,7 +374,7 @@ def _risk_tile(view: ComparisonView) -> Fact:
     meaning = {True: Meaning.MET, False: Meaning.RISK, None: Meaning.NEUTRAL}[loss.survives]
     effect = "" if loss.survives else loss.effect  # "N+1" says it
     error = view.tests.speed_error
-    speeds = "" if error is None else f"speeds ±{percent(error, 0)}"
+    speeds = "" if error is None else f"profile error {percent(error, 0)}"
     note = " · ".join(filter(None, (effect, _days_passed(view), speeds, price)))
     link = "test-days" if view.tests.days else ""
     return Fact("Risk", loss.verdict, note=note, meaning=meaning, link=link)

@@ -278,7 +278,7 @@ def _choose_percentile(
     elif enough.size:
         chosen = int(enough[0])
         above_top = HEIGHTS[chosen].times > 1.0
-        lowest = "least factor above the top percentile" if above_top else "lowest percentile"
+        lowest = "smallest factor on the highest percentile" if above_top else "lowest percentile"
         why = f"The {lowest} that covers {goal} of demand in backtests."
     else:
         chosen = len(HEIGHTS) - 1
