@@ -55,8 +55,9 @@ def test_from_measurements_to_an_error_and_an_estimate(
     expect(site.locator("#residuals-1 .scatterlayer .points path").first).to_be_attached()
 
     site.goto(f"{live_server.url}/estimate/")
+    drawn(site)  # a request that is still going would complain of being left
     site.get_by_label("Model", exact=True).fill("llama-3.1-8b")
-    # by its role: the charts of the first visit, which may be there by now, have this name too
+    # by its role: the charts of the first visit have this name too
     site.get_by_role("spinbutton", name="Requests in flight").fill("16")
     site.get_by_role("button", name="Estimate", exact=True).click()
     # the first visit shows a chart too: the address tells when the new one is there

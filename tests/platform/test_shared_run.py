@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -76,21 +76,30 @@ Workers = dict[str, subprocess.Popen[bytes]]
 
 
 @pytest.fixture(scope="module")
-def workers(django_db_setup: None) -> Iterator[Workers]:
-    """Two processes that wait for work: to import takes longer than to compute."""
-    with ExitStack() as stack:
-        started = {}
-        for name in ("one", "two"):
-            environment = {"DATABASE_URL": _database_url(), "HEADROOM_WORKER_ID": name}
-            process = subprocess.Popen(
-                [sys.executable, "-c", WORK], env=os.environ | environment, cwd=ROOT,
-                stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0,
-            )  # fmt: skip
-            started[name] = stack.enter_context(process)
-            stack.callback(process.kill)
-        for process in started.values():
-            wait_until_free(process)
-        yield started
+def started(django_db_setup: None) -> Iterator[Workers]:
+    """Processes of all tests, by name: to import takes longer than to compute."""
+    processes: Workers = {}
+    yield processes
+    for process in processes.values():
+        process.kill()
+        process.communicate()
+
+
+@pytest.fixture
+def workers(started: Workers) -> Workers:
+    """Two processes that wait for work, whatever became of those of the test before."""
+    lost = [
+        name for name in ("one", "two") if name not in started or started[name].poll() is not None
+    ]
+    for name in lost:
+        environment = {"DATABASE_URL": _database_url(), "HEADROOM_WORKER_ID": name}
+        started[name] = subprocess.Popen(
+            [sys.executable, "-c", WORK], env=os.environ | environment, cwd=ROOT,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0,
+        )  # fmt: skip
+    for name in lost:
+        wait_until_free(started[name])
+    return started
 
 
 def wait_until_free(process: subprocess.Popen[bytes]) -> None:
@@ -187,7 +196,6 @@ def test_cancelling_reaches_every_worker(document: str, workers: Workers) -> Non
 def test_a_killed_worker_loses_its_part_and_no_finished_one(
     document: str, workers: Workers
 ) -> None:
-    """The last test of the module, as the other tests need both workers."""
     run, first = compare_run(document), workers["one"]
     done = RunPart.objects.filter(run=run, state="done")
 
