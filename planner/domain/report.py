@@ -257,6 +257,7 @@ class Series:
     low: tuple[float | None, ...] = ()
     notes: tuple[str, ...] = ()
     right: bool = False  # on the axis at the right
+    colour: int | None = None  # its number among the other colours, so that charts agree
 
 
 @dataclass(frozen=True, slots=True)

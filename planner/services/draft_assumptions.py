@@ -7,6 +7,7 @@ Effects are ratios of the capacity of one replica, by the fluid model at mean le
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from planner.domain.formats import signed_percent
 from planner.domain.trace_statistics.context_limits import EVERY_LABEL, beyond_context
 from planner.domain.traffic.binned_source import FILE_CV
 from planner.domain.verification.profile_error import stated_error
@@ -64,13 +65,13 @@ def _models(trace: Trace, serving: Serving) -> Iterator[Assumption]:
     named_models = [label for label in trace.report.get("models") or [] if label]
     for label, served in serving.labels.items() or [("", serving)]:
         profile, error = served.profile, stated_error(served.profile)
-        error_words = "" if error is None else f", off by about {error.value:.0%}"
+        error_words = "" if error is None else f", error about {error.value:.0%}"
         yield Assumption(
             "profiles",
             f"Model and GPUs of {label}" if label else "Model and GPUs",
             f"{profile.model} on {profile.tp} × {profile.gpu}",
-            f"{_serving_reason(served, label, named_models)}; its speed is "
-            f"{profile.provenance.kind}{error_words}",
+            f"{_serving_reason(served, label, named_models)}. Speed: {profile.provenance.kind}"
+            f"{error_words}",
             _other_models_note(trace, profile),
         )
 
@@ -135,16 +136,15 @@ def _region(trace: Trace, draft: Scenario) -> Iterator[Assumption]:
         price = f"no known price of {gpu}"
         if gpu in usd:
             source_words = " (median of offers)" if gpu in offers else ""
-            price = f"${usd[gpu]:,.2f} per {gpu} and hour{source_words}"
+            price = f"${usd[gpu]:,.2f} per {gpu}-hour{source_words}"
         prices.append(f"{price}, {count:,} available")
     named_regions = [name for name in trace.report.get("regions") or [] if name]
-    named_words = f"your file names {_first_names(named_regions)}; " if named_regions else ""
+    named_words = f"your file names {_first_names(named_regions)}. " if named_regions else ""
     yield Assumption(
         "regions",
         "Region and price",
-        f"{region.name}, as {region.like}: {'; '.join(prices)}",
-        f"{named_words}all traffic comes from and is served in one region, at the list price on "
-        "demand",
+        f"{region.name} (prices of {region.like}): {', '.join(prices)}",
+        f"{named_words}The draft plans one region, at on-demand prices",
         "Cost changes with the price. A farther region adds its latency to TTFT.",
     )
     yield cold_start(draft)
@@ -152,7 +152,7 @@ def _region(trace: Trace, draft: Scenario) -> Iterator[Assumption]:
         yield Assumption(
             "tiers",
             f"TTFT limit of {tier.name}",
-            f"within {(tier.ttft_ms or 0) / 1000:g} s instead of {drafts.TTFT_MS / 1000:g} s",
+            f"{(tier.ttft_ms or 0) / 1000:g} s instead of {drafts.TTFT_MS / 1000:g} s",
             "the trace's long prompts take half of that on an idle replica",
             "A lower limit needs faster GPUs, or a tier of its own for long prompts.",
         )
@@ -162,9 +162,9 @@ def cold_start(draft: Scenario) -> Assumption:
     """Return the assumption on the cold start."""
     return Assumption(
         "fleet",
-        "Start of a replica",
+        "Cold start",
         f"{draft.fleet.startup_s / 60:g} min",
-        "weights are at hand in the region (SageServe, section 4)",
+        "weights are stored in the region (SageServe, section 4)",
         "Longer cold starts need earlier scale-up.",
     )
 
@@ -182,13 +182,12 @@ def _limits(trace: Trace, draft: Scenario) -> Iterator[Assumption]:
         for tier in draft.tiers
     )
     named = [name for name in trace.report.get("tiers") or [] if name]
-    named_words = f"your file names {_first_names(named)}, without a known limit" if named else ""
+    named_words = f"your file names {_first_names(named)}, without limits" if named else ""
     yield Assumption(
         "tiers",
         "Tiers and their limits",
         tiers,
-        f"{named_words or 'your file has no tiers'}; these are SageServe's interactive ones (IW-F, "
-        "IW-N)",
+        f"{named_words or 'your file has no tiers'}. These are SageServe's (IW-F, IW-N)",
         "Work that may wait longer needs fewer replicas at the peak.",
     )
 
@@ -232,8 +231,8 @@ def _assumed_spread(trace: Trace) -> Iterator[Assumption]:
         return  # a live source counts requests by length
     yield Assumption(
         "sources",
-        "How lengths and arrivals spread within a bin",
-        f"lengths log-normal around each bin's mean (CV {FILE_CV:g}); arrivals at random times",
+        "Lengths and arrivals in a bin",
+        f"log-normal lengths (CV {FILE_CV:g}), random arrivals",
         "your file has sums per bin",
         "Long tails and bursts need more capacity at the same mean. A file of requests shows both.",
     )
@@ -297,7 +296,7 @@ def _ended_early(trace: Trace, draft: Scenario) -> Iterator[Assumption]:
 
 
 def _other_models_note(trace: Trace, profile: Profile) -> str:
-    """Return a sentence on how many times the GPUs other models take, on the same GPU type."""
+    """Return a sentence on the change in GPUs with other models, on the same GPU type."""
     lengths, profiles = drafts.mean_lengths(trace), built_in_profiles()
 
     def gpus_per_rps(served: Profile) -> float:
@@ -306,12 +305,10 @@ def _other_models_note(trace: Trace, profile: Profile) -> str:
 
     gpus_of_profile = gpus_per_rps(profile)
     other_models = [
-        f"{name} takes about {gpus_per_rps(other) / gpus_of_profile:.2g} times the GPUs"
+        f"{name}: about {signed_percent(gpus_per_rps(other) / gpus_of_profile - 1, 0)}"
         for name in COMPARED_MODELS
         if name != profile.model and (other := profiles.get((name, profile.gpu))) is not None
     ]
     return (
-        f"Another model changes the fleet: {', '.join(other_models)}."
-        if other_models
-        else OTHER_FLEET_NOTE
+        f"GPUs with another model: {', '.join(other_models)}." if other_models else OTHER_FLEET_NOTE
     )

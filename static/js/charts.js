@@ -78,7 +78,9 @@
       entry.setAttribute("aria-checked", String(line.visible !== "legendonly"));
       return entry;
     }));
-    const later = [...legend.children].slice(LEGEND);
+    // The parts of a bar are known by their colours alone.
+    const bars = lines.some(([line]) => line.type === "bar");
+    const later = bars ? [] : [...legend.children].slice(LEGEND);
     if (later.length > 1) { // a button takes as much room as a single entry
       for (const entry of later) entry.hidden = true;
       legend.append(button([`${later.length} more`], (more) => {

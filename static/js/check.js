@@ -63,7 +63,7 @@
 
   document.addEventListener("input", (event) => {
     const form = event.target.closest("form[data-check]");
-    if (!form || event.target.name === "message") return;
+    if (!form || ["", "message"].includes(event.target.name)) return;
     touched.add(event.target.id);
     clearTimeout(waiting);
     waiting = setTimeout(() => check(form), PAUSE_MS);

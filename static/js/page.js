@@ -5,6 +5,7 @@
 //   data-copy-table               copy the table next to this button as CSV; every list gets one
 //   data-ticked="2"               a button that is disabled until so many choices of its form are ticked
 //   data-fits                     show controls of this form with data-for only for these choices
+//   data-filter="id"              show only those children of that element whose text holds what is typed
 //   data-fills="id"               put data-now of the chosen option into that field
 //   data-progress="id"            while this form's answer is awaited, that element asks how far it is
 (() => {
@@ -49,7 +50,25 @@
     button.textContent = "Copied";
   });
 
+  // A heading shows if anything below it does.
+  document.addEventListener("input", (event) => {
+    const list = document.getElementById(event.target.dataset?.filter);
+    if (!list) return;
+    const typed = event.target.value.trim().toLowerCase();
+    let heading = null;
+    for (const child of list.children) {
+      if (/^H\d$/.test(child.tagName)) {
+        heading = child;
+        heading.hidden = true;
+      } else {
+        child.hidden = !child.textContent.toLowerCase().includes(typed);
+        if (heading && !child.hidden) heading.hidden = false;
+      }
+    }
+  });
+
   const fit = (select) => {
+    if (select.type === "radio" && !select.checked) return;
     for (const control of select.form.querySelectorAll("[data-for]")) {
       const shown = control.dataset.for.split(" ").includes(select.value);
       (control.matches("button") ? control : control.parentElement).hidden = !shown;
@@ -155,7 +174,7 @@
   // Saved work must not be lost by a stray click on a link.
   let changed = false;
   document.addEventListener("input", (event) => {
-    if (event.target.closest("[data-warn-unsaved]")) changed = true;
+    if (event.target.name && event.target.closest("[data-warn-unsaved]")) changed = true;
   });
   document.addEventListener("submit", () => (changed = false));
   window.addEventListener("beforeunload", (event) => {

@@ -52,7 +52,7 @@ def test_a_launch_is_budgeted_without_any_trace(
     launch.get_by_role("button", name="Draft the launch").click()
     site.get_by_text("for the launch of qwen3-32b").wait_for()
     site.set_viewport_size({"width": 390, "height": 900})
-    site.get_by_role("button", name="Save, and cost by month").click()
+    site.get_by_role("button", name="Cost by month").click()
     site.locator("#months-1[data-drawn]").wait_for(timeout=8 * MINUTE)
     drawn(site)
     months = site.locator("#months table tbody tr > :first-child")
@@ -81,7 +81,7 @@ def study(site: Any) -> str:
     site.locator("#sources-title").click()
     for scale in site.locator("[data-rows=sources] tbody [data-row]").get_by_label("Scale").all():
         scale.fill("0.005")
-    site.get_by_role("button", name="Save, plan and compare").click()
+    site.get_by_role("button", name="Plan and compare").click()
     chart = site.locator("#over-time-1[data-drawn]")
     chart.wait_for(timeout=8 * MINUTE)
     # demand, the plan, the baseline

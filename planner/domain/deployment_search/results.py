@@ -126,17 +126,17 @@ class Row:
 
     @property
     def parallelism(self) -> list[str]:
-        """Return the parallelism of a replica in words, one line per role."""
+        """Return the parallelism of a replica, such as "TP4 PP2", one line per role."""
         sides: list[tuple[str, Row | Side]] = [("", self)]
         if self.prefill is not None and self.decode is not None:
             sides = [("prefill ", self.prefill), ("decode ", self.decode)]
-        names = {"tp": "tp", "pp": "pp", "attention_dp": "dp", "moe_tp": "moe tp",
-                 "moe_ep": "moe ep"}  # fmt: skip
+        names = {"tp": "TP", "pp": "PP", "attention_dp": "DP", "moe_tp": "MoE TP",
+                 "moe_ep": "EP"}  # fmt: skip
         lines = []
         for role, side in sides:
             widths = {label: getattr(side, name) for name, label in names.items()}
-            wide = [f"{label} {width}" for label, width in widths.items() if width > 1]
-            lines.append(f"{role}{', '.join(wide) or 'of one GPU'}")
+            wide = [f"{label}{width}" for label, width in widths.items() if width > 1]
+            lines.append(f"{role}{' '.join(wide) or 'TP1'}")
         return lines
 
 

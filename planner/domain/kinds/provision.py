@@ -1,4 +1,4 @@
-"""Plan below the replica: compare needs by operators, by layers and by whole replicas.
+"""Plan below the replica: compare needs by operators, by modules and by whole replicas.
 
 Prefill and decode are separate problems for each model, region and GPU type with a profile
 (methods.md A8). The load is that of the peak hour of the scenario's window. Limits are the
@@ -72,8 +72,8 @@ CHECKED_AND_FILLING = {
     FREE: (
         "Latencies of plans are means of queueing. A replay of requests of that hour checks the "
         "limit for the share that the tier requires.",
-        "The time to fill a batch is not in the latency, as in the source. Count it with the "
-        "option batch wait.",
+        "The time to fill a batch is not in the latency, as in Cui et al. (2025). Count it with "
+        "the option batch wait.",
     ),
     COUNTED: (
         "Limits hold for the mean latency of queueing (M/M/R), not for a percentile. With the "
@@ -97,7 +97,7 @@ class Options(RunOptions):
         "greedy",
         title="Method",
         description="greedy (default); exact: fewest GPUs, with a proven bound; algorithm1: the "
-        "source's greedy, as read here or as printed.",
+        "greedy of Cui et al., as read here or printed.",
     )
     epsilon: float = Field(
         0.0,
@@ -126,8 +126,8 @@ class Options(RunOptions):
     batch_wait: BatchWait = Field(
         "free",
         title="Batch filling time",
-        description="free (default): as in the source. counted: latency includes the time to "
-        "fill a batch.",
+        description="free (default): not counted. counted: latency includes the time to fill "
+        "a batch.",
     )
     order: Orders = Field(
         "fcfs",

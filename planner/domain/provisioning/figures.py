@@ -17,7 +17,7 @@ from simulation.provisioning.level import FALLBACK_METHODS, Level
 from simulation.provisioning.savings import Savings, saved_shares, savings
 from simulation.provisioning.workload import Phase
 
-LEVEL_NAMES = {"operator": "Operators", "module": "Layers", "model": "Whole replicas"}
+LEVEL_NAMES = {"operator": "Operators", "module": "Modules", "model": "Whole replicas"}
 
 
 @dataclass(frozen=True, slots=True)

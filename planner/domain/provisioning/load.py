@@ -92,12 +92,12 @@ def _busiest_hour(amounts: FloatArray, width: int, bin_s: float, begin_s: float)
 
 
 def limit_of(hardware: Hardware, m: int, phase: Phase, peaks: dict[tuple[int, int], Peak]) -> Limit:
-    """Return the strictest TTFT (prefill) or TBT (decode) limit of the tiers of model ``m``.
+    """Return the strictest TTFT (prefill) or TPOT (decode) limit of the tiers of model ``m``.
 
     Tiers are the interactive ones with traffic of the model (``Hardware.limits_of``). A tier with
     only an end-to-end limit gives half of it to each phase (assumed).
     """
-    name = "TTFT" if phase == "prefill" else "TBT"
+    name = "TTFT" if phase == "prefill" else "TPOT"
     limits: list[Limit] = []
     longest = max((peak.osl for (model, _), peak in peaks.items() if model == m), default=1.0)
     for tier in hardware.limits_of(m):

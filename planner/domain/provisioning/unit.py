@@ -12,7 +12,7 @@ from simulation.provisioning.level import Level
 from simulation.provisioning.workload import Phase, PhaseLoad, PhaseProblem
 
 MODEL, OPERATOR, MODULE = "model", "operator", "module"
-WORDS = {OPERATOR: "by operators", MODULE: "by layers", MODEL: "by whole replicas"}
+WORDS = {OPERATOR: "by operators", MODULE: "by modules", MODEL: "by whole replicas"}
 
 
 @dataclass(frozen=True, slots=True, eq=False)

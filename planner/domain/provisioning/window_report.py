@@ -218,7 +218,7 @@ def sentences(over_time: OverTime | None) -> Sentences:
         if over_time.replayed_windows
         else "by the mean latency of each window; requests are not replayed"
     )
-    for level, label in ((OPERATOR, "operators"), (MODULE, "layers")):
+    for level, label in ((OPERATOR, "operators"), (MODULE, "modules")):
         share = over_time.savings[level].gpus if level in over_time.savings else None
         if share is None:
             continue

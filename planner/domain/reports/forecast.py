@@ -43,12 +43,13 @@ def report(result: ForecastResult, tables: Tables) -> Report:
     window = result.window
     charts = tuple(_charts(result, tables))
     notes = tuple(Note(note) for note in result.notes)
+    facts = tuple(_facts(rows, tables("forecast") if window else None))
     return Report(
         title=result.scenario or "Forecast",
-        answer=_verdict(rows) or result.headline or f"Forecast of {len(rows):,} series.",
-        why=result.headline if _verdict(rows) else "",
+        answer=_verdict(facts) or result.headline or f"Forecast of {len(rows):,} series.",
+        why=_compared_with_naive(result.headline) if _verdict(facts) else "",
         about=window_text(window) if window else "After the trace",
-        facts=tuple(_facts(rows, tables("forecast") if window else None)),
+        facts=facts,
         sections=(
             Section("Forecast of each series", (_series(rows),), "Series"),
             *_planned_for(result),
@@ -86,14 +87,24 @@ def _facts(rows: Rows, ahead: pl.DataFrame | None) -> Iterator[Fact]:
         )  # fmt: skip
 
 
-def _verdict(rows: Rows) -> str:
-    """Return a sentence on whether the 80% band covered enough of past demand; "" if unknown."""
-    covered = [row["coverage80"] for row in rows if row.get("coverage80") is not None]
-    if not covered:
+def _verdict(facts: Sequence[Fact]) -> str:
+    """Return the error, and whether the 80% band covers enough to plan on; "" if unknown."""
+    if not facts or facts[-1].meaning is Meaning.NEUTRAL:
         return ""
-    if min(covered) >= WELL_COVERED:
-        return "The 80% band holds well enough to plan on"
-    return "Demand leaves the 80% band too often to plan on"
+    usable = (
+        "usable for planning" if facts[-1].meaning is Meaning.MET else "too uncertain to plan on"
+    )
+    known = facts[0].label == "WAPE"
+    return (
+        f"Off by {facts[0].form.written(facts[0].value)}, {usable}"
+        if known
+        else usable.capitalize()
+    )
+
+
+def _compared_with_naive(headline: str) -> str:
+    """Return ``headline`` without its first sentence, if that is the error."""
+    return headline.partition(". ")[2] if headline.startswith("Off by") else headline
 
 
 def _overall_error(ahead: pl.DataFrame | None) -> float | None:

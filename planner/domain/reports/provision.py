@@ -1,4 +1,4 @@
-"""Report the GPUs that a load needs by operators, by layers and by whole replicas."""
+"""Report the GPUs that a load needs by operators, by modules and by whole replicas."""
 
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -243,7 +243,7 @@ def _over_time(result: ProvisionResult) -> Iterator[Section]:
 
 
 def _methods(pools: list[PoolFigures]) -> Iterator[Section]:
-    """Yield the plans of operators by the source's algorithm, our greedy and the exact optimum."""
+    """Yield the plans of operators by the paper's algorithm, our greedy and the exact optimum."""
     rows: list[tuple[PoolFigures, Method]] = [
         (pool, method) for pool in pools for method in pool.methods
     ]
@@ -280,7 +280,7 @@ def _methods(pools: list[PoolFigures]) -> Iterator[Section]:
         note="Energy follows equation 9: idle power of all its GPUs, plus power of the batch.",
         title="Operators",
     )
-    title = "Operators as the source plans them"
+    title = "Operators by Cui et al. (2025)"
     yield Section(title, (methods, operators), "Source", group=Group.BASIS)
 
 

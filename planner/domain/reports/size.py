@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from functools import partial
 
+import numpy as np
 import polars as pl
 
 from planner.domain.formats import figure
@@ -31,6 +32,7 @@ from planner.domain.sizing.splits import SplitSize
 POOLS = (2, 8, 64)  # pool sizes whose capacity per replica is shown
 TICKS = tuple(2.0**n for n in range(12))  # labelled pool sizes
 TILES = 5  # most tiles
+SECONDS_FROM_MS = 5000  # limit from which latencies are in seconds
 LATENCIES = {"ttft": "TTFT", "tbt": "TPOT"}
 
 
@@ -222,16 +224,17 @@ def _remark(split: SplitSize) -> str:
 
 
 def _charts(pool: SizedPool, curve: pl.DataFrame) -> Iterator[Chart]:
-    """Yield TTFT and TPOT over the rate, and the capacity over the pool size."""
+    """Yield the latencies with a limit over the rate, and the capacity over the pool size."""
     replica = pool.sized.replica
     if not curve.is_empty():
         for name in ("model", "arrangement", "role"):
             curve = curve.filter(pl.col(name) == getattr(replica, name))
         curve = curve.sort("rate")
-        for name in LATENCIES:
-            # A prefill replica has no TPOT, and a decode replica no TTFT.
-            if curve[f"{name}_ms"].null_count() < curve.height:
-                yield _latency(pool, curve, name)
+        # A prefill replica has no TPOT, and a decode replica no TTFT.
+        known = [name for name in LATENCIES if curve[f"{name}_ms"].null_count() < curve.height]
+        limited = [name for name in known if getattr(pool, f"{name}_limit_ms") is not None]
+        for name in limited or known:
+            yield _latency(pool, curve, name)
     if pool.sized.pool_tps:
         yield _pool_chart(pool)
 
@@ -242,20 +245,32 @@ def _latency(pool: SizedPool, curve: pl.DataFrame, name: str) -> Chart:
     simulated = getattr(pool.sized, f"{name}_ms")
     rates = tuple(curve["rate"])
     highest = max(ms for ms in curve[f"{name}_ms"] if ms is not None)
+    scale, unit = (1000, "s") if (limit or highest) > SECONDS_FROM_MS else (1, "ms")
+    limit = None if limit is None else limit / scale
+    curve = curve.with_columns(pl.col(f"{name}_ms", f"{name}_mean_ms") / scale)
+    highest /= scale
     series = [
-        Series(f"p{pool.percentile:g}, formula", rates, tuple(curve[f"{name}_ms"])),
-        Series("mean, formula", rates, tuple(curve[f"{name}_mean_ms"]), Role.BASELINE),
+        Series(f"P{pool.percentile:g}, formula", rates, tuple(curve[f"{name}_ms"])),
+        Series("Mean, formula", rates, tuple(curve[f"{name}_mean_ms"]), Role.BASELINE),
     ]
     if limit is not None:
-        series.append(Series("limit", (0.0, rates[-1]), (limit, limit), Role.LIMIT))
+        series.append(Series("Limit", (0.0, rates[-1]), (limit, limit), Role.LIMIT))
+    note = ""
     if simulated is not None:
-        x = (pool.sized.max_rps,)
-        series.append(Series("capacity, simulated", x, (simulated,), Role.MEASURED, Shape.POINTS))
+        x, simulated = pool.sized.max_rps, simulated / scale
+        series.append(
+            Series("Capacity, simulated", (x,), (simulated,), Role.MEASURED, Shape.POINTS)
+        )
+        formula = curve.drop_nulls(f"{name}_ms")
+        off = np.interp(x, formula["rate"], formula[f"{name}_ms"]) / simulated - 1
+        note = (
+            "Dot: simulated requests, used by plans. Curves: queueing formulas, "
+            f"{abs(off):.0%} {'lower' if off < 0 else 'higher'} at that rate."
+        )
     # Near saturation the closed forms rise without bound and would flatten the rest.
     top = 3 * limit if limit and highest > 3 * limit else None
     x_axis = Axis("rate of one replica", "req/s")
-    note = "" if simulated is None else "Plans use the simulated capacity. Curves show the shape."
-    y_axis = Axis(unit="ms", top=top)
+    y_axis = Axis(unit=unit, top=top)
     return Chart(label, x_axis, y_axis, tuple(series), note=note, small=True)
 
 
@@ -266,9 +281,9 @@ def _pool_chart(pool: SizedPool) -> Chart:
     each = tuple(total / count / isl for count, total in enumerate(tps, start=1))
     points = pool.simulated_pools
     series = (
-        Series("used by plans", counts, each, Role.RECOMMENDED),
+        Series("Used by plans", counts, each, Role.RECOMMENDED),
         Series(
-            "simulated", tuple(point.instances for point in points),
+            "Simulated", tuple(point.instances for point in points),
             tuple(point.max_rps / point.instances for point in points),
             Role.MEASURED, Shape.POINTS,
         ),

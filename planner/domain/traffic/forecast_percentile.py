@@ -268,24 +268,22 @@ def _choose_percentile(
     """
     shares, needed = share_covered(pasts), coverage_needed(group.wanted, decisions)
     enough = np.flatnonzero(shares >= needed - 1e-12)
-    goal = f"{group.wanted:.1%}"
-    if round(needed - group.wanted, 3) > 0:
-        goal = f"{needed:.1%} (target {goal}, plus a margin as there are few backtests)"
-    remedy = ""
+    required = f" Required: {needed:.1%} (target {group.wanted:.1%} plus a margin)."
     if late_usd is not None:
         chosen = int(np.argmin(cost_by_height(pasts, late_usd)))
         why = f"Least cost of replicas and of late requests at ${late_usd:g} each."
+        required = ""
     elif enough.size:
         chosen = int(enough[0])
         above_top = HEIGHTS[chosen].times > 1.0
-        lowest = "smallest factor on the highest percentile" if above_top else "lowest percentile"
-        why = f"The {lowest} that covers {goal} of demand in backtests."
+        lowest = "Smallest factor on the highest percentile" if above_top else "Lowest percentile"
+        why = f"{lowest} that covers enough demand."
     else:
         chosen = len(HEIGHTS) - 1
-        why = "Too low, although it is the highest one tried."
-        remedy = f" Required: {goal}. Choose another forecast.method, or raise load_factor."
+        why = "Highest percentile tried, but too low."
+        required += " Choose another forecast.method, or raise load_factor."
     height, covered = HEIGHTS[chosen], float(shares[chosen])
-    reason = f"{why} It covered {covered:.1%} ({days}).{remedy}"
+    reason = f"{why} In backtests: {covered:.1%} ({days}).{required}"
     return PlannedQuantile(
         group.name,
         height.level,

@@ -157,7 +157,7 @@ def naive_comparison(
         return ""
     naive_errors = _naive_errors(groups, traffic, window)
     methods = ", ".join(dict.fromkeys(forecast.method for forecast in forecasts))
-    own = f"The forecast ({methods}) is off by {own_error:.1%} of demand."
+    own = f"Off by {own_error:.1%} of demand ({methods})."
     if not naive_errors:
         return f"{own} No naive forecast compares."
     best = min(naive_errors, key=lambda method: naive_errors[method])
@@ -174,7 +174,9 @@ def naive_comparison(
         return f"{own} No naive forecast is better."
     # An advantage below ``NEGLIGIBLE`` is none.
     is_better = own_error <= (1 - NEGLIGIBLE) * naive_errors[best]
-    return f"{own} {'Better than' if is_better else 'About as good as'} {best_words}."
+    if is_better:
+        return f"{own} Better than {best_words}."
+    return f"{own} No better than {best_words}."
 
 
 def _naive_errors(groups: Sequence[Group], traffic: Traffic, window: Window) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""``bin/manage provision``: compare provisioning by operators, by layers and by whole replicas."""
+"""``bin/manage provision``: compare provisioning by operators, by modules and by whole replicas."""
 
 from planner.domain.provisioning.windows import OBSERVED
 from planner.management.runs import RunCommand
@@ -7,7 +7,7 @@ from planner.models import Run
 
 class Command(RunCommand):
     help = (
-        "Provision below the replica: by operators, by layers and by whole replicas. Shows GPUs, "
+        "Provision below the replica: by operators, by modules and by whole replicas. Shows GPUs, "
         "power and memory for the busiest hour of the window of a scenario."
     )
     examples = (

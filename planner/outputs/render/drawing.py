@@ -14,14 +14,17 @@ LEFT, RIGHT, TOP, BOTTOM = 52.0, 22.0, 24.0, 30.0
 BAR, LABEL = 19.0, 250.0  # height of a horizontal bar's row; width of its label
 SIZE = 9.0  # font size
 BLUE, ORANGE, GREEN, RED, GREY = "#0072B2", "#E69F00", "#009E73", "#D55E00", "#8A8F98"
-SKY = "#56B4E9"
+SKY, PURPLE = "#56B4E9", "#CC79A7"
 INK, GRID = "#333b46", "#d7dbe0"
 COLOURS = {
     Role.DEMAND: GREY, Role.FORECAST: ORANGE, Role.RECOMMENDED: BLUE, Role.CAPACITY: GREEN,
     Role.BASELINE: GREY, Role.LIMIT: RED, Role.SHORTFALL: RED, Role.MEASURED: ORANGE,
     Role.DEFERRABLE: GREY,
 }  # fmt: skip
-OTHERS = (BLUE, ORANGE, GREEN, RED, GREY)
+OTHERS = (
+    BLUE, ORANGE, GREEN, PURPLE, SKY, RED, GREY,
+    "#A3A500", "#7E57C2", "#8C564B", "#0F8B8D", "#D6336C",
+)  # fmt: skip
 DASHED = (Role.BASELINE, Role.LIMIT)
 LABELS = 12  # most categories with a label on the x axis
 
@@ -74,7 +77,9 @@ def draw_chart(chart: Chart, clock: str = "utc") -> Drawing:
 
 
 def colour_of(series: Series) -> str | None:
-    """Return the colour for the role of a series; None: the next one of the other colours."""
+    """Return the colour of a series, or of its role; None: the next one of the other colours."""
+    if series.colour is not None:
+        return OTHERS[series.colour % len(OTHERS)]
     if series.role is Role.FORECAST and series.shape is Shape.BAND:
         return SKY
     return COLOURS.get(series.role)

@@ -7,6 +7,7 @@ styles differ as well.
 
 import json
 from collections.abc import Iterable, Sequence
+from math import floor, log10
 from typing import Any
 
 from plotly.io.json import to_json_plotly
@@ -34,8 +35,20 @@ MAX_POINTS = 2000  # points per line; a screen has fewer pixels
 FEW_REPLICAS = 6  # largest axis on which every whole number has a tick
 
 LOGARITHMIC = {"type": "log", "dtick": 1, "rangemode": "normal"}
+STEPS = (1, 2, 5)  # ticks per decade of a short logarithmic axis
 _AXIS = {"rangemode": "tozero", "automargin": True}
 _RIGHT = {"overlaying": "y", "side": "right", "showgrid": False, "tickmode": "auto"} | _AXIS
+
+
+def logarithmic(values: Iterable[float | None]) -> PlotlyData:
+    """Return a logarithmic axis, with ticks at 1, 2 and 5 if ``values`` span under two decades."""
+    known = [value for value in values if value]
+    least, most = min(known, default=1.0), max(known, default=1.0)
+    if most / least >= 100:
+        return dict(LOGARITHMIC)
+    first = floor(log10(least))
+    ticks = [step * 10.0**power for power in range(first, first + 4) for step in STEPS]
+    return LOGARITHMIC | {"tickvals": [tick for tick in ticks if tick <= 2 * most]}
 
 
 def line(

@@ -1,29 +1,26 @@
 """Draw a chart of a report with Plotly."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from itertools import cycle
 from typing import Any
 
 from planner.domain.formats import local, zone_name
 from planner.domain.report import Axis, Chart, Form, Role, Series, Shape, Value
-from planner.outputs.render.drawing import colour_of
+from planner.outputs.render.drawing import OTHERS, colour_of
 from planner.outputs.render.figure import (
     BLUE,
     GREEN,
     GREY,
-    LOGARITHMIC,
-    ORANGE,
     PURPLE,
-    RED,
     SKY,
     TRACE_TIME,
     Figure,
     PlotlyData,
+    logarithmic,
     plain_figure,
 )
 
-OTHERS = (BLUE, ORANGE, GREEN, PURPLE, SKY, RED, GREY)
 DASHES = {Role.BASELINE: "dash", Role.LIMIT: "dot"}
 WIDTHS = {Role.RECOMMENDED: 3.0, Role.LIMIT: 1.5, Role.BASELINE: 1.5, Role.DEMAND: 1.0}
 BANDS = {Role.SHORTFALL: 0.5, Role.FORECAST: 0.1}  # opacity
@@ -48,8 +45,10 @@ def figure_of(chart: Chart, clock: str = "utc") -> Figure:
     stacked = chart.stacked or chart.horizontal
     layout: PlotlyData = {
         # Names such as 2024-05 would be read as dates.
-        "xaxis": _axis(chart.x) | ({"type": "category"} if has_categories else {}),
-        "yaxis": _axis(chart.y), "barmode": "stack" if stacked else "group",
+        "xaxis": _axis(chart.x, [x for series in chart.series for x in series.x])
+        | ({"type": "category"} if has_categories else {}),
+        "yaxis": _axis(chart.y, [y for series in chart.series for y in series.y]),
+        "barmode": "stack" if stacked else "group",
         "showlegend": len(chart.series) > 1,
     }  # fmt: skip
     largest = (max((y for y in series.y if y), default=0.0) for series in chart.series)
@@ -72,13 +71,13 @@ def figure_of(chart: Chart, clock: str = "utc") -> Figure:
     )  # fmt: skip
 
 
-def _axis(axis: Axis) -> PlotlyData:
-    """Return the axis settings that differ from those of all charts."""
-    settings: PlotlyData = dict(LOGARITHMIC) if axis.log else {}
+def _axis(axis: Axis, values: Sequence[Any] = ()) -> PlotlyData:
+    """Return the axis settings that differ from those of all charts, for the values on it."""
+    settings: PlotlyData = logarithmic(values) if axis.log else {}
     if not axis.zero:
         settings |= {"rangemode": "normal"}
     if axis.ticks:
-        settings |= {"tickvals": list(axis.ticks)}
+        settings |= {"tickvals": list(axis.ticks), "tickformat": ",~r"}
     if axis.top is not None:
         settings |= {"range": [0, axis.top]}
     if axis.form in PER_CENT:

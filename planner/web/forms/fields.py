@@ -226,13 +226,18 @@ SCALARS: dict[str, Scalar] = {
         folded=True,
     ),
     "lend_share": Scalar(
-        "objective.lend_share", "Income from lent GPUs, share of price", empty="none", folded=True
+        "objective.lend_share", "Income from lent GPUs, % of their price", PERCENT, empty="none",
+        folded=True,
     ),
-    "limit_usd": Scalar("objective.limits.usd", "Cost limit, $", empty=NONE, folded=True),
+    "limit_usd": Scalar(
+        "objective.limits.usd", "Cost limit of the window, $", empty=NONE, folded=True
+    ),
     "limit_carbon_kg": Scalar(
-        "objective.limits.carbon_kg", "Carbon limit, kg CO2e", empty=NONE, folded=True
+        "objective.limits.carbon_kg", "Carbon limit of the window, kg CO2e", empty=NONE,
+        folded=True,
     ),
     "limit_changes": Scalar(
-        "objective.limits.changes", "Limit on starts and stops", empty=NONE, folded=True
+        "objective.limits.changes", "Limit on starts and stops of the window", empty=NONE,
+        folded=True,
     ),
 }  # fmt: skip

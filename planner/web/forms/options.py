@@ -13,13 +13,15 @@ LABELS = {  # of choices; others are shown as they are
     "disagg": "on different GPUs (P/D)",
     "auto": "measured, if available",
     "modelled": "modelled alone",
-    "free": "default: as in the source",
+    "free": "not counted (default)",
     "counted": "part of the latency",
     "off": "busiest hour only",
     "observed": "busiest hour, and over time on observed demand",
     "forecast": "busiest hour, and over time on a forecast by the minute",
     "greedy": "greedy, counts GPUs after placement",
     "exact": "exact, then placement",
+    "algorithm1": "greedy of Cui et al. (2025)",
+    "algorithm1-printed": "greedy of Cui et al. (2025), as printed",
 }
 
 

@@ -191,7 +191,7 @@ def pd_ratio_context(run: Run, params: QueryDict) -> TemplateContext:
 PROVISION_PARTS: dict[str, tuple[str, Context | None]] = {
     "pool": ("web/_provision_pool.html", provision.page_context),
     **{
-        part: ("web/_sections.html", partial(provision.part_context, part))
+        part: ("web/_provision_part.html", partial(provision.part_context, part))
         for part in provision.PARTS
     },
 }

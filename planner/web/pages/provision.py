@@ -1,6 +1,7 @@
 """Build the part of a provisioning page beside its report: one pool's graph and devices."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -37,11 +38,13 @@ from planner.web.request import TemplateContext
 
 MANY = 60  # most devices: more bars are illegible
 SPANS = 400  # most spans of a line over time
-SHOWN = 8  # operators in a plot of lines
-MEASURES = {"gpus": "GPUs saved", "energy": "Power saved", "memory": "Memory saved"}
-# Published savings by variable and measure, each (x, share). Operator-level autoscaling, section
-# 4.3, figures 10 to 13 as the text gives them.
-SOURCE: dict[str, dict[str, list[tuple[Any, float]]]] = {
+WIDE = 30.0  # ratio of largest to smallest value above which an axis is logarithmic
+SHOWN = 6  # operators in a chart of lines
+MEASURES = {"gpus": "GPUs", "energy": "power", "memory": "memory"}
+PAPER = "Cui et al. (2025)"  # From Models to Operators, arXiv 2511.02248
+# Published savings by variable and measure, each (x, share): section 4.3 of the paper, figures 10
+# to 13 as the text gives them.
+PUBLISHED: dict[str, dict[str, list[tuple[Any, float]]]] = {
     "length": {"gpus": [(4096, 0.30)], "energy": [(4096, 0.25)], "memory": [(32768, 0.60)]},
     "rate": {"gpus": [(20, 0.0), (40, 0.30)], "energy": [(80, 0.25)], "memory": [(100, 0.50)]},
     "size": {
@@ -60,7 +63,7 @@ SWEPT = {  # by variable: its axis, and what the other variables are
     "size": (Axis("model"), "The Qwen2 family at the pool's load and limit."),
 }
 PARTS = {by: f"savings by {by}" for by in service.SWEEPS} | {"sensitivity": "sensitivity"}
-PLANS = {"operator": "The operator graph", "module": "Layers and their replicas"}  # by level
+PLANS = {"operator": "The operator graph", "module": "Modules and their replicas"}  # by level
 KEYS = ("model", "region", "gpu", "phase", "weights")  # of a pool
 # What operators respond to: the key of its values, and its axis.
 LENGTH = "lengths", Axis("tokens of a request", log=True)
@@ -70,10 +73,10 @@ SHARE = "shares", Axis("share of the multiprocessors")
 EVEN_LENGTH = "lengths", Axis("tokens of a request")
 # Responses of operators: title, unit, key, factor from its values to the unit, and the x axis.
 RESPONSES = (
-    ("Latency by length", "factor to the shortest request", "latency_by_length", 1, LENGTH),
+    ("Latency by length", "times that of the shortest request", "latency_by_length", 1, LENGTH),
     ("Memory by length", "GB of one request in flight, without weights", "memory_by_length", 1e-9,
      LENGTH),
-    ("Latency by batch", "factor to one request", "latency_by_batch", 1, BATCH),
+    ("Latency by batch", "times that of one request", "latency_by_batch", 1, BATCH),
     ("Queueing", "replicas for stable queues, batch 1", "replicas_by_rate", 1, RATE),
     ("Waiting by rate", "mean seconds with the fewest replicas", "wait_by_rate", 1, RATE),
     ("Waiting by length", "mean seconds at this load", "wait_by_length", 1, LENGTH),
@@ -90,7 +93,7 @@ RESPONSES = (
 def page_context(run: Run, params: Mapping[str, str]) -> TemplateContext:
     """Return the plan of the pool, phase and level that ``params`` select.
 
-    A level says what is scaled: operators, layers or replicas. The form provisions the pool again.
+    A level says what is scaled: operators, modules or replicas. The form provisions the pool again.
     """
     result = typed_result(run, ProvisionResult)
     pools = sorted(result.pools, key=lambda pool: not pool.chosen)
@@ -116,10 +119,22 @@ def page_context(run: Run, params: Mapping[str, str]) -> TemplateContext:
 
 
 def part_context(part: str, run: Run, params: Mapping[str, str]) -> TemplateContext:
-    """Return the section ``part`` of the pool and phase in ``params``, by default the first."""
+    """Return the section ``part`` of the pool and phase in ``params``, by default the first.
+
+    Of the responses, ``params`` select one.
+    """
     pool = service.pool_of_run(run, params.get("pool", ""), params.get("phase", ""))
-    section = _sweep(part, run, pool) if part in service.SWEEPS else _sensitivity(run, pool)
-    return {"part_sections": sections_shown(Report("", "", (section,)), live=True)}
+    context: TemplateContext = {"run": run, "part": part}
+    if part in service.SWEEPS:
+        section = _sweep(part, run, pool)
+    else:
+        responses = service.operator_sensitivity(run, pool)
+        titles = {key: title for title, _, key, *_ in RESPONSES if key in responses}
+        response = Select.of(params, "response", "Response", titles)
+        section = _sensitivity(responses, response.chosen)
+        kept = {name: params.get(name, "") for name in ("pool", "phase")}
+        context |= {"selects": (response,), "kept": kept}
+    return context | {"part_sections": sections_shown(Report("", "", (section,)), live=True)}
 
 
 def _pool_sections(
@@ -136,9 +151,10 @@ def _pool_sections(
     if operators.height > 1:
         yield Section(PLANS.get(level, "Plan"), (_operators(operators),), "Graph")
     if not devices.is_empty():
-        charts = (_memory_chart(shards, devices), _load_chart(devices))
-        layers = [_layers_by_gpu(shards, operators)] if level == "module" else []
-        yield Section("GPUs", (*charts, *layers), "Devices")
+        colours = _colours(operators["operator"])
+        charts = (_memory_chart(shards, devices, colours), _load_chart(devices))
+        modules = [_modules_by_gpu(shards, operators)] if level == "module" else []
+        yield Section("GPUs", (*charts, *modules), "Devices")
     if over_time and pool.chosen:
         yield Section("GPUs over time", (_course_chart(_rows(run, "courses", pool)),), "Course")
 
@@ -154,7 +170,7 @@ def _load(pool: PoolFigures) -> Facts:
             Fact("Load", pool.requests_s, "req/s"),
             Fact("ISL", pool.isl + pool.cached_tokens, "tokens", Form.COUNT, note=cached),
             Fact("OSL", pool.osl, "tokens", Form.COUNT),
-            Fact("Limit", pool.slo_ms, "ms", change=start, note=pool.slo_source),
+            Fact("Limit", pool.slo_ms / 1e3, form=Form.SECONDS, change=start, note=pool.slo_source),
         )
     )
 
@@ -173,7 +189,7 @@ def _notes(pool: PoolFigures) -> Iterator[Note]:
 
 
 def _operators(operators: pl.DataFrame) -> Table:
-    """Return the operators or layers of a plan in graph order."""
+    """Return the operators or modules of a plan in graph order."""
     return table(
         operators.iter_rows(named=True),
         (Head("Operator", wide=2), lambda row: row["operator"].replace("_", " ")),
@@ -205,7 +221,12 @@ def _rows(run: Run, table: str, pool: PoolFigures) -> pl.DataFrame:
     return rows.filter(pl.col(name) == getattr(pool, name) for name in KEYS if name in rows.columns)
 
 
-def _memory_chart(shards: pl.DataFrame, devices: pl.DataFrame) -> Chart:
+def _colours(names: Iterable[str]) -> dict[str, int]:
+    """Return the colour of each operator in graph order, the same in all charts of the pool."""
+    return {name: at for at, name in enumerate(names)}
+
+
+def _memory_chart(shards: pl.DataFrame, devices: pl.DataFrame, colours: Mapping[str, int]) -> Chart:
     """Return the memory used on each device, stacked by operator, and its capacity."""
     shown = shards.filter(pl.col("device") < MANY)
     series = [
@@ -215,13 +236,14 @@ def _memory_chart(shards: pl.DataFrame, devices: pl.DataFrame) -> Chart:
             tuple(rows["memory_gb"].round(3)),
             shape=Shape.BAR,
             notes=tuple(f"{count} of them" for count in rows["shards"]),
+            colour=colours.get(str(name)),
         )
         for (name,), rows in shown.group_by("operator", maintain_order=True)
     ]
     last = min(devices.height, MANY)
     # GB in use over the share in use is the memory of a device.
     device_gb = float((devices["memory_gb"] / devices["memory"].clip(1e-9)).median() or 0.0)  # type: ignore[arg-type]
-    series.append(Series("memory there is", (0.4, last + 0.6), (device_gb, device_gb), Role.LIMIT))
+    series.append(Series("capacity", (0.4, last + 0.6), (device_gb, device_gb), Role.LIMIT))
     note = f"The first {MANY} of {devices.height}." if devices.height > MANY else ""
     return Chart(
         "Memory by GPU", _gpu_axis(last), Axis(unit="GB"), tuple(series), note, stacked=True,
@@ -246,71 +268,77 @@ def _gpu_axis(count: int) -> Axis:
     return Axis("GPU", ticks=tuple(range(1, count + 1)) if count <= 12 else ())
 
 
-def _layers_by_gpu(shards: pl.DataFrame, layers: pl.DataFrame) -> Table:
-    """Return which GPU has how many shards of which layers, as a heat map."""
+def _modules_by_gpu(shards: pl.DataFrame, modules: pl.DataFrame) -> Table:
+    """Return which GPU has how many shards of which modules, as a heat map."""
     by_gpu = shards.filter(pl.col("device") < MANY).pivot(
         "operator", index="device", values="shards"
     )
-    names = [name for name in layers["operator"] if name in by_gpu.columns]
+    names = [name for name in modules["operator"] if name in by_gpu.columns]
     counts = by_gpu.sort("device").select("device", *names).rows()
     most = max(shards["shards"])
     return Table(
         (Head("GPU", Form.COUNT), *(Head(name, Form.COUNT) for name in names)),
         tuple((device + 1, *shown) for device, *shown in counts),
-        "Layers by GPU",
-        note="Shards of the layers on each GPU.",
+        "Modules by GPU",
+        note="Shards of the modules on each GPU.",
         shades=tuple((None, *(n and 0.6 * n / most for n in shown)) for _, *shown in counts),
     )
 
 
-def _sensitivity(run: Run, pool: PoolFigures) -> Section:
-    """Return the response of the strongest operators to length, batch, rate and share of a GPU."""
-    responses = service.operator_sensitivity(run, pool)
+def _sensitivity(responses: Mapping[str, Any], chosen: str) -> Section:
+    """Return the response ``chosen`` of the strongest operators, such as latency by length."""
     names = responses["operators"]
-    charts = []
-    for title, unit, key, factor, (x_key, x_axis) in RESPONSES:
-        if key not in responses:
-            continue  # an older run without these results
-        values = factor * np.asarray(responses[key], np.float64)  # [operator, x]
-        strongest = np.argsort(-values.max(axis=1), kind="stable")[:SHOWN]
-        series = tuple(
-            Series(
-                names[index].replace("_", " "),
-                tuple(responses[x_key]),
-                tuple(map(clean, values[index].tolist())),
-            )
-            for index in sorted(strongest)
+    colours = _colours(names)
+    title, unit, key, factor, (x_key, x_axis) = next(row for row in RESPONSES if row[2] == chosen)
+    values = factor * np.asarray(responses[key], np.float64)  # [operator, x]
+    strongest = np.argsort(-values.max(axis=1), kind="stable")[:SHOWN]
+    series = tuple(
+        Series(
+            names[index].replace("_", " "),
+            tuple(responses[x_key]),
+            tuple(map(clean, values[index].tolist())),
+            colour=colours[names[index]],
         )
-        charts.append(Chart(title, x_axis, Axis(unit=unit), series, small=True))
-    note = Note(
-        "One request on one GPU, for the operators that respond most. Modelled from published "
-        "peaks and measured kernel efficiency."
+        for index in sorted(strongest)
     )
-    return Section("Sensitivity", (*charts, note), "Response")
+    note = (
+        f"One request on one GPU. The {len(series)} of {len(names)} operators that respond most. "
+        "Modelled from published peaks and measured kernel efficiency."
+    )
+    if x_key in ("lengths", "batches") and x_axis.log:  # they double
+        x_axis = replace(x_axis, ticks=tuple(responses[x_key][::2]))
+    shown = values[strongest]
+    log = bool(shown.min() > 0 and shown.max() / shown.min() > WIDE)
+    chart = Chart(title, x_axis, Axis(unit=unit, log=log), series, note)
+    return Section("Sensitivity", (chart,), "Response")
 
 
 def _sweep(by: str, run: Run, pool: PoolFigures) -> Section:
     """Return the savings of operators over whole replicas ``by`` length, rate or model size."""
     rows = [row for row in service.savings_sweep(run, pool, by)["rows"] if "gpus" in row]
     axis, conditions = SWEPT[by]
-    charts = []
-    for measure, title in MEASURES.items():
-        places, shares = zip(*SOURCE[by][measure], strict=True)
-        series = (
-            Series("computed", tuple(row["at"] for row in rows),
-                   tuple(row[measure] for row in rows), Role.RECOMMENDED),
-            Series("the source", places, shares, Role.MEASURED, Shape.POINTS),
-        )  # fmt: skip
-        charts.append(Chart(title, axis, Axis(form=Form.SHARE, zero=False), series, small=True))
-    note = Note(
-        f"{conditions} Computed: GPUs after placement, confirmed by simulation. The source: "
-        "operators by its queueing formulas (section 4.3). Gap: no plan keeps the limit."
+    series = []
+    for colour, (measure, label) in enumerate(MEASURES.items()):
+        at, saved = (tuple(row[name] for row in rows) for name in ("at", measure))
+        places, shares = zip(*PUBLISHED[by][measure], strict=True)
+        series += [
+            Series(f"{label}, computed", at, saved, colour=colour),
+            Series(f"{label}, {PAPER}", places, shares, shape=Shape.POINTS, colour=colour),
+        ]
+    saves = any(abs(row[measure]) > 0.001 for row in rows for measure in MEASURES)
+    nothing = "" if saves or not rows else "Operators save nothing here. "
+    note = (
+        f"{nothing}{conditions} Lines: GPUs after placement, confirmed by simulation. Dots: "
+        f"{PAPER}, by queueing formulas (arXiv 2511.02248, section 4.3). Gap: no plan keeps the "
+        "limit."
     )
-    return Section(f"Savings by {by}", (*charts, note), f"Sweep {by}")
+    share = Axis(unit="share of whole replicas", form=Form.SHARE)
+    chart = Chart("Savings", axis, share, tuple(series), note)
+    return Section(f"Savings by {by}", (chart,), f"Sweep {by}")
 
 
 def _course_chart(courses: pl.DataFrame) -> Chart:
-    """Return the GPUs over time when scaling operators, layers or replicas, and requests/s.
+    """Return the GPUs over time when scaling operators, modules or replicas, and requests/s.
 
     Hours count from the first row of ``courses``. Rows are grouped into equal spans of time, each
     with its largest number of GPUs and its mean rate.

@@ -16,13 +16,11 @@ from planner.errors import EXPECTED
 from planner.models import Trace
 from planner.outputs.render.figure import (
     BLUE,
-    GREEN,
     GREY,
-    LOGARITHMIC,
-    ORANGE,
     PALETTE,
     Figure,
     figure,
+    logarithmic,
     points,
 )
 from planner.selectors.scenarios import scenarios_list
@@ -33,7 +31,7 @@ from planner.web.hardware_names import choice_names
 from planner.web.request import Request, TemplateContext
 
 SYMBOLS = ("circle", "square", "diamond", "triangle-up", "cross", "x", "star", "hexagon")
-COLOURS = tuple(dict.fromkeys((BLUE, ORANGE, GREEN, *PALETTE)))
+COLOURS = PALETTE[1:-1]  # blue is for what is recommended, grey for the others
 EXAMPLES: dict[str, dict[str, Any]] = {
     "Chat": {"model": "llama-3.1-8b", "isl": 512, "osl": 256, "ttft_ms": 500, "tbt_ms": 50},
     "Code completion": {
@@ -122,7 +120,10 @@ def page_context(found: DeploymentSearchResult) -> TemplateContext:
         "found": found,
         "best": found.simplest,
         "cheapest": next(iter(found.candidates), None),
-        "rows": [(row, json.dumps(row.profiles)) for row in found.candidates],
+        "rows": [
+            (row, json.dumps(row.profiles))
+            for row in sorted(found.candidates, key=lambda row: row != found.simplest)
+        ],
         "by_gpu": [(row, "") for row in found.by_gpu],
         "speed_figure": _front(found, "tokens_per_s_user", "tokens/s per user"),
         "latency_figure": _front(found, "ttft_ms", "TTFT, ms (95th percentile)"),
@@ -149,18 +150,24 @@ def _front(found: DeploymentSearchResult, key: str, label: str) -> Figure | None
     for i, (name, rows) in enumerate(groups.items()):
         colour, symbol = COLOURS[i % len(COLOURS)], SYMBOLS[i % len(SYMBOLS)]
         traces.append(_markers(rows, key, name, colour, symbol))
+    if (best := found.simplest) and best.usd_per_mtok is not None:
+        traces.append(_markers([best], key, "Recommended", BLUE, "star", size=14))
     return figure(
         traces, height=340, x=label, y="$ per million tokens",
-        xaxis=LOGARITHMIC if key == "ttft_ms" else {"rangemode": "tozero"},
+        xaxis=logarithmic([getattr(row, key) for row in (*front, *listed)])
+        if key == "ttft_ms"
+        else {"rangemode": "tozero"},
         yaxis={"rangemode": "tozero"},
     )  # fmt: skip
 
 
-def _markers(rows: list[Row], key: str, name: str, colour: str, symbol: str) -> Any:
+def _markers(
+    rows: list[Row], key: str, name: str, colour: str, symbol: str, size: float = 9
+) -> Any:
     """Return deployments as points: their measure ``key``, and dollars per million tokens."""
     return points(
         [float(f"{getattr(row, key):.4g}") for row in rows],
         [float(f"{row.usd_per_mtok:.4g}") for row in rows],
-        name, colour, symbol=symbol, size=9, text=[row.label for row in rows],
+        name, colour, symbol=symbol, size=size, text=[row.label for row in rows],
         hover="%{text}<br>%{x:,.4~r}, $%{y:,.4~r} per million tokens",
     )  # fmt: skip

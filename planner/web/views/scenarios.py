@@ -139,7 +139,7 @@ def _draft(request: Request, trace: Trace) -> HttpResponse:
     requested_s = DAY_S if past else horizon.replayed_s
     is_shorter = (planned.duration_s or requested_s) < requested_s
     draft = {
-        "title": f"A first scenario for {trace.name}",
+        "title": f"Draft for {trace.name}",
         "trace": trace,
         "past": past,
         "short": past and planned.start == "end",  # too short for a window of the past
@@ -175,7 +175,7 @@ def _launch(request: Request) -> HttpResponse:
     except PlannerError as problem:
         return _begin(request, form, str(problem))
     draft = {
-        "title": f"A first scenario for the launch of {launch.model}",
+        "title": f"Draft for the launch of {launch.model}",
         "horizon": launch.horizon,
         "assumed": [*launch_assumptions(launch, text)],
     }

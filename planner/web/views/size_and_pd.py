@@ -14,6 +14,7 @@ from django.views.decorators.http import require_http_methods, require_safe
 
 from planner.domain.kinds.registry import KINDS
 from planner.domain.options import options_in, options_of
+from planner.domain.provisioning.figures import LEVEL_NAMES
 from planner.domain.sizing.arrivals import MOST_BURSTY, POISSON, TRACE
 from planner.errors import EXPECTED, NotAllowed, PlannerError, ScenarioError
 from planner.inputs.scenario.document import parse
@@ -122,6 +123,8 @@ def _page(request: Request, kind: Run.Kind, template: str) -> HttpResponse:
     form = OptionsForm(options, without=left_out, data=request.POST or None)
     if kind == Run.Kind.SIZE:
         _choose_arrivals(form)
+    elif kind == Run.Kind.PROVISION:
+        make_select(form, "level", {"all": "All levels", **LEVEL_NAMES})
     runs = runs_with_answers().filter(kind=kind)[:SHOWN]
     used = next((str(run.scenario_id) for run in runs if run.scenario_id), "")
     context: TemplateContext = {

@@ -152,8 +152,8 @@ def test_each_model_of_a_file_is_served_by_its_own() -> None:
         row.what: f"{row.value}; {row.why}" for row in draft_assumptions(trace, text, serving)
     }
     assert "no built-in model is called our-own" in assumed["Model and GPUs of our-own"]
-    assert "your file names it; " in assumed["Model and GPUs of llama-3.1-70b"]
-    assert "your file names gold, without a known limit" in assumed["Tiers and their limits"]
+    assert "your file names it" in assumed["Model and GPUs of llama-3.1-70b"]
+    assert "your file names gold, without limits" in assumed["Tiers and their limits"]
 
     chosen = choose_serving(trace, "llama-3.1-8b")
     text_drafted = scenario_draft(trace, serving=chosen)
@@ -203,7 +203,7 @@ def test_sums_per_bin_leave_the_spread_of_lengths_assumed() -> None:
         text = scenario_draft(trace, serving=serving)
         return {row.what: row.value for row in draft_assumptions(trace, text, serving)}
 
-    spread = "How lengths and arrivals spread within a bin"
+    spread = "Lengths and arrivals in a bin"
     both = told(input_tokens=4_800_000, output_tokens=480_000)
     assert "CV 1" in both[spread] and "Prompt lengths" not in both
     assert spread not in told() and "Prompt lengths" in told()  # the spread stands with the mean

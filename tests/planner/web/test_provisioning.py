@@ -48,7 +48,7 @@ def test_the_page_says_what_the_document_says(planner: User, run: Run) -> None:
         way["gpus"] for way in service["ways"].values()
     ]
     assert "Decode of llama-3.1-8b" in page(planner, run, phase="decode")
-    assert "Layers and their replicas" in page(planner, run, phase="prefill", level="module")
+    assert "Modules and their replicas" in page(planner, run, phase="prefill", level="module")
     methods, operators = tables_of(report, "Source")
     planned = [method for pool in chosen for method in pool["methods"]]
     assert [row["Method"] for row in rows_of(methods)] == [method["method"] for method in planned]
