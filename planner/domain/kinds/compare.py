@@ -20,6 +20,7 @@ from planner.domain.parallel import parallel_replays
 from planner.domain.pd.plan_ratios import StatedRatio, stated_ratios
 from planner.domain.planning.figures import PlanFigures, plan_figures
 from planner.domain.planning.inputs import PlannedWindow
+from planner.domain.planning.period_solver import Periods, with_planned_starts
 from planner.domain.planning.planning import forecast_load
 from planner.domain.planning.purchases import purchases, shift_figures
 from planner.domain.preparation import planned_of, study_of, with_seed
@@ -178,6 +179,9 @@ def run(
     recommended = None if choice is None else ChoiceOfPolicy(choice, trials.days, level)
     comparison = _comparison_of(study, runs, scenario.objective.baseline, left_out, recommended)
     shown = _with_simulated_plan(planned, comparison)
+    if shown is not planned:
+        periods = Periods.of(study.plan_input, planned.load)
+        shown = replace(shown, plan=with_planned_starts(periods, shown.plan))
     progress(1.0, "Comparing")
     tested = [*candidates, *(replace(row, policy=key) for key, row in others.items())]
     result = CompareResult(

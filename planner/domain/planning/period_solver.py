@@ -23,7 +23,14 @@ from planner.optimizer.horizon.cross_region import rerouted_tps, shares_planned
 from planner.optimizer.horizon.figures import by_window
 from planner.optimizer.limited_capacity import EXACT, unserved_by_tier
 from planner.optimizer.objective import totals
-from planner.optimizer.problem import FEASIBLE, INFEASIBLE, PlanningProblem, ScalingPlan, WindowPlan
+from planner.optimizer.problem import (
+    FEASIBLE,
+    INFEASIBLE,
+    MEASURES,
+    PlanningProblem,
+    ScalingPlan,
+    WindowPlan,
+)
 from simulation.arrays import FloatArray, IntArray
 
 BY_TIER = "tier"
@@ -173,6 +180,31 @@ def _solve_horizon(
         time_limit_s=settings.time_limit_s,
         check=check,
     )
+
+
+def with_planned_starts(periods: Periods, plan: ScalingPlan) -> ScalingPlan:
+    """Return ``plan`` with each period's starts counted from the target of the period before.
+
+    A simulated plan counts them from the replicas that run then. Its policy may have added some.
+    """
+    windows, before = list[WindowPlan](), plan.initial
+    for window, period in zip(plan.windows, periods.problems, strict=True):
+        counted = totals(replace(period, current=before), window.target)
+        more_usd = sum(
+            getattr(period.weights, measure)
+            * (getattr(counted, measure) - getattr(window.totals, measure))
+            for measure in MEASURES
+        )
+        windows.append(
+            replace(
+                window,
+                totals=counted,
+                objective_usd=window.objective_usd + more_usd,
+                bound_usd=window.bound_usd + more_usd,
+            )
+        )
+        before = window.target
+    return replace(plan, windows=tuple(windows))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

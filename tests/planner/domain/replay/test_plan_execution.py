@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from planner.domain.planning.period_solver import Periods, with_planned_starts
 from planner.domain.planning.planning import plan_window
 from planner.domain.progress import silent
 from planner.domain.replay.policy_context import policy_context_of
@@ -87,6 +88,12 @@ def test_each_period_is_planned_from_what_is_up(dear_east: Study) -> None:
     followed = plan.plan()
     more = np.maximum(followed.target[1] - unpooled(dear_east, there), 0).sum()
     assert followed.windows[1].totals.starts == more > at_once.windows[1].totals.starts
+    # As shown, a plan counts starts from its own targets, like a plan that is not simulated.
+    loaded = plan_window(dear_east.plan_input, silent).load
+    shown = with_planned_starts(Periods.of(dear_east.plan_input, loaded), followed)
+    before = np.concatenate([shown.initial[None], shown.target[:-1]])
+    starts = np.maximum(shown.target - before, 0).sum(axis=(1, 2, 3))
+    assert [window.totals.starts for window in shown.windows] == starts.tolist()
 
 
 def unpooled(toy: Study, counts: Any) -> Any:
