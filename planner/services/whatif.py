@@ -4,19 +4,21 @@ The last month of an outlook is such a run too: it shows whether requests would 
 """
 
 import json
+import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import lru_cache
 from hashlib import sha256
+from itertools import pairwise
 from typing import Any
 
 from django.core.cache import cache
 from django.db import transaction
 from django.utils import timezone
 
-from planner.domain.kinds.pareto import planned_together
+from planner.domain.kinds.pareto import ParetoResult, planned_together
 from planner.domain.kinds.plan import Options, with_objective
 from planner.domain.kinds.registry import KINDS
 from planner.domain.options import options_of
@@ -25,7 +27,6 @@ from planner.domain.report import Report
 from planner.domain.reports.whatif import VariedSetting, grid_report
 from planner.domain.whatif.answer import StoredPlan, answer
 from planner.domain.whatif.figures import FIGURES, Figure, SimulatedPolicy, WhatIf
-from planner.domain.whatif.objectives import BOUNDS
 from planner.domain.whatif.plan_inputs import from_arrays
 from planner.domain.whatif.settings import (
     SHARE,
@@ -40,13 +41,13 @@ from planner.errors import KeyReused, NotReady, PlannerError
 from planner.inputs.scenario import document as text
 from planner.inputs.scenario.build import build_hardware
 from planner.inputs.scenario.schema.test_days import LEVELS
-from planner.inputs.scenario.settings import ALL
+from planner.inputs.scenario.settings import MEASURE
 from planner.models import Run, Scenario, Sweep, User, take_numbers
-from planner.optimizer.pareto_front import SLACK
+from planner.optimizer.pareto_front import TIE
 from planner.policies.base import SEPARATOR
 from planner.policies.choice import policy_of
 from planner.selectors.run_hardware import hardware_of, stored_hardware
-from planner.selectors.runs import run_result, stored_result
+from planner.selectors.runs import run_result, stored_result, typed_result
 from planner.selectors.sweeps import sweep_cells
 from planner.services import runs
 from planner.services.access import check_may_plan, check_may_remove
@@ -63,6 +64,7 @@ MAX_REPLAYED = 2_000_000
 PERIOD_S = 3600.0
 KEPT_S = 86_400  # time that the answer of a cell stays in the cache
 SPARE = "objective.spare.instances"
+END_RATE = 100.0  # factor on the rate of exchange, beyond which only one objective counts
 THE_PLAN = "lt-i"  # policy that follows the plan of a plan run
 Chosen = Mapping[str, Any]  # values by the name of a setting, or by an address of the scenario
 
@@ -211,21 +213,32 @@ def what_if_grid(*, run: Run, user: User, chosen: Chosen, axes: Sequence[Axis]) 
 
 def what_if_trade_off(*, run: Run, user: User, pair: str) -> Run:
     """Start a run that computes the Pareto front of two objectives for a run's scenario."""
-    document = text.edit(run.document, _objective(run))
+    # A front of a comparison takes the demand of its plan, which it finds by the same scenario.
+    compared = run.kind == Run.Kind.COMPARE
+    document = run.document if compared else text.edit(run.document, _objective(run))
     return document_run(document=document, owner=user, kind=Run.Kind.PARETO, options={"of": pair})
 
 
 def front_values(run: Run, plan: int) -> dict[str, Any]:
-    """Return values by address that make a scenario use point ``plan`` (from 0) of a front."""
-    result = run_result(run)
-    first, second = result["of"]
-    if not 0 <= plan < len(result["points"]):
-        raise PlannerError(f"cell: this front has {len(result['points'])} plans.")
-    bound = result["points"][plan]["second"] * (1 + SLACK)
-    return {
-        "objective.minimise": first, "objective.weights": None, "objective.periods": ALL,
-        BOUNDS[second]: bound,
-    }  # fmt: skip
+    """Return values by address that make a scenario use point ``plan`` (from 0) of a front.
+
+    They are weights of both objectives, so that a scenario still plans period by period. The weight
+    of the second is the rate at which both are exchanged at that point.
+    """
+    result = typed_result(run, ParetoResult)
+    points, (first, second) = result.points, result.of
+    if not 0 <= plan < len(points):
+        raise PlannerError(f"cell: this front has {len(points)} plans.")
+    rates = [(a.first - b.first) / (b.second - a.second) for a, b in pairwise(points)]
+    before = rates[plan - 1] if plan else math.inf
+    after = rates[plan] if plan < len(rates) else 0.0
+    if not rates:
+        rate = TIE
+    elif plan == 0:
+        rate = after * END_RATE
+    else:
+        rate = math.sqrt(before * after) if after else before / END_RATE
+    return {"objective.weights": {MEASURE[first]: 1.0, MEASURE[second]: float(f"{rate:.4g}")}}
 
 
 def _simulation(run: Run, changes: Variation) -> tuple[str, str]:

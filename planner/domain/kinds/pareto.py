@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import polars as pl
 from pydantic import Field, field_validator
@@ -16,16 +16,16 @@ from planner.domain.progress import Progress, part
 from planner.domain.recommend.rule import TIE
 from planner.domain.results.basis import Frame, frame_of
 from planner.domain.serialise import KEY, MERGED, as_json
-from planner.domain.whatif.answer import StoredPlan
+from planner.domain.traffic.forecasts import Height
+from planner.domain.whatif.answer import StoredPlan, answer_what_if
 from planner.domain.whatif.figures import WhatIf
 from planner.domain.whatif.objectives import NAMES, front, pair_of, total
-from planner.domain.whatif.plan_inputs import basis_of
-from planner.domain.whatif.variations import Variation
+from planner.domain.whatif.plan_inputs import Basis, basis_of
 from planner.errors import Infeasible
 from planner.inputs.scenario.schema import Scenario
 from planner.inputs.scenario.settings import ALL, MEASURE, UNITS
 from planner.inputs.scenario.user_facts import NO_USER_FACTS, UserFacts
-from planner.optimizer.pareto_front import FrontPoint, knee
+from planner.optimizer.pareto_front import knee
 
 POINTS, MOST_POINTS = 9, 25
 SOLVE_S = 10.0  # time limit of the solver per point
@@ -37,7 +37,8 @@ class FrontPlan:
 
     first: float
     second: float
-    first_bound: float  # no plan has less of the first with at most this much of the second
+    # No plan has less of the first with at most this much of the second; None: not known.
+    first_bound: float | None
     status: str
     cost: float
     gpu_hours: float = field(metadata={KEY: "gpu-hours"})
@@ -48,13 +49,13 @@ class FrontPlan:
     seconds: float  # solver time, s
 
     @classmethod
-    def of(cls, point: FrontPoint[tuple[WhatIf, Variation]]) -> FrontPlan:
-        """Return the figures of a point of the front."""
-        answer, _ = point.plan
+    def of(cls, answer: WhatIf, pair: tuple[str, str], first_bound: float | None) -> FrontPlan:
+        """Return the figures of the plan ``answer`` with the two objectives ``pair``."""
+        first, second = pair
         return cls(
-            first=point.first,
-            second=point.second,
-            first_bound=point.first_bound,
+            first=total(answer, first),
+            second=total(answer, second),
+            first_bound=first_bound,
             status=answer.status,
             cost=total(answer, "cost"),
             gpu_hours=total(answer, "gpu-hours"),
@@ -79,6 +80,10 @@ class ParetoResult:
     planned_for: tuple[str, ...]  # parts of the forecast that every plan covers, such as P95
     headline: str
     seconds: float
+    # The plan itself, on the same demand; None: a result of an older version.
+    as_planned: FrontPlan | None = None
+    # Cost of the recommended plan in its simulation; None: the demand is that of another plan.
+    simulated_usd: float | None = None
 
 
 class Options(RunOptions):
@@ -110,23 +115,31 @@ def run(
     *,
     known: UserFacts = NO_USER_FACTS,
     progress: Progress,
+    basis: Basis | None = None,
+    simulated_usd: float | None = None,
 ) -> Outcome:
     """Return the plans with the least of the first objective under several bounds on the second.
 
-    All periods are planned at once. Raises Infeasible if there is no plan. Arguments: see ``Kind``.
+    ``basis`` has the inputs of the plan that a comparison recommends, which costs ``simulated_usd``
+    in its simulation; None: the scenario's own plan. On its demand, all periods are planned
+    together, because the bounds are on their sum. Raises Infeasible if there is no plan. Other
+    arguments: see ``Kind``.
     """
     begun = time.perf_counter()
-    scenario = planned_together(scenario)
     study = study_of(scenario, traces, known, part(progress, 0.0, 0.3))
-    planned = planned_of(study, part(progress, 0.3, 0.5))
-    basis = basis_of(study, planned)
+    if basis is None:
+        basis = basis_of(study, planned_of(study, part(progress, 0.3, 0.5)))
     pair = pair_of(options.of)
-    base = StoredPlan(scenario, known, basis, solve_s=SOLVE_S)
+    plan = answer_what_if(StoredPlan(scenario, known, basis, solve_s=SOLVE_S), {})
+    # A recommended static fleet has no other plans, so the front follows the forecast.
+    basis = replace(basis, flat=None)
+    base = StoredPlan(planned_together(scenario), known, basis, solve_s=SOLVE_S)
     front_points = front(base, pair, options.points, part(progress, 0.5, 1.0))
-    points = tuple(map(FrontPlan.of, front_points))
-    if not points:
+    points = tuple(FrontPlan.of(point.plan[0], pair, point.first_bound) for point in front_points)
+    if not points or plan.totals is None:
         raise Infeasible("There is no plan for either objective. Run plan to see what conflicts.")
     knee_index = knee([(point.first, point.second) for point in points])
+    planned_for = (str(Height(series.level, series.times)) for series in basis.series)
     return Outcome(
         ParetoResult(
             frame=frame_of(study),
@@ -134,9 +147,11 @@ def run(
             units=(UNITS[MEASURE[pair[0]]], UNITS[MEASURE[pair[1]]]),
             points=points,
             knee=knee_index,
-            planned_for=tuple(dict.fromkeys(str(used.height) for used in planned.quantiles)),
+            planned_for=tuple(dict.fromkeys(planned_for)),
             headline=_headline(*pair, points),
             seconds=time.perf_counter() - begun,
+            as_planned=FrontPlan.of(plan, pair, None),
+            simulated_usd=simulated_usd,
         ),
         {"front": pl.DataFrame(as_json(points), infer_schema_length=None)},
         basis,

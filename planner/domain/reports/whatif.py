@@ -229,43 +229,45 @@ def _name(objective: str) -> str:
 
 
 def _front_facts(result: ParetoResult) -> Iterator[Fact]:
-    """Yield the plan with the least of the first objective and, if they differ, the other plans.
-
-    The others are the plan with the least of the second objective and that at the knee.
-    """
+    """Yield the plan as it is and, if the plans of the front differ, the best of each objective."""
     points, (first, second) = result.points, map(_name, result.of)
     unit, second_unit = result.units
-    ahead = " planned ahead" if result.planned_for else ""
     low, high = points[-1], points[0]  # in the first objective
+    plan = result.as_planned or low
     if not has_trade_off(points):
-        yield Fact(f"{first}{ahead}, lowest", low.first, unit)
-        yield Fact(f"{second}{ahead}", low.second, second_unit)
-        yield Fact("Peak replicas", low.peak_instances, form=Form.COUNT)
+        yield Fact(f"{first} as planned", plan.first, unit)
+        yield Fact(f"{second} as planned", plan.second, second_unit)
+        yield Fact("Peak replicas", plan.peak_instances, form=Form.COUNT)
         return
+    if result.as_planned:
+        note = f"{second} {figure(plan.second, second_unit)}"
+        yield Fact(f"{first} as planned", plan.first, unit, note=note)
     note = f"{second} {figure(low.second, second_unit)}"
-    yield Fact(f"{first}{ahead}, lowest", low.first, unit, note=note)
+    yield Fact(f"{first}, lowest", low.first, unit, note=note)
     note = f"{first} {figure(high.first, unit)}"
-    yield Fact(f"{second}{ahead}, lowest", high.second, second_unit, note=note)
+    yield Fact(f"{second}, lowest", high.second, second_unit, note=note)
     if result.knee is not None:
         knee = points[result.knee]
         note = f"{second} {figure(knee.second, second_unit)}"
-        yield Fact(f"{first}{ahead}, at the knee", knee.first, unit, note=note)
+        yield Fact(f"{first} at the knee", knee.first, unit, note=note)
 
 
-class NumberedPlan(NamedTuple):
-    """A plan of a front with its place in it."""
+class NamedPlan(NamedTuple):
+    """A plan of a front, or the plan as it is."""
 
-    place: int
+    name: str
     plan: FrontPlan
 
 
 def _front_table(result: ParetoResult) -> Table:
-    """Return a table of the plans of a front; the knee is marked, or else the last plan."""
-    points, knee = result.points, result.knee
-    marked = len(points) - 1 if knee is None else knee
+    """Return a table of the plan as it is and those of the front; the knee is marked."""
+    plans = [NamedPlan(str(i), point) for i, point in enumerate(result.points, start=1)]
+    if result.as_planned:
+        plans.insert(0, NamedPlan("as planned", result.as_planned))
+    marked = None if result.knee is None else str(result.knee + 1)
     return table(
-        [NumberedPlan(i, point) for i, point in enumerate(points)],
-        (Head("Plan", Form.COUNT), lambda row: row.place + 1),
+        plans,
+        (Head("Plan"), lambda row: row.name),
         (Head("Cost", Form.NUMBER, "$"), lambda row: row.plan.cost),
         (Head("GPU-hours", Form.NUMBER, "h"), lambda row: row.plan.gpu_hours),
         (Head("Energy", Form.NUMBER, "kWh"), lambda row: row.plan.energy),
@@ -273,9 +275,8 @@ def _front_table(result: ParetoResult) -> Table:
         (Head("Starts", Form.COUNT), lambda row: row.plan.starts),
         (Head("Peak replicas", Form.COUNT), lambda row: row.plan.peak_instances),
         (Head("Status"), lambda row: row.plan.status),
-        marked=lambda row: row.place == marked,
-        note=f"Marked: the {f'lowest {result.of[0]}' if knee is None else 'knee'}. "
-        "Energy and carbon are at rated load.",
+        marked=lambda row: row.name == marked,
+        note="Energy and carbon are at rated load." + " Marked: the knee." * (marked is not None),
     )
 
 
@@ -284,38 +285,39 @@ def front_report(result: ParetoResult, _: Tables) -> Report:
     points = result.points
     first, second = result.of
     units = {name: UNITS[MEASURE[name]] for name in NAMES}
-    x = tuple(point.second for point in points)
 
-    def series(label: str, key: str, role: Role, shown: slice = slice(None)) -> Series:
-        """Return the attribute ``key`` of the points ``shown`` over the second objective."""
-        y = tuple(getattr(point, key) for point in points[shown])
-        return Series(
-            label, x[shown], y, role, Shape.POINTS if role is Role.MEASURED else Shape.LINE
-        )
+    def series(label: str, key: str, role: Role, shown: Sequence[FrontPlan] = points) -> Series:
+        """Return the attribute ``key`` of the plans ``shown`` over the second objective."""
+        x = tuple(point.second for point in shown)
+        y = tuple(getattr(point, key) for point in shown)
+        shape = Shape.LINE if role in (Role.LIMIT, Role.RECOMMENDED) else Shape.POINTS
+        return Series(label, x, y, role, shape)
 
     drawn = [
         series("Proven lower bound", "first_bound", Role.LIMIT),
-        series("Plans", "first", Role.RECOMMENDED),
+        series("Best plans", "first", Role.RECOMMENDED),
     ]
-    knee = result.knee
-    if knee is not None:
-        drawn.append(series("Knee", "first", Role.MEASURED, slice(knee, knee + 1)))
-    plans = _front_table(result)
+    if result.knee is not None:
+        drawn.append(series("Knee", "first", Role.MEASURED, [points[result.knee]]))
+    if result.as_planned:
+        drawn.append(series("As planned", "first", Role.BASELINE, [result.as_planned]))
     axes = (
         Axis(_name(second), units[second]),
         Axis(_name(first), units[first], zero=False),
     )
     chart = Chart(f"{_name(first)} against {second}", *axes, tuple(drawn))
+    demand = "For the same demand as the plan of this scenario. Not simulated."
+    if result.simulated_usd is not None:
+        simulated = figure(result.simulated_usd, "$")
+        demand = f"For the same demand as the recommended plan. Its simulated cost is {simulated}."
+    sections = (Section("Pareto front", (chart, _front_table(result))),)
     return Report(
         title=result.frame.scenario,
         answer=result.headline,
         facts=tuple(_front_facts(result)),
-        why=f"Planned once, before the window, for {' and '.join(result.planned_for)} of the "
-        "forecast. Plan and compare uses newer forecasts in each period, so it may cost far less."
-        if result.planned_for
-        else "",
+        why=demand if result.as_planned else "",
         sections=(
-            Section("Pareto front", (chart, plans) if has_trade_off(points) else (plans,)),
+            *(sections if has_trade_off(points) else ()),
             *sources_section(result.frame.provenance, result.frame.notes),
         ),
     )

@@ -213,11 +213,10 @@ def answers_context(run: Run, params: QueryDict) -> TemplateContext:
     context = {"run": run, "address": reverse("web:run-what-if", args=[run.pk])}
     if run.kind == Run.Kind.PARETO and not question.lines:
         result = typed_result(run, ParetoResult)
-        last = len(result.points) - 1
-        rows = [(i, f"Plan {i + 1}") for i in range(last + 1)]
+        rows = [(i, f"Plan {i + 1}") for i in range(len(result.points))]
         if not has_trade_off(result.points):
-            rows = rows[last:]  # the lowest in the first objective
-        chosen = last if result.knee is None else result.knee
+            rows = []  # the plan is as good
+        chosen = len(result.points) - 1 if result.knee is None else result.knee
         return context | {"choices": rows, "cell": chosen, **_shown(run_report(run))}
     before, *answers = what_if_cells(run, [{}, *question.cells], WITHIN_S)
     if not isinstance(before, WhatIf):
