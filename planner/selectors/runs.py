@@ -1,6 +1,7 @@
 """Read runs and their results."""
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -20,6 +21,7 @@ from planner.storage import row_arrays
 T = TypeVar("T")
 
 RECENT = 6  # runs below another list
+POOLS = 3  # most pools that an answer names
 
 
 def runs_list() -> QuerySet[Run]:
@@ -36,9 +38,11 @@ def runs_with_answers() -> QuerySet[Run]:
         policy_label=KT("result__recommended__label"),
         policy_usd=KT("result__recommended__cost_usd"),
         plan_usd=KT("result__plan__totals__usd"),
-        first_model=KT("result__pools__0__model"),
-        first_rps=KT("result__pools__0__max_rps"),
-        other_model=KT("result__pools__1__model"),
+        **{
+            f"pool_{i}_{key}": KT(f"result__pools__{i}__{key}")
+            for i in range(POOLS + 1)
+            for key in ("model", "role", "max_rps")
+        },
         read_requests=KT("result__requests"),
     )
 
@@ -65,13 +69,25 @@ def answer_of(run: Run) -> str:
         return re.split(r"[.;]( |$)", figures["headline"])[0]
     if figures["plan_usd"]:
         return f"{figure(float(figures['plan_usd']), '$')} as planned"
-    if figures["first_rps"]:
-        more = ", and other pools" if figures["other_model"] else ""
-        rps = figure(float(figures["first_rps"]))
-        return f"{figures['first_model']}: {rps} req/s per replica{more}"
+    if figures["pool_0_max_rps"]:
+        return _pools_text(figures)
     if run.kind == Run.Kind.INGEST and figures["read_requests"]:
         return f"{int(figures['read_requests']):,} requests"
     return run.problem.partition("\n")[0]
+
+
+def _pools_text(figures: Mapping[str, Any]) -> str:
+    """Return the req/s per replica of the first pools of a run of ``runs_with_answers``."""
+    pools, before = list[str](), ""
+    for i in range(POOLS):
+        model, role, rps = (figures[f"pool_{i}_{key}"] for key in ("model", "role", "max_rps"))
+        if rps:
+            words = [] if model == before else [model]
+            words += [role] if role in ("prefill", "decode") else []
+            pools.append(" ".join([*words, figure(float(rps))]))
+            before = model
+    more = " and others" if figures[f"pool_{POOLS}_max_rps"] else ""
+    return f"{', '.join(pools)}{more} req/s per replica"
 
 
 def run_get(run_id: int) -> Run:

@@ -1,6 +1,6 @@
 """Report a comparison: the recommended plan, its alternatives, and what both rest on."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, cast
 
@@ -79,6 +79,20 @@ class Plan:
     def title(self) -> str:
         """Return the name for people, then its policy."""
         return f"{self.label} · {self.outcome.label}" if self.name else self.label
+
+
+SLOWER = "slower_profile"
+COUNTED = ("past", "drawn")  # kinds of test days of which there are several
+# Other kinds, in a few words.
+TESTED = {
+    SLOWER: "slower GPUs",
+    "more_demand": "more demand",
+    "crowd": "a crowd",
+    "longer_outputs": "longer outputs",
+    "replica_lost": "a lost replica",
+    "region_lost": "a lost region",
+    "slow_start": "slow starts",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -371,22 +385,34 @@ def _risk_tile(view: ComparisonView) -> Fact:
         days = f"Fails {failing} test day{'s' * (failing != 1)}"
         return Fact("Risk", days, note=price, meaning=Meaning.MISSED)
     loss = replica_loss(plan.outcome, view.tests.days, view.frame.deferrable)
-    meaning = {True: Meaning.MET, False: Meaning.RISK, None: Meaning.NEUTRAL}[loss.survives]
-    effect = "" if loss.survives else loss.effect  # "N+1" says it
+    required = _required(view)
+    passed, failed = (
+        [day for day in required if day.policies[view.key].passes is passes]
+        for passes in (True, False)
+    )
     error = view.tests.speed_error
-    speeds = "" if error is None else f"profile error {percent(error, 0)}"
-    note = " · ".join(filter(None, (effect, _days_passed(view), speeds, price)))
+    tested = any(day.kind == SLOWER for day in passed)
+    speeds = f"GPUs {percent(error, 0)} slower: not tested" if error and not tested else ""
+    meaning = {True: Meaning.MET, False: Meaning.RISK, None: Meaning.NEUTRAL}[loss.survives]
+    if loss.survives and speeds:
+        meaning = Meaning.NEUTRAL  # green would promise that speeds are right
+    effect = "" if loss.survives else loss.effect  # "N+1" says it
+    days = f"{'fails' if failed else 'passes'} {_days_text(failed or passed)}" if required else ""
+    note = " · ".join(filter(None, (effect, days, speeds, price)))
     link = "test-days" if view.tests.days else ""
     return Fact("Risk", loss.verdict, note=note, meaning=meaning, link=link)
 
 
-def _days_passed(view: ComparisonView) -> str:
-    """Return how many required test days the plan passes."""
-    required = _required(view)
-    passed = sum(day.policies[view.key].passes for day in required)
-    if not required:
-        return ""
-    return f"{passed}/{len(required)} test days"
+def _days_text(days: Sequence[TestDayFigures]) -> str:
+    """Return the test days by kind, such as "3 past days and a lost replica"."""
+    counts: dict[str, int] = {}
+    for day in days:
+        counts[day.kind] = counts.get(day.kind, 0) + day.cases
+    *most, last = (
+        f"{n:,} {kind} day{'s' * (n != 1)}" if kind in COUNTED else TESTED.get(kind, kind)
+        for kind, n in counts.items()
+    )
+    return f"{', '.join(most)} and {last}" if most else last
 
 
 def _required(view: ComparisonView) -> list[TestDayFigures]:

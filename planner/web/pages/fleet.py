@@ -80,12 +80,14 @@ def fleet_context(now: datetime, user: User) -> TemplateContext:
         if not proposal.repeats_active_plan and proposal not in to_review
     ]
     is_live = Source.objects.exists()
+    shown = [fleet_plan(plan, now, charts=i < MOST) for i, plan in enumerate(plans)]
     return {
-        "plans": [fleet_plan(plan, now, charts=i < MOST) for i, plan in enumerate(plans)],
+        "plans": shown,
         "alerts": alerts,
         "waiting": list(waiting[:ITEMS]),
         "to_review": to_review,
         "is_live": is_live,
+        "is_checked": is_live and not any(each.stale for each in shown),
         "next_step": _review_step(to_review)
         or next((NextStep(each.text, "Open", each.page, each.key) for each in alerts), None)
         or _outdated_step(own)
