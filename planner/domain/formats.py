@@ -1,6 +1,7 @@
 """Format numbers, shares, durations and moments for people."""
 
 import math
+import re
 from contextvars import ContextVar
 from datetime import UTC, datetime, tzinfo
 from typing import Any
@@ -143,3 +144,9 @@ def parameter_text(value: Any) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+def key_words(key: str) -> str:
+    """Return a key as words, such as "Load factor" for load_factor or "Cold start, s"."""
+    words = re.sub(r"[._\[\]]+", " ", key).strip()
+    return re.sub(r" (s|ms|kw|usd)$", r", \1", words[:1].upper() + words[1:])

@@ -14,7 +14,6 @@ from planner.selectors.run_comparison_figures import (
     Group,
     Setting,
     error_groups,
-    first_keys,
     plan_groups,
     replay_groups,
     size_groups,
@@ -158,13 +157,11 @@ def _why_not_ranked(
     runs: Sequence[Run], results: Sequence[StoredResult], differences: Iterable[Setting]
 ) -> str:
     """Return why the runs are not ranked: different traffic or windows; "" if they are."""
-    traffic = [
-        row.key
+    if any(
+        row.key == "trace" or (row.key.startswith("traffic.") and "max_replayed" not in row.key)
         for row in differences
-        if row.key == "trace" or (row.key.startswith("traffic.") and "max_replayed" not in row.key)
-    ]
-    if traffic:
-        return f"Other traffic ({first_keys(traffic)}): the figures are not ranked."
+    ):
+        return "Other traffic: the figures are not ranked."
     if len(windows(results)) > 1:
         return "Other windows: the figures are not ranked."
     return ""

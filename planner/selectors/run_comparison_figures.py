@@ -104,11 +104,6 @@ class Group:
     note: str = ""
 
 
-def first_keys(keys: Sequence[str]) -> str:
-    """Return the first three keys in words, and how many others there are."""
-    return ", ".join(keys[:3]) + (f" and {len(keys) - 3} more" if len(keys) > 3 else "")
-
-
 def plan_groups(
     results: Sequence[StoredResult], not_ranked: str, differences: Iterable[Setting]
 ) -> Iterator[Group]:
@@ -116,13 +111,9 @@ def plan_groups(
     totals = [result.plan and result.plan.totals for result in results]
     if not _has_several(totals):
         return
-    differing = [row.key for row in differences if row.key.startswith(PLAN_SETTINGS)]
     note = not_ranked
-    if differing and not not_ranked:
-        note = (
-            f"The targets differ ({first_keys(differing)}): the cheaper plan "
-            "is not better until it is replayed."
-        )
+    if not note and any(row.key.startswith(PLAN_SETTINGS) for row in differences):
+        note = "The targets differ: the cheaper plan is not better until it is simulated."
     rows = [
         _compare(column, head, [getattr(row, column.name, None) for row in totals], fair=not note)
         for head, column in PLAN.items()
@@ -157,13 +148,10 @@ def replay_groups(
     figures = [result.policies.get(name) for result, name in zip(results, chosen, strict=True)]
     if not _has_several(figures):
         return
-    limits = [row.key for row in differences if row.key.startswith("tiers[")]
+    limits = any(row.key.startswith("tiers[") for row in differences)
     note = not_ranked
-    if limits and not not_ranked:
-        note = (
-            f"The limits differ ({first_keys(limits)}): each run uses its own for SLO attainment, "
-            "so neither attainment nor cost is ranked."
-        )
+    if limits and not note:
+        note = "The limits differ: neither SLO attainment nor cost is ranked."
     attainments = [row.slo_attainment if row else {} for row in figures]
     rows = []
     for column, tier, label in _columns(attainments):

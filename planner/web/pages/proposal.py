@@ -38,7 +38,8 @@ from planner.services.approval import (
 )
 from planner.services.proposals import CHART, SETTING
 from planner.web.charts.run_comparison import Course, course_figure
-from planner.web.pages.run_comparison import Line, course_of, figure_line, setting_line
+from planner.web.pages.run_comparison import course_of, figure_line
+from planner.web.pages.setting_lines import Line, setting_line
 from planner.web.request import TemplateContext
 
 REPLICAS, COST = "replicas", "cost"  # charts that may be commented on (data-about)

@@ -1,42 +1,30 @@
 """Build the comparison page of several runs: rows of figures, and charts."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import polars as pl
 
 from planner.domain.columns import SHARE, TEXT
-from planner.domain.formats import NOTHING, figure, parameter_text, signed_percent
+from planner.domain.formats import NOTHING, figure, percent, signed_percent
 from planner.domain.reports.over_time import BORROWED, to_end
+from planner.domain.results.stored import StoredResult
+from planner.errors import ScenarioError
+from planner.inputs.scenario.document import parse
 from planner.models import Run
 from planner.outputs.render.figure import Figure
 from planner.outputs.table_text import figure_text
-from planner.selectors.run_comparison import RunComparison, compare_runs
-from planner.selectors.run_comparison_figures import BETTER, ComparedFigure, Group, Setting
+from planner.selectors.run_comparison import MIN_RUNS, RunComparison, compare_runs
+from planner.selectors.run_comparison_figures import BETTER, ComparedFigure, Group
 from planner.selectors.runs import run_table, run_tables, stored_result
 from planner.web.charts.run_comparison import Course, course_figure
+from planner.web.pages.setting_lines import Cell, Line, setting_lines
 from planner.web.request import TemplateContext
 
-
-@dataclass(frozen=True, slots=True)
-class Cell:
-    """The value of one run in a line, and how it compares with that of the first run."""
-
-    text: str
-    change: str = ""  # difference from the first run
-    mark: str = ""  # better or worse; of a setting: changed
-    good: bool | None = None  # None: neither better nor worse
-
-
-@dataclass(frozen=True, slots=True)
-class Line:
-    """A figure or a setting, with one cell per run."""
-
-    label: str
-    cells: tuple[Cell, ...]
-    help: str = ""
-    numeric: bool = True
+# Figures that are shown at once, by their column. The others are in folds.
+SIMULATED = ("cost_usd", "slo_attainment", "gpu_hours", "energy_kwh", "carbon_kg", "starts_total")
+PLANNED = ("usd", "gpu_hours", "kwh", "starts")
+SAME_COST = 0.005  # share of the cost within which no run is cheaper
 
 
 def page_context(runs: Sequence[Run], params: Mapping[str, str]) -> TemplateContext:
@@ -45,43 +33,90 @@ def page_context(runs: Sequence[Run], params: Mapping[str, str]) -> TemplateCont
     results = [stored_result(run) for run in runs]
     windows = {(compared.start, compared.end) for compared in comparison.runs}
     clocks = {result.clock for result in results}
+    main, names = next(
+        (
+            (group, names)
+            for title, names in (("As simulated", SIMULATED), ("As planned", PLANNED))
+            for group in comparison.groups
+            if group.title == title
+        ),
+        (None, ()),
+    )
+    scenarios = [plain_scenario(run) for run in runs]
     return {
         "beside": comparison,
         "columns": [*zip(comparison.runs, (result.clock for result in results), strict=True)],
         "numbers": [run.pk for run in runs],
-        "differences": [setting_line(row) for row in comparison.differences],
+        "verdict": verdict(comparison, results, main),
+        "note": main.note if main else "",
+        "main": [figure_line(row) for name in names for row in main.rows if row.name == name]
+        if main
+        else [],
+        "differences": setting_lines(comparison.differences, scenarios),
         "groups": [
-            (group.title, group.note, rows, any_differs(group))
+            (group.title, group.note, rows)
             for group in comparison.groups
             if (rows := [figure_line(row) for row in group.rows])
         ],
         "policy": params.get("policy", ""),
         "policies": {name: label for each in results for name, label in each.labels.items()},
-        **charts(runs, comparison, next(iter(clocks)), apart=len(windows) > 1 or len(clocks) > 1),
+        "replica_figure": replica_chart(
+            runs, comparison, next(iter(clocks)), apart=len(windows) > 1 or len(clocks) > 1
+        ),
     }
 
 
-def any_differs(group: Group) -> bool:
-    """Return whether any figure of the group differs between the runs."""
-    return any(value != row.values[0] for row in group.rows for value in row.values)
+def plain_scenario(run: Run) -> dict[str, Any]:
+    """Return the scenario of a run as plain data; empty if this version cannot read it."""
+    try:
+        scenario = parse(run.document, run.name or "scenario")
+    except ScenarioError:
+        return {}
+    plain: dict[str, Any] = scenario.model_dump(mode="json", by_alias=True)
+    return plain
 
 
-def setting_line(row: Setting) -> Line:
-    """Return a setting as a line of the table, with one cell per run."""
-    cells = tuple(
-        Cell(_setting_text(value), mark="" if value == row.values[0] else "changed")
-        for value in row.values
+def verdict(comparison: RunComparison, results: Sequence[StoredResult], main: Group | None) -> str:
+    """Return which run is cheapest and meets the SLO, or why the runs do not compare."""
+    costs = next(
+        (row.values for row in main.rows if row.name in ("cost_usd", "usd")) if main else iter(()),
+        (),
     )
-    return Line(row.key, cells)
-
-
-def _setting_text(value: Any) -> str:
-    """Return the value of a setting as text."""
-    if value is None:
-        return NOTHING
-    if isinstance(value, list):
-        return ", ".join(parameter_text(item) for item in value)
-    return parameter_text(value)
+    priced = {
+        compared.run: (float(usd), result.policies.get(compared.policy))
+        for compared, result, usd in zip(comparison.runs, results, costs, strict=False)
+        if usd is not None
+    }
+    if main is None or len(priced) < MIN_RUNS:
+        return ""
+    if main.note:
+        stated = ", ".join(f"run {run} {figure(usd, '$')}" for run, (usd, _) in priced.items())
+        return f"Costs do not compare: {stated}"
+    planned = main.rows[0].name in PLANNED
+    meeting = {
+        run: usd
+        for run, (usd, policy) in priced.items()
+        if planned or (policy and all(policy.slo_met.values()))
+    }
+    of = meeting or {run: usd for run, (usd, _) in priced.items()}
+    cheapest = min(of, key=lambda run: of[run])
+    others = [usd for run, (usd, _) in priced.items() if run != cheapest]
+    next_usd = min([usd for run, usd in of.items() if run != cheapest] or others)
+    less = 1 - of[cheapest] / next_usd if next_usd else 0.0
+    if planned:
+        end = "as planned, not simulated"
+    elif len(meeting) == len(priced):
+        end = "and all runs meet the SLO"
+    elif not meeting:
+        return f"No run meets the SLO. Run {cheapest} costs least: {figure(of[cheapest], '$')}"
+    elif len(meeting) == 1:
+        return f"Only run {cheapest} meets the SLO: {figure(of[cheapest], '$')}"
+    else:
+        end = f"of the {len(meeting)} runs that meet the SLO"
+    if abs(less) < SAME_COST:
+        return f"The cost is the same, {figure(of[cheapest], '$')}, {end}"
+    cost = f"{figure(of[cheapest], '$')}, {percent(less)} less than the next"
+    return f"Run {cheapest} is cheapest: {cost}, {end}"
 
 
 def figure_line(row: ComparedFigure) -> Line:
@@ -108,10 +143,10 @@ def _change_text(row: ComparedFigure, change: float | None) -> str:
     return signed_percent(change, 0 if abs(change) >= 1 else 1)
 
 
-def charts(
+def replica_chart(
     runs: Sequence[Run], comparison: RunComparison, clock: str, *, apart: bool
-) -> dict[str, Figure | None]:
-    """Return the charts of ready replicas and of cost over time, with a line per run.
+) -> Figure | None:
+    """Return the chart of ready replicas over time, with a line per run; None if few have them.
 
     ``comparison`` says which policy of each run counts. With ``apart``, the runs have different
     windows, so each line begins at hour 0.
@@ -121,12 +156,7 @@ def charts(
         for run, compared in zip(runs, comparison.runs, strict=True)
         if (course := course_of(run, compared.policy)) is not None
     ]
-    return {
-        "replica_figure": course_figure(courses, "ready", "replicas", clock=clock, apart=apart),
-        "cost_figure": course_figure(
-            courses, "usd_per_hour", "$ an hour", clock=clock, apart=apart
-        ),
-    }
+    return course_figure(courses, "ready", "replicas", clock=clock, apart=apart)
 
 
 def replica_steps(run: Run) -> tuple[pl.DataFrame | None, dict[str, str]]:

@@ -25,7 +25,7 @@ from planner.services.active_plans import plan_end, plan_restore
 from planner.services.scenarios import plan_branch
 from planner.web.errors import planners_only
 from planner.web.pages.fleet import fleet_plan, outcome_words, plan_facts, replicas_now
-from planner.web.pages.run_comparison import setting_line
+from planner.web.pages.setting_lines import setting_line
 from planner.web.paging import is_short, paged
 from planner.web.request import Request
 from simulation.arrays import IntArray

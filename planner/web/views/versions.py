@@ -14,7 +14,7 @@ from planner.selectors.scenarios import scenario_get, scenarios_list
 from planner.selectors.versions import compare_versions, version_get, versions_changing
 from planner.services.scenarios import scenario_branch, scenario_restore
 from planner.web.errors import planners_only
-from planner.web.pages.run_comparison import setting_line
+from planner.web.pages.setting_lines import setting_line
 from planner.web.paging import paged
 from planner.web.request import Request
 

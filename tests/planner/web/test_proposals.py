@@ -93,7 +93,7 @@ def test_a_story_in_pages(planner: User, approver: User, viewer: User) -> None:
     url = f"/proposals/{proposal.pk}/"
     assert made.url == url
     text = text_of(pia.get(url))
-    assert f"active plan {active_plans().get().number}" in text and "horizon.period_s" in text
+    assert f"active plan {active_plans().get().number}" in text and "Scaling interval" in text
     shown = pia.get(url).context
     cost = next(tile for tile in shown["tiles"] if tile.unit == "$")
     # 300 of 500 dollars; at the attainment of what is there 1 - 300 * 800 / 480 / 500.
@@ -168,7 +168,7 @@ def test_versions_are_compared_restored_and_branched(planner, scenario) -> None:
     url = f"/scenarios/{scenario.pk}/versions/"
     text = text_of(client.get(url))
     assert "From version 1 to version 2" in text and "Quarters" in text
-    assert "horizon.period_s 3600 900" in text.replace("3,600", "3600")
+    assert "Scaling interval, min 60 15" in text
     assert "- period_s: 3600 # an hour" in text and "+ period_s: 900 # an hour" in text
     assert client.get(url, {"from": "7"}).status_code == 404
     client.post(f"{url}1/restore/")

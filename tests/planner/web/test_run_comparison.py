@@ -104,13 +104,39 @@ def test_the_page_shows_both_and_its_address_can_be_sent(
         reverse("web:runs-compare"), {"run": [first.pk, run.pk], "policy": "today"}
     )
     text = text_of(page)
-    assert "tiers[IW-F].ttft_ms 1000 2000" in text and "As planned" not in text
+    assert "Tier IW-F: TTFT, ms 1000 2000" in text and "As planned" not in text
     lines = json_in(page, "replica-data")["data"]
     assert [line["name"] for line in lines] == [
         f"Run {first.pk}, Today's fleet", f"Run {run.pk}, Today's fleet"
     ]  # fmt: skip
     same = signed_in(viewer).get(reverse("web:runs-compare"), {"run": f"{first.pk},{first.pk}"})
     assert 'id="no-difference"' in same.content.decode()
+
+
+def test_the_verdict_is_the_cheapest_run_that_meets_the_slo(planner: User, first: Run) -> None:
+    text, met = DOCUMENT.replace("3600", "1800"), {"IW-F": True, "IW-N": True}
+    missing = other(planner, text, cost_usd=300.0)
+    dear, cheap = (other(planner, text, cost_usd=usd, slo_met=met) for usd in (400.0, 350.0))
+    other_traffic = other(planner, DOCUMENT.replace("trace: week", "trace: month"), slo_met=met)
+
+    def verdict(*runs: Run) -> str:
+        numbers = {"run": [run.pk for run in runs]}
+        return str(signed_in(planner).get(reverse("web:runs-compare"), numbers).context["verdict"])
+
+    assert f"run {dear.pk} " in verdict(missing, dear)
+    for runs in ((dear, cheap), (cheap, dear), (missing, dear, cheap)):
+        assert f"Run {cheap.pk} " in verdict(*runs) and "$350" in verdict(*runs)
+    assert not {"cheapest", "least"} & set(verdict(cheap, other_traffic).split())
+
+
+def test_a_list_of_another_length_is_one_line(planner: User, first: Run) -> None:
+    row = "  - {model: llama-3.1-8b, gpu: A100-80GB, tp: 1}\n"
+    more = row + row.replace("A100-80GB", "H100-SXM")
+    run = other(planner, DOCUMENT.replace(row, more).replace("A100-80GB: 64", "A100-80GB: 32"))
+    page = signed_in(planner).get(reverse("web:runs-compare"), {"run": [first.pk, run.pk]})
+    texts = {line.label: [cell.text for cell in line.cells] for line in page.context["differences"]}
+    assert texts.pop("Profiles")[1].count("llama-3.1-8b") == 2
+    assert list(texts.values()) == [["64", "32"]]
 
 
 def test_runs_are_chosen_from_lists(planner: User, first: Run) -> None:

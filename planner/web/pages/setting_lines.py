@@ -1,0 +1,201 @@
+"""Word the settings in which runs differ: labels of the form, and rows of a list as one line."""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from django import forms
+
+from planner.domain.formats import NOTHING, duration, figure, key_words, parameter_text
+from planner.inputs.scenario.address import names_of
+from planner.policies.registry import POLICIES
+from planner.selectors.run_comparison_figures import Setting
+from planner.web.forms.fields import SCALARS
+from planner.web.forms.profile_choice import ProfileChoice
+from planner.web.forms.scenario import KIND_LABELS, RegionRow, SourceRow, TierRow, TodayRow
+
+MOST_FIELDS = 2  # of an entry with more differences, only its name is shown
+MOST_NAMES = 4  # of a list in one cell
+_ENTRY = re.compile(r"(.+?)\[([^\]]+)\]\.?(.*)")
+Entry = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """The value of one run in a line, and how it compares with that of the first run."""
+
+    text: str
+    change: str = ""  # difference from the first run
+    mark: str = ""  # better or worse; of a setting: changed
+    good: bool | None = None  # None: neither better nor worse
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A figure or a setting, with one cell per run."""
+
+    label: str
+    cells: tuple[Cell, ...]
+    help: str = ""
+    numeric: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class ListSection:
+    """A list of a scenario: its title, one entry in words, and the form of an entry."""
+
+    title: str
+    singular: str
+    words: Callable[[Entry], str]
+    form: type[forms.Form] | None = None
+
+
+def _profile(entry: Entry) -> str:
+    role = entry.get("role")
+    return ProfileChoice.of(entry).label + (f", {role}" if role in ("prefill", "decode") else "")
+
+
+def _source(entry: Entry) -> str:
+    trace = entry.get("trace") or entry.get("file") or "launch"
+    part = entry.get("series") or entry.get("name") or entry.get("model")
+    return f"{trace}: {part}" if part else str(trace)
+
+
+def _today(entry: Entry) -> str:
+    role = entry.get("role")
+    places = [entry.get("model"), entry.get("region"), role if role != "mixed" else None]
+    return " ".join([f"{entry.get('replicas')} ×", *(str(place) for place in places if place)])
+
+
+def _test_day(entry: Entry) -> str:
+    label = KIND_LABELS.get(str(entry.get("kind")), str(entry.get("kind")))
+    amount = entry.get("windows") or entry.get("paths")
+    times = f" × {entry['times']:g}" if entry.get("times") else ""
+    return f"{label}: {amount}" if amount else f"{label}{times}"
+
+
+def _policy(entry: Entry) -> str:
+    name = str(entry.get("name"))
+    return str(entry.get("label") or POLICIES.get(name, name))
+
+
+def _name(entry: Entry) -> str:
+    return str(entry.get("name") or "")
+
+
+LISTS = {
+    "models": ListSection("Models", "Model", _name),
+    "gpus": ListSection("GPUs", "GPU", _name),
+    "profiles": ListSection("Profiles", "Profile", _profile),
+    "regions": ListSection("Regions", "Region", _name, RegionRow),
+    "tiers": ListSection("Tiers", "Tier", _name, TierRow),
+    "traffic.sources": ListSection("Traffic sources", "Traffic source", _source, SourceRow),
+    "fleet.today": ListSection("Replicas today", "Replicas today", _today, TodayRow),
+    "policies": ListSection("Policies", "Policy", _policy),
+    "test_days": ListSection("Test days", "Test day", _test_day),
+}
+
+
+def setting_lines(
+    differences: Sequence[Setting], scenarios: Sequence[Mapping[str, Any]]
+) -> list[Line]:
+    """Return the settings that differ as lines of a table, with one cell per run.
+
+    ``scenarios`` has the scenario of each run as plain data. Entries of a list that a run lacks, or
+    that differ in many fields, share one line with their names.
+    """
+    by_entry: dict[tuple[str, str], list[Setting]] = {}
+    for row in differences:
+        match = _ENTRY.fullmatch(row.key)
+        if match and match[1] in LISTS:
+            by_entry.setdefault((match[1], match[2]), []).append(row)
+    entries = {section: [_entries(each, section) for each in scenarios] for section, _ in by_entry}
+    whole: dict[str, set[str]] = {}
+    for (section, name), rows in by_entry.items():
+        missing = any(name not in of_run for of_run in entries[section])
+        if missing and name.isdecimal():  # an index means another entry in each run
+            whole.setdefault(section, set()).update(*entries[section])
+        elif missing or len(rows) > MOST_FIELDS:
+            whole.setdefault(section, set()).add(name)
+    lines: list[Line] = []
+    for section in list(whole):
+        if line := _line_of_entries(LISTS[section], entries[section]):
+            lines.append(line)
+        else:
+            whole.pop(section)  # their names do not tell them apart
+    for row in differences:
+        match = _ENTRY.fullmatch(row.key)
+        if match is None or match[2] not in whole.get(match[1], ()):
+            lines.append(setting_line(row))
+    return lines
+
+
+def _entries(scenario: Mapping[str, Any], section: str) -> dict[str, Entry]:
+    """Return the entries of a list of a scenario by the names that addresses have."""
+    node: Any = scenario
+    for key in section.split("."):
+        node = (node or {}).get(key)
+    rows = [entry if isinstance(entry, Mapping) else {"name": entry} for entry in node or ()]
+    return dict(zip(names_of(node or ()), rows, strict=True))
+
+
+def _line_of_entries(section: ListSection, entries: Sequence[Mapping[str, Entry]]) -> Line | None:
+    """Return one line with the ``entries`` of each run, or None if all runs read alike."""
+    words = [[*dict.fromkeys(map(section.words, of_run.values()))] for of_run in entries]
+    if all(each == words[0] for each in words):
+        return None
+    texts = []
+    for each in words:
+        more = len(each) - MOST_NAMES
+        texts.append("; ".join(each[:MOST_NAMES]) + (f"; and {more} more" if more > 0 else ""))
+    return Line(section.title, _cells(texts))
+
+
+def setting_line(row: Setting) -> Line:
+    """Return a setting as a line of the table, with one cell per run."""
+    scalar = next((each for each in SCALARS.values() if each.path == row.key), None)
+    label = _label(row.key) if scalar is None else scalar.label
+
+    def text(value: Any) -> str:
+        if value is None or not isinstance(value, int | float) or isinstance(value, bool):
+            return _text(value)
+        if scalar is not None and scalar.is_duration:
+            return duration(value)
+        return figure(value / scalar.per) if scalar and scalar.per else _text(value)
+
+    return Line(label, _cells([text(value) for value in row.values]))
+
+
+def _label(key: str) -> str:
+    """Return the label of the setting at an address."""
+    match = _ENTRY.fullmatch(key)
+    if match is None or match[1] not in LISTS:
+        return _words(key)
+    section, name, field = LISTS[match[1]], match[2], match[3]
+    entry = f"{section.singular} {int(name) + 1 if name.isdecimal() else name}"
+    if not field:
+        return entry
+    first, _, rest = field.partition(".")
+    fields: Mapping[str, Any] = section.form.base_fields if section.form else {}
+    words = str(fields[first].label) if first in fields else key_words(first)
+    return f"{entry}: {words}, {rest}" if rest else f"{entry}: {words}"
+
+
+def _words(key: str) -> str:
+    """Return the keys of an address as words, such as "Objective: spare instances"."""
+    first, _, rest = key.replace("option ", "Option: ").partition(".")
+    return key_words(f"{first}: {rest}" if rest else first)
+
+
+def _cells(texts: Sequence[str]) -> tuple[Cell, ...]:
+    return tuple(
+        Cell(text or NOTHING, mark="changed" if text != texts[0] else "") for text in texts
+    )
+
+
+def _text(value: Any) -> str:
+    """Return the value of a setting as text."""
+    if isinstance(value, list):
+        return ", ".join(parameter_text(item) for item in value)
+    return "" if value is None else parameter_text(value)
