@@ -106,9 +106,10 @@ def _binding_local_needs(problem: PlanningProblem, target: IntArray) -> Iterator
         if side_of_region in reported:  # an aggregated pool is on both sides
             continue
         reported.add(side_of_region)
+        share = "" if problem.epsilon == 1 else f"{percent(problem.epsilon)} of "
         sentence = (
-            f"With one replica less, {side_of_region} serves under {percent(problem.epsilon)} of "
-            f"its own peak{redundancy_words(problem)}."
+            f"{side_of_region} needs all its replicas for {share}its own peak"
+            f"{redundancy_words(problem)}."
         )
         yield Binding(
             "local", side_of_region, sentence, int(target[model, region, side.columns].sum()),
@@ -156,9 +157,9 @@ def _binding_joint_peaks(problem: PlanningProblem, target: IntArray) -> Iterator
             if remaining[model] - need[model] >= smallest_loss:
                 continue
             reported.add(where)
-            lost = " without one region" if problem.lose_region else ""
+            lost = " without any one of them" if problem.lose_region else ""
             sentence = (
-                f"With one replica less, {where} does not serve the joint peak of all regions{lost}"
+                f"{where} needs all its replicas for the peak of all regions{lost}"
                 f"{redundancy_words(problem)}."
             )
             yield Binding(

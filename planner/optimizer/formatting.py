@@ -44,11 +44,11 @@ def first_names(names: Sequence[str]) -> str:
 
 
 def redundancy_words(problem: PlanningProblem) -> str:
-    """Return the redundancy in words: " after losing any replica of every pool", or ""."""
+    """Return the redundancy in words: " with 1 replica lost in each pool", or ""."""
     if not problem.spare:
         return ""
-    lost = "replica" if problem.spare == 1 else f"{problem.spare} replicas"
-    return f" after losing any {lost} of {'every pool' if problem.by_pool else 'the region'}"
+    place = "pool" if problem.by_pool else "region"
+    return f" with {replica_words(problem.spare)} lost in each {place}"
 
 
 def in_region(problem: PlanningProblem, model: int, region: int) -> str:

@@ -62,7 +62,7 @@ def _steps(result: Row, pool: Row, planned: Sequence[Row], count: int) -> Iterat
     peak = max(planned, key=lambda row: (row["target"], row["demand_tps"]), default=None)
     size = _row_of_replica(result.get("capacity"), pool)
     if peak is not None:
-        yield _demand_step(result, pool, peak, max(row["demand_tps"] for row in planned))
+        yield from _demand_steps(result, peak, max(row["demand_tps"] for row in planned))
     yield from _forecast_steps(result, pool)
     if size is not None:
         yield Step(
@@ -84,28 +84,27 @@ def _steps(result: Row, pool: Row, planned: Sequence[Row], count: int) -> Iterat
         yield _plan_step(result, pool, peak, (size or {}).get("pool_tps") or [])
     if size is not None:
         yield _provenance_step(result, pool, size)
-    yield _error_step(result, pool)
+    yield from _error_steps(result, pool)
 
 
-def _demand_step(result: Row, pool: Row, peak: Row, largest_tps: float) -> Step:
-    """Return the step on the demand that the plan covers; ``peak`` is its largest period."""
+def _demand_steps(result: Row, peak: Row, largest_tps: float) -> Iterator[Step]:
+    """Yield the steps on the demand that the plan covers; ``peak`` is its largest period."""
     recommended = result["recommended"]
-    begins = peak["period_start"].timestamp()
     clock = (result.get("window") or {}).get("clock", "utc")
-    factor = (recommended.get("parameters") or {}).get("load_factor", 1)
-    factor_words = ""
-    if recommended.get("follows_plan") and factor != 1:
-        factor_words = (
-            f" That is {factor:g} times the forecast (load_factor): the cheapest share that passes "
-            "the test days."
+    begins = words_of(peak["period_start"].timestamp(), clock)
+    covered = f"The plan covers at most {largest_tps:,.0f} input tokens/s"
+    if round(peak["demand_tps"]) == round(largest_tps):
+        sentence = f"{covered}, from {begins}."
+    else:
+        sentence = (
+            f"{covered}. It has most replicas from {begins}, for {peak['demand_tps']:,.0f} input "
+            "tokens/s."
         )
-    return Step(
-        "Demand",
-        f"The plan covers at most {largest_tps:,.0f} input tokens/s of {pool['model']} in "
-        f"{pool['region']}. It has most replicas from {words_of(begins, clock)}, for "
-        f"{peak['demand_tps']:,.0f} input tokens/s.{factor_words}",
-        "charts",
-    )
+    yield Step("Demand", sentence, "charts")
+    factor = (recommended.get("parameters") or {}).get("load_factor", 1)
+    if recommended.get("follows_plan") and factor != 1:
+        sentence = f"The plan covers {factor:g} times the forecast, the cheapest factor that passes"
+        yield Step("Load factor", f"{sentence} the test days.", "test-days")
 
 
 def _largest_counts(result: Row) -> dict[tuple[str, str, str], int]:
@@ -142,42 +141,40 @@ def _forecast_steps(result: Row, pool: Row) -> Iterator[Step]:
     for series in forecast.get("series") or []:
         if (series["model"], series["region"]) != (pool["model"], pool["region"]):
             continue
-        percentile = percentiles.get(series["tier"])
-        sentence = ""
-        if percentile is not None:
-            level = percentile["quantile"]
-            level_words = "its mean" if level is None else f"its quantile {level:g}"
-            times = "" if percentile["times"] == 1 else f"{percentile['times']:g} times "
-            sentence = f" The plan uses {times}{level_words}. {percentile['why']}"
         peak_error = series.get("peak_wape")
         error_words = (
             "" if peak_error is None else f", with a peak error of {peak_error:.0%} in this window"
         )
-        yield Step(
-            "Forecast",
-            f"{series['tier']} requests, by {series['method']}{error_words}.{sentence}",
-            "forecast",
-        )
+        sentence = f"{series['tier']} requests, by {series['method']}{error_words}."
+        yield Step("Forecast", sentence, "forecast")
+        percentile = percentiles.get(series["tier"])
+        if percentile is not None:
+            level = percentile["quantile"]
+            level_words = "the mean" if level is None else f"P{100 * level:g}"
+            times = "" if percentile["times"] == 1 else f"{percentile['times']:g} times "
+            sentence = f"The plan uses {times}{level_words}. {percentile['why']}"
+            yield Step("Percentile", f"{series['tier']}: {sentence}", "forecast")
 
 
 def _plan_step(result: Row, pool: Row, peak: Row, pool_tps: Sequence[float]) -> Step:
     """Return the plan's replicas at ``peak``; ``pool_tps`` is the capacity of 1, 2, ... of them."""
-    together = ""
+    words = [f"{peak['target']:,} replicas at that time"]
+    rate = None
     if 0 < peak["target"] <= len(pool_tps):
         rate = pool_tps[peak["target"] - 1]
-        together = f" Their capacity is {rate:,.0f} input tokens/s."
+        words.append(f"their capacity is {rate:,.0f} input tokens/s")
+    if rate is None or round(rate) != round(peak["capacity_tps"]):
+        words.append(f"all pools here have {peak['capacity_tps']:,.0f} input tokens/s")
+    role = pool["arrangement"].rpartition(", ")[2]
+    other_role = {"prefill": "for decode", "decode": "for prefill"}.get(role)
     binding = [
         limit["sentence"]
         for limit in result["plan"].get("binding") or []
-        if pool["model"] in limit["sentence"] and pool["region"] in limit["sentence"]
+        if pool["model"] in limit["sentence"]
+        and pool["region"] in limit["sentence"]
+        and not (other_role and other_role in limit["sentence"])
     ]
-    return Step(
-        "Plan",
-        f"{peak['target']:,} replicas at that time.{together} All pools of {pool['model']} in "
-        f"{pool['region']} have {peak['capacity_tps']:,.0f} input tokens/s. "
-        f"{' '.join(binding[:2])}".rstrip(),
-        "plan",
-    )
+    return Step("Plan", " ".join([_sentences(words), *binding[:2]]), "plan")
 
 
 def _provenance_step(result: Row, pool: Row, size: Row) -> Step:
@@ -191,24 +188,35 @@ def _provenance_step(result: Row, pool: Row, size: Row) -> Step:
     return Step("Where from", _sentences(facts), "sources")
 
 
-def _error_step(result: Row, pool: Row) -> Step:
-    """Return the step on the errors of simulation and profile."""
-    words = [
-        f"simulated capacity has a median error of {SIMULATION.median:.1%}, and of "
-        f"{SIMULATION.p95:.1%} at the 95th percentile"
-    ]
+def _error_steps(result: Row, pool: Row) -> Iterator[Step]:
+    """Yield the steps on the errors of simulation and profile."""
+    sentence = (
+        f"Simulated capacity has a median error of {SIMULATION.median:.1%}, and of "
+        f"{SIMULATION.p95:.1%} at the 95th percentile."
+    )
+    yield Step("Simulation error", sentence, "profiles")
     row = _row_of_replica(result.get("profile_error"), pool)
-    if row is not None and row["error"] is None:
-        words.append(f"the error of its profile is unknown: {row['basis']}")
-    elif row is not None:
-        words.append(f"the error of its profile is {row['error']:.1%} ({row['basis']})")
-        if row["replicas_if_slower"] is not None and row["replicas_if_faster"] is not None:
-            words.append(
-                f"the peak of all regions is {row['replicas']:,} replicas, "
-                f"{row['replicas_if_slower']:,} if the profile is slower by its error, "
-                f"{row['replicas_if_faster']:,} if faster"
-            )
-    return Step("How sure", _sentences(words), "profiles")
+    if row is None:
+        return
+    if row["error"] is None:
+        yield Step("Profile error", f"Unknown: {row['basis']}.", "profiles")
+        return
+    words = [f"{row['error']:.1%} ({row['basis']})"]
+    if row["replicas_if_slower"] is not None and row["replicas_if_faster"] is not None:
+        words.append(
+            f"the peak of all regions is {row['replicas']:,} replicas, "
+            f"{row['replicas_if_slower']:,} if the profile is slower by its error, "
+            f"{row['replicas_if_faster']:,} if faster"
+        )
+    yield Step("Profile error", _sentences(words), "profiles")
+
+
+def shared_steps(chains: Sequence[Chain]) -> tuple[Step, ...]:
+    """Return the steps that are the same for all pools, if there are several."""
+    if len(chains) < 2:
+        return ()
+    first, *others = chains
+    return tuple(step for step in first.steps if all(step in chain.steps for chain in others))
 
 
 def _sentences(words: Sequence[str]) -> str:

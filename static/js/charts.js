@@ -285,7 +285,13 @@
       names.indexOf(name) !== at ? `${name}, high` : names.lastIndexOf(name) !== at ? `${name}, low` : name
     ));
     const told = across === "trace time" ? traceTime : (x) => x;
-    return [[across, ...heads], ...order.flatMap(([x, same]) => same.map((values) => [told(x), ...values]))];
+    const all = order.flatMap(([x, same]) => same.map((values) => [told(x), ...values]));
+    // Bars in groups: one column of values, and one of groups.
+    const grouped = sideways && lines.length > 1 && all.every((row) => row.filter((value) => value !== "").length === 2);
+    if (!grouped) return [[across, ...heads], ...all];
+    const group = (values) => values.findIndex((value) => value !== "");
+    const value = title(figure.layout, `${second}axis`) || "Value";
+    return [[across, value, "Group"], ...all.map(([x, ...values]) => [x, values[group(values)], names[group(values)]])];
   };
 
   // For those who do not see the chart, and to read values off.

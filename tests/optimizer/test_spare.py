@@ -52,7 +52,7 @@ def test_by_hand():
 def test_what_may_be_gone_is_named_in_a_conflict():
     short = solve_window(one_model(spare=2, capacity_gpus=np.full((3, 1), 4)))
     assert short.status == INFEASIBLE
-    assert "after losing any 2 replicas of every pool" in short.conflict
+    assert "with 2 replicas lost in each pool" in short.conflict
     few = solve_window(one_model(lose_region=True, capacity_gpus=np.array([[9], [3], [3]])))
     assert few.status == INFEASIBLE
     assert "750 tokens/s of m in all regions but a" in few.conflict

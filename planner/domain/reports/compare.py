@@ -6,7 +6,7 @@ from typing import Any, NamedTuple, cast
 
 import polars as pl
 
-from planner.domain.formats import duration, figure, percent, signed_percent
+from planner.domain.formats import duration, figure, key_words, percent, signed_percent
 from planner.domain.kinds.compare import CompareResult
 from planner.domain.report import (
     Alternative,
@@ -766,7 +766,7 @@ def assurance_table(recommended: Mapping[str, AssuranceFigures], marked: str = "
         (Head("Assurance"), lambda row: row.name),
         (Head("Policy", wide=3), lambda row: row.figures.label),
         (Head("Parameters", wide=2), lambda row: ", ".join(
-            f"{name} {value:.4g}" for name, value in row.figures.parameters.items())),
+            f"{key_words(name)} {value:.4g}" for name, value in row.figures.parameters.items())),
         (Head("Passes required days"), lambda row: "yes" if row.figures.qualifies else "no"),
         *(
             (Head(f"Expected cost: {part}", Form.NUMBER, "$"), lambda row, part=part:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from planner.domain import columns
 from planner.domain.columns import Column, Columns
 from planner.domain.deserialise import from_json
-from planner.domain.formats import duration, parameter_text, percent, signed_percent
+from planner.domain.formats import duration, key_words, parameter_text, percent, signed_percent
 from planner.domain.report import (
     Axis,
     Chart,
@@ -282,12 +282,12 @@ def simulation_section(rows: Sequence[Row]) -> Section:
 
 
 def parameters_section(row: Row) -> Iterator[Section]:
-    """Yield the section with the parameters of a policy, ready to copy."""
+    """Yield the section with the parameters of a policy."""
     settings: Sequence[Mapping[str, Any]] = row.figures.get("settings") or ()
     if settings:
         parameters = table(
             settings,
-            (Head("Parameter", wide=2), lambda each: each["what"]),
+            (Head("Parameter", wide=2), lambda each: key_words(each["what"])),
             (Head("Pool", wide=2), lambda each: each["where"] or "all"),
             (Head("Value"), lambda each: parameter_text(each["value"])),
         )

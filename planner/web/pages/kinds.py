@@ -25,7 +25,7 @@ from planner.selectors.active_plans import (
     active_plan_of_run,
     against_active,
 )
-from planner.selectors.explanation import explanation_chains
+from planner.selectors.explanation import explanation_chains, shared_steps
 from planner.selectors.runs import run_get, run_result, run_tables, stored_result, typed_result
 from planner.selectors.scenarios import latest_comparisons
 from planner.services.whatif import month_to_replay
@@ -224,7 +224,18 @@ class ExplainedCost:
 
 def why_context(run: Run) -> TemplateContext:
     """Return why the recommended replicas are needed, and what they cost."""
-    return {"chains": explanation_chains(run), "money": _explained_cost(stored_result(run))}
+    chains = explanation_chains(run)
+    shared = shared_steps(chains)
+    # Steps of all pools are shown once. Sources have a section of their own.
+    own = [
+        (chain, [step for step in chain.steps if step not in shared and step.about != "sources"])
+        for chain in chains
+    ]
+    return {
+        "chains": own,
+        "shared_steps": shared,
+        "money": _explained_cost(stored_result(run)),
+    }
 
 
 def _explained_cost(result: StoredResult) -> ExplainedCost | None:
