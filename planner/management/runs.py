@@ -132,8 +132,9 @@ def stored_scenario(source: str) -> Scenario | None:
     try:
         return scenario_get(source)
     except NotFound as problem:
+        known = str(problem).partition(". ")[2]
         raise PlannerError(
-            f"{source}: there is no such file, and no scenario of that name. {problem}"
+            f"{source}: no such file, and no scenario of that name. {known}"
         ) from None
 
 

@@ -23,6 +23,20 @@ class Term:
         """Return the HTML id of the term on its page, built as GitHub builds it from headings."""
         return slugify(self.name.replace(":", ""))
 
+    @property
+    def letter(self) -> str:
+        return self.name[0].upper()
+
+    @property
+    def parts(self) -> list[tuple[str, str]]:
+        """Return the meaning in parts, each with the anchor of the term that it names, or ""."""
+        parts, seen = [], {self.anchor}
+        for text in _pattern().split(self.meaning):
+            anchor = _anchors().get(text.lower(), "")
+            parts.append((text, "" if anchor in seen else anchor))
+            seen.add(anchor)
+        return parts
+
 
 @cache
 def glossary() -> tuple[Term, ...]:
@@ -36,6 +50,21 @@ def meaning_of(label: str) -> str:
     name = re.split(r"[,:(]| per ", label, maxsplit=1)[0].strip().lower()
     meanings = _meanings()
     return meanings.get(name) or meanings.get(name.removesuffix("s"), "")
+
+
+@cache
+def _anchors() -> dict[str, str]:
+    """Return the anchor of each term by its name and its plural, in lower case."""
+    return {
+        name.lower(): term.anchor for term in glossary() for name in (term.name, term.name + "s")
+    }
+
+
+@cache
+def _pattern() -> re.Pattern[str]:
+    """Return a pattern of all names of terms, the longest first."""
+    names = sorted(_anchors(), key=len, reverse=True)
+    return re.compile(rf"\b({'|'.join(map(re.escape, names))})\b", re.IGNORECASE)
 
 
 @cache

@@ -12,9 +12,9 @@ def heads(*labels: str) -> SafeString:
     """Return the column headings.
 
     ``num:Cost, $`` is a heading of numbers with their unit. ``hidden:Action`` is for screen readers
-    only.
+    only. An empty label has no column.
     """
-    return format_html_join("", "{}", ((_head(label),) for label in labels))
+    return format_html_join("", "{}", ((_head(label),) for label in labels if label))
 
 
 def _head(label: str) -> SafeString:

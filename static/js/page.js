@@ -4,6 +4,7 @@
 //   data-copy="#id"               copy that element's text
 //   data-copy-table               copy the table next to this button as CSV; every list gets one
 //   data-ticked="2"               a button that is disabled until so many choices of its form are ticked
+//   data-filter="selector"        show only the elements that contain the text of this field
 //   data-fits                     show controls of this form with data-for only for these choices
 //   data-filter="id"              show only those children of that element whose text holds what is typed
 //   data-fills="id"               put data-now of the chosen option into that field
@@ -23,6 +24,12 @@
   document.addEventListener("change", (event) => {
     const select = event.target.closest("[data-fills]");
     if (select) document.getElementById(select.dataset.fills).value = select.selectedOptions[0].dataset.now ?? "";
+  });
+
+  document.addEventListener("input", ({ target }) => {
+    if (!target.dataset.filter) return;
+    const text = target.value.trim().toLowerCase();
+    for (const item of document.querySelectorAll(target.dataset.filter)) item.hidden = !item.textContent.toLowerCase().includes(text);
   });
 
   document.addEventListener("htmx:beforeRequest", (event) => {

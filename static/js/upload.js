@@ -9,13 +9,18 @@
     const [drop, problem, bar, send] = ["drop", "problem", "bar", "send"].map(part);
     const input = form.querySelector("input[type=file]");
 
+    const name = () => {
+      if (input.files.length) part("name").textContent = input.files[0].name;
+    };
     for (const type of ["dragover", "dragleave", "drop"]) {
       drop.addEventListener(type, (event) => {
         event.preventDefault();
         drop.classList.toggle("over", type === "dragover");
         if (type === "drop" && event.dataTransfer.files.length) input.files = event.dataTransfer.files;
+        name();
       });
     }
+    input.addEventListener("change", name);
 
     const refuse = (words) => {
       problem.firstElementChild.innerText = words;

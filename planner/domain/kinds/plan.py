@@ -75,16 +75,18 @@ class Options(RunOptions):
     """Options of ``plan``; default: the scenario's objective."""
 
     solver: Solver | None = Field(
-        None, title="Solver", description="Solver. Default of all: the scenario's objective."
+        None, title="Solver", description="Solver. Default, as below: the scenario's."
     )
-    gap: Gap | None = Field(None, title="Gap", description="Allowed gap, as a share of fleet cost.")
+    gap: Gap | None = Field(
+        None, title="Gap", description="Allowed gap to the lowest cost, as a share."
+    )
     time_limit_s: TimeLimit | None = Field(
-        None, title="Time limit", description="Seconds per period."
+        None, title="Time limit", description="Seconds for each period."
     )
     verify: bool = Field(
         False,
         title="Verified by simulation",
-        description="Correct sizes on earlier windows, simulate the plan, name causes of misses.",
+        description="Simulate the plan, correct its sizes, and name causes of SLO misses.",
     )
     minimise: Minimise | None = Field(
         None, title="Minimise", description="What the plan minimizes."

@@ -66,7 +66,7 @@ class Options(RunOptions):
         title="Input tokens",
         ge=1,
         le=MOST_TOKENS,
-        description="Input tokens of every request. Give osl too. Default: as in the traffic.",
+        description="Input tokens of every request, with osl. Default: as in the traffic.",
     )
     osl: int | None = Field(
         None,

@@ -280,8 +280,8 @@ POLICIES = Columns(
         Column("asked", FLAG, "whether the list of policies names it; the others are baselines"),
         Column("hindsight", FLAG, "whether it is an oracle baseline",
                lambda run: run.traits.uses_future_data),
-        Column("survives", SHARE, "SLO attainment without any one replica (or those of "
-               "`objective.spare`), of the interactive tier nearest to a miss; null if not "
+        Column("survives", SHARE, "SLO attainment after losing one replica (or those of "
+               "`objective.spare`), of the interactive tier closest to a miss; null if not "
                "simulated: a comparison does it for its alternatives and static fleets",
                heads={POLICY_TABLE: "SLO attainment without a replica"}, better=MORE),
         Column("n_plus_1", FLAG, "whether every interactive tier meets its SLO without it"),

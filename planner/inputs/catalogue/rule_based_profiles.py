@@ -56,9 +56,8 @@ class ModelledProfile:
         """Return where the profile's speeds come from: a computation, not a run."""
         return Provenance(
             "modelled",
-            f"operators of {self.model} at the published peaks of {self.gpu}, times the share "
-            f"that measured kernels reach; served by {engine_title(ENGINE)}; this pair was not "
-            "measured",
+            f"computed from the published peaks of {self.gpu} and the share of them that measured "
+            f"kernels reach, for {engine_title(ENGINE)}; {self.model} was not measured on it",
         )
 
     @property

@@ -43,7 +43,7 @@ _GENERAL = (CSV, ARRIVALS, DEMAND)
 FORMATS: Mapping[str, Connector] = {**CONNECTORS, **{each.name: each for each in _GENERAL}}
 NAMES = (AUTO, *FORMATS)
 _BY_TITLE = sorted(CONNECTORS.values(), key=lambda each: each.title.lower())
-_TITLES = {AUTO: "Find out from the file"} | {
+_TITLES = {AUTO: "Detect from the file"} | {
     each.name: each.title for each in (*_BY_TITLE, *_GENERAL)
 }
 # The options that web, API and command line offer for a file.

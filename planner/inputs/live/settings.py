@@ -40,25 +40,27 @@ class PrometheusSettings(Section):
         "Only series with", "One label=value a line, such as namespace=prod.", default={}
     )
     days: Annotated[float, Field(gt=0, le=MOST_DAYS)] = labelled(
-        "Days of history", "Of the first reading.", default=15.0
+        "Days of history", "Read when the source starts.", default=15.0
     )
-    model: Name | None = labelled("Model of all", "Default: as the engine reports.", default=None)
+    model: Name | None = labelled(
+        "Model of all series", "Default: as the engine reports.", default=None
+    )
     model_label: Label | None = labelled(
         "Label of the model", "Default: the engine's.", default=None
     )
-    region: Name | None = labelled("Region of all", default=None)
+    region: Name | None = labelled("Region of all series", default=None)
     region_label: Label | None = labelled("Label of the region", "Such as cluster.", default=None)
-    tier: Name | None = labelled("Tier of all", default=None)
+    tier: Name | None = labelled("Tier of all series", default=None)
     tier_label: Label | None = labelled("Label of the tier", default=None)
     token_env: Variable | None = labelled(
-        "Environment variable of the bearer token",
+        "Environment variable with the bearer token",
         "Its name begins with HEADROOM_SOURCE_. Do not enter the token itself.",
         default=None,
     )
     user_env: Variable | None = labelled(
-        "Environment variable of the user name", "For basic authentication.", default=None
+        "Environment variable with the user name", "For basic authentication.", default=None
     )
-    password_env: Variable | None = labelled("Environment variable of the password", default=None)
+    password_env: Variable | None = labelled("Environment variable with the password", default=None)
     delay_s: Annotated[int, Field(ge=0, le=86_400)] = 60  # wait until a bin counts as complete
     late_s: Annotated[int, Field(ge=0, le=7 * 86_400)] = 3600  # reread each time, for late data
 
@@ -112,12 +114,12 @@ class BucketSettings(FileSettings):
     )
     # A public bucket has no credentials.
     access_key_env: Variable | None = labelled(
-        "Environment variable of the access key",
+        "Environment variable with the access key",
         "Its name begins with HEADROOM_SOURCE_. Do not enter the key itself.",
         default=None,
     )
     secret_key_env: Variable | None = labelled(
-        "Environment variable of the secret key", default=None
+        "Environment variable with the secret key", default=None
     )
     session_token_env: Variable | None = labelled(
         "Variable of the session token", "Of temporary credentials.", default=None

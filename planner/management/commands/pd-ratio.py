@@ -5,7 +5,7 @@ from planner.models import Run
 
 
 class Command(RunCommand):
-    help = "Find the ratio of prefill to decode replicas with the highest capacity in the SLO."
+    help = "Find the ratio of prefill to decode replicas with the most capacity within the SLO."
     examples = (
         "pd-ratio scenario.yml --service llama-3.1-70b",
         "pd-ratio scenario.yml --service llama-3.1-70b --json",

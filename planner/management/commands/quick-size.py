@@ -18,7 +18,7 @@ ALIASES = {"isl": "--input", "osl": "--output", "tbt_ms": "--tpot-ms"}
 
 
 class Command(HeadroomCommand):
-    help = "Return the fewest GPUs for users at once, or for a rate, without a trace."
+    help = "Count the GPUs for a number of users or a request rate, without a trace."
     examples = (
         "quick-size --model llama-3.1-8b --gpu H100-SXM --users 100",
         "quick-size --model llama-3.1-70b --gpu H100-SXM --rps 5 --isl 4000 --osl 1000",

@@ -18,7 +18,7 @@ from planner.services.whatif import what_if_answer, what_if_simulate
 class Command(ReportCommand):
     found: WhatIf | None = None  # None: simulated
     before: WhatIf | None  # the plan without changes; None if nothing is changed
-    help = "Answer a what-if from the stored plan of a run, without a simulation unless asked for."
+    help = "Plan a run again with changed settings: cost, GPU-hours, energy and peak replicas."
     examples = (
         "whatif 12 --growth 1.2",
         "whatif 12 --spare 1 --price H100-SXM=0.8",
@@ -27,19 +27,19 @@ class Command(ReportCommand):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("run", type=int, help="number of a plan or comparison")
-        parser.add_argument("--growth", type=float, help="factor on demand")
-        parser.add_argument("--quantile", type=float, help="forecast percentile, as a fraction")
-        parser.add_argument("--spare", type=int, help="spare replicas per pool, in total")
+        parser.add_argument("--growth", type=float, help="factor on demand, such as 1.2")
+        parser.add_argument("--quantile", type=float, help="forecast percentile, such as 0.95")
+        parser.add_argument("--spare", type=int, help="spare replicas of each pool (1: N+1)")
         for flag, form, text in (
-            ("--price", "GPU=TIMES", "factor on the price of a GPU type"),
+            ("--price", "GPU=TIMES", "factor on the price of a GPU type, such as H100-SXM=0.8"),
             ("--limit", "TIER.LIMIT=VALUE", "ttft_ms, tbt_ms or percentile of a tier"),
-            ("--mix", "GPU=SHARE", "largest share of a region's GPUs"),
+            ("--mix", "GPU=SHARE", "largest share of a GPU type in a region"),
             ("--without", "GPU", "leave out this GPU type"),
             ("--set", "ADDRESS=VALUE", "any other value, such as objective.epsilon=0.5"),
         ):
             parser.add_argument(flag, action="append", default=[], metavar=form, help=text)
         parser.add_argument(
-            "--simulate", action="store_true", help="simulate the recommended policy on the changes"
+            "--simulate", action="store_true", help="also simulate the recommended policy (minutes)"
         )
 
     def answer(self, options: Namespace) -> Document:

@@ -63,7 +63,7 @@ class _Terminal:
         for i, block in enumerate(section.blocks):
             match block:
                 case Note():
-                    yield from self._text(f"note: {block.text}")
+                    yield from self._text(f"- {block.text}")
                 case Facts() if is_shown:
                     yield from self._facts(block)
                 case Table() if is_shown:
@@ -103,7 +103,7 @@ class _Terminal:
         else:
             yield from grid.lines(room, marks if table.marked else None)
         if table.note:
-            yield from self._text(f"note: {table.note}")
+            yield from self._text(table.note)
 
     def _text(
         self, text: str, meaning: Meaning = Meaning.NEUTRAL, *, painted: bool = False

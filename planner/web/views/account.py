@@ -155,7 +155,9 @@ def _tokens(
 
 
 class TokenForm(DressedForm):
-    name = forms.CharField(label="Name", max_length=60, help_text="Its use, such as nightly-plan.")
+    name = forms.CharField(
+        label="Name", max_length=60, help_text="What it is for, such as nightly-plan."
+    )
     scope = forms.ChoiceField(label="Rights", choices=ApiToken.Scope.choices)
     days = forms.IntegerField(
         label="Lifetime, days", min_value=1, max_value=MAX_DAYS, initial=DEFAULT_DAYS
@@ -177,6 +179,7 @@ def own_sessions(request: Request) -> HttpResponse:
         return redirect("web:sessions")
     here_zone = request.user.here.time_zone if request.user.here else "UTC"
     context = {
+        "factor": factor_of(request.user),
         "zone_form": ZoneForm(request.user.time_zone, here_zone),
         "limits": limits_reached(request.user),
         "sessions": sessions.sessions_of(request.user),

@@ -36,11 +36,16 @@ PREVIEW_ROWS = 12
 UNITS = {"isl": "tokens", "osl": "tokens", "throughput": "tokens/s", "power_share": "of TDP"}
 SECONDS = "_s"  # ending of the names of times, which the page shows in ms
 NEW = "web/calibration_new.html"
+STEPS = (  # shown while the list is empty
+    ("1. File", "A result of vLLM, SGLang, GuideLLM, AIPerf or llm-d, or a CSV of your own.", ""),
+    ("2. Profile", "The speed of your GPUs, fitted to the file, for scenarios that name it.", ""),
+    ("3. Gain", "Plans use a measured speed and its error, not a modelled one.", ""),
+)
 
 
 @require_safe
 def listing(request: Request) -> HttpResponse:
-    context = {"page": paged(request, calibrations_list())}
+    context = {"page": paged(request, calibrations_list()), "choices": STEPS}
     return render(request, "web/calibrations.html", context)
 
 

@@ -9,9 +9,9 @@ from planner.web.paging import paged
 from planner.web.request import Request
 
 STEPS = (  # shown while the list is empty
-    ("1. Expected", "Past test days give an 80% interval of cost and SLO attainment.", ""),
-    ("2. Outcome", "The simulation of the window gives the real figures.", ""),
-    ("3. Check", "About 80% of outcomes should be inside their interval.", ""),
+    ("1. Promised", "Earlier days give a range that should hold in 80% of cases.", ""),
+    ("2. Actual", "A simulation of the planned window, with its real traffic.", ""),
+    ("3. Kept", "The actual cost and SLO attainment are in the range.", ""),
 )
 
 

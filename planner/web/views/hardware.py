@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -44,11 +45,9 @@ def gpus(request: Request) -> HttpResponse:
 def models(request: Request) -> HttpResponse:
     """List the models, those of scenarios first, with their memory on the chosen GPU type."""
     search = request.GET.get("search", "")
-    everything = known.gpus_list()
-    names = [gpu.name for gpu in everything]
+    names = [gpu.name for gpu in known.gpus_list()]
     chosen = request.GET.get("gpu", "")
-    default = next((name for name in names if name.startswith("H100")), names[0])
-    gpu = known.gpu_get(chosen if chosen in names else default).spec
+    gpu = known.gpu_get(chosen if chosen in names else _usual_gpu()).spec
     used = models_of_scenarios()
     page = paged(request, sorted(known.models_list(search), key=lambda each: each.name not in used))
     context = {
@@ -71,20 +70,25 @@ def prices(request: Request) -> HttpResponse:
 
 
 def _prices(request: Request, problem: str = "") -> HttpResponse:
-    """Show the table of prices, with the error of an upload if there is one."""
+    """Show the table of prices, with the error of an upload if there is one.
+
+    Without own lists and filters, it has the cheapest offers of a usual GPU type.
+    """
     filters = {name: request.GET.get(name, "") for name in PRICE_FILTERS}
+    lists = PriceList.objects.all()
+    if not request.GET and not lists:
+        filters |= {"gpu": _usual_gpu(), "order": "usd_per_gpu_hour"}
     everything = known.prices_list()
     page = paged(request, known.prices_list(**filters))
-    context = {
+    context = _price_columns(list(page), everything) | {
         "page": page,
-        "prices": page.object_list,
         "search": filters["search"],
         "asked": filters,
         "choices": {
             name: sorted({getattr(row, name) for row in everything} - {""})
             for name in ("provider", "region", "gpu")
         },
-        "lists": PriceList.objects.all(),
+        "lists": lists,
         "problem": problem,
     }
     return _list(request, "prices", context, status=400 if problem else 200)
@@ -122,7 +126,10 @@ def price_list_delete(request: Request, name: str) -> HttpResponse:
 def carbon(request: Request) -> HttpResponse:
     search = request.GET.get("search", "")
     page = paged(request, known.carbon_list(search))
-    return _list(request, "carbon", {"page": page, "grids": page.object_list, "search": search})
+    # The part after ", from " is the origin of one row, which its number shows.
+    sources = {row.grid.provenance.source.partition(", from ")[0] for row in page}
+    context = {"page": page, "grids": page.object_list, "search": search}
+    return _list(request, "carbon", context | {"sources": sorted(sources)})
 
 
 @require_safe
@@ -130,11 +137,16 @@ def gpu(request: Request, name: str) -> HttpResponse:
     """Show one GPU type."""
     entry = known.gpu_get(name)
     offers = known.prices_list(gpu=name)
-    context = {
+    figures = _figures(entry)
+    sources: dict[Provenance, list[str]] = {}
+    for quantity, _, provenance in figures:
+        sources.setdefault(provenance, []).append(quantity.label)
+    cheapest = sorted(offers, key=_cheapest)[:SHOWN_PRICES]
+    context = _price_columns(cheapest, offers) | {
         "entry": entry,
-        "figures": _figures(entry),
+        "figures": figures,
+        "sources_of": sources,
         "profiles": [profile for profile in profiles_list() if profile.gpu == name],
-        "prices": sorted(offers, key=_cheapest)[:SHOWN_PRICES],
         "price_count": len(offers),
     }
     return render(request, "web/gpu.html", context)
@@ -144,10 +156,16 @@ def gpu(request: Request, name: str) -> HttpResponse:
 def model(request: Request, name: str) -> HttpResponse:
     """Show one model."""
     entry = known.model_get(name)
+    profiles = profiles_list()
+    common = {profile.gpu for profile in profiles}
+    fits = fits_by_gpu(entry.spec, [entry.spec for entry in known.gpus_list()])
     context = {
         "entry": entry,
-        "placements": fits_by_gpu(entry.spec, [entry.spec for entry in known.gpus_list()]),
-        "profiles": [profile for profile in profiles_list() if profile.model == name],
+        "placements": {
+            "": [fit for fit in fits if fit[0].name in common],
+            "Other GPUs": [fit for fit in fits if fit[0].name not in common],
+        },
+        "profiles": [profile for profile in profiles if profile.model == name],
     }
     return render(request, "web/model.html", context)
 
@@ -207,6 +225,26 @@ def _list(request: Request, what: str, context: TemplateContext, status: int = 2
     only_rows = request.htmx and request.htmx.target == "rows"
     template = f"web/_{what}_rows.html" if only_rows else f"web/{what}.html"
     return render(request, template, context, status=status)
+
+
+def _usual_gpu() -> str:
+    """Return the GPU type that lists begin with."""
+    names = [gpu.name for gpu in known.gpus_list()]
+    return next((name for name in names if name.startswith("H100")), names[0])
+
+
+def _price_columns(
+    shown: Sequence[known.PriceRow], everything: Sequence[known.PriceRow]
+) -> TemplateContext:
+    """Return the rows of a table of prices, their sources, and whether any has a commitment."""
+    commitments = ("one_year_usd_per_gpu_hour", "three_years_usd_per_gpu_hour")
+    return {
+        "prices": shown,
+        "sources": sorted({row.provenance.source for row in shown}),
+        "committed": any(
+            getattr(row, name) is not None for row in everything for name in commitments
+        ),
+    }
 
 
 def _figures(entry: Any) -> list[tuple[user_hardware.Quantity, float, Provenance]]:

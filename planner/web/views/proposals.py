@@ -88,7 +88,7 @@ def listing(request: Request) -> HttpResponse:
         "decided": _with_colours(decided[:SHORT]) if not show and len(page) <= SHORT else (),
         "show": show,
         "waiting": proposals_for(request.user).count(),
-        "tabs": [("", "To be decided"), (FOR_ME, "For me"), (MINE, "Mine"), (DONE, "Decided"),
+        "tabs": [("", "Open"), (FOR_ME, "For me"), (MINE, "Mine"), (DONE, "Decided"),
                  (ALL, "All")],
     }  # fmt: skip
     return render(request, "web/proposals.html", context)

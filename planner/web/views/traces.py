@@ -57,6 +57,11 @@ FIELDS = (
 )
 JOINED = {"arrival": "+", "time": "+", "requests": ","}  # fields that may use several columns
 UNITS = (("", "as it looks"), *((unit, unit) for unit in UNITS_NS))
+FILES = (  # shown below the form
+    ("One row per request", "arrival, input_tokens, output_tokens; also model, region, tier", ""),
+    ("Counts per interval", "time, requests; also input_tokens, output_tokens, series", ""),
+    ("Export of a tool", "vLLM, LiteLLM, Langfuse, Helicone and others, known by columns", ""),
+)
 
 
 @require_safe
@@ -79,7 +84,7 @@ def upload(request: Request) -> HttpResponse:
     Scripts that ask for JSON get the next URL or the error.
     """
     if request.method != "POST":
-        context = {"form": UploadForm(), "room": disk_quota(request.user)}
+        context = {"form": UploadForm(), "room": disk_quota(request.user), "choices": FILES}
         return render(request, "web/trace_upload.html", context)
     form = UploadForm(request.POST, request.FILES)
     stored, problem = attempt(form, lambda: _store_upload(request, form))
