@@ -47,8 +47,8 @@ def coarse_replays() -> Iterator[None]:
     """Operators are visited once per layer and token, so that a replay of all takes seconds; the
     search for a plan on fewer devices ends sooner too, which tests of the simulator prove."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(replay, "VISITS", 200_000)  # 3,000,000 in the product
-        patch.setattr(replay, "FEWEST", 100)  # requests, 400 in the product
+        patch.setattr(replay, "VISITS", 60_000)  # 3,000,000 in the product
+        patch.setattr(replay, "FEWEST", 30)  # requests, 400 in the product
         patch.setattr(window_replay, "VISITS", 300_000)  # 4,000,000 in the product
         patch.setattr(device_search, "STEPS", 10_000)  # 100,000 in the product
         yield

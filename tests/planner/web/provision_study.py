@@ -24,7 +24,7 @@ from tests.planner.coarse import coarse_replays, coarse_sizes
 from tests.single_run import once
 
 EXAMPLE = Path(__file__).parents[3] / "docs/examples/first-plan.yml"
-BUSY = ("scale: 2", "scale: 12")  # so that operators pay
+BUSY = ("scale: 2", "scale: 7")  # so that operators pay
 POINTS = {
     "RATES": (10, 160),
     "LENGTHS": (512, 4096),
@@ -37,9 +37,12 @@ AN_HOUR = "horizon: {start: 2024-05-21T14:00:00Z, duration_s: 3600}\n"
 def provisioned(
     owner: User, tmp_path: Path, *, busy: bool = True, short: bool = False, **options: Any
 ) -> Run:
-    """``first-plan.yml`` provisioned at every level, at six times its traffic; on its day, or on an
-    hour of it. Busy, finer levels stand by themselves, whatever whole replicas do better: the page
-    has operators and devices to show."""
+    """Provision ``first-plan.yml`` at every level, at several times its traffic, on its day or an
+    hour of it.
+
+    Busy, finer levels are taken even if whole replicas are better, so that the page has operators
+    and devices to show.
+    """
     text = EXAMPLE.read_text(encoding="utf-8") + (AN_HOUR if short else "")
     path = tmp_path / "plan.yml"
     path.write_text(text.replace(*BUSY) if busy else text, encoding="utf-8")
