@@ -1,7 +1,6 @@
 """Read runs and their results."""
 
 import re
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -70,15 +69,15 @@ def answer_of(run: Run) -> str:
     if figures["plan_usd"]:
         return f"{figure(float(figures['plan_usd']), '$')} as planned"
     if figures["pool_0_max_rps"]:
-        return _pools_text(figures)
+        return _pools_text(run)
     if run.kind == Run.Kind.INGEST and figures["read_requests"]:
         return f"{int(figures['read_requests']):,} requests"
     return run.problem.partition("\n")[0]
 
 
-def _pools_text(figures: Mapping[str, Any]) -> str:
+def _pools_text(run: Run) -> str:
     """Return the req/s per replica of the first pools of a run of ``runs_with_answers``."""
-    pools, before = list[str](), ""
+    figures, pools, before = vars(run), list[str](), ""
     for i in range(POOLS):
         model, role, rps = (figures[f"pool_{i}_{key}"] for key in ("model", "role", "max_rps"))
         if rps:

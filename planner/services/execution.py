@@ -1,6 +1,7 @@
 """Execute each kind of run: read rows, call the pipeline, store tables, return figures."""
 
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 from planner.domain.kinds.forecast import TraceOptions, run_series
 from planner.domain.kinds.registry import KINDS
@@ -10,7 +11,7 @@ from planner.domain.progress import Progress
 from planner.domain.run_parts import Parts
 from planner.domain.traffic.series import trace_series
 from planner.domain.traffic.sources import StoredTrace
-from planner.domain.whatif.plan_inputs import as_arrays, from_arrays
+from planner.domain.whatif.plan_inputs import Basis, as_arrays, from_arrays
 from planner.errors import RunCancelled, ScenarioError
 from planner.inputs.scenario.document import parse
 from planner.inputs.scenario.schema import Scenario
@@ -63,18 +64,26 @@ def _run_pipeline(run: Run, progress: Progress, parts: Parts) -> Outcome:
     # parsed again: the row may be older than this program
     chosen = options_of(kind.options, run.options)
     scenario = parse(run.document, run.name or "scenario")
-    further_arguments: dict[str, Any] = {"parts": parts} if kind.spread else {}
-    if run.kind == Run.Kind.PARETO:
-        further_arguments |= _recommended_plan(run)
+    further_arguments = {"parts": parts} if kind.spread else {}
+    body = kind.run
+    if run.kind == Run.Kind.PARETO and (plan := _recommended_plan(run)):
+        body = partial(body, basis=plan.basis, simulated_usd=plan.usd)
     known = stored_hardware(run.resolved)
     traces = stored_traces(scenario)
-    return kind.run(scenario, traces, chosen, known=known, progress=progress, **further_arguments)
+    return body(scenario, traces, chosen, known=known, progress=progress, **further_arguments)
 
 
-def _recommended_plan(run: Run) -> dict[str, Any]:
-    """Return the arguments of a Pareto front on the plan that a comparison recommends.
+class RecommendedPlan(NamedTuple):
+    """The inputs of a recommended plan, and its cost in the simulation, in dollars."""
 
-    It is the newest comparison of the run's scenario as it is now. Empty if there is none.
+    basis: Basis
+    usd: float
+
+
+def _recommended_plan(run: Run) -> RecommendedPlan | None:
+    """Return the plan that the newest comparison of the run's scenario recommends.
+
+    None: the scenario, as it is now, has no comparison, or it recommends nothing.
     """
     comparisons = Run.objects.filter(
         kind=Run.Kind.COMPARE, state=Run.State.COMPLETED, workspace=run.workspace,
@@ -83,9 +92,7 @@ def _recommended_plan(run: Run) -> dict[str, Any]:
     newest = comparisons.order_by("-pk").first()
     basis = newest and from_arrays(row_arrays.arrays_read(newest.store, BASIS))
     recommended = newest and newest.result.get("recommended")
-    if not basis or not recommended:
-        return {}
-    return {"basis": basis, "simulated_usd": recommended["cost_usd"]}
+    return RecommendedPlan(basis, recommended["cost_usd"]) if basis and recommended else None
 
 
 def stored_traces(scenario: Scenario) -> dict[str, StoredTrace]:

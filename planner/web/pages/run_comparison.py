@@ -1,7 +1,6 @@
 """Build the comparison page of several runs: rows of figures, and charts."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import polars as pl
 
@@ -11,6 +10,7 @@ from planner.domain.reports.over_time import BORROWED, to_end
 from planner.domain.results.stored import StoredResult
 from planner.errors import ScenarioError
 from planner.inputs.scenario.document import parse
+from planner.inputs.scenario.schema import Scenario
 from planner.models import Run
 from planner.outputs.render.figure import Figure
 from planner.outputs.table_text import figure_text
@@ -42,11 +42,15 @@ def page_context(runs: Sequence[Run], params: Mapping[str, str]) -> TemplateCont
         ),
         (None, ()),
     )
-    scenarios = [plain_scenario(run) for run in runs]
+    numbers = [run.pk for run in runs]
+    scenarios = [scenario_of(run) for run in runs]
     return {
         "beside": comparison,
-        "columns": [*zip(comparison.runs, (result.clock for result in results), strict=True)],
-        "numbers": [run.pk for run in runs],
+        "columns": [
+            (compared, result.clock, _query(compared.run, numbers))
+            for compared, result in zip(comparison.runs, results, strict=True)
+        ],
+        "numbers": numbers,
         "verdict": verdict(comparison, results, main),
         "note": main.note if main else "",
         "main": [figure_line(row) for name in names for row in main.rows if row.name == name]
@@ -66,14 +70,18 @@ def page_context(runs: Sequence[Run], params: Mapping[str, str]) -> TemplateCont
     }
 
 
-def plain_scenario(run: Run) -> dict[str, Any]:
-    """Return the scenario of a run as plain data; empty if this version cannot read it."""
+def _query(first: int, numbers: Sequence[int]) -> str:
+    """Return the query of the page that compares runs ``numbers`` with run ``first``."""
+    in_order = [first, *(number for number in numbers if number != first)]
+    return "&".join(f"run={number}" for number in in_order)
+
+
+def scenario_of(run: Run) -> Scenario | None:
+    """Return the scenario of a run; None if this version cannot read it."""
     try:
-        scenario = parse(run.document, run.name or "scenario")
+        return parse(run.document, run.name or "scenario")
     except ScenarioError:
-        return {}
-    plain: dict[str, Any] = scenario.model_dump(mode="json", by_alias=True)
-    return plain
+        return None
 
 
 def verdict(comparison: RunComparison, results: Sequence[StoredResult], main: Group | None) -> str:

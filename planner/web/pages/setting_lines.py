@@ -9,8 +9,10 @@ from django import forms
 
 from planner.domain.formats import NOTHING, duration, figure, key_words, parameter_text
 from planner.inputs.scenario.address import names_of
+from planner.inputs.scenario.schema import Scenario
 from planner.policies.registry import POLICIES
 from planner.selectors.run_comparison_figures import Setting
+from planner.web.forms.document import Row
 from planner.web.forms.fields import SCALARS
 from planner.web.forms.profile_choice import ProfileChoice
 from planner.web.forms.scenario import KIND_LABELS, RegionRow, SourceRow, TierRow, TodayRow
@@ -18,7 +20,6 @@ from planner.web.forms.scenario import KIND_LABELS, RegionRow, SourceRow, TierRo
 MOST_FIELDS = 2  # of an entry with more differences, only its name is shown
 MOST_NAMES = 4  # of a list in one cell
 _ENTRY = re.compile(r"(.+?)\[([^\]]+)\]\.?(.*)")
-Entry = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,40 +48,40 @@ class ListSection:
 
     title: str
     singular: str
-    words: Callable[[Entry], str]
+    words: Callable[[Row], str]
     form: type[forms.Form] | None = None
 
 
-def _profile(entry: Entry) -> str:
+def _profile(entry: Row) -> str:
     role = entry.get("role")
     return ProfileChoice.of(entry).label + (f", {role}" if role in ("prefill", "decode") else "")
 
 
-def _source(entry: Entry) -> str:
+def _source(entry: Row) -> str:
     trace = entry.get("trace") or entry.get("file") or "launch"
     part = entry.get("series") or entry.get("name") or entry.get("model")
     return f"{trace}: {part}" if part else str(trace)
 
 
-def _today(entry: Entry) -> str:
+def _today(entry: Row) -> str:
     role = entry.get("role")
     places = [entry.get("model"), entry.get("region"), role if role != "mixed" else None]
     return " ".join([f"{entry.get('replicas')} ×", *(str(place) for place in places if place)])
 
 
-def _test_day(entry: Entry) -> str:
+def _test_day(entry: Row) -> str:
     label = KIND_LABELS.get(str(entry.get("kind")), str(entry.get("kind")))
     amount = entry.get("windows") or entry.get("paths")
     times = f" × {entry['times']:g}" if entry.get("times") else ""
     return f"{label}: {amount}" if amount else f"{label}{times}"
 
 
-def _policy(entry: Entry) -> str:
+def _policy(entry: Row) -> str:
     name = str(entry.get("name"))
     return str(entry.get("label") or POLICIES.get(name, name))
 
 
-def _name(entry: Entry) -> str:
+def _name(entry: Row) -> str:
     return str(entry.get("name") or "")
 
 
@@ -98,7 +99,7 @@ LISTS = {
 
 
 def setting_lines(
-    differences: Sequence[Setting], scenarios: Sequence[Mapping[str, Any]]
+    differences: Sequence[Setting], scenarios: Sequence[Scenario | None]
 ) -> list[Line]:
     """Return the settings that differ as lines of a table, with one cell per run.
 
@@ -110,7 +111,10 @@ def setting_lines(
         match = _ENTRY.fullmatch(row.key)
         if match and match[1] in LISTS:
             by_entry.setdefault((match[1], match[2]), []).append(row)
-    entries = {section: [_entries(each, section) for each in scenarios] for section, _ in by_entry}
+    plain: list[Row] = [
+        {} if each is None else each.model_dump(mode="json", by_alias=True) for each in scenarios
+    ]
+    entries = {section: [_entries(each, section) for each in plain] for section, _ in by_entry}
     whole: dict[str, set[str]] = {}
     for (section, name), rows in by_entry.items():
         missing = any(name not in of_run for of_run in entries[section])
@@ -131,16 +135,16 @@ def setting_lines(
     return lines
 
 
-def _entries(scenario: Mapping[str, Any], section: str) -> dict[str, Entry]:
+def _entries(scenario: Row, section: str) -> dict[str, Row]:
     """Return the entries of a list of a scenario by the names that addresses have."""
     node: Any = scenario
     for key in section.split("."):
         node = (node or {}).get(key)
-    rows = [entry if isinstance(entry, Mapping) else {"name": entry} for entry in node or ()]
+    rows: list[Row] = [each if isinstance(each, dict) else {"name": each} for each in node or ()]
     return dict(zip(names_of(node or ()), rows, strict=True))
 
 
-def _line_of_entries(section: ListSection, entries: Sequence[Mapping[str, Entry]]) -> Line | None:
+def _line_of_entries(section: ListSection, entries: Sequence[Mapping[str, Row]]) -> Line | None:
     """Return one line with the ``entries`` of each run, or None if all runs read alike."""
     words = [[*dict.fromkeys(map(section.words, of_run.values()))] for of_run in entries]
     if all(each == words[0] for each in words):
@@ -177,7 +181,7 @@ def _label(key: str) -> str:
     if not field:
         return entry
     first, _, rest = field.partition(".")
-    fields: Mapping[str, Any] = section.form.base_fields if section.form else {}
+    fields = section.form().fields if section.form else {}
     words = str(fields[first].label) if first in fields else key_words(first)
     return f"{entry}: {words}, {rest}" if rest else f"{entry}: {words}"
 
