@@ -98,9 +98,8 @@
     return { "height": figure.layout.height + Math.max(0, lines - GAP - LINE), "margin.t": figure.layout.margin.t + lines };
   };
 
-  // The blue of lines is too dim on a dark surface.
-  const BLUE = "#0072B2";
-  const BLUE_ON_DARK = "#3A9AD9";
+  // The blue of lines is too dim on a dark surface. The lighter blue must still differ from it.
+  const ON_DARK = { "#0072B2": "#3A9AD9", "#56B4E9": "#A8DCF7" };
 
   const themed = (layout) => {
     const font = colour("--tblr-body-color");
@@ -215,7 +214,7 @@
     if (!document.getElementById(frame.dataset.figure) || !window.Plotly) return;
     const dark = document.documentElement.getAttribute("data-bs-theme") === "dark";
     const drawn = figureOf(frame);
-    const figure = dark ? JSON.parse(JSON.stringify(drawn).replaceAll(`"${BLUE}"`, `"${BLUE_ON_DARK}"`)) : drawn;
+    const figure = dark ? JSON.parse(JSON.stringify(drawn, (_, value) => ON_DARK[value] ?? value)) : drawn;
     const legend = legendOf(frame, figure);
     let size = sizeOf(figure, legend);
     // When the window changes, Plotly takes the height of the frame.

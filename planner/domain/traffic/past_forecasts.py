@@ -176,7 +176,7 @@ def naive_comparison(
     is_better = own_error <= (1 - NEGLIGIBLE) * naive_errors[best]
     if is_better:
         return f"{own} Better than {best_words}."
-    return f"{own} No better than {best_words}."
+    return f"{own} {NAIVE[best].capitalize()}: {naive_errors[best]:.1%}."
 
 
 def _naive_errors(groups: Sequence[Group], traffic: Traffic, window: Window) -> dict[str, float]:

@@ -115,7 +115,7 @@ TITLES = {
     "today": ("Today's fleet", "Current replicas. They are the baseline of savings."),
     "test_days": (
         "Test days",
-        "A recommended policy passes every required day; weights set expected cost.",
+        "The recommended policy passes every required day. Weights set its expected cost.",
     ),
 }
 

@@ -149,7 +149,7 @@ def _pool_sections(
         for table in ("operators", "devices", "shards")
     )
     if operators.height > 1:
-        yield Section(PLANS.get(level, "Plan"), (_operators(operators),), "Graph")
+        yield Section(PLANS.get(level, "Plan"), (_operators(operators, level),), "Graph")
     if not devices.is_empty():
         colours = _colours(operators["operator"])
         charts = (_memory_chart(shards, devices, colours), _load_chart(devices))
@@ -188,11 +188,11 @@ def _notes(pool: PoolFigures) -> Iterator[Note]:
         yield Note(f"No number of replicas keeps this limit on {pool.gpu}.")
 
 
-def _operators(operators: pl.DataFrame) -> Table:
+def _operators(operators: pl.DataFrame, level: str) -> Table:
     """Return the operators or modules of a plan in graph order."""
     return table(
         operators.iter_rows(named=True),
-        (Head("Operator", wide=2), lambda row: row["operator"].replace("_", " ")),
+        (Head(level.capitalize(), wide=2), lambda row: row["operator"].replace("_", " ")),
         (
             Head("Inputs from", wide=2),
             lambda row: row["after"].replace(" ", ", ").replace("_", " "),
@@ -240,6 +240,7 @@ def _memory_chart(shards: pl.DataFrame, devices: pl.DataFrame, colours: Mapping[
         )
         for (name,), rows in shown.group_by("operator", maintain_order=True)
     ]
+    series.sort(key=lambda one: one.colour or 0)  # in graph order
     last = min(devices.height, MANY)
     # GB in use over the share in use is the memory of a device.
     device_gb = float((devices["memory_gb"] / devices["memory"].clip(1e-9)).median() or 0.0)  # type: ignore[arg-type]
