@@ -50,7 +50,7 @@ FILE = b'--x\r\nContent-Disposition: form-data; name="file"; filename="a.csv"\r\
 METHODS = ("POST", "GET", "PUT", "PATCH", "DELETE")
 ACKNOWLEDGED = slice(120, 128)  # tcpi_bytes_acked in Linux's struct tcp_info
 NAME, PASSWORD = "owner", "a phrase that is long 7"
-WAITS_S = 60.0
+WAITS_S = 180.0
 PARALLEL = 6
 GOALS = {
     "bytes_read_before_login_max": 65_536, "escapes": 0, "login_attempts_per_minute_max": 60

@@ -85,7 +85,7 @@ def _postgresql(folder: Path) -> tuple[Server, str]:
         os.chown(folder, account.pw_uid, account.pw_gid)
         who = {"user": account.pw_uid, "group": account.pw_gid, "extra_groups": []}
     initdb = [find_program("initdb") or "initdb", "--pgdata", str(folder / "data"), "--auth=trust"]
-    initdb += ["--username=headroom", "--no-locale", "--encoding=UTF8"]
+    initdb += ["--username=headroom", "--no-locale", "--encoding=UTF8", "--no-sync"]
     subprocess.run(initdb, cwd=folder, check=True, capture_output=True, **who)
     where = {"host": str(folder), "user": "headroom", "dbname": "postgres"}
     command = [find_program("postgres") or "postgres", "-D", str(folder / "data")]

@@ -94,8 +94,10 @@ def remembered(folder: Path, counters: Mapping[str, Sequence[tuple[int, float]]]
     text = folder / "past.txt"
     text.write_text("\n".join([*lines, "# EOF", ""]))
     promtool = find_program("promtool") or pytest.skip("promtool is not installed")
-    made = ["tsdb", "create-blocks-from", "openmetrics", "-q", str(text), str(folder / "tsdb")]
-    subprocess.run([promtool, *made], check=True, capture_output=True)
+    # In few blocks: each is synced to the disk, and one of two hours is the default.
+    command = [promtool, "tsdb", "create-blocks-from", "--max-block-duration=240h"]
+    command += ["openmetrics", "-q", str(text), str(folder / "tsdb")]
+    subprocess.run(command, check=True, capture_output=True)
 
 
 @contextmanager
