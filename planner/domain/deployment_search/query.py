@@ -107,7 +107,7 @@ def price_of(gpu: str, prices: Mapping[str, float]) -> HourPrice:
     ]
     usd = [offer.usd_per_gpu_hour for offer in offers if offer.usd_per_gpu_hour is not None]
     if not usd:
-        return HourPrice(math.nan, Provenance("assumed", "no price is known. Give one"))
+        return HourPrice(math.nan, Provenance("assumed", "no known price. Enter one"))
     span = f"${min(usd):.2f} to ${max(usd):.2f}"
     source = f"median of {len(usd)} on-demand offers, {span}. A plan uses the price of its region"
     return HourPrice(median(usd), Provenance(offers[0].provenance.kind, source))

@@ -241,7 +241,7 @@ def _assumptions(
         Assumption("Requests", f"all of {query.isl:,} and {query.osl:,} tokens, Poisson arrivals",
                    "assumed", "as asked"),
         Assumption(
-            "From arrival to the first iteration, counted in TTFT, without launches",
+            "Engine overhead before the first iteration, part of TTFT",
             ", ".join(
                 f"{name} {1000 * fit.calibration.of('start', name):.0f} ms" for name in ENGINES
             ),
@@ -250,7 +250,7 @@ def _assumptions(
     ]  # fmt: skip
     if query.ttft_ms is None and query.tbt_ms is None:
         assumptions.append(
-            Assumption("Limits", "none: throughput alone", "assumed", "none were given")
+            Assumption("Limits", "none: ranked by throughput", "assumed", "no limit was given")
         )
     if query.rps is not None:
         assumptions.append(
@@ -261,7 +261,9 @@ def _assumptions(
         )  # fmt: skip
     offers = catalogue.prices()[0].provenance
     assumptions.append(
-        Assumption("Prices that are not given", "of the catalogue", offers.kind, offers.source)
+        Assumption(
+            "Prices that you did not enter", "those of the catalogue", offers.kind, offers.source
+        )
     )
     shown = (rated.candidate.decode.gpu.name for rated in (*searched.best, *searched.by_gpu))
     for name in dict.fromkeys(shown):

@@ -56,8 +56,8 @@ class ModelledProfile:
         """Return where the profile's speeds come from: a computation, not a run."""
         return Provenance(
             "modelled",
-            f"computed from the published peaks of {self.gpu} and the share of them that measured "
-            f"kernels reach, for {engine_title(ENGINE)}; {self.model} was not measured on it",
+            f"not measured: computed from the published peaks of {self.gpu} and the efficiency of "
+            f"measured kernels, for {engine_title(ENGINE)}",
         )
 
     @property

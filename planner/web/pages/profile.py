@@ -10,10 +10,15 @@ from planner.selectors.schedules import observed_speeds
 from planner.web.pages.profile_figures import decode_figure, prefill_figure, residual_figures
 from planner.web.request import TemplateContext
 from simulation.performance.fitting.compare import stated_check
-from simulation.performance.fitting.fit_linear import UNITS
 from simulation.performance.profile import Check, Profile
 
 SHOWN_OUTLIERS, SHOWN_SPEEDS = 20, 5
+MEANINGS = {  # of the parameters of a linear profile, in the order of its formula
+    "alpha": "iteration that decodes, fixed part",
+    "beta": "each sequence that decodes",
+    "gamma": "iteration that prefills, fixed part",
+    "delta": "each prompt token",
+}
 
 
 def page_context(profile: known.KnownProfile) -> TemplateContext:
@@ -48,13 +53,16 @@ def versions(name: str) -> list[tuple[ProfileVersion, Check | None]]:
     ]
 
 
-def parameters(profile: known.KnownProfile) -> list[tuple[str, Any]]:
-    """Return names and values of parameters in the order of the formula.
+def parameters(profile: known.KnownProfile) -> list[tuple[str, str, Any]]:
+    """Return names, meanings and values of parameters in the order of the formula.
 
     PostgreSQL keeps no order of keys.
     """
-    order = {name: i for i, name in enumerate(UNITS)}
-    return sorted(profile.parameters.items(), key=lambda pair: (order.get(pair[0], 9), pair[0]))
+    known_names = [name for name in MEANINGS if name in profile.parameters]
+    others = sorted(set(profile.parameters) - set(known_names))
+    return [
+        (name, MEANINGS.get(name, ""), profile.parameters[name]) for name in (*known_names, *others)
+    ]
 
 
 def limits(profile: Profile) -> list[tuple[str, float, str]]:

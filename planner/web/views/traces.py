@@ -60,7 +60,7 @@ UNITS = (("", "as it looks"), *((unit, unit) for unit in UNITS_NS))
 FILES = (  # shown below the form
     ("One row per request", "arrival, input_tokens, output_tokens; also model, region, tier", ""),
     ("Counts per interval", "time, requests; also input_tokens, output_tokens, series", ""),
-    ("Export of a tool", "vLLM, LiteLLM, Langfuse, Helicone and others, known by columns", ""),
+    ("Export of a tool", "vLLM, LiteLLM, Langfuse, Helicone and others, by their columns", ""),
 )
 
 
