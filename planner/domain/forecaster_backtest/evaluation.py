@@ -8,7 +8,12 @@ from planner.domain.forecaster_backtest.equal_attainment import (
     Figures,
     match_attainment,
 )
-from planner.domain.forecaster_backtest.figures import Baseline, Forecaster, errors_of
+from planner.domain.forecaster_backtest.figures import (
+    Baseline,
+    Forecaster,
+    ForecasterFacts,
+    errors_of,
+)
 from planner.domain.forecaster_backtest.oracle import OracleCost, covered_share, oracle_cost
 from planner.domain.forecaster_backtest.replay import (
     HIGH,
@@ -52,17 +57,16 @@ def evaluate_forecaster(driver: Driver, *, by_replay: bool, progress: Progress) 
         driver, quantiles, as_run, by_replay, part(progress, 0.35, 0.95)
     )
     forecasts = driver.forecasts(driver.heights(0.5))  # at the median, for the errors
-    return Forecaster(
+    facts = ForecasterFacts(
         method=driver.method,
         order="; ".join(dict.fromkeys(forecast.order for forecast in forecasts if forecast.order)),
         **errors_of(forecasts, driver.study.window.bins_per_period),
         quantile=quantiles,
         as_run=as_run,
-        equal=equal,
         confirmed=None,
-        hindsight=_oracle_cost_of_plan(driver, equal, part(progress, 0.95, 1.0)),
         fit_seconds=sum(forecast.fit_seconds for forecast in forecasts),
     )
+    return Forecaster(facts, equal, _oracle_cost_of_plan(driver, equal, part(progress, 0.95, 1.0)))
 
 
 def _level_of_equal_attainment(
@@ -107,7 +111,7 @@ def confirm_by_replay(driver: Driver, forecaster: Forecaster, progress: Progress
     # If two levels around the target were mixed, the last is the higher one.
     level = forecaster.equal.at[-1]
     figures = _figures_of_plan(driver, driver.heights(level), by_replay=True, progress=progress)
-    return replace(forecaster, confirmed=figures)
+    return replace(forecaster, facts=replace(forecaster.facts, confirmed=figures))
 
 
 def _figures_of_plan(

@@ -22,12 +22,8 @@ SAME_AS_NOW: Literal["last-value"] = "last-value"
 
 
 @dataclass(frozen=True, slots=True)
-class Forecaster:
-    """The results of one forecaster, at two levels of its forecast.
-
-    ``as_run`` uses the quantile that the days before chose. ``equal`` uses the forecast level at
-    which the window just meets its target (oracle). None means that there was no such plan.
-    """
+class ForecasterFacts:
+    """The forecast errors of a forecaster, and its plan at the percentile chosen beforehand."""
 
     method: str
     order: str
@@ -36,11 +32,21 @@ class Forecaster:
     bias: float | None  # excess of the mean forecast, as a share of demand
     coverage80: float | None
     quantile: tuple[PlannedQuantile, ...]
-    as_run: Figures | None
-    equal: EqualAttainment | None
+    as_run: Figures | None  # with the quantile that earlier days chose; None: no such plan
     confirmed: Figures | None  # by replay: cheapest and last value, if matched by coverage
-    hindsight: OracleCost | None
     fit_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Forecaster:
+    """The results of one forecaster; ``equal`` is at the level that just meets the target (oracle).
+
+    None: no level has a feasible plan.
+    """
+
+    facts: ForecasterFacts
+    equal: EqualAttainment | None
+    hindsight: OracleCost | None
 
     @property
     def usd(self) -> float | None:
@@ -58,7 +64,7 @@ class Forecaster:
         """Return the forecast level at equal attainment, in words."""
         if self.equal is None:
             return ""
-        perfect = self.method == PERFECT
+        perfect = self.facts.method == PERFECT
         return " and ".join(str(height_at(level, perfect=perfect)) for level in self.equal.at)
 
 
@@ -79,8 +85,7 @@ class Baseline:
 class ForecasterFigures:
     """The figures of a forecaster: at equal attainment, and at the percentile chosen beforehand."""
 
-    method: str
-    order: str
+    facts: ForecasterFacts = field(metadata={MERGED: True})
     cost_usd: float | None
     gpu_hours: float | None
     starts: float | None
@@ -90,30 +95,21 @@ class ForecasterFigures:
     equal: bool  # whether it attains the target within 0.1 points
     at: str  # planned percentile of the forecast
     replays: int
-    quantile: tuple[PlannedQuantile, ...]
-    as_run: Figures | None
     as_run_cost_usd: float | None
     as_run_spare: float | None
-    confirmed: Figures | None  # attainment of a replay, where matching had none
     plan_usd: float | None  # charged by the objective
     hindsight_usd: float | None  # least cost that serves as much (oracle)
     hindsight_bound_usd: float | None
     regret: float | None  # excess of the plan over the oracle
     served: float | None  # share of actual demand within the plan's capacity
-    wape: float | None
-    peak_wape: float | None
-    bias: float | None
-    coverage80: float | None
-    fit_seconds: float
 
     @classmethod
     def of(cls, row: Forecaster) -> ForecasterFigures:
         """Return the figures of a result row: at equal attainment, as run, and in hindsight."""
-        matched, as_run, oracle = row.equal, row.as_run, row.hindsight
+        matched, as_run, oracle = row.equal, row.facts.as_run, row.hindsight
         equal = matched.figures if matched else None
         return cls(
-            method=row.method,
-            order=row.order,
+            facts=row.facts,
             cost_usd=equal.cost_usd if equal else None,
             gpu_hours=equal.gpu_hours if equal else None,
             starts=equal.starts if equal else None,
@@ -123,21 +119,13 @@ class ForecasterFigures:
             equal=matched is not None and matched.equal,
             at=row.at,
             replays=matched.replays if matched else 0,
-            quantile=row.quantile,
-            as_run=as_run,
             as_run_cost_usd=as_run.cost_usd if as_run else None,
             as_run_spare=as_run.spare if as_run else None,
-            confirmed=row.confirmed,
             plan_usd=oracle.plan_usd if oracle else None,
             hindsight_usd=oracle.least_usd if oracle else None,
             hindsight_bound_usd=oracle.bound_usd if oracle else None,
             regret=oracle.regret if oracle else None,
             served=oracle.served if oracle else None,
-            wape=row.wape,
-            peak_wape=row.peak_wape,
-            bias=row.bias,
-            coverage80=row.coverage80,
-            fit_seconds=row.fit_seconds,
         )
 
 
@@ -167,13 +155,13 @@ def errors_of(forecasts: Sequence[SeriesForecast], per_period: int) -> dict[str,
     return {name: clean(float(value)) for name, value in errors.items()}
 
 
-def verdict(rows: Sequence[Forecaster], beside: Sequence[Baseline]) -> str:
+def verdict(rows: Sequence[Forecaster], baselines: Sequence[Baseline]) -> str:
     """Return a sentence that names the cheapest forecaster at equal SLO attainment.
 
     It compares its cost with repeating the last value. It also names a cheaper policy without a
-    forecast, if ``beside`` has one.
+    forecast, if ``baselines`` have one.
     """
-    cost_of_method = {row.method: row.usd for row in rows}
+    cost_of_method = {row.facts.method: row.usd for row in rows}
     costs = {
         method: usd
         for method, usd in cost_of_method.items()
@@ -183,7 +171,7 @@ def verdict(rows: Sequence[Forecaster], beside: Sequence[Baseline]) -> str:
         return "No forecaster reaches the SLO target"
     best = min(costs, key=lambda method: costs[method])
     cheapest = min(
-        (row for row in beside if row.meets), key=lambda row: row.figures.cost_usd, default=None
+        (row for row in baselines if row.meets), key=lambda row: row.figures.cost_usd, default=None
     )
     saving = 0.0 if cheapest is None else 1 - cheapest.figures.cost_usd / costs[best]
     if cheapest is None or saving < NEGLIGIBLE_DIFFERENCE:

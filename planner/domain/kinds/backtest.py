@@ -149,11 +149,11 @@ def run(
         part(progress, 0.1, 0.7),
         at_once=1,
     )
-    rows = {row.method: row for row in outcomes if isinstance(row, Forecaster)}
+    rows = {row.facts.method: row for row in outcomes if isinstance(row, Forecaster)}
     left_out = [sentence for sentence in outcomes if isinstance(sentence, str)]
     if not rows:
         raise Infeasible(" ".join(left_out))
-    cost_usd = {row.method: row.usd for row in rows.values() if row.usd is not None}
+    cost_usd = {row.facts.method: row.usd for row in rows.values() if row.usd is not None}
     cost_usd.pop(PERFECT, None)  # it cannot be deployed, so it cannot be the best
     best = min(cost_usd, key=lambda name: cost_usd[name]) if cost_usd else None
     baselines: list[Baseline] = []
@@ -166,7 +166,7 @@ def run(
         jobs = _simulations(study, scenario.seed, compared, names_beside, tune=by_replay)
         for outcome in parts.map(jobs, part(progress, 0.7, 1.0)):
             if isinstance(outcome, Forecaster):
-                rows[outcome.method] = outcome
+                rows[outcome.facts.method] = outcome
             elif isinstance(outcome, Baseline):
                 baselines.append(outcome)
             else:
@@ -194,10 +194,10 @@ def run(
 def _simulations(
     study: Study, seed: int, rows: Mapping[str, Forecaster], baselines: Sequence[str], *, tune: bool
 ) -> list[Part[Forecaster | Baseline | str]]:
-    """Return parts of the run that simulate the forecasters in ``rows``, and policies beside them.
+    """Return parts of the run that simulate the forecasters in ``rows``, and the ``baselines``.
 
-    ``baselines`` are the names of these policies, which do not forecast. With ``tune``, their
-    parameters are tuned on the window itself.
+    Baselines are names of policies without a forecast. With ``tune``, their parameters are tuned
+    on the window itself.
     """
     confirm = partial(_confirm_by_simulation, study, seed)
     simulate = partial(_baseline_or_reason, study, seed, tune=tune)
@@ -225,7 +225,7 @@ def _confirm_by_simulation(
     study: Study, seed: int, row: Forecaster, progress: Progress
 ) -> Forecaster:
     """Return the result ``row`` of a forecaster with a simulation of its plan at equal coverage."""
-    driver = Driver.of(study, row.method, seed, part(progress, 0.0, 0.1))
+    driver = Driver.of(study, row.facts.method, seed, part(progress, 0.0, 0.1))
     return confirm_by_replay(driver, row, part(progress, 0.1, 1.0))
 
 

@@ -55,7 +55,9 @@ def _facts(result: BacktestResult) -> Iterator[Fact]:
     if result.best is None:
         return
     best = result.methods[result.best]
-    yield Fact("Cheapest forecaster", best.method, note=f"plans for {best.at}" if best.at else "")
+    yield Fact(
+        "Cheapest forecaster", best.facts.method, note=f"plans for {best.at}" if best.at else ""
+    )
     yield Fact("Cost", best.cost_usd, "$", note="at equal SLO attainment")
     yield Fact("Above the oracle", best.regret, form=Form.CHANGE)
     perfect = result.methods.get(PERFECT)
@@ -74,7 +76,7 @@ def _forecasters(result: BacktestResult, methods: Sequence[ForecasterFigures]) -
         (Head("Plans for", wide=2), lambda row: row.at),
         (Head("Cost as chosen before", Form.NUMBER, "$"), lambda row: row.as_run_cost_usd),
         (Head("Attainment then, above target", Form.CHANGE), lambda row: row.as_run_spare),
-        marked=lambda row: row.method == result.best,
+        marked=lambda row: row.facts.method == result.best,
         note="Equal attainment: parameters from the window itself. As chosen before: from "
         "earlier days, as in production.",
     )
@@ -83,23 +85,23 @@ def _forecasters(result: BacktestResult, methods: Sequence[ForecasterFigures]) -
 def _name(row: ForecasterFigures) -> str:
     """Return the forecast method, marked if it uses future data or misses equal attainment."""
     remarks = (
-        "uses future data" if row.method == PERFECT else "",
+        "uses future data" if row.facts.method == PERFECT else "",
         "" if row.equal else "other attainment",
     )
-    return ", ".join(filter(None, (row.method, *remarks)))
+    return ", ".join(filter(None, (row.facts.method, *remarks)))
 
 
 def _errors(methods: Sequence[ForecasterFigures]) -> Table:
     """Return the errors of each forecast."""
     return table(
         methods,
-        (Head("Forecaster"), lambda row: row.method),
-        (Head("Model", wide=2), lambda row: row.order),
-        (Head("WAPE", Form.SHARE), lambda row: row.wape),
-        (Head("Peak WAPE", Form.SHARE), lambda row: row.peak_wape),
-        (Head("Bias", Form.CHANGE), lambda row: row.bias),
-        (Head("Coverage of the 80% band", Form.SHARE), lambda row: row.coverage80),
-        (Head("Fit", Form.NUMBER, "s"), lambda row: row.fit_seconds),
+        (Head("Forecaster"), lambda row: row.facts.method),
+        (Head("Model", wide=2), lambda row: row.facts.order),
+        (Head("WAPE", Form.SHARE), lambda row: row.facts.wape),
+        (Head("Peak WAPE", Form.SHARE), lambda row: row.facts.peak_wape),
+        (Head("Bias", Form.CHANGE), lambda row: row.facts.bias),
+        (Head("Coverage of the 80% band", Form.SHARE), lambda row: row.facts.coverage80),
+        (Head("Fit", Form.NUMBER, "s"), lambda row: row.facts.fit_seconds),
     )
 
 
@@ -121,7 +123,7 @@ def _baselines(result: BacktestResult) -> Iterator[Section]:
 
 def _chart(result: BacktestResult, methods: Sequence[ForecasterFigures]) -> Chart:
     """Return the cost of each forecaster, and of the cheapest policy without a forecast."""
-    names = tuple(row.method for row in methods)
+    names = tuple(row.facts.method for row in methods)
     costs = (
         ("Equal attainment", Role.RECOMMENDED, tuple(row.cost_usd for row in methods)),
         ("As chosen before", Role.MEASURED, tuple(row.as_run_cost_usd for row in methods)),

@@ -8,7 +8,12 @@ import numpy as np
 import pytest
 
 from planner.domain.forecaster_backtest.equal_attainment import EqualAttainment, Figures
-from planner.domain.forecaster_backtest.figures import Baseline, Forecaster, verdict
+from planner.domain.forecaster_backtest.figures import (
+    Baseline,
+    Forecaster,
+    ForecasterFacts,
+    verdict,
+)
 from planner.domain.forecaster_backtest.oracle import (
     actual_tps,
     covered_share,
@@ -214,20 +219,8 @@ def test_traffic_that_may_all_wait_has_nothing_to_judge(stored: StoredTrace) -> 
 
 def row(method: str, usd: float, *, equal: bool = True, spare: float = 0.0) -> Forecaster:
     figures = Figures(usd, usd, 1.0, 1.0, {"chat": 0.95}, spare)
-    return Forecaster(
-        method,
-        "",
-        0.1,
-        0.1,
-        0.0,
-        0.8,
-        (),
-        None,
-        EqualAttainment((0.5,), figures, equal, 3),
-        None,
-        None,
-        0.1,
-    )
+    facts = ForecasterFacts(method, "", 0.1, 0.1, 0.0, 0.8, (), None, None, 0.1)
+    return Forecaster(facts, EqualAttainment((0.5,), figures, equal, 3), None)
 
 
 def flat(usd: float, *, meets: bool = True) -> Baseline:
