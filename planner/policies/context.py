@@ -99,7 +99,7 @@ class BuiltPolicy:
     plan: Callable[[], ScalingPlan] | None = None  # after the replay: the plan it followed
     # [periods] lower limits of the plan's cost in dollars per hour, known before the plan
     least_usd: Callable[[], FloatArray] | None = None
-    after: float = 0.0  # share of the run's work that is already done, for progress
+    work_done: float = 0.0  # share of the run's work that building took, for progress
     modules: ModuleScaling | None = None  # moves the modules, and reports on it after the replay
     keeps_floor: bool = False  # never runs less than its plan, or else its first fleet
     guard: Guarded | None = None  # the only rule that adds to the plan or the first fleet

@@ -56,9 +56,9 @@ def oracle_cost(driver: Driver, planned: PlannedWindow, progress: Progress) -> O
     try:
         best = solve_horizon(
             problem,
-            solver=inputs.settings.solver,
-            gap=inputs.settings.gap,
-            time_limit_s=inputs.settings.time_limit_s,
+            solver=inputs.settings.objective.solver,
+            gap=inputs.settings.objective.gap,
+            time_limit_s=inputs.settings.objective.time_limit_s,
             stable=False,
             check=lambda: progress(0.5, "Cheapest with future data"),
         )

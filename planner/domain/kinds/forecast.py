@@ -205,7 +205,7 @@ def run(
     hardware, settings = build_hardware(scenario, known), settings_of(scenario)
     progress(0.0, "Reading the traffic")
     traffic, window = traffic_and_window(settings, traces)
-    planned, at_once = settings.plan, settings.plan.periods == ALL
+    planned, at_once = settings.plan, settings.plan.objective.periods == ALL
     # The plan's percentile of each group of series, so that the forecast shows what is planned for.
     quantiles = Quantiles(
         hardware, traffic, window, planned.forecast, tiers_planned_separately=planned.tiers_apart,

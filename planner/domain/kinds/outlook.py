@@ -212,7 +212,7 @@ def _inputs_of_week(study: Study) -> PlanInput:
     The months add the growth. Limits on a whole window do not apply to a representative week.
     """
     inputs = study.plan_input
-    settings = replace(inputs.settings, periods="one", lend_share=None)
+    settings = inputs.settings.with_objective(periods="one", lend_share=None)
     return replace(inputs, settings=settings, window=replace(inputs.window, growth=NO_GROWTH))
 
 

@@ -39,7 +39,7 @@ class PlanInput:
     @property
     def plans_all_at_once(self) -> bool:
         """Return whether the scenario plans all periods in one program, before the first begins."""
-        return self.settings.periods == ALL
+        return self.settings.objective.periods == ALL
 
     def planned_quantiles(self, progress: Progress) -> tuple[PlannedQuantile, ...]:
         """Return the forecast percentile that is planned for, by group of tiers."""
@@ -48,7 +48,7 @@ class PlanInput:
 
     def at_once(self) -> PlanInput:
         """Return the inputs with all periods planned in one program, whatever the scenario says."""
-        return replace(self, settings=replace(self.settings, periods=ALL))
+        return replace(self, settings=self.settings.with_objective(periods=ALL))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -92,9 +92,9 @@ def marginal_values(
         *capacity_values(
             dearest.problem,
             dearest.plan,
-            solver=settings.solver,
-            gap=settings.gap,
-            time_limit_s=min(RESOLVE_S, settings.time_limit_s),
+            solver=settings.objective.solver,
+            gap=settings.objective.gap,
+            time_limit_s=min(RESOLVE_S, settings.objective.time_limit_s),
         ),
         *(_value_of_looser_limit(inputs, dearest, name) for name in LIMITS),
         _value_of_higher_quantile(inputs, planned, dearest),
@@ -119,9 +119,9 @@ def _most_expensive_period(inputs: PlanInput, planned: PlannedWindow) -> _Expens
         float(plan.period_start_s[period]),
     )
     options: dict[str, object] = {
-        "solver": settings.solver,
-        "gap": settings.gap,
-        "time_limit_s": min(RESOLVE_S, settings.time_limit_s),
+        "solver": settings.objective.solver,
+        "gap": settings.objective.gap,
+        "time_limit_s": min(RESOLVE_S, settings.objective.time_limit_s),
     }
     alone = solve_window(window, **options)  # type: ignore[arg-type]
     if alone.status not in (OPTIMAL, FEASIBLE):

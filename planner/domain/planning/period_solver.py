@@ -52,7 +52,7 @@ class Periods:
     def of(cls, inputs: PlanInput, load: Load) -> Periods:
         """Return the problems of all periods for ``load``."""
         # If all periods are decided at once, all of them use the sizes known at that time.
-        at_once = inputs.settings.periods == ALL
+        at_once = inputs.settings.objective.periods == ALL
         kw: dict[Sizes, FloatArray] = {}  # power by sizes, which many periods share
         problems, names = [], []
         for p, start_s in enumerate(inputs.window.period_starts_s.tolist()):
@@ -74,7 +74,7 @@ class Periods:
         settings, tiers = self.inputs.settings, self.inputs.hardware.tiers
         deferrable = frozenset(tier.name for tier in tiers if tier.deferrable)
         worth: FloatArray = settings.worth(self.load.tiers, deferrable)
-        traded = settings.utility_usd is not None
+        traded = settings.objective.utility_usd is not None
         if not settings.by_utility or not (self.load.tiers or traded):
             return worth
         lowest = min((tier.utility for tier in tiers if tier.deferrable), default=0.0)
@@ -86,8 +86,8 @@ class Periods:
         least = ABOVE_ZERO if traded else LEAST_UTILITY
         utility = np.maximum(utility, least * utility.max())
         worth = worth * utility[:, None] / self._request_tokens()
-        if settings.utility_usd is not None:
-            worth = worth * 3600 * settings.utility_usd
+        if settings.objective.utility_usd is not None:
+            worth = worth * 3600 * settings.objective.utility_usd
         return worth
 
     def _request_tokens(self) -> FloatArray:
@@ -126,7 +126,7 @@ class Periods:
     def together(self) -> HorizonProblem:
         """Return all periods as one problem."""
         hardware, settings = self.inputs.hardware, self.inputs.settings
-        period_s, lend = self.inputs.window.period_s, settings.lend_share
+        period_s, lend = self.inputs.window.period_s, settings.objective.lend_share
         # Whole periods of the cold start are the lead. The remaining share of a period is charged
         # as in the source: price times time.
         lead = int(hardware.startup_s // period_s)
@@ -134,9 +134,9 @@ class Periods:
         # What lending earns is counted at the mean price of the day, as in a replay.
         usd = self.problems[0].gpus_per_instance[:, None] * hardware.usd_per_gpu_hour[None]
         offers = None
-        if settings.reserve:
+        if settings.objective.reserve:
             starts_s = self.inputs.window.period_starts_s
-            offers = hardware.reserved_prices(settings.reserve, starts_s, period_s)
+            offers = hardware.reserved_prices(settings.objective.reserve, starts_s, period_s)
         return HorizonProblem(
             tuple(
                 replace(window, start_usd=window.usd_per_hour * remaining)
@@ -163,7 +163,7 @@ def solve_periods(periods: Periods, progress: Progress) -> ScalingPlan:
 
     Raise Infeasible with the conflict in words, unless limited mode chooses which demand to serve.
     """
-    if periods.inputs.settings.periods == ALL:
+    if periods.inputs.settings.objective.periods == ALL:
         return _solve_together(periods, progress)
     return _solve_in_turn(periods, progress)
 
@@ -172,12 +172,12 @@ def _solve_horizon(
     periods: Periods, horizon: HorizonProblem, check: Callable[[], None] | None = None
 ) -> HorizonPlan:
     """Solve a problem over several periods with the scenario's solver settings."""
-    settings = periods.inputs.settings
+    objective = periods.inputs.settings.objective
     return solve_horizon(
         horizon,
-        solver=settings.solver,
-        gap=settings.gap,
-        time_limit_s=settings.time_limit_s,
+        solver=objective.solver,
+        gap=objective.gap,
+        time_limit_s=objective.time_limit_s,
         check=check,
     )
 
@@ -226,16 +226,16 @@ def solve_period(
     ``check`` is called regularly, and may raise to cancel. Raises Infeasible with the conflict,
     unless limited mode chooses which demand to serve.
     """
-    settings = periods.inputs.settings
+    objective = periods.inputs.settings.objective
     problem_now = replace(periods.problems[period], current=current)
-    if settings.utility_usd is not None:
+    if objective.utility_usd is not None:
         return _traded_period(periods, period, problem_now, check)
-    if settings.reroute is None:
+    if objective.reroute is None:
         window = solve_window(
             problem_now,
-            solver=settings.solver,
-            gap=settings.gap,
-            time_limit_s=settings.time_limit_s,
+            solver=objective.solver,
+            gap=objective.gap,
+            time_limit_s=objective.time_limit_s,
             stable=True,
             check=check,
         )
@@ -243,7 +243,7 @@ def solve_period(
         horizon_of_one = periods.alone(period, problem_now)
         (window,) = by_window(horizon_of_one, _solve_horizon(periods, horizon_of_one, check))
     unserved = None
-    if window.status == INFEASIBLE and settings.limited is not None:
+    if window.status == INFEASIBLE and objective.limited is not None:
         window, unserved = _serve_partially(periods, problem_now, window, period)
     if window.status == INFEASIBLE:
         name = periods.names[period]
@@ -305,7 +305,7 @@ def plan_of(periods: Periods, answers: Sequence[PeriodPlan]) -> ScalingPlan:
         plan,
         tiers=periods.load.tiers or ALL_TIERS,
         unserved_tps=np.stack(unserved),
-        policy=settings.limited or EXACT,
+        policy=settings.objective.limited or EXACT,
     )
 
 
@@ -345,7 +345,7 @@ def _serve_partially(
     Unserved tokens/s are ``[tier, model]``. ``failed`` is the infeasible plan of all demand; its
     sentence on the conflict is kept. If no plan is feasible at all, return (failed plan, None).
     """
-    policy = periods.inputs.settings.limited or EXACT
+    policy = periods.inputs.settings.objective.limited or EXACT
     worth = periods.worth
     if policy == EXACT:
         # A minimum above the maximum is one of the conflicts, so lower it.
@@ -359,7 +359,7 @@ def _serve_partially(
         (window,) = by_window(partial, plan)
         return replace(window, conflict=failed.conflict), plan.unserved_tps[0]
     tiers = periods.load.tier_tps
-    by_tier = tiers is not None and periods.inputs.settings.criticality == BY_TIER
+    by_tier = tiers is not None and periods.inputs.settings.objective.criticality == BY_TIER
     served = serve_limited(
         window_problem,
         worth.max(axis=0),
@@ -399,8 +399,8 @@ def _solve_together(periods: Periods, progress: Progress) -> ScalingPlan:
     If it is infeasible and the settings allow it, the least valuable demand stays unserved. Only
     the first period states conflicts. Raises Infeasible otherwise.
     """
-    settings, horizon = periods.inputs.settings, periods.together()
-    if settings.utility_usd is not None:
+    objective, horizon = periods.inputs.settings.objective, periods.together()
+    if objective.utility_usd is not None:
         horizon = replace(horizon, priority=periods.worth, traded=True)
 
     def check() -> None:
@@ -409,7 +409,7 @@ def _solve_together(periods: Periods, progress: Progress) -> ScalingPlan:
 
     plan, first_conflict = _solve_horizon(periods, horizon, check), ""
     if plan.status == INFEASIBLE:
-        if settings.limited is None:
+        if objective.limited is None:
             raise Infeasible(f"There is no feasible plan. {plan.conflict}")
         first_conflict = plan.conflict
         plan = _solve_horizon(periods, replace(horizon, priority=periods.worth), check)
@@ -435,7 +435,7 @@ def _solve_together(periods: Periods, progress: Progress) -> ScalingPlan:
         shares=shares_planned(horizon, plan.target - plan.lent),
         tiers=(periods.load.tiers or ALL_TIERS) if partial else (),
         unserved_tps=plan.unserved_tps if partial else None,
-        policy=(settings.limited or EXACT) if partial else "",
+        policy=(objective.limited or EXACT) if partial else "",
         reserved=plan.reserved if horizon.reserved_usd is not None else None,
         shift=periods.load.shift,
     )

@@ -58,7 +58,7 @@ def begin_forecasts(
     settings: PlanSettings, hardware: Hardware, traffic: Traffic, window: Window
 ) -> None:
     """Begin the forecasts of ``forecast_load`` in a second process, if there is one."""
-    at_once = settings.periods == ALL
+    at_once = settings.objective.periods == ALL
     Quantiles(hardware, traffic, window, settings.forecast, settings.tiers_apart).begin(
         at_once=at_once
     )
@@ -79,7 +79,7 @@ def forecast_load(
     forecast method, it is the mean of that forecast.
     """
     traffic, window, forecast = inputs.traffic, inputs.window, inputs.settings.forecast
-    all_at_once = inputs.settings.periods == ALL
+    all_at_once = inputs.settings.objective.periods == ALL
     groups = groups_of(inputs.hardware, apart=inputs.settings.tiers_apart)
     chosen = () if method else inputs.planned_quantiles(part(progress, 0.0, 0.4))
     heights = [quantile.height for quantile in chosen] or [MEAN] * len(groups)
@@ -97,7 +97,8 @@ def forecast_load(
 def load_of(inputs: PlanInput, forecasts: Sequence[SeriesForecast]) -> Load:
     """Return the demand to plan for: ``forecasts`` at their heights, plus deferrable load."""
     window, settings = inputs.window, inputs.settings
-    all_at_once, buffer = settings.periods == ALL, settings.forecast.niw_buffer
+    objective, buffer = settings.objective, settings.forecast.niw_buffer
+    all_at_once, cheapest = objective.periods == ALL, objective.defer == CHEAPEST
     names = list(dict.fromkeys(series.key.tier for series in forecasts)) or [INTERACTIVE]
     shape = (len(window.period_starts_s), *inputs.current.shape[:2], window.bins_per_period)
     # One row for each group of interactive tiers, and a last one for deferrable work.
@@ -119,9 +120,7 @@ def load_of(inputs: PlanInput, forecasts: Sequence[SeriesForecast]) -> Load:
         if all_at_once:  # only the data before the first period is known
             deferrable_tps = np.broadcast_to(deferrable_tps[:1], deferrable_tps.shape)
         tier_tps[-1] = buffer * deferrable_tps[..., None]
-    elif (
-        settings.defer == CHEAPEST and (shift := shifted_work(inputs, interactive_tps)) is not None
-    ):
+    elif cheapest and (shift := shifted_work(inputs, interactive_tps)) is not None:
         tier_tps[-1] = tps_of(shift.tokens, interactive_tps, window.bin_s)
     else:
         tier_tps[-1] = deferred_tps(inputs, interactive_tps, at_once=all_at_once)
@@ -222,11 +221,11 @@ def static_fleet_for(inputs: PlanInput, tps: FloatArray) -> tuple[IntArray, str]
     from_empty = replace(inputs, current=no_replicas, at_load=False)
     flat = problem(from_empty, tps, inputs.window.duration_s, inputs.window.start_s)
     # First let every region serve its own peak. If that does not fit, use the scenario's share.
-    for epsilon in dict.fromkeys((1.0, inputs.settings.epsilon)):
+    for epsilon in dict.fromkeys((1.0, inputs.settings.objective.epsilon)):
         answer = solve_window(
             replace(flat, epsilon=epsilon),
-            solver=inputs.settings.solver,
-            time_limit_s=inputs.settings.time_limit_s,
+            solver=inputs.settings.objective.solver,
+            time_limit_s=inputs.settings.objective.time_limit_s,
         )
         if answer.status in (OPTIMAL, FEASIBLE):
             return answer.target, ""

@@ -54,7 +54,7 @@ def problem(
         capacity_gpus=hardware.capacity_gpus,
         minimum=np.where(theta_tps[:, None, :] > 0, hardware.minimum, 0),
         maximum=hardware.maximum,
-        epsilon=inputs.settings.epsilon,
+        epsilon=inputs.settings.objective.epsilon,
         weights=inputs.settings.weights,
         kw=kw,
         power_kw=power_limits(hardware, kw),
@@ -156,5 +156,5 @@ def _shared_columns(inputs: PlanInput) -> dict[str, Any]:
         "type_names": hardware.type_names,
         "stages": hardware.stages,
         "spot": hardware.spot,
-        "spot_share": inputs.settings.spot_share,
+        "spot_share": inputs.settings.objective.spot_share,
     }

@@ -79,7 +79,7 @@ def purchases(inputs: PlanInput, planned: PlannedWindow) -> tuple[Purchase, ...]
         horizon = replace(horizon, lead=0)
     used = gpus_in_use(horizon, plan.target)  # [p, r, t]
     reserved = np.zeros_like(used[0]) if plan.reserved is None else plan.reserved
-    term = inputs.settings.reserve or ""
+    term = inputs.settings.objective.reserve or ""
     reserved_usd, on_demand_usd = hardware.reserved_prices(term, plan.period_start_s, plan.period_s)
     hours = plan.period_s / 3600
     rows = []
@@ -128,13 +128,13 @@ def shift_figures(inputs: PlanInput, planned: PlannedWindow) -> ShiftFigures | N
         moved_share=float(moved / max(1e-12, shift.arrived.sum())),
         hours=tuple(
             WorkHour(
-                moment(float(start_s)),
-                region.name,
-                float(shift.arrived[p, :, r].sum()),
-                float(shift.tokens[p, :, r].sum()),
-                electricity_usd(region, float(start_s), plan.period_s),
-                carbon_g(region, float(start_s), plan.period_s),
-                dict(zip(plan.models, shift.tokens[p, :, r].tolist(), strict=True)),
+                period=moment(float(start_s)),
+                region=region.name,
+                arrived=float(shift.arrived[p, :, r].sum()),
+                planned=float(shift.tokens[p, :, r].sum()),
+                usd_per_kwh=electricity_usd(region, float(start_s), plan.period_s),
+                g_per_kwh=carbon_g(region, float(start_s), plan.period_s),
+                by_model=dict(zip(plan.models, shift.tokens[p, :, r].tolist(), strict=True)),
             )
             for p, start_s in enumerate(plan.period_start_s)
             for r, region in enumerate(inputs.hardware.regions)

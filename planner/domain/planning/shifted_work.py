@@ -31,9 +31,9 @@ def shifted_work(inputs: PlanInput, interactive_tps: FloatArray) -> Shift | None
         together,
         work,
         is_open,
-        solver=settings.solver,
-        gap=settings.gap,
-        time_limit_s=settings.time_limit_s,
+        solver=settings.objective.solver,
+        gap=settings.objective.gap,
+        time_limit_s=settings.objective.time_limit_s,
     )
 
 
@@ -56,7 +56,7 @@ def on_arrival(inputs: PlanInput, shift: Shift) -> tuple[PlanInput, Load]:
 
     The plan reserves no GPUs.
     """
-    settings = replace(inputs.settings, reserve=None)
+    settings = inputs.settings.with_objective(reserve=None)
     deferrable_tps = tps_of(shift.arrived, shift.other_tps, inputs.window.bin_s)
     return replace(inputs, settings=settings), Load(shift.other_tps + deferrable_tps)
 

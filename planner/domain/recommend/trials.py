@@ -401,7 +401,7 @@ class Trials:
             level = 0 if trial.value is None else int(trial.value)
             return self.static_fleet(level, trial.spare)
         plan = self.study.settings.plan
-        if plan.reserve or plan.lend_share is not None:
+        if plan.objective.reserve or plan.objective.lend_share is not None:
             return None
         kept = self._always_kept(policy, trial)
         if kept.usd <= limit and kept.guard is not None and self._adds_nothing(trial.case, kept):

@@ -101,7 +101,7 @@ class Oracle:
         follower = ScheduleFollower(schedule=schedule, name=self.key)
         whole_plan = None if plan is None else lambda: plan
         # The search takes 0.9 of the progress, the replay the last tenth.
-        return replace(self.context.starting_from(follower, start), plan=whole_plan, after=0.9)
+        return replace(self.context.starting_from(follower, start), plan=whole_plan, work_done=0.9)
 
     def _search_factors(
         self, factors: Sequence[float], candidate_at: Callable[[float], Candidate | None]

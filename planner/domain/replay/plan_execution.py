@@ -80,8 +80,8 @@ class RollingPlanner:
 
         Nothing is solved. It is 0 if the plan may leave demand unserved.
         """
-        settings, problems = self._periods.inputs.settings, self._periods.problems
-        if settings.limited or settings.utility_usd is not None or settings.reroute is not None:
+        objective, problems = self._periods.inputs.settings.objective, self._periods.problems
+        if objective.limited or objective.utility_usd is not None or objective.reroute is not None:
             return np.zeros(len(problems))
         return np.array([least_fleet_usd(problem) for problem in problems])
 

@@ -105,7 +105,7 @@ def policy_context_of(
         else:
             load = planned.load.times(plan.load_factor)
             known = planned.plan if plan.load_factor == 1.0 else None
-        if inputs.settings.periods == ALL:
+        if inputs.settings.objective.periods == ALL:
             return by_clock(study, known or plan_load(inputs, load, planning), load)
         solved = loads_known.solved(plan, study.settings.plan.spare)
         return as_decided(study, Periods.of(inputs, load), known, solved)

@@ -70,8 +70,8 @@ def pressure_test(study: Study, ratio: str | float = FIXED, many: bool = False) 
 
     Requests have the lengths and the arrivals of the model. The rate is C(n), the capacity of n
     replicas. n is today's count, at most USUAL_INSTANCES, or exactly that number if ``many``.
-    Separate prefill and decode pools are tested together at their joint capacity. ``ratio`` is
-    ``fixed`` (of the fleet), ``best`` or ``observed`` (both: the best, D2), or a number.
+    Separate prefill and decode pools are tested together at their joint capacity. ``ratio`` of
+    prefill to decode is ``fixed`` (that of the fleet), a number, or else the best one (D2).
     """
     index = study.hardware.pool_index
     out = {name: np.full(len(index), np.nan) for name in (*READ, *GAUGES)}

@@ -139,7 +139,7 @@ def run_policy(
     limit = options.cost_limit
     if np.isfinite(limit) and limit < least_cost_usd(study, ready, options):
         raise CostLimitExceeded
-    rest = part(progress, ready.after, 1.0)  # after what the policy's construction took
+    rest = part(progress, ready.work_done, 1.0)
     return replayed(study, policy, ready, seed=seed, progress=rest, options=options)
 
 
@@ -171,9 +171,9 @@ def least_cost_usd(
     limit may be lower.
     """
     settings, window = study.settings, study.window
-    lends = settings.scale_in.lend or settings.plan.lend_share is not None
+    lends = settings.scale_in.lend or settings.plan.objective.lend_share is not None
     fewer = options.changed or options.lost or study.hardware.faults or lends
-    if settings.plan.reserve:  # reserved GPUs cost less than ``lowest_usd``
+    if settings.plan.objective.reserve:  # reserved GPUs cost less than ``lowest_usd``
         return 0.0
     if not ready.keeps_floor or fewer:
         return 0.0
@@ -250,12 +250,12 @@ def _never_scales(study: Study, policy: Policy, ready: BuiltPolicy) -> bool:
     Plans of several regions may send requests elsewhere than a static fleet, and plans that reserve
     or lend have other costs.
     """
-    settings = study.settings.plan
+    objective = study.settings.plan.objective
     if not ready.keeps_floor or policy.traits.beyond:
         return False
     if ready.plan is None:
         return True
-    if settings.reserve or settings.lend_share is not None or len(study.hardware.regions) > 1:
+    if objective.reserve or objective.lend_share is not None or len(study.hardware.regions) > 1:
         return False
     try:
         planned = study.pools(ready.plan().target)
@@ -265,7 +265,7 @@ def _never_scales(study: Study, policy: Policy, ready: BuiltPolicy) -> bool:
 
 
 def _pool_labels(study: Study, ready: BuiltPolicy) -> list[str]:
-    """Return the arrangement of each pool of a built policy, by name."""
+    """Return the GPU arrangement of each pool of a built policy, such as "4 x H100, prefill"."""
     arrangements = [study.hardware.arrangement(m, g) for m, _, g in study.hardware.pool_index]
     return [arrangements[p] for p in ready.source_pools]
 
@@ -294,13 +294,13 @@ def _replayed_alone(
         )
     plan = ready.plan() if ready.plan else None
     return PolicyRun(
-        policy.key,
-        policy.title,
-        _summary(study, plan, result, brief=not detailed),
-        result.fleet,
-        result.series,
-        plan,
-        detail,
+        name=policy.key,
+        label=policy.title,
+        summary=_summary(study, plan, result, brief=not detailed),
+        fleet=result.fleet,
+        series=result.series,
+        plan=plan,
+        detail=detail,
         signal_range=metered.signal_range,
         settings=policy_settings(policy, metered, fleet, result.series, labels),
         worst_loss=worst_loss(
@@ -362,7 +362,7 @@ def _simulate(
     unsplit = list(ready.source_pools) == list(range(len(study.hardware.pool_index)))
     if study.network is not None and unsplit:
         rule = PlacingPolicy(rule, study.network, study.hardware)
-    if np.isfinite(options.cost_limit) and not study.settings.plan.reserve:
+    if np.isfinite(options.cost_limit) and not study.settings.plan.objective.reserve:
         rule = CostLimit(rule, options.cost_limit)
     if options.lost is not None:
         fleet = without_replicas(study, fleet, ready.source_pools, options.lost)

@@ -17,7 +17,7 @@ def with_reserved(study: Study, summary: Summary, result: Replayed, plan: Scalin
 
     They replace on-demand GPUs of their region and type while those run. Other GPUs stay on demand.
     """
-    term, reserved = study.settings.plan.reserve, plan.reserved
+    term, reserved = study.settings.plan.objective.reserve, plan.reserved
     if term is None or reserved is None or not reserved.any():
         return summary
     hardware, series = study.hardware, result.series

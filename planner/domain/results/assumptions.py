@@ -384,10 +384,10 @@ def _plan(study: Study) -> Iterator[Assumption]:
             f"Planned percentile, {name}", quantile.words, kind, quantile.why, "forecast.quantile"
         )
     if len(study.hardware.regions) > 1:
-        value = f"at least {plan.epsilon:.0%} of a region's peak"
+        value = f"at least {plan.objective.epsilon:.0%} of a region's peak"
         yield Assumption("Served at home", value, ASSUMED, "scenario", "objective.epsilon")
     if study.hardware.spot.any():
-        value = f"at most {plan.spot_share:.0%} of a model's replicas in a region"
+        value = f"at most {plan.objective.spot_share:.0%} of a model's replicas in a region"
         yield Assumption("Rests on spot", value, ASSUMED, "scenario", "objective.spot_share")
     yield _spare(plan)
     budgets = [

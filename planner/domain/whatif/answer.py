@@ -142,7 +142,8 @@ def answer_what_if(base: StoredPlan, variation: Variation, progress: Progress = 
             "The change adds or removes kinds of replicas, without a size. Simulate it."
         )
     settings = settings_of(scenario).plan
-    settings = replace(settings, time_limit_s=min(settings.time_limit_s, base.solve_s))
+    seconds = min(settings.objective.time_limit_s, base.solve_s)
+    settings = settings.with_objective(time_limit_s=seconds)
     sizes, size_notes = _changed_sizes(base, basis, before, hardware, change.cached_share)
     size_changes = _size_changes(basis.sizes, sizes, hardware)
     if hardware.tiers != before.tiers and change.level is None:
@@ -275,7 +276,7 @@ def _percentile(change: DemandChange) -> float | None:
 
 
 def _no_plan(why: str, sizes: tuple[SizeChange, ...], notes: Sequence[str]) -> WhatIf:
-    return WhatIf("infeasible", None, None, 0, 0, (), sizes, (), (), why, tuple(notes))
+    return WhatIf("infeasible", sizes=sizes, conflict=why, notes=tuple(notes))
 
 
 def _unservable_models(before: Sizes, after: Sizes, hardware: Hardware) -> str:
@@ -396,10 +397,14 @@ def _answer_of_target(
     """Return an answer of replicas ``[period, model, region, GPU column]``, without totals."""
     replicas = target.sum(axis=(1, 2, 3))
     return WhatIf(
-        "", None, None, int(replicas.min()), int(replicas.max()),
-        _period_rows(inputs, target, demand_tps), sizes, _peak_gpus(inputs.hardware, target), (),
-        "", (*notes, NOT_SIMULATED),
-    )  # fmt: skip
+        status="",
+        least=int(replicas.min()),
+        most=int(replicas.max()),
+        periods=_period_rows(inputs, target, demand_tps),
+        sizes=sizes,
+        gpus=_peak_gpus(inputs.hardware, target),
+        notes=(*notes, NOT_SIMULATED),
+    )
 
 
 def _peak_gpus(hardware: Hardware, target: IntArray) -> tuple[PeakGpus, ...]:

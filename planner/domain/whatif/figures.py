@@ -57,16 +57,16 @@ class WhatIf:
     """The answer to a what-if. Without a plan, ``totals`` is None and ``conflict`` says why."""
 
     status: str
-    totals: PlanTotals | None
-    gap: float | None
-    least: int
-    most: int
-    periods: tuple[PeriodPlan, ...]
-    sizes: tuple[SizeChange, ...]
-    gpus: tuple[PeakGpus, ...]
-    binding: tuple[str, ...]
-    conflict: str
-    notes: tuple[str, ...]  # uncertainties, and values that need a simulation
+    totals: PlanTotals | None = None
+    gap: float | None = None
+    least: int = 0  # fewest replicas of a period
+    most: int = 0
+    periods: tuple[PeriodPlan, ...] = ()
+    sizes: tuple[SizeChange, ...] = ()
+    gpus: tuple[PeakGpus, ...] = ()
+    binding: tuple[str, ...] = ()
+    conflict: str = ""
+    notes: tuple[str, ...] = ()  # uncertainties, and values that need a simulation
     flat: bool = False  # answers for the recommended static fleet, which follows no plan
     bound: float | None = None  # lower bound on the objective over the window
     solve_seconds: float = 0.0

@@ -5,14 +5,14 @@ Only this module knows the file's sections and names. ``build_hardware`` does th
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
 from planner.errors import ScenarioError
-from planner.inputs.scenario.schema import Forecast, Growth, Scenario, Source
+from planner.inputs.scenario.schema import Forecast, Growth, Objective, Scenario, Source
 from planner.inputs.scenario.schema.fleet import ScaleIn
 from planner.optimizer.problem import Weights
 from simulation.arrays import FloatArray
@@ -89,29 +89,22 @@ class PlanSettings:
     Axes: ``l`` models, ``r`` regions.
     """
 
+    objective: Objective  # as in the scenario; the other values are derived from it
     forecast: Forecast
     minimise: str  # cost, gpu-hours, energy, carbon or weighted
     weights: Weights
     each_hour: Spending  # dollars and kg CO2e per hour, changes per period
     in_all: Spending  # totals over all periods; needs ``periods: all``
-    epsilon: float
-    spot_share: float
     spare: SpareSettings
-    periods: str  # one: each period from the one before; all: all at once
-    lend_share: float | None  # income of a lent instance, as a share of its price
     # [r, r] share of a region's demand that another may serve; None: any.
     reroute: FloatArray | None
-    limited: str | None  # which demand to serve if not all fits; None: no plan
-    criticality: str  # of greedy choices: tier (each tier of a model) or model
     model_worth: FloatArray  # [l] worth of a token
     tier_worth: dict[str, float]  # tiers with a worth other than 1
-    defer: str  # when deferrable work is planned: evenly until urgent, or at the lowest price
-    reserve: str | None  # term of the committed price at which GPUs may be reserved
     by_utility: bool  # the utility of tiers decides, as no worth of a tier is stated
-    utility_usd: float | None  # dollars per unit of utility; the plan trades it against cost
-    solver: str
-    gap: float
-    time_limit_s: float
+
+    def with_objective(self, **changes: Any) -> PlanSettings:
+        """Return the settings with other values of the objective, as they are (not checked)."""
+        return replace(self, objective=self.objective.model_copy(update=changes))
 
     @property
     def tiers_apart(self) -> bool:
@@ -197,6 +190,7 @@ def _plan(scenario: Scenario) -> PlanSettings:
     # Without weights, the objective charges for one unit alone.
     charged = NOTHING | {MEASURE[objective.minimise]: 1.0}
     return PlanSettings(
+        objective=objective,
         forecast=scenario.forecast,
         minimise=WEIGHTED if objective.weights else objective.minimise,
         weights=Weights(**(objective.weights.model_dump() if objective.weights else charged)),
@@ -204,23 +198,11 @@ def _plan(scenario: Scenario) -> PlanSettings:
             limits.usd_per_hour, limits.carbon_kg_per_hour, limits.changes_per_period
         ),
         in_all=Spending.of(limits.usd, limits.carbon_kg, limits.changes),
-        epsilon=objective.epsilon,
-        spot_share=objective.spot_share,
         spare=_spare(scenario),
-        periods=objective.periods,
-        lend_share=objective.lend_share,
         reroute=_reroute(scenario),
-        limited=objective.limited,
-        criticality=objective.criticality,
         model_worth=np.array([priorities.models.get(model.name, 1.0) for model in scenario.models]),
         tier_worth=priorities.tiers,
-        defer=objective.defer,
-        reserve=objective.reserve,
         by_utility=serves_by_choice and not priorities.tiers and has_utility,
-        utility_usd=objective.utility_usd,
-        solver=objective.solver,
-        gap=objective.gap,
-        time_limit_s=objective.time_limit_s,
     )
 
 

@@ -10,7 +10,7 @@ from simulation.policies.feedback import TBT, TTFT
 
 
 class Feedback(Latencies):
-    """Scale by Algorithm 3 on one latency."""
+    """Scale in fixed steps by one latency (HeteroScale, Algorithm 3)."""
 
     kinds: ClassVar = {
         "ttft-feedback": Traits(

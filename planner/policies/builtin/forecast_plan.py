@@ -75,5 +75,5 @@ class Planned(Policy):
 def plan_follower(context: PolicyContext, plan: FollowedPlan, key: str) -> BuiltPolicy:
     """Return the policy ``key`` that follows ``plan``, from the plan's own initial fleet."""
     policy = ScheduleFollower(schedule=plan.schedule, name=key)
-    # Planning was half of the work.
-    return replace(context.starting_from(policy, plan.start), after=0.5)
+    # Planning took about half of the run's time.
+    return replace(context.starting_from(policy, plan.start), work_done=0.5)

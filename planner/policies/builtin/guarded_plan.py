@@ -93,7 +93,7 @@ class Guarded(Policy):
             **self.fields_for(Rule),
         )
         guarded = context.starting_from(policy, start)
-        guarded = replace(guarded, after=0.5, keeps_floor=True, guard=policy)
+        guarded = replace(guarded, work_done=0.5, keeps_floor=True, guard=policy)
         if followed is None:
             return guarded
         return replace(guarded, plan=followed.plan, least_usd=followed.least_usd)

@@ -14,7 +14,7 @@ from simulation.policies.wrappers.safety_layer import SafetyLayer
 
 
 class HeteroScale(Latencies):
-    """Scale by Algorithm 2, with Algorithm 3 as the safety layer."""
+    """Scale in proportion to a signal; latencies near their limits add replicas (HeteroScale)."""
 
     kinds: ClassVar = {
         "heteroscale": Traits(

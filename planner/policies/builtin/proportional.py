@@ -29,7 +29,7 @@ LINES: dict[SignalName, tuple[str, str]] = {
 
 
 class Proportional(Steady):
-    """Scale by Algorithm 2 on one signal."""
+    """Scale in proportion to one signal (HeteroScale, Algorithm 2)."""
 
     kinds: ClassVar = {
         name: Traits(f"Proportional to {signal}", line, Group.COORDINATED, complexity=15)

@@ -71,5 +71,5 @@ class FixedFleet(Policy):
             pools = (replace(pool, minimum=min(pool.minimum, pool.initial)) for pool in fleet.pools)
             fleet = replace(fleet, pools=tuple(pools))
         policy = Static(counts, name=self.key)
-        search_share = 0.9 if searched else 0.0
-        return BuiltPolicy(policy, fleet, range(len(counts)), after=search_share, keeps_floor=True)
+        work = 0.9 if searched else 0.0  # share of the search
+        return BuiltPolicy(policy, fleet, range(len(counts)), work_done=work, keeps_floor=True)

@@ -39,7 +39,7 @@ class _UtilizationGated(Thresholds):
             name=self.key,
             **self.fields_for(Rule),
         )
-        return replace(context.starting_from(policy, plan.start), plan=plan.plan, after=0.5)
+        return replace(context.starting_from(policy, plan.start), plan=plan.plan, work_done=0.5)
 
 
 class LtU(_UtilizationGated):

@@ -68,7 +68,7 @@ def test_the_time_limit_is_not_that_of_the_plan_before_it(
     monkeypatch.setattr("planner.domain.kinds.place.plan_window", plan_window)
     code, _, err = command("place", path, "--counts", "peak", "--time-limit", "1.5")
     assert (code, err.strip()) == (3, "far enough")
-    assert planned[0].settings.time_limit_s == Objective().time_limit_s
+    assert planned[0].settings.objective.time_limit_s == Objective().time_limit_s
 
 
 @pytest.fixture
