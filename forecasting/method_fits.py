@@ -15,8 +15,7 @@ from forecasting.harmonics import DAY_S
 from forecasting.holidays import HolidayRatio, ratios_of
 from forecasting.panel import Panel, windows_at
 from forecasting.rules.arima import FittedArima
-from forecasting.rules.registry import RULES
-from forecasting.rules.rule import FittedRule
+from forecasting.rules.registry import RULES, FittedRule
 
 GROWTH = 0.5  # of the history, after which parameters are fitted again
 

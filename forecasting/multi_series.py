@@ -10,7 +10,7 @@ from forecasting.demand import DemandSeries
 from forecasting.errors import SeriesTooShort
 from forecasting.forecast import Forecast
 from forecasting.holidays import Holidays
-from forecasting.models.rule_forecaster import MultiSeriesForecaster
+from forecasting.rule_forecaster import MultiSeriesForecaster
 
 T = TypeVar("T")
 

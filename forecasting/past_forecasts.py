@@ -23,11 +23,11 @@ class PastForecasts:
     def empty(cls, methods: int, series: int, reach: int) -> PastForecasts:
         """Return no forecasts, for numbers of ``methods`` and ``series``, and ``reach`` bins."""
         return cls(
-            np.empty(0, np.int64),
-            np.empty((methods, series, 0)),
-            np.empty((series, 0)),
-            np.empty((series, 0, reach)),
-            np.empty((series, 0)),
+            origins=np.empty(0, np.int64),
+            tops=np.empty((methods, series, 0)),
+            mixed_tops=np.empty((series, 0)),
+            paths=np.empty((series, 0, reach)),
+            lifts=np.empty((series, 0)),
         )
 
     @property

@@ -1,12 +1,34 @@
-"""Names of the methods that forecast a panel."""
+"""The methods that forecast a panel, by name, and their protocol."""
 
+from typing import Protocol
+
+from forecasting.arrays import FloatArray, IntArray
 from forecasting.harmonics import DAY_S, WEEK_S
+from forecasting.panel import Panel
 from forecasting.rules.arima import Arima
 from forecasting.rules.kalman import Kalman
 from forecasting.rules.naive import LastValue, MovingMaximum, Seasonal, ShapeTimesLevel
 from forecasting.rules.regression import Regression
-from forecasting.rules.rule import Rule
 from forecasting.rules.smoothing import SeasonalSmoothing, Smoothing
+
+
+class FittedRule(Protocol):
+    """Parameters of every series of a panel."""
+
+    def paths(self, panel: Panel, origins: IntArray, steps: int) -> FloatArray:
+        """Return the expected amounts of ``steps`` bins after each origin, ``[series, o, steps]``.
+
+        ``origins`` are rising bin indices of ``panel``. It begins with the same bin as the panel of
+        the fit. A path uses only the bins before its origin. NaN means no forecast.
+        """
+        ...
+
+
+class Rule(Protocol):
+    """A method that fits all series of a panel at once."""
+
+    def fit(self, panel: Panel) -> FittedRule: ...
+
 
 HOUR_S = 3600.0
 LAST_VALUE, SEASONAL_NAIVE, ARIMA = "last-value", "seasonal-naive", "arima"

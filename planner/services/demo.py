@@ -5,7 +5,7 @@ from pathlib import Path
 
 from django.db import transaction
 
-from planner.inputs.demo.scenario import DEMO_NAME, demo_scenario
+from planner.inputs.demo import DEMO_NAME, demo_scenario
 from planner.inputs.demo.traffic import SERVICES, demand_week
 from planner.inputs.ingest import IngestOptions
 from planner.inputs.scenario.document import parse

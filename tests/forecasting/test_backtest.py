@@ -11,8 +11,8 @@ from forecasting.backtest import (
     wape,
 )
 from forecasting.errors import ForecastError, SeriesTooShort
-from forecasting.models.oracle import Perfect
-from forecasting.models.rule_forecaster import RuleForecaster
+from forecasting.rule_forecaster import RuleForecaster
+from forecasting.selection import Perfect
 from tests.forecasting.rolling import backtest
 
 NAN = np.nan

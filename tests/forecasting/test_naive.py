@@ -2,10 +2,9 @@ import numpy as np
 import pytest
 
 from forecasting.errors import ForecastError, SeriesTooShort
-from forecasting.models.oracle import Perfect
 from forecasting.panel import Panel
 from forecasting.rules.naive import LastValue, MovingMaximum, Seasonal, ShapeTimesLevel
-from forecasting.selection import forecaster
+from forecasting.selection import Perfect, forecaster
 
 NAN = np.nan
 

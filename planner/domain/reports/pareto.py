@@ -1,5 +1,126 @@
-"""Report a Pareto front."""
+"""Report the Pareto front of two objectives."""
 
-from planner.domain.reports.whatif import front_report as report
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
-__all__ = ["report"]
+from planner.domain.columns import KG
+from planner.domain.formats import figure
+from planner.domain.kinds.pareto import FrontPlan, ParetoResult, has_trade_off
+from planner.domain.report import (
+    Axis,
+    Chart,
+    Fact,
+    Form,
+    Head,
+    Report,
+    Role,
+    Section,
+    Series,
+    Shape,
+    Table,
+    sources_section,
+    table,
+)
+from planner.domain.reports.tables import Tables
+from planner.domain.whatif.objectives import NAMES
+from planner.inputs.scenario.settings import MEASURE, UNITS
+
+
+def _name(objective: str) -> str:
+    """Return an objective's name for people, such as GPU-hours."""
+    return objective.capitalize().replace("Gpu", "GPU")
+
+
+def _front_facts(result: ParetoResult) -> Iterator[Fact]:
+    """Yield the plan as it is and, if the plans of the front differ, the best of each objective."""
+    points, (first, second) = result.points, map(_name, result.of)
+    unit, second_unit = result.units
+    low, high = points[-1], points[0]  # in the first objective
+    plan = result.as_planned or low
+    if not has_trade_off(points):
+        yield Fact(f"{first} as planned", plan.first, unit)
+        yield Fact(f"{second} as planned", plan.second, second_unit)
+        yield Fact("Peak replicas", plan.peak_instances, form=Form.COUNT)
+        return
+    if result.as_planned:
+        note = f"{second} {figure(plan.second, second_unit)}"
+        yield Fact(f"{first} as planned", plan.first, unit, note=note)
+    note = f"{second} {figure(low.second, second_unit)}"
+    yield Fact(f"{first}, lowest", low.first, unit, note=note)
+    note = f"{first} {figure(high.first, unit)}"
+    yield Fact(f"{second}, lowest", high.second, second_unit, note=note)
+    if result.knee is not None:
+        knee = points[result.knee]
+        note = f"{second} {figure(knee.second, second_unit)}"
+        yield Fact(f"{first} at the knee", knee.first, unit, note=note)
+
+
+class NamedPlan(NamedTuple):
+    """A plan of a front, or the plan as it is."""
+
+    name: str
+    plan: FrontPlan
+
+
+def _front_table(result: ParetoResult) -> Table:
+    """Return a table of the plan as it is and those of the front; the knee is marked."""
+    plans = [NamedPlan(str(i), point) for i, point in enumerate(result.points, start=1)]
+    if result.as_planned:
+        plans.insert(0, NamedPlan("as planned", result.as_planned))
+    marked = None if result.knee is None else str(result.knee + 1)
+    return table(
+        plans,
+        (Head("Plan"), lambda row: row.name),
+        (Head("Cost", Form.NUMBER, "$"), lambda row: row.plan.cost),
+        (Head("GPU-hours", Form.NUMBER, "h"), lambda row: row.plan.gpu_hours),
+        (Head("Energy", Form.NUMBER, "kWh"), lambda row: row.plan.energy),
+        (Head("Carbon", Form.NUMBER, KG), lambda row: row.plan.carbon),
+        (Head("Starts", Form.COUNT), lambda row: row.plan.starts),
+        (Head("Peak replicas", Form.COUNT), lambda row: row.plan.peak_instances),
+        (Head("Status"), lambda row: row.plan.status),
+        marked=lambda row: row.name == marked,
+        note="Energy and carbon are at rated load." + " Marked: the knee." * (marked is not None),
+    )
+
+
+def report(result: ParetoResult, _: Tables) -> Report:
+    """Return the report of a Pareto front."""
+    points = result.points
+    first, second = result.of
+    units = {name: UNITS[MEASURE[name]] for name in NAMES}
+
+    def series(label: str, key: str, role: Role, shown: Sequence[FrontPlan] = points) -> Series:
+        """Return the attribute ``key`` of the plans ``shown`` over the second objective."""
+        x = tuple(point.second for point in shown)
+        y = tuple(getattr(point, key) for point in shown)
+        shape = Shape.LINE if role in (Role.LIMIT, Role.RECOMMENDED) else Shape.POINTS
+        return Series(label, x, y, role, shape)
+
+    drawn = [
+        series("Proven lower bound", "first_bound", Role.LIMIT),
+        series("Best plans", "first", Role.RECOMMENDED),
+    ]
+    if result.knee is not None:
+        drawn.append(series("Knee", "first", Role.MEASURED, [points[result.knee]]))
+    if result.as_planned:
+        drawn.append(series("As planned", "first", Role.BASELINE, [result.as_planned]))
+    axes = (
+        Axis(_name(second), units[second]),
+        Axis(_name(first), units[first], zero=False),
+    )
+    chart = Chart(f"{_name(first)} against {second}", *axes, tuple(drawn))
+    demand = "For the same demand as the plan of this scenario. Not simulated."
+    if result.simulated_usd is not None:
+        simulated = figure(result.simulated_usd, "$")
+        demand = f"For the same demand as the recommended plan. Its simulated cost is {simulated}."
+    sections = (Section("Pareto front", (chart, _front_table(result))),)
+    return Report(
+        title=result.frame.scenario,
+        answer=result.headline,
+        facts=tuple(_front_facts(result)),
+        why=demand if result.as_planned else "",
+        sections=(
+            *(sections if has_trade_off(points) else ()),
+            *sources_section(result.frame.provenance, result.frame.notes),
+        ),
+    )

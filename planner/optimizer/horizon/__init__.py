@@ -1,7 +1,7 @@
 """Plan all periods at once, which a single window cannot weigh (methods.md E7, E9).
 
-The part beyond one period is ours. ``solve`` solves the program and handles timeouts.
-``start_plans`` gives the plans to start from. ``pareto_front`` handles two objectives at once.
+The part beyond one period is ours. ``solve`` solves the program, with plans to start
+from, and handles timeouts. ``pareto_front`` handles two objectives at once.
 """
 
 from planner.optimizer.horizon.solve import solve_horizon

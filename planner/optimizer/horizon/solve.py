@@ -7,13 +7,23 @@ from time import perf_counter
 import numpy as np
 
 from planner.optimizer.binding_constraints import binding_constraints
+from planner.optimizer.decomposition import compiled
 from planner.optimizer.figures import global_need_tps
+from planner.optimizer.greedy import greedy_target
 from planner.optimizer.highs import throttled
 from planner.optimizer.horizon.cross_region import rerouted_tps
 from planner.optimizer.horizon.figures import costs, totals
-from planner.optimizer.horizon.start_plans import greedy_plan, period_by_period
 from planner.optimizer.objective import STICKINESS, true_bound
-from planner.optimizer.problem import INFEASIBLE, Binding, HorizonPlan, HorizonProblem, Totals
+from planner.optimizer.problem import (
+    FEASIBLE,
+    INFEASIBLE,
+    OPTIMAL,
+    Binding,
+    HorizonPlan,
+    HorizonProblem,
+    PlanningProblem,
+    Totals,
+)
 from planner.optimizer.program.conflict import conflicting_set
 from planner.optimizer.program.search import Effort, Search
 from planner.optimizer.program.variables import Draft
@@ -21,10 +31,12 @@ from planner.optimizer.reservations import cheapest_reservation
 from planner.optimizer.roles import carried_tps
 from planner.optimizer.solvers import Solution
 from planner.optimizer.validation import validate_horizon
+from planner.optimizer.window import AUTO, DECOMPOSED, can_decompose, solve_window
 from simulation.arrays import FloatArray, IntArray
 
 BEGIN_SHARE = 0.4  # largest share of the time limit for a plan to start from
 BEGIN_FROM = 700  # variables: smaller programs need no such plan
+NEAR = 1e-3  # gap of each period's plan
 
 
 def solve_horizon(
@@ -208,3 +220,60 @@ def _binding_horizon_limits(
                 "periods."
             )
             yield Binding(family, "all periods", sentence)
+
+
+def greedy_plan(problem: HorizonProblem) -> IntArray:
+    """Cover the demand of each period greedily, starting from the period before.
+
+    The shape is ``[period, model, region, GPU column]``. Plans are within maximums, and within
+    capacity if the minimums are. Some demand may be uncovered.
+    """
+    targets, current = [], problem.first.current
+    for period, window in enumerate(problem.windows):
+        current = greedy_target(_window_from(problem, window, period, current))
+        targets.append(current)
+    return np.stack(targets)
+
+
+def period_by_period(
+    problem: HorizonProblem, *, time_limit_s: float, check: Callable[[], None]
+) -> IntArray | None:
+    """Plan each period alone, starting from the plan of the one before.
+
+    The shape is ``[period, model, region, GPU column]``. Returns None if a period has no plan
+    within its share of ``time_limit_s``. ``check`` may raise to cancel.
+    """
+    compiled()
+    targets, current = [], problem.first.current
+    until = perf_counter() + time_limit_s
+    for period, window in enumerate(problem.windows):
+        limit_s = (until - perf_counter()) / (len(problem.windows) - period)
+        if limit_s <= 0:
+            return None
+        plan = solve_window(
+            _window_from(problem, window, period, current),
+            gap=NEAR,
+            time_limit_s=limit_s,
+            method=DECOMPOSED if can_decompose(window) else AUTO,
+            check=check,
+        )
+        if plan.status not in (OPTIMAL, FEASIBLE):
+            return None
+        current = plan.target
+        targets.append(current)
+    return np.stack(targets)
+
+
+def _window_from(
+    problem: HorizonProblem, window: PlanningProblem, period: int, current: IntArray
+) -> PlanningProblem:
+    """Return the window with ``current`` as its fleet.
+
+    Before period ``lead``, no further instance can be up, so maximums are at most ``current``.
+    """
+    if period >= problem.lead:
+        return replace(window, current=current)
+    maximum = np.minimum(window.maximum, current)
+    return replace(
+        window, current=current, maximum=maximum, minimum=np.minimum(window.minimum, maximum)
+    )

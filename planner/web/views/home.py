@@ -6,7 +6,7 @@ from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.http import require_safe
 
-from planner.inputs.demo.scenario import DEMO_NAME
+from planner.inputs.demo import DEMO_NAME
 from planner.models import Run
 from planner.outputs.render.html import charts_shown
 from planner.outputs.reports import run_report

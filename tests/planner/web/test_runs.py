@@ -348,7 +348,7 @@ def test_home_shows_the_latest_study_and_asks_only_while_something_runs(
 
 def test_the_demo_link_shows_a_result_whatever_came_after(client: Client, planner: User) -> None:
     """It followed the latest run of anybody and any kind: a forecast, or a cancelled one."""
-    from planner.inputs.demo.scenario import DEMO_NAME
+    from planner.inputs.demo import DEMO_NAME
 
     first = completed_run(planner)
     Run.objects.filter(pk=first.pk).update(name=DEMO_NAME)

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from forecasting.demand import DemandSeries
-from forecasting.models.rule_forecaster import RuleForecaster
+from forecasting.rule_forecaster import RuleForecaster
 from planner.domain.planning.figures import plan_figures
 from planner.domain.planning.inputs import PlanInput, PlannedWindow
 from planner.domain.planning.planning import (
