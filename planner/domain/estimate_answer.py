@@ -59,7 +59,7 @@ class OwnRows:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeftOut:
-    """The errors for similar measured deployments, if the fit had not seen a part of them."""
+    """The errors for similar measured deployments of fits that leave a part of the data out."""
 
     what: str  # part of the data that the fit did not use
     ttft: float

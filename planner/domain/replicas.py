@@ -22,10 +22,10 @@ class Replica:
 def replica_of(hardware: Hardware, m: int, g: int) -> Replica:
     """Return the replica of model ``m`` on column ``g``."""
     return Replica(
-        hardware.models[m].name,
-        hardware.gpus[g].name,
-        hardware.profiles[m, g].tp,
-        hardware.role(g),
-        hardware.market(g),
-        hardware.arrangement(m, g),
+        model=hardware.models[m].name,
+        gpu=hardware.gpus[g].name,
+        tp=hardware.profiles[m, g].tp,
+        role=hardware.role(g),
+        market=hardware.market(g),
+        arrangement=hardware.arrangement(m, g),
     )

@@ -211,11 +211,11 @@ def table(
             heads.append(head)
             filled.append(values)
     return Table(
-        tuple(heads),
-        tuple(zip(*filled, strict=True)),
-        title,
-        frozenset(i for i, item in enumerate(listed) if marked and marked(item)),
-        note,
+        heads=tuple(heads),
+        rows=tuple(zip(*filled, strict=True)),
+        title=title,
+        marked=frozenset(i for i, item in enumerate(listed) if marked and marked(item)),
+        note=note,
     )
 
 

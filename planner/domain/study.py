@@ -56,12 +56,12 @@ class Study:
     def plan_input(self) -> PlanInput:
         """Return the inputs of a plan that starts from today's fleet."""
         return PlanInput(
-            self.settings.plan,
-            self.hardware,
-            self.traffic,
-            self.window,
-            self.sizes,
-            self.today,
+            settings=self.settings.plan,
+            hardware=self.hardware,
+            traffic=self.traffic,
+            window=self.window,
+            sizes=self.sizes,
+            current=self.today,
             quantiles=self.quantiles,
         )
 

@@ -87,13 +87,13 @@ class Pool:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """The tuned rule of a reactive policy; ``target`` is a load per replica."""
+    """The tuned rule of a reactive policy: on a load per replica, or that of another system."""
 
     kind: str  # hpa or keda; of another system, the format that it is exported to
-    metric: str  # memory, gpu, queue, concurrency or tokens
-    target: float
-    tolerance: float
-    stabilisation_s: float
+    metric: str = ""  # memory, gpu, queue, concurrency or tokens; "": of another system
+    target: float = 0.0  # load per replica
+    tolerance: float = 0.0
+    stabilisation_s: float = 0.0
     policy: Policy | None = None  # the autoscaler of another system, as tuned
     # What its simulation computed, by pool ("MODEL in REGION, ARRANGEMENT") and name.
     computed: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
@@ -345,9 +345,8 @@ def rule_of(policy: Policy, settings: Sequence[Setting]) -> Rule:
             computed.setdefault(setting.where, {})[setting.what] = float(setting.value)
     export_formats = {"epp": "keda", "dynamo": "dynamo", "aibrix": "aibrix", "token": "keda"}
     kind = export_formats[policy.name.split("-")[0]]
-    # Metric and target are of rules on one metric, which these policies do not have.
     kept_s = policy.keep_s if isinstance(policy, TokenVelocity) else 0.0
-    return Rule(kind, "", 0.0, 0.0, kept_s, policy=policy, computed=computed)
+    return Rule(kind, stabilisation_s=kept_s, policy=policy, computed=computed)
 
 
 LIMITS = ("replicas at least", "replicas at most")

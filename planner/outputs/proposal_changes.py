@@ -84,31 +84,32 @@ def proposed_of(proposal: Proposal) -> Proposed | None:
     if run is None:
         return None
     outcome_run, policy = outcome_of(proposal, run)
-    comparison = None
+    comparison = None  # of the base run with the proposed run
     if base is not None and base.state == Run.State.COMPLETED:
         comparison = compare_runs(
             [base, run], policy_per_run=[_base_policy(proposal), proposal.policy]
         )
     results, names = compared_policies(proposal, run)  # each as [base, proposed]
-    result = results[1]
-    notes = list(comparison.notes if comparison else ())
-    # Without a base run to compare, and with a replay of the active plan, only replays compare.
-    if comparison is None or base is None or replay_of(proposal) is not None:
+    # A replay of the active plan has the same traffic, so only the simulated figures compare.
+    compared = comparison if replay_of(proposal) is None else None
+    if compared is None or base is None:
         groups = tuple(replay_groups(results, names, "", ())) if names[0] else ()
+    elif outcome_run != run:
+        groups = compare_runs([base, outcome_run], policy_per_run=names).groups
     else:
-        if outcome_run != run:
-            groups = compare_runs([base, outcome_run], policy_per_run=names).groups
-        else:
-            groups = comparison.groups
-        notes += [group.note for group in groups if group.title == REPLAYS and group.note]
-        notes += _unfinished_replay_note(proposal)
+        groups = compared.groups
+    simulated = [group for group in groups if group.title == REPLAYS]
+    # A note on simulated figures says that they do not compare like with like.
+    unfair_notes = [group.note for group in simulated if group.note]
+    notes = list(comparison.notes if comparison else ())
+    if compared is not None:
+        notes += [*unfair_notes, *_unfinished_replay_note(proposal)]
+    policies = results[1].policies
     if outcome_run != run:
-        notes.append(_separate_run_note(outcome_run, result.policies[policy]))
-    elif policy not in result.policies:
+        notes.append(_separate_run_note(outcome_run, policies[policy]))
+    elif policy not in policies:
         notes.append(_not_simulated_note(run, proposal.outcome))
-    rows = [row for group in groups if group.title == REPLAYS for row in group.rows]
-    # A note on the replayed figures says that they do not compare like with like.
-    fair = not any(group.note for group in groups if group.title == REPLAYS)
+    rows = [row for group in simulated for row in group.rows]
     pools, total = _replica_changes(proposal, run)
     return Proposed(
         against=_against(proposal, results, names),
@@ -118,7 +119,7 @@ def proposed_of(proposal: Proposal) -> Proposed | None:
         groups=groups,
         worse=tuple(_marked_rows(rows, WORSE)),
         better=tuple(_marked_rows(rows, BETTER)),
-        saving=_saving(results, names) if fair else None,
+        saving=None if unfair_notes else _saving(results, names),
         pools=pools,
         total=total,
         notes=tuple(notes),

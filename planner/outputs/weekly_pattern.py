@@ -134,11 +134,11 @@ def dated(steps: Sequence[Step], floor: int) -> list[Slot]:
             joined.append(step)
     return [
         Slot(
-            (),
-            minute_of(step.begins) % DAY,
-            minute_of(step.ends) - minute_of(step.begins),
-            step.replicas,
-            step.begins.date(),
+            days=(),
+            start=minute_of(step.begins) % DAY,
+            minutes=minute_of(step.ends) - minute_of(step.begins),
+            replicas=step.replicas,
+            date=step.begins.date(),
         )
         for step in joined
         # Skip steps below a minute, because schedules have a resolution of one minute.

@@ -151,6 +151,7 @@ def _row_uses(
     uses = []
     for number, row in enumerate(calibration_table(calibration).to_dicts(), 1):
         row_name = f"{calibration.name}, row {number}"
+        # Notes are sentences that begin with the name of their row. The last one has the reason.
         notes_of_row = [note for note in notes if note.startswith((f"{row_name} ", f"{row_name}:"))]
         reason = notes_of_row[-1].removeprefix(row_name).lstrip(" :") if notes_of_row else ""
         missing = [name for name in REQUIRED_COLUMNS if row.get(name) in (None, "")]

@@ -309,11 +309,11 @@ def fit_on_gpu(spec: ModelSpec, gpu: GpuSpec, precision: str) -> Fit:
         return Fit(gpu.name, precision, tp=None)
     arrangement = Arrangement(tp=tp, moe_tp=tp, weights=precision)
     return Fit(
-        gpu.name,
-        precision,
-        tp,
-        memory.largest_context(spec.shape, gpu, arrangement),
-        memory.largest_batch(spec.shape, gpu, arrangement, length),
+        gpu=gpu.name,
+        precision=precision,
+        tp=tp,
+        context=memory.largest_context(spec.shape, gpu, arrangement),
+        batch=memory.largest_batch(spec.shape, gpu, arrangement, length),
     )
 
 

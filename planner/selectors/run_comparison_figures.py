@@ -284,13 +284,13 @@ def _compare(column: Column, label: str, values: Sequence[Any], *, fair: bool) -
     """
     first, *others = values
     return ComparedFigure(
-        column.name,
-        label,
-        column.unit,
-        column.help,
-        tuple(values),
-        (None, *(_change(column, first, value) for value in others)),
-        ("", *(_mark(column, first, value) if fair else "" for value in others)),
+        name=column.name,
+        label=label,
+        unit=column.unit,
+        help=column.help,
+        values=tuple(values),
+        changes=(None, *(_change(column, first, value) for value in others)),
+        marks=("", *(_mark(column, first, value) if fair else "" for value in others)),
     )
 
 

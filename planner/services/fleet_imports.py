@@ -112,21 +112,21 @@ def with_fleet(document: str, text: str, name: str, facts: PoolFacts = NO_FACTS)
     Rows of the same models and regions are replaced. Missing profiles, models and GPUs of regions
     are added. Raises ScenarioError for a fact that neither the file nor ``facts`` states.
     """
-    pools = read_fleet(text, name)
+    read_pools = read_fleet(text, name)
     scenario, data = parse(document), outline(document)
     known = own_hardware()
-    complete_pools = [_complete(pool, scenario, facts, known, name) for pool in pools]
-    imported = {(complete.model, complete.region) for complete in complete_pools}
+    pools = [_complete(pool, scenario, facts, known, name) for pool in read_pools]
+    imported = {(pool.model, pool.region) for pool in pools}
     today = (data.get("fleet") or {}).get("today") or []
     other_rows = [row for row in today if (row.get("model"), row.get("region")) not in imported]
     models = [row.name for row in scenario.models]
-    new_models = dict.fromkeys(c.model for c in complete_pools if c.model not in models)
-    profiles = list(_new_profiles(complete_pools, scenario, known))
-    notes = [note for complete in complete_pools for note in complete.notes]
+    new_models = dict.fromkeys(pool.model for pool in pools if pool.model not in models)
+    profiles = list(_new_profiles(pools, scenario, known))
+    notes = [note for pool in pools for note in pool.notes]
     changes: Row = {
-        "fleet.today": [*other_rows, *_summed_rows([_today_row(c) for c in complete_pools])],
+        "fleet.today": [*other_rows, *_summed_rows([_today_row(pool) for pool in pools])],
         "regions": [
-            _with_needed_gpus(row, region, [c for c in complete_pools if c.region == region.name])
+            _with_needed_gpus(row, region, [pool for pool in pools if pool.region == region.name])
             for row, region in zip(data["regions"], scenario.regions, strict=True)
         ],
     }
@@ -135,14 +135,14 @@ def with_fleet(document: str, text: str, name: str, facts: PoolFacts = NO_FACTS)
     if profiles:
         changes["profiles"] = [*data["profiles"], *profiles]
         notes += [f"profile added: {row['model']} on {row['gpu']}, estimated" for row in profiles]
-    policy, note = _policy([complete.pool for complete in complete_pools])
+    policy, note = _policy([pool.pool for pool in pools])
     if policy:
         policies = data.get("policies") or USUAL
         other = [p for p in policies if not (isinstance(p, Mapping) and p.get("label") == LABEL)]
         changes["policies"] = [*other, policy]
     written = edit(document, changes)
     parse(written, name)
-    return Imported(written, tuple(pools), tuple(dict.fromkeys(filter(None, [*notes, note]))))
+    return Imported(written, tuple(read_pools), tuple(dict.fromkeys(filter(None, [*notes, note]))))
 
 
 def _complete(

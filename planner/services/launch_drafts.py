@@ -87,6 +87,7 @@ def launch_draft(described: LaunchDescription) -> str:
         "test_days": [dict(day) for day in DRAFT_DAYS if day["kind"] != "past"],
         "horizon": {"start": "end", "duration_s": described.horizon.replayed_s},
     }
+    # The size of the region follows from the draft itself: its profile and its traffic.
     data["regions"][0]["capacity"][gpu] = _region_gpus(described, data)
     return dump_mapping(data)
 

@@ -279,15 +279,15 @@ def planned_pools(plan: ActivePlan, begins: datetime, ends: datetime) -> list[He
         changes = np.flatnonzero(np.diff(replicas, prepend=-1))
         held.append(
             HeldPool(
-                pool.model,
-                pool.region,
-                pool.gpu,
-                pool.gpus,
-                pool.role,
-                pool.market,
-                pool.arrangement,
-                times[changes],
-                replicas[changes],
+                model=pool.model,
+                region=pool.region,
+                gpu=pool.gpu,
+                tp=pool.gpus,
+                role=pool.role,
+                market=pool.market,
+                arrangement=pool.arrangement,
+                times_s=times[changes],
+                replicas=replicas[changes],
             )
         )
     return held

@@ -64,11 +64,11 @@ class DiskQuota:
 def disk_quota(owner: User | None = None) -> DiskQuota:
     """Return the disk use of the current workspace and of ``owner``; None: of the first alone."""
     workspace = DiskUsage(
-        "this workspace takes",
-        row_arrays.bytes_of(_stores()),
-        settings.HEADROOM_MAX_WORKSPACE_BYTES,
-        "HEADROOM_MAX_WORKSPACE_BYTES",
-        "remove unused traces or runs",
+        owner_words="this workspace takes",
+        used=row_arrays.bytes_of(_stores()),
+        limit=settings.HEADROOM_MAX_WORKSPACE_BYTES,
+        setting="HEADROOM_MAX_WORKSPACE_BYTES",
+        remedy="remove unused traces or runs",
     )
     return DiskQuota(workspace, None if owner is None else disk_usage(owner))
 
@@ -76,11 +76,11 @@ def disk_quota(owner: User | None = None) -> DiskQuota:
 def disk_usage(owner: User) -> DiskUsage:
     """Return the disk use of a person's uploads, measurements and results in all workspaces."""
     return DiskUsage(
-        "your traces and runs in all workspaces take",
-        row_arrays.bytes_of(_stores_of(owner)),
-        settings.HEADROOM_MAX_PERSON_BYTES,
-        "HEADROOM_MAX_PERSON_BYTES",
-        "remove those of yours that you no longer need",
+        owner_words="your traces and runs in all workspaces take",
+        used=row_arrays.bytes_of(_stores_of(owner)),
+        limit=settings.HEADROOM_MAX_PERSON_BYTES,
+        setting="HEADROOM_MAX_PERSON_BYTES",
+        remedy="remove those of yours that you no longer need",
     )
 
 

@@ -61,13 +61,13 @@ def arrays_bucket() -> ArraysBucket | None:
             ".venv/bin/python -m pip install -r requirements-bucket.txt -c constraints.txt"
         )
     return ArraysBucket(
-        written[1],
-        prefix,
-        url or f"https://s3.{region}.amazonaws.com",
-        region,
-        _required("AWS_ACCESS_KEY_ID"),
-        _required("AWS_SECRET_ACCESS_KEY"),
-        os.environ.get("AWS_SESSION_TOKEN", "").strip(),
+        bucket=written[1],
+        prefix=prefix,
+        url=url or f"https://s3.{region}.amazonaws.com",
+        region=region,
+        access=_required("AWS_ACCESS_KEY_ID"),
+        secret=_required("AWS_SECRET_ACCESS_KEY"),
+        session=os.environ.get("AWS_SESSION_TOKEN", "").strip(),
     )
 
 

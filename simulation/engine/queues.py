@@ -190,7 +190,7 @@ def _order_changes(state: Any, slot: int, t: float) -> float:
 
 @kernel
 def steps_in_order(state: Any, slot: int, t: float) -> int:
-    """Return the iterations of the planned run until another request may be admitted next."""
+    """Return how many iterations of the planned run keep the same request first in the queue."""
     instance = state.instances[slot]
     pool = state.pools[instance.pool]
     if pool.scheduler != DPA or instance.waiting == 0 or instance.running >= pool.max_batch:

@@ -354,8 +354,8 @@ def _prompt_times(
 ) -> PromptTimes:
     """Return the times of prompts on one instance, averaged over its number of decodes.
 
-    ``occupied`` is the distribution of that number. ``found`` is the extra wait in seconds for the
-    tokens of a sequence that has just begun to decode.
+    ``occupied`` is the distribution of that number. In the result, ``found`` is the extra wait in
+    seconds for the tokens of a sequence that has just begun to decode.
     """
     waits, first_token, behind = [], [], []
     for decodes, weight in zip(*_decode_cases(occupied), strict=True):

@@ -54,7 +54,7 @@ class PromptTimes:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PromptQueue:
-    """Prompts on ``servers`` instances with ``decodes`` decodes each."""
+    """The queue of prompts of a pool: ``servers`` instances, each with ``decodes`` sequences."""
 
     profile: Profile
     workload: Workload

@@ -332,10 +332,10 @@ def _pool(hardware: Hardware, m: int, g: int) -> PdPool:
     """Return the facts on the pool of model ``m`` and column ``g``."""
     profile = hardware.profiles[m, g]
     return PdPool(
-        hardware.gpus[g].name,
-        profile.tp,
-        hardware.arrangement(m, g),
-        profile.kind,
-        profile.provenance.kind,
-        profile.provenance.source,
+        gpu=hardware.gpus[g].name,
+        tp=profile.tp,
+        arrangement=hardware.arrangement(m, g),
+        profile=profile.kind,
+        provenance=profile.provenance.kind,
+        source=profile.provenance.source,
     )

@@ -30,7 +30,7 @@ class Variant:
     usd_per_hour: float  # lowest price of a GPU
     peak: Peak
     capacity: int  # GPUs of the type in the region
-    profiles: tuple[Profile, ...]  # of the pools
+    profiles: tuple[Profile, ...] = ()  # of the pools
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,9 +73,7 @@ def variants(hardware: Hardware, peaks: dict[tuple[int, int], Peak]) -> tuple[Va
         profiles.setdefault(key, []).append(hardware.profiles[m, g])
         capacity = int(hardware.capacity_gpus[r, hardware.columns[g].gpu])
         if key not in cheapest or price < cheapest[key].usd_per_hour:
-            cheapest[key] = Variant(
-                m, r, gpu, weights, price, peaks[m, r], capacity, ()
-            )  # fmt: skip
+            cheapest[key] = Variant(m, r, gpu, weights, price, peaks[m, r], capacity)
     if not cheapest:
         raise ScenarioError(
             "models: provisioning below the replica needs to know what "

@@ -96,11 +96,11 @@ def _figures(name: str, phase: PhaseProblem, level: Level | None) -> Method:
         power_w=level.power_w,
         operators=tuple(
             OperatorChoice(
-                operator,
-                int(plan.replicas[v]),
-                int(plan.batch[v]),
-                int(plan.parallel[v]),
-                float(joules[v]),
+                operator=operator,
+                replicas=int(plan.replicas[v]),
+                batch=int(plan.batch[v]),
+                gpus=int(plan.parallel[v]),
+                pass_j=float(joules[v]),
             )
             for v, operator in enumerate(phase.problem.names)
         ),

@@ -167,11 +167,11 @@ def _model_demand(
         ((arrival + start_s - history_start_s) // MINUTE_S).astype(int), minlength=minutes
     )
     series = DemandSeries(
-        SeriesKey(*model_region, "interactive"),
-        history_start_s,
-        MINUTE_S,
-        counts[:minutes].astype(float),
-        REQUESTS,
+        key=SeriesKey(*model_region, "interactive"),
+        start_s=history_start_s,
+        bin_s=MINUTE_S,
+        values=counts[:minutes].astype(float),
+        unit=REQUESTS,
     )
     lengths = demand_known(windows, EVERY[MODULE])
     known = {}

@@ -97,16 +97,16 @@ class Candidate:
         weights = [case.weight for case, _ in known]
         shortfall = max(result.shortfall for result in required)
         return DayResult(
-            _mean([result.cost_usd for _, result in known], weights)
+            cost_usd=_mean([result.cost_usd for _, result in known], weights)
             if len(known) == len(day.cases)
             else None,
-            {
+            attainment={
                 tier: _mean([result.attainment.get(tier) for _, result in known], weights)
                 for tier in tiers
             },
-            shortfall,
-            shortfall <= ROUNDING,
-            next((result.reason for _, result in known if result.reason), ""),
+            shortfall=shortfall,
+            passes=shortfall <= ROUNDING,
+            reason=next((result.reason for _, result in known if result.reason), ""),
         )
 
     def qualifies(self, days: Sequence[TestDay], level: int) -> bool:

@@ -89,26 +89,24 @@ def simulated(result: StoredResult, policy: str) -> Simulated | None:
 def change_tiles(
     before: Simulated | None,
     after: Simulated | None,
-    replicas: tuple[Span | None, Span | None],
+    current: Span | None,
+    proposed: Span | None,
     saving: float | None,
     was: str = NOW,
     simulated: Span | None = None,
 ) -> Iterator[Fact]:
     """Yield replicas, cost, SLO attainment, energy and risk of a proposal, with a comparison.
 
-    ``before`` and ``after`` are the simulated plans; None: not simulated. ``replicas`` are those of
-    both (fewest, most). ``saving`` is the share of the cost saved at equal SLO attainment; None:
-    not known. ``was`` says what ``before`` is: NOW, or BEFORE if the fleet has changed since.
-    ``simulated`` are the replicas in the simulation of the proposal.
+    ``before`` and ``after`` are the simulated plans; None: not simulated. ``current`` and
+    ``proposed`` are their replicas (fewest, most), ``simulated`` those in the simulation of the
+    proposal. ``saving`` is the share of the cost saved at equal SLO attainment; None: not known.
+    ``was`` says what ``before`` is: NOW, or BEFORE if the fleet has changed since.
     """
-    current, proposed = replicas
     # A guard may start more replicas than the proposal's schedule has.
     guarded = guard_text(proposed, simulated, after.outcome.label) if proposed and after else ""
-    note = _note(was, current and span_text(current))
-    yield Fact(
-        "Replicas", proposed and span_text(proposed),
-        note=" · ".join(filter(None, (guarded, note))),
-    )  # fmt: skip
+    was_replicas = _note(was, span_text(current) if current else None)
+    note = " · ".join(filter(None, (guarded, was_replicas)))
+    yield Fact("Replicas", span_text(proposed) if proposed else None, note=note)
     if after is None:  # without a simulation, nothing else is known
         return
     old, new = before.outcome if before else None, after.outcome

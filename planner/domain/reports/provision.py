@@ -2,12 +2,12 @@
 
 from collections.abc import Iterator, Sequence
 from functools import partial
+from typing import Generic, NamedTuple, TypeVar
 
 from planner.domain.formats import signed_percent
 from planner.domain.kinds.provision import ProvisionResult
-from planner.domain.provisioning.figures import LEVEL_NAMES, LevelFigures, PoolFigures
-from planner.domain.provisioning.sharing import APART, SharedService, SharingWay
-from planner.domain.provisioning.source_methods import Method, OperatorChoice
+from planner.domain.provisioning.figures import LEVEL_NAMES, LevelFigures, PoolFigures, Total
+from planner.domain.provisioning.sharing import APART
 from planner.domain.provisioning.window_report import LevelFiguresOverTime, PoolOverTime
 from planner.domain.report import (
     Axis,
@@ -28,12 +28,22 @@ from planner.domain.report import (
 from planner.domain.reports.frame import window_text
 from planner.domain.reports.tables import Tables
 
+P = TypeVar("P")
+F = TypeVar("F")
 WAYS = {
     "apart": "Prefill and decode on separate GPUs",
     "together": "Operators, common GPUs",
     "chunked_model": "Whole replicas, chunked prefill",
     "chunked_operator": "Operators, chunked prefill",
 }
+
+
+class PoolRow(NamedTuple, Generic[P, F]):
+    """The figures of one level, method or operator of a pool; None: of all pools together."""
+
+    pool: P
+    name: str  # of the level or method
+    figures: F
 
 
 def report(result: ProvisionResult, _: Tables) -> Report:
@@ -87,27 +97,27 @@ def _gap(share: float | None) -> str | None:
 def _levels(result: ProvisionResult) -> Table:
     """Return one row per level: whole replicas, modules and operators."""
 
-    def saved(measure: str, item: tuple[str, object]) -> float | None:
+    def saved(measure: str, row: PoolRow[None, Total]) -> float | None:
         """Return the share of ``measure`` that a level saves over whole replicas."""
-        shares = result.savings.get(item[0])
+        shares = result.savings.get(row.name)
         share = getattr(shares, measure) if shares else None
         return -share if share else None
 
     return table(
-        result.levels.items(),
-        (Head("Level"), lambda item: LEVEL_NAMES[item[0]]),
-        (Head("GPUs", Form.COUNT), lambda item: item[1].needs.gpus),
+        [PoolRow(None, name, total) for name, total in result.levels.items()],
+        (Head("Level"), lambda row: LEVEL_NAMES[row.name]),
+        (Head("GPUs", Form.COUNT), lambda row: row.figures.needs.gpus),
         (Head("Change", Form.CHANGE), partial(saved, "gpus")),
-        (Head("Power", Form.COUNT, "W"), lambda item: item[1].needs.energy_w),
+        (Head("Power", Form.COUNT, "W"), lambda row: row.figures.needs.energy_w),
         (Head("Change", Form.CHANGE), partial(saved, "energy")),
-        (Head("Memory", Form.COUNT, "GB"), lambda item: item[1].needs.memory_gb),
+        (Head("Memory", Form.COUNT, "GB"), lambda row: row.figures.needs.memory_gb),
         (Head("Change", Form.CHANGE), partial(saved, "memory")),
-        (Head("Latency", Form.NUMBER, "ms"), lambda item: item[1].needs.latency_ms),
-        (Head("Limit", Form.NUMBER, "ms"), lambda item: item[1].needs.slo_ms),
-        (Head("Tightest phase", wide=2), lambda item: item[1].tightest),
-        (Head("By mean latency", Form.COUNT, "GPUs"), lambda item: item[1].needs.mean_gpus),
-        (Head("Proven bound", Form.COUNT, "GPUs"), lambda item: item[1].needs.least_gpus),
-        (Head("Gap to the bound"), lambda item: _gap(item[1].needs.gap)),
+        (Head("Latency", Form.NUMBER, "ms"), lambda row: row.figures.needs.latency_ms),
+        (Head("Limit", Form.NUMBER, "ms"), lambda row: row.figures.needs.slo_ms),
+        (Head("Tightest phase", wide=2), lambda row: row.figures.tightest),
+        (Head("By mean latency", Form.COUNT, "GPUs"), lambda row: row.figures.needs.mean_gpus),
+        (Head("Proven bound", Form.COUNT, "GPUs"), lambda row: row.figures.needs.least_gpus),
+        (Head("Gap to the bound"), lambda row: _gap(row.figures.needs.gap)),
         note="Changes are against whole replicas. The bound and its gap are for GPUs by mean "
         "latency. A replay of requests may need more GPUs.",
     )
@@ -155,30 +165,30 @@ def _pools(pools: list[PoolFigures]) -> Table:
 def pool_levels(pools: Sequence[PoolFigures]) -> Table:
     """Return one row per pool and level, with its replay; a single pool is not named."""
     rows = [
-        (pool, LEVEL_NAMES[name], pool.levels[name])
+        PoolRow(pool, LEVEL_NAMES[name], pool.levels[name])
         for pool in pools
         for name in LEVEL_NAMES
         if name in pool.levels
     ]
 
-    def replayed(name: str, row: tuple[PoolFigures, str, LevelFigures]) -> float | None:
+    def replayed(name: str, row: PoolRow[PoolFigures, LevelFigures]) -> float | None:
         """Return a figure of the replay of a level; None without a replay."""
-        return getattr(row[2].replayed, name, None)
+        return getattr(row.figures.replayed, name, None)
 
     return table(
         rows,
-        *([(Head("Pool", wide=2), lambda row: pool_name(row[0]))] if len(pools) > 1 else []),
-        (Head("Level"), lambda row: row[1]),
-        (Head("GPUs", Form.COUNT), lambda row: row[2].needs.gpus),
-        (Head("Power", Form.NUMBER, "W"), lambda row: row[2].needs.energy_w),
-        (Head("Memory", Form.NUMBER, "GB"), lambda row: row[2].needs.memory_gb),
-        (Head("Energy per request", Form.NUMBER, "J"), lambda row: row[2].request_j),
-        (Head("Latency", Form.NUMBER, "ms"), lambda row: row[2].needs.latency_ms),
+        *([(Head("Pool", wide=2), lambda row: pool_name(row.pool))] if len(pools) > 1 else []),
+        (Head("Level"), lambda row: row.name),
+        (Head("GPUs", Form.COUNT), lambda row: row.figures.needs.gpus),
+        (Head("Power", Form.NUMBER, "W"), lambda row: row.figures.needs.energy_w),
+        (Head("Memory", Form.NUMBER, "GB"), lambda row: row.figures.needs.memory_gb),
+        (Head("Energy per request", Form.NUMBER, "J"), lambda row: row.figures.request_j),
+        (Head("Latency", Form.NUMBER, "ms"), lambda row: row.figures.needs.latency_ms),
         (Head("Simulated mean", Form.NUMBER, "ms"), partial(replayed, "mean_ms")),
         (Head("P95", Form.NUMBER, "ms"), partial(replayed, "p95_ms")),
         (Head("P99", Form.NUMBER, "ms"), partial(replayed, "p99_ms")),
         (Head("Within limit", Form.SHARE), partial(replayed, "attainment")),
-        (Head("Method", wide=2), lambda row: row[2].method),
+        (Head("Method", wide=2), lambda row: row.figures.method),
         title="Levels",
     )
 
@@ -187,24 +197,24 @@ def _sharing(result: ProvisionResult) -> Iterator[Section]:
     """Yield the GPUs of prefill and decode together, for each way of sharing them."""
     if result.sharing is None or not result.sharing.services:
         return
-    rows: list[tuple[SharedService, str, SharingWay]] = [
-        (service, name, way)
+    rows = [
+        PoolRow(service, name, way)
         for service in result.sharing.services
         for name, way in service.ways.items()
     ]
     ways = table(
         rows,
-        (Head("Model", wide=2), lambda row: row[0].model),
-        (Head("Region"), lambda row: row[0].region),
-        (Head("GPU"), lambda row: row[0].gpu),
-        (Head("Placement", wide=2), lambda row: WAYS[row[1]]),
-        (Head("GPUs", Form.COUNT), lambda row: row[2].gpus),
-        (Head("Power", Form.COUNT, "W"), lambda row: row[2].energy_w),
-        (Head("Memory", Form.COUNT, "GB"), lambda row: row[2].memory_gb),
-        (Head("Replay: within limits", Form.SHARE), lambda row: row[2].attainment),
+        (Head("Model", wide=2), lambda row: row.pool.model),
+        (Head("Region"), lambda row: row.pool.region),
+        (Head("GPU"), lambda row: row.pool.gpu),
+        (Head("Placement", wide=2), lambda row: WAYS[row.name]),
+        (Head("GPUs", Form.COUNT), lambda row: row.figures.gpus),
+        (Head("Power", Form.COUNT, "W"), lambda row: row.figures.energy_w),
+        (Head("Memory", Form.COUNT, "GB"), lambda row: row.figures.memory_gb),
+        (Head("Replay: within limits", Form.SHARE), lambda row: row.figures.attainment),
         # Queueing means alone do not make a way the best.
         marked=lambda row: (
-            row[1] == row[0].best and (row[1] == APART or row[2].attainment is not None)
+            row.name == row.pool.best and (row.name == APART or row.figures.attainment is not None)
         ),
     )
     yield Section("Prefill and decode together", (ways,), "Together")
@@ -215,25 +225,25 @@ def _over_time(result: ProvisionResult) -> Iterator[Section]:
     course = result.over_time
     if course is None:
         return
-    rows: list[tuple[PoolOverTime, str, LevelFiguresOverTime]] = [
-        (pool, name, level) for pool in course.pools for name, level in pool.levels.items()
+    rows = [
+        PoolRow(pool, name, level) for pool in course.pools for name, level in pool.levels.items()
     ]
 
-    def held(name: str, row: tuple[PoolOverTime, str, LevelFiguresOverTime]) -> float | None:
+    def held(name: str, row: PoolRow[PoolOverTime, LevelFiguresOverTime]) -> float | None:
         """Return a figure of the fixed plan; None without one."""
-        return getattr(row[2].held, name) if row[2].held else None
+        return getattr(row.figures.held, name, None)
 
     levels = table(
         rows,
-        (Head("Phase"), lambda row: row[0].phase),
-        (Head("Model", wide=2), lambda row: row[0].model),
-        (Head("Level"), lambda row: LEVEL_NAMES[row[1]]),
-        (Head("GPU-hours", Form.NUMBER), lambda row: row[2].gpu_hours),
-        (Head("Peak", Form.COUNT, "GPUs"), lambda row: row[2].gpus_most),
-        (Head("Energy", Form.NUMBER, "kWh"), lambda row: row[2].kwh),
-        (Head("Memory", Form.COUNT, "GB"), lambda row: row[2].memory_gb),
-        (Head("Within limit", Form.SHARE), lambda row: row[2].attainment),
-        (Head("Headroom", Form.SHARE), lambda row: row[2].headroom),
+        (Head("Phase"), lambda row: row.pool.phase),
+        (Head("Model", wide=2), lambda row: row.pool.model),
+        (Head("Level"), lambda row: LEVEL_NAMES[row.name]),
+        (Head("GPU-hours", Form.NUMBER), lambda row: row.figures.gpu_hours),
+        (Head("Peak", Form.COUNT, "GPUs"), lambda row: row.figures.gpus_most),
+        (Head("Energy", Form.NUMBER, "kWh"), lambda row: row.figures.kwh),
+        (Head("Memory", Form.COUNT, "GB"), lambda row: row.figures.memory_gb),
+        (Head("Within limit", Form.SHARE), lambda row: row.figures.attainment),
+        (Head("Headroom", Form.SHARE), lambda row: row.figures.headroom),
         (Head("Fixed plan", Form.NUMBER, "GPU-hours"), partial(held, "gpu_hours")),
         (Head("Fixed plan: within limit", Form.SHARE), partial(held, "attainment")),
         note=f"{course.windows:,} windows of {course.window_s:g} s, planned on {course.known} "
@@ -244,39 +254,37 @@ def _over_time(result: ProvisionResult) -> Iterator[Section]:
 
 def _methods(pools: list[PoolFigures]) -> Iterator[Section]:
     """Yield the plans of operators by the paper's algorithm, our greedy and the exact optimum."""
-    rows: list[tuple[PoolFigures, Method]] = [
-        (pool, method) for pool in pools for method in pool.methods
-    ]
+    rows = [PoolRow(pool, method.method, method) for pool in pools for method in pool.methods]
     if not rows:
         return
     methods = table(
         rows,
-        (Head("Pool", wide=2), lambda row: pool_name(row[0])),
-        (Head("Method", wide=2), lambda row: row[1].method),
-        (Head("Slots", Form.COUNT), lambda row: row[1].slots),
-        (Head("After placement", Form.COUNT, "GPUs"), lambda row: row[1].gpus),
-        (Head("Proven bound", Form.COUNT, "GPUs"), lambda row: row[1].least_gpus),
-        (Head("Gap to the bound"), lambda row: _gap(row[1].gap)),
-        (Head("Power", Form.COUNT, "W"), lambda row: row[1].power_w),
-        (Head("Planned latency", Form.NUMBER, "ms"), lambda row: row[1].latency_ms),
-        (Head("Replay: mean", Form.NUMBER, "ms"), lambda row: row[1].mean_ms),
-        (Head("Replay: p95", Form.NUMBER, "ms"), lambda row: row[1].p95_ms),
-        (Head("Replay: within limit", Form.SHARE), lambda row: row[1].attainment),
+        (Head("Pool", wide=2), lambda row: pool_name(row.pool)),
+        (Head("Method", wide=2), lambda row: row.name),
+        (Head("Slots", Form.COUNT), lambda row: row.figures.slots),
+        (Head("After placement", Form.COUNT, "GPUs"), lambda row: row.figures.gpus),
+        (Head("Proven bound", Form.COUNT, "GPUs"), lambda row: row.figures.least_gpus),
+        (Head("Gap to the bound"), lambda row: _gap(row.figures.gap)),
+        (Head("Power", Form.COUNT, "W"), lambda row: row.figures.power_w),
+        (Head("Planned latency", Form.NUMBER, "ms"), lambda row: row.figures.latency_ms),
+        (Head("Replay: mean", Form.NUMBER, "ms"), lambda row: row.figures.mean_ms),
+        (Head("Replay: p95", Form.NUMBER, "ms"), lambda row: row.figures.p95_ms),
+        (Head("Replay: within limit", Form.SHARE), lambda row: row.figures.attainment),
         note="A method without slots found no plan. Slots are GPU places before placement.",
         title="Methods",
     )
-    choices: list[tuple[PoolFigures, Method, OperatorChoice]] = [
-        (pool, method, choice) for pool, method in rows for choice in method.operators
+    choices = [
+        PoolRow(pool, name, choice) for pool, name, method in rows for choice in method.operators
     ]
     operators = table(
         choices,
-        (Head("Pool", wide=2), lambda row: pool_name(row[0])),
-        (Head("Method", wide=2), lambda row: row[1].method),
-        (Head("Operator", wide=2), lambda row: row[2].operator.replace("_", " ")),
-        (Head("Replicas", Form.COUNT), lambda row: row[2].replicas),
-        (Head("Batch", Form.COUNT), lambda row: row[2].batch),
-        (Head("Of a replica", Form.COUNT, "GPUs"), lambda row: row[2].gpus),
-        (Head("Energy of a pass", Form.NUMBER, "J"), lambda row: row[2].pass_j),
+        (Head("Pool", wide=2), lambda row: pool_name(row.pool)),
+        (Head("Method", wide=2), lambda row: row.name),
+        (Head("Operator", wide=2), lambda row: row.figures.operator.replace("_", " ")),
+        (Head("Replicas", Form.COUNT), lambda row: row.figures.replicas),
+        (Head("Batch", Form.COUNT), lambda row: row.figures.batch),
+        (Head("Of a replica", Form.COUNT, "GPUs"), lambda row: row.figures.gpus),
+        (Head("Energy of a pass", Form.NUMBER, "J"), lambda row: row.figures.pass_j),
         note="Energy follows equation 9: idle power of all its GPUs, plus power of the batch.",
         title="Operators",
     )

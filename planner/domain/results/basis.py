@@ -260,14 +260,14 @@ def unused_traffic_warning(window: Window, traffic: Traffic) -> list[str]:
 def window_facts(window: Window, traffic: Traffic) -> WindowFacts:
     """Return the figures that describe the window."""
     return WindowFacts(
-        moment(window.start_s),
-        moment(window.end_s),
-        window.period_s,
-        window.bin_s,
-        window.lead_s,
-        traffic.clock,
-        replay_of(window, traffic),
-        rank_of(window, traffic),
+        start=moment(window.start_s),
+        end=moment(window.end_s),
+        period_s=window.period_s,
+        bin_s=window.bin_s,
+        lead_s=window.lead_s,
+        clock=traffic.clock,
+        replay=replay_of(window, traffic),
+        rank=rank_of(window, traffic),
     )
 
 

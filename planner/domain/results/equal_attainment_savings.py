@@ -75,8 +75,8 @@ def saving(run: PolicyRun, base: PolicyRun) -> float | None:
 def cost_difference_words(run: PolicyRun, base: PolicyRun, *, usd: bool) -> str:
     """Return the difference in cost from ``base`` in words, beginning with a comma.
 
-    It has the difference as paid, in dollars too if ``usd``. If both serve unequally, it also has
-    the difference at equal attainment. Oracle baselines are marked.
+    It is the difference of the costs in the simulation, with ``usd`` also in dollars. If both serve
+    unequally, the difference at equal attainment follows. Oracle baselines are marked.
     """
     if run is base:
         return ""

@@ -38,7 +38,7 @@ def plan_and_replay(runs: Sequence[PolicyRun]) -> list[str]:
 def differing_plan_usd(run: PolicyRun) -> float | None:
     """Return the cost of a run's plan in dollars, if the run itself costs more or less.
 
-    Return None if they agree, or if the policy follows no plan as it is.
+    Return None if they agree, or if the policy does not follow a plan without changes.
     """
     plan = run.plan
     if run.name not in FOLLOWS or plan is None:

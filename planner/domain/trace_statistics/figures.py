@@ -25,12 +25,12 @@ class Lengths:
     label: str
     requests: float
     mean: float
-    cv: float | None  # standard deviation over mean
-    p50: float | None
-    p95: float | None
-    p99: float | None
-    most: float | None
-    quantiles: tuple[float, ...]  # tokens at each of LEVELS; empty: only the mean is known
+    cv: float | None = None  # standard deviation over mean
+    p50: float | None = None
+    p95: float | None = None
+    p99: float | None = None
+    most: float | None = None
+    quantiles: tuple[float, ...] = ()  # tokens at each of LEVELS; empty: only the mean is known
 
 
 @dataclass(frozen=True, slots=True)

@@ -386,8 +386,9 @@ def length_distribution(
 
     p50, p95, p99 = quantiles(np.array([0.5, 0.95, 0.99]))
     return Lengths(
-        field, by, label, total, mean, variance**0.5 / mean if mean else None,
-        p50, p95, p99, float(tokens[-1]), tuple(quantiles(np.array(LEVELS))),
+        field, by, label, total, mean, cv=variance**0.5 / mean if mean else None,
+        p50=p50, p95=p95, p99=p99, most=float(tokens[-1]),
+        quantiles=tuple(quantiles(np.array(LEVELS))),
     )  # fmt: skip
 
 
@@ -412,4 +413,4 @@ def _mean(grid: Grid, field: str, by: str, label: str, rows: np.ndarray) -> Leng
     if not total:
         return None
     mean = float(tokens[both].sum()) / total
-    return Lengths(field, by, label, total, mean, None, None, None, None, None, ())
+    return Lengths(field, by, label, total, mean)

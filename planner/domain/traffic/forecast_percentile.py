@@ -16,11 +16,11 @@ import numpy as np
 from forecasting.backtest import rolling_forecasts
 from forecasting.demand import REQUESTS, DemandSeries
 from forecasting.errors import SeriesTooShort
-from forecasting.forecast import Forecast, Forecaster, interpolate_quantiles
+from forecasting.forecast import Forecast, interpolate_quantiles
 from forecasting.selection import forecaster
 from planner.domain.progress import Progress
 from planner.domain.serialise import moment
-from planner.domain.traffic.forecasts import Height, lead_bins
+from planner.domain.traffic.forecasts import Height, RollingArguments, lead_bins
 from planner.domain.traffic.groups import Group, Placed, groups_of, series_of
 from planner.domain.traffic.traffic import Traffic
 from planner.domain.traffic.window import DAY_S, Window
@@ -285,11 +285,11 @@ def _choose_percentile(
     height, covered = HEIGHTS[chosen], float(shares[chosen])
     reason = f"{why} In backtests: {covered:.1%} ({days}).{required}"
     return PlannedQuantile(
-        group.name,
-        height.level,
-        height.times,
-        CHOSEN,
-        reason,
+        tier=group.name,
+        quantile=height.level,
+        times=height.times,
+        basis=CHOSEN,
+        why=reason,
         wanted=group.wanted,
         covered=covered,
         periods=max(past.actual.shape[0] for past in pasts),
@@ -347,7 +347,7 @@ def past_capacity_and_demand(
     """
     lead, per_period = lead_bins(window), window.bins_per_period
     call = past_forecast_arguments(series, window, method, origins, at_once=at_once)
-    known_series, *_ = call
+    known_series = call.series
     if known_series.start_s > origins[0] - 1e-6:
         raise SeriesTooShort(f"{series.key}: its traffic begins after the first past decision.")
     forecasts = result_of(rolling_forecasts, *call)
@@ -362,18 +362,18 @@ def past_capacity_and_demand(
 
 def past_forecast_arguments(
     series: DemandSeries, window: Window, method: str, origins: FloatArray, *, at_once: bool
-) -> tuple[DemandSeries, Forecaster, Sequence[float], int]:
-    """Return the arguments of ``rolling_forecasts``: series, forecaster, origins and steps.
+) -> RollingArguments:
+    """Return the arguments of ``rolling_forecasts`` for the past decisions at ``origins``.
 
-    They are those of the decisions at ``origins``. With ``at_once``, one decision plans the whole
-    window.
+    With ``at_once``, one decision plans the whole window.
     """
     lead, per_period = lead_bins(window), window.bins_per_period
     series = series.since_launch(float(window.origins_s[0]))
     # Cut at the first decision of the window: nothing later may influence the choice.
     known_series = series.window(series.start_s, float(window.origins_s[0]))
     model = forecaster(method, horizon_bins=per_period, lead_bins=lead)
-    return known_series, model, origins.tolist(), lead + _bins_per_decision(window, at_once)
+    steps = lead + _bins_per_decision(window, at_once)
+    return RollingArguments(known_series, model, origins.tolist(), steps)
 
 
 def quantiles_at_levels(forecast: Forecast) -> FloatArray:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -190,19 +191,28 @@ def lead_bins(window: Window) -> int:
     return 0 if window.ahead else round((window.start_s - window.origins_s[0]) / window.bin_s)
 
 
+class RollingArguments(NamedTuple):
+    """The arguments of ``rolling_forecasts``, which may run in a second process."""
+
+    series: DemandSeries
+    forecaster: Forecaster
+    origins_s: Sequence[float]
+    steps: int
+
+
 def window_forecast_arguments(
     series: DemandSeries, window: Window, method: str, *, at_once: bool
-) -> tuple[DemandSeries, Forecaster, Sequence[float], int]:
+) -> RollingArguments:
     """Return the arguments of ``rolling_forecasts`` for every decision of the window.
 
     With ``at_once``, the first decision plans the whole window.
     """
     series, lead = series.since_launch(float(window.origins_s[0])), lead_bins(window)
     model = forecaster(method, horizon_bins=window.bins_per_period, lead_bins=lead, truth=series)
-    origins = window.origins_s.tolist()
+    origins, bins = window.origins_s.tolist(), window.bins_per_period
     if at_once or window.ahead:
-        return series, model, origins[:1], lead + round(window.duration_s / window.bin_s)
-    return series, model, origins, lead + window.bins_per_period
+        origins, bins = origins[:1], round(window.duration_s / window.bin_s)
+    return RollingArguments(series, model, origins, lead + bins)
 
 
 def _errors(

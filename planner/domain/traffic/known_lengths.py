@@ -49,16 +49,16 @@ def known_lengths(traffic: Traffic, window: Window, seed: int) -> KnownLengths:
     A model without requests before the first decision has the lengths of all the traffic, and a
     note says so.
     """
-    rng = generator(seed, Stream.KNOWN)
+    rng, first_decision_s = generator(seed, Stream.KNOWN), float(window.origins_s[0])
     models = range(len(traffic.models))
     known = [_samples_of_model(traffic, m, window, rng) for m in models]
     samples_of = [model_samples for model_samples, _ in known]
-    # Periods in which every model uses the same sample share one entry of ``samples``.
-    choices = list(zip(*(at_period.tolist() for _, at_period in known), strict=True))  # [p][l]
-    distinct = list(dict.fromkeys(choices))
+    # The sample that each model uses in a period, [p][l]. Periods with equal ones share an entry.
+    used = list(zip(*(at_period.tolist() for _, at_period in known), strict=True))
+    distinct = list(dict.fromkeys(used))
     samples, shared = [], []
-    for choice in distinct:
-        by_model = [samples_of[m][choice[m]] for m in models]
+    for used_together in distinct:
+        by_model = [samples_of[m][used_together[m]] for m in models]
         samples.append(tuple(sample.lengths for sample in by_model))
         shared.append(tuple(_known_prompts(traffic, m, window, by_model[m]) for m in models))
     notes = tuple(
@@ -67,10 +67,14 @@ def known_lengths(traffic: Traffic, window: Window, seed: int) -> KnownLengths:
         for m in models
         if samples_of[m][0].lengths is traffic.lengths[m]
     )
-    has_tier = requested_tiers(traffic, float(window.origins_s[0]))
-    arrivals = known_arrivals(traffic, float(window.origins_s[0]), seed)
-    at = np.array([distinct.index(choice) for choice in choices], np.int64)
-    return KnownLengths(tuple(samples), at, notes, tuple(shared), has_tier, arrivals)
+    return KnownLengths(
+        samples=tuple(samples),
+        at=np.array([distinct.index(used_together) for used_together in used], np.int64),
+        notes=notes,
+        shared=tuple(shared),
+        asked=requested_tiers(traffic, first_decision_s),
+        arrivals=known_arrivals(traffic, first_decision_s, seed),
+    )
 
 
 def traffic_with_known_lengths(traffic: Traffic, known: KnownLengths) -> Traffic:

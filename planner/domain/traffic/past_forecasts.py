@@ -100,15 +100,15 @@ def _cut_to_shown_steps(series: DemandSeries, forecasts: Sequence[Forecast]) -> 
     )
     mean = np.stack([forecast.mean[:steps] for forecast in forecasts])
     return PastForecasts(
-        series.key,
-        series.bin_s,
-        origins_s,
-        mean,
-        low,
-        high,
-        observed.start_s,
-        observed.values,
-        series.unit,
+        key=series.key,
+        bin_s=series.bin_s,
+        origins_s=origins_s,
+        mean=mean,
+        low=low,
+        high=high,
+        history_s=observed.start_s,
+        history=observed.values,
+        unit=series.unit,
     )
 
 

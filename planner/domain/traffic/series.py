@@ -42,15 +42,15 @@ def trace_series(trace: StoredTrace, bin_s: float) -> list[DemandSeries]:
             # A request trace rarely begins and ends on a bin edge, so drop the two partial bins.
             edge = 1 if by_request and len(values) > 2 else 0
             binned = DemandSeries(
-                SeriesKey(
+                key=SeriesKey(
                     columns.model or ("" if by_request else columns.name) or LABEL_ALL,
                     columns.region or LABEL_ALL,
                     columns.tier or LABEL_ALL,
                 ),
-                columns.start_s + edge * columns.bin_s,
-                columns.bin_s,
-                values[edge : len(values) - edge],
-                measure,
+                start_s=columns.start_s + edge * columns.bin_s,
+                bin_s=columns.bin_s,
+                values=values[edge : len(values) - edge],
+                unit=measure,
                 level_error=_level_error(columns, trace.sample),
             )
             binned = binned.resample(max(1, round(bin_s / binned.bin_s)) * binned.bin_s)

@@ -193,7 +193,7 @@ def build_traffic(settings: TrafficSettings, traces: dict[str, StoredTrace]) -> 
     Everything that a source changes or assumes becomes a note. ``traces`` are by name. Raises
     ScenarioError if the sources do not fit the scenario or each other.
     """
-    template = _empty_traffic(settings.models, settings.regions, settings.tiers)
+    template = empty_trace(settings.models, settings.regions, settings.tiers)
     rng = generator(settings.seed, Stream.SOURCES)
     notes: list[str] = []
     measured, binned = _read_sources(settings, traces, template, rng, notes)
@@ -386,13 +386,12 @@ def _draw_described(
     return sources
 
 
-def _empty_traffic(
-    models: tuple[str, ...], regions: tuple[str, ...], tiers: tuple[str, ...]
+def empty_trace(
+    models: tuple[str, ...], regions: tuple[str, ...], tiers: tuple[str, ...] = ()
 ) -> Trace:
-    """Return an empty trace with these names."""
-    codes = np.zeros(0, np.int16)
-    lengths = np.zeros(0, np.int32)
-    return Trace(np.zeros(0), lengths, lengths, codes, codes, codes, models, regions, tiers, 0.0)
+    """Return a trace with these names, but without requests."""
+    times, tokens, codes = np.empty(0), np.empty(0, np.int32), np.empty(0, np.int16)
+    return Trace(times, tokens, tokens, codes, codes, codes, models, regions, tiers, start_s=0.0)
 
 
 def merge(parts: Sequence[Trace], replay: str) -> Trace:

@@ -79,11 +79,11 @@ def profile_errors(
     unchanged = _peaks(planned.plan)
     return tuple(
         ProfileError(
-            profile.model,
-            profile.gpu,
-            profile.tp,
-            study.hardware.arrangement(*model_column),
-            profile.kind,
+            model=profile.model,
+            gpu=profile.gpu,
+            tp=profile.tp,
+            arrangement=study.hardware.arrangement(*model_column),
+            kind=profile.kind,
             error=error.value if (error := errors[model_column]) else None,
             basis=error.basis if error else UNCHECKED,
             replicas=int(unchanged[model_column]),

@@ -127,19 +127,19 @@ class VerifiedPlan:
         """Return the result of the verification for the report."""
         first, last = self.first.summary, self.run.summary
         return Verification(
-            self.outcome,
-            self.rounds,
-            self.corrected_on,
-            self.judged,
-            first.gpu_hours,
-            last.gpu_hours,
-            first.cost_usd,
-            last.cost_usd,
-            self.window_tries,
-            misses(self.study, self.run),
-            self.causes_first,
-            self.causes,
-            _sentence(self),
+            outcome=self.outcome,
+            rounds=self.rounds,
+            corrected_on=self.corrected_on,
+            judged=self.judged,
+            gpu_hours_first=first.gpu_hours,
+            gpu_hours=last.gpu_hours,
+            cost_usd_first=first.cost_usd,
+            cost_usd=last.cost_usd,
+            window_tries=self.window_tries,
+            missed=misses(self.study, self.run),
+            causes_first=self.causes_first,
+            causes=self.causes,
+            sentence=_sentence(self),
         )
 
 

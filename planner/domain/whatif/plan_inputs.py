@@ -19,7 +19,7 @@ from planner.domain.study import Study
 from planner.domain.traffic.demand import Demand
 from planner.domain.traffic.forecasts import SeriesForecast
 from planner.domain.traffic.lengths import Lengths, LengthSample
-from planner.domain.traffic.traffic import Traffic
+from planner.domain.traffic.traffic import Traffic, empty_trace
 from planner.domain.traffic.window import Window
 from planner.errors import Infeasible, ScenarioError
 from planner.inputs.scenario.schema import Scenario
@@ -28,7 +28,7 @@ from simulation.arrays import BoolArray, FloatArray, Int32Array, IntArray
 from simulation.bisection import bisect_first
 from simulation.sizing.capacity import Capacity
 from simulation.sizing.trial import SharedPrompts
-from simulation.trace import CachedTokens, PrefixBlocks, Trace
+from simulation.trace import CachedTokens, PrefixBlocks
 
 Arrays = dict[str, npt.NDArray[Any]]
 VERSION = 1  # of the array format; other versions are not read
@@ -59,13 +59,13 @@ class Series:
     def of(cls, forecast: SeriesForecast, models: Sequence[str], regions: Sequence[str]) -> Series:
         """Return the series of ``forecast``, with indices into ``models`` and ``regions``."""
         return cls(
-            models.index(forecast.key.model),
-            regions.index(forecast.key.region),
-            forecast.key.tier,
-            forecast.height.level,
-            forecast.height.times,
-            np.append(MEAN_LEVEL, forecast.levels),
-            np.concatenate([forecast.mean[None], forecast.quantiles]) / forecast.bin_s,
+            model=models.index(forecast.key.model),
+            region=regions.index(forecast.key.region),
+            tier=forecast.key.tier,
+            level=forecast.height.level,
+            times=forecast.height.times,
+            levels=np.append(MEAN_LEVEL, forecast.levels),
+            rates=np.concatenate([forecast.mean[None], forecast.quantiles]) / forecast.bin_s,
         )
 
     def rate(self, level: float | None) -> FloatArray:
@@ -164,6 +164,7 @@ class Basis:
         capacity = {}
         for m, g in np.argwhere(np.isfinite(self.alone[0])).tolist():
             max_rps, input_tps, ttft_s, tbt_s = self.alone[:, m, g].tolist()
+            # What limits a replica is not stored, and a plan does not need it.
             capacity[m, g] = "", Capacity(max_rps, input_tps, ttft_s, tbt_s, "", np.nan)
         theta = in_large_pools(pool_tps)
         return Sizes(theta_tps=theta, pool_tps=pool_tps, capacity=capacity, notes=())
@@ -174,10 +175,7 @@ class Basis:
 
         Planning takes the demand from ``series``.
         """
-        times, tokens, codes = np.empty(0), np.empty(0, np.int32), np.empty(0, np.int16)
-        requests = Trace(
-            times, tokens, tokens, codes, codes, codes, self.models, self.regions, (), 0.0
-        )
+        requests = empty_trace(self.models, self.regions)
         no_bins = np.empty((0, 0))
         demand = Demand((), self.window.start_s, self.window.bin_s, no_bins, no_bins, no_bins)
         return Traffic(

@@ -131,14 +131,17 @@ def _demand(scenario: Scenario) -> Iterator[Setting]:
         f"traffic.sources[{place}].scale": source.scale
         for place, source in enumerate(scenario.traffic.sources)
     }
-    yield Setting("growth", "Demand", DEMAND, TIMES, 1.0, 0.05, 20.0, scales, relative=True)
+    yield Setting(
+        "growth", "Demand", DEMAND, TIMES, 1.0, least=0.05, most=20.0, addresses=scales,
+        relative=True,
+    )  # fmt: skip
     if any(serving.prefix_caching for serving in scenario.serving):
         stated = {source.cached_share for source in scenario.traffic.sources}
         share = stated.pop() if len(stated) == 1 else None
         yield Setting(
             "cached", "Cached prompt tokens", DEMAND, PERCENT,
-            None if share is None else 100.0 * share, 0.0, 99.0,
-            {
+            None if share is None else 100.0 * share, least=0.0, most=99.0,
+            addresses={
                 f"traffic.sources[{place}].cached_share": source.cached_share
                 for place, source in enumerate(scenario.traffic.sources)
             },
@@ -147,8 +150,8 @@ def _demand(scenario: Scenario) -> Iterator[Setting]:
     level = scenario.forecast.quantile
     yield Setting(
         "quantile", "Forecast percentile", DEMAND, PERCENT,
-        None if level in (None, MEAN) else 100.0 * float(level), 5.0, 95.0,
-        {"forecast.quantile": None}, per=100.0, clears=("forecast.quantiles",),
+        None if level in (None, MEAN) else 100.0 * float(level), least=5.0, most=95.0,
+        addresses={"forecast.quantile": None}, per=100.0, clears=("forecast.quantiles",),
     )  # fmt: skip
 
 
@@ -160,8 +163,8 @@ def _slo(scenario: Scenario) -> Iterator[Setting]:
         for limit, (label, unit, most) in TIER_LIMITS.items():
             value = getattr(tier, limit)
             yield Setting(
-                f"{limit}.{tier.name}", f"{label}, {tier.name}", SLO, unit, value, 0.001, most,
-                {f"tiers[{tier.name}].{limit}": value},
+                f"{limit}.{tier.name}", f"{label}, {tier.name}", SLO, unit, value, least=0.001,
+                most=most, addresses={f"tiers[{tier.name}].{limit}": value},
             )  # fmt: skip
 
 
@@ -178,16 +181,17 @@ def _gpus(scenario: Scenario, hardware: Hardware) -> Iterator[Setting]:
     for gpu, available in available_by_gpu.items():
         prices = dict(_prices(scenario, hardware, gpu))
         yield Setting(
-            f"price.{gpu}", f"Price, {gpu}", GPUS, TIMES, 1.0, 0.05, 20.0, prices, relative=True
-        )
+            f"price.{gpu}", f"Price, {gpu}", GPUS, TIMES, 1.0, least=0.05, most=20.0,
+            addresses=prices, relative=True,
+        )  # fmt: skip
         yield Setting(
-            f"gpus.{gpu}", f"Available GPUs, {gpu}", GPUS, TIMES, 1.0, 0.0, 20.0, available,
-            relative=True, whole=True,
+            f"gpus.{gpu}", f"Available GPUs, {gpu}", GPUS, TIMES, 1.0, least=0.0, most=20.0,
+            addresses=available, relative=True, whole=True,
         )  # fmt: skip
         if len(available_by_gpu) > 1:  # the share of a single type is always 100%
             yield Setting(
-                f"{SHARE}{gpu}", f"Largest share per region, {gpu}", GPUS, PERCENT, 100.0, 0.0,
-                100.0, {},
+                f"{SHARE}{gpu}", f"Largest share per region, {gpu}", GPUS, PERCENT, 100.0,
+                least=0.0, most=100.0, addresses={},
             )  # fmt: skip
 
 
@@ -197,8 +201,8 @@ def _power(scenario: Scenario) -> Iterator[Setting]:
         if region.power is not None and region.power.site_kw is not None:
             now = region.power.site_kw
             yield Setting(
-                f"power.{region.name}", f"Power limit, {region.name}", GPUS, "kW", now, 0.001, 1e7,
-                {f"regions[{region.name}].power.site_kw": now},
+                f"power.{region.name}", f"Power limit, {region.name}", GPUS, "kW", now, least=0.001,
+                most=1e7, addresses={f"regions[{region.name}].power.site_kw": now},
             )  # fmt: skip
 
 
@@ -226,23 +230,23 @@ def _plan(scenario: Scenario) -> Iterator[Setting]:
     objective = scenario.objective
     spare = objective.spare.instances
     yield Setting(
-        "spare", "Spare replicas per pool", PLAN, "replicas", spare, 0, 1000,
-        {"objective.spare.instances": spare}, whole=True,
+        "spare", "Spare replicas per pool", PLAN, "replicas", spare, least=0, most=1000,
+        addresses={"objective.spare.instances": spare}, whole=True,
     )  # fmt: skip
     seconds = scenario.horizon.period_s
     yield Setting(
         "interval", "Scaling interval", PLAN, "min", None if seconds is None else seconds / 60,
-        1.0, 1440.0, {"horizon.period_s": seconds}, per=1 / 60,
+        least=1.0, most=1440.0, addresses={"horizon.period_s": seconds}, per=1 / 60,
     )  # fmt: skip
     if len(scenario.regions) > 1:
         yield Setting(
             "epsilon", "Least share served in the home region", PLAN, PERCENT,
-            100.0 * objective.epsilon, 1.0, 100.0, {"objective.epsilon": objective.epsilon},
-            per=100.0,
+            100.0 * objective.epsilon, least=1.0, most=100.0,
+            addresses={"objective.epsilon": objective.epsilon}, per=100.0,
         )  # fmt: skip
     if any(region.spot for region in scenario.regions):
         yield Setting(
             "spot_share", "Largest share on spot GPUs", PLAN, PERCENT,
-            100.0 * objective.spot_share, 0.0, 100.0,
-            {"objective.spot_share": objective.spot_share}, per=100.0,
+            100.0 * objective.spot_share, least=0.0, most=100.0,
+            addresses={"objective.spot_share": objective.spot_share}, per=100.0,
         )  # fmt: skip

@@ -14,14 +14,14 @@ Row = dict[str, Any]
 Body = Mapping[str, Any]
 Queries = list[tuple[str, float | None]]
 NUMBER = r"([\d.]+(?:[eE][-+]?\d+)?)"
-# By metric in the query of a first trigger: the policy.
-FIRST = {
+# The policy of llm-d's endpoint picker, by the metric in the query of its first trigger.
+POLICY_OF_METRIC = {
     "llm_d_epp_flow_control_queue_size": "epp-queue",
     "llm_d_epp_flow_control_pool_saturation": "epp-saturation",
     "llm_d_epp_inflight_tokens": "epp-tokens",
 }
 # Metrics of a second trigger of such a policy.
-SECOND = ("llm_d_epp_request_running", "kv_cache_usage_perc")
+SECOND_METRICS = ("llm_d_epp_request_running", "kv_cache_usage_perc")
 LIMITS = {"ttft_seconds": "ttft_ms", "tpot_seconds": "tbt_ms"}
 AIBRIX = "autoscaling.aibrix.ai/"
 ANNOTATIONS = {
@@ -73,15 +73,16 @@ def _load_policy(queries: Queries) -> Row:
     """
     row: Row = {}
     for query, threshold in queries:
-        name = next((name for metric, name in FIRST.items() if metric in query), None)
+        name = next((name for metric, name in POLICY_OF_METRIC.items() if metric in query), None)
         if name is not None:
             row |= {"name": name, "target": threshold}
-            velocity = re.search(rf"/\s*{NUMBER}", query)
-            if name == "epp-tokens" and velocity:
-                row["prefill_tps"] = float(velocity[1])
-        elif any(metric in query for metric in SECOND):
+            # The query divides tokens in flight by the tokens/s of a replica.
+            divisor = re.search(rf"/\s*{NUMBER}", query)
+            if name == "epp-tokens" and divisor:
+                row["prefill_tps"] = float(divisor[1])
+        elif any(metric in query for metric in SECOND_METRICS):
             row["second_target"] = threshold
-    if row.keys() == {"second_target"}:
+    if row.keys() == {"second_target"}:  # only requests in flight are a policy without a first one
         running = any("llm_d_epp_request_running" in query for query, _ in queries)
         return {"name": "epp-inflight", "target": row["second_target"]} if running else {}
     return row

@@ -346,30 +346,29 @@ def _scaler(body: Body) -> Scaler | None:
         return None
     spec = section(body, "spec")
     rule, rank = SCALERS[kind]
-    target = one_line(section(spec, "scaleTargetRef").get("name"))
-    bounds = zip(("min", "max"), DEFAULT_BOUNDS.get(kind, (None, None)), strict=True)
-    least, most = (
-        whole_number(spec.get(f"{side}ReplicaCount", spec.get(f"{side}Replicas", default)))
-        for side, default in bounds
-    )
-    marks = _facts_of_labels(body, several_pools=False)
-    noted = section(body, "metadata", "annotations")
-    paused = whole_number(noted.get(f"{PAUSED}-replicas"))
+    default_least, default_most = DEFAULT_BOUNDS.get(kind, (None, None))
+    # KEDA writes minReplicaCount, all others minReplicas.
+    least = spec.get("minReplicaCount", spec.get("minReplicas", default_least))
+    most = spec.get("maxReplicaCount", spec.get("maxReplicas", default_most))
+    labels = _facts_of_labels(body, several_pools=False)
+    annotations = section(body, "metadata", "annotations")
+    paused_at = whole_number(annotations.get(f"{PAUSED}-replicas"))
     notes = cron_notes(spec.get("triggers"))
-    if paused is not None or noted.get(PAUSED) in ("true", True):
+    if paused_at is not None or annotations.get(PAUSED) in ("true", True):
         notes += ("its autoscaler is paused",)
     running = whole_number(section(body, "status").get("currentReplicas"))
     facts = replace(
-        marks,
-        model=marks.model or one_line(spec.get("modelID")),
-        minimum=least,
-        maximum=most,
-        replicas=running if paused is None else paused,
+        labels,
+        model=labels.model or one_line(spec.get("modelID")),
+        minimum=whole_number(least),
+        maximum=whole_number(most),
+        replicas=running if paused_at is None else paused_at,
         notes=notes,
         scaled=True,
         triggers=_triggers(rule, spec),
         autoscaler=AUTOSCALERS[kind](body) if kind in AUTOSCALERS else None,
     )
+    target = one_line(section(spec, "scaleTargetRef").get("name"))
     name = target or one_line(section(body, "metadata").get("name"))
     return Scaler(name, namespace_of(body), rule, facts, rank)
 

@@ -67,7 +67,7 @@ def read_demand_file(reading: Reading) -> Content:
 
 
 class _Reader:
-    """The rows of a demand file so far, checked batch by batch, until all are on their grids."""
+    """Collects and checks the rows of a demand file by batch; then puts them on time grids."""
 
     def __init__(self, reading: Reading, layout: DemandLayout) -> None:
         self._reading = reading

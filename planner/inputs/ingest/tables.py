@@ -104,7 +104,7 @@ def open_table(source: Source, options: IngestOptions, scratch: Path) -> Table:
 
 
 class _Stream:
-    """The bytes of a file, with the first of them, which show its type, at hand."""
+    """The bytes of a file; ``head`` are the first ones, which show its type."""
 
     def __init__(self, pieces: Iterator[bytes]) -> None:
         self._rest = pieces

@@ -416,11 +416,11 @@ def _offers(
         capacity.append(owned + [offer.capacity for offer in spot])
         reclaims.append([0.0] * len(names) + [offer.reclaims_per_instance_hour for offer in spot])
     return _Offers(
-        tuple(regions),
-        np.array(capacity, np.int64),
-        np.moveaxis(np.array(usd, np.float64), -1, 0),
-        np.array(reclaims, np.float64),
-        tuple(committed),
+        regions=tuple(regions),
+        capacity=np.array(capacity, np.int64),
+        usd_by_hour=np.moveaxis(np.array(usd, np.float64), -1, 0),
+        reclaims_per_hour=np.array(reclaims, np.float64),
+        committed=tuple(committed),
     )
 
 

@@ -129,7 +129,7 @@ def _fill_tables(cell: Any, limit: float, tables: Any) -> None:
     Gains and costs are then made relative to each type's cheapest count, ``origin``.
     """
     gain, cost, origin, top, base = tables
-    base[0] = base[1] = 0.0
+    base[0] = base[1] = 0.0  # gain and cost of all types at their cheapest counts
     # First the types whose instances may be worth more than they cost. Other types cost least at
     # 0 instances, so ``base`` is then known.
     for paying_types in (True, False):
@@ -190,7 +190,7 @@ def _hull_steps(tables: Any, item: Any, orders: Any, hull: Any) -> Any:
     ``orders`` and ``hull`` are work arrays.
     """
     gain, cost = tables.gain, tables.cost
-    rank, order = orders[0], orders[1]
+    rank, order = orders[0], orders[1]  # rank of each type, and the types by rank
     n = 0
     for g in range(rank.size):
         for i in range(_lower_hull(tables, g, hull)):

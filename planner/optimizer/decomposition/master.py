@@ -289,12 +289,12 @@ def _start_values(cells: Cells, band: Band, x: IntArray) -> FloatArray:
 
 
 def _master_program(cells: Cells, band: Band, penalty: float | None = None) -> Builder:
-    """Build the program that chooses a column for each cell.
+    """Build the program that chooses a column (instance counts) for each cell.
 
-    A cell of a box, whose columns are not listed, has a variable per GPU type instead. Its rows
-    are: one column per cell (or enough instances of a box), a GPU limit per region and type, a
-    joint demand per model, and the plan-wide caps. With a ``penalty``, all rows except the first
-    kind may be violated at that price per GPU or instance.
+    A cell whose columns are not listed has a box (a range of counts) with a variable per GPU type
+    instead. Rows: one column per cell, or enough instances in its box; a GPU limit per region and
+    type; a joint demand per model; the plan-wide caps. With a ``penalty``, all rows except the
+    first kind may be violated at that price per GPU or instance.
     """
     columns, in_box, builder = band.columns, _BoxVariables.from_boxes(cells, band.boxes), Builder()
     # The relaxation needs no bound: the "cell" rows limit the sum to 1.
@@ -333,14 +333,19 @@ def _master_program(cells: Cells, band: Band, penalty: float | None = None) -> B
         ("caps", cap_use, -INF, cells.cap_room, len(all_caps)),
     ):
         if penalty is not None:
-            sign = 1.0 if family == "joint" else -1.0  # add to what is served, or take from a use
-            entries.append((np.arange(rows), builder.variables(rows, cost=penalty), sign))
+            # A violation adds to the tokens/s served, or takes from the GPUs or caps used.
+            sign = 1.0 if family == "joint" else -1.0
+            violation = builder.variables(rows, cost=penalty)
+            entries.append((np.arange(rows), violation, sign))
         builder.add(family, entries, lower, upper, rows)
     return builder
 
 
 def _cell_limits(cells: Cells, boxes: Boxes) -> tuple[FloatArray, FloatArray]:
-    """Return the least and most of each cell's row: one column, or enough instances of a box."""
+    """Return the lower and upper limits of the rows "cell", one row per cell.
+
+    A cell with columns uses exactly one. A cell with a box has enough instances for its need.
+    """
     lower, upper = np.ones((2, cells.need.size))
     in_box = boxes.cell
     lower[in_box] = cells.need.ravel()[in_box] / cells.mean_tps[in_box // cells.need.shape[1]]

@@ -103,7 +103,7 @@ class Draft:
     def serving_instances(
         self, period: int, row: npt.ArrayLike, coefficient: npt.ArrayLike
     ) -> list[Entry]:
-        """Return entries for the instances of each cell that serve: those up and not lent."""
+        """Return entries for the instances of each cell that serve: running, and not lent."""
         entries: list[Entry] = [(row, self.x[period], coefficient)]
         if self.lent is not None:
             entries.append((row, self.lent[period], -np.asarray(coefficient, float)))

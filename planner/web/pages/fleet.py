@@ -144,13 +144,15 @@ def fleet_plan(plan: ActivePlan, now: datetime, *, charts: int) -> FleetPlan:
     today = plan.repeat != "once" and moment is not None
     outcome = plan.outcomes.filter(state=Outcome.State.DONE).first()
     return FleetPlan(
-        plan,
-        _facts(plan, report, now),
-        _charts(plan, report, moment, now, charts) if report else (),
-        f"schedule of today, demand of {_date(plan)}" if today else f"simulated for {_date(plan)}",
-        _stale(plan, now),
-        outcome,
-        outcome_words(outcome) if outcome else "",
+        plan=plan,
+        facts=_facts(plan, report, now),
+        charts=_charts(plan, report, moment, now, charts) if report else (),
+        about=f"schedule of today, demand of {_date(plan)}"
+        if today
+        else f"simulated for {_date(plan)}",
+        stale=_stale(plan, now),
+        outcome=outcome,
+        actual=outcome_words(outcome) if outcome else "",
     )
 
 

@@ -193,7 +193,7 @@ def _difference(
     policy = _baseline_label(proposal)
     note = f"{policy}:" if policy else was
     tiles = change_tiles(
-        before, after, _spans(total), proposed.saving, note, _simulated_span(course)
+        before, after, *_spans(total), proposed.saving, note, _simulated_span(course)
     )
     return {
         "tiles": list(tiles),

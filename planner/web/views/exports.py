@@ -88,7 +88,7 @@ def _preview(request: Request, run: Run) -> HttpResponse:
 
 
 def _plan_with_other_repeat(run: Run, options: ExportOptions) -> ActivePlan | None:
-    """Return the active plan with the exported schedule if it has another repeat than the file."""
+    """Return the active plan with the exported schedule if the file repeats it at other times."""
     policy = options.policy or stored_result(run).recommended_policy
     active = active_plan_of_policy(run, policy)
     return active if active and options.repeat not in ("auto", active.repeat) else None

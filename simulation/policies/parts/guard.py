@@ -208,9 +208,10 @@ def _drop_oldest(times_s: Any, rows: Any, time_s: float) -> None:
 
 @kernel
 def decide_targets(time_s: float, observed: Any, guard: Any) -> None:
-    """Set ``guard.targets`` to the planned instances, or more, from ``observed [OBSERVED, pools]``.
+    """Set ``guard.targets`` to the planned instances, or to more if the load needs them.
 
-    More are requested at once, within the limits on growth, and kept for ``fall_s``.
+    ``observed [OBSERVED, pools]`` is the load. More instances are requested at once, within the
+    limits on growth, and kept for the setting ``fall_s``.
     """
     settings, count = guard.settings, guard.seen_count[0]
     if count < guard.seen.shape[0]:

@@ -23,7 +23,7 @@ from planner.inputs.ingest.benchmarks.results import (
     arrival_column,
     arrivals_s,
     facts_of_log,
-    runs,
+    rows_of_requests,
     statistic_of,
     unread_note,
 )
@@ -156,7 +156,7 @@ def _runs_of_log(
             "Add the columns, or upload one summary row per run."
         )
     numbers["arrival_s"] = arrivals_s(arrivals, name)
-    return runs(texts, numbers)
+    return rows_of_requests(texts, numbers)
 
 
 def _add_times(numbers: dict[str, FloatArray]) -> None:

@@ -86,7 +86,7 @@ def arrivals_s(cells: pl.Series, name: str) -> FloatArray:
     return np.asarray(arrivals.ns / 1e9)
 
 
-def runs(
+def rows_of_requests(
     texts: Mapping[str, Sequence[str]], numbers: Mapping[str, FloatArray]
 ) -> tuple[BenchmarkRows, list[str]]:
     """Return one row per model, GPU, precision and tp, aggregated over its requests.
@@ -392,7 +392,7 @@ def _row(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _rows_per_run(values: Sequence[Mapping[str, Any]]) -> tuple[BenchmarkRows, list[str], Facts]:
-    """Return one row per run of the requests in a log, with notes and facts."""
+    """Return one row per benchmark run in a log of requests, with notes and facts."""
     columns = {
         (key if key in ("isl", "osl") else f"{key}_s"): np.array(
             [request.get(key, math.nan) for request in values]
@@ -400,7 +400,7 @@ def _rows_per_run(values: Sequence[Mapping[str, Any]]) -> tuple[BenchmarkRows, l
         for key in ("isl", "osl", "arrival", "e2e", "ttft", "tbt")
     }
     texts = {key: [str(request.get(key, "")) for request in values] for key in TEXTS}
-    rows, notes = runs(texts, columns)
+    rows, notes = rows_of_requests(texts, columns)
     return rows, notes, facts_of_log(rows)
 
 

@@ -135,11 +135,11 @@ def queries(
     """Return the queries that a reading would send for the metrics ``present``, for display."""
     metric_queries = [
         MetricQuery(
-            engine.title,
-            metric.what,
-            name,
-            query_of(settings, engine, metric, part, bin_s),
-            _metric_words(metric),
+            engine=engine.title,
+            what=metric.what,
+            metric=name,
+            query=query_of(settings, engine, metric, part, bin_s),
+            words=_metric_words(metric),
         )
         for engine in present.engines
         for metric in engine.metrics
