@@ -34,6 +34,14 @@ class Expectation:
         """Return whether the interval contains the outcome; costs that tie count as equal."""
         return bool(self.expected.contains(self.outcome, TIE if self.what == COST else 0.0))
 
+    @property
+    def verdict(self) -> str:
+        """Return whether the outcome is in the interval, better or worse."""
+        if self.inside:
+            return "in range"
+        is_lower = self.expected.low is not None and self.outcome < self.expected.low
+        return "better" if is_lower == (self.what == COST) else "worse"
+
 
 @dataclass(frozen=True, slots=True)
 class _Outcome:

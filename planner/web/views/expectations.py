@@ -11,7 +11,7 @@ from planner.web.request import Request
 STEPS = (  # shown while the list is empty
     ("1. Promised", "Earlier days give a range that should hold in 80% of cases.", ""),
     ("2. Actual", "A simulation of the planned window, with its real traffic.", ""),
-    ("3. Kept", "The actual cost and SLO attainment are in the range.", ""),
+    ("3. Result", "In range, better or worse. In range should be 80% of all.", ""),
 )
 
 

@@ -32,6 +32,7 @@ def test_an_interval_counts_as_right_if_it_contains_the_outcome(planner: User) -
     found = expectations()
     assert [its.inside for its in found] == [False, True, True]  # the newest first
     assert {(its.what, its.outcome, its.levels) for its in found} == {(COST, 100.0, ("economy",))}
+    assert [its.verdict for its in found] == ["better", "in range", "in range"]
     assert coverage(found)[COST] == (2, 3)
 
 
