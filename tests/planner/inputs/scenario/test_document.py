@@ -57,44 +57,6 @@ def fault(old: str, new: str) -> str:
     return lines[0]
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "expected"),
-    [
-        ("version: 1\n", "version: 1\nseed: 99999999999\n", "seed: "),
-        ("{A100-80GB: 64}", "{A100-80GB: 1000000000}", "regions[0].capacity.A100-80GB: "),
-        ("tp: 1}", "tp: 1, max_batch: 1000000000}", "profiles[0].max_batch: "),
-        ("ttft_ms: 1000}", "ttft_ms: 1.0e+300}", "tiers[0].ttft_ms: "),
-        ("tiers: {chat: 1}", "scale: 1.0e+9", "traffic.sources[0].scale: "),
-        ("horizon:", "forecast: {quantile: 0.99}\nhorizon:", "forecast.quantile: "),
-        ("period_s: 3600", "duration_s: 1.0e+9", "horizon.duration_s: "),
-        ("period_s: 3600", "lead_s: 1.0e+300", "horizon.lead_s: "),
-        ("{east: 30}", "{east: 1.0e+300}", "regions[1].latency_ms.east: "),
-    ],
-)
-def test_a_number_far_above_any_real_one_is_refused_with_its_limit(
-    old: str, new: str, expected: str
-) -> None:
-    sentence = fault(old, new)
-    assert expected in sentence and "should be less than or equal to" in sentence
-
-
-def test_a_moment_that_is_none_is_one_fault_with_what_to_write() -> None:
-    sentence = fault("horizon:", "horizon:\n  start: yesterday")
-    assert "horizon.start: " in sentence and "2026-05-15T08:00:00Z, or end" in sentence
-    assert sentence.endswith("not 'yesterday'.")
-
-
-def test_a_list_far_longer_than_any_real_one_is_refused() -> None:
-    tiers = "".join(f"\n  - {{name: t{i}, ttft_ms: 1000}}" for i in range(101))
-    sentence = fault("tiers:\n  - {name: chat, ttft_ms: 1000}", f"tiers:{tiers}")
-    assert "tiers: " in sentence and "at most 100 items" in sentence
-
-
-def test_a_profile_whose_work_takes_no_time_is_refused() -> None:
-    speed = "tp: 1, alpha_ms: 0, beta_ms: 0, gamma_ms: 1, delta_ms: 0}"
-    assert "alpha_ms and beta_ms are both 0" in fault("tp: 1}", speed)
-
-
 # There and back
 
 names = st.from_regex(r"[a-z][a-z0-9.+/-]{0,11}", fullmatch=True)
@@ -223,88 +185,82 @@ def test_copies_keep_what_was_left_out_left_out() -> None:
 # Faults
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "expected"),
-    [
-        ("version: 1", "version: 2", "line 2: version: input should be 1, not 2."),
-        (
-            "  period_s: 3600",
-            "  perod_s: 3600",
-            "line 25: horizon.perod_s: this key is not known. Use period_s",
-        ),
-        (
-            "ttft_ms: 1000",
-            "ttft_ms: -3",
-            "line 17: tiers[0].ttft_ms: input should be greater than 0",
-        ),
-        ("ttft_ms: 1000", "ttft_ms: .inf", "line 17: tiers[0].ttft_ms: input should be a finite"),
-        ("{name: chat, ttft_ms: 1000}", "{name: chat}", "line 17: tiers[0]: give at least one of"),
-        (
-            "    capacity: {A100-80GB: 32}\n",
-            "",
-            "line 12: regions[1].capacity: this is missing. Add",
-        ),
-        ("name: east  #", "name: _east  #", "line 8: regions[0].name: give a name of letters"),
-        (
-            "west: 0.25",
-            "west: 0.5",
-            "line 20: traffic.sources[0]: the shares of regions must add up",
-        ),
-        (
-            "file: traces",
-            "trace: x\n      file: traces",
-            "line 20: traffic.sources[0]: give either",
-        ),
-        (
-            "tp: 1}",
-            "tp: 1, alpha_ms: 3}",
-            "line 6: profiles[0]: beta_ms, gamma_ms, delta_ms missing",
-        ),
-        ("A100-80GB: 64", '"b!": 64', "line 9: regions[0].capacity.b!: give a name of letters"),
-    ],
-)
-def test_wrong_values_name_their_line_and_field(old: str, new: str, expected: str) -> None:
-    assert fault(old, new).startswith(f"plan.yml, {expected}")
+TIERS = "{name: chat, ttft_ms: 1000}"
+TWICE = "model: llama-3.1-8b, gpu: A100-80GB, tp: 1"
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "expected"),
+    ("old", "new", "where"),
     [
-        ("- {model: llama-3.1-8b,", "- {model: llama,", None),
-        (
-            "      model: llama-3.1-8b",
-            "      model: gpt",
-            "line 21: traffic.sources[0].model: model 'gpt' is not in this scenario, which has",
-        ),
-        ("west: 0.25", "mars: 0.25", "line 22: traffic.sources[0].regions.mars: region 'mars'"),
-        ("tiers: {chat: 1}", "tiers: {fast: 1}", "line 23: traffic.sources[0].tiers.fast: tier"),
-        ("{east: 30}", "{mars: 30}", "line 15: regions[1].latency_ms.mars: region 'mars'"),
-        ("name: west", "name: east", None),
-        ("{A100-80GB: 64}", "{H100: 64}", "line 9: regions[0].capacity: none of these GPUs has"),
-        (
-            "chat, ttft_ms: 1000",
-            "chat, ttft_ms: 1000, deferrable: true",
-            "line 16: tiers: every tier is deferrable",
-        ),
+        # values far above any real one
+        ("version: 1\n", "version: 1\nseed: 99999999999\n", "3: seed"),
+        ("{A100-80GB: 64}", "{A100-80GB: 1000000000}", "9: regions[0].capacity.A100-80GB"),
+        ("tp: 1}", "tp: 1, max_batch: 1000000000}", "6: profiles[0].max_batch"),
+        ("ttft_ms: 1000}", "ttft_ms: 1.0e+300}", "17: tiers[0].ttft_ms"),
+        ("tiers: {chat: 1}", "scale: 1.0e+9", "23: traffic.sources[0].scale"),
+        ("horizon:", "forecast: {quantile: 0.99}\nhorizon:", "24: forecast.quantile"),
+        ("period_s: 3600", "duration_s: 1.0e+9", "25: horizon.duration_s"),
+        ("period_s: 3600", "lead_s: 1.0e+300", "25: horizon.lead_s"),
+        ("{east: 30}", "{east: 1.0e+300}", "15: regions[1].latency_ms.east"),
+        (f"tiers:\n  - {TIERS}", "tiers:" + "".join(
+            f"\n  - {{name: t{i}, ttft_ms: 1000}}" for i in range(101)), "16: tiers"),
+        # wrong values
+        ("version: 1", "version: 2", "2: version"),
+        ("horizon:", "horizon:\n  start: yesterday", "25: horizon.start"),
+        ("period_s: 3600", "start: soon", "25: horizon.start"),
+        ("  period_s: 3600", "  perod_s: 3600", "25: horizon.perod_s"),
+        ("ttft_ms: 1000", "ttft_ms: -3", "17: tiers[0].ttft_ms"),
+        ("ttft_ms: 1000", "ttft_ms: .inf", "17: tiers[0].ttft_ms"),
+        (TIERS, "{name: chat}", "17: tiers[0]"),
+        ("    capacity: {A100-80GB: 32}\n", "", "12: regions[1].capacity"),
+        ("name: east  #", "name: _east  #", "8: regions[0].name"),
+        ("name: west", "name: 'west!'", "12: regions[1].name"),
+        ('name: "Two regions"', "name: '12'", "3: name"),
+        ("west: 0.25", "west: 0.5", "20: traffic.sources[0]"),
+        ("file: traces", "trace: x\n      file: traces", "20: traffic.sources[0]"),
+        ("tp: 1}", "tp: 1, alpha_ms: 3}", "6: profiles[0]"),
+        ("tp: 1}", "tp: 1, alpha_ms: 0, beta_ms: 0, gamma_ms: 1, delta_ms: 0}", "6: profiles[0]"),
+        ("A100-80GB: 64", '"b!": 64', "9: regions[0].capacity.b!"),
+        # names that point nowhere, or stand twice
+        ("      model: llama-3.1-8b", "      model: gpt", "21: traffic.sources[0].model"),
+        ("west: 0.25", "mars: 0.25", "22: traffic.sources[0].regions.mars"),
+        ("tiers: {chat: 1}", "tiers: {fast: 1}", "23: traffic.sources[0].tiers.fast"),
+        ("{east: 30}", "{mars: 30}", "15: regions[1].latency_ms.mars"),
+        ("{A100-80GB: 64}", "{H100: 64}", "9: regions[0].capacity"),
+        ("latency_ms:", "topology: {s2: 1, gpus_per_node: {H9: 8}}\n    latency_ms:",
+         "15: regions[1].topology.gpus_per_node.H9"),
+        ("chat, ttft_ms: 1000", "chat, ttft_ms: 1000, deferrable: true", "16: tiers"),
+        (TIERS, f"{TIERS}\n  - {{name: chat, e2e_ms: 9}}", "18: tiers[1]"),
+        ("tp: 1}", f"tp: 1}}\n  - {{{TWICE}, max_batch: 2}}", "7: profiles[1]"),
+        ("an hour\n", "an hour\npolicies: [lt-i, lt-i]\n", "26: policies[1]"),
+        ("tp: 1}", "tp: 1, role: prefill}", "6: profiles[0].role"),
     ],
+)  # fmt: skip
+def test_a_fault_is_told_once_with_its_line_and_field(old: str, new: str, where: str) -> None:
+    assert fault(old, new).startswith(f"plan.yml, line {where}: ")
+
+
+@pytest.mark.parametrize(
+    ("old", "new"), [("- {model: llama-3.1-8b,", "- {model: llama,"), ("name: west", "name: east")]
 )
-def test_names_that_point_nowhere_are_told_with_those_there_are(
-    old: str, new: str, expected: str | None
-) -> None:
+def test_a_name_that_several_places_need_is_told_at_each(old: str, new: str) -> None:
     lines = faults(TEXT.replace(old, new, 1))
-    if expected is None:
-        assert len(lines) > 1 and all(line.startswith("plan.yml, line ") for line in lines)
-    else:
-        assert lines[0].startswith(f"plan.yml, {expected}")
+    assert len(lines) > 1 and all(line.startswith("plan.yml, line ") for line in lines)
 
 
-def test_names_given_twice_are_told_where_they_come_again() -> None:
-    assert fault(
-        "{name: chat, ttft_ms: 1000}", "{name: chat, ttft_ms: 9}\n  - {name: chat, e2e_ms: 9}"
-    ) == ("plan.yml, line 18: tiers[1]: 'chat' is listed twice. Keep one.")
-    again = "tp: 1}\n  - {model: llama-3.1-8b, gpu: A100-80GB, tp: 1, max_batch: 2}"
-    assert "llama-3.1-8b on A100-80GB is listed twice. Keep one" in fault("tp: 1}", again)
-    assert "line 26" in fault("an hour\n", "an hour\npolicies: [lt-i, lt-i]\n")
+@pytest.mark.parametrize(
+    ("old", "new", "known"),
+    [
+        ("  period_s: 3600", "  perod_s: 3600", "period_s"),
+        ("      model: llama-3.1-8b", "      model: gpt", "llama-3.1-8b"),
+        ("west: 0.25", "mars: 0.25", "west"),
+        ("ttft_ms: 1000", "ttft_ms: 1.0e+300", "2678400000"),
+        ("tp: 1}", "tp: 1, alpha_ms: 3}", "beta_ms, gamma_ms, delta_ms"),
+        ("horizon:", "horizon:\n  start: yesterday", "yesterday"),
+    ],
+)
+def test_a_fault_names_what_would_do(old: str, new: str, known: str) -> None:
+    assert known in fault(old, new)
 
 
 def test_today_is_held_to_the_rest_of_the_scenario() -> None:
@@ -348,13 +304,6 @@ def test_every_fault_is_told_at_once_but_not_a_thousand() -> None:
 def test_text_that_is_no_scenario_is_refused_in_a_sentence(text: str, expected: str) -> None:
     (only,) = [line for line in faults(text) if line.startswith("plan.yml")]
     assert expected in only
-
-
-def test_a_bad_start_is_told_by_its_field() -> None:
-    assert all(
-        line.startswith("plan.yml, line 25: horizon.start: ")
-        for line in faults(TEXT.replace("period_s: 3600", "start: soon"))
-    )
 
 
 # YAML that means more than it says
@@ -442,20 +391,13 @@ def test_traces_take_the_place_of_files_in_one_line_and_among_others() -> None:
 
 
 def test_refusals_are_in_words_of_the_scenario() -> None:
-    base = TEXT.rstrip() + "\n"
     for more, words in (
-        ("faults: [{kind: fire}]", "no such kind. Choose from crash, crashes, slow, outage"),
-        ("faults: [{at_s: 3}]", "faults[0]: kind is missing. Add it."),
-        ("serving: {scheduler: edf}", "serving: this is a list. Begin each of its entries"),
+        ("faults: [{kind: fire}]", "crash, crashes, slow, outage"),
+        ("faults: [{at_s: 3}]", "faults[0]: kind "),
+        ("serving: {scheduler: edf}", "serving: "),
     ):
         with pytest.raises(ScenarioError, match=re.escape(words)):
-            parse(base + more + "\n")
-    for old, new, words in (
-        ("name: west", "name: 'west!'", "give a name of letters, digits, spaces"),
-        ('name: "Two regions"', "name: '12'", "name: give a name that is no number, not '12'."),
-        ("latency_ms:", "topology: {s2: 1, gpus_per_node: {H9: 8}}\n    latency_ms:", "GPU 'H9'"),
-    ):
-        assert words in fault(old, new)
+            parse(f"{TEXT}{more}\n")
 
 
 # What is published
@@ -473,10 +415,7 @@ def test_the_published_tables_describe_every_key(page: Path) -> None:
     assert not [line for line in text.splitlines() if line.endswith("|  |")]
 
 
-def test_prefill_needs_decode_and_variants_are_told_apart() -> None:
-    assert "has a prefill profile and none with role: decode. Add one" in fault(
-        "tp: 1}", "tp: 1, role: prefill}"
-    )
+def test_variants_of_a_profile_are_told_apart() -> None:
     both = "tp: 1, role: prefill}\n  - {model: llama-3.1-8b, gpu: A100-80GB, tp: 1, role: decode}"
     for added in (both, "tp: 1}\n  - {model: llama-3.1-8b, gpu: A100-80GB, tp: 2}"):
         scenario = parse(TEXT.replace("tp: 1}", added))
