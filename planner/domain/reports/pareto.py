@@ -33,26 +33,24 @@ def _name(objective: str) -> str:
 
 def _front_facts(result: ParetoResult) -> Iterator[Fact]:
     """Yield the plan as it is and, if the plans of the front differ, the best of each objective."""
-    points, (first, second) = result.points, map(_name, result.of)
+    points, plan, (first, second) = result.points, result.as_planned, map(_name, result.of)
     unit, second_unit = result.units
-    low, high = points[-1], points[0]  # in the first objective
-    plan = result.as_planned or low
+    if plan is None:
+        return
     if not has_trade_off(points):
         yield Fact(f"{first} as planned", plan.first, unit)
         yield Fact(f"{second} as planned", plan.second, second_unit)
         yield Fact("Peak replicas", plan.peak_instances, form=Form.COUNT)
         return
-    if result.as_planned:
-        note = f"{second} {figure(plan.second, second_unit)}"
-        yield Fact(f"{first} as planned", plan.first, unit, note=note)
-    note = f"{second} {figure(low.second, second_unit)}"
-    yield Fact(f"{first}, lowest", low.first, unit, note=note)
+    low, high = points[-1], points[0]  # in the first objective
+    named = [(f"{first} as planned", plan), (f"{first}, lowest", low)]
+    if result.knee is not None:
+        named.append((f"{first} at the knee", points[result.knee]))
+    for label, point in named:
+        note = f"{second} {figure(point.second, second_unit)}"
+        yield Fact(label, point.first, unit, note=note)
     note = f"{first} {figure(high.first, unit)}"
     yield Fact(f"{second}, lowest", high.second, second_unit, note=note)
-    if result.knee is not None:
-        knee = points[result.knee]
-        note = f"{second} {figure(knee.second, second_unit)}"
-        yield Fact(f"{first} at the knee", knee.first, unit, note=note)
 
 
 class NamedPlan(NamedTuple):
@@ -110,6 +108,8 @@ def report(result: ParetoResult, _: Tables) -> Report:
     )
     chart = Chart(f"{_name(first)} against {second}", *axes, tuple(drawn))
     demand = "For the same demand as the plan of this scenario. Not simulated."
+    if result.as_planned is None:
+        demand = "Planned once, before the window, for a forecast of all of it. Run it again."
     if result.simulated_usd is not None:
         simulated = figure(result.simulated_usd, "$")
         demand = f"For the same demand as the recommended plan. Its simulated cost is {simulated}."
@@ -118,7 +118,7 @@ def report(result: ParetoResult, _: Tables) -> Report:
         title=result.frame.scenario,
         answer=result.headline,
         facts=tuple(_front_facts(result)),
-        why=demand if result.as_planned else "",
+        why=demand,
         sections=(
             *(sections if has_trade_off(points) else ()),
             *sources_section(result.frame.provenance, result.frame.notes),
