@@ -143,8 +143,8 @@ def compared_methods(
         rows += [
             ComparedMethod(
                 key.model, key.region, key.tier, unit, score.method, score.error,
-                score.error / chosen if chosen > 0 else None,
-                score.share, score.end_share, score.chosen,
+                over_chosen=score.error / chosen if chosen > 0 else None,
+                share=score.share, end_share=score.end_share, chosen=score.chosen,
             )
             for score in scores
         ]  # fmt: skip

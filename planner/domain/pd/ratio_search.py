@@ -10,7 +10,7 @@ forms replace the curves.
 
 from dataclasses import dataclass, replace
 
-from planner.domain.sizing.curves import pair_of_curves
+from planner.domain.sizing.curves import role_capacity
 from simulation.digest import cached_by_value
 from simulation.errors import SimulationError
 from simulation.fleet import Routing
@@ -77,8 +77,8 @@ def _judge_pair(
     closed = ratios(service, all_splits(instances))
     lengths = (service.workload.isl, service.workload.osl)
     prefill = SizingCase(
-        service.prefill, lengths, service.tier, seed, "prefill", None, service.batching,
-        service.burstiness, routing=routing, blocks=service.blocks,
+        service.prefill, lengths, service.tier, seed, "prefill", batching=service.batching,
+        burstiness=service.burstiness, routing=routing, blocks=service.blocks,
     )  # fmt: skip
     decode = replace(prefill, profile=service.decode, role="decode", link=service.link, blocks=None)
     try:
@@ -98,7 +98,8 @@ def _ratios_by_pool(
 
     Raises SimulationError if a pool cannot meet its part of the tier at any rate.
     """
-    (prefill_rps, prefill_limit), (decode_rps, decode_limit) = pair_of_curves(prefill, decode)
+    prefill_rps, prefill_limit = role_capacity(prefill)
+    decode_rps, decode_limit = role_capacity(decode)
     rows = []
     for ratio in ratios:
         rps, side, limit = min(

@@ -112,7 +112,7 @@ def costs_more(usd: float, windows: Sequence[Study], seed: int, known: Known) ->
     count = np.array([int(usd / (usd_per_hour * study.window.duration_s / HOUR_S))])
     goals = {tier.name: tier.attainment for tier in study.hardware.tiers}
     hardest = sorted(windows, key=lambda window: -int(window.pools(window.peak).sum()))
-    return not all(holds(window, count, goals, seed, known) for window in hardest)
+    return not all(meets_goals(window, count, goals, seed, known) for window in hardest)
 
 
 def with_spare(
@@ -130,7 +130,8 @@ def with_spare(
         lost = study.pools(loss.counts)
         left = np.maximum(counts - lost, 0)
         survives = all(
-            holds(window, left, interactive_targets(window), seed, known) for window in windows
+            meets_goals(window, left, interactive_targets(window), seed, known)
+            for window in windows
         )
         enlarged = np.where(counts > 0, counts + lost, counts)
         if not survives and fits_gpus(study, enlarged):
@@ -192,7 +193,7 @@ def _first_missed(
     return None
 
 
-def holds(
+def meets_goals(
     study: Study,
     counts: IntArray,
     goals: Mapping[str, float],

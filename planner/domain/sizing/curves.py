@@ -116,8 +116,9 @@ def _cases_by_tier(
         (
             tier,
             SizingCase(
-                hardware.profiles[m, g], lengths, role_tier(tier, role), seed, role,
-                link, hardware.serving[m].batching, burstiness, hardware.routing, blocks,
+                hardware.profiles[m, g], lengths, role_tier(tier, role), seed, role, link=link,
+                batching=hardware.serving[m].batching, burstiness=burstiness,
+                routing=hardware.routing, blocks=blocks,
             ),
         )
         for tier in strictest_tiers(hardware.limits_of(m))
@@ -155,23 +156,16 @@ def workload_of(
     return Workload(*lengths, burstiness=burstiness, cached=known)
 
 
-def pair_of_curves(
-    prefill: SizingCase, decode: SizingCase
-) -> tuple[tuple[FloatArray, str], tuple[FloatArray, str]]:
-    """Return (rps, limit) of the prefill pool and of the decode pool.
+def role_capacity(case: SizingCase) -> tuple[FloatArray, str]:
+    """Return (rps, limit) of a pool that only prefills or decodes, as the role of ``case`` says.
 
     ``rps`` are the requests/s of 1, 2, ... replicas, as plans use them. ``limit`` is what limits a
-    single replica. Both cases must have all latency limits of the tier; each role gets its part
-    here. Raises SimulationError if a role cannot meet its part at any rate.
+    single replica. The case has all latency limits of the tier, of which the role must meet its
+    part. Raises SimulationError if it cannot at any rate.
     """
-    curves = []
-    for pool in (prefill, decode):
-        part = replace(pool, tier=role_tier(pool.tier, pool.role))
-        curve = _in_part_or_whole(part, pool.tier)
-        # Capacities count the input tokens of the requests served, in both roles.
-        rps = curve.planned_tps(MAX_INSTANCES) / curve.mean_isl
-        curves.append((rps, curve.alone.bound_by))
-    return curves[0], curves[1]
+    curve = _in_part_or_whole(replace(case, tier=role_tier(case.tier, case.role)), case.tier)
+    # Capacities count the input tokens of the requests served, in both roles.
+    return curve.planned_tps(MAX_INSTANCES) / curve.mean_isl, curve.alone.bound_by
 
 
 def curve_of(case: SizingCase) -> PoolCurve:

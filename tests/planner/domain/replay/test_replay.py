@@ -21,7 +21,7 @@ from planner.domain.replay.replay import (
     least_cost_usd,
     run_policy,
 )
-from planner.domain.replay.static_search import holds, smallest_flat
+from planner.domain.replay.static_search import meets_goals, smallest_flat
 from planner.domain.study import PolicyRun, Study
 from planner.errors import ScenarioError
 from planner.policies.choice import policy_of
@@ -98,8 +98,8 @@ def test_a_limit_that_no_fleet_meets_does_not_take_every_gpu(tmp_path: Path) -> 
     limited = make.study(scenario, make.demand_file(tmp_path, {"a": up}))
     counts = smallest_flat(limited, seed=1)
     most = np.array([pool.maximum for pool in limited.fleet(counts).pools])
-    assert not holds(limited, most, {"chat": 0.95}, seed=1)
-    assert holds(limited, counts, {"chat": 0.9}, seed=1)
+    assert not meets_goals(limited, most, {"chat": 0.95}, seed=1)
+    assert meets_goals(limited, counts, {"chat": 0.9}, seed=1)
     assert counts.sum() < most.sum() / 2
 
 
@@ -255,7 +255,7 @@ def test_models_replayed_by_themselves_are_judged_as_all_of_them_together(shared
         slack = rng.choice([-0.2, -1e-7, 0.0, 1e-7])  # of what it attains: on the edge too
         goals = {name: min(1.0, (share or 1.0) + slack) for name, share in attained.items()}
         met = all(share is None or share >= goals[name] for name, share in attained.items())
-        assert holds(shared, counts, goals, 1, known) == met
+        assert meets_goals(shared, counts, goals, 1, known) == met
         verdicts.append(met)
     assert {True, False} == set(verdicts)
 

@@ -21,7 +21,7 @@ from planner.domain.replay.replica_loss import (
     with_spare_capacity,
     worst_loss,
 )
-from planner.domain.replay.static_search import holds, with_spare
+from planner.domain.replay.static_search import meets_goals, with_spare
 from planner.domain.study import PolicyRun, Study
 from planner.inputs.scenario.settings import SpareSettings
 from planner.policies.choice import policy_of
@@ -103,10 +103,10 @@ def test_a_static_fleet_with_spare_replicas_survives_their_loss(
     hardware = replace(study.hardware, minimum=np.full_like(study.hardware.minimum, minimum))
     toy = wanting(replace(study, hardware=hardware), SpareSettings(instances=spare))
     counts, goals = np.array([1, 1]), interactive_targets(toy)
-    assert not holds(toy, np.maximum(counts - spare, 0), goals, 1)
+    assert not meets_goals(toy, np.maximum(counts - spare, 0), goals, 1)
     enlarged = with_spare([toy], counts, 1)
     assert enlarged.tolist() == [1 + spare, 1 + spare]
-    assert holds(toy, enlarged - spare, goals, 1)
+    assert meets_goals(toy, enlarged - spare, goals, 1)
 
 
 def test_replicas_lost_in_a_region_may_be_of_several_pools() -> None:
