@@ -287,8 +287,8 @@ def _cell_words(key: str, rows: int) -> str:
     mode, *rest = key.split()
     parts = ["prefill and decode apart" if mode == "disagg" else "prefill and decode together"]
     if rest and rest[0] in LOADS:
-        low, high = {"low": (0, 16), "middle": (16, 128), "high": (128, 0)}[rest[0]]
-        parts.append(f"above {low} requests in flight" if not high else f"up to {high} in flight")
+        in_flight = {"low": "up to 16", "middle": "up to 128", "high": "above 128 requests"}
+        parts.append(f"{in_flight[rest[0]]} in flight")
     parts += [name for name in rest if name in ENGINES]
     if "drafts" in rest:
         parts.append("with drafted tokens")

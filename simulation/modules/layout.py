@@ -188,7 +188,7 @@ class Layout:
     def copied(self, state: Instance, profile: Profile, batch: float, reserve: float,
                vacancy_threshold: float = 0.0,
                busy: float | FloatArray = 0.0) -> Instance:  # fmt: skip
-        """Return ``state`` with the copies that Algorithm 1 places in the free memory.
+        """Return ``state`` with the copies of layers that Algorithm 1 of CoCoServe adds.
 
         Only devices with a free share of at least the threshold are used.
         """

@@ -196,9 +196,10 @@ class Proportional(ServiceController):
         return ready + float(observation.starting[pool_list].sum())
 
     def expected(self, service: Service, observation: Observation) -> float:
-        """Return the driving instances at which each would show the target signal; NaN: unknown.
+        """Return how many instances of the driving role bring the signal of each to its target.
 
-        These are the ready instances times their mean signal over ``target``, as a fraction.
+        They are the ready instances times their mean signal over ``target``, not rounded. NaN: the
+        signal is unknown.
         """
         pools = self.driving_pools(service)
         if observation.signals is None:

@@ -115,7 +115,7 @@ def _mean_delay(law: Occupancy, rate: float, alone_s: float) -> float:
 
 
 def prompt_queue(profile: Profile, workload: Workload, servers: int, decodes: float) -> PromptQueue:
-    """Return the queue of prompts on ``servers`` instances with ``decodes`` decodes each.
+    """Return the queue of prompts of ``servers`` instances, each with ``decodes`` sequences.
 
     One iteration computes several waiting prompts, up to the token budget. A server is therefore
     faster when more prompts wait.

@@ -278,11 +278,15 @@ class Trials:
                 ),
             )
         except CostLimitExceeded:
-            return CaseResult(float("inf"), {}, 1.0, cut=True, dear=limit)
+            return CaseResult(
+                cost_usd=float("inf"), attainment={}, shortfall=1.0, cut=True, dear=limit
+            )
         except TargetMissed:
-            return CaseResult(float("inf"), {}, 1.0, cut=True)
+            return CaseResult(cost_usd=float("inf"), attainment={}, shortfall=1.0, cut=True)
         except EXPECTED as problem:
-            return CaseResult(float("inf"), {}, 1.0, reason=str(problem))
+            return CaseResult(
+                cost_usd=float("inf"), attainment={}, shortfall=1.0, reason=str(problem)
+            )
         attainment = dict(run.summary.slo_attainment)
         usd = run.summary.cost_usd * self._scale(study)
         return CaseResult(usd, attainment, shortfall(attainment, targets), run.worst_loss)
@@ -446,7 +450,7 @@ class Trials:
         if served is None:
             return None
         if served.cut:
-            return CaseResult(float("inf"), {}, 1.0, cut=True)
+            return CaseResult(cost_usd=float("inf"), attainment={}, shortfall=1.0, cut=True)
         tiers = study.hardware.tiers
         attainment = {
             tier.name: None if not due else (due - late) / due

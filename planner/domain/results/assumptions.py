@@ -74,7 +74,7 @@ def replay_of(window: Window, traffic: Traffic) -> str:
 
 
 def today_stands_in(seconds: float) -> str:
-    """Describe the fleet that stands for today's if the scenario does not state it.
+    """Describe the fleet that is assumed to run today if the scenario does not state one.
 
     ``seconds`` is the length of the traffic before the window.
     """

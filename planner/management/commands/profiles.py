@@ -217,7 +217,7 @@ def _kept_lines(answer: Document) -> list[str]:
 
 
 def profile_document(known: KnownProfile) -> Document:
-    """Return a profile as a row of a list; ``error`` is that of its main check."""
+    """Return a profile as a row of a list; ``error`` is the error in its main check."""
     check = known.stated_check
     return {
         "name": known.name,

@@ -245,7 +245,7 @@ def _tree(
     nodes: pl.DataFrame, instances: Iterable[_Instance], colour: Mapping[str, str],
     first_numbers: set[int] | None,
 ) -> list[_S2Switch]:  # fmt: skip
-    """Return the S2 switches with their S1 switches, which have racks, or bars in a large tree.
+    """Return the S2 switches with their S1 switches, each with its racks; in a large tree, bars.
 
     ``first_numbers`` are the instances at the start. All others are marked as new, unless it is
     None.
