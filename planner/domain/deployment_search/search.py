@@ -226,7 +226,7 @@ def _assumptions(
     """Return what the answer assumes and the query does not state, each with its source."""
     assumptions = [
         Assumption(
-            "Speeds", "operators at published peaks, times the share that measured kernels reach",
+            "Speeds", "published peaks of each GPU, times the efficiency of measured kernels",
             "modelled", "as kind: roofline of a scenario, with the engine's host time",
         ),
         Assumption(

@@ -133,7 +133,7 @@ def _timing_fact(cases: list[Case]) -> Fact:
         f"error {check.mape:.0%} on {check.rows} rows ({check.against})"
         for check in efficiencies().checks
     )
-    modelled = f"published peaks times the share that measured kernels reach; {errors}"
+    modelled = f"published peaks times the efficiency of measured kernels; {errors}"
     modelled += _profile_factors_clause(cases)
     kernels, what = cases[0].measured.kernels, f"Seconds of operators on {cases[0].gpu}"
     if kernels is None:

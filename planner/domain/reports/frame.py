@@ -135,9 +135,8 @@ def profiles_section(errors: Sequence[ProfileError]) -> Iterator[Section]:
         (Head("If faster", Form.COUNT), lambda row: row.replicas_if_faster),
         note=" ".join(
             (
-                "Replicas at the peak, for the whole forecast. If slower, if faster: with a "
-                "profile that is slower or faster by its error, by closed forms (formulas "
-                "without a simulation).",
+                "Replicas at the peak of the forecast. If slower, if faster: with profiles that "
+                "are off by their error, by formulas without a simulation.",
                 *dict.fromkeys(row.note for row in errors if row.note),
             )
         ),

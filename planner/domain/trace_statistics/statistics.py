@@ -173,7 +173,7 @@ def _notes(report: IngestReport, grid: Grid, *, sampled: bool) -> tuple[str, ...
             notes.append(
                 "Lengths are means per bin. Plans draw them from a sample of requests."
                 if sampled
-                else "Lengths are means per bin. Plans assume their spread."
+                else "The file has mean lengths per bin. Plans assume how lengths vary."
             )
             notes += [f"The file has no lengths of {what}. Plans assume them." for what in missing]
         else:

@@ -138,7 +138,7 @@ def _peaks_at_error(
         inputs = replace(study.plan_input, hardware=hardware, sizes=study.sizes.times(factors))
         plan = plan_load(inputs, planned.load, progress)
     except (Infeasible, ScenarioError, SolverFailed) as problem:
-        return None, f"If the profiles are {word} by their error, there is no plan: {problem}"
+        return None, f"With profiles {word} by their error, no plan is feasible: {problem}"
     return _peaks(plan), ""
 
 

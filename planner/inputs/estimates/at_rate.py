@@ -174,7 +174,7 @@ def compare_with_built_in(deployment: Deployment, estimate: Estimate) -> tuple[s
     other_engine = engine not in ("", deployment.engine)
     return (
         f"Plans use the built-in profile ({profile.provenance.kind}, {origin}). Its TPOT at this "
-        f"load is {tbt_ms:.1f} ms ({tbt_ms / (estimate.tbt_s * 1e3) - 1.0:+.0%})"
+        f"load is {tbt_ms:.1f} ms ({tbt_ms / (estimate.tbt_s * 1e3) - 1.0:+.0%} vs. this estimate)"
         + (", on another engine" if other_engine else "")
         + beyond_words,
     )
