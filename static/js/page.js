@@ -6,7 +6,6 @@
 //   data-ticked="2"               a button that is disabled until so many choices of its form are ticked
 //   data-filter="selector"        show only the elements that contain the text of this field
 //   data-fits                     show controls of this form with data-for only for these choices
-//   data-filter="id"              show only those children of that element whose text holds what is typed
 //   data-fills="id"               put data-now of the chosen option into that field
 //   data-progress="id"            while this form's answer is awaited, that element asks how far it is
 (() => {
@@ -55,23 +54,6 @@
     if (!button) return;
     await navigator.clipboard.writeText(document.querySelector(button.dataset.copy).textContent.trim());
     button.textContent = "Copied";
-  });
-
-  // A heading shows if anything below it does.
-  document.addEventListener("input", (event) => {
-    const list = document.getElementById(event.target.dataset?.filter);
-    if (!list) return;
-    const typed = event.target.value.trim().toLowerCase();
-    let heading = null;
-    for (const child of list.children) {
-      if (/^H\d$/.test(child.tagName)) {
-        heading = child;
-        heading.hidden = true;
-      } else {
-        child.hidden = !child.textContent.toLowerCase().includes(typed);
-        if (heading && !child.hidden) heading.hidden = false;
-      }
-    }
   });
 
   const fit = (select) => {

@@ -74,7 +74,7 @@ class EndpointPicker(Policy):
             complexity=14,
         ),
         "epp-latency": Traits(
-            "llm-d, KEDA on latency over SLO",
+            "llm-d, KEDA on latency",
             "KEDA on P90 latency over its SLO, clamped and averaged.",
             Group.OPPONENT,
             complexity=15,
