@@ -9,7 +9,7 @@ from django.views.decorators.http import require_safe
 
 from planner.errors import NotFound
 from planner.selectors.glossary import glossary
-from planner.selectors.places import how_to_text, how_tos
+from planner.selectors.places import PLACES, how_to_text, how_tos
 from planner.web.markdown import html_of
 from planner.web.request import Request
 
@@ -73,5 +73,11 @@ def _address(target: str) -> str:
 
 @require_safe
 def terms(request: Request) -> HttpResponse:
-    """Show every term of docs/glossary.md."""
-    return render(request, "web/glossary.html", {"terms": glossary()})
+    """Show every term of docs/glossary.md, with a link to the page that lists such objects."""
+    pages = {job.label.lower(): f"web:{job.page}" for place in PLACES for job in place.jobs}
+    found = {
+        term.name: reverse(pages[f"{term.name.lower()}s"])
+        for term in glossary()
+        if f"{term.name.lower()}s" in pages
+    }
+    return render(request, "web/glossary.html", {"terms": glossary(), "pages": found})
