@@ -21,7 +21,7 @@ ALIASES = {"run": "serve"}
 HELP = ("help", "-h", "--help")
 VERSIONS = (["--version"], ["version"])
 # Modules of the commands that share their work with a second process.
-FORECASTING = ("forecasting.selection", "statsmodels.tsa.innovations.arma_innovations")
+FORECASTING = ("forecasting.selection",)
 SIZING = ("simulation.sizing.batch_sizing",)
 SHARED = {
     "compare": FORECASTING,

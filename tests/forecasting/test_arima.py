@@ -4,13 +4,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from statsmodels.tsa.arima.model import ARIMA
+from statsmodels.tsa.innovations.arma_innovations import arma_innovations
 from statsmodels.tsa.stattools import kpss
 
 from forecasting.errors import SeriesTooShort
 from forecasting.harmonics import Harmonics, candidate_harmonics, choose_harmonics, regress
 from forecasting.panel import Panel
 from forecasting.rules.arima import Arima, Limits
-from forecasting.rules.arima_fit import choose_differences, fit_orders
+from forecasting.rules.arima_fit import choose_differences, exact_shocks, fit_orders
 from forecasting.selection import forecaster
 
 HOUR_S, DAY = 3600.0, 24
@@ -82,6 +83,16 @@ class TestOrders:
             if p + q
         ]
         assert best.aic < min(others) + 4.0
+
+    @pytest.mark.parametrize("root", [0.3, 0.9, 0.998])
+    @pytest.mark.parametrize(("p", "q"), [(0, 0), (1, 0), (0, 3), (2, 1), (1, 3), (3, 2)])
+    def test_its_exact_shocks_are_those_of_statsmodels(self, p, q, root):
+        ar, ma = np.r_[root, np.zeros(2)][:p], np.array([0.4, -0.1, 0.3])[:q]
+        values = np.random.default_rng(p + 10 * q).normal(size=200)
+        shocks, log_variances = exact_shocks(values, ar, ma)
+        theirs, variances = arma_innovations(values, ar, ma)
+        assert shocks == pytest.approx(theirs / np.sqrt(variances), abs=1e-9)
+        assert log_variances == pytest.approx(np.log(variances).sum(), abs=1e-9)
 
     def test_one_difference_for_a_walk_and_none_for_noise(self):
         noise = np.random.default_rng(5).standard_normal((60, 500))
