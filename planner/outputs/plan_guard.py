@@ -6,7 +6,16 @@ from dataclasses import dataclass
 import numpy as np
 
 from planner.domain.study import Setting
-from simulation.policies.guarded_plan import IN_FLIGHT, OUTPUT, PER_POOL_OR_REGION, PROMPT, Guarded
+from simulation.policies.guarded_plan import (
+    ALLOWED,
+    IN_FLIGHT,
+    OUTPUT,
+    PER_POOL_OR_REGION,
+    PROMPT,
+    TPOT_LIMIT,
+    TTFT_LIMIT,
+    Guarded,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,7 +25,8 @@ class Guard:
     ``prompt_tps`` and ``output_tps`` are tokens/s, NaN if the pool does not do that work.
     ``shares`` are pairs of a pool size and the share of that capacity per replica at this size, by
     rising size. They are empty if every pool size has the same capacity per replica, as in results
-    of earlier releases.
+    of earlier releases. ``allowed_late`` is the share of requests that may be later than
+    ``ttft_s`` or ``tpot_s``; NaN if unknown, or without such a limit.
     """
 
     prompt_tps: float
@@ -26,6 +36,9 @@ class Guard:
     fall_s: float  # added replicas stay for at least this long
     most: int  # upper limit of replicas
     shares: tuple[tuple[int, float], ...] = ()
+    allowed_late: float = np.nan
+    ttft_s: float = np.nan
+    tpot_s: float = np.nan
 
     def staffing(self, least: int, most: int) -> tuple[float, float]:
         """Return (a, k): n replicas have the capacity of a * (n - k sqrt(n)) in a large pool.
@@ -66,6 +79,9 @@ def guards_of(settings: Sequence[Setting]) -> dict[str, Guard]:
             shares=tuple(
                 (n, float(values[what])) for n, what in PER_POOL_OR_REGION.items() if what in values
             ),
+            allowed_late=float(values.get(ALLOWED, np.nan)),
+            ttft_s=float(values.get(TTFT_LIMIT, np.nan)),
+            tpot_s=float(values.get(TPOT_LIMIT, np.nan)),
         )
         for pool_name, values in settings_of_place.items()
         if IN_FLIGHT in values

@@ -122,5 +122,7 @@ def _guard_inputs(reading: Any, planned: Any) -> Any:
     if reading.measured.shape[0]:
         rows[4:7] = reading.measured[2:5]
         for p in range(len(planned)):
-            rows[7, p] = np.fmax(reading.measured[7, p], reading.measured[8, p])
+            rows[7, p] = 0.0
+            for share in reading.measured[7:9, p]:
+                rows[7, p] += share if share > 0 else 0.0  # NaN: nothing was measured
     return rows

@@ -26,7 +26,9 @@ IN_FLIGHT = "above the plan: requests in flight per replica"
 PER_POOL_OR_REGION = {
     n: f"above the plan: share of that load, pools of {n}" for n in (1, 2, 4, 8, 16, 64)
 }
-OVERLOAD = "above the plan: share of that load, late without a queue"
+ALLOWED = "above the plan: share of late requests allowed"
+TTFT_LIMIT = "above the plan: TTFT limit (s)"
+TPOT_LIMIT = "above the plan: TPOT limit (s)"
 Each = float | Sequence[float] | FloatArray  # per instance: one number, or one per pool
 
 
@@ -34,7 +36,7 @@ Each = float | Sequence[float] | FloatArray  # per instance: one number, or one 
 class Guarded(ScalingPolicy):
     """Follow the ``schedule`` at once, and add instances to it in each pool.
 
-    Three counts of instances can exceed the plan:
+    Four counts of instances can exceed the plan:
 
     - for the tokens served, at ``prefill_tps`` and ``decode_tps`` of one instance. It counts if the
       load exceeds the capacity of the planned instances by over ``tolerance``. That must be so in
@@ -47,7 +49,9 @@ class Guarded(ScalingPolicy):
       Nothing is removed before it is gone;
     - for the tokens served at the observed capacity (``guard._late_load``). It counts if that is
       below the planned one: requests were late, none piled up, and the requests in flight exceeded
-      those that the instances hold by over ``tolerance``.
+      those that the instances hold by over ``tolerance``;
+    - for late requests, if more were late in the last LATE_S than the tiers allow, and none piled
+      up (``guard._instances_for_late``). So it corrects a profile that is too fast.
 
     ``prefill_tps``, ``decode_tps`` and ``in_flight`` are of an instance in a large pool. In a small
     pool each instance serves ``shares`` of it (``guard.capacity_table``), so that the guard acts
@@ -97,8 +101,11 @@ class Guarded(ScalingPolicy):
         )
         # Limits on growth are per period, so they apply several times in a longer interval.
         windows = max(1.0, self.interval_s / SCALING_POLICY_PERIOD_S)
-        memory = np.full((len(guard.MEMORY), len(counts)), -np.inf)
-        memory[guard.TOO_MUCH] = np.inf
+        capacity = guard.capacity_table(len(counts), self.shares)
+        memory = np.zeros((len(guard.MEMORY), len(counts)))  # as if the plan was right until now
+        memory[guard.PILED_S], memory[guard.TOO_MUCH] = guard.UNUSED_S, np.inf
+        memory[guard.READY] = counts
+        memory[guard.SERVED] = _load_of(capacity, counts)
         self._guard = Guard(
             pools=np.array([  # in the order of ``guard.POOLS``
                 *tps,
@@ -107,7 +114,7 @@ class Guarded(ScalingPolicy):
                 np.where(np.isinf(tps[0]), tps[1], tps[0]),
                 [allowed_late_share(fleet, [p]) for p in range(len(counts))],
             ]),
-            capacity=guard.capacity_table(len(counts), self.shares),
+            capacity=capacity,
             loads=np.zeros((load_rows, len(guard.LOAD), len(counts))),
             loads_s=np.array([*[guard.UNUSED_S] * (load_rows - 1), 0.0]),
             memory=memory,
@@ -122,6 +129,7 @@ class Guarded(ScalingPolicy):
             seen=np.zeros((self.recorded, len(guard.OBSERVED), len(counts))),
             seen_count=np.zeros(1, np.int64),
         )  # fmt: skip
+        self._limits_s = np.array([_limits_s(fleet, p) for p in range(len(counts))]).T
         return counts
 
     def decide(self, observation: Observation) -> Actions:
@@ -164,19 +172,20 @@ class Guarded(ScalingPolicy):
         return bool(guard.never_acts(self.interval_s, planned, seen, rule._guard))
 
     def computed_parameters(self) -> tuple[ComputedParameter, ...]:
-        """Return what an instance serves, and the overload that the guard has learned."""
+        """Return what an instance serves, and which requests count as late."""
         prefill_tps, decode_tps, in_flight = self._guard.pools[:3]
-        overload, loads = self._guard.memory[guard.TOO_MUCH], self._guard.capacity
-        largest = loads.shape[1] - 1  # of the table; each further instance serves a load of 1
+        ttft_s, tpot_s = self._limits_s
+        loads = self._guard.capacity
         shares = []  # of a large pool's load per instance, which an instance in a pool of n serves
         for n, words in PER_POOL_OR_REGION.items():
-            load = loads[:, min(n, largest)] + max(0, n - largest)
-            shares.append(ComputedParameter(words, load / n))
+            shares.append(ComputedParameter(words, _load_of(loads, np.full(len(loads), n)) / n))
         return (
             ComputedParameter(PROMPT, np.where(np.isinf(prefill_tps), np.nan, prefill_tps)),
             ComputedParameter(OUTPUT, np.where(np.isinf(decode_tps), np.nan, decode_tps)),
             ComputedParameter(IN_FLIGHT, in_flight),
-            ComputedParameter(OVERLOAD, np.where(np.isinf(overload), np.nan, overload)),
+            ComputedParameter(ALLOWED, self._guard.pools[guard.ALLOWED]),
+            ComputedParameter(TTFT_LIMIT, ttft_s),
+            ComputedParameter(TPOT_LIMIT, tpot_s),
             *shares,
         )
 
@@ -192,12 +201,34 @@ class Guarded(ScalingPolicy):
         return np.broadcast_to(numbers, pools)
 
 
+def _load_of(capacity: FloatArray, counts: IntArray) -> FloatArray:
+    """Return the load that ``counts [pools]`` instances serve, by ``guard.capacity_table``."""
+    largest = capacity.shape[1] - 1  # each further instance serves a load of 1
+    within = np.minimum(counts, largest)
+    loads: FloatArray = capacity[np.arange(len(counts)), within] + (counts - within)
+    return loads
+
+
+def _limits_s(fleet: Fleet, p: int) -> tuple[float, float]:
+    """Return the limits of TTFT and of TPOT of pool ``p`` in seconds.
+
+    NaN: there is none, the pool does not do that work, or its tiers have different limits.
+    """
+    pool = fleet.pools[p]
+    tiers = [t for t in fleet.tiers if not t.deferrable and pool.takes(t.name)]
+    ttft = {None if pool.role == DECODE else tier.ttft_s for tier in tiers}
+    tpot = {None if pool.role == PREFILL else tier.tbt_s for tier in tiers}
+    first, later = (limit.pop() if len(limit) == 1 else None for limit in (ttft, tpot))
+    return np.nan if first is None else first, np.nan if later is None else later
+
+
 def _guard_inputs(observation: Observation, planned: IntArray) -> FloatArray:
     """Return the rows ``guard.OBSERVED``, ``[rows, pools]``; NaN where nothing was measured."""
     rows = np.full((len(guard.OBSERVED), len(observation.ready)), np.nan)
     rows[:4] = planned, observation.ready, observation.starting, observation.waiting
     signals = observation.signals
     if signals is not None:
-        late = np.fmax(signals.late_first, signals.late_done)  # the larger share; NaN is skipped
+        # Few requests miss both limits, so the sum is hardly above the share of late requests.
+        late = np.nan_to_num(signals.late_first) + np.nan_to_num(signals.late_done)
         rows[4:] = signals.prefill_tps, signals.decode_tps, signals.batch, late
     return rows

@@ -4,6 +4,7 @@ Names are those of vLLM since 0.9.2 and of NVIDIA's DCGM exporter, as in Prometh
 """
 
 import re
+from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
@@ -13,11 +14,20 @@ from planner.errors import PlannerError
 from planner.outputs.plan_guard import Guard
 from planner.outputs.plans import Pool, Rule
 from simulation.policies.endpoint_picker import VELOCITY
+from simulation.policies.parts.guard import LATE_S, LEAST_ALLOWED, LEAST_LOAD, MOST_LATE
 from simulation.policies.parts.stability import PILED_UP
 from simulation.policies.token_velocity import DECODE_BATCH
 
 WAITING, RUNNING = "vllm:num_requests_waiting", "vllm:num_requests_running"
 PROMPTS, OUTPUTS = "vllm:prompt_tokens_total", "vllm:generation_tokens_total"
+TTFT, TPOT = "vllm:time_to_first_token_seconds", "vllm:request_time_per_output_token_seconds"
+# Upper ends of the buckets of these histograms in seconds (vLLM, ``vllm/v1/metrics``)
+BUCKETS_S = {
+    TTFT: (0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5,
+           10.0, 20.0, 40.0, 80.0, 160.0, 640.0, 2560.0),
+    TPOT: (0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0,
+           20.0, 40.0, 80.0),
+}  # fmt: skip
 MEMORY, GPU = "vllm:kv_cache_usage_perc", "DCGM_FI_DEV_GPU_UTIL"  # a share; a percentage
 # Metrics of one pod that a Prometheus adapter must offer: name and expression.
 POD_METRICS = {
@@ -115,9 +125,53 @@ def loads_of(pool: Pool, pods: str) -> Iterator[Load]:
     running = f"count({RUNNING}{{{pods}}})"  # replicas: each has one such series
     if k:
         running = f"({running} - {k:.6g} * sqrt({running}))"
-    piled_up = _maximum_over_time(f"({in_flight} > {most_in_flight} * {running})", guard)
+    pile = f"({in_flight} > {most_in_flight} * {running})"
+    piled_up = _maximum_over_time(pile, guard)
     metric = f"headroom_guard_in_flight_over_{most_in_flight}"
     yield _load_in_replicas(Load("piled-up", metric, piled_up, guard.in_flight * a), k, pool)
+    late = " + ".join(
+        _late_share(metric, limit_s, pods)
+        for metric, limit_s in ((TTFT, guard.ttft_s), (TPOT, guard.tpot_s))
+        if np.isfinite(limit_s)
+    )
+    if late and np.isfinite(guard.allowed_late):
+        replicas = _replicas_for_late(guard, late, pods, a)
+        metric = re.sub(r"\W+", "_", f"headroom_guard_replicas_by_late_{pool.name}")
+        # A pile makes requests late for other reasons. "> 0" drops the 0 / 0 without requests.
+        counted = f"({replicas} > 0 unless max_over_time({pile}[{LATE_S:g}s:{CHECK_S}s]))"
+        yield Load("late", metric, _maximum_over_time(counted, guard), 1.0)
+
+
+def _late_share(metric: str, limit_s: float, pods: str) -> str:
+    """Return the query of the share of requests over a limit in the last ``LATE_S`` seconds.
+
+    Between the ends of a bucket, values are assumed evenly spread, as ``histogram_quantile`` does.
+    """
+    ends = BUCKETS_S[metric]
+    above = min(bisect_left(ends, limit_s), len(ends) - 1)
+    low, high = (0.0, *ends)[above], ends[above]
+    part = min(1.0, (limit_s - low) / (high - low))
+    within = [f'{share:.6g} * sum(rate({metric}_bucket{{{pods},le="{end}"}}[{LATE_S:g}s]))'
+              for share, end in ((part, high), (1 - part, low)) if share and end]  # fmt: skip
+    return f"1 - ({' + '.join(within)}) / sum(rate({metric}_count{{{pods}}}[{LATE_S:g}s]))"
+
+
+def _replicas_for_late(guard: Guard, late: str, pods: str, a: float) -> str:
+    """Return the query of the replicas that late requests require (``guard._instances_for_late``).
+
+    ``late`` is the query of their share. Of all replicas for the load, those of the last ``LATE_S``
+    are multiplied by the square root of that share over the allowed one. ``a`` is the capacity of
+    a replica, relative to a large pool.
+    """
+    prompts = np.isfinite(guard.prompt_tps)
+    counter, capacity = (PROMPTS, guard.prompt_tps) if prompts else (OUTPUTS, guard.output_tps)
+    tokens = f"sum(rate({counter}{{{pods}}}[{RATE_S}s]))"
+    mean_tokens = f"sum(rate({counter}{{{pods}}}[{LATE_S:g}s]))"
+    replicas = f"avg_over_time(count({RUNNING}{{{pods}}})[{LATE_S:g}s:{CHECK_S}s])"
+    excess = f"clamp(({late}) / {max(guard.allowed_late, LEAST_ALLOWED):.6g}, 0, {MOST_LATE:g})"
+    per_token = f"{replicas} / {mean_tokens} * sqrt({excess})"
+    most = 1 / (LEAST_LOAD * capacity * a)
+    return f"{_minimum_over_time(tokens, guard)} * clamp_max({per_token}, {most:.6g})"
 
 
 def _load_in_replicas(load: Load, k: float, pool: Pool) -> Load:

@@ -30,17 +30,18 @@ FLOOR = TunedParameter("load_factor", factors(0.6, 4.0, 20))
 
 
 class Guarded(Policy):
-    """A floor, and a reactive guard that adds replicas while load exceeds a trigger.
+    """A floor, and a reactive guard that adds replicas to it.
 
     The floor is a plan or a static fleet, times ``load_factor``. The trigger is ``target_factor``
-    times the load that a replica is rated for. Without a guard, the floor is a plan (lt-i) or a
-    static fleet; with a low floor, the policy is reactive.
+    times the load that a replica is rated for. The guard also acts if more requests are late than
+    the tiers allow, so it corrects a profile that is too fast. Without a guard, the floor is a plan
+    (lt-i) or a static fleet; with a low floor, the policy is reactive.
     """
 
     kinds: ClassVar = {
         "lt-g": Traits(
             "Forecast plan + reactive guard",
-            "The plan, with more replicas while load exceeds its capacity.",
+            "The plan, with more replicas while load or late requests require it.",
             Group.PLANNED,
             complexity=25,
             plan=Plan(),
@@ -50,7 +51,7 @@ class Guarded(Policy):
         ),
         "flat-g": Traits(
             "Static fleet + reactive guard",
-            "A static fleet, with more replicas while load exceeds its capacity.",
+            "A static fleet, with more replicas while load or late requests require it.",
             Group.REACTIVE,
             complexity=12,
             beyond=True,

@@ -16,11 +16,17 @@ OBSERVED = _PLANNED, _READY, _STARTING, _WAITING, _PREFILL_TPS, _DECODE_TPS, _BA
 # Rows of ``pools``, of an instance of each pool: tokens/s and requests in flight at its rated load,
 # number of its group of pools that share requests, tokens/s as its weight there, and the share of
 # late requests that its tiers allow.
-POOLS = _MOST_PREFILL_TPS, _MOST_DECODE_TPS, _HOLDS, _KIND, _WORTH, _ALLOWED = tuple(range(6))
+POOLS = _MOST_PREFILL_TPS, _MOST_DECODE_TPS, _HOLDS, _KIND, _WORTH, ALLOWED = tuple(range(6))
 # Rows of a decision in ``loads``: see ``_record_load``.
 LOAD = _SERVED, _FLIGHT, _HELD, _FULL, _IS_LATE = tuple(range(5))
-# Rows of ``memory``: time of the last pile of requests, and the load of ``_late_load``.
-MEMORY = _PILED_S, TOO_MUCH = tuple(range(2))
+# Rows of ``memory``: time of the last pile of requests, the load of ``_late_load``, and means over
+# about LATE_S of the served load times its late share over the allowed one, of the served load, and
+# of the ready instances.
+MEMORY = PILED_S, TOO_MUCH, LATE, SERVED, READY = tuple(range(5))
+LATE_S = 900.0  # span over which late requests are counted, if none piled up in it
+MOST_LATE = 2.0  # times the allowed share; more late requests add no more instances
+LEAST_LOAD = 0.3  # share of an instance's rated load that is left to it at least, if some are late
+LEAST_ALLOWED = 0.001  # share of late requests that counts as allowed if a tier allows none
 # Entries of ``settings``
 _TOLERANCE, _RISE_S, _FALL_S, _GROWTH, _LEAST_GROWTH = tuple(range(5))
 UNUSED_S = -np.inf  # time of a row without a decision
@@ -95,7 +101,7 @@ def _record_load(observed: Any, pools: Any, capacity: Any, loads: Any) -> None:
         held = pools[_HOLDS, p] * ready_capacity
         loads[-1, _SERVED, p], loads[-1, _FLIGHT, p] = served, flight
         loads[-1, _HELD, p], loads[-1, _FULL, p] = held, served / ready_capacity
-        loads[-1, _IS_LATE, p] = 1.0 if observed[_LATE, p] > pools[_ALLOWED, p] else 0.0
+        loads[-1, _IS_LATE, p] = 1.0 if observed[_LATE, p] > pools[ALLOWED, p] else 0.0
 
 
 @kernel
@@ -136,6 +142,42 @@ def _late_load(loads: Any, p: int, settled: bool, tolerance: float, too_much: fl
 
 
 @kernel
+def _record_late(time_s: float, span_s: float, observed: Any, guard: Any, p: int) -> None:
+    """Add a decision, ``span_s`` after the one before, to the means of pool ``p``.
+
+    Weights fall exponentially, so that their mean age is that of a window of LATE_S. A pile makes
+    requests late for other reasons, so the means begin anew after it.
+    """
+    memory = guard.memory
+    weight = 1.0 - np.exp(-span_s / (LATE_S / 2))
+    served = guard.loads[-1, _SERVED, p]
+    late = observed[_LATE, p] / max(guard.pools[ALLOWED, p], LEAST_ALLOWED)
+    late_load = late * served if late > 0 else 0.0
+    if time_s - memory[PILED_S, p] <= LATE_S:
+        weight, late_load = 1.0, 0.0
+    memory[LATE, p] += weight * (late_load - memory[LATE, p])
+    memory[SERVED, p] += weight * (served - memory[SERVED, p])
+    memory[READY, p] += weight * (observed[_READY, p] - memory[READY, p])
+
+
+@kernel
+def _instances_for_late(memory: Any, capacity: Any, p: int, load: float) -> float:
+    """Return the instances of pool ``p`` with which no more requests are late than allowed.
+
+    Instances that are slower than planned serve less within the limits, at any load. So the
+    instances for ``load`` follow from those of the last LATE_S: as many per load, times the square
+    root of the late requests over the allowed ones. This settles where both are equal. The root
+    keeps it stable, since new instances need minutes to start and to show an effect.
+    """
+    if memory[SERVED, p] <= 0:
+        return 0.0
+    excess = min(MOST_LATE, memory[LATE, p] / memory[SERVED, p])
+    needed = np.ceil(load * memory[READY, p] / memory[SERVED, p] * np.sqrt(excess) - ROUNDING)
+    # Where no number of instances would be enough, it does not grow forever.
+    return float(min(needed, fewest_instances(capacity, p, load / LEAST_LOAD)))
+
+
+@kernel
 def _instances_for_queue(
     loads: Any, observed: Any, pools: Any, capacity: Any, p: int, tolerance: float
 ) -> float:
@@ -157,7 +199,9 @@ def _instances_for_queue(
 
 
 @kernel
-def _instances_above_plan(time_s: float, observed: Any, guard: Any, loads: Any, out: Any) -> bool:
+def _instances_above_plan(
+    time_s: float, span_s: float, observed: Any, guard: Any, loads: Any, out: Any
+) -> bool:
     """Fill ``out [pools]`` with the instances that the guard requires; 0 where the plan suffices.
 
     Returns whether it requires any. ``observed`` has the rows ``OBSERVED``. ``loads`` are those of
@@ -183,14 +227,18 @@ def _instances_above_plan(time_s: float, observed: Any, guard: Any, loads: Any, 
             out[p] = fewest_instances(capacity, p, load)
         for_queue = _instances_for_queue(loads, observed, pools, capacity, p, tolerance)
         if for_queue > 0:
-            memory[_PILED_S, p] = time_s
-        since_pile_s = time_s - memory[_PILED_S, p]
+            memory[PILED_S, p] = time_s
+        since_pile_s = time_s - memory[PILED_S, p]
         settled = since_pile_s > guard.settings[_FALL_S] and observed[_STARTING, p] == 0
         memory[TOO_MUCH, p] = _late_load(loads, p, settled, tolerance, memory[TOO_MUCH, p])
         if np.isfinite(memory[TOO_MUCH, p]):
             within_slo = fewest_instances(capacity, p, load * (1 + tolerance) / memory[TOO_MUCH, p])
             if within_slo > planned[p]:
                 out[p] = max(out[p], within_slo)
+        _record_late(time_s, span_s, observed, guard, p)
+        for_late = _instances_for_late(memory, capacity, p, load)
+        if for_late > planned[p]:
+            out[p] = max(out[p], for_late)
         out[p] = max(out[p], for_queue)
         requires_any = requires_any or out[p] > 0
     return requires_any
@@ -218,11 +266,15 @@ def decide_targets(time_s: float, observed: Any, guard: Any) -> None:
         guard.seen[count] = observed
         guard.seen_count[0] += 1
     _drop_oldest(guard.loads_s, guard.loads, time_s)
+    _record_load(observed, guard.pools, guard.capacity, guard.loads)
+    span_s = time_s - guard.loads_s[-2]
     first = 0
     while guard.loads_s[first] <= time_s - settings[_RISE_S]:
         first += 1
     needed = np.zeros(observed.shape[1])
-    requires_any = _instances_above_plan(time_s, observed, guard, guard.loads[first:], needed)
+    requires_any = _instances_above_plan(
+        time_s, span_s, observed, guard, guard.loads[first:], needed
+    )
     if requires_any:
         _drop_oldest(guard.requested_s, guard.requested, time_s)
     newest = guard.requested.shape[0] - 1

@@ -298,6 +298,34 @@ def test_a_guards_queries_ask_for_as_many_as_carry_it_where_few_carry_less_each(
     assert all(any(line.startswith(f"{name}: (") for line in hpa.head) for name in names[1:])
 
 
+def test_late_requests_add_replicas_where_the_plan_runs():
+    """By hand: a limit of 1.75 s is half way through a bucket of TTFT, and one of 0.1 s of TPOT is
+    the end of one. A prefill pool has no TPOT, and a guard of an earlier release no limits."""
+    limits = {"allowed_late": 0.05, "ttft_s": 1.75, "tpot_s": 0.1}
+    guard = replace(GUARD, prompt_tps=500.0, **limits)
+    pool = replace(pool_of(steps_of([(480, 2), (960, 5)])), guard=guard)
+    (manifest,) = keda.documents(asked(plan_of(pool, repeat="daily")))
+    assert not list(faults("keda", manifest.body))
+    late = spec(manifest)["triggers"][-1]["metadata"]
+    assert late["threshold"] == "1"
+    pods = 'pod=~"chat-.*"'
+    first, later = "vllm:time_to_first_token_seconds", "vllm:request_time_per_output_token_seconds"
+    for part in (
+        f'0.5 * sum(rate({first}_bucket{{{pods},le="2.5"}}[900s]))',
+        f'0.5 * sum(rate({first}_bucket{{{pods},le="1.0"}}[900s]))',
+        f'(1 * sum(rate({later}_bucket{{{pods},le="0.1"}}[900s])))',
+        ") / 0.05, 0, 2)",
+        f", {1 / (0.3 * 500):.6g})",
+    ):
+        assert part in late["query"]
+    assert late["query"].count("(") == late["query"].count(")")
+    (alone,) = keda.documents(asked(plan_of(
+        replace(pool, guard=replace(guard, tpot_s=np.nan)), repeat="daily")))  # fmt: skip
+    assert later not in spec(alone)["triggers"][-1]["metadata"]["query"]
+    (earlier,) = keda.documents(asked(plan_of(replace(pool, guard=GUARD), repeat="daily")))
+    assert len(spec(earlier)["triggers"]) == len(spec(manifest)["triggers"]) - 2
+
+
 def test_a_power_cap_leaves_with_its_watts_and_its_clock():
     pool = pool_of(steps_of([(DAY, 2)]))
     capped = replace(pool, facts=replace(pool.facts, power_cap_w=350, clock_mhz=1200))

@@ -116,42 +116,68 @@ def test_one_region_may_serve_what_the_plan_has_elsewhere():
     assert asked(closed, 8, ready=[4, 4], decode_tps=np.array([560.0, 240.0]))[-1] == [6, 4]
 
 
-def late(policy, looks, begins, ready=4, share=0.3, batch=13.0, tps=380.0, **fields):
-    """The last target of so many looks at which ``share`` of what was done came late."""
-    return asked(policy, looks, ready, begins, late_done=share, batch=batch, decode_tps=tps,
-                 **fields)[-1]  # fmt: skip
+ALLOWED = 1.0 - min(tier.attainment for tier in fleet(pool()).tiers if not tier.deferrable)
+
+
+def late(policy, looks, begins=0, ready=4, share=1.0, batch=8.0, **fields):
+    """Targets if a share of the requests is late, at 95% of the load of four planned instances."""
+    return asked(policy, looks, ready, begins, late_done=share, batch=batch, decode_tps=380.0,
+                 **fields)  # fmt: skip
 
 
 def test_what_is_late_without_a_pile_tells_that_an_instance_carries_less():
     """Four planned hold 40 and serve 400 tokens/s: at 380 and 52 in flight 30% come late, so that
     0.95 of what they were believed to carry is too much, and 3.8 * 1.1 / 0.95 = 4.4 are needed."""
     policy = guarded()
-    assert late(policy, 5, 0) == [5]
-    assert late(policy, 9, 5, starting=1) == [5]  # one starts: nothing is learned meanwhile
+    assert late(policy, 5, share=0.3, batch=13.0)[-1] == [5]
     # It stays while the load does, long after what asked for it was last seen; and follows it.
-    assert asked(policy, 60, 5, 14, late_done=0.0, batch=8.0, decode_tps=380.0)[-1] == [5]
-    assert asked(policy, 30, 5, 74, late_done=0.0, batch=8.0, decode_tps=300.0)[-1] == [4]
+    assert asked(policy, 60, 5, 5, late_done=0.0, batch=8.0, decode_tps=380.0)[-1] == [5]
+    assert asked(policy, 30, 5, 65, late_done=0.0, batch=8.0, decode_tps=300.0)[-1] == [4]
     # More than was too much is served in time by four: what was learned is gone.
-    assert asked(policy, 30, 4, 104, late_done=0.0, decode_tps=410.0)[-1] == [4]
-    assert asked(policy, 30, 4, 134, late_done=0.0, decode_tps=380.0)[-1] == [4]
+    assert asked(policy, 30, 4, 95, late_done=0.0, decode_tps=410.0)[-1] == [4]
+    assert asked(policy, 30, 4, 125, late_done=0.0, decode_tps=380.0)[-1] == [4]
 
 
 def test_what_is_late_for_another_reason_teaches_nothing():
-    allowed = 1.0 - guarded_attainment()
     for fields in (
-        {"share": allowed},  # no more than the tier lets through
-        {"batch": 10.5},  # no more in flight than they hold, within the tolerance
-        {"batch": 13.0, "starting": 1},  # somebody is on the way already
+        {"share": ALLOWED, "batch": 13.0},  # no more than the tier lets through
+        {"share": 0.3, "batch": 10.5},  # no more in flight than they hold, within the tolerance
+        {"share": 0.3, "batch": 13.0, "starting": 1},  # somebody is on the way already
     ):
-        assert late(guarded(), 20, 0, **fields) == [4], fields
+        assert late(guarded(), 5, **fields)[-1] == [4], fields
     policy = guarded()
     asked(policy, 5, batch=25.0, late_done=1.0)  # a pile, and what is left of it
-    assert late(policy, 20, 5) == [8]  # the pile's, for five minutes, and nothing is learned
-    assert late(policy, 1, 25) == [5]
+    # The pile's, for five minutes, and nothing is learned, nor counted for fifteen.
+    assert late(policy, 20, 5, share=0.3, batch=13.0)[-1] == [8]
+    assert late(policy, 40, 25, share=0.3)[-1] == [4]
 
 
-def guarded_attainment():
-    return min(tier.attainment for tier in fleet(pool()).tiers if not tier.deferrable)
+def test_no_more_late_requests_than_allowed_add_nothing():
+    for share in (0.0, 0.5 * ALLOWED, ALLOWED):
+        assert late(guarded(), 200, share=share) == [[4]] * 200
+
+
+def test_late_requests_add_instances_until_as_many_are_late_as_allowed():
+    """By hand: 4 * sqrt(2) = 5.7 with at least twice the allowed share, then six stay while the
+    share is about the allowed one, and go when none are late."""
+    policy = guarded()
+    assert late(policy, 100, share=4 * ALLOWED)[-1] == [6]
+    assert late(policy, 120, begins=100, ready=6, share=0.9 * ALLOWED)[-1] == [6]
+    policy = guarded()
+    assert late(policy, 60)[-1] == [6]
+    assert late(policy, 160, begins=60, ready=6, share=0.0)[-1] == [4]
+
+
+def test_late_first_tokens_and_slow_outputs_add_up():
+    both = late(guarded(), 100, share=0.8 * ALLOWED, late_first=0.8 * ALLOWED)
+    assert both[-1] == [5] and late(guarded(), 100, share=0.8 * ALLOWED)[-1] == [4]
+
+
+def test_late_requests_that_no_instance_helps_add_a_limited_number():
+    policy, ready = guarded(), 4
+    for i in range(230):
+        ((ready,),) = late(policy, 1, begins=i, ready=ready)
+    assert ready == np.ceil(3.8 / 0.3)  # 30% of an instance's load
 
 
 def test_roles_go_by_what_they_do():
