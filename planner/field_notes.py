@@ -51,6 +51,8 @@ def _own_notes(kind: type) -> dict[str, str]:
         if found := FIELD.match(line):
             field = found.group(1)
             notes[field] = " ".join(above)
+        elif line.startswith(("    def ", "    @")):
+            field = ""  # comments in methods are of no field
         above = []
         if field and number in comments and "fmt:" not in comments[number]:
             notes[field] = f"{notes[field]} {comments[number]}".strip()
