@@ -37,7 +37,8 @@ GUARDED = (
     "Queries need vLLM's metrics, the label pod, and pods with names that begin with their "
     "deployment's name. vLLM also counts cached prompt tokens.",
     "Queries have no tolerance and ignore other regions, so replicas may come earlier than "
-    "simulated. They have no rule for late requests without a queue.",
+    "simulated. Late requests count over 15 minutes, by limits that all tiers of a pool share. The "
+    "simulated guard also learns the load above which requests are late.",
 )
 
 
