@@ -97,10 +97,15 @@ def _facts(result: PdRatioResult) -> Iterator[Fact]:
 
 
 def _warnings(result: PdRatioResult) -> Iterator[str]:
-    """Yield a warning if the recommended ratio is at the end of the range tried."""
+    """Yield warnings on a split without a limit for decode, or at the end of the range tried."""
     best = result.best.figures
     if not beats_aggregated(best, result.mixed):
         return
+    if result.limits.tbt_ms is None and result.limits.e2e_ms is None:
+        yield (
+            f"The tier has no TPOT limit, so decode is as slow as its memory allows: TPOT "
+            f"{milliseconds(best.tbt_ms)}. Set a limit to get a split that answers in time."
+        )
     for side, count in (("prefill", best.prefill), ("decode", best.decode)):
         if count == 1 and result.instances > 2:
             yield (

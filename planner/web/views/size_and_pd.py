@@ -173,11 +173,15 @@ def _choose_arrivals(form: OptionsForm) -> None:
 
 @lru_cache(maxsize=10 * SCENARIOS)
 def _models(document: str) -> tuple[str, ...]:
-    """Return the models of a scenario; empty if it is no longer valid.
+    """Return the models of a scenario, those in prefill and decode pools first.
 
-    The result is cached, because reading a hundred scenarios takes a second.
+    The result is empty if the scenario is no longer valid. It is cached, because reading a hundred
+    scenarios takes a second.
     """
     try:
-        return tuple(model.name for model in parse(document).models)
+        scenario = parse(document)
     except ScenarioError:
         return ()
+    split = {profile.model for profile in scenario.profiles if profile.role != "mixed"}
+    names = (model.name for model in scenario.models)
+    return tuple(sorted(names, key=lambda name: name not in split))

@@ -1,18 +1,22 @@
 """bin/manage pd-ratio, and sizes and ratios as runs: documents, pages without scripts, refusals."""
 
+import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from django.urls import reverse
 
-from planner.domain.kinds.pd_ratio import headline
+from planner.domain.kinds.pd_ratio import PdRatioResult, headline
 from planner.domain.pd.figures import AggregatedCapacity, RatioFigures
 from planner.domain.report import Chart, Role
+from planner.domain.reports.pd_ratio import report as ratio_report
 from planner.management.runs import load_scenario
 from planner.models import Run, Scenario, User
 from planner.outputs.render.terminal import terminal_text
 from planner.outputs.reports import run_report
+from planner.selectors.runs import typed_result
 from planner.services.runs import run_create
 from planner.services.scenarios import scenario_create
 from planner.services.worker import run_execute
@@ -61,6 +65,10 @@ def test_ratios_on_the_command_line_and_on_their_page(planner: User, scenario: P
     at_the_edge = (best["prefill"], best["decode"]) in ((1, 3), (3, 1))
     gains = best["max_tps"] >= 1.02 * result["mixed"]["max_tps"]
     assert len(report.warnings) == (at_the_edge and gains)
+    split = replace(typed_result(run, PdRatioResult), mixed=None)
+    unlimited = replace(split, limits=replace(split.limits, tbt_ms=None, e2e_ms=None))
+    warnings = [len(ratio_report(each, {}).warnings) for each in (split, unlimited)]
+    assert warnings == [at_the_edge, at_the_edge + 1]
     shown = page(planner, run)
     text = text_of(shown)
     assert report.answer == result["headline"] and result["headline"] in text
@@ -180,3 +188,12 @@ def test_the_pages_that_start_them(planner: User, viewer: User, folder: Path) ->
         assert refused.status_code == 400 and "give a whole number from" in text
         assert 'value="many"' in text or 'value="999' in text  # still in the form
         assert signed_in(viewer).post(url, data).status_code == 403
+
+
+def test_the_form_offers_models_in_prefill_and_decode_pools_first(planner: User) -> None:
+    document = Path("planner/inputs/demo/scenario.yaml").read_text()
+    kept: Scenario = scenario_create(owner=planner, document=document)
+    shown = signed_in(planner).get(reverse("web:pd-ratio")).content.decode()
+    assert re.findall(r'<option value="(\d+:[^"]+)"', shown) == [
+        f"{kept.pk}:{model}" for model in ("llama-3.1-70b", "mistral-large-123b")
+    ]
