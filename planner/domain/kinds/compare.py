@@ -183,7 +183,11 @@ def run(
         periods = Periods.of(study.plan_input, planned.load)
         shown = replace(shown, plan=with_planned_starts(periods, shown.plan))
     progress(1.0, "Comparing")
-    tested = [*candidates, *(replace(row, policy=key) for key, row in others.items())]
+    # Days that only a higher level requires were simulated after the candidates were listed.
+    tested = [
+        *(trials.updated(row) for row in candidates),
+        *(replace(trials.updated(row), policy=key) for key, row in others.items()),
+    ]
     result = CompareResult(
         frame=frame_of(study),
         forecast=Forecasts(shown.forecasts, shown.quantiles),

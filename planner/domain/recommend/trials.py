@@ -495,18 +495,20 @@ class Trials:
 
     def _candidate(self, policy: Policy, value: float | None, spare: bool) -> Candidate:
         """Return the policy with a parameter value as a candidate, with all its results so far."""
+        parameters = _parameters(policy, value)
+        return self.updated(Candidate(policy.key, policy.title, value, spare, parameters))
+
+    def updated(self, candidate: Candidate) -> Candidate:
+        """Return the candidate with all its results so far."""
 
         def known(case: Case) -> CaseResult | None:
             """Return the result on a case; None if missing, or if its cost ended the simulation."""
-            trial = Trial(policy.key, value, spare, case)
+            trial = Trial(candidate.policy, candidate.value, candidate.spare, case)
             result = self.results.get(trial)
             return None if result is None or result.dear else result
 
         results = {i: tuple(known(case) for case in day.cases) for i, day in enumerate(self.days)}
-        return Candidate(
-            policy.key, policy.title, value, spare, _parameters(policy, value),
-            {i: cases for i, cases in results.items() if any(cases)},
-        )  # fmt: skip
+        return replace(candidate, results={i: its for i, its in results.items() if any(its)})
 
     def last(self, policy: Policy) -> int:
         """Return the index of the safest (last) parameter value of a policy."""
