@@ -239,6 +239,7 @@ class TodayRow(Row):
     model = schema_field("fleet.today.model", "Model", options="model-names", wide=True)
     region = schema_field("fleet.today.region", "Region", options="region-names")
     gpu = schema_field("fleet.today.gpu", "GPU", options="gpu-names")
+    role = schema_field("fleet.today.role", "Role", empty="as in the profile")
     replicas = schema_field("fleet.today.replicas", "Replicas")
     minimum = schema_field("fleet.today.minimum", "At least")
     maximum = schema_field("fleet.today.maximum", "At most")

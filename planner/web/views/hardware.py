@@ -265,10 +265,10 @@ def _source_key(quantity: user_hardware.Quantity) -> str:
     return "link_bytes_s" if quantity.attribute == "gpus_per_node" else quantity.attribute
 
 
-def _cheapest(price: known.PriceRow) -> float:
-    """Return the lower of the on-demand and the spot price, USD per GPU-hour."""
-    known_prices = (price.usd_per_gpu_hour, price.spot_usd_per_gpu_hour)
-    return min(usd for usd in known_prices if usd is not None)
+def _cheapest(price: known.PriceRow) -> tuple[bool, float]:
+    """Return the price by which offers are ordered: on-demand before spot, USD per GPU-hour."""
+    on_demand = price.usd_per_gpu_hour
+    return on_demand is None, on_demand or price.spot_usd_per_gpu_hour or 0.0
 
 
 def _edit(
