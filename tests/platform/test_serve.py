@@ -240,7 +240,7 @@ def test_bad_options_are_told_in_a_sentence(arguments: list[str], words: str) ->
 SHORT_DEMO = r"""
 from django.conf import settings
 from planner.config.environment import kept_secret
-from planner.inputs.demo import scenario
+from planner.inputs import demo
 from planner.inputs.scenario.document import edit
 from planner.models.workspace import MAIN, within
 from planner.services.demo import demo_ensure
@@ -252,7 +252,7 @@ short = {
         for region in ("us-east", "us-west")
     ],
 }
-scenario.DEMO_SCENARIO = edit(scenario.DEMO_SCENARIO, short)
+demo.DEMO_SCENARIO = edit(demo.DEMO_SCENARIO, short)
 with within(MAIN):
     login = settings.HEADROOM_DATA_DIR / "demo-login.txt"
     demo_ensure(password=kept_secret(login, random_bytes=12))
