@@ -26,6 +26,7 @@ IN_FLIGHT = "above the plan: requests in flight per replica"
 PER_POOL_OR_REGION = {
     n: f"above the plan: share of that load, pools of {n}" for n in (1, 2, 4, 8, 16, 64)
 }
+OVERLOAD = "above the plan: share of that load, late without a queue"
 ALLOWED = "above the plan: share of late requests allowed"
 TTFT_LIMIT = "above the plan: TTFT limit (s)"
 TPOT_LIMIT = "above the plan: TPOT limit (s)"
@@ -172,10 +173,10 @@ class Guarded(ScalingPolicy):
         return bool(guard.never_acts(self.interval_s, planned, seen, rule._guard))
 
     def computed_parameters(self) -> tuple[ComputedParameter, ...]:
-        """Return what an instance serves, and which requests count as late."""
+        """Return what an instance serves, the learned overload, and which requests are late."""
         prefill_tps, decode_tps, in_flight = self._guard.pools[:3]
         ttft_s, tpot_s = self._limits_s
-        loads = self._guard.capacity
+        loads, overload = self._guard.capacity, self._guard.memory[guard.TOO_MUCH]
         shares = []  # of a large pool's load per instance, which an instance in a pool of n serves
         for n, words in PER_POOL_OR_REGION.items():
             shares.append(ComputedParameter(words, _load_of(loads, np.full(len(loads), n)) / n))
@@ -183,6 +184,7 @@ class Guarded(ScalingPolicy):
             ComputedParameter(PROMPT, np.where(np.isinf(prefill_tps), np.nan, prefill_tps)),
             ComputedParameter(OUTPUT, np.where(np.isinf(decode_tps), np.nan, decode_tps)),
             ComputedParameter(IN_FLIGHT, in_flight),
+            ComputedParameter(OVERLOAD, np.where(np.isinf(overload), np.nan, overload)),
             ComputedParameter(ALLOWED, self._guard.pools[guard.ALLOWED]),
             ComputedParameter(TTFT_LIMIT, ttft_s),
             ComputedParameter(TPOT_LIMIT, tpot_s),
@@ -202,7 +204,7 @@ class Guarded(ScalingPolicy):
 
 
 def _load_of(capacity: FloatArray, counts: IntArray) -> FloatArray:
-    """Return the load that ``counts [pools]`` instances serve, by ``guard.capacity_table``."""
+    """Return the load that ``counts [pools]`` serve, as the compiled ``guard.load_of`` does."""
     largest = capacity.shape[1] - 1  # each further instance serves a load of 1
     within = np.minimum(counts, largest)
     loads: FloatArray = capacity[np.arange(len(counts)), within] + (counts - within)
@@ -218,8 +220,8 @@ def _limits_s(fleet: Fleet, p: int) -> tuple[float, float]:
     tiers = [t for t in fleet.tiers if not t.deferrable and pool.takes(t.name)]
     ttft = {None if pool.role == DECODE else tier.ttft_s for tier in tiers}
     tpot = {None if pool.role == PREFILL else tier.tbt_s for tier in tiers}
-    first, later = (limit.pop() if len(limit) == 1 else None for limit in (ttft, tpot))
-    return np.nan if first is None else first, np.nan if later is None else later
+    ttft_s, tpot_s = (limit.pop() if len(limit) == 1 else None for limit in (ttft, tpot))
+    return np.nan if ttft_s is None else ttft_s, np.nan if tpot_s is None else tpot_s
 
 
 def _guard_inputs(observation: Observation, planned: IntArray) -> FloatArray:

@@ -141,7 +141,7 @@ def gpu(request: Request, name: str) -> HttpResponse:
     sources: dict[Provenance, list[str]] = {}
     for quantity, _, provenance in figures:
         sources.setdefault(provenance, []).append(quantity.label)
-    cheapest = sorted(offers, key=_cheapest)[:SHOWN_PRICES]
+    cheapest = sorted(offers, key=_price_order)[:SHOWN_PRICES]
     context = _price_columns(cheapest, offers) | {
         "entry": entry,
         "figures": figures,
@@ -265,8 +265,8 @@ def _source_key(quantity: user_hardware.Quantity) -> str:
     return "link_bytes_s" if quantity.attribute == "gpus_per_node" else quantity.attribute
 
 
-def _cheapest(price: known.PriceRow) -> tuple[bool, float]:
-    """Return the price by which offers are ordered: on-demand before spot, USD per GPU-hour."""
+def _price_order(price: known.PriceRow) -> tuple[bool, float]:
+    """Return the sort key of an offer: on-demand prices first, then spot, in USD per GPU-hour."""
     on_demand = price.usd_per_gpu_hour
     return on_demand is None, on_demand or price.spot_usd_per_gpu_hour or 0.0
 
