@@ -60,6 +60,10 @@ class Columns:
     columns: tuple[Column, ...]
     key: str = ""  # attribute that keys the rows in JSON; "": JSON has a list
 
+    def named(self, name: str) -> Column:
+        """Return the column of that name."""
+        return next(column for column in self.columns if column.name == name)
+
     def on(self, table: str) -> list[Column]:
         """Return the columns that the table named ``table`` shows on a page."""
         return [column for column in self.columns if table in column.heads]

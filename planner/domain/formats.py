@@ -8,6 +8,7 @@ from typing import Any
 
 NOTHING = "–"
 MINUS = "−"
+LONG_MS = 10_000  # from which milliseconds are written as seconds or a larger unit
 ZONE: ContextVar[tzinfo] = ContextVar("zone", default=UTC)  # of the moments that people read
 
 
@@ -34,11 +35,16 @@ def digits(value: float) -> str:
 
 
 def figure(value: Any, unit: str = "") -> str:
-    """Format ``12345.6|figure:"kWh"`` as "12,346 kWh"; "$" goes first; None is a dash."""
+    """Format ``12345.6|figure:"kWh"`` as "12,346 kWh"; "$" goes first; None is a dash.
+
+    Milliseconds become seconds or a larger unit from 10 s.
+    """
     if not isinstance(value, int | float) or isinstance(value, bool) or value != value:
         return NOTHING
     if unit == "$":
         return f"{MINUS if value < 0 else ''}${_amount_usd(abs(value))}"
+    if unit == "ms":
+        return milliseconds(value)
     text = minus(f"{value:,}") if isinstance(value, int) else digits(value)
     return f"{text} {unit}" if unit else text
 
@@ -75,10 +81,10 @@ def signed_percent(fraction: Any, places: int = 1) -> str:
 
 
 def milliseconds(value: Any) -> str:
-    """Format milliseconds as ms below a second, else as seconds or a larger unit."""
+    """Format milliseconds as ms below 10 s, else as seconds or a larger unit."""
     if not isinstance(value, int | float) or value != value:
         return NOTHING
-    return f"{digits(value)} ms" if value < 1000 else duration(value / 1000)
+    return f"{digits(value)} ms" if value < LONG_MS else duration(value / 1000)
 
 
 def duration(seconds: Any) -> str:

@@ -6,12 +6,13 @@ renderer in planner/outputs/render draws any report: page, terminal, PDF, workbo
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import Enum
 from typing import Any, TypeVar
 
 from planner.domain.formats import (
+    LONG_MS,
     NOTHING,
     compact,
     duration,
@@ -159,18 +160,43 @@ class Table:
     def texts(self, clock: str = "utc") -> tuple[tuple[str, ...], ...]:
         """Return the rows as text. The numbers of a column have the same decimals."""
         columns = [
-            _column_texts(head.form, [row[i] for row in self.rows], clock)
-            for i, head in enumerate(self.heads)
+            _column_texts(head, values, clock)
+            for head, values in zip(self.heads, self._columns, strict=True)
         ]
         return tuple(zip(*columns, strict=True))
 
+    @property
+    def _columns(self) -> list[list[Value]]:
+        """Return the values of each column."""
+        return [[row[i] for row in self.rows] for i in range(len(self.heads))]
 
-def _column_texts(form: Form, values: Sequence[Value], clock: str) -> list[str]:
+    @property
+    def shown_heads(self) -> tuple[Head, ...]:
+        """Return the heads for people: a column with long times has its units in the cells."""
+        return tuple(
+            replace(head, unit="") if _has_long_times(head, values) else head
+            for head, values in zip(self.heads, self._columns, strict=True)
+        )
+
+
+def _has_long_times(head: Head, values: Sequence[Value]) -> bool:
+    """Return whether a column is in milliseconds, and one is long enough for a larger unit."""
+    times_ms = [value for value in values if isinstance(value, int | float)]
+    return head.unit == "ms" and max(times_ms, default=0) >= LONG_MS
+
+
+def _column_texts(head: Head, values: Sequence[Value], clock: str) -> list[str]:
     """Return the values of a column as text.
 
     Numbers have common decimals, by which the largest has three digits. Smaller ones that would
     lose digits by that have decimals of their own.
     """
+    form = head.form
+    if _has_long_times(head, values):
+        return [
+            duration(value / 1000) if isinstance(value, int | float) else form.written(value)
+            for value in values
+        ]
     numbers = [abs(v) for v in values if isinstance(v, int | float) and v == v]
     if form is not Form.NUMBER or not numbers:
         return [form.written(value, clock) for value in values]

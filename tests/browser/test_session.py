@@ -25,8 +25,7 @@ def test_from_an_answer_to_what_if(
     plan = Run.objects.get(pk=answer("plan", folder / "plan.yml")["run"])
     other = completed_run(planner)
 
-    site.goto(live_server.url + reverse("web:run", args=[plan.pk]))
-    site.locator("#why-number > summary").click()
+    site.goto(live_server.url + reverse("web:run", args=[plan.pk]) + "#why-number")
     expect(site.get_by_text("bound by TTFT").or_(site.get_by_text("bound by TPOT"))).to_be_visible()
     site.get_by_role("link", name="What-if", exact=True).click()
     site.locator("#setting-1").select_option("price.G")

@@ -1,6 +1,6 @@
 """Report a comparison: the recommended plan, its alternatives, and what both rest on."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, cast
 
@@ -19,13 +19,14 @@ from planner.domain.report import (
     Report,
     Section,
     Table,
-    sources_section,
+    Value,
     table,
 )
 from planner.domain.reports.frame import (
     assumptions_section,
     capacity_section,
     forecasts_section,
+    other_sources_section,
     profiles_section,
     window_title,
 )
@@ -561,16 +562,13 @@ def _sections(view: ComparisonView, schedule: Schedule | None) -> Iterator[Secti
     yield from _test_days(view)
     yield from assumptions_section(view.frame)
     yield from _policies(view)
-    yield from _assurance(view)
 
 
 def _basis(view: ComparisonView) -> Iterator[Section]:
     """Yield the capacity of a replica, and the sources."""
     yield from capacity_section(view.frame)
     replayed = view.frame.replayed.sentence if view.frame.replayed else ""
-    yield from sources_section(
-        view.frame.provenance, (*filter(None, [replayed]), *view.frame.notes)
-    )
+    yield from other_sources_section(view.frame, [replayed] if replayed else [])
 
 
 def _reasons(view: ComparisonView) -> Iterator[Fact]:
@@ -693,59 +691,41 @@ def _policies(view: ComparisonView) -> Iterator[Section]:
     ]
     rows = [Row(outcome.title, view.figures[outcome.name]) for outcome in ordered]
     savings = {name: view.saving(name) for name in view.outcomes}
-    compared = policies_table(rows, view.key, savings)
+    compared = policies_table(rows, view.key, savings, *_test_day_columns(view))
     charts = cost_chart(ordered, view.key)
     yield Section("Policies", (*charts, compared), group=Group.POLICIES, printed=True)
-    if by_policy := _days_by_policy(view):
-        yield Section("Test days by policy", (by_policy,), "Days by policy", group=Group.POLICIES)
     yield from parameters_section(Row(view.plan.outcome.title, view.figures[view.key]))
-    yield simulation_section(rows)
+    plan_and_baseline = (view.key, view.comparison.baseline)
+    yield simulation_section(
+        rows, [row for row in rows if row.figures["name"] in plan_and_baseline]
+    )
 
 
-class PolicyDay(NamedTuple):
-    """The result of a policy on a test day."""
+def _test_day_columns(
+    view: ComparisonView,
+) -> Iterator[tuple[Head, Callable[[Row], Value]]]:
+    """Yield the columns of a table of policies with the test days that each passes and fails."""
 
-    day: TestDayFigures
-    policy: str
-    result: PolicyOnDay
+    def results(row: Row) -> dict[str, PolicyOnDay]:
+        """Return the policy's result on each test day on which it was simulated."""
+        key = row.figures["name"]
+        return {day.name: day.policies[key] for day in view.tests.days if key in day.policies}
 
+    def passed(row: Row) -> str:
+        """Return how many test days the policy passes, such as "2 of 3"."""
+        days = results(row).values()
+        return f"{sum(day.passes for day in days)} of {len(days)}" if days else ""
 
-def _days_by_policy(view: ComparisonView) -> Table | None:
-    """Return a table of every test day and policy; None if no policy was simulated on one."""
-    rows = [
-        PolicyDay(day, key, result)
-        for day in view.tests.days
-        for key, result in day.policies.items()
-    ]
-    if not rows:
-        return None
-    tiers = list(dict.fromkeys(tier for row in rows for tier in row.result.attainment))
-    labels = {key: outcome.label for key, outcome in view.outcomes.items()}
-    return table(
-        rows,
-        (Head("Test day", wide=3), lambda row: row.day.name),
-        (Head("Policy", wide=3),
-         lambda row: labels.get(row.policy, row.policy)),
-        (Head("Passes"), lambda row: "yes" if row.result.passes else "no"),
-        (Head("Cost", Form.NUMBER, "$"), lambda row: row.result.cost_usd),
-        *(
-            (Head(f"SLO attainment: {tier}", Form.SHARE),
-             lambda row, tier=tier: row.result.attainment.get(tier))
-            for tier in tiers
-        ),
-        (Head("Cannot run", wide=2), lambda row: row.result.reason),
-        marked=lambda row: row.policy == view.key,
-        note="For a lost replica, the share is the time in which the others have enough capacity.",
-    )  # fmt: skip
+    def failed(row: Row) -> str:
+        """Return the test days that the policy fails, with the reason if it cannot run."""
+        return ", ".join(
+            f"{name} ({day.reason})" if day.reason else name
+            for name, day in results(row).items()
+            if not day.passes
+        )
 
-
-def _assurance(view: ComparisonView) -> Iterator[Section]:
-    """Yield the recommendation of each level of assurance."""
-    figures = view.comparison.recommended
-    asked = "" if figures is None else figures.assurance
-    if view.tests.levels:
-        rows = assurance_table(view.tests.levels, marked=view.plan.name or asked)
-        yield Section("Levels of assurance", (rows,), "Assurance", group=Group.POLICIES)
+    yield Head("Test days passed"), passed
+    yield Head("Fails on", wide=2), failed
 
 
 class Level(NamedTuple):

@@ -5,6 +5,7 @@ from typing import Any, cast
 
 import polars as pl
 
+from forecasting.method_choice import MARGIN
 from planner.domain.formats import percent
 from planner.domain.kinds.forecast import ForecastResult
 from planner.domain.report import (
@@ -24,7 +25,7 @@ from planner.domain.report import (
     Table,
     table,
 )
-from planner.domain.reports.frame import OTHER_NOTE, window_text
+from planner.domain.reports.frame import window_text
 from planner.domain.reports.over_time import band_label, thin, to_end
 from planner.domain.reports.tables import Tables
 from planner.domain.traffic.groups import tier_label
@@ -32,6 +33,10 @@ from planner.domain.traffic.groups import tier_label
 Rows = Sequence[Mapping[str, Any]]
 WELL_COVERED = 0.7  # least share of bins in the 80% band of a forecast that can be planned on
 VALUES = ("actual", "mean", "p10", "p90")
+OTHER_NOTE = (
+    "Errors of past forecasts. Another method replaces the ensemble only if it is "
+    f"{percent(MARGIN, 0)} better."
+)
 
 
 def report(result: ForecastResult, tables: Tables) -> Report:

@@ -6,8 +6,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any, cast
 
-from forecasting.method_choice import MARGIN
-from planner.domain.formats import local, percent, when, zone_name
+from planner.domain.formats import local, when, zone_name
 from planner.domain.report import Form, Group, Head, Section, limit_name, sources_section, table
 from planner.domain.results.assumptions import Assumption
 from planner.domain.results.basis import Forecasts, Frame, WindowFacts
@@ -17,9 +16,9 @@ from planner.domain.verification.profile_error import ProfileError
 
 ASSUMED = "assumed"
 NUMBER = re.compile(r"\[\d+\]")  # of a row in a key such as traffic.sources[0].tiers
-OTHER_NOTE = (
-    "Errors of past forecasts. Another method replaces the ensemble only if it is "
-    f"{percent(MARGIN, 0)} better."
+ERRORS_NOTE = (
+    "How far past forecasts were off: the summed error as a share of the demand, and how often "
+    "demand was within the band."
 )
 
 
@@ -45,8 +44,14 @@ def window_title(frame: Frame) -> str:
 
 def basis_sections(frame: Frame, notes: Sequence[str] = ()) -> tuple[Section, ...]:
     """Return the sections of inputs and sources."""
-    sources = sources_section(frame.provenance, (*notes, *frame.notes))
-    return (*assumptions_section(frame, Group.BASIS), *sources)
+    return (*assumptions_section(frame, Group.BASIS), *other_sources_section(frame, notes))
+
+
+def other_sources_section(frame: Frame, notes: Sequence[str] = ()) -> tuple[Section, ...]:
+    """Return the section of notes, and of the sources that the assumptions do not state."""
+    stated = {row.what for row in frame.assumptions}
+    sources = [source for source in frame.provenance if source.what not in stated]
+    return sources_section(sources, (*notes, *frame.notes))
 
 
 def assumptions_section(frame: Frame, group: Group | None = None) -> tuple[Section, ...]:
@@ -110,12 +115,10 @@ def forecasts_section(forecasts: Forecasts | None) -> Iterator[Section]:
         (Head("Region", wide=2), lambda row: row["region"]),
         (Head("Tier", wide=2), lambda row: tier_label(row["tier"], tiers)),
         (Head("Forecaster", wide=2), lambda row: row["method"]),
-        (Head("Runner-up", wide=2), lambda row: row.get("runner_up")),
-        (Head("Error ratio", Form.NUMBER), lambda row: row.get("runner_up_over")),
         (Head("WAPE", Form.SHARE), lambda row: row["wape"]),
         (Head("Peak WAPE", Form.SHARE), lambda row: row["peak_wape"]),
         (Head("Coverage of the 80% band", Form.SHARE), lambda row: row["coverage80"]),
-        note=OTHER_NOTE,
+        note=ERRORS_NOTE,
     )
     yield Section("Forecast errors", (errors,), "Forecast", group=Group.BASIS)
 
@@ -152,17 +155,13 @@ def capacity_section(frame: Frame) -> Iterator[Section]:
         frame.capacity,
         (Head("Model", wide=2), lambda row: row.replica.model),
         (Head("GPUs", wide=2), lambda row: row.replica.arrangement),
-        (Head("Role"), lambda row: row.replica.role),
         (Head("Capacity", Form.NUMBER, "req/s"), lambda row: row.max_rps),
         (Head("Capacity", Form.NUMBER, "input tokens/s"), lambda row: row.input_tps),
-        (Head("TTFT", Form.NUMBER, "ms"), lambda row: row.ttft_ms),
-        (Head("TPOT", Form.NUMBER, "ms"), lambda row: row.tbt_ms),
         (Head("Limited by", wide=2), lambda row: f"{limit_name(row.bound_by)} of {row.tier}"),
         (Head("Pool of 8", Form.NUMBER, "input tokens/s"), lambda row: _pool(row.pool_tps, 8)),
         (Head("Pool of 64", Form.NUMBER, "input tokens/s"), lambda row: _pool(row.pool_tps, 64)),
-        (Head("Provenance"), lambda row: row.provenance),
-        (Head("Source", wide=3), lambda row: row.source),
-        note="Larger pools sustain more per replica.",
+        note="What one replica alone, and pools of replicas, sustain within the SLO. Larger pools "
+        "sustain more per replica.",
     )
     yield Section("Replica capacity", (rows,), "Capacity", group=Group.PLAN)
 

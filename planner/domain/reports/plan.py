@@ -14,13 +14,13 @@ from planner.domain.report import (
     Report,
     Section,
     Table,
-    sources_section,
     table,
 )
 from planner.domain.reports.frame import (
     assumptions_section,
     capacity_section,
     forecasts_section,
+    other_sources_section,
     profiles_section,
     window_title,
 )
@@ -149,7 +149,7 @@ def _sections(result: PlanResult, schedule: Schedule | None) -> Iterator[Section
     yield from profiles_section(result.profile_error)
     yield from plan_sections(result.plan)
     yield from capacity_section(result.frame)
-    yield from sources_section(result.frame.provenance, result.frame.notes)
+    yield from other_sources_section(result.frame)
 
 
 def _ratios(ratios: Sequence[StatedRatio]) -> Table:

@@ -26,7 +26,7 @@ from planner.domain.report import (
     table,
 )
 from planner.domain.results.assurance import TestDayFigures
-from planner.domain.results.figures import DETAIL_TABLES, POLICIES, POLICY_TABLE
+from planner.domain.results.figures import POLICIES, POLICY_TABLE
 
 LOST_REPLICA = "replica_lost"  # kind of test day
 Span = tuple[int, int]  # least and most replicas
@@ -39,6 +39,30 @@ UNITS = {
     unit: (Form.NUMBER, unit)
     for unit in (columns.USD, columns.HOURS, columns.KWH, columns.KG, columns.MS, columns.SECONDS)
 } | {columns.NUMBER: (Form.NUMBER, "")}  # fmt: skip
+# Figures that tell how a policy works, by name of column, with their headings.
+WORK_COLUMNS = {
+    "rejected": "Rejected", "unfinished": "Unfinished", "busy_gpu_hours": "Busy",
+    "idle_gpu_hours": "Idle", "wasted_gpu_hours": "Starting", "donated_gpu_hours": "Lent as spot",
+    "starts_total": "Starts", "failed_starts": "Failed starts", "refused_starts": "Refused starts",
+    "switches": "Role changes", "failures": "Replicas lost", "peak_kw": "Peak kW: {}",
+    "reject_reasons": "Why rejected",
+}  # fmt: skip
+SCHEDULED = {  # settings that the schedule shows
+    "replicas at the start", "peak replicas", "replicas at least", "replicas at most"
+}  # fmt: skip
+PARAMETER_NAMES = {
+    "target_factor": "Factor on the rated load",
+    "tolerance": "Load above the target that is ignored",
+    "rise_s": "Seconds of high load before replicas are added",
+    "fall_s": "Seconds until added replicas go",
+    "scale_up_factor": "Largest growth per 15 s",
+    "scale_up_instances": "Replicas that may be added per 15 s",
+    "interval_s": "Seconds between scaling decisions",
+    "routing.instance": "Routing: choice of a replica",
+    "routing.decode": "Routing: choice of a decode replica",
+    "routing.endpoint": "Routing: choice of an endpoint",
+    "routing.sees": "Routing: load that the router knows",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,20 +241,27 @@ class Row:
 def columns_of(
     name: str, rows: Sequence[Row], declared: Columns = POLICIES
 ) -> Iterator[tuple[Head, Callable[[Row], Value]]]:
-    """Yield the columns of the table ``name``, as declared in results/figures.
+    """Yield the columns of the table ``name``, as declared in results/figures."""
+    for column in declared.on(name):
+        yield from _columns(column, column.heads[name], rows)
+
+
+def _columns(
+    column: Column, head: str, rows: Sequence[Row]
+) -> Iterator[tuple[Head, Callable[[Row], Value]]]:
+    """Yield a column with its heading.
 
     A heading with a placeholder, such as for a tier, gets one column per name.
     """
-    for column in declared.on(name):
-        head, (form, unit) = column.heads[name], UNITS[column.unit]
-        if "{}" not in head:
-            yield Head(head, form, unit), partial(_value, column)
-            continue
-        keys: dict[str, None] = {}  # such as the tiers of an attainment
-        for row in rows:
-            keys |= dict.fromkeys(row.figures.get(column.name) or {})
-        for key in keys:
-            yield Head(head.format(key), form, unit), partial(_part, column, key)
+    form, unit = UNITS[column.unit]
+    if "{}" not in head:
+        yield Head(head, form, unit), partial(_value, column)
+        return
+    keys: dict[str, None] = {}  # such as the tiers of an attainment
+    for row in rows:
+        keys |= dict.fromkeys(row.figures.get(column.name) or {})
+    for key in keys:
+        yield Head(head.format(key), form, unit), partial(_part, column, key)
 
 
 def _value(column: Column, row: Row) -> Value:
@@ -251,7 +282,10 @@ def _part(column: Column, key: str, row: Row) -> Value:
 
 
 def policies_table(
-    rows: Sequence[Row], recommended: str | None, savings: Mapping[str, float | None]
+    rows: Sequence[Row],
+    recommended: str | None,
+    savings: Mapping[str, float | None],
+    *test_day_columns: tuple[Head, Callable[[Row], Value]],
 ) -> Table:
     """Return a row per policy. ``savings`` are shares of the baseline's cost; None: unknown."""
     return table(
@@ -259,22 +293,75 @@ def policies_table(
         (Head("Policy", wide=3), lambda row: row.title),
         (Head("Saving", Form.SHARE), lambda row: savings.get(row.figures["name"])),
         *columns_of(POLICY_TABLE, rows),
+        *test_day_columns,
         marked=lambda row: row.figures["name"] == recommended,
         note="Sorted by cost; policies that miss an SLO last. Savings are against the baseline, "
         "at its SLO attainment where that differs.",
     )
 
 
-def simulation_section(rows: Sequence[Row]) -> Section:
-    """Return the tables of latencies, requests and hours, printed only for one policy."""
-    tables = [
-        table(rows, (Head("Policy", wide=3), lambda row: row.title), *columns_of(name, rows),
-              title=title)
-        for name, title in DETAIL_TABLES.items()
-    ]  # fmt: skip
+class TierRow(NamedTuple):
+    """A tier under a policy."""
+
+    row: Row
+    tier: str
+
+
+def latency_table(rows: Sequence[Row]) -> Table:
+    """Return a row per policy and tier, with latencies and the worst hours."""
+    tiers = [TierRow(row, tier) for row in rows for tier in row.figures.get("slo_attainment") or ()]
+
+    def value(name: str, each: TierRow) -> Value:
+        """Return a figure of the tier; None if the result lacks it."""
+        return _part(POLICIES.named(name), each.tier, each.row)
+
+    columns = (
+        (Head("SLO attainment", Form.SHARE), "slo_attainment"),
+        (Head("Worst hour", Form.SHARE), "worst_hour"),
+        (Head("Hours below target", Form.COUNT), "missed_hours"),
+        (Head("TTFT p95", Form.NUMBER, "ms"), "ttft_p95_ms"),
+        (Head("TPOT p95", Form.NUMBER, "ms"), "tbt_p95_ms"),
+        (Head("E2E p95", Form.NUMBER, "ms"), "e2e_p95_ms"),
+    )
+    return table(
+        tiers,
+        (Head("Policy", wide=3), lambda each: each.row.title),
+        (Head("Tier"), lambda each: each.tier),
+        *((head, partial(value, name)) for head, name in columns),
+        title="Latency by tier",
+        note="The worst hour is that with the lowest attainment and 100 requests or more.",
+    )
+
+
+def work_table(rows: Sequence[Row]) -> Table:
+    """Return a row per policy: what it rejects, leaves idle and starts. Zeros have no column."""
+
+    def zeros(column: tuple[Head, Callable[[Row], Value]]) -> bool:
+        """Return whether the column is zero in every row."""
+        return not any(column[1](row) for row in rows)
+
+    shown = (
+        column
+        for name, head in WORK_COLUMNS.items()
+        for column in _columns(POLICIES.named(name), head, rows)
+    )
+    return table(
+        rows,
+        (Head("Policy", wide=3), lambda row: row.title),
+        *(column for column in shown if not zeros(column)),
+        title="Requests, GPU-hours and starts",
+        note="Starting hours are paid for, but serve nothing.",
+    )
+
+
+def simulation_section(rows: Sequence[Row], compared: Sequence[Row]) -> Section:
+    """Return the tables of latencies (of ``compared`` rows) and of requests, hours and starts.
+
+    They are printed only for one policy.
+    """
     return Section(
         "Latency, requests, GPU-hours and starts",
-        tuple(tables),
+        (latency_table(compared), work_table(rows)),
         "Simulation",
         group=Group.POLICIES,
         printed=len(rows) == 1,
@@ -282,14 +369,18 @@ def simulation_section(rows: Sequence[Row]) -> Section:
 
 
 def parameters_section(row: Row) -> Iterator[Section]:
-    """Yield the section with the parameters of a policy."""
-    settings: Sequence[Mapping[str, Any]] = row.figures.get("settings") or ()
-    if settings:
+    """Yield the section with the parameters of a policy. Pools with one value share a row."""
+    pools: dict[tuple[str, str], list[str]] = {}
+    for each in row.figures.get("settings") or ():
+        if each["what"] not in SCHEDULED:
+            key = each["what"], parameter_text(each["value"])
+            pools.setdefault(key, []).append(each["where"] or "all")
+    if pools:
         parameters = table(
-            settings,
-            (Head("Parameter", wide=2), lambda each: key_words(each["what"])),
-            (Head("Pool", wide=2), lambda each: each["where"] or "all"),
-            (Head("Value"), lambda each: parameter_text(each["value"])),
+            pools,
+            (Head("Parameter", wide=2), lambda key: PARAMETER_NAMES.get(key[0], key_words(key[0]))),
+            (Head("Value"), lambda key: key[1]),
+            (Head("Pool", wide=3), lambda key: "; ".join(pools[key])),
         )
         title = f"Parameters of {row.title}"
         yield Section(title, (parameters,), "Parameters", group=Group.POLICIES)

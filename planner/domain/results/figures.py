@@ -309,8 +309,9 @@ GROUPS = Columns(
                heads={GROUP_TABLE: "SLO attainment"}),
         *(Column(name, NUMBER, "mean tokens") for name in ("mean_isl", "mean_osl")),
         *(Column(f"{name}_ms_p{share}", MS, "percentile of requests that have a value",
-                 heads={GROUP_TABLE: f"{name.upper()} p{share}"})
-          for name in ("ttft", "tbt", "e2e") for share in PERCENTILES),
+                 heads={GROUP_TABLE: f"{label} p{share}"})
+          for name, label in (("ttft", "TTFT"), ("tbt", "TPOT"), ("e2e", "E2E"))
+          for share in PERCENTILES),
     )
 )  # fmt: skip
 BY_NAME = replace(POLICIES, key="name")

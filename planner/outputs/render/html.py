@@ -119,9 +119,10 @@ def shown_table(table: Table, clock: str, live: bool) -> ShownTable:
 
     ``live``: the page has scripts, which can copy the table and show wide rows as cards.
     """
+    shown_heads = table.shown_heads
     looks = ["num" if head.numeric else WIDE.get(head.wide, "wide") for head in table.heads]
     cards = live and len(table.heads) > COLUMNS and not table.shades
-    labels = [format_html(' data-label="{}"', head.full) if cards else "" for head in table.heads]
+    labels = [format_html(' data-label="{}"', head.full) if cards else "" for head in shown_heads]
     rows = "".join(
         ('<tr class="marked">' if i in table.marked else "<tr>")
         + "".join(
@@ -132,7 +133,7 @@ def shown_table(table: Table, clock: str, live: bool) -> ShownTable:
         + "</tr>"
         for i, texts in enumerate(table.texts(clock))
     )
-    heads = tuple(zip(table.heads, looks, strict=True))
+    heads = tuple(zip(shown_heads, looks, strict=True))
     return ShownTable(table, heads, SafeString(rows), live, cards)
 
 

@@ -17,6 +17,7 @@ from planner.web.charts.traffic import week_figure
 from planner.web.request import TemplateContext
 
 KEYS = ("model", "region", "tier", "unit")
+LEAST_MISS = 0.0005  # share above the plan that rounds to 0.1%
 MOST_MISSED = 5  # rows in the list of missed peaks
 BEFORE = timedelta(days=1)  # history shown before a forecast
 
@@ -83,7 +84,7 @@ def missed_peaks(table: pl.DataFrame, period_s: float) -> MissedPeaks:
         .agg(pl.col("time").min(), pl.col("actual").max(), pl.col(planned).max().alias("planned"))
         .with_columns(over=pl.col("actual") / pl.col("planned") - 1)
     )
-    missed = peaks.filter(pl.col("over") > 0).sort("over", descending=True)
+    missed = peaks.filter(pl.col("over") >= LEAST_MISS).sort("over", descending=True)
     worst = missed.head(MOST_MISSED).to_dicts()
     return MissedPeaks(peaks.height, missed.height, planned == "planned", worst)
 

@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
@@ -12,13 +12,13 @@ from django.http import QueryDict
 from planner.domain.formats import figure
 from planner.domain.kinds.pd_ratio import PdRatioResult, beats_aggregated
 from planner.domain.planning.figures import Decision
-from planner.domain.report import Fact, Report
+from planner.domain.report import Fact, Group, Report
 from planner.domain.reports.schedule import schedule_of
 from planner.domain.results.stored import PlannedReplicas, StoredResult
 from planner.inputs.scenario.document import outline
 from planner.models import Run
 from planner.outputs.manifests.kinds import MANIFESTS
-from planner.outputs.render.html import charts_shown, sections_shown
+from planner.outputs.render.html import ShownSection, charts_shown, sections_shown
 from planner.outputs.reports import run_report, tables_of
 from planner.selectors.active_plans import (
     active_plan_of_policy,
@@ -101,7 +101,54 @@ def _planned(run: Run, params: QueryDict) -> TemplateContext:
     context = report_context(run, params)
     context |= groups_context(run, {}) | forecast_context(run, params)
     context |= why_context(run) | {"next": next_interval(run)}
-    return context
+    return context | {"folds": tuple(_folds(context["sections"], context))}
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A part of a result's page that is no section of its report."""
+
+    anchor: str
+    title: str
+    template: str
+    needs: tuple[str, ...]  # one of these values of the page's context must be there
+
+
+@dataclass(frozen=True, slots=True)
+class Fold:
+    """A closed group of details on a result's page."""
+
+    group: Group
+    sections: tuple[ShownSection, ...]
+    parts: tuple[Part, ...]
+
+
+PARTS = {
+    Group.POLICIES: (
+        Part("served", "Service over time, and by tier, model and region", "web/_served.html",
+             ("group_table", "has_replicas")),
+    ),
+    Group.PLAN: (
+        Part("plan", "Plan by period", "web/_plan_periods.html", ("has_plan",)),
+        Part("why-number", "Derivation of the replica counts", "web/_why.html", ("chains",)),
+    ),
+    Group.BASIS: (
+        Part("forecast-errors", "Past forecasts", "web/_forecast_errors.html",
+             ("week_errors", "moment_figure")),
+    ),
+}  # fmt: skip
+
+
+def _folds(sections: Sequence[ShownSection], context: TemplateContext) -> Iterator[Fold]:
+    """Yield the groups of a result's details that have a section or a part."""
+    known = context | {
+        "has_plan": context["result"].get("plan"), "has_replicas": "replicas" in context["tables"],
+    }  # fmt: skip
+    for group in Group:
+        shown = tuple(each for each in sections if each.section.group is group)
+        parts = tuple(part for part in PARTS[group] if any(known.get(key) for key in part.needs))
+        if shown or parts:
+            yield Fold(group, shown, parts)
 
 
 PLANNED = Page(  # for kinds that forecast, plan and simulate
