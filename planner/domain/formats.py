@@ -9,6 +9,7 @@ from typing import Any
 NOTHING = "–"
 MINUS = "−"
 LONG_MS = 10_000  # from which milliseconds are written as seconds or a larger unit
+MOST_PLACES = 4  # decimals of a percentage
 ZONE: ContextVar[tzinfo] = ContextVar("zone", default=UTC)  # of the moments that people read
 
 
@@ -66,10 +67,13 @@ def compact(value: float, unit: str = "") -> str:
 
 
 def percent(fraction: Any, places: int = 1) -> str:
-    """Format ``0.1234|percent`` as "12.3%"."""
+    """Format ``0.1234|percent`` as "12.3%"; a share below 1 is never shown as 100%."""
     if not isinstance(fraction, int | float) or fraction != fraction:
         return NOTHING
-    return minus(f"{100 * fraction:.{places}f}%")
+    text = f"{100 * fraction:.{places}f}%"
+    if fraction < 1 and float(text[:-1]) == 100:
+        return percent(fraction, places + 1) if places < MOST_PLACES else "almost 100%"
+    return minus(text)
 
 
 def signed_percent(fraction: Any, places: int = 1) -> str:

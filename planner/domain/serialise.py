@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from planner.domain.formats import percent
 from simulation.arrays import FloatArray
 
 KEY, MERGED, OPTIONAL, COLUMNS = "key", "merged", "optional", "columns"  # keys of field metadata
@@ -100,14 +101,8 @@ def moments(start_s: float, after_s: FloatArray) -> pl.Series:
     return pl.Series("time", epoch_us).cast(pl.Datetime("us", "UTC"))
 
 
-def per_cent(share: float) -> str:
-    """Return ``share`` in per cent; a share below 1 is never shown as 100.0%."""
-    text = f"{share:.1%}"
-    return "over 99.9%" if text == "100.0%" and share < 1 else text
-
-
 def shares_in_time(attainment: Mapping[str, float | None]) -> str:
     """Return the SLO attainment of tiers in words; tiers without requests (None) are omitted."""
-    parts = [f"{per_cent(share)} {tier}" for tier, share in attainment.items()
+    parts = [f"{percent(share)} {tier}" for tier, share in attainment.items()
             if share is not None]  # fmt: skip
     return f"{', '.join(parts) or 'no requests'}"

@@ -4,7 +4,7 @@ Pages, the API and reports use it.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from django.utils import timezone
@@ -12,12 +12,14 @@ from django.utils import timezone
 from planner.domain.columns import SHARE
 from planner.domain.options import options_of
 from planner.domain.replay.equal_attainment import EQUAL_SLO
+from planner.domain.reports.schedule import schedule_of
 from planner.domain.results.stored import StoredPolicy, StoredResult
 from planner.domain.serialise import shares_in_time
 from planner.errors import PlannerError
 from planner.models import Proposal, Run
 from planner.outputs.options import ExportOptions
 from planner.outputs.plans import plan_of
+from planner.outputs.reports import tables_of
 from planner.outputs.stored_pools import pools_of
 from planner.outputs.weekly_pattern import Step
 from planner.policies.registry import traits_of
@@ -306,7 +308,32 @@ def _replica_changes(
         _change(name, before.get(name, ()), after.get(name, ()))
         for name in dict.fromkeys([*after, *before])
     ]
-    return tuple(changes), _change("", _total(before), _total(after))
+    base = proposal.base
+    total = _change("", _total(before), _total(after))
+    spans = zip(total.least, total.most, strict=True)
+    spans_before, spans_after = (
+        _without_overlap(span, of_run, policy)
+        for span, (of_run, policy) in zip(
+            spans,
+            ((base.run, base.policy) if base else (None, ""), (run, proposal.policy)),
+            strict=True,
+        )
+    )
+    least, most = zip(spans_before, spans_after, strict=True)
+    return tuple(changes), replace(total, least=least, most=most)
+
+
+def _without_overlap(
+    span: tuple[int | None, int | None], run: Run | None, policy: str
+) -> tuple[int | None, int | None]:
+    """Return the least and the most replicas, without those that overlap during a cold start.
+
+    ``span`` counts them. It stays if it is not of the whole schedule of ``policy`` in ``run``.
+    """
+    schedule = schedule_of(tables_of(run), policy) if run is not None else None
+    if schedule is None or max(schedule.totals, default=None) != span[1]:
+        return span
+    return schedule.span or span
 
 
 def _steps_by_pool(run: Run, options: ExportOptions) -> dict[str, tuple[Step, ...]]:

@@ -1,10 +1,11 @@
 """Compare runs: where their settings differ, and their figures against those of the first."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from planner.domain.replay.replica_loss import N_PLUS_1
 from planner.domain.results.stored import StoredResult
 from planner.errors import NotReady, PlannerError, ScenarioError
 from planner.inputs.scenario.address import values_by_address
@@ -21,6 +22,7 @@ from planner.selectors.run_comparison_figures import (
 from planner.selectors.runs import run_get, stored_result
 
 MIN_RUNS, MAX_RUNS = 2, 8  # runs on one page
+SPARE = "objective.spare.instances"
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +76,8 @@ def compare_runs(
         for result, requested in zip(results, policies, strict=True)
     ]
     settings, unreadable = _settings(runs)
+    for values, result, name in zip(settings, results, chosen, strict=True):
+        values |= _as_simulated(values, result, name)
     keys = list(dict.fromkeys(key for setting in settings for key in setting))
     rows = [Setting(key, tuple(setting.get(key) for setting in settings)) for key in keys]
     differences = tuple(row for row in rows if any(v != row.values[0] for v in row.values))
@@ -142,6 +146,27 @@ def _settings(runs: Sequence[Run]) -> tuple[list[dict[str, Any]], list[str]]:
             values["trace"] = run.trace.name
         by_run.append(values)
     return by_run, unreadable
+
+
+def _as_simulated(
+    settings: Mapping[str, Any], result: StoredResult, policy: str
+) -> Iterator[tuple[str, Any]]:
+    """Yield the settings that ``policy`` was simulated with, where a run chose them itself.
+
+    It tunes the parameters of a policy, and adds N+1 if its level of assurance requires that.
+    """
+    if policy not in result.policies:
+        return
+    for setting in result.policies[policy].settings:
+        key = f"policies[{policy}].{setting.what}"
+        if not setting.where and key in settings:
+            yield key, setting.value
+    recommended = result.recommended
+    if recommended is None or recommended.policy != policy:
+        return
+    level = result.assurance.get(recommended.assurance)
+    if level and level.spare and not settings.get(SPARE):
+        yield from {SPARE: N_PLUS_1.instances, "objective.spare.by": "region"}.items()
 
 
 def _notes(runs: Sequence[Run], results: Sequence[StoredResult]) -> Iterator[str]:

@@ -25,6 +25,7 @@ from planner.domain.options import options_of
 from planner.domain.outlook.calendar import WEEK_S
 from planner.domain.report import Report
 from planner.domain.reports.whatif import VariedSetting, grid_report
+from planner.domain.results.answer import span_of
 from planner.domain.whatif.answer import StoredPlan, answer
 from planner.domain.whatif.figures import FIGURES, Figure, SimulatedPolicy, WhatIf
 from planner.domain.whatif.plan_inputs import from_arrays
@@ -126,13 +127,11 @@ def recommended_policy(run: Run) -> SimulatedPolicy | None:
         return None
     figures, timetable = result.policies[recommended.policy], recommended.timetable
     assert figures.cost_usd is not None  # it was simulated
-    totals = [sum(row.replicas) for row in timetable.rows] if timetable else []
-    scheduled = timetable and totals and not timetable.by_itself
     return SimulatedPolicy(
         recommended.policy,
         figures.label,
         figures.cost_usd,
-        (min(totals), max(totals)) if scheduled else None,
+        span_of(timetable.rows) if timetable and not timetable.by_itself else None,
     )
 
 

@@ -19,9 +19,9 @@ from planner.domain.outcome import Outcome, Traces
 from planner.domain.parallel import parallel_replays
 from planner.domain.pd.plan_ratios import StatedRatio, stated_ratios
 from planner.domain.planning.figures import PlanFigures, plan_figures
-from planner.domain.planning.inputs import PlannedWindow
+from planner.domain.planning.inputs import Load, PlannedWindow
 from planner.domain.planning.period_solver import Periods, with_planned_starts
-from planner.domain.planning.planning import forecast_load
+from planner.domain.planning.planning import forecast_load, plan_load
 from planner.domain.planning.purchases import purchases, shift_figures
 from planner.domain.preparation import planned_of, study_of, with_seed
 from planner.domain.progress import Progress, part, silent
@@ -66,7 +66,7 @@ from planner.inputs.scenario.schema.test_days import LEVELS, Assurance
 from planner.inputs.scenario.user_facts import NO_USER_FACTS, UserFacts
 from planner.policies.base import Policy
 from planner.policies.choice import ALL
-from planner.policies.registry import plan_policy
+from planner.policies.registry import plan_policy, traits_of
 from simulation.arrays import IntArray
 from simulation.errors import SimulationError
 
@@ -166,8 +166,10 @@ def run(
             candidates={candidate.policy: candidate for candidate in candidates},
             alternatives=frozenset(alternatives.values()),
         )
-        late = window_runs.simulate_all(policies, others, parts, part(progress, 0.8, 0.9))
-        early, errors = early_outcomes(part(progress, 0.9, 0.94))
+        late, errors = window_runs.simulate_all(
+            policies, others, _planned_load(planned, choice), parts, part(progress, 0.8, 0.9)
+        )
+        early = early_outcomes(part(progress, 0.9, 0.94))
     parts.close()
     by_key = early | late
     outcomes = [by_key[key] for key in (*(policy.key for policy in policies), *others)]
@@ -280,25 +282,18 @@ class _WindowRuns:
     constant: ConstantFleets = field(default_factory=ConstantFleets)
 
     @contextmanager
-    def begun(
-        self, parts: Parts
-    ) -> Iterator[Callable[[Progress], tuple[Outcomes, tuple[ProfileError, ...]]]]:
-        """Begin to simulate the early policies, and to plan at profile errors.
-
-        Yields a function that waits for (runs by policy, profile errors).
-        """
-        steps: list[Part[Any]] = [
-            *(Part(f"Simulate: {policy.title}", partial(self.simulate, policy))
-              for policy in self.early),
-            Part("Plan with the profile error", partial(profile_errors, self.study, self.planned)),
-        ]  # fmt: skip
+    def begun(self, parts: Parts) -> Iterator[Callable[[Progress], Outcomes]]:
+        """Begin to simulate the early policies; yield a function that waits for their runs."""
+        steps = [
+            Part(f"Simulate: {policy.title}", partial(self.simulate, policy))
+            for policy in self.early
+        ]
         with parts.ahead(steps, shared=self._shared, at_once=self._at_once) as results:
 
-            def outcomes(progress: Progress) -> tuple[Outcomes, tuple[ProfileError, ...]]:
-                """Wait for the results."""
-                *runs, errors = results(progress)
+            def outcomes(progress: Progress) -> Outcomes:
+                """Wait for the runs."""
                 keys = [policy.key for policy in self.early]
-                return dict(zip(keys, runs, strict=True)), errors
+                return dict(zip(keys, results(progress), strict=True))
 
             yield outcomes
 
@@ -306,15 +301,17 @@ class _WindowRuns:
         self,
         policies: Sequence[Policy],
         other_levels: Mapping[str, Candidate],
+        planned_load: Load,
         parts: Parts,
         progress: Progress,
-    ) -> Outcomes:
-        """Return the runs of the policies that are not early, and of ``other_levels``.
+    ) -> tuple[Outcomes, tuple[ProfileError, ...]]:
+        """Return the runs of the policies that are not early and of ``other_levels``, and errors.
 
-        ``other_levels`` has what other levels of assurance recommend, by the key of the run.
+        ``other_levels`` has what other levels of assurance recommend, by the key of the run. The
+        errors are those of the profiles, with the effect on a plan of ``planned_load``.
         """
         by_key = {policy.key: policy for policy in policies}
-        steps: dict[str, Callable[[Progress], PolicyRun | str]] = {
+        steps: dict[str, Callable[[Progress], Any]] = {
             key: partial(self.simulate, policy)
             for key, policy in by_key.items()
             if policy not in self.early
@@ -323,13 +320,17 @@ class _WindowRuns:
             key: partial(self.simulate_other_level, key, by_key[candidate.policy], candidate)
             for key, candidate in other_levels.items()
         }
-        runs = parts.map(
-            [Part(f"Simulate: {key}", step) for key, step in steps.items()],
+        *runs, errors = parts.map(
+            [
+                *(Part(f"Simulate: {key}", step) for key, step in steps.items()),
+                Part("Plan with the profile error",
+                     partial(self._profile_errors, planned_load)),
+            ],
             progress,
             shared=self._shared,
             at_once=self._at_once,
-        )
-        return dict(zip(steps, runs, strict=True))
+        )  # fmt: skip
+        return dict(zip(steps, runs, strict=True)), errors
 
     @property
     def _shared(self) -> tuple[Any, ...]:
@@ -341,6 +342,14 @@ class _WindowRuns:
     def _at_once(self) -> int:
         """Return how many policies are simulated at the same time."""
         return parallel_replays(len(self.study.trace))
+
+    def _profile_errors(self, load: Load, progress: Progress) -> tuple[ProfileError, ...]:
+        """Return the errors of the profiles, with their effect on a plan of ``load``."""
+        try:
+            plan = plan_load(self.study.plan_input, load, part(progress, 0.0, 0.3))
+        except Infeasible:  # the policy may follow it as far as GPUs allow
+            load, plan = self.planned.load, self.planned.plan
+        return profile_errors(self.study, load, plan, part(progress, 0.3, 1.0))
 
     def simulate(self, policy: Policy, progress: Progress) -> PolicyRun | str:
         """Simulate a policy, or return a sentence on why it is left out."""
@@ -386,6 +395,14 @@ class _WindowRuns:
         except EXPECTED as problem:
             return f"{key} is left out: {problem}"
         return replace(run, name=key, label=f"{run.label} ({level_of(key)})", asked=False)
+
+
+def _planned_load(planned: PlannedWindow, choice: Choice | None) -> Load:
+    """Return the load of the recommended plan: the forecast times its load factor, if any."""
+    plan = traits_of(choice.candidate.policy).plan if choice else None
+    if choice is None or plan is None or plan.method is not None:
+        return planned.load
+    return planned.load.times(choice.candidate.parameters.get("load_factor", 1.0))
 
 
 def _first_answer_words(answer: FirstAnswer) -> str:

@@ -118,7 +118,7 @@ def run(
         study, planned, verification = checked.study, checked.planned, checked.report
         replayed = checked.run
     steps: list[Callable[[Progress], Any]] = [
-        partial(profile_errors, study, planned),
+        partial(profile_errors, study, planned.load, planned.plan),
         partial(marginal_values, study.plan_input, planned),
         partial(spare_of, study.plan_input, planned),
     ]

@@ -52,6 +52,7 @@ from planner.domain.reports.policies import (
 )
 from planner.domain.reports.schedule import Schedule, schedule_from, schedule_of, schedule_table
 from planner.domain.reports.tables import Tables
+from planner.domain.results.assumptions import LIMITS_OF
 from planner.domain.results.assurance import AssuranceFigures, PolicyOnDay, TestDayFigures
 from planner.domain.results.basis import Frame
 from planner.domain.results.ranking import PolicyComparison
@@ -270,8 +271,8 @@ def _replicas(view: ComparisonView, schedule: Schedule | None, key: str) -> Span
     None if neither is known.
     """
     # A policy that scales by its own rule has a schedule of its first replicas only.
-    if schedule is not None and not schedule.by_itself and schedule.totals:
-        return min(schedule.totals), max(schedule.totals)
+    if schedule is not None and not schedule.by_itself and schedule.rows:
+        return schedule.span
     simulated = view.tables("replicas")
     if simulated.is_empty():
         return None
@@ -324,8 +325,7 @@ def _replicas_tile(view: ComparisonView, schedule: Schedule | None) -> Iterator[
     today = None
     if TODAY in view.outcomes and view.key != TODAY:
         today = _replicas(view, schedule_of(view.tables, TODAY), TODAY)
-    ratio = schedule.ratio() if schedule is not None else ""
-    split = f"prefill:decode {ratio}" if ratio else ""
+    split = schedule.split() if schedule is not None else ""
     guarded = _guarded(view, schedule)
     yield Fact(
         "Replicas", span_text(counts),
@@ -370,11 +370,13 @@ def _attainment_tile(view: ComparisonView) -> Iterator[Fact]:
     if tier is None:
         return
     target = outcome.target(tier)
-    notes = ("simulated", f"target {percent(target, 0)}" if target is not None else "")
+    limits = next((row.value for row in view.frame.assumptions if row.what == LIMITS_OF + tier), "")
+    if not limits and target is not None:
+        limits = percent(target, 0)
     met = all(outcome.slo_met.values())
     yield Fact(
         f"SLO attainment, {tier}", outcome.slo_attainment[tier], form=Form.SHARE,
-        note=" · ".join(filter(None, notes)), meaning=Meaning.MET if met else Meaning.MISSED,
+        note=f"target {limits}" if limits else "", meaning=Meaning.MET if met else Meaning.MISSED,
     )  # fmt: skip
 
 

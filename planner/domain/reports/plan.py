@@ -1,5 +1,6 @@
 """Report a plan that was computed without a comparison of policies."""
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from planner.domain.formats import duration, figure
@@ -71,15 +72,13 @@ def _counts(schedule: Schedule | None, plan: PlanFigures) -> str:
 
     Without a schedule they are those of the plan's periods.
     """
-    totals = list(schedule.totals) if schedule is not None else []
-    if not totals:
-        by_period: dict[object, int] = {}
-        for row in plan.decisions:
-            by_period[row.period] = by_period.get(row.period, 0) + row.target
-        totals = list(by_period.values())
-    if not totals:
-        return ""
-    return span_text((min(totals), max(totals)))
+    if schedule is not None and (span := schedule.span):
+        return span_text(span)
+    by_period: Counter[object] = Counter()
+    for row in plan.decisions:
+        by_period[row.period] += row.target
+    totals = by_period.values()
+    return span_text((min(totals), max(totals))) if totals else ""
 
 
 def _tiles(result: PlanResult, counts: str) -> Iterator[Fact]:

@@ -1,15 +1,16 @@
 """Report a replica schedule: its table, and the replicas and pools that it uses."""
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 import polars as pl
 
 from planner.domain.formats import zone_name
 from planner.domain.report import Form, Head, Table
+from planner.domain.reports.policies import span_text
 from planner.domain.reports.tables import Tables
-from planner.domain.results.answer import ReplicaSchedule, ScheduleRow
+from planner.domain.results.answer import ReplicaSchedule, ScheduleRow, span_of
 
 PREFILL, DECODE = "prefill", "decode"
 WHOLE = ("mixed", "both", "")  # roles of replicas that do both phases
@@ -56,20 +57,28 @@ class Schedule:
         """Return the replicas of all pools, by row."""
         return tuple(sum(row.replicas) for row in self.rows)
 
-    def ratio(self, model: str = "") -> str:
-        """Return prefill to decode replicas at the peak, such as 11:6; "" without such pools.
+    @property
+    def span(self) -> tuple[int, int] | None:
+        """Return the least and the most replicas of a period; None without rows."""
+        return span_of(self.rows)
 
-        With ``model``, pools of other models do not count.
+    def split(self, model: str = "") -> str:
+        """Return prefill and decode replicas, least to most; "" without such pools.
+
+        An example is "prefill 7 to 8, decode 4". With ``model``, pools of other models do not
+        count.
         """
-        counted = [i for i, pool in enumerate(self.pools) if model in ("", pool.model)]
-        if not self.rows or not {PREFILL, DECODE} <= {self.pools[i].role for i in counted}:
+        spans = {
+            role: span_of(
+                replace(row, replicas=tuple(row.replicas[i] for i in chosen)) for row in self.rows
+            )
+            for role in (PREFILL, DECODE)
+            if (chosen := [i for i, pool in enumerate(self.pools)
+                           if pool.role == role and model in ("", pool.model)])
+        }  # fmt: skip
+        if len(spans) < 2:
             return ""
-        peak = max(self.rows, key=lambda row: sum(row.replicas[i] for i in counted))
-        replicas = {PREFILL: 0, DECODE: 0}
-        for i in counted:
-            role = self.pools[i].role
-            replicas[role] = replicas.get(role, 0) + peak.replicas[i]
-        return f"{replicas[PREFILL]}:{replicas[DECODE]}"
+        return ", ".join(f"{role} {span_text(span)}" for role, span in spans.items() if span)
 
 
 def schedule_of(tables: Tables, policy: str) -> Schedule | None:
@@ -136,7 +145,7 @@ def schedule_table(schedule: Schedule, clock: str) -> Table:
         "First replicas. The policy then scales by its own rule."
         if schedule.by_itself
         else "Replicas to request. Each row applies until the next. New replicas are requested one "
-        "cold start before their period."
+        "cold start before their period, beside those of the period before."
     )
     if len(gpus) == 1:
         note += f" A replica has {' '.join(gpus)}."

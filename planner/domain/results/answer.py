@@ -1,18 +1,19 @@
 """Build the recommendation as one sentence, with the replica schedule."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
 import numpy as np
 import polars as pl
 
+from planner.domain.formats import percent
 from planner.domain.planning.planning import requests_over_time
 from planner.domain.planning.spare_replicas import loss_words
 from planner.domain.replicas import REPLICA, Replica, replica_of
 from planner.domain.results.equal_attainment_savings import cost_difference_words
 from planner.domain.results.warnings import missed_tiers
-from planner.domain.serialise import moment, per_cent
+from planner.domain.serialise import moment
 from planner.domain.study import PolicyRun, Study
 from planner.domain.traffic.window_rank import day_words, moment_words
 from planner.optimizer.problem import ScalingPlan
@@ -56,6 +57,15 @@ class ReplicaSchedule:
     pools: tuple[Pool, ...]
     rows: tuple[ScheduleRow, ...]
     by_itself: bool
+
+
+def span_of(rows: Iterable[ScheduleRow]) -> tuple[int, int] | None:
+    """Return the least and the most replicas of a period; None without rows.
+
+    The last row of a period counts. Before it, replicas of two periods overlap for a cold start.
+    """
+    totals = {row.period or row.begins: sum(row.replicas) for row in rows}
+    return (min(totals.values()), max(totals.values())) if totals else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,9 +233,9 @@ def _action_sentence(study: Study, requests: _Requests, label: str, traits: Trai
     if traits.flat:
         return f"Run a flat fleet, {first or 'of nothing'}, {begins}, all the time"
     how_long = "all the time"
-    if (counts != counts[0]).any():
-        totals = counts.sum(axis=1)
-        how_long = f"then by the schedule ({totals.min():,} to {totals.max():,})"
+    span = span_of(_schedule(study, requests).rows)
+    if (counts != counts[0]).any() and span is not None:
+        how_long = f"then by the schedule ({span[0]:,} to {span[1]:,})"
     guard_words = ", and more if load exceeds the plan" if traits.beyond else ""
     return f"Run {first or 'nothing'} {begins}, {how_long}{guard_words}"
 
@@ -319,7 +329,7 @@ def _attainment_words(run: PolicyRun, ahead: bool) -> str:
     """
     targets = {tier.name: tier.attainment for tier in run.fleet.tiers}
     parts = [
-        f"{per_cent(share)} of {tier} (target {100 * targets[tier]:.4g}%)"
+        f"{percent(share)} of {tier} (target {100 * targets[tier]:.4g}%)"
         for tier, share in run.summary.slo_attainment.items()
         if share is not None
     ]

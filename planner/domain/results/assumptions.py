@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from planner.domain.formats import duration
 from planner.domain.sources import provenance_at
 from planner.domain.study import Study
 from planner.domain.traffic.binned_source import FILE_CV, BinnedSource
@@ -35,6 +36,7 @@ from simulation.trace import CachedTokens
 
 ASSUMED, MODELLED = "assumed", "modelled"
 REQUESTS = "Requests in the window"
+LIMITS_OF = "Limits of "  # before the name of a tier
 OBSERVED = "measured"
 GIGA = 1e9
 LONGER = 1.2  # factor on the mean length, to show its effect
@@ -235,14 +237,13 @@ def _lengths_of_counts(what: str, source: BinnedSource, field: str, key: str) ->
 def _tiers(tiers: Sequence[Tier]) -> Iterator[Assumption]:
     """Yield the latency limits and the attainment target of each tier."""
     for i, tier in enumerate(tiers):
-        limits = (("TTFT", tier.ttft_s, "ms"), ("TPOT", tier.tbt_s, "ms"), ("E2E", tier.e2e_s, "s"))
-        value = ", ".join(
-            f"{name} {(1000 if unit == 'ms' else 1) * limit:,.6g} {unit}"
-            for name, limit, unit in limits
-            if limit is not None
+        limits = (("TTFT", tier.ttft_s), ("TPOT", tier.tbt_s), ("E2E", tier.e2e_s))
+        words = ", ".join(
+            f"{name} {duration(limit)}" for name, limit in limits if limit is not None
         )
-        value += f" for {100 * tier.attainment:.4g}% of requests" + (", may wait" * tier.deferrable)
-        yield Assumption(f"Limits of {tier.name}", value, ASSUMED, "scenario", f"tiers[{i}]")
+        value = f"{100 * tier.attainment:.4g}% of requests within {words or 'no limit'}"
+        value += ", may wait" * tier.deferrable
+        yield Assumption(f"{LIMITS_OF}{tier.name}", value, ASSUMED, "scenario", f"tiers[{i}]")
 
 
 def _speeds(study: Study) -> Iterator[Assumption]:

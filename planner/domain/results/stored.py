@@ -60,6 +60,13 @@ class StoredRecommendation:
 
 
 @dataclass(frozen=True, slots=True)
+class StoredLevel:
+    """A level of assurance; ``spare``: its plan keeps a spare replica (N+1)."""
+
+    spare: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class StoredPlan:
     """The totals of a plan, and the deferrable work that it moves."""
 
@@ -100,6 +107,7 @@ class StoredResult:
     baseline: str = ""
     baselines: tuple[str, ...] = ()
     ranking: tuple[str, ...] = ()
+    assurance: dict[str, StoredLevel] = field(default_factory=dict)  # by level
     alternatives: dict[str, str] = field(default_factory=dict)  # levels of assurance: policies
     plan: StoredPlan | None = None
     forecast: StoredForecasts | None = None

@@ -148,24 +148,27 @@ def _refused_starts_sentence(run: PolicyRun) -> str:
 
 
 def losses(runs: Sequence[PolicyRun]) -> list[str]:
-    """Return sentences on lost requests; policies with equal losses share a sentence."""
+    """Return sentences on lost requests; policies with equal losses of a kind share a sentence."""
     labels: dict[str, list[str]] = {}
     for run in runs:
         summary = run.summary
-        parts = [f"{n:,} rejected ({why})" for why, n in summary.reject_reasons.items()]
+        kinds = [f"{n:,} rejected ({why})" for why, n in summary.reject_reasons.items()]
         if (without_reason := summary.rejected - sum(summary.reject_reasons.values())) > 0:
-            parts.append(f"{without_reason:,} rejected")
+            kinds.append(f"{without_reason:,} rejected")
         if summary.unfinished:
-            parts.append(f"{summary.unfinished:,} unfinished")
-        if parts:
-            lost = f"Of {summary.arrived:,} requests, {', '.join(parts)}"
-            labels.setdefault(lost, []).append(run.label)
-    sentences = []
-    for lost, (label, *others) in labels.items():
-        policies = "policy" if len(others) == 1 else "policies"
-        more = f" and {len(others)} other {policies}" if others else ""
-        sentences.append(f"{lost}: {label}{more}.")
-    return sentences
+            kinds.append(f"{summary.unfinished:,} unfinished")
+        for kind in kinds:
+            labels.setdefault(f"Of {summary.arrived:,} requests, {kind}", []).append(run.label)
+    return [f"{lost}: {_policies_words(names, len(runs))}." for lost, names in labels.items()]
+
+
+def _policies_words(labels: Sequence[str], of: int) -> str:
+    """Return the first of these policies and the number of the others, or "every policy"."""
+    if len(labels) == of > 1:
+        return "every policy"
+    others = len(labels) - 1
+    more = f" and {others} other {'policy' if others == 1 else 'policies'}" if others else ""
+    return f"{labels[0]}{more}"
 
 
 def left_over(runs: Sequence[PolicyRun]) -> list[str]:

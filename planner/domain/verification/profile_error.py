@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from planner.domain.planning.inputs import PlannedWindow
+from planner.domain.planning.inputs import Load
 from planner.domain.planning.planning import plan_load
 from planner.domain.progress import Progress, part
 from planner.domain.sizing.closed_form import size_factors
@@ -65,18 +65,18 @@ class ProfileError:
 
 
 def profile_errors(
-    study: Study, planned: PlannedWindow, progress: Progress
+    study: Study, load: Load, plan: ScalingPlan, progress: Progress
 ) -> tuple[ProfileError, ...]:
     """Return the error of every profile, and the peak replicas if all profiles are off by theirs.
 
-    Counts for slower and faster are None if no error is known or no plan is feasible. ``note``
-    gives the reason for an infeasible plan.
+    ``plan`` is the plan of ``load``. Counts for slower and faster are None if no error is known or
+    no plan is feasible. ``note`` gives the reason for an infeasible plan.
     """
     errors = _stated_errors(study.hardware)
     # Peaks by model and column; None without a plan, for the reason in the second value.
-    slower, why_slower = _peaks_at_error(study, planned, errors, +1, part(progress, 0.0, 0.5))
-    faster, why_faster = _peaks_at_error(study, planned, errors, -1, part(progress, 0.5, 1.0))
-    unchanged = _peaks(planned.plan)
+    slower, why_slower = _peaks_at_error(study, load, errors, +1, part(progress, 0.0, 0.5))
+    faster, why_faster = _peaks_at_error(study, load, errors, -1, part(progress, 0.5, 1.0))
+    unchanged = _peaks(plan)
     return tuple(
         ProfileError(
             model=profile.model,
@@ -118,7 +118,7 @@ def _at_error(hardware: Hardware, errors: StatedErrors, sign: int) -> Hardware:
 
 def _peaks_at_error(
     study: Study,
-    planned: PlannedWindow,
+    load: Load,
     errors: StatedErrors,
     sign: int,
     progress: Progress,
@@ -136,7 +136,7 @@ def _peaks_at_error(
         traffic, before = study.traffic, study.hardware
         factors = size_factors(before, hardware, study.sizes, traffic.lengths, traffic.shared)
         inputs = replace(study.plan_input, hardware=hardware, sizes=study.sizes.times(factors))
-        plan = plan_load(inputs, planned.load, progress)
+        plan = plan_load(inputs, load, progress)
     except (Infeasible, ScenarioError, SolverFailed) as problem:
         return None, f"With profiles {word} by their error, no plan is feasible: {problem}"
     return _peaks(plan), ""

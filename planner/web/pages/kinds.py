@@ -226,11 +226,11 @@ def pd_ratio_context(run: Run, params: QueryDict) -> TemplateContext:
         return context
     planned = run_get(newest.pk)
     schedule = schedule_of(tables_of(planned), stored_result(planned).recommended_policy)
-    if schedule and (ratio := schedule.ratio(run.options.get("service", ""))):
-        note = f"prefill:decode at the peak, all regions, run {planned.pk}"
+    if schedule and (split := schedule.split(run.options.get("service", ""))):
+        note = f"all regions, run {planned.pk}"
         report: Report = context["report"]
         first, *others = report.facts
-        facts = (first, Fact("Your plan runs", ratio, note=note), *others)
+        facts = (first, Fact("Your plan runs", split, note=note), *others)
         context["report"] = replace(report, facts=facts)
     return context
 
@@ -296,7 +296,4 @@ def _explained_cost(result: StoredResult) -> ExplainedCost | None:
     words = f"{figure(hours)} GPU-hours, {basis}, mean ${usd / hours:,.2f} per GPU-hour."
     if row and row.wasted_gpu_hours is not None:
         words += f" Cold starts: {figure(row.wasted_gpu_hours)} GPU-hours."
-    totals = result.plan and result.plan.totals
-    if row and totals and totals.usd and recommended.follows_plan:
-        words += f" Planned cost: {figure(totals.usd, '$')}."
     return ExplainedCost(usd, words)

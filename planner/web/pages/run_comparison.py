@@ -112,7 +112,13 @@ def verdict(comparison: RunComparison, results: Sequence[StoredResult], main: Gr
     next_usd = min([usd for run, usd in of.items() if run != cheapest] or others)
     less = 1 - of[cheapest] / next_usd if next_usd else 0.0
     if planned:
-        end = "as planned, not simulated"
+        # A simulated run costs more than its plan: its other pages show what it costs then.
+        also = ", ".join(
+            f"run {compared.run} {figure(result.policies[compared.policy].cost_usd, '$')}"
+            for compared, result in zip(comparison.runs, results, strict=True)
+            if compared.policy in result.policies
+        )
+        end = f"as planned{f' (simulated: {also})' if also else ', not simulated'}"
     elif len(meeting) == len(priced):
         end = "and all runs meet the SLO"
     elif not meeting:

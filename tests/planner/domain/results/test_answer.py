@@ -7,8 +7,8 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
+from planner.domain.formats import percent
 from planner.domain.results.answer import ReplicaSchedule, ScheduleRow, answer_of, schedule_tables
-from planner.domain.serialise import per_cent
 from planner.domain.study import Survival
 from planner.domain.traffic.window import Window
 from planner.inputs.scenario.settings import SpareSettings, Spending
@@ -141,9 +141,9 @@ def test_a_flat_fleet_says_that_it_is_one_and_a_day_is_the_rate_of_a_shorter_win
     )
 
 
-@pytest.mark.parametrize(("share", "words"), [(0.9998, "over 99.9%"), (1.0, "100.0%")])
+@pytest.mark.parametrize(("share", "words"), [(0.9998, "99.98%"), (1.0, "100.0%")])
 def test_what_is_not_all_is_not_rounded_to_all(share: float, words: str) -> None:
-    assert per_cent(share) == words
+    assert percent(share) == words
 
 
 def test_a_timetable_of_nothing_is_no_table() -> None:

@@ -52,7 +52,7 @@ def test_what_the_scenario_gives_by_hand_is_assumed_and_says_which_key(
     assert assumptions["Split of t by tier"].value == "fast 70%, slow 30%"
     assert assumptions["Split of t by tier"].key == "traffic.sources[0].tiers"
     assert assumptions["Volume of t"].value == "0.5 times what the trace has"
-    assert assumptions["Limits of slow"].value == "E2E 60 s for 95% of requests"
+    assert assumptions["Limits of slow"].value == "95% of requests within E2E 1 min"
     assert assumptions["Cold start of a replica"].value == "90 s"
     assert assumptions["Forecast of demand"].value == "last-value"
     assert assumptions["Planned percentile, all interactive"].value == "P90"

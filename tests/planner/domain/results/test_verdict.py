@@ -271,12 +271,15 @@ def test_baseline_is_the_one_asked_for_then_today_then_static_then_the_dearest(
 
 
 def test_lost_requests_are_counted_with_their_reason() -> None:
-    lost = run(
-        "lt-i", 10, completed=990, rejected=7, unfinished=3,
-        reject_reasons={"longer than the model's context": 7},
-    )  # fmt: skip
-    (warning,) = compare([lost]).warnings
-    assert "7 rejected (longer than the model's context)" in warning and "3 unfinished" in warning
+    reasons = {"longer than the model's context": 7}
+    lost, other = (
+        run(name, 10, completed=990, rejected=7, unfinished=unfinished, reject_reasons=reasons)
+        for name, unfinished in (("lt-i", 3), ("flat-peak", 0))
+    )
+    rejected, unfinished = (line for line in compare([lost, other]).warnings if "requests" in line)
+    assert "7 rejected (longer than the model's context)" in rejected
+    assert lost.label not in rejected  # every policy rejects them
+    assert "3 unfinished" in unfinished and lost.label in unfinished
 
 
 def test_iterations_beyond_what_profiles_were_measured_on_are_said() -> None:

@@ -1,0 +1,35 @@
+"""The replicas of a schedule, in all and by phase."""
+
+from datetime import UTC, datetime
+
+from planner.domain.reports.schedule import Schedule, SchedulePool
+from planner.domain.results.answer import ScheduleRow
+
+POOLS = tuple(
+    SchedulePool(model, region, "H100", role)
+    for model in ("chat", "code")
+    for region in ("east", "west")
+    for role in ("prefill", "decode")
+)
+MIXED = SchedulePool("search", "east", "H100", "mixed")
+
+
+def test_the_split_is_of_all_pools_or_of_one_model() -> None:
+    hours = (datetime(2024, 5, 13, hour, tzinfo=UTC) for hour in range(2))
+    counts = ((1, 2, 3, 4, 20, 1, 20, 1, 0), (5, 6, 7, 8, 1, 1, 1, 1, 90))
+    rows = tuple(ScheduleRow(hour, row, hour) for hour, row in zip(hours, counts, strict=True))
+    schedule = Schedule((*POOLS, MIXED), rows)
+    assert schedule.split() == "prefill 14 to 44, decode 8 to 16"
+    assert schedule.split("chat") == "prefill 4 to 12, decode 6 to 14"
+    assert schedule.split("code") == "prefill 2 to 40, decode 2"
+    assert schedule.split("search") == schedule.split("unknown") == ""
+
+
+def test_replicas_that_overlap_during_a_cold_start_are_not_in_the_span() -> None:
+    first, asked, begins = (datetime(2024, 5, 13, 0, minute, tzinfo=UTC) for minute in (0, 50, 59))
+    counts = {(first, first): (4, 2), (asked, begins): (4, 3), (begins, begins): (2, 3)}
+    rows = tuple(ScheduleRow(at, row, period) for (at, period), row in counts.items())
+    schedule = Schedule(POOLS[:2], rows)
+    assert schedule.totals == (6, 7, 5)
+    assert schedule.span == (5, 6)
+    assert Schedule(POOLS[:2], ()).span is None
