@@ -52,6 +52,24 @@ def test_settings_that_differ_stand_by_their_address(planner: User, first: Run) 
     }
 
 
+def test_settings_are_those_of_the_simulation(planner: User, first: Run) -> None:
+    """A run that tunes a policy and adds N+1 equals a run whose scenario states both."""
+    tuned, stated = (other(planner, DOCUMENT) for _ in range(2))
+    address, spare = "policies[lt-i].load_factor", "objective.spare.instances"
+    tuned.result["policies"]["lt-i"]["settings"] = [
+        {"what": "load_factor", "where": "", "value": 1.2}
+    ]
+    tuned.result["recommended"] = {"policy": "lt-i", "assurance": "balanced"}
+    tuned.result["assurance"] = {"balanced": {"spare": True}}
+    tuned.save()
+    values = {row.key: row.values for row in compare_runs([tuned, stated]).differences}
+    assert values[spare] == (1, 0)
+    assert values[address] == (1.2, 1.0)
+    stated.document += "objective: {spare: {instances: 1, by: region}}\n"
+    stated.save()
+    assert [row.key for row in compare_runs([tuned, stated]).differences] == [address]
+
+
 def test_less_cost_is_better_only_where_no_tier_is_served_worse(planner: User, first: Run) -> None:
     text = DOCUMENT.replace("3600", "1800")
     assert marks([first, other(planner, text, cost_usd=300.0)], "cost_usd") == ("", "better")
