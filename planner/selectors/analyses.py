@@ -61,6 +61,12 @@ ANALYSES = (
 )
 
 
+def usual_seconds() -> dict[str, float]:
+    """Return the median duration of recent runs, by kind of run."""
+    durations = recent_durations(Run.objects.all())
+    return {kind: median(took) for (_, kind), took in durations.items()}
+
+
 def analyses_of(scenario: Scenario) -> list[AnalysisState]:
     """Return every analysis with its newest run of ``scenario``."""
     runs = scenario.runs.filter(sweep=None)
@@ -69,9 +75,7 @@ def analyses_of(scenario: Scenario) -> list[AnalysisState]:
     results = dict(by_kind.filter(state=Run.State.COMPLETED).annotate(Max("pk")))
     rows = runs_with_answers().filter(pk__in={*newest.values(), *results.values()})
     runs_by_id = rows.annotate(outdated=~Q(document=scenario.document)).in_bulk()
-    seconds = {
-        kind: median(took) for (_, kind), took in recent_durations(Run.objects.all()).items()
-    }
+    seconds = usual_seconds()
     states = []
     for analysis in ANALYSES:
         run = runs_by_id.get(newest.get(analysis.kind, 0))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -18,7 +18,7 @@ from planner.domain.sizing.arrivals import (
     POISSON,
     TRACE,
     arrivals_of,
-    busiest_rps,
+    peak_rps,
     variation_in,
     variation_of,
 )
@@ -148,6 +148,8 @@ class SizedPool:
     error_basis: str
     demand_rps: float | None  # demand on the pool; None: not known
     replicas: int | None  # fewest replicas for that demand
+    # The same for the peak of each region; empty for a stated rate.
+    replicas_by_region: Mapping[str, int] = field(default_factory=dict)
     simulated_pools: tuple[PoolPoint, ...]  # pools simulated for the tier that limits a replica
     closed: ClosedForms = field(metadata={MERGED: True})
     max_rps_if_slower: float | None  # by the error of the profile; None: it is not known
@@ -224,7 +226,7 @@ class _AssumedRequests:
     shared: Sequence[SharedPrompts | None]  # cached tokens or blocks of prompts
     variation: Sequence[float]  # squared coefficient of variation of the gaps, for closed forms
     arrivals: Sequence[Burstiness]  # for simulations
-    rates: Sequence[float | None]  # peak requests/s in one region; None: not known
+    peaks: Sequence[Mapping[str, float]]  # peak requests/s by region; "": stated, of any region
     words: str  # the lengths in words
 
 
@@ -239,13 +241,15 @@ def _assumed_requests(
     models, stated = len(hardware.models), variation_of(options.burstiness)
     traffic: Traffic | None = None
     variation = [1.0 if stated is None else stated] * models
-    rates: list[float | None] = [options.rate] * models
+    # Without traffic or a stated rate, the demand is not known.
+    peaks: list[dict[str, float]]
+    peaks = [{} if options.rate is None else {"": options.rate}] * models
     if options.lengths is None or stated is None:
         traffic = known_traffic(settings_of(scenario), traces)
         if stated is None:
             variation = [variation_in(traffic, m, notes) for m in range(models)]
         if options.rate is None:
-            rates = [busiest_rps(hardware, traffic, m) for m in range(models)]
+            peaks = [peak_rps(hardware, traffic, m) for m in range(models)]
     lengths: Sequence[Lengths]
     shared: Sequence[SharedPrompts | None] = [None] * models
     if options.lengths is not None:
@@ -259,7 +263,7 @@ def _assumed_requests(
         lengths, shared = traffic.lengths, traffic.shared or shared
         words = "lengths drawn from the scenario's traffic"
     arrivals = arrivals_of(traffic, stated, models)
-    return _AssumedRequests(hardware, lengths, shared, variation, arrivals, rates, words)
+    return _AssumedRequests(hardware, lengths, shared, variation, arrivals, peaks, words)
 
 
 def _method_words(options: Options, assumed: _AssumedRequests) -> str:
@@ -286,10 +290,11 @@ def _sized_pool(
     m, _ = model_column
     tier, profile = assumed.hardware.tier(sized.tier), assumed.hardware.profiles[model_column]
     error = stated_error(profile)
-    demand_rps, replicas = assumed.rates[m], None
-    if demand_rps is not None:
-        demand_tps = demand_rps * float(assumed.lengths[m][0].mean())
-        replicas = fewest_instances(sizes.pool_tps[model_column], demand_tps)
+    mean_isl, pool_tps = float(assumed.lengths[m][0].mean()), sizes.pool_tps[model_column]
+    needed = {
+        region: fewest_instances(pool_tps, rps * mean_isl)
+        for region, rps in assumed.peaks[m].items()
+    }
     return SizedPool(
         sized=sized,
         percentile=100 * tier.attainment,
@@ -301,8 +306,9 @@ def _sized_pool(
         provenance=provenance_at(profile, sizes.outside(model_column)),
         expected_error=error.value if error else None,
         error_basis=error.basis if error else UNCHECKED,
-        demand_rps=demand_rps,
-        replicas=replicas,
+        demand_rps=max(assumed.peaks[m].values(), default=None),
+        replicas=max(needed.values(), default=None),
+        replicas_by_region={region: count for region, count in needed.items() if region},
         simulated_pools=sizes.pools[model_column].set_by.points,
         closed=_closed_forms(assumed, model_column, sized),
         max_rps_if_slower=_rps_at_error(assumed, model_column, +1, seed),

@@ -75,16 +75,17 @@ def _name(pool: SizedPool) -> str:
 
 
 def _answer(result: SizeResult) -> str:
-    """Return the replicas that the demand needs, or else the capacity of a replica."""
-    needed = [
-        f"{pool.replicas:,} {pool.sized.replica.model} {pool.sized.replica.role}"
-        for pool in result.pools
-        if pool.replicas
-    ]
-    if len(needed) == len(result.pools) and not _alternatives(result):
-        total = sum(pool.replicas or 0 for pool in result.pools)
-        parts = ", ".join(part.removesuffix(" mixed") for part in needed)
-        return f"{total:,} replica{'s' * (total > 1)} for the peak demand: {parts}"
+    """Return the replicas that the peak of each region needs, or else the capacity of a replica."""
+    if all(pool.replicas for pool in result.pools) and not _alternatives(result):
+        by_region: dict[str, int] = {}
+        for pool in result.pools:
+            for region, count in pool.replicas_by_region.items():
+                by_region[region] = by_region.get(region, 0) + count
+        total = sum(by_region.values()) or sum(pool.replicas or 0 for pool in result.pools)
+        counted = f"{total:,} replica{'s' * (total > 1)} for the peak demand"
+        if len(by_region) > 1:
+            counted += ": " + ", ".join(f"{n:,} in {region}" for region, n in by_region.items())
+        return f"{counted}. Spare replicas come on top."
     if len(result.pools) > 1:
         return "Capacity of one replica within the SLO"
     (pool,) = result.pools
@@ -100,9 +101,23 @@ def _alternatives(result: SizeResult) -> bool:
 
 
 def _fact(pool: SizedPool) -> Fact:
-    """Return the tile with the capacity of a replica and what limits it."""
-    note = f"per replica, limited by {limit_name(pool.sized.bound_by)}"
-    return Fact(_name(pool), pool.sized.max_rps, "req/s", note=note)
+    """Return the tile with the capacity of each replica in the pool that the demand needs.
+
+    Without a known demand, or beyond the sized pools, it is that of one replica alone.
+    """
+    limit, count = limit_name(pool.sized.bound_by), pool.replicas or 1
+    in_pool = _each(count, pool)
+    if count == 1 or in_pool is None:
+        note = f"one replica alone, limited by {limit}"
+        return Fact(_name(pool), pool.sized.max_rps, "req/s", note=note)
+    note = f"each of {count:,}, limited by {limit}. Alone: {figure(pool.sized.max_rps, 'req/s')}"
+    return Fact(_name(pool), in_pool, "req/s", note=note)
+
+
+def _each(count: int, pool: SizedPool) -> float | None:
+    """Return the requests/s of each of ``count`` replicas; None beyond the sized pools."""
+    tps = pool.sized.pool_tps
+    return tps[count - 1] / count / _mean_isl(pool) if count <= len(tps) else None
 
 
 REPLICA = (
@@ -123,7 +138,7 @@ def _capacity(result: SizeResult) -> Table:
         (Head("Tier"), lambda pool: f"{pool.sized.tier} p{pool.percentile:g}"),
         (Head("Capacity", Form.NUMBER, "req/s"), lambda pool: pool.sized.max_rps),
         (Head("Input", Form.NUMBER, "tokens/s"), lambda pool: pool.sized.input_tps),
-        (Head("Limit"), lambda pool: limit_name(pool.sized.bound_by)),
+        (Head("Limited by"), lambda pool: limit_name(pool.sized.bound_by)),
         (Head("TTFT", Form.COUNT, "ms"), lambda pool: pool.sized.ttft_ms),
         (Head("TTFT limit", Form.COUNT, "ms"), lambda pool: pool.ttft_limit_ms),
         (Head("TPOT", Form.NUMBER, "ms"), lambda pool: pool.sized.tbt_ms),
@@ -137,25 +152,20 @@ def _capacity(result: SizeResult) -> Table:
 
 def _pools(result: SizeResult) -> Table:
     """Return the capacity per replica in pools, and the replicas that the demand needs."""
-
-    def each(count: int, pool: SizedPool) -> float | None:
-        """Return the requests/s of each of ``count`` replicas; None beyond the sized pools."""
-        tps = pool.sized.pool_tps
-        return tps[count - 1] / count / _mean_isl(pool) if count <= len(tps) else None
-
     return table(
         result.pools,
         *REPLICA,
-        (Head("Limit"), lambda pool: limit_name(pool.sized.bound_by)),
+        (Head("Limited by"), lambda pool: limit_name(pool.sized.bound_by)),
         (Head("1 replica", Form.NUMBER, "req/s"), lambda pool: pool.sized.max_rps),
         *(
-            (Head(f"Each of {count}", Form.NUMBER, "req/s"), partial(each, count))
+            (Head(f"Each of {count}", Form.NUMBER, "req/s"), partial(_each, count))
             for count in POOLS
         ),
-        (Head("Demand", Form.NUMBER, "req/s"), lambda pool: pool.demand_rps),
+        (Head("Peak demand", Form.NUMBER, "req/s"), lambda pool: pool.demand_rps),
         (Head("Replicas needed", Form.COUNT), lambda pool: pool.replicas),
-        note="Each replica of a larger pool serves more (pooling effect). Demand: the stated rate, "
-        "or else the peak of the busiest region. Without spare replicas.",
+        (Head("Replicas by region", wide=2), _by_region),
+        note="Each replica of a larger pool serves more (pooling effect). Peak demand and replicas "
+        "needed: of the stated rate, or else of the busiest region. Without spare replicas.",
     )
 
 
@@ -186,15 +196,17 @@ def _closed_forms(result: SizeResult) -> Table:
         (Head("Share of saturation", Form.SHARE), lambda pool: pool.closed.load),
         (Head("Mean wait", Form.NUMBER, "ms"), lambda pool: pool.closed.wait_ms),
         (Head("Mean E2E", Form.NUMBER, "ms"), lambda pool: pool.closed.e2e_mean_ms),
-        (Head("E2E at the percentile", Form.NUMBER, "ms"), lambda pool: pool.closed.e2e_ms),
-        (Head("Median latency error", Form.SHARE), lambda pool: pool.closed.latency_error.median),
-        (Head("Bias of TTFT p95", Form.CHANGE), lambda pool: pool.closed.latency_bias.ttft),
-        (Head("Bias of TPOT p95", Form.CHANGE), lambda pool: pool.closed.latency_bias.tbt),
-        (Head("Variation of arrivals", Form.NUMBER), lambda pool: pool.burstiness),
         title="Closed forms",
-        note="Closed forms are formulas without a simulation. Errors are against simulation. A "
-        "negative bias means closed forms are too fast.",
+        note="Closed forms are formulas without a simulation. Errors are against simulation.",
     )
+
+
+def _by_region(pool: SizedPool) -> str:
+    """Return the replicas that the peak of each region needs; "" if there are not several."""
+    counts = pool.replicas_by_region
+    if len(counts) < 2:
+        return ""
+    return ", ".join(f"{region} {count:,}" for region, count in counts.items())
 
 
 def _splits(result: SizeResult) -> Iterator[Section]:
@@ -208,7 +220,7 @@ def _splits(result: SizeResult) -> Iterator[Section]:
             (Head("FFN GPUs", Form.COUNT), lambda split: split.ffn),
             (Head("Closed forms", Form.NUMBER, "req/s"), lambda split: split.predicted_rps),
             (Head("Simulation", Form.NUMBER, "req/s"), lambda split: split.max_rps),
-            (Head("Limit"), lambda split: limit_name(split.bound_by)),
+            (Head("Limited by"), lambda split: limit_name(split.bound_by)),
             (Head("KV cache", Form.COUNT, "tokens"), lambda split: split.kv_capacity_tokens),
             (Head("Remark", wide=2), _remark),
             marked=lambda split: split.best,

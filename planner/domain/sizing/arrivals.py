@@ -60,17 +60,19 @@ def arrivals_of(
     return (1.0 if variation is None else variation,) * models
 
 
-def busiest_rps(hardware: Hardware, traffic: Traffic, m: int) -> float | None:
-    """Return the peak requests/s of a model's interactive tiers in any single region.
+def peak_rps(hardware: Hardware, traffic: Traffic, m: int) -> dict[str, float]:
+    """Return the peak requests/s of a model's interactive tiers by region, without idle regions.
 
-    The peak is the mean of the busiest bin. Return None without requests.
+    The peak is the mean of the region's busiest bin.
     """
     tiers = {tier.name for tier in hardware.tiers if not tier.deferrable}
-    demand, peaks = traffic.demand, [0.0]
+    demand, peaks = traffic.demand, {}
     for region in traffic.regions:
         rows = [
             i for i, key in enumerate(demand.keys)
             if (key.model, key.region) == (traffic.models[m], region) and key.tier in tiers
         ]  # fmt: skip
-        peaks.append(float(np.nan_to_num(demand.requests[rows]).sum(axis=0).max(initial=0.0)))
-    return max(peaks) / demand.bin_s or None
+        peak = float(np.nan_to_num(demand.requests[rows]).sum(axis=0).max(initial=0.0))
+        if peak:
+            peaks[region] = peak / demand.bin_s
+    return peaks

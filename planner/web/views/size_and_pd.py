@@ -19,6 +19,7 @@ from planner.domain.sizing.arrivals import MOST_BURSTY, POISSON, TRACE
 from planner.errors import EXPECTED, NotAllowed, PlannerError, ScenarioError
 from planner.inputs.scenario.document import parse
 from planner.models import Run
+from planner.selectors.analyses import usual_seconds
 from planner.selectors.runs import runs_with_answers
 from planner.selectors.scenarios import scenario_get, scenarios_list
 from planner.services.quick_size import SizeQuestion, quick_size
@@ -135,6 +136,7 @@ def _page(request: Request, kind: Run.Kind, template: str) -> HttpResponse:
         "title": "The request could not be carried out",
         "sentences": str(problem).splitlines() if problem else [],
         "runs": runs,
+        "seconds": usual_seconds().get(kind),
     }
     if kind == Run.Kind.PD_RATIO:
         context["services"] = [(row, _models(row.document)) for row in scenarios]
