@@ -192,7 +192,11 @@ def _fewest_gpus(
         tbt_ms=answer.tbt_ms,
         tokens_per_s=answer.tokens_per_s,
         expected_error=answer.expected_error,
-        assumptions=("Limits hold for the mean of steady traffic.", *answer.assumptions),
+        assumptions=(
+            "Limits hold for the mean of steady traffic. An estimate of a benchmark has a higher "
+            "TTFT, because all users start at once.",
+            *answer.assumptions,
+        ),
     )
 
 

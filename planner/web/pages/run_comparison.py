@@ -97,10 +97,17 @@ def verdict(comparison: RunComparison, results: Sequence[StoredResult], main: Gr
     }
     if main is None or len(priced) < MIN_RUNS:
         return ""
+    planned = main.rows[0].name in PLANNED
+    # A simulated run costs more than its plan, and its own page shows the simulated cost.
+    simulated = ", ".join(
+        f"run {compared.run} {figure(result.policies[compared.policy].cost_usd, '$')}"
+        for compared, result in zip(comparison.runs, results, strict=True)
+        if planned and compared.policy in result.policies
+    )
+    also = f" (simulated: {simulated})" if simulated else ""
     if main.note:
         stated = ", ".join(f"run {run} {figure(usd, '$')}" for run, (usd, _) in priced.items())
-        return f"Costs do not compare: {stated}"
-    planned = main.rows[0].name in PLANNED
+        return f"{'Planned costs' if planned else 'Costs'} do not compare: {stated}{also}"
     meeting = {
         run: usd
         for run, (usd, policy) in priced.items()
@@ -112,13 +119,7 @@ def verdict(comparison: RunComparison, results: Sequence[StoredResult], main: Gr
     next_usd = min([usd for run, usd in of.items() if run != cheapest] or others)
     less = 1 - of[cheapest] / next_usd if next_usd else 0.0
     if planned:
-        # A simulated run costs more than its plan: its other pages show what it costs then.
-        also = ", ".join(
-            f"run {compared.run} {figure(result.policies[compared.policy].cost_usd, '$')}"
-            for compared, result in zip(comparison.runs, results, strict=True)
-            if compared.policy in result.policies
-        )
-        end = f"as planned{f' (simulated: {also})' if also else ', not simulated'}"
+        end = f"as planned{also or ', not simulated'}"
     elif len(meeting) == len(priced):
         end = "and all runs meet the SLO"
     elif not meeting:

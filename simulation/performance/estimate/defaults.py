@@ -136,8 +136,8 @@ def arrange(deployment: Deployment) -> ArrangedDeployment:
         if deployment.engine == "sglang":
             effect = "SGLang's users stay in step and wait for half of the others' prompts"
         notes += (
-            f"all requests have the same lengths (assumed, as in benchmarks), so that {effect}. "
-            "Give equal_lengths no where lengths differ",
+            f"a benchmark is assumed: users start at once with equal lengths, so that {effect}. "
+            "Give rounds 1000 for steady traffic, and equal_lengths no where lengths differ",
         )
     interval = _recv_interval(deployment)
     if interval > 1.0 and deployment.recv_interval is None:
