@@ -6,8 +6,6 @@ the smaller rate, or a little less if both are near their limits. ``pd_simulatio
 the real pools.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache

@@ -1,7 +1,5 @@
 """Find the capacity of one replica within the SLOs by simulation, and compare closed forms."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 

@@ -4,8 +4,6 @@ The requests are counted per bin, and the prompt lengths are kept as a sample. O
 lengths are left to assume.
 """
 
-from __future__ import annotations
-
 import shutil
 from dataclasses import replace
 from itertools import pairwise

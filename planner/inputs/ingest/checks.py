@@ -1,7 +1,5 @@
 """Check the values of rows, and count the refused rows."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 import numpy as np

@@ -8,8 +8,6 @@ Local times of a zone are converted to UTC. The hour that comes twice in autumn 
 order of the rows.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace

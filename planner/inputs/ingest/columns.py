@@ -1,7 +1,5 @@
 """Find the column of each field: by the caller's mapping, the format, or well-known names."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace

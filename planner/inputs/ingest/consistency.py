@@ -5,8 +5,6 @@ A rule compares what a reading implies (rate, span, gaps, sums) with what the fi
 choose from. ``Reading.check`` turns the finding of a rule into one of them.
 """
 
-from __future__ import annotations
-
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

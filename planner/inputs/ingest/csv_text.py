@@ -1,7 +1,5 @@
 """Parse CSV: the delimiter, the header, and blocks of lines as columns of text."""
 
-from __future__ import annotations
-
 import csv
 import re
 from collections import Counter

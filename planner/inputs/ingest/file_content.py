@@ -1,7 +1,5 @@
 """Define the interface between the readers of a file and the store."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """List the formats of traces, for detection, forms, API, command line and guide."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 

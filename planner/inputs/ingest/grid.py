@@ -3,8 +3,6 @@
 All series are laid out together, since a file may have ten thousand series with few rows each.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial

@@ -3,8 +3,6 @@
 Fields of nested objects are columns too (``usage.prompt_tokens``), because gateways nest them.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import re

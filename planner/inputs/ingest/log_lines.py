@@ -8,8 +8,6 @@ Collectors such as Loki, and loggers such as Python's, put each line into an env
 A line in it that is JSON or has ``key=value`` pairs is a row, with that time as ``log_timestamp``.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterable, Iterator

@@ -1,7 +1,5 @@
 """List the well-known column names of each field."""
 
-from __future__ import annotations
-
 import re
 import tomllib
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """Tell what became of requests: completed, cancelled, failed, or answered by a cache."""
 
-from __future__ import annotations
-
 import re
 
 import numpy as np

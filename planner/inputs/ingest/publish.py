@@ -1,7 +1,5 @@
 """Write the list of file formats, docs/formats.md: ``python -m planner.inputs.ingest.publish``."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from planner.inputs.ingest.formats import FORMATS

@@ -1,7 +1,5 @@
 """Read a file into a stored trace, or show its first rows: the entry point of the package."""
 
-from __future__ import annotations
-
 import shutil
 import tempfile
 import time

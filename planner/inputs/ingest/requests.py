@@ -1,7 +1,5 @@
 """Read a request file: check rows, sort them by arrival and write them as Parquet parts."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 

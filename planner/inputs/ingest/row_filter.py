@@ -5,8 +5,6 @@ A filter is one or more conditions joined by ``and``: ``cache_hit != True``, ``s
 evaluated as code. Words compare without case. An empty cell equals nothing, so ``!=`` keeps it.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

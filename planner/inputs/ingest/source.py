@@ -3,8 +3,6 @@
 Nothing here trusts the file. Its size is checked before reading, its expansion during reading.
 """
 
-from __future__ import annotations
-
 import codecs
 import hashlib
 import stat

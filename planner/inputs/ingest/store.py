@@ -14,8 +14,6 @@ output_tokens, total_tokens (null for a gap).
 sample of tokens per request.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

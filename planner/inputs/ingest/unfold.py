@@ -5,8 +5,6 @@ each element of a list, ``*`` takes lists of equal length as columns. Short fiel
 around a row are inherited. Lists of keys with values (OpenTelemetry) become fields.
 """
 
-from __future__ import annotations
-
 import codecs
 import itertools
 import json

@@ -5,8 +5,6 @@ which is embedded and reads files larger than memory. All amounts are whole numb
 agree exactly.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Derive the speed of replicas from live sources: mean TBT by load."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import polars as pl

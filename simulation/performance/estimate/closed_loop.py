@@ -20,8 +20,6 @@ Disaggregated: decode workers see no prompts, so TBT = decode(b). TTFT is the su
   N = throughput * (TTFT + (osl - 1) TBT).
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple

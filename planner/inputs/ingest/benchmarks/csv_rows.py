@@ -5,8 +5,6 @@ time per token. SageServe has seconds and the time of the whole decode phase. Th
 is: prefill plus decode time equals the end-to-end time in one reading only.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Read a file of benchmark rows: the entry point of the package."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace

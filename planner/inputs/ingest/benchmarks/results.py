@@ -14,8 +14,6 @@ times over the duration of the run.
 run then has its report as ``report``.
 """
 
-from __future__ import annotations
-
 import math
 import re
 import tomllib

@@ -1,7 +1,5 @@
 """Read results that tools write as text: printed blocks, MLPerf's logs, tables, YAML reports."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from itertools import pairwise

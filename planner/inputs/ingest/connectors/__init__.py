@@ -3,8 +3,6 @@
 CONTRIBUTING.md lists the keys of a declaration, and ``log_lines.py`` the groups of ``line``.
 """
 
-from __future__ import annotations
-
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Sections of the scenario file on the present fleet, and on batching, KV transfer and routing."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Annotated, Literal
 

@@ -1,7 +1,5 @@
 """Forecast, objective and window of the plan."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Annotated, Literal
 

@@ -3,8 +3,6 @@
 Networks and placement: HeteroScale, methods.md D5 and D6.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 

@@ -1,7 +1,5 @@
 """Sections of the scenario file on traffic and its SLOs."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from datetime import datetime
 from typing import Annotated, Literal

@@ -1,7 +1,5 @@
 """Small files written by hand, and the shared data where it is there."""
 
-from __future__ import annotations
-
 import gzip
 from collections.abc import Callable
 from pathlib import Path

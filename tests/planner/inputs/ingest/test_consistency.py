@@ -1,7 +1,5 @@
 """Readings that are checked against their file: asked, set aside, filtered or summed."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Demand files: shapes, bin width, gaps, and rows that have no place on the grid."""
 
-from __future__ import annotations
-
 import json
 import tempfile
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Every known format, by hand-made rows and by the real files."""
 
-from __future__ import annotations
-
 import csv
 import gzip
 import json

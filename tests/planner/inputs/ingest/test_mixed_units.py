@@ -1,7 +1,5 @@
 """Times in two units in one column refuse the file, with both readings of the number."""
 
-from __future__ import annotations
-
 import io
 import json
 from itertools import permutations

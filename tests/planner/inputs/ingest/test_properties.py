@@ -1,8 +1,6 @@
 """Laws that hold for any file: rows and tokens are conserved, and neither the size of a chunk nor
 the packing of a file changes what is read."""
 
-from __future__ import annotations
-
 import gzip
 import tempfile
 from dataclasses import replace

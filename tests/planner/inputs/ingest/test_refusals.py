@@ -1,7 +1,5 @@
 """Files that are refused: each for its own reason, in one sentence, with nothing left behind."""
 
-from __future__ import annotations
-
 import gzip
 import io
 

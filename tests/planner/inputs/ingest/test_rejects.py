@@ -1,7 +1,5 @@
 """Rows that are refused: each by its own reason, counted, with its line; the rest are kept."""
 
-from __future__ import annotations
-
 import numpy as np
 import polars as pl
 import pytest

@@ -1,7 +1,5 @@
 """What is kept and how it is read back: arrays, bins, the report, out-of-core order."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 

@@ -1,7 +1,5 @@
 """Arrival times as they come: text, numbers, offsets, units, order."""
 
-from __future__ import annotations
-
 import json
 from datetime import UTC, datetime
 
