@@ -4,9 +4,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from django.db.models import QuerySet
+from django.db.models import Q, QuerySet
 
 from planner.models import Proposal, Run, Scenario, Schedule, Source, Trace
+from planner.selectors.glossary import glossary
 from planner.selectors.hardware import gpus_list, models_list
 from planner.selectors.places import how_tos_with
 from planner.selectors.profiles import profiles_list
@@ -16,25 +17,29 @@ MOST = 5  # things of one kind
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """An object or page that a search found; ``key`` is its number or name in its URL."""
+    """An object or page that a search found; ``key`` is its number or name in its URL.
+
+    Without a key, the page has an element with the id ``part``.
+    """
 
     kind: str
     label: str
     page: str
-    key: int | str
+    key: int | str = ""
+    part: str = ""
 
 
 def things_found(text: str) -> list[Found]:
-    """Return objects with ``text`` in their name, and how-to pages; at most MOST of each kind."""
+    """Return objects with ``text`` in their name, how-to pages and terms, MOST of each kind."""
     if not text:
         return []
+    kinds = [kind for kind, label in Run.Kind.choices if text.lower() in label.lower()]
+    runs = Run.objects.filter(Q(name__icontains=text) | Q(kind__in=kinds), sweep=None)
     rows = (
         *_rows(Scenario.objects.filter(name__icontains=text), "Scenario", "scenario"),
         *(
             Found(f"{row.get_kind_display()}, run {row.pk}", row.name, "run", row.pk)
-            for row in Run.objects.filter(name__icontains=text, sweep=None).only(
-                "pk", "name", "kind"
-            )[:MOST]
+            for row in runs.only("pk", "name", "kind")[:MOST]
         ),
         *(
             Found("Proposal", row.title, "proposal", row.pk)
@@ -50,6 +55,8 @@ def things_found(text: str) -> list[Found]:
           for row in models_list(text)[:MOST]),
         *(Found("Profile", row.name, "profile", row.name) for row in profiles_list(text)[:MOST]),
         *(Found("Help", title, "help-page", name) for name, title in how_tos_with(text)[:MOST]),
+        *[Found("Glossary", term.name, "glossary", part=term.anchor)
+          for term in glossary() if text.lower() in term.name.lower()][:MOST],
     )  # fmt: skip
     return [*rows, *built_in]
 

@@ -302,9 +302,13 @@ def _tiles(view: ComparisonView, schedule: Schedule | None) -> Iterator[Fact]:
     """Yield the five figures that decide: replicas, cost, SLO attainment, energy and risk."""
     yield from _replicas_tile(view, schedule)
     outcome, base = view.plan.outcome, view.base
+    static = next((plan.outcome.cost_usd for plan in view.plans if plan.name == STATIC), None)
+    static_words = ""
+    if static is not None and view.plan.name != STATIC:
+        static_words = f"static {figure(static, '$')}"
     yield Fact(
         f"Cost {view.window_words}", outcome.cost_usd, "$", **saving_change(view.saving(view.key)),
-        note=_comparison_words(view),
+        note=" · ".join(filter(None, (_comparison_words(view), static_words))),
     )  # fmt: skip
     yield from _attainment_tile(view)
     energy_saving = None
@@ -395,27 +399,26 @@ def _risk_tile(view: ComparisonView) -> Fact:
     )
     error = view.tests.speed_error
     tested = any(day.kind == SLOWER for day in passed)
-    speeds = f"GPUs {percent(error, 0)} slower: not tested" if error and not tested else ""
+    speeds = f"untested: GPUs {percent(error, 0)} slower" if error and not tested else ""
     meaning = {True: Meaning.MET, False: Meaning.RISK, None: Meaning.NEUTRAL}[loss.survives]
     if loss.survives and speeds:
         meaning = Meaning.NEUTRAL  # green would promise that speeds are right
     effect = "" if loss.survives else loss.effect  # "N+1" says it
-    days = f"{'fails' if failed else 'passes'} {_days_text(failed or passed)}" if required else ""
+    days = f"{'fails' if failed else 'passes'}: {_days_text(failed or passed)}" if required else ""
     note = " · ".join(filter(None, (effect, days, speeds, price)))
     link = "test-days" if view.tests.days else ""
     return Fact("Risk", loss.verdict, note=note, meaning=meaning, link=link)
 
 
 def _days_text(days: Sequence[TestDayFigures]) -> str:
-    """Return the test days by kind, such as "3 past days and a lost replica"."""
+    """Return the test days by kind, such as "3 past days, a lost replica"."""
     counts: dict[str, int] = {}
     for day in days:
         counts[day.kind] = counts.get(day.kind, 0) + day.cases
-    *most, last = (
+    return ", ".join(
         f"{n:,} {kind} day{'s' * (n != 1)}" if kind in COUNTED else TESTED.get(kind, kind)
         for kind, n in counts.items()
     )
-    return f"{', '.join(most)} and {last}" if most else last
 
 
 def _required(view: ComparisonView) -> list[TestDayFigures]:
