@@ -23,11 +23,6 @@ LEFT_OUT = (
     "*.pyc.*",
 )
 COMPILED = ("simulation", "planner")
-PUBLISH = """
-import json, runpy, sys
-for module in json.load(sys.stdin):
-    runpy.run_module(module, run_name="__main__")
-"""
 CARRY_OUT = """
 import contextlib, io, json, os, sys, traceback
 os.environ["DJANGO_SETTINGS_MODULE"] = "planner.config.settings"
@@ -53,7 +48,7 @@ class Recipe:
     prints: str
     files: Mapping[str, str] = field(default_factory=dict)  # new ones
     patches: tuple[tuple[str, str, str], ...] = ()  # file, the text that it has once, the new text
-    publish: Mapping[str, str] = field(default_factory=dict)  # module: the page it writes
+    pages: tuple[str, ...] = ()  # generated files of docs that change
     tests: tuple[str, ...] = ()  # files that need no database
 
 
@@ -76,12 +71,12 @@ class Tree:
             assert text.count(old) == 1, f"{path} has {old!r} {text.count(old)} times, not once"
             target.write_text(text.replace(old, new), encoding="utf-8")
 
-    def publish(self, pages: Mapping[str, str]) -> None:
-        """Write generated pages; ``pages`` names a page that each module has to change."""
-        before = {page: (self.root / page).read_bytes() for page in pages.values()}
-        self._python(["-c", PUBLISH], list(pages))
-        for module, page in pages.items():
-            assert (self.root / page).read_bytes() != before[page], f"{module} left {page}"
+    def write_pages(self, pages: Iterable[str]) -> None:
+        """Write the generated pages of docs; each of ``pages`` has to change."""
+        before = {page: (self.root / "docs" / page).read_bytes() for page in pages}
+        self._python(["-m", "tools.docs"])
+        for page, text in before.items():
+            assert (self.root / "docs" / page).read_bytes() != text, f"{page} is as before"
 
     def printed(self, scripts: Mapping[str, str]) -> dict[str, str]:
         """Return what each script prints, with its traceback where it fails."""

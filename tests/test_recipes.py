@@ -66,7 +66,7 @@ EVEN_COMPARED = """
 import tempfile
 from pathlib import Path
 from planner.policies.choice import policy_of
-from planner.inputs.scenario.publish import SCHEMA_PATH, schema_text
+from tools.docs import DOCS, pages
 from planner.domain.kinds.compare import Options, run
 from planner.domain.progress import silent
 from planner.web.forms.scenario import StudyForm
@@ -75,7 +75,7 @@ from tests.planner.domain import builders as make
 
 assert policy_of("even").pair == 2
 assert ("even", "In pairs") in list(StudyForm().fields["policies"].choices)
-assert SCHEMA_PATH.read_text() == schema_text()
+assert all((DOCS / page).read_text() == text for page, text in pages().items())
 page = Path("docs/policies.md").read_text()
 assert "| `even` | In pairs |" in page and "| `pair` | 2 |" in page
 declared.test_every_policy_is_shown_once_under_its_group()
@@ -168,12 +168,11 @@ KEY = "    startup_s: Delay = 600"
 KEY_READ = """
 import json
 from pathlib import Path
-from planner.inputs.scenario.publish import SCHEMA_PATH
 from tests.planner.domain import builders as make
 
 assert make.scenario(fleet={"toys": 7}).fleet.toys == 7
 assert make.scenario().fleet.toys == 3
-fleet = json.loads(SCHEMA_PATH.read_text())["$defs"]["Fleet"]
+fleet = json.loads(Path("docs/scenario.schema.json").read_text())["$defs"]["Fleet"]
 print(fleet["properties"]["toys"]["description"])
 assert "| `toys` | integer (3) | Toys of the fleet. |" in Path("docs/scenario.md").read_text()
 """
@@ -193,7 +192,6 @@ from planner.management.options import given_options
 from planner.domain.kinds import plan, size
 from planner.domain.options import options_of
 from planner.domain.progress import silent
-from planner.domain.kinds.publish import PAGE, page_text
 from planner.web.forms.options import OptionsForm
 from tests.planner.domain import builders as make
 
@@ -207,7 +205,7 @@ try:
     options_of(plan.Options, {"remark": "mine"})
 except OptionsRefused as refused:
     print(str(refused).partition(";")[0])
-assert "| `remark` |" in PAGE.read_text() == page_text()
+assert "| `remark` |" in Path("docs/options.md").read_text()
 stored = make.demand_file(Path(tempfile.mkdtemp()), {"a": [900] * 60})
 lengths = {"input_tokens": {"mean": 50, "cv": 1.0}, "output_tokens": {"mean": 9, "cv": 1.0}}
 scenario = make.scenario(traffic__sources=[make.source(series="a", **lengths)])
@@ -526,8 +524,7 @@ print(
 )
 """
 
-SCENARIO_PAGES = {"planner.inputs.scenario.publish": "docs/scenario.schema.json"}
-OPTION_PAGES = {"planner.domain.kinds.publish": "docs/options.md"}
+SCHEMA = "scenario.schema.json"
 KINDS = "planner/outputs/manifests/kinds.py"
 REGISTRY = "forecasting/rules/registry.py"
 SIZE = "planner/domain/kinds/size.py"
@@ -540,7 +537,7 @@ RECIPES = {
             "planner/policies/builtin/even.py": EVEN_WORDS,
             "tests/simulation/policies/test_even.py": EVEN_TEST,
         },
-        publish=SCENARIO_PAGES,
+        pages=(SCHEMA,),
         tests=("tests/simulation/policies/test_even.py",),
     ),
     "A connector": Recipe(
@@ -550,7 +547,7 @@ RECIPES = {
             "planner/inputs/ingest/connectors/toylog.toml": TOY_FORMAT,
             "tests/planner/inputs/ingest/test_toylog.py": TOY_FORMAT_TEST,
         },
-        publish={"planner.inputs.ingest.publish": "docs/formats.md"},
+        pages=("formats.md",),
         tests=("tests/planner/inputs/ingest/test_toylog.py",),
     ),
     "An export": Recipe(
@@ -572,7 +569,7 @@ RECIPES = {
                 f"    toys: Count = 3  # toys of the fleet\n{KEY}",
             ),
         ),
-        publish=SCENARIO_PAGES,
+        pages=(SCHEMA,),
     ),
     "An option of a kind of run": Recipe(
         REMARK_AT_EVERY_DOOR,
@@ -586,7 +583,7 @@ RECIPES = {
                 "    notes: list[str] = [options.remark] if options.remark else []\n",
             ),
         ),
-        publish=OPTION_PAGES,
+        pages=("options.md",),
     ),
     "A column of a result": Recipe(
         SHOWN,
@@ -598,7 +595,7 @@ RECIPES = {
                 COLUMN,
             ),
         ),
-        publish={"planner.domain.results.publish": "docs/results.md"},
+        pages=("results.md",),
     ),
     "A column of a report": Recipe(
         EVERY_FORMAT,
@@ -628,7 +625,7 @@ RECIPES = {
                 '    "doubled",\n    "kalman",',
             ),
         ),
-        publish=SCENARIO_PAGES | OPTION_PAGES,
+        pages=(SCHEMA, "options.md"),
     ),
     "A test day": Recipe(
         QUIETER_DAY,
@@ -646,7 +643,7 @@ RECIPES = {
                 QUIETER_SIMULATED,
             ),
         ),
-        publish=SCENARIO_PAGES,
+        pages=(SCHEMA,),
     ),
     "A constraint of the plan": Recipe(
         SOLO_COUNTED,
@@ -727,7 +724,7 @@ RECIPES = {
                 '    "count": ("Count models", {"times": 2}),\n    "place": (',
             ),
         ),
-        publish=OPTION_PAGES,
+        pages=("options.md",),
     ),
 }
 
@@ -736,11 +733,9 @@ RECIPES = {
 def printed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """Carry out all recipes, and return what the script of each prints."""
     tree = copy_of_the_tree(tmp_path_factory.mktemp("recipes"))
-    pages: dict[str, str] = {}
     for recipe in RECIPES.values():
         tree.follow(recipe)
-        pages |= recipe.publish
-    tree.publish(pages)
+    tree.write_pages({page for recipe in RECIPES.values() for page in recipe.pages})
     tree.test([path for recipe in RECIPES.values() for path in recipe.tests])
     return tree.printed({name: recipe.script for name, recipe in RECIPES.items()})
 

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from planner.inputs.demo.publish import files
 from planner.inputs.ingest import IngestOptions
 from planner.inputs.scenario.document import with_traces
 from planner.models import Run
@@ -20,6 +19,7 @@ from planner.services.traces import trace_ingest_path
 from planner.services.worker import run_execute
 from tests.conftest import _database_url
 from tests.planner.coarse import coarse_sizes
+from tools.example_data import files
 
 ROOT = Path(__file__).parents[2]
 HORIZON = "horizon: {start: 2024-05-21T08:00:00Z, duration_s: 3600, period_s: 3600}\n"

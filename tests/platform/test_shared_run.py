@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from planner.inputs.demo.publish import files
 from planner.inputs.ingest import IngestOptions
 from planner.inputs.scenario.document import with_traces
 from planner.models import Run, RunPart
@@ -23,6 +22,7 @@ from planner.services.traces import trace_ingest_path
 from planner.services.worker import run_execute
 from tests.conftest import _database_url
 from tests.planner.coarse import coarse_sizes
+from tools.example_data import files
 
 ROOT = Path(__file__).parents[2]
 WITHIN_S = 240  # of each step, on a busy machine

@@ -5,7 +5,6 @@ import re
 import pytest
 
 from planner.domain.kinds import compare, place, plan
-from planner.domain.kinds.publish import PAGE, page_text
 from planner.domain.kinds.registry import KINDS
 from planner.domain.options import options_in, options_of
 from planner.errors import OptionsRefused
@@ -73,7 +72,3 @@ def test_a_plan_takes_its_objective_from_its_options() -> None:
     assert (changed.objective.time_limit_s, changed.objective.minimise) == (1.5, "carbon")
     assert changed.objective.gap == scenario.objective.gap
     assert plan.with_objective(scenario, plan.Options()).objective == scenario.objective
-
-
-def test_the_table_of_the_guide_is_that_of_the_declarations() -> None:
-    assert PAGE.read_text(encoding="utf-8") == page_text()

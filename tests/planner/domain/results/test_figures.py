@@ -7,7 +7,6 @@ import pytest
 
 from planner.domain.columns import Column
 from planner.domain.replay.detail import groups_table
-from planner.domain.results import publish
 from planner.domain.results.figures import (
     GROUPS,
     LATENCY_TABLE,
@@ -122,9 +121,3 @@ def test_a_column_of_parts_has_them_in_tables_alone():
 def test_a_table_of_groups_has_the_columns_that_are_declared():
     result = simulate(trace([0.0], 9, 3), fleet(pool(profile())), Static([1]), duration_s=60.0)
     assert groups_table(result).columns == [name for name in GROUPS.cells({}) if name != "policy"]
-
-
-def test_the_docs_list_the_columns():
-    text = publish.PATH.read_text(encoding="utf-8")
-    assert publish.with_columns(text) == text
-    assert "| `cost_usd` | $ |" in text

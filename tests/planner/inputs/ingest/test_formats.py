@@ -11,13 +11,8 @@ import pytest
 from planner.errors import Ambiguous, IngestError
 from planner.inputs.ingest import IngestOptions, ingest_file, preview, read_demand, read_requests
 from planner.inputs.ingest.connectors import CONNECTORS
-from planner.inputs.ingest.publish import PAGE, page_text
 
 AZURE = "TIMESTAMP,ContextTokens,GeneratedTokens\n"
-
-
-def test_the_page_of_formats_is_written_from_their_declarations():
-    assert PAGE.read_text(encoding="utf-8") == page_text()
 
 
 @pytest.mark.parametrize("name", CONNECTORS)

@@ -1,9 +1,7 @@
 """Scenario text: types and back without loss, faults with their line, edits that keep comments."""
 
-import json
 import re
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +10,6 @@ from hypothesis import strategies as st
 
 from planner.errors import ScenarioError
 from planner.inputs.scenario.document import dump, edit, outline, parse, with_traces
-from planner.inputs.scenario.publish import PAGES, SCHEMA_PATH, schema_text, with_tables
 from planner.inputs.scenario.schema import Scenario
 
 TEXT = """\
@@ -398,21 +395,6 @@ def test_refusals_are_in_words_of_the_scenario() -> None:
     ):
         with pytest.raises(ScenarioError, match=re.escape(words)):
             parse(f"{TEXT}{more}\n")
-
-
-# What is published
-
-
-def test_the_published_schema_is_that_of_the_types() -> None:
-    assert SCHEMA_PATH.read_text(encoding="utf-8") == schema_text()
-    assert json.loads(schema_text())["additionalProperties"] is False
-
-
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_the_published_tables_describe_every_key(page: Path) -> None:
-    text = page.read_text(encoding="utf-8")
-    assert text == with_tables(text)
-    assert not [line for line in text.splitlines() if line.endswith("|  |")]
 
 
 def test_variants_of_a_profile_are_told_apart() -> None:

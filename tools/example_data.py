@@ -1,6 +1,6 @@
 """Write the data of docs/examples with the demo's generator.
 
-Run it with ``python -m planner.inputs.demo.publish``.
+Run it with ``python -m tools.example_data``.
 """
 
 from pathlib import Path
@@ -16,7 +16,7 @@ from planner.inputs.demo.traffic import (
     demand_week,
 )
 
-FOLDER = Path(__file__).parents[3] / "docs" / "examples"
+FOLDER = Path(__file__).parents[1] / "docs" / "examples"
 CODE_MODEL, CHAT_MODEL = "llama-3.1-8b", "llama-3.1-70b"
 TIERS = {"interactive": 0.47, "relaxed": 0.25, "batch": 0.28}  # SageServe: IW-F, IW-N, NIW
 # Mean tokens per request of Azure's code and conversation services, 2024.

@@ -1,30 +1,76 @@
-"""Write the JSON Schema of the scenario file, and the tables of docs/scenario.md and policies.md.
+"""Write the generated files and tables of docs: ``python -m tools.docs``.
 
-Run it with ``python -m planner.inputs.scenario.publish``. Descriptions are the comments of fields.
+Descriptions of keys and parameters are the comments of fields, those of options their help.
 """
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import groupby
 from pathlib import Path
 from typing import Any, get_args
 
 from pydantic import BaseModel
 
+from planner.domain.columns import Columns
+from planner.domain.kinds.forecast import TraceOptions
+from planner.domain.kinds.registry import KINDS
+from planner.domain.options import Option, RunOptions, options_in
+from planner.domain.results.figures import GROUPS, POLICIES, TIERS
 from planner.field_notes import field_notes
+from planner.inputs.ingest.formats import FORMATS
 from planner.inputs.scenario.schema import Scenario
 from planner.policies.base import Policy, TunedParameter
 from planner.policies.choice import policy_of
 from planner.policies.registry import TRAITS, TYPES
 
-DOCS = Path(__file__).parents[3] / "docs"
-SCHEMA_PATH = DOCS / "scenario.schema.json"
-PAGES = DOCS / "scenario.md", DOCS / "policies.md"
+DOCS = Path(__file__).parents[1] / "docs"
 MANY = 10  # values that another page lists
-HEAD = "| key | value (default) | meaning |\n| --- | --- | --- |\n"
+RESULT_TABLES = {"policies": POLICIES, "tiers": TIERS, "groups": GROUPS}
+KEYS_HEAD = "| key | value (default) | meaning |\n| --- | --- | --- |\n"
 POLICY_HEAD = "| name | label | description |\n| --- | --- | --- |\n"
 PARAMETER_HEAD = "| parameter | default | meaning |\n| --- | --- | --- |\n"
+OPTIONS_HEAD = """\
+# Options of runs
+
+This page lists the options of each kind of run.
+
+The API takes these names in `POST /api/v1/KIND/`. The command `bin/manage KIND` takes them with \
+`-` for `_`, and without the `_s` of seconds. A refused value is answered with its limits.
+"""
+FORMATS_HEAD = """\
+# File formats
+
+This page lists the formats of traces, by the value of `format`.
+
+The planner detects the format. To add one, follow [the recipe](../CONTRIBUTING.md#a-connector). \
+For a single file, [`--map`](how-to/read-your-traffic.md#name-the-columns) is enough.
+
+| format | contents |
+| --- | --- |
+"""
+FORMATS_CHECKS = """
+## Checks
+
+Checks compare what a reading implies with what the file has: rates, gaps, sums and repeated rows. \
+If a file allows several readings, the planner asks.
+"""
+
+
+def pages() -> dict[str, str]:
+    """Return every generated page of docs with its text, by file name."""
+    scenario, policies, results = (
+        (DOCS / name).read_text(encoding="utf-8")
+        for name in ("scenario.md", "policies.md", "results.md")
+    )
+    return {
+        "scenario.schema.json": schema_text(),
+        "scenario.md": with_tables(scenario),
+        "policies.md": with_tables(policies),
+        "results.md": with_columns(results),
+        "options.md": options_page(),
+        "formats.md": formats_page(),
+    }
 
 
 def schema_text() -> str:
@@ -91,7 +137,7 @@ def _keys(section: type[BaseModel], apart: set[str]) -> str:
         f"| {', '.join(f'`{row[0]}`' for row in same)} | {value} | {meaning} |\n"
         for (value, meaning), same in rows
     ]
-    return HEAD + "".join(lines)
+    return KEYS_HEAD + "".join(lines)
 
 
 def _key_rows(
@@ -195,7 +241,88 @@ def _tuned() -> Iterator[str]:
     yield ""
 
 
+def options_page() -> str:
+    """Return the text of docs/options.md."""
+    kinds = {name: kind.options for name, kind in KINDS.items()}
+    kinds["forecast"] = TraceOptions
+    return "\n".join(
+        [OPTIONS_HEAD, *(line for item in kinds.items() for line in _options_section(*item))]
+    )
+
+
+def _options_section(name: str, declared: type[RunOptions]) -> Iterator[str]:
+    """Yield the lines of one kind of run."""
+    yield f"## {name}\n"
+    yield "| option | value | meaning |\n| --- | --- | --- |"
+    for option in options_in(declared).values():
+        needed = " Needed." if option.required else ""
+        yield f"| `{option.name}` | {_option_values(option)} | {option.help}{needed} |"
+    yield ""
+
+
+def _option_values(option: Option) -> str:
+    """Return the valid values of an option in words, for a cell of a Markdown table."""
+    if len(option.choices) > MANY:
+        return f"one of [{len(option.choices)} names](forecasting.md#methods)"
+    if option.choices:
+        return ", ".join(f"`{choice}`" for choice in option.choices)
+    words = option.remedy.removeprefix("give ").replace("|", "\\|")
+    words = words.replace("a whole number from", "integer from").replace("a number", "number")
+    if re.search(r"\d,\d", words):  # a limit far from usual values, which a refusal states
+        words = re.sub(r"^(integer|number) (from|above) .*", r"\1", words)
+    return "text" if words.startswith("a text of") else words
+
+
+def formats_page() -> str:
+    """Return the text of docs/formats.md: the formats with a documentation page first."""
+    rows = []
+    for form in sorted(FORMATS.values(), key=lambda form: (not form.docs, form.name)):
+        name = f"[`{form.name}`]({form.docs})" if form.docs else f"`{form.name}`"
+        rows.append(f"| {name} | {form.words} |\n")
+    return "".join([FORMATS_HEAD, *rows, FORMATS_CHECKS])
+
+
+def with_columns(text: str) -> str:
+    """Return ``text``, a page of docs, with the table between each pair of marks rewritten."""
+    for name, columns in RESULT_TABLES.items():
+        mark = rf"(<!-- columns of {name} -->\n).*?(<!-- end -->)"
+        text = re.sub(mark, rf"\g<1>{_columns_table(columns)}\g<2>", text, flags=re.DOTALL)
+    return text
+
+
+def _columns_table(columns: Columns) -> str:
+    """Return a table of columns in Markdown, then their names in flat tables if they differ."""
+    head = "| key | unit | meaning |\n| --- | --- | --- |\n"
+    above = {(column.name, column.unit, column.help) for column in POLICIES.columns}
+    repeated = [
+        column.name
+        for column in columns.columns
+        if columns is not POLICIES and (column.name, column.unit, column.help) in above
+    ]
+    new = [column for column in columns.columns if column.name not in repeated]
+    same_meaning = groupby(new, key=lambda column: (column.unit, column.help))
+    rows = [
+        f"| {_quoted(column.name for column in group)} | {unit} | {help} |\n"
+        for (unit, help), group in same_meaning
+    ]
+    flat_names = {column.name: list(column.cells({})) for column in columns.columns}
+    other = [
+        f"`{key}` as {_quoted(names)}"
+        for key, names in flat_names.items()
+        if names and names != [key] and key not in repeated
+    ]
+    absent = [key for key, names in flat_names.items() if not names]
+    lines = [f"\nAs of a policy: {_quoted(repeated)}.\n"] if repeated else []
+    lines += [f"\nIn flat tables: {'; '.join(other)}.\n"] if other else []
+    lines += [f"\nNot in flat tables: {_quoted(absent)}.\n"] if absent else []
+    return "".join([head, *rows, *lines])
+
+
+def _quoted(names: Iterable[str]) -> str:
+    """Return the names as a list in Markdown, each as code."""
+    return ", ".join(f"`{name}`" for name in names)
+
+
 if __name__ == "__main__":
-    SCHEMA_PATH.write_text(schema_text(), encoding="utf-8")
-    for page in PAGES:
-        page.write_text(with_tables(page.read_text(encoding="utf-8")), encoding="utf-8")
+    for page, text in pages().items():
+        (DOCS / page).write_text(text, encoding="utf-8")
