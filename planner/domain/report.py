@@ -264,6 +264,7 @@ class Shape(Enum):
     """How a series is drawn. The value of a step holds until the next."""
 
     LINE = "line"
+    MARKED = "marked"  # a line with a dot at each value
     STEP = "step"
     BAR = "bar"
     POINTS = "points"

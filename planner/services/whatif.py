@@ -426,7 +426,8 @@ def sweep_report(sweep: Sweep, figure: Figure) -> Report:
             for value in values
         ]
         label = setting.label if setting else key
-        varied.append(VariedSetting(label, values, [f"{text}{unit}" for text in texts]))
+        relative = setting is not None and setting.relative
+        varied.append(VariedSetting(label, values, [f"{text}{unit}" for text in texts], relative))
     return grid_report(sweep.name, sweep_cells(sweep), varied, figure, FIGURES)
 
 

@@ -26,23 +26,35 @@
     return resolved;
   };
 
-  const STYLES = { dash: "dashed", dashdot: "dashed", dot: "dotted" }; // of a line; others: solid
+  const DASHES = { dot: [1, 1], dash: [3, 3], dashdot: [3, 1, 1, 1] }; // as Plotly draws them, in line widths of 3 px at least
+  // The background of a line with gaps: its colour and nothing, in turn.
+  const dashes = (paint, width, parts) => {
+    let at = 0;
+    const stops = parts.map((part, i) => {
+      const from = at;
+      at += part * Math.max(width, 3);
+      return `${i % 2 ? "transparent" : paint} ${from}px ${at}px`;
+    });
+    return `repeating-linear-gradient(90deg, ${stops.join(", ")})`;
+  };
   const swatch = (line) => {
     const mark = document.createElement("i");
     const paint = line.line?.color ?? line.marker?.color;
-    const edge = `${STYLES[line.line?.dash] ?? "solid"} ${paint}`;
     if (line.fillpattern) {
       mark.className = "striped";
       mark.style.color = paint;
     } else if (line.fill || line.stackgroup || line.type === "bar") {
       mark.style.background = line.fillcolor ?? paint;
-      if (line.line?.width) mark.style.borderTop = `1px ${edge}`;
+      if (line.line?.width) mark.style.borderTop = `1px ${line.line.dash ? "dotted" : "solid"} ${paint}`;
     } else if (line.mode === "markers") {
-      mark.className = "point";
+      mark.className = line.marker.symbol === "diamond" ? "point diamond" : "point";
       mark.style.background = paint;
     } else {
       mark.className = "line";
-      mark.style.borderTop = `${line.line?.width ?? 2}px ${edge}`;
+      const width = line.line?.width ?? 2;
+      const parts = DASHES[line.line?.dash];
+      mark.style.height = `${width}px`;
+      mark.style.background = parts ? dashes(paint, width, parts) : paint;
     }
     return mark;
   };

@@ -58,7 +58,7 @@ def test_from_an_answer_to_what_if(
     first.save()
     grid = live_server.url + reverse("web:what-if", args=[sweep.pk])
     site.goto(grid)
-    expect(site.get_by_role("status")).to_contain_text("1 still running")
+    expect(site.get_by_role("status")).to_contain_text("left: 1")
 
     for size in (PHONE, {"width": 1280, "height": 900}):
         site.set_viewport_size(size)

@@ -7,7 +7,7 @@ from itertools import product
 from typing import Any
 
 from planner.domain.columns import COUNT, LESS, SHARE
-from planner.domain.formats import figure, signed_percent
+from planner.domain.formats import figure, percent, signed_percent
 from planner.domain.report import (
     Axis,
     Block,
@@ -22,6 +22,7 @@ from planner.domain.report import (
     Role,
     Section,
     Series,
+    Shape,
     Table,
     periods,
     table,
@@ -45,11 +46,15 @@ TILES = tuple(shown for shown in PLANNED if shown.name != "starts")
 
 @dataclass(frozen=True, slots=True)
 class VariedSetting:
-    """A setting of a grid, with its values as numbers and as text."""
+    """A setting of a grid, with its values as numbers and as text.
+
+    The values of a ``relative`` setting are factors on its present value.
+    """
 
     label: str
     values: Sequence[Any]
     texts: Sequence[str]
+    relative: bool = False
 
 
 def answer_report(title: str, before: WhatIf | None, now: WhatIf, *, same: bool = False) -> Report:
@@ -163,17 +168,56 @@ def grid_report(
         marked=best,
     )  # fmt: skip
     answer = ""
-    if best:
+    if not varied[1:]:
+        answer = _effect(ranks, varied[0], chosen)
+    elif best:
         named = zip((setting.label for setting in varied), values_of_cell[min(best)], strict=True)
         word = "lowest" if chosen.better == LESS else "highest"
-        answer = f"{chosen.label} {word} at {', '.join(f'{label} {text}' for label, text in named)}"
+        value = _text(chosen, ranks[min(best)].value)
+        at = ", ".join(f"{label} {text}" for label, text in named)
+        answer = f"{chosen.label} {word} at {at}: {value}"
     sections = [
-        Section(f"Effect of {' and '.join(setting.label.lower() for setting in varied)}", (drawn,)),
-        Section("All cells", (all_cells,), group=Group.BASIS if len(varied) > 1 else None),
+        Section("All combinations", (all_cells,), group=Group.BASIS if len(varied) > 1 else None),
     ]
+    if any(cell.value is not None for cell in ranks):
+        effect = f"Effect of {' and '.join(setting.label.lower() for setting in varied)}"
+        sections.insert(0, Section(effect, (drawn,)))
     if notes:
         sections.append(_notes([Note(note) for note in notes]))
-    return Report(title, answer, tuple(sections))
+    return Report(title, answer, tuple(sections), warnings=_unplanned(cells))
+
+
+def _unplanned(cells: Sequence[Cell]) -> tuple[str, ...]:
+    """Return a warning if combinations have no plan or run, with the first reason."""
+    reasons = [cell.problem for cell in cells if cell.problem]
+    if not reasons:
+        return ()
+    return (f"{len(reasons)} of {len(cells)} combinations have no plan. {reasons[0]}",)
+
+
+def _effect(cells: Sequence[RankedCell], varied: VariedSetting, chosen: Figure) -> str:
+    """Return how a figure changes over the values of one setting; "" without two figures.
+
+    For a relative setting, that is also the mean change for 1% of it.
+    """
+    known = [i for i, cell in enumerate(cells) if cell.value is not None]
+    if len(known) < 2:
+        return ""
+    first, last = known[0], known[-1]
+    before, after = cells[first].value or 0.0, cells[last].value or 0.0
+    span = f"at {varied.label.lower()} {varied.texts[first]}, {{}} at {varied.texts[last]}"
+    ends = f"{_text(chosen, before)} {span.format(_text(chosen, after))}"
+    if not varied.relative or before == after:
+        return f"{chosen.label}: {ends}"
+    slope = (after - before) / (varied.values[last] - varied.values[first]) / 100
+    size = percent(slope, 2) if chosen.unit == SHARE else figure(slope, _unit(chosen))
+    per = f"{'+' * (slope > 0)}{size} per 1% of {varied.label.lower()}"
+    return f"{chosen.label} {per}: {ends}"
+
+
+def _text(shown: Figure, value: float | None) -> str:
+    """Return a value of a figure as text with its unit."""
+    return Fact("", value, _unit(shown), FORMS.get(shown.unit, Form.NUMBER)).text
 
 
 def _problem(cell: Cell) -> str:
@@ -192,7 +236,7 @@ def _curve(cells: Sequence[RankedCell], varied: VariedSetting, chosen: Figure) -
         chosen.label,
         Axis(varied.label),
         Axis(unit=_unit(chosen), form=FORMS.get(chosen.unit, Form.NUMBER)),
-        (Series(chosen.label, x, y, Role.RECOMMENDED),),
+        (Series(chosen.label, x, y, Role.RECOMMENDED, Shape.MARKED),),
     )
 
 
@@ -205,6 +249,7 @@ def _heat_map(
     # A row for each value of the first setting.
     lines = [cells[i : i + width] for i in range(0, len(cells), width)]
     return Table(
+        title=f"{chosen.label}, {_unit(chosen)}".removesuffix(", "),
         heads=(
             Head(f"{first.label} by {second.label}"),
             *(Head(text, form) for text in second.texts),

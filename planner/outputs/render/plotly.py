@@ -130,6 +130,8 @@ def _traces(series: Series, colour: str, chart: Chart, clock: str) -> Iterator[P
         stacked = {"stackgroup": "all", "fillcolor": _with_opacity(colour, 0.7)}
         yield trace | stacked | {"line": {"color": colour, "width": 0.5, "shape": "hv"}}
         return
+    if series.shape is Shape.MARKED:
+        trace |= {"mode": "lines+markers", "marker": {"color": colour, "size": 7}}
     if series.role is Role.DEMAND:
         trace |= {"fill": "tozeroy", "fillcolor": _with_opacity(colour, 0.34)}
     if moments and x[0] == x[-1]:  # a vertical line has its name beside it

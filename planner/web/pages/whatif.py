@@ -222,6 +222,7 @@ def answers_context(run: Run, params: QueryDict) -> TemplateContext:
     if not isinstance(before, WhatIf):
         raise before or NotReady("The plan of this run is being prepared. Try again.")
     context |= {"question": question, "going": sum(answer is None for answer in answers)}
+    context |= {"planned": len(answers) - context["going"], "asked": len(answers)}
     recommended = None if before.flat else recommended_policy(run)
     context |= {"simulated": recommended is not None}
     if not question.axes:
@@ -252,7 +253,8 @@ def _grid_context(
     ]
     varied = [
         VariedSetting(settings[axis.key].label, axis.values,
-               [f"{figure(value)} {settings[axis.key].unit}" for value in axis.values])
+               [f"{figure(value)} {settings[axis.key].unit}" for value in axis.values],
+               settings[axis.key].relative)
         for axis in question.axes
     ]  # fmt: skip
     chosen = figure_by_name(figure_name or PLANNED[0].name, PLANNED)

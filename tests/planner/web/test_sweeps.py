@@ -111,7 +111,7 @@ def test_the_pages(planner: User, viewer: User, pools: Scenario, sweep: Sweep) -
     address = reverse("web:what-if", args=[sweep.pk])
     page = reader.get(address)
     assert (page.context["grid"].done, page.context["going"]) == (1, 5)
-    (cells,) = [s for s in page.context["sections"] if s.section.title == "All cells"]
+    (cells,) = [s for s in page.context["sections"] if s.section.title == "All combinations"]
     assert 12.0 in cells.section.tables[0].rows[1]
     done = reverse("web:run", args=[sweep.runs.get(cell=1).pk])
     assert done in page.content.decode()
