@@ -221,8 +221,11 @@ def answers_context(run: Run, params: QueryDict) -> TemplateContext:
     before, *answers = what_if_cells(run, [{}, *question.cells], WITHIN_S)
     if not isinstance(before, WhatIf):
         raise before or NotReady("The plan of this run is being prepared. Try again.")
-    context |= {"question": question, "going": sum(answer is None for answer in answers)}
-    context |= {"planned": len(answers) - context["going"], "asked": len(answers)}
+    going = sum(answer is None for answer in answers)
+    context |= {
+        "question": question, "going": going, "planned": len(answers) - going,
+        "asked": len(answers),
+    }  # fmt: skip
     recommended = None if before.flat else recommended_policy(run)
     context |= {"simulated": recommended is not None}
     if not question.axes:
