@@ -29,7 +29,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from bench.product import ROOT, Product, fresh_folder
@@ -54,11 +54,11 @@ def main() -> None:
     parser.add_argument("--team", action="store_true", help="on PostgreSQL and Redis, killed too")
     args = parser.parse_args()
     random.seed(args.seed)
-    with (
-        bucket() if args.bucket else nullcontext(),
-        servers() if args.team else nullcontext({}) as beside,
-        fresh_folder("chaos", embedded=not args.team),
-    ):
+    with ExitStack() as stack:
+        if args.bucket:
+            stack.enter_context(bucket())
+        beside = stack.enter_context(servers()) if args.team else {}
+        stack.enter_context(fresh_folder("chaos", embedded=not args.team))
         figures = measure(args.kills, beside)
     print(json.dumps(figures) if args.json else json.dumps(figures, indent=2))
 
@@ -219,8 +219,8 @@ def _verdict(asked: list[int]) -> dict[str, int]:
     if kept is not None:
         completed = Run.objects.filter(state=Run.State.COMPLETED).exclude(store="")
         ready = Trace.objects.filter(state=Trace.State.READY)
-        for row in (*completed, *ready):
-            lost += not kept.holds(row.store)
+        for rows in (completed, ready):
+            lost += sum(not kept.holds(store) for store in rows.values_list("store", flat=True))
     return {
         "lost": lost,
         "doubled": doubled,

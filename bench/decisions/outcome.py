@@ -43,10 +43,7 @@ def decided(name: str, scenario: Scenario, stored: StoredTrace) -> Decision:
     """
     study = study_of(scenario, {"t": stored}, NO_USER_FACTS, silent)
     beside, _ = missing_baselines(scenario, study, [])
-    policies = [
-        *policies_chosen(scenario, study, [])[0],
-        *(policy for policy in beside if not policy.traits.reference),
-    ]
+    policies = [*policies_chosen(scenario, study, [])[0], *beside]
     trials = Trials(study, TestDays(study, scenario.test_days, scenario.seed), scenario.seed,
                     IN_PROCESS)  # fmt: skip
     choices = dict(choices_of(trials, policies))

@@ -127,7 +127,7 @@ class RealPlanner(DynamoPlanner):
         state = import_module("dynamo.planner.core.state_machine").PlannerScalingState
         if self.target == "sla":  # the estimator of engines is replaced below
             module = import_module("dynamo.planner.core.state_machine")
-            module.PlannerEnginePerfModel = lambda **_: None
+            module.PlannerEnginePerfModel = lambda **_: None  # type: ignore[attr-defined]
         made = state(config, types.WorkerCapabilities(
             decode=able[-1], prefill=able[0] if len(unit) > 1 else None
         ))  # fmt: skip

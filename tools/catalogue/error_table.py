@@ -38,7 +38,7 @@ def error_table(
             tbt_errors, ttft_errors = (
                 np.quantile(errors[rows], LEVELS).tolist() for errors in (tbt, ttft)
             )
-            cells[name] = Cell(*tbt_errors, *ttft_errors, len(rows))
+            cells[name] = Cell(*tbt_errors, *ttft_errors, rows=len(rows))
     for missing in {"agg", "disagg"} - cells.keys():  # no deployment of that mode was measured
         (other,) = {"agg", "disagg"} & cells.keys()
         cells[missing] = cells[other]
@@ -59,7 +59,7 @@ def distant_table(tbt: FloatArray, ttft: FloatArray, groups: TextArray) -> Error
         np.expm1(t_quantiles * np.sqrt(weights @ log_errors**2)).tolist()
         for log_errors in (tbt, ttft)
     )
-    cell = Cell(*tbt_errors, *ttft_errors, tbt.size)
+    cell = Cell(*tbt_errors, *ttft_errors, rows=tbt.size)
     return ErrorTable({"agg": cell, "disagg": cell})
 
 

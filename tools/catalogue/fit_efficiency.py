@@ -30,7 +30,7 @@ from planner.inputs.profiles.kernel_files.aic import experts
 from planner.inputs.profiles.kernel_files.reader import plausible, read_frame
 from simulation.performance.curves import overlapped
 from simulation.performance.efficiency import Efficiencies, Efficiency
-from simulation.performance.kernel_tables import KernelRows, kernels
+from simulation.performance.kernel_tables import KernelRows, fastest, kernels
 from simulation.performance.profile import check
 from simulation.performance.specs import BYTES, GpuSpec
 from tools.catalogue import operator_checks
@@ -162,10 +162,10 @@ def _collectives(tables: list[KernelRows], gpu: GpuSpec) -> list[Sample]:
     table = kernels(gpu.name, AIC, tables).collectives
     assert gpu.link_bytes_s is not None
     result = []
-    for (kind, gpus), lines in table.lines.items():
+    for (kind, gpus), lines in table.items():
         sizes = np.unique(np.concatenate([line.sizes for line in lines]))
         sizes = sizes[sizes >= 1024]
-        read = table.at(kind, gpus, sizes)
+        read = fastest(lines, sizes)
         assert read is not None
         # Bytes over the link of a GPU per byte of the message, for a ring.
         traffic = (2.0 if kind == "all_reduce" else 1.0) * (gpus - 1) / gpus

@@ -233,8 +233,8 @@ def _pool_change(change: ReplicaChange, total: ReplicaChange) -> PoolChange:
     if not all(known):
         return PoolChange(change.pool, before, after, None, NOTHING)
     mean, mean_after = (mean or 0.0 for mean in change.mean)
-    more = round(mean_after - mean, 2)
-    words = minus(f"{more:+.2f}") if more else "0"
+    more = round(mean_after - mean, 1)
+    words = minus(f"{more:+.1f}") if more else "0"
     return PoolChange(change.pool, before, after, more, words)
 
 
