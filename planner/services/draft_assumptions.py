@@ -7,7 +7,7 @@ Effects are ratios of the capacity of one replica, by the fluid model at mean le
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from planner.domain.formats import signed_percent
+from planner.domain.formats import milliseconds, signed_percent
 from planner.domain.trace_statistics.context_limits import EVERY_LABEL, beyond_context
 from planner.domain.traffic.binned_source import FILE_CV
 from planner.domain.verification.profile_error import stated_error
@@ -15,7 +15,7 @@ from planner.inputs import catalogue
 from planner.inputs.catalogue.hardware import known_model
 from planner.inputs.ingest.store import LENGTHS
 from planner.inputs.scenario.document import parse
-from planner.inputs.scenario.schema import Scenario
+from planner.inputs.scenario.schema import Region, Scenario, Tier
 from planner.models import Trace
 from planner.services import drafts
 from planner.services.draft_profiles import Serving, built_in_profiles, models_for
@@ -39,6 +39,7 @@ class Assumption:
     why: str
     matters: str = ""
     models: tuple[str, ...] = ()  # models that avoid the problem, to choose from
+    warns: bool = False  # the draft does not keep what the file says
 
 
 def draft_assumptions(trace: Trace, document: str, serving: Serving) -> tuple[Assumption, ...]:
@@ -128,7 +129,37 @@ def _first_names(names: list[str]) -> str:
 
 def _region(trace: Trace, draft: Scenario) -> Iterator[Assumption]:
     """Yield the assumptions on region, price, cold start and time-to-first-token limit."""
-    region, tier = draft.regions[0], draft.tiers[0]
+    tier = draft.tiers[0]
+    named = [name for name in trace.report.get("regions") or [] if name]
+    kept = drafts.kept_labels(trace, "regions")
+    if kept:
+        why = "your file names them" if kept[1:] else "your file names it"
+    elif named:
+        why = f"your file names {_first_names(named)}, and the draft plans one region"
+    else:
+        why = "your file has no regions"
+    yield Assumption(
+        "regions",
+        "Regions and prices" if draft.regions[1:] else "Region and price",
+        "; ".join(_region_words(region) for region in draft.regions),
+        f"{why}. Prices are on demand",
+        "Cost changes with the price. A farther region adds its latency to TTFT.",
+        warns=bool(named) and not kept,
+    )
+    yield cold_start(draft)
+    if (tier.ttft_ms or 0) > drafts.TTFT_MS:  # the draft loosened the usual limit
+        yield Assumption(
+            "tiers",
+            f"TTFT limit of {tier.name}",
+            f"{(tier.ttft_ms or 0) / 1000:g} s (usual: {drafts.TTFT_MS / 1000:g} s)",
+            "the usual limit is too short: a long prompt of the trace takes half of this limit on "
+            "an idle replica",
+            "A lower limit needs faster GPUs, or a tier of its own for long prompts.",
+        )
+
+
+def _region_words(region: Region) -> str:
+    """Return a region of a draft with its prices and its GPUs."""
     offers = region.usd_per_gpu_hour
     usd = {**catalogue.regions()[region.like or ""].usd_per_gpu_hour, **offers}
     prices = []
@@ -138,24 +169,7 @@ def _region(trace: Trace, draft: Scenario) -> Iterator[Assumption]:
             source_words = " (median of offers)" if gpu in offers else ""
             price = f"${usd[gpu]:,.2f} per {gpu}-hour{source_words}"
         prices.append(f"{price}, {count:,} available")
-    named_regions = [name for name in trace.report.get("regions") or [] if name]
-    named_words = f"your file names {_first_names(named_regions)}. " if named_regions else ""
-    yield Assumption(
-        "regions",
-        "Region and price",
-        f"{region.name} (prices of {region.like}): {', '.join(prices)}",
-        f"{named_words}The draft plans one region, at on-demand prices",
-        "Cost changes with the price. A farther region adds its latency to TTFT.",
-    )
-    yield cold_start(draft)
-    if (tier.ttft_ms or 0) > drafts.TTFT_MS:  # the draft loosened the usual limit
-        yield Assumption(
-            "tiers",
-            f"TTFT limit of {tier.name}",
-            f"{(tier.ttft_ms or 0) / 1000:g} s instead of {drafts.TTFT_MS / 1000:g} s",
-            "the trace's long prompts take half of that on an idle replica",
-            "A lower limit needs faster GPUs, or a tier of its own for long prompts.",
-        )
+    return f"{region.name} (prices of {region.like}): {', '.join(prices)}"
 
 
 def cold_start(draft: Scenario) -> Assumption:
@@ -171,25 +185,46 @@ def cold_start(draft: Scenario) -> Assumption:
 
 def _limits(trace: Trace, draft: Scenario) -> Iterator[Assumption]:
     """Yield the assumption on tiers: their shares of traffic and SLO limits, with the source."""
-    shares = draft.traffic.sources[0].tiers
+    kept = drafts.kept_labels(trace, "tiers")
+    shares = _tier_shares(trace) if kept else draft.traffic.sources[0].tiers
     tiers = "; ".join(
-        f"{shares.get(tier.name, 0):.0%} {tier.name}, "
-        + ", ".join(
-            f"{name} {limit / 1000:g} s"
-            for name, limit in (("TTFT", tier.ttft_ms), ("TPOT", tier.tbt_ms))
-            if limit is not None
-        )
+        (f"{shares[tier.name]:.0%} " if tier.name in shares else "")
+        + ", ".join([tier.name, *_limit_words(tier)])
         for tier in draft.tiers
     )
     named = [name for name in trace.report.get("tiers") or [] if name]
-    named_words = f"your file names {_first_names(named)}, without limits" if named else ""
+    if kept:
+        why = f"your file names {_first_names(named)}, without limits. These are usual"
+    else:
+        named_words = f"your file names {_first_names(named)}, without limits" if named else ""
+        why = f"{named_words or 'your file has no tiers'}. These are SageServe's (IW-F, IW-N)"
     yield Assumption(
         "tiers",
         "Tiers and their limits",
         tiers,
-        f"{named_words or 'your file has no tiers'}. These are SageServe's (IW-F, IW-N)",
+        why,
         "Work that may wait longer needs fewer replicas at the peak.",
+        warns=bool(named) and not kept,
     )
+
+
+def _tier_shares(trace: Trace) -> dict[str, float]:
+    """Return each tier's share of the requests of a demand file; empty if not counted."""
+    counts: dict[str, int] = {}
+    for series in trace.report.get("series") or []:
+        counts[series["tier"]] = counts.get(series["tier"], 0) + (series.get("requests") or 0)
+    total = sum(counts.values())
+    return {tier: count / total for tier, count in counts.items()} if total else {}
+
+
+def _limit_words(tier: Tier) -> Iterator[str]:
+    """Yield the limits of a tier in words."""
+    limits = (("TTFT", tier.ttft_ms), ("TPOT", tier.tbt_ms), ("E2E", tier.e2e_ms))
+    for name, limit_ms in limits:
+        if limit_ms is not None:
+            yield f"{name} {milliseconds(limit_ms)}"
+    if tier.deferrable:
+        yield "may wait"
 
 
 def _lengths(trace: Trace, draft: Scenario, speed: Profile) -> Iterator[Assumption]:

@@ -9,7 +9,9 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from math import ceil, floor, inf, isfinite
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Literal
+
+from pydantic import TypeAdapter, ValidationError
 
 from forecasting.rules.arima import MIN_OBSERVED
 from planner.domain.deployment_search.query import price_of
@@ -19,6 +21,7 @@ from planner.inputs.scenario.document import dump_mapping, parse
 from planner.inputs.scenario.schema.test_days import DRAFT_DAYS
 from planner.models import Trace
 from planner.policies.choice import DRAFTED
+from planner.schema_types import Name
 from planner.services.draft_profiles import Serving, choose_serving
 from planner.services.draft_windows import HorizonChoice, WindowChoice
 from planner.services.scenarios import free_name
@@ -26,7 +29,12 @@ from simulation.performance.profile import Profile, iteration_s
 from simulation.sizing.queueing import largest_rate
 
 FAST, RELAXED = "interactive", "relaxed"  # SageServe's IW-F and IW-N
-REGION = "us-east"
+REGION = "us-east"  # of a trace without regions
+MOST_LABELS = 6  # regions or tiers of a file that a draft keeps
+DEFERRABLE = "batch", "offline", "bulk", "niw", "deferrable"  # in names of tiers that may wait
+RELAXED_NAMES = "relaxed", "agent", "background", "iw-n"  # in names of tiers without a TPOT limit
+DEADLINE = {"e2e_ms": 86_400_000, "deferrable": True}  # a day, as SageServe's NIW
+RELAXED_TTFT_MS = 60_000
 CAPACITY_GPUS = 512  # GPUs of a region, or the next multiple that the traffic may need
 ASSUMED_INPUT = {"mean": 1155, "cv": 1.0}  # Azure 2023 conversation trace: mean ISL, spread near 1
 ASSUMED_OUTPUT = {"mean": 211, "cv": 1.0}  # and mean OSL (Splitwise, ISCA 2024)
@@ -45,6 +53,7 @@ LENGTH_OF_A_DAY_S, LENGTH_OF_A_WEEK_S = 2 * DAY_S - HOUR_S, WEEK_S - HOUR_S
 # Requests of a window; a comparison replays them about a hundred times.
 MAX_REPLAYED_REQUESTS = 2_000_000
 PEAK_TO_MEAN = 3  # peak over mean: Azure 2024's code service by day
+NAMES = TypeAdapter(list[Name])
 Row = dict[str, Any]  # a mapping of the scenario document
 
 
@@ -57,9 +66,10 @@ def scenario_draft(
 ) -> str:
     """Return the YAML of a new scenario over ``trace``.
 
-    It has the trace's models on built-in profiles (``serving``), one region, and interactive tiers.
-    Every series of a demand file becomes its own source. ``window`` is the part of the trace to
-    plan, by default what its length allows. ``horizon`` plans the time after the trace instead.
+    It has the trace's models on built-in profiles (``serving``), and its regions and tiers
+    (``kept_labels``). Otherwise it has one region, and interactive tiers. Every series of a demand
+    file becomes its own source. ``window`` is the part of the trace to plan, by default what its
+    length allows. ``horizon`` plans the time after the trace instead.
     ``replicas_today`` is the present fleet of the one profile, the baseline of savings.
     """
     if trace.state != Trace.State.READY:
@@ -80,19 +90,19 @@ def scenario_draft(
         "description": " ".join(filter(None, (_ignored_labels(trace, serving), ended))),
         "models": [profile.model for profile in profiles],
         "profiles": [dict(model.row) for model in serving.all],
-        "regions": [_region_row(trace, profiles)],
-        "tiers": [
-            {"name": FAST, "ttft_ms": ttft_ms, "tbt_ms": 100},
-            {"name": RELAXED, "ttft_ms": 60_000},
-        ],
+        "regions": [_region_row(trace, profiles, name) for name in _regions(trace)],
+        "tiers": _tier_rows(kept_labels(trace, "tiers") or (FAST, RELAXED), ttft_ms),
         "traffic": {"sources": _sources(trace, serving, series)},
         "fleet": {"startup_s": STARTUP_S},
         "policies": list(DRAFTED),
         "test_days": [dict(day) for day in DRAFT_DAYS],
     }
     if replicas_today is not None and len(profiles) == 1:
-        pool = {"model": profiles[0].model, "region": REGION, "gpu": profiles[0].gpu}
-        data["fleet"]["today"] = [pool | {"replicas": replicas_today}]
+        pool, regions = {"model": profiles[0].model, "gpu": profiles[0].gpu}, _regions(trace)
+        each, rest = divmod(replicas_today, len(regions))
+        data["fleet"]["today"] = [
+            pool | {"region": name, "replicas": each + (i < rest)} for i, name in enumerate(regions)
+        ]
     if cached_share(trace) or repeated_blocks(trace):
         data["serving"] = [{"prefix_caching": True}]
     _fit_window(data, trace, window, horizon)
@@ -130,11 +140,58 @@ def _seconds(moment: str) -> float:
     return datetime.fromisoformat(moment).timestamp()
 
 
-def _region_row(trace: Trace, profiles: Sequence[Profile]) -> Row:
-    """Return the only region of a draft, with GPUs for the trace's peak on ``profiles``.
+def kept_labels(trace: Trace, kind: Literal["regions", "tiers"]) -> tuple[str, ...]:
+    """Return the regions or tiers in the file if a draft can keep them, else an empty tuple.
 
-    Prices are those of the built-in region that has the most of these GPU types. Other types get
-    the median of the known prices, if there are any.
+    It keeps them if every request has one, they are few, and a scenario can have their names.
+    """
+    names = trace.report.get(kind) or []
+    series = trace.report.get("series", [])
+    labelled = all(one.get(kind.removesuffix("s")) for one in series)
+    return tuple(names) if labelled and len(names) <= MOST_LABELS and _are_names(names) else ()
+
+
+def _are_names(labels: Sequence[str]) -> bool:
+    """Return whether a scenario can use the labels of a file as names."""
+    try:
+        NAMES.validate_python(labels)
+    except ValidationError:
+        return False
+    return True
+
+
+def _regions(trace: Trace) -> tuple[str, ...]:
+    """Return the names of a draft's regions: those in the file, else one."""
+    return kept_labels(trace, "regions") or (REGION,)
+
+
+def _tier_rows(names: Sequence[str], ttft_ms: int) -> list[Row]:
+    """Return the tiers of a draft, with limits by their names; those that may wait come last.
+
+    Without a tier of another kind, tiers of batch work are interactive too.
+    """
+
+    def has(words: Sequence[str], name: str) -> bool:
+        """Return whether one of the words is in the name of a tier."""
+        return any(word in name.lower() for word in words)
+
+    waiting = [name for name in names if has(DEFERRABLE, name)]
+    waiting = waiting if len(waiting) < len(names) else []
+    others = [name for name in names if name not in waiting]
+    relaxed = [name for name in others if has(RELAXED_NAMES, name)]
+    return [
+        *({"name": name, "ttft_ms": ttft_ms, "tbt_ms": 100}
+          for name in others if name not in relaxed),
+        *({"name": name, "ttft_ms": max(RELAXED_TTFT_MS, ttft_ms)} for name in relaxed),
+        *({"name": name, **DEADLINE} for name in waiting),
+    ]  # fmt: skip
+
+
+def _region_row(trace: Trace, profiles: Sequence[Profile], name: str) -> Row:
+    """Return a region of a draft, with GPUs for the trace's peak on ``profiles``.
+
+    Prices are those of the built-in region that has the most of these GPU types, among those whose
+    names begin as ``name``, if there are any. Other types get the median of the known prices.
     """
     peak_rps = PEAK_TO_MEAN * sum(rate for _, rate in _series_rates(trace))
     capacity: dict[str, int] = {}
@@ -143,10 +200,12 @@ def _region_row(trace: Trace, profiles: Sequence[Profile]) -> Row:
         gpus = region_gpus(peak_rps, replica_rps, profile.tp)
         capacity[profile.gpu] = capacity.get(profile.gpu, 0) + gpus
     regions = catalogue.regions()
-    region = max(regions, key=lambda name: len(capacity.keys() & regions[name].usd_per_gpu_hour))
+    named = kept_labels(trace, "regions")
+    alike = [other for other in regions if named and other.startswith(name)] or list(regions)
+    region = max(alike, key=lambda other: len(capacity.keys() & regions[other].usd_per_gpu_hour))
     unpriced = sorted(capacity.keys() - regions[region].usd_per_gpu_hour)
     prices = {gpu: usd for gpu in unpriced if isfinite(usd := price_of(gpu, {}).usd)}
-    row: Row = {"name": REGION, "like": region, "capacity": capacity}
+    row: Row = {"name": name, "like": region, "capacity": capacity}
     return row | ({"usd_per_gpu_hour": prices} if prices else {})
 
 
@@ -158,9 +217,11 @@ def _sources(trace: Trace, serving: Serving, all_series: Sequence[Row]) -> list[
     common: Row = {
         "trace": trace.name,
         "model": serving.profile.model,
-        "regions": {REGION: 1.0},
-        "tiers": {FAST: 0.7, RELAXED: 0.3},
     }
+    if not kept_labels(trace, "regions"):
+        common["regions"] = {REGION: 1.0}
+    if not kept_labels(trace, "tiers"):
+        common["tiers"] = {FAST: 0.7, RELAXED: 0.3}
     if trace.kind == Trace.Kind.REQUESTS:
         if not serving.labels:
             return [common]
@@ -184,9 +245,10 @@ def _sources(trace: Trace, serving: Serving, all_series: Sequence[Row]) -> list[
 def _ignored_labels(trace: Trace, serving: Serving) -> str:
     """Return in words the models, regions and tiers in the file that the draft does not use."""
     model_kind = () if serving.labels else ("models",)
+    label_kinds = [kind for kind in ("regions", "tiers") if not kept_labels(trace, kind)]
     labels = [
         f"{kind} {', '.join(names[:6])}{' ...' if len(names) > 6 else ''}"
-        for kind in (*model_kind, "regions", "tiers")
+        for kind in (*model_kind, *label_kinds)
         if (names := [name for name in trace.report.get(kind) or [] if name])
     ]
     if not labels:

@@ -162,6 +162,24 @@ def test_each_model_of_a_file_is_served_by_its_own() -> None:
     assert "your file names our-own, llama-3.1-70b, and all of it is served by this" in row.why
 
 
+def test_a_draft_keeps_the_regions_and_tiers_of_a_file() -> None:
+    pairs = [(region, tier) for region in ("us-east", "eu-west-1") for tier in ("batch", "chat")]
+    rows = [
+        {"name": f"{region} / {tier}", "region": region, "tier": tier, "bins": 2016, "bin_s": 300,
+         "requests": 1000, "input_tokens": 10**6, "output_tokens": 10**5}
+        for region, tier in pairs
+    ]  # fmt: skip
+    report = {"bin_s": 300, "regions": ["us-east", "eu-west-1"], "tiers": ["batch", "chat"]}
+    drafted = draft(kind="demand", report=report | {"series": rows})
+    assert {region.name for region in drafted.regions} == {"us-east", "eu-west-1"}
+    assert {tier.name: tier.deferrable for tier in drafted.tiers} == {"chat": False, "batch": True}
+    assert not any(source.regions or source.tiers for source in drafted.traffic.sources)
+
+    rows[0]["region"] = ""  # requests without a region keep the draft to one
+    drafted = draft(kind="demand", report=report | {"series": rows})
+    assert len(drafted.regions) == 1 and len(drafted.tiers) == 2
+
+
 def test_the_replicas_of_today_are_the_baseline_of_a_draft() -> None:
     report = {"start_ns": 0, "end_ns": 7 * DAY * SECOND, "requests": 1000, "input_tokens": 10**6}
     trace = Trace(
