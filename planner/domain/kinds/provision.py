@@ -209,8 +209,11 @@ def run(
     refuse_without_history(options.over_time, traffic, window.observed_s[0])
     hardware = replace(hardware, asked=requested_tiers(traffic, np.inf))
     peaks = peak_hours(hardware, traffic, window)
-    # The rest of the progress is for the plans window by window, if there are any.
-    solved = 0.95 if options.over_time == OFF else 0.4
+    # Sharing puts operators side by side on a GPU, which a single stream excludes.
+    shares = OPERATOR in options.levels and not options.single_stream
+    # The rest of the progress is for shared GPUs, then for the plans window by window.
+    together = 0.95 if options.over_time == OFF else 0.5
+    solved = together - 0.25 if shares else together
     cases = _solved_cases(
         scenario, options, known, hardware, traffic, peaks, part(progress, 0.1, solved)
     )
@@ -218,10 +221,8 @@ def run(
     totals = {level: figures.total(chosen, level) for level in options.levels}
     savings = figures.total_savings(totals)
     shared = None
-    # Sharing puts operators side by side on a GPU, which a single stream excludes.
-    if OPERATOR in options.levels and not options.single_stream:
-        progress(solved, "Placing services together")
-        shared = sharing.shared_gpus(chosen)
+    if shares:
+        shared = sharing.shared_gpus(chosen, part(progress, solved, together))
     by_window: over_time.OverTime | None = None
     tables = tables_of(cases)
     if options.over_time != OFF:
@@ -231,7 +232,7 @@ def run(
             scenario.fleet.startup_s, scenario.seed,
         )  # fmt: skip
         by_window, tables["courses"] = over_time.plan_windows(
-            chosen, tracked, part(progress, solved, 0.95)
+            chosen, tracked, part(progress, together, 0.95)
         )
     on_sharing, on_windows = sharing.sentences(shared), over_time.sentences(by_window)
     notes = [
@@ -296,7 +297,9 @@ def _solved_cases(
         seed=scenario.seed,
     )
     cases = choose_variants(
-        solve_variants(hardware, to_solve, limits, measured, lengths, settings, progress)
+        solve_variants(
+            hardware, to_solve, limits, measured, lengths, settings, part(progress, 0.0, 0.5)
+        )
     )
     if not any(case.chosen for case in cases):
         raise Infeasible(
@@ -305,13 +308,12 @@ def _solved_cases(
         )
     if OPERATOR not in options.levels:
         return cases
-    progress(1.0, "Planning operators by the published algorithm")
-    return [
-        replace(case, methods=methods_of(case.problem, case.judge, options.epsilon))
-        if case.chosen
-        else case
-        for case in cases
-    ]
+    for i, case in enumerate(cases):
+        if case.chosen:
+            progress(0.5 + 0.5 * i / len(cases), f"Comparing methods: {case.where}")
+            methods = methods_of(case.problem, case.judge, options.epsilon)
+            cases[i] = replace(case, methods=methods)
+    return cases
 
 
 def _notes(options: Options, cases: list[Case], unknown: tuple[str, ...]) -> Iterator[str]:

@@ -9,6 +9,7 @@ from functools import partial
 
 import numpy as np
 
+from planner.domain.progress import Progress
 from planner.domain.provisioning.levels import draw_replay_requests, problem_of, with_ample_replicas
 from planner.domain.provisioning.unit import Case, Sentences, groups
 from planner.domain.serialise import gpu_words
@@ -102,19 +103,23 @@ class SharedGpus:
     models: tuple[SharedModels, ...]
 
 
-def shared_gpus(cases: list[Case]) -> SharedGpus:
+def shared_gpus(cases: list[Case], progress: Progress) -> SharedGpus:
     """Return the GPUs that the chosen cases need if phases or models share GPUs."""
     phases = groups(cases, lambda case: (case.model, case.region, case.gpu))
     cases_by_gpu = groups(cases, lambda case: (case.region, case.gpu))
-    return SharedGpus(
-        # Prefill and decode of a service; some have one phase only.
-        services=tuple(_share_between_phases(*pair) for pair in phases if len(pair) == 2),
-        models=tuple(
-            _share_between_models(group)
-            for group in cases_by_gpu
-            if len({case.model for case in group}) > 1
-        ),
-    )
+    # Prefill and decode of a service; some have one phase only.
+    pairs = [pair for pair in phases if len(pair) == 2]
+    mixed = [group for group in cases_by_gpu if len({case.model for case in group}) > 1]
+    services: list[SharedService] = []
+    models: list[SharedModels] = []
+    for i, group in enumerate((*pairs, *mixed)):
+        words = f"Placing together: {' and '.join(dict.fromkeys(case.model for case in group))}"
+        progress(i / (len(pairs) + len(mixed)), f"{words} in {group[0].region}")
+        if i < len(pairs):
+            services.append(_share_between_phases(*group))
+        else:
+            models.append(_share_between_models(group))
+    return SharedGpus(tuple(services), tuple(models))
 
 
 def _share_between_phases(prefill: Case, decode: Case) -> SharedService:
