@@ -100,6 +100,9 @@
 
   // The button stands in the head of the list, else in its foot, else in a line below it.
   const tools = () => {
+    for (const list of document.querySelectorAll(".table-responsive")) {
+      list.classList.toggle("more-columns", list.scrollWidth > list.clientWidth + 4);
+    }
     for (const list of document.querySelectorAll("main .table-responsive:has(> .card-table > thead):not(.copyable)")) {
       list.classList.add("copyable");
       const button = document.createElement("button");
@@ -126,6 +129,7 @@
   };
   tools();
   document.addEventListener("htmx:afterSettle", tools);
+  window.addEventListener("load", tools);
 
   // On a phone the tab that is open may lie beyond the edge.
   document.querySelector(".nav-tabs .active, .place-tabs [aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });

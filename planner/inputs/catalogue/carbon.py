@@ -61,6 +61,16 @@ class Grid:
     provenance: Provenance
     cycle: str | None  # grid that gives the daily cycle, if known
 
+    @property
+    def years(self) -> str:
+        """Return the years of the mean, in words."""
+        return "2020 to 2022" if self.provider else "by country"
+
+    @property
+    def publisher(self) -> str:
+        """Return who publishes the mean."""
+        return self.provenance.source.partition(", from ")[2] or "Green Algorithms"
+
 
 @dataclass(frozen=True, slots=True)
 class Cycle:

@@ -7,7 +7,7 @@ from django.template.loader import render_to_string
 from django.utils.html import escape, format_html, format_html_join
 from django.utils.safestring import SafeString
 
-from planner.domain.report import Block, Chart, Facts, Head, Note, Report, Section, Table
+from planner.domain.report import Block, Chart, Facts, Form, Head, Note, Report, Section, Table
 from planner.outputs.cover import Cover
 from planner.outputs.render.document import document_of
 from planner.outputs.render.drawing import SIZE, Box, Drawing, Path, Text, draw_chart
@@ -120,7 +120,12 @@ def shown_table(table: Table, clock: str, live: bool) -> ShownTable:
     ``live``: the page has scripts, which can copy the table and show wide rows as cards.
     """
     shown_heads = table.shown_heads
-    looks = ["num" if head.numeric else WIDE.get(head.wide, "wide") for head in table.heads]
+    looks = [
+        "num" if head.numeric
+        else "moment" if head.form is Form.MOMENT
+        else WIDE.get(head.wide, "wide")
+        for head in table.heads
+    ]  # fmt: skip
     cards = live and len(table.heads) > COLUMNS and not table.shades
     labels = [format_html(' data-label="{}"', head.full) if cards else "" for head in shown_heads]
     rows = "".join(

@@ -9,8 +9,8 @@ from planner.domain.options import Option, RunOptions, options_in, options_of
 from planner.errors import OptionsRefused
 
 LABELS = {  # of choices; others are shown as they are
-    "agg": "on the same GPUs",
-    "disagg": "on different GPUs (P/D)",
+    "agg": "aggregated",
+    "disagg": "disaggregated (P:D)",
     "auto": "measured, if available",
     "modelled": "modelled alone",
     "free": "not counted (default)",
