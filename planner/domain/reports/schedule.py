@@ -141,12 +141,14 @@ def schedule_table(schedule: Schedule, clock: str) -> Table:
         )
         for row, total in zip(schedule.rows, schedule.totals, strict=True)
     )
-    note = (
-        "First replicas. The policy then scales by its own rule."
-        if schedule.by_itself
-        else "Replicas to request. Each row applies until the next. New replicas are requested one "
-        "cold start before their period, beside those of the period before."
-    )
+    note = "Replicas to request."
+    if schedule.by_itself:
+        note = "First replicas. The policy then scales by its own rule."
+    elif len(schedule.rows) > 1:
+        note += (
+            " Each row applies until the next. New replicas are requested one cold start before "
+            "their period, beside those of the period before."
+        )
     if len(gpus) == 1:
         note += f" A replica has {' '.join(gpus)}."
     return Table(heads, rows, note=note, steps=True)

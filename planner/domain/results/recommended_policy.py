@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from planner.domain.formats import key_words
 from planner.domain.planning.figures import PlanTotals
 from planner.domain.recommend.rule import TIE, Choice
 from planner.domain.recommend.test_days import TestDay
@@ -187,7 +188,8 @@ def _sentence(run: PolicyRun, choice: Choice, days: Sequence[TestDay], level: in
         count = sum(pool.initial for pool in run.fleet.pools)
         what = f"static fleet of {count:,} replica{'s' * (count != 1)}"
     values = "".join(
-        f", {name} {value:g}" for name, value in choice.candidate.parameters.items()
+        f", {key_words(name).lower()} {value:g}"
+        for name, value in choice.candidate.parameters.items()
         if not run.traits.flat
     )  # fmt: skip
     required = sum(day.required_at(level) for day in days)
