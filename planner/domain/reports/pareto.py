@@ -113,14 +113,16 @@ def report(result: ParetoResult, _: Tables) -> Report:
     if result.simulated_usd is not None:
         simulated = figure(result.simulated_usd, "$")
         demand = f"For the same demand as the recommended plan. Its simulated cost is {simulated}."
-    sections = (Section("Pareto front", (chart, _front_table(result))),)
+    gpus = {row.replica.gpu for row in result.frame.capacity}
+    if not has_trade_off(points) and len(gpus) == 1:
+        demand += f" All replicas have {gpus.pop()}, so both grow with GPU-hours."
     return Report(
         title=result.frame.scenario,
         answer=result.headline,
         facts=tuple(_front_facts(result)),
         why=demand,
         sections=(
-            *(sections if has_trade_off(points) else ()),
+            Section("Pareto front", (chart, _front_table(result))),
             *sources_section(result.frame.provenance, result.frame.notes),
         ),
     )
