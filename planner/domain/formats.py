@@ -52,8 +52,8 @@ def figure(value: Any, unit: str = "") -> str:
 
 def _amount_usd(usd: float) -> str:
     """Return dollars as ``digits`` does, but with two decimals, not one: 12.50, not 12.5."""
-    text = digits(usd)
-    return f"{usd:.2f}" if len(text.partition(".")[2]) == 1 else text
+    whole, _, decimals = digits(usd).partition(".")
+    return f"{whole}.{decimals.rstrip('0'):0<2}" if decimals else whole
 
 
 def compact(value: float, unit: str = "") -> str:

@@ -58,7 +58,7 @@ PLACES = (
             Job("proposals", "Proposals", "review approve"),
             Job("plans-in-force", "Active plans", "in force"),
             Job("schedules", "Schedules", "cron recurring"),
-            Job("expectations", "Promised and actual", "expectations intervals outcome accuracy"),
+            Job("expectations", "Expected and actual", "promised intervals outcome accuracy"),
             Job("review-rules", "Review rules", "approvals automatic"),
         ),
         ("proposal", "review", "schedule", "outcome", "expectation", "plan"),

@@ -62,7 +62,7 @@ SIZE = {
     "input tokens/s": Column(
         "input_tps", NUMBER, "capacity of one replica, input tokens/s", better=MORE
     ),
-    "bound by": Column("bound_by", TEXT, "limit that it reaches first"),
+    "bound by": Column("bound_by", TEXT, "limit that binds"),
 }
 ERRORS = {
     "error": Column("wape", SHARE, "of demand: absolute errors, on earlier windows", better=LESS),

@@ -117,7 +117,7 @@ HORIZONS: dict[str, HorizonChoice] = {
     for choice in (
         HorizonChoice("day", "A day", "replicas, simulated", DAY_S),
         HorizonChoice("week", "A week", "hour by hour, simulated", 7 * DAY_S),
-        HorizonChoice("month", "A month", "its cost, by a representative week", DAY_S, "month", 1),
+        HorizonChoice("month", "A month", "cost, from a representative week", DAY_S, "month", 1),
         HorizonChoice("quarter", "A quarter", "cost by month", DAY_S, "quarter", 3),
         HorizonChoice("year", "A year", "cost by month, and commitments", DAY_S, "year", 12),
     )

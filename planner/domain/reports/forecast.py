@@ -29,6 +29,7 @@ from planner.domain.reports.frame import window_text
 from planner.domain.reports.over_time import band_label, thin, to_end
 from planner.domain.reports.tables import Tables
 from planner.domain.traffic.groups import tier_label
+from planner.domain.traffic.past_forecasts import NO_BETTER, WORSE
 
 Rows = Sequence[Mapping[str, Any]]
 WELL_COVERED = 0.7  # least share of bins in the 80% band of a forecast that can be planned on
@@ -51,7 +52,7 @@ def report(result: ForecastResult, tables: Tables) -> Report:
     facts = tuple(_facts(rows, tables("forecast") if window else None))
     return Report(
         title=result.scenario or "Forecast",
-        answer=_verdict(facts) or result.headline or f"Forecast of {len(rows):,} series.",
+        answer=_answer(facts, result.headline) or f"Forecast of {len(rows):,} series.",
         why=_compared_with_naive(result.headline) if _verdict(facts) else "",
         about=window_text(window) if window else "After the trace",
         facts=facts,
@@ -105,6 +106,16 @@ def _verdict(facts: Sequence[Fact]) -> str:
         if known
         else usable.capitalize()
     )
+
+
+def _answer(facts: Sequence[Fact], headline: str) -> str:
+    """Return the verdict, and that a naive forecast is as good if so; else the headline."""
+    verdict = _verdict(facts)
+    compared = _compared_with_naive(headline) if verdict and headline else ""
+    if compared.startswith((NO_BETTER, WORSE)):
+        words = compared.partition(" (")[0]  # such as "No better than repeating the day before"
+        return f"{verdict}, but {words[:1].lower()}{words[1:]}"
+    return verdict or headline
 
 
 def _compared_with_naive(headline: str) -> str:

@@ -89,8 +89,8 @@ def _merged(assumptions: Sequence[Assumption]) -> Iterator[Assumption]:
     for first, *others in same_but_value.values():
         row = max((first, *others), key=lambda each: each.effect or 0.0)
         if others:
-            more = f"and {len(others)} other{'s' * (len(others) > 1)}"
-            row = replace(row, value=f"{first.value} ({more})")
+            more = f"{len(others)} other value{'s' * (len(others) > 1)}"
+            row = replace(row, value=f"{first.value} · {more}")
         # Keys such as tiers[2]: rows with a number in the key may also differ in ``what``.
         key = NUMBER.sub("[]", row.key)
         what = row.what if key == row.key else ""
@@ -157,7 +157,7 @@ def capacity_section(frame: Frame) -> Iterator[Section]:
         (Head("GPUs", wide=2), lambda row: row.replica.arrangement),
         (Head("Capacity", Form.NUMBER, "req/s"), lambda row: row.max_rps),
         (Head("Capacity", Form.NUMBER, "input tokens/s"), lambda row: row.input_tps),
-        (Head("Limited by", wide=2), lambda row: f"{limit_name(row.bound_by)} of {row.tier}"),
+        (Head("Limited by", wide=2), lambda row: f"{limit_name(row.bound_by)} ({row.tier})"),
         (Head("Pool of 8", Form.NUMBER, "input tokens/s"), lambda row: _pool(row.pool_tps, 8)),
         (Head("Pool of 64", Form.NUMBER, "input tokens/s"), lambda row: _pool(row.pool_tps, 64)),
         note="What one replica alone, and pools of replicas, sustain within the SLO. Larger pools "

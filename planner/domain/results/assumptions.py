@@ -223,7 +223,7 @@ def _lengths_of_counts(what: str, source: BinnedSource, field: str, key: str) ->
     """Return the lengths that a demand file or live source counts, as an input of the result."""
     lengths = source.lengths()
     drawn = lengths.input if field == "input_tokens" else lengths.output
-    value = f"mean {drawn.mean:,.0f} tokens, cv {drawn.cv:.3g}"
+    value = f"mean {drawn.mean:,.0f} tokens, CV {drawn.cv:.3g}"
     if isinstance(drawn, SampledLength):
         source_words = "from the source's histograms of prompts and of answers"
         return Assumption(what, value, OBSERVED, source_words, key)
@@ -366,7 +366,7 @@ def _fleet(study: Study) -> Iterator[Assumption]:
         source_words = "scenario, or the default for weights at hand (SageServe, section 4)"
     yield Assumption("Cold start of a replica", value, ASSUMED, source_words, "fleet.startup_s")
     value = f"{len(hardware.faults)} stated" if hardware.faults else "none"
-    source_words = "only the faults of the scenario"
+    source_words = "scenario, without others"
     yield Assumption("Faults", value, ASSUMED, source_words, "faults")
 
 

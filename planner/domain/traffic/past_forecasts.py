@@ -24,6 +24,7 @@ NAIVE = {
     "seasonal-naive": "repeating the day before",
     "seasonal-naive-week": "repeating the week before",
 }
+NO_BETTER, WORSE = "No better than", "Worse than"  # than a naive forecast
 NEGLIGIBLE = 0.05  # share of the naive error; a smaller gain is not worth naming
 MOST_SERIES = 6  # only the largest series: they are for charts, not for figures
 MOST_ORIGINS = 48
@@ -169,14 +170,14 @@ def naive_comparison(
             if method_asked == AUTO
             else f"Choose forecast.method {best}, or auto."
         )
-        return f"Worse than {best_words}. {own} {verdict}"
+        return f"{WORSE} {best_words}. {own} {verdict}"
     if methods == best:
         return f"{own} No naive forecast is better."
     # An advantage below ``NEGLIGIBLE`` is none.
     is_better = own_error <= (1 - NEGLIGIBLE) * naive_errors[best]
     if is_better:
         return f"{own} Better than {best_words}."
-    return f"{own} {NAIVE[best].capitalize()}: {naive_errors[best]:.1%}."
+    return f"{own} {NO_BETTER} {best_words}."
 
 
 def _naive_errors(groups: Sequence[Group], traffic: Traffic, window: Window) -> dict[str, float]:

@@ -13,6 +13,8 @@ from simulation.performance.estimate.measured_corrections import ErrorCovariance
 from simulation.performance.profile import Check
 from simulation.performance.specs import GpuSpec
 
+RANGE_NAMES = {"isl": "input tokens", "osl": "output tokens", "concurrency": "requests in flight"}
+
 
 @dataclass(frozen=True, slots=True)
 class CorrectionModel:
@@ -74,9 +76,9 @@ class EstimateFit:
         )
 
     def outside(self, values: Mapping[str, float]) -> list[str]:
-        """Return a sentence for each of ``values`` outside the measured range."""
+        """Return words for each of ``values`` outside the measured range."""
         return [
-            f"{name} {values[name]:g} is outside the measured {low:g} to {high:g}"
+            f"{RANGE_NAMES[name]} {values[name]:,g}, measured {low:,g} to {high:,g}"
             for name, (low, high) in self.ranges.items()
             if not low <= values[name] <= high
         ]

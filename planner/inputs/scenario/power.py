@@ -143,7 +143,7 @@ def power_facts(gpu: GpuSpec, load: Power | None) -> list[tuple[str, Provenance]
     if load is not None:
         facts.append((f"Power by load of {gpu.name}", _power_source(load.model)))
     if host is not None:
-        what = f"Server power beside {gpu.name}"
+        what = f"Power of servers without their {gpu.name}"
         facts.append((what, Provenance(host.kind, f"{watts:.0f} W per GPU: {host.source}")))
     return facts
 

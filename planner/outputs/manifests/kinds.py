@@ -36,6 +36,7 @@ class Manifest:
     own: tuple[str, ...] = ()
 
 
+USUAL = "keda"  # its schedule needs no metrics source
 MANIFESTS: dict[str, Manifest] = {
     "hpa": Manifest("Kubernetes HPA", hpa.documents),
     "keda": Manifest("KEDA ScaledObject", keda.documents, ("prometheus",)),

@@ -27,7 +27,7 @@ FORMATS = {
     "csv": "Other CSV: model, gpu, tp, batch or concurrency, isl, osl, tbt_ms, prefill_ms, ttft_ms",
 }
 KIND_WORDS = {
-    "linear": "Linear: ITL = α + β batch, prefill = γ + δ tokens",
+    "linear": "Linear: TPOT = α + β batch, prefill = γ + δ tokens",
     "table": "Table: interpolation between the measured rows",
     "operator": "Operator: sum of measured kernels, times a factor fitted to the rows",
     "roofline": "Roofline: published peaks, times a factor fitted to the rows",

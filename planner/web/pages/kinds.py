@@ -17,7 +17,7 @@ from planner.domain.reports.schedule import schedule_of
 from planner.domain.results.stored import PlannedReplicas, StoredResult
 from planner.inputs.scenario.document import outline
 from planner.models import Run
-from planner.outputs.manifests.kinds import MANIFESTS
+from planner.outputs.manifests.kinds import MANIFESTS, USUAL
 from planner.outputs.render.html import ShownSection, charts_shown, sections_shown
 from planner.outputs.reports import run_report, tables_of
 from planner.selectors.active_plans import (
@@ -59,6 +59,7 @@ def report_context(run: Run, params: Mapping[str, str]) -> TemplateContext:
         "active": active_plan_of_policy(run, policy),
         "against_active": against_active(run, policy),
         "manifests": [(name, manifest.label) for name, manifest in MANIFESTS.items()],
+        "usual_manifest": USUAL,
     }
 
 

@@ -12,7 +12,7 @@ from planner.errors import NotReady, PlannerError
 from planner.models import ActivePlan, Run
 from planner.outputs.active_plan_metrics import desired_by_pool
 from planner.outputs.files import FIGURES, FORMATS, export_file, formats_of
-from planner.outputs.manifests.kinds import MANIFESTS
+from planner.outputs.manifests.kinds import MANIFESTS, USUAL
 from planner.outputs.options import ExportOptions
 from planner.outputs.plans import Plan, plan_of
 from planner.selectors.active_plans import active_plan_of_policy, active_plan_of_run, active_plans
@@ -24,7 +24,6 @@ from planner.web.form_responses import attachment
 from planner.web.forms.options import OptionsForm, make_select, options_posted
 from planner.web.request import Request, TemplateContext
 
-DEFAULT = "keda"  # its schedule needs no metrics source
 CLAIMS = "modelclaim"  # of a run of share
 FOOTPRINTS = "MODEL=GIB MODEL=GIB, measured"
 REPEATS = {
@@ -140,7 +139,7 @@ def _context(request: Request, run: Run, problem: PlannerError | None) -> Templa
         "run": run,
         "groups": groups,
         "to": request.GET.get(
-            "to", DEFAULT if plan else CLAIMS if run.kind == Run.Kind.SHARE else ""
+            "to", USUAL if plan else CLAIMS if run.kind == Run.Kind.SHARE else ""
         ),
         "plan": plan,
         "assurance": _assurance(run, plan),

@@ -11,6 +11,7 @@ from planner.errors import NotFound
 from planner.selectors.glossary import glossary
 from planner.selectors.places import PLACES, how_to_text, how_tos
 from planner.web.markdown import html_of
+from planner.web.pages.browser_steps import PREFIX, browser_steps
 from planner.web.request import Request
 
 FIRST = ("read-your-traffic", "plan-tomorrow", "review-a-plan", "ship-to-keda")
@@ -51,8 +52,10 @@ def page(request: Request, slug: str) -> HttpResponse:
     if slug not in how_tos():
         raise NotFound(f"There is no how-to {slug[:60]!r}. The list has all of them.")
     _, _, body = how_to_text(slug).partition("\n")
-    context = {"how_tos": how_tos(), "slug": slug, "title": how_tos()[slug],
-               "body": html_of(body, _address)}  # fmt: skip
+    context = {
+        "how_tos": how_tos(), "slug": slug, "title": how_tos()[slug],
+        "steps": html_of(browser_steps(slug), _address), "body": html_of(body, _address),
+    }  # fmt: skip
     return render(request, "web/help.html", context)
 
 
@@ -64,6 +67,8 @@ def _purpose(slug: str) -> str:
 
 def _address(target: str) -> str:
     """Return the URL in the product for a link in a how-to; "" if it leads elsewhere."""
+    if target.startswith(PREFIX):
+        return reverse(target)
     name, _, part = target.partition("#")
     name = name.removesuffix(".md")
     if name in how_tos():

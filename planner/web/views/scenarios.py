@@ -24,7 +24,7 @@ from planner.policies.choice import policy_groups
 from planner.selectors.active_plans import active_plan_of_run, against_active
 from planner.selectors.analyses import analyses_of
 from planner.selectors.lookup import id_of, version_of
-from planner.selectors.runs import recent_runs, runs_with_answers
+from planner.selectors.runs import runs_with_answers
 from planner.selectors.scenarios import latest_comparisons, scenario_get, scenarios_list
 from planner.selectors.traces import trace_get, traces_list
 from planner.services import scenarios
@@ -45,7 +45,7 @@ from planner.web.forms.options import options_posted
 from planner.web.hardware_names import choice_names
 from planner.web.pages.fleet import today_as_before
 from planner.web.pages.trace import amounts_figure
-from planner.web.paging import is_short, paged
+from planner.web.paging import paged
 from planner.web.request import Request, TemplateContext
 
 PAST = "past"
@@ -60,8 +60,7 @@ def listing(request: Request) -> HttpResponse:
     page = paged(request, scenarios_list())
     results = latest_comparisons(page.object_list)
     rows = [(scenario, results.get(scenario.pk)) for scenario in page]
-    context = {"page": page, "rows": rows, "runs": recent_runs() if is_short(page) else ()}
-    return render(request, "web/scenarios.html", context)
+    return render(request, "web/scenarios.html", {"page": page, "rows": rows})
 
 
 @require_http_methods(["GET", "POST"])

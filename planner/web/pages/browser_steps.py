@@ -1,0 +1,84 @@
+"""List what a how-to's job takes in the browser, shown before its command line.
+
+Each entry is Markdown. Links to pages begin with ``web:``, as names of routes do.
+"""
+
+PREFIX = "web:"
+STEPS = {
+    "plan-tomorrow": """\
+1. Open a trace of [Traces](web:traces), and choose *New scenario*. *Plan ahead*, *A day* is
+   chosen, and every field has a value.
+2. Check the assumptions. Enter today's fleet, so that savings are known.
+3. Choose *Plan and compare*. After some minutes the result has the replicas of each hour, the
+   cost and the risk.
+4. Choose *Propose change*.""",
+    "plan-a-launch": """\
+1. Open [New scenario](web:scenario-new), and describe the launch: requests, lengths and the
+   shape of a day.
+2. Choose *Plan and compare* on the draft.""",
+    "plan-months-ahead": """\
+1. Open [New scenario](web:scenario-new), and choose a trace with *A month*, *A quarter* or *A
+   year*.
+2. Choose *Plan and compare* on the draft. A scenario has *Cost by month* under *More analyses*,
+   too.""",
+    "plan-on-a-schedule": """\
+1. Open [Schedules](web:schedules), and choose *New schedule*.
+2. Choose the scenario and the times. Set how much a new plan may differ before a person reviews
+   it.""",
+    "ask-what-if": """\
+1. Open a result, and choose *What-if*.
+2. Choose a setting and a value. The new plan appears at once. A value under *To* draws a chart.
+3. Choose *Simulate* for SLO attainment and latencies.""",
+    "check-n-plus-1": """\
+1. Run *Plan and compare* on one of the [Scenarios](web:scenarios). The tile *Risk* of the result
+   says whether the plan is N+1.
+2. Choose *Balanced* or *Safe* among the alternatives. *Test days* lists the loss of a replica.""",
+    "plan-within-power": """\
+1. Open one of the [Scenarios](web:scenarios), and enter the power limit of a region under
+   *Regions and their GPUs*.
+2. Run the analysis *Plan without simulation*.""",
+    "choose-a-gpu": """\
+1. Open [Find a deployment](web:configure). Enter the model, the tokens of a request and the
+   limits.
+2. Choose the GPU types that you have, and *Find*.
+3. Tick rows, and use them in a scenario.""",
+    "count-gpus": """\
+1. Open [Count GPUs](web:quick-size).
+2. Enter the model, the GPU, and users or requests per second.""",
+    "split-prefill-and-decode": """\
+1. Open [Prefill-decode ratio](web:pd-ratio), and choose a service of a scenario.
+2. Choose *Find the ratio*. The result says if aggregated serving is better.""",
+    "compare-autoscalers": """\
+1. Open one of the [Scenarios](web:scenarios). Tick *Kubernetes autoscaler* under *Policies to
+   compare*, or others under *Research policies*.
+2. Choose *Plan and compare*. The section *Policies* of the result has a row for each.""",
+    "share-gpus": """\
+1. Open a scenario with several models in [Scenarios](web:scenarios).
+2. Run *Shared GPUs* under *More analyses*.""",
+    "read-your-traffic": """\
+1. Open [Upload a trace](web:trace-upload), and drop the file.
+2. If a column is unknown, the page asks what it is.
+3. The page of the trace shows its days, lengths and gaps. *New scenario* plans on it.""",
+    "connect-live-traffic": """\
+1. Open [Live sources](web:sources), and choose *New source*.
+2. Choose the kind, enter the address, and preview what is read.""",
+    "import-your-fleet": """\
+1. Open one of the [Scenarios](web:scenarios), and choose *Import today's fleet*.
+2. Paste or upload the manifests of your cluster.""",
+    "use-your-measurements": """\
+1. Open [Measurements](web:calibrations), and upload the file of a benchmark.
+2. Scenarios that name the fitted profile use it.""",
+    "ship-to-keda": """\
+1. Open an active plan of [Active plans](web:plans-in-force), or its result, and choose *Export
+   plan*.
+2. Choose a format. The preview shows the file.
+3. Choose *Download*.""",
+    "manage-people": """\
+1. Open [People](web:people) in the account menu, and enter a name, an address and a role.
+2. Choose *Invite*.""",
+}  # fmt: skip
+
+
+def browser_steps(slug: str) -> str:
+    """Return the steps of a how-to as Markdown with an item per line; "" if there are none."""
+    return STEPS.get(slug, "").replace("\n   ", " ")
