@@ -59,7 +59,7 @@ def report(result: ProvisionResult, _: Tables) -> Report:
         facts=tuple(_facts(result)),
         warnings=result.warnings,
         sections=(
-            Section("GPUs by level and pool", (_chart(pools), _pools(pools)), "Pools"),
+            Section("GPUs by level and pool", (*_charts(pools), _pools(pools)), "Pools"),
             *_sharing(result),
             *_over_time(result),
             Section("Levels and bounds", (_levels(result),), "Levels", Group.BASIS, printed=True),
@@ -128,19 +128,25 @@ def _gpus(level: str, pool: PoolFigures) -> int | None:
     return pool.levels[level].needs.gpus if level in pool.levels else None
 
 
-def _chart(pools: list[PoolFigures]) -> Chart:
-    """Return the chart of the GPUs of each level: a bar per level, with a part per pool."""
+def _charts(pools: list[PoolFigures]) -> Iterator[Chart]:
+    """Yield the chart of the GPUs of each level, unless all levels need the same.
+
+    It has a bar per level, with a part per model and phase.
+    """
     levels = [name for name in LEVEL_NAMES if all(name in pool.levels for pool in pools)]
     labels = tuple(LEVEL_NAMES[name] for name in levels)
+    gpus: dict[str, list[int]] = {}  # of all regions, by level
+    for pool in pools:
+        counts = gpus.setdefault(f"{pool.model} {pool.phase}", [0] * len(levels))
+        for i, name in enumerate(levels):
+            counts[i] += pool.levels[name].needs.gpus
+    if all(count == counts[0] for counts in gpus.values() for count in counts):
+        return
     series = tuple(
-        Series(
-            f"{pool.model} {pool.region} {pool.phase}", labels,
-            tuple(pool.levels[name].needs.gpus for name in levels), shape=Shape.BAR,
-        )
-        for pool in pools
-    )  # fmt: skip
+        Series(label, labels, tuple(counts), shape=Shape.BAR) for label, counts in gpus.items()
+    )
     axes = Axis(), Axis(form=Form.COUNT)
-    return Chart("GPUs by level", *axes, series, stacked=True, horizontal=True, half=True)
+    yield Chart("GPUs by level", *axes, series, stacked=True, horizontal=True, half=True)
 
 
 def _pools(pools: list[PoolFigures]) -> Table:
